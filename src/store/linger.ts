@@ -16,23 +16,23 @@ export const NO_LINGER: Lingers = { accept: NONE, load: NONE, settle: NONE };
 const NODES_COUNTED_MAX = 4;
 
 /**
- * Nodes share the commits that the server can make: the more nodes, the longer each lingers. Nodes also share the
- * senders. All senders may wait for a response before they send more, so with more nodes a batch starts at once with
- * fewer items.
+ * Nodes share the commits that the server can make, so with more nodes each lingers longer. They also share the
+ * senders, and all senders of a node may be waiting for its responses. So with more nodes fewer items start a batch at
+ * once.
  */
 export function perNode({ ms, batch_size }: Linger, nodes: number): Linger {
   const times = Math.min(nodes, NODES_COUNTED_MAX);
   return { ms: ms * times, batch_size: Math.ceil(batch_size / times) };
 }
 
-/** Many items arrive when at least this many do in about the following time. */
+/** Items count as many when at least this many arrive within about the following time. */
 const MANY_ITEMS = 50;
 const RECENT_MS = 100;
 
 /**
  * When the next batch may start. While many items arrive, batches linger and grow, because a commit waits for the disk
- * once, however many items it holds. Only the first stage that batches uses this. A second stage would wait for items
- * that the first one holds back.
+ * once, however many items it holds. Only the first of several batching stages may use it: a second one would wait for
+ * items that the first holds back.
  */
 export class LingerTimer {
   #started_ms = -Infinity;

@@ -6,7 +6,7 @@
  * Times are milliseconds since the epoch. `next_attempt_at`, `backoff_until` and `expires_at` are on the steady clock of
  * the node (see src/delivery/clock.ts), all other times on the wall clock.
  *
- * The secrets of instances are plain here; how they are encrypted at rest is the engine's own business.
+ * The secrets of instances are plain here. The engine encrypts them at rest.
  *
  * `owner_scope` says which instances the caller may change, and `visibility` what the caller may read; absent or null:
  * everything. The condition is part of the statement itself: a row that the caller may not see is not found, so neither the
@@ -42,14 +42,17 @@ export interface Store {
   file?: FileStore;
   /** Null for an engine that only one process can use at a time. */
   cluster: ClusterStore | null;
-  /** Called with each change by other nodes; set once, before the first renewal. Never called without a cluster. */
+  /**
+   * Sets, once and before the first renewal, the listener for changes by other nodes. Without a cluster it is never
+   * called.
+   */
   onChange(listener: (change: Change) => void): void;
   audit: AuditStore;
   /** Absent for an engine that has tools of its own for backups. */
   backups?: BackupStore;
   /** How long batches should linger; absent in an engine that gains nothing from larger batches. */
   lingers?: Lingers;
-  /** The same store, for one change: the call writes an entry into the audit log, unless it changes nothing. */
+  /** The same store for one call, which also writes an entry into the audit log when it changes something. */
   audited(audited: Audited): AuditedStore;
   instances: InstanceStore;
   meetings: MeetingStore;

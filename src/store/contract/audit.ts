@@ -5,7 +5,7 @@ export interface AuditFilter extends PageRequest {
   /** True: the newest entry is first. False: the oldest is. */
   newest_first: boolean;
   action?: AuditAction | undefined;
-  /** A key_id, or one of the other words for a principal. */
+  /** A key_id, or another value of `AuditSubject.principal`. */
   principal?: string | undefined;
   instance_id?: string | undefined;
   since_ms?: number | undefined;

@@ -11,8 +11,9 @@ export interface BackupStore {
    */
   begin(): Promise<{ backup_id: string }>;
   /**
-   * Waits for a copy, at most `wait_ms`. When there is a `path`, the copy is whole, and the caller must remove it. Null
-   * when there is no such copy: it was handed over, it failed before, or a minute passed without a call.
+   * Waits for a copy, at most `wait_ms`. A result with a `path` means that the copy is whole; the caller must remove
+   * that file. Null when there is no such copy: an earlier call got it, or it failed, or nobody asked for it for a
+   * minute.
    */
   wait(backup_id: string, wait_ms: number): Promise<(BackupProgress & { path: string | null }) | null>;
 }

@@ -21,14 +21,14 @@ export interface StoredRange {
 /** A change by another node that concerns this one. */
 export type Change =
   /**
-   * Another node stored messages, and this node reads them now. The next `stored` contains them, as they are at this
-   * moment or later.
+   * Another node stored messages, and this node begins to read them. The next `stored` contains them as they are now or
+   * later.
    */
   | { kind: 'reading' }
   | { kind: 'stored'; ranges: StoredRange[] }
   /**
    * Another node changed an instance. `resets_backoff`: its back-off ends. `requeued`: some of its deliveries were
-   * queued again or cancelled. Then the lanes in memory must be read again, and so must the deliveries aside, at once.
+   * queued again or cancelled, so its lanes in memory and its deliveries aside must be read again at once.
    */
   | { kind: 'instance'; instance_id: string; resets_backoff: boolean; requeued: boolean }
   /**
@@ -41,8 +41,8 @@ export type Change =
   /** Any text that one node sends to all others. */
   | { kind: 'broadcast'; topic: string; text: string }
   /**
-   * Changes may have been missed: the connection was lost, or a node stopped trying to store a batch and does not know
-   * whether it was stored. Everything must be read again.
+   * Changes may have been missed, so everything must be read again. Either the connection was lost, or a node gave up
+   * on a batch and does not know whether it was stored.
    */
   | { kind: 'resync' };
 
@@ -75,16 +75,16 @@ export interface Lease {
 /**
  * What the nodes on one store know of each other.
  *
- * No delivery is overlooked: the node that holds a partition is notified of every delivery that another node stores in
- * it. When an accept returns, the store has notified of all its deliveries, except those in partitions that this node
- * certainly holds. These are the partitions of its last lease, without those that a `renew` or `leave` has released
- * since that lease was requested; and none after `LEASE_SAFE_MS` from that request. A node that takes a partition reads
- * all of it after that.
+ * No delivery is overlooked: the node that holds a partition gets a notification of every delivery that another node
+ * stores in it. When an accept returns, the notifications of all its deliveries are out, except for partitions that
+ * this node certainly holds. These are the partitions of its last lease, without those that it has released since it
+ * requested that lease. `LEASE_SAFE_MS` after that request it certainly holds none. A node that takes a partition then
+ * reads all of it.
  */
 export interface ClusterStore {
   /**
-   * Renews the lease of this node, or joins. Releases the partitions in `release` (those that it does not hold are
-   * ignored). Takes partitions that are free, or that a node without a lease holds, up to its `fairShare`; a node that
+   * Renews the lease of this node, or joins. Releases the partitions in `release`, and ignores those that the node does
+   * not hold. Takes partitions that are free, or that a node without a lease holds, up to its `fairShare`; a node that
    * is stopping takes nothing. When its own lease had ended, it keeps the partitions that no other node took, with
    * their epochs. One transaction.
    */
@@ -98,9 +98,8 @@ export interface ClusterStore {
    */
   broadcast(topic: string, text: string): Promise<void>;
   /**
-   * The URL where the node that holds a partition serves requests. Null while no node holds it, and when that node has
-   * not signed its address: a row of the table alone is not believed, because requests with credentials are sent to the
-   * address.
+   * The URL where the node that holds a partition serves requests. Null while no node holds it, or when that node has
+   * not signed its address. An unsigned address is not used, because requests with credentials go to it.
    */
   addressOfHolder(partition_no: number): Promise<string | null>;
   /**

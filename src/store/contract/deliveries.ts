@@ -30,8 +30,8 @@ export interface QueuedDelivery {
 export interface DeliverySettlement {
   delivery_id: string;
   /**
-   * The value that was read. A delivery that is queued again by hand gets a new value, and a settlement with the old
-   * one is ignored.
+   * The value that was read with the delivery. A delivery that is queued again by hand gets a new value, and the store
+   * ignores a settlement with the old one.
    */
   expires_at: number;
   state: DeliveryState;
@@ -112,7 +112,7 @@ export interface SaidDelivery {
   target_agents: string;
   accepted_at: number;
   hops: number;
-  /** It waits in its lane, and the loop guard has not judged it yet. */
+  /** Whether it waits in its lane and the loop guard has not judged it yet. */
   is_unjudged: boolean;
 }
 
@@ -134,13 +134,13 @@ export interface DeliveryStore {
    */
   settle(deliveries: DeliverySettlement[], healths: HealthSettlement[]): Promise<void>;
   /**
-   * The next pending deliveries of lanes, each in the order of seq, after a seq. A page is shorter than its limit at the end
-   * of the lane, and where its deliveries reach LANE_PAGE_CHARS_MAX.
+   * The next page of each lane, in the order of seq. A page is shorter than its limit at the end of the lane, or when
+   * its deliveries reach LANE_PAGE_CHARS_MAX.
    */
   loadLanes(requests: LaneRequest[]): Promise<QueuedDelivery[][]>;
   /**
    * A page of the deliveries of an instance that are aside and due, and the time at which the next one is due. Leaves
-   * out those of meetings that are paused.
+   * out the deliveries of paused meetings.
    */
   loadAside(
     instance_id: string,
@@ -148,22 +148,22 @@ export interface DeliveryStore {
     limit: number,
   ): Promise<{ deliveries: QueuedDelivery[]; next_at: number | null }>;
   /**
-   * Lanes with pending deliveries; with `partitions`, only those of instances in these. The order is always the same,
-   * so that the lanes can be read in pages: SQLite orders by their keys, PostgreSQL by the partition of the instance
-   * and then by their keys.
+   * Lanes with pending deliveries; with `partitions`, only the lanes of instances in these partitions. The order is
+   * always the same, so that they can be read in pages. SQLite orders by the keys of the lanes, PostgreSQL by partition
+   * and then by the keys.
    */
   pendingLanes(after: LaneKey | null, limit: number, partitions?: number[]): Promise<LaneKey[]>;
   /** Instances with pending deliveries aside, with the time at which the first is due; `partitions` as above. */
   pendingAside(partitions?: number[]): Promise<{ instance_id: string; next_at: number }[]>;
   /**
-   * Finds deliveries aside that are due later than `latest_ms`, a time that only a clock ahead can have written, and
-   * makes them due at `latest_ms`; `partitions` as above. Returns how many there were.
+   * Makes deliveries aside that are due later than `latest_ms` due at `latest_ms`: only a process whose clock was ahead
+   * can have written a later time. `partitions` as above. Returns how many there were.
    */
   boundAside(latest_ms: number, partitions?: number[]): Promise<number>;
   /**
-   * The messages of agents that were delivered to an instance in the meeting of a delivery, or are about to be: before
-   * that delivery, after `since_ms`, and not cancelled; in the order of seq. Reads the latest `rows_max` deliveries of
-   * the instance before it; without a delivery_id, its latest.
+   * What agents said to an instance in a meeting after `since_ms` and before a delivery, in the order of seq: messages
+   * that were delivered or are pending, not those that were cancelled. Reads at most the `rows_max` deliveries of the
+   * instance before that delivery; without a delivery_id, its latest ones.
    */
   saidBefore(
     before: LaneKey & { delivery_id: string | null; seq: number },
@@ -183,8 +183,8 @@ export interface DeliveryStore {
     owner_scope?: OwnerScope | null,
   ): Promise<{ instance_id: string; meeting_id: string; aside: boolean } | null>;
   /**
-   * Queues the deliveries of an instance that failed at or after `since_ms` again, in order; null when there is no such
-   * instance.
+   * Queues again, in order, the deliveries of an instance that failed at or after `since_ms`; null when there is no
+   * such instance.
    */
   recover(
     instance_id: string,
@@ -194,8 +194,8 @@ export interface DeliveryStore {
     owner_scope?: OwnerScope | null,
   ): Promise<{ recovered: number } | null>;
   /**
-   * Fails the pending deliveries that have expired, in at most `lanes_max` lanes after one; `next` is where to
-   * continue, null when all lanes were checked.
+   * Fails the pending deliveries that have expired, in at most `lanes_max` lanes that follow `after`. `next` is where
+   * to continue; null when all lanes were checked.
    */
   expire(
     after: LaneKey | null,

@@ -1,13 +1,18 @@
 /** Which data key encrypts the stored secrets, and how it is changed while the service runs. */
 export interface EncryptionStore {
-  /** The key that encrypts, and the previous keys that some secrets may still be under while the key is changed. */
+  /**
+   * The key that encrypts now. While the key is changed, also the previous keys, which some secrets may still be under.
+   */
   keyIds(): Promise<{ key_id: string; previous_key_ids: string[] }>;
   /**
    * Makes a new key, which encrypts from now on. Continues a change that was begun, instead of beginning another.
    * Rejects with `encryption_key_given` when the key is a setting.
    */
   changeKey(wall_ms: number): Promise<{ key_id: string; previous_key_ids: string[] }>;
-  /** Encrypts at most `limit` instances again, those after `after`; `next` is where to continue, null at the end. */
+  /**
+   * Encrypts again the secrets of at most `limit` instances that follow `after`. `next` is where to continue; null at
+   * the end.
+   */
   reencrypt(after: string | null, limit: number): Promise<{ rewritten: number; next: string | null }>;
   /** Records that no row is under a previous key any more. */
   endChange(): Promise<void>;
@@ -16,6 +21,6 @@ export interface EncryptionStore {
    * on all nodes, and after every start.
    */
   derivedKeys(purpose: string): Promise<string[]>;
-  /** Drops the previous key. To be called when the end of the change is on disk. */
+  /** Drops the previous key. Call it when the end of the change is on disk. */
   forgetPreviousKey(): Promise<void>;
 }

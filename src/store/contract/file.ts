@@ -12,6 +12,6 @@ export interface FileStore {
   space(): Promise<FileSpace>;
   /** Gives free pages back to the disk: at most this many, for at most this long, and none while a copy is made. */
   giveBack(pages_max: number, ms_max: number): Promise<FileSpace & { given_back: number }>;
-  /** Cuts the pages that were given back off the end of the file. */
+  /** Shortens the file by the pages that were given back. */
   cutOff(): Promise<void>;
 }

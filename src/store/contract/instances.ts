@@ -21,7 +21,7 @@ export interface Registration {
   transport?: TransportName | undefined;
   ack_timeout_s?: number | undefined;
   timeout_s?: number | undefined;
-  /** Absent or null: the specification's pushes. A registration says it again each time. */
+  /** Absent or null: pushes of the specification. Each registration must name the runtime again. */
   runtime?: RuntimeSettings | null | undefined;
   /** Empty only for `pull`. */
   webhook_url: string;
@@ -60,16 +60,16 @@ export interface InstanceFilter extends PageRequest {
 export interface ConnectionChange {
   instance_id: string;
   connection: Connection | null;
-  /** Of the partition of the instance. */
+  /** The epoch of the instance's partition. */
   epoch: number;
 }
 
 export interface InstanceStore {
   /**
-   * Creates or updates (spec section 3). Switches the instance on, ends its back-off, and forgets failures at another
-   * URL or of another transport. Headers that the request does not give stay, unless the URL has another origin:
-   * `dropped_header_names` are those that were dropped. Rejects with `instance_id_taken` when an instance with this id
-   * exists and the caller does not own it, and with `quota_exceeded`.
+   * Creates or updates (spec section 3). Switches the instance on, ends its back-off, and forgets failures of another
+   * URL or transport. Without headers in the request the stored ones stay, unless the URL has another origin.
+   * `dropped_header_names` names those that were dropped. Rejects with `instance_id_taken` when an instance with this
+   * id exists and the caller does not own it, and with `quota_exceeded`.
    */
   register(
     registration: Registration,
@@ -94,7 +94,7 @@ export interface InstanceStore {
     owner_scope?: OwnerScope | null,
   ): Promise<InstanceRow | null>;
   /**
-   * Notes which machines pull. A note counts as long as the partition has this epoch; without a cluster, until the
+   * Notes which machines pull. A note counts as long as the partition has the same epoch; without a cluster, until the
    * store is closed.
    */
   noteConnections(changes: ConnectionChange[]): Promise<void>;
@@ -108,8 +108,8 @@ export interface InstanceStore {
     owner_scope?: OwnerScope | null,
   ): Promise<InstanceRow | null>;
   /**
-   * Deletes an instance with its memberships and cancels its pending deliveries, at most `limit` in one call:
-   * call again while `done` is false. Until then it stays registered, switched off.
+   * Switches an instance off and cancels its pending deliveries, at most `limit` in one call. Call it again while
+   * `done` is false. The last call deletes the instance and its memberships.
    */
   remove(
     instance_id: string,

@@ -7,7 +7,7 @@ import type { Page, PageRequest } from './page.ts';
 /** An invite that is about to be stored. */
 export type NewInvite = Omit<Invite, 'redeemed_at' | 'key_id' | 'revoked_at'>;
 
-/** The most invites that can be redeemed, at a time. */
+/** The most invites that can be open at a time: neither redeemed, revoked nor expired. */
 export const INVITES_PENDING_MAX = 1_000;
 /** How long the list shows an invite after its end; the audit log keeps its history for longer. */
 export const INVITES_KEPT_MS = 30 * 86_400_000;
@@ -15,7 +15,7 @@ export const INVITES_KEPT_MS = 30 * 86_400_000;
 /** The result of redeeming an invite. */
 export interface Redemption {
   invite: Invite;
-  /** Null when no key is needed: to make one would end that. */
+  /** Null while the service needs no key: the first key would end that. */
   key: ApiKey | null;
   /** The instance, if there was one with this id: the key owns it now. */
   instance: InstanceRow | null;
@@ -24,15 +24,15 @@ export interface Redemption {
 export interface InviteStore {
   /** Also removes invites that ended long ago. Rejects with `quota_exceeded` when too many can be redeemed. */
   create(invite: NewInvite): Promise<Invite>;
-  /** By the digest of its secret. */
+  /** Finds an invite by the digest of its secret. */
   find(digest: string): Promise<Invite | null>;
   /** The invites of the last 30 days, the latest first. */
   list(page: PageRequest): Promise<Page<Invite>>;
   /** Null when there is no such invite; rejects with `invite_redeemed`. Revoking again returns the first time. */
   revoke(invite_id: string, wall_ms: number): Promise<Invite | null>;
   /**
-   * Makes the key of an invite, and ends the invite, so that only one gets a key when several redeem it at once. The
-   * key becomes the owner of the instance, if that exists. Null when the invite cannot be redeemed any more.
+   * Makes the key of an invite and ends the invite, so that of several callers only one gets a key. The key becomes the
+   * owner of the instance, if the instance exists. Null when the invite cannot be redeemed any more.
    */
   redeem(digest: string, key: NewApiKey, wall_ms: number): Promise<Redemption | null>;
 }

@@ -13,7 +13,7 @@ export interface Membership {
   wake: Wake;
 }
 
-/** What a join may say of a membership: what is absent stays as it is. */
+/** The rules of a membership that a join may set. An absent field stays as it is. */
 export interface MemberRules {
   wake?: Wake | undefined;
 }
@@ -23,7 +23,7 @@ export interface MeetingInstance extends Membership {
   health: Health;
 }
 
-/** A membership, those that have ended included, with what decides whether a message is pushed to it. */
+/** A membership, also one that has ended, with the facts that decide whether a message is pushed to it. */
 export interface CandidateRow extends Candidate {
   instance_id: string;
   instance_name: string;
@@ -66,7 +66,7 @@ export interface MeetingRow extends MeetingSettings {
 }
 
 export interface MeetingFilter extends PageRequest {
-  /** Part of the id. */
+  /** A part of the id. */
   q?: string | undefined;
   /** Only meetings that this instance is in. */
   instance_id?: string | undefined;

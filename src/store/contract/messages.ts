@@ -26,8 +26,8 @@ export interface NewMessage {
 /** The fields of `Said` that the sender gave. The store computes the hops. */
 export interface NewSaid extends Omit<Said, 'hops'> {
   /**
-   * The instances whose agents the sender may speak for, in meetings that they are in; null: any agent. Without a key_id it
-   * is one instance, whoever owns it.
+   * The instances for whose agents the sender may speak, in meetings that these instances are in; null: any agent.
+   * Without a key_id it is one instance, no matter which key owns it.
    */
   speaks_for: OwnerScope | { key_id: null; instance_id: string } | null;
 }
@@ -102,8 +102,8 @@ export interface MessageStore {
   /** Stores a batch of messages with their deliveries and idempotency records; results in the order of the batch. */
   accept(batch: NewMessage[]): Promise<Accepted[]>;
   /**
-   * In the order of seq: the messages after `after_seq`, otherwise the last ones before `before_seq` (or the end).
-   * Stops early when `chars_max` is reached. Null when there is no such meeting.
+   * A page of messages in the order of seq: those after `after_seq`, otherwise the last ones before `before_seq` or
+   * before the end. Stops early when `chars_max` is reached. Null when there is no such meeting.
    */
   list(
     meeting_id: string,
@@ -111,11 +111,13 @@ export interface MessageStore {
   ): Promise<{ data: MessageRow[]; has_more: boolean } | null>;
   /** Null when there is no such message. */
   get(message_id: string): Promise<FoundMessage | null>;
-  /** What a message answers, what that one answers, and so on, as far as they are kept: the nearest first, at most `limit`. */
+  /**
+   * The chain of messages that a message answers, the nearest first: at most `limit`, and only as far as they are kept.
+   */
   answeredBy(message_id: string, limit: number): Promise<MessageBrief[]>;
   /**
-   * What answers a message, in order, among the `scan` messages of its meeting that follow `after_seq`; `next_seq` is
-   * where to continue, null when these were the last. Nothing finds answers faster: they have no index.
+   * The answers to a message, in order. Looks only through the `scan` messages of its meeting that follow `after_seq`,
+   * because answers have no index. `next_seq` is where to continue; null at the end.
    */
   answersTo(
     message_id: string,
@@ -127,9 +129,9 @@ export interface MessageStore {
   last(): Promise<string | null>;
   /**
    * The messages that were accepted after a message (null: from the first that is kept), in the order of acceptance: of
-   * all meetings or of some, and only those for one instance when it is given. With several nodes, a message that
-   * one node was storing while another accepted `after` may have its place before it, and is then missing: order holds
-   * within a meeting, not between meetings of two nodes. Stops early when the lists of agents reach `chars_max`.
+   * all meetings or of some, and only those for one instance when it is given. Several nodes keep this order within a
+   * meeting only. So a message of another meeting, stored at the same time as `after`, may come before `after` and is
+   * then missing. Stops early when the lists of agents reach `chars_max`.
    */
   since(
     after: string | null,

@@ -1,7 +1,7 @@
 import type { Session } from '../../domain/session.ts';
 import type { Page, PageRequest } from './page.ts';
 
-/** The most sessions of one key, or from one link: one more ends the oldest. */
+/** The most sessions of one key, or of one sign-in link. One more ends the oldest. */
 export const SESSIONS_PER_KEY_MAX = 100;
 
 /** The sessions of the pages: one for each sign-in. */
@@ -10,12 +10,12 @@ export interface SessionStore {
   create(session: Session): Promise<Session>;
   /** Null when there is no session with this digest, or it has ended. */
   find(digest: string, wall_ms: number): Promise<Session | null>;
-  /** The sessions with these digests that have neither ended nor been removed, in their order. */
+  /** Those of the digests whose sessions still stand, in the given order. */
   standing(digests: string[], wall_ms: number): Promise<string[]>;
   /** The sessions that have not ended, the latest first. */
   list(page: PageRequest, wall_ms: number): Promise<Page<Session>>;
-  /** The session that was removed. */
+  /** Removes a session and returns it. */
   remove(digest: string): Promise<Session | null>;
-  /** The same, by the public id of a session. */
+  /** The same for the public id of a session. */
   end(session_id: string): Promise<Session | null>;
 }

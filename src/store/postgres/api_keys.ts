@@ -36,7 +36,7 @@ const REVOKE_INVITES = statement(`
   UPDATE invites SET revoked_at = $wall_ms
   WHERE created_by = $key_id AND redeemed_at IS NULL AND revoked_at IS NULL AND expires_at > $wall_ms`);
 
-/** Sessions of the token that stays valid for a while end with it; sessions of earlier tokens end at once. */
+/** The previous token stays valid for a while, and its sessions end with it. Sessions of earlier tokens end at once. */
 const SHORTEN_SESSIONS = statement(`
   UPDATE sessions SET expires_at = CASE WHEN token_digest = $digest THEN least(expires_at, $until::bigint) ELSE 0 END
   WHERE key_id = $key_id`);
@@ -59,7 +59,7 @@ export function apiKeyOperations(session: Session): ApiKeyStore {
     return row === undefined ? null : apiKeyOf(row);
   }
 
-  /** People make keys by hand: there are few enough to check all of them. */
+  /** Checks all keys: people make them by hand, so there are few. */
   async function isLastingAdminBeside(key_id: string): Promise<boolean> {
     return (await session.all<ApiKeysTable>(OTHERS, { key_id })).some((row) => isLastingAdmin(apiKeyOf(row)));
   }

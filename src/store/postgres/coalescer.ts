@@ -3,7 +3,7 @@ import type { Call } from '../thread/thread_protocol.ts';
 /** The most messages, settlements or lanes in one statement, so that the first does not wait for the last. */
 const ITEMS_PER_STATEMENT_MAX = 2_000;
 
-/** Combines calls of one kind: while some are in flight, the others wait, and then go in one statement. */
+/** Combines calls of one kind: while one statement runs, further calls wait, and then make up the next statement. */
 export class Coalescer {
   readonly #run: (calls: Call[]) => Promise<void>;
   #waiting: Call[] = [];
@@ -21,7 +21,7 @@ export class Coalescer {
   }
 
   async #runAll(): Promise<void> {
-    // Calls of the same turn go together.
+    // Waits for the other calls of this turn of the event loop.
     await Promise.resolve();
     while (this.#waiting.length > 0) await this.#run(this.#take());
     this.#running = null;

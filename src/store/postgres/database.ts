@@ -39,8 +39,8 @@ export interface Statement {
 }
 
 /**
- * Replaces names by numbers (`$1`), which PostgreSQL requires. Only for SQL that is the same in every call, because the
- * result is kept.
+ * Replaces names by the numbers (`$1`) that PostgreSQL requires. Use it only for SQL that is the same in every call,
+ * because the result is kept.
  */
 export function statement(sql: string): Statement {
   const found: string[] = [];
@@ -206,7 +206,7 @@ export class Database {
   }
 }
 
-/** For statements that find rows by their instance: the indexes begin with its partition. */
+/** The key for statements that find rows by their instance: the indexes begin with its partition. */
 export function withPartition(instance_id: string): { instance_id: string; partition_no: number } {
   return { instance_id, partition_no: partitionOf(instance_id) };
 }

@@ -81,7 +81,7 @@ const NEXT_ASIDE = statement(`
   WHERE d.partition_no = $partition_no AND d.instance_id = $instance_id AND d.state = 'pending' AND d.aside = 1 AND NOT ${IS_PAUSED}
     AND d.delivery_no <> ALL ($delivery_nos::bigint[])`);
 
-/** Goes from key to key in the index of the lanes, instead of reading every row. */
+/** Jumps from key to key in the index of the lanes, and does not read every row. */
 const PENDING_LANES = statement(`
   WITH RECURSIVE lane AS (
     (SELECT partition_no, instance_id, meeting_id FROM deliveries
@@ -102,7 +102,9 @@ const BOUND_ASIDE = statement(`
   UPDATE deliveries SET next_attempt_at = $latest_ms
   WHERE state = 'pending' AND aside = 1 AND partition_no = ANY ($partitions::smallint[]) AND next_attempt_at > $latest_ms`);
 
-/** The front of each lane. The order of seq is the order of expiry, except for deliveries that were queued again. */
+/**
+ * Looks only at the front of each lane: lanes expire in the order of seq, except for deliveries that were queued again.
+ */
 const EXPIRE_LANES = statement(`
   UPDATE deliveries SET state = 'failed', reason = 'expired', next_attempt_at = NULL, settled_at = $wall_ms
   WHERE state = 'pending' AND delivery_no = ANY (ARRAY(
@@ -196,7 +198,7 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
   const queuedOf = ({ timestamp, ...row }: QueuedRow) =>
     queuedDeliveryOf({ ...row, timestamp: timestampOf(timestamp) }, ids);
 
-  /** In the order of partitions, and within a partition in the order of keys. */
+  /** Ordered by partition, and within a partition by key. */
   async function pendingLanes(after: LaneKey | null, limit: number, partitions = ALL_PARTITIONS): Promise<LaneKey[]> {
     const lanes: LaneKey[] = [];
     const first = after === null ? 0 : partitionOf(after.instance_id);
@@ -277,7 +279,7 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
       if (meeting_ids === null) query = query.orderBy('d.delivery_no', 'desc');
       else {
         const [first] = meeting_ids;
-        // Only a condition on a single value returns rows in the order of the rest of the index.
+        // An index returns rows in its own order only when the columns before have a single value each.
         const is_of_them =
           meeting_ids.length === 1
             ? sql<boolean>`m.meeting_id = ${first}`

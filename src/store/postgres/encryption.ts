@@ -61,8 +61,8 @@ function misfit(keys: DataKeys, key_id: string, source: KeySource): StoreError {
 }
 
 /**
- * The key belongs to the cluster, and is changed in the settings: a node that made a new one by itself would encrypt secrets that
- * the others cannot decrypt.
+ * All nodes share the key, so it is changed in the settings. A node that made a new key by itself would encrypt secrets
+ * that the others cannot decrypt.
  */
 export function encryptionOperations(session: Session, { keys }: { keys: DataKeys }): EncryptionStore {
   const other = (): { chars: number; prefix: string } => {
@@ -103,7 +103,7 @@ export function encryptionOperations(session: Session, { keys }: { keys: DataKey
     },
     derivedKeys: async (purpose) => keys.all.map((key) => derivedKey(key, purpose)),
     async forgetPreviousKey() {
-      // There is nothing to drop: the previous key is a setting.
+      // Nothing to drop, because the previous key is a setting.
     },
   };
 }

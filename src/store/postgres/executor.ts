@@ -31,7 +31,7 @@ import { reportDamaged } from '../rows/stored_values.ts';
 import { SettlementWriter } from './writers/settlement_writer.ts';
 import type { RawChange } from './cluster/stored_rows.ts';
 
-/** How long an accept waits until this node has read the earlier batches of other nodes. */
+/** How long the results of an accept wait until this node has read the earlier batches of other nodes. */
 const CATCH_UP_MS_MAX = 20;
 
 /** What the thread posts: replies, and changes by other nodes. */
@@ -41,8 +41,8 @@ export interface ThreadPort {
 }
 
 /**
- * Runs calls on the database. One statement at a time stores messages, another one stores settlements, and some
- * connections serve all other calls.
+ * Runs calls on the database. One connection stores messages, another one settlements, each one batch at a time. A few
+ * more connections serve all other calls.
  */
 export class Executor {
   readonly #db: Database;
@@ -159,13 +159,14 @@ export class Executor {
     const messages = batches.flat();
     try {
       const accepted = await this.#message_writer.accept(messages);
-      // The earlier batches of other nodes go first: with a gap before them, the engine would read these messages from the table.
+      // Lets the earlier batches of other nodes go first. If they came later, the engine would see a gap and read these
+      // messages from the table.
       await this.#cluster.caughtUp(CATCH_UP_MS_MAX);
       let at = 0;
       const replies = calls.map(({ id }, i) => ({ id, value: accepted.slice(at, (at += batches[i]!.length)) }));
       this.#answer(calls, replies, messages.length, started_ms);
     } catch (error) {
-      // One by one, so that none of them can make the others fail.
+      // Runs the calls one by one, so that none of them can make the others fail.
       if (calls.length > 1 && !(error instanceof StoreError))
         return this.#oneByOne(calls, (each) => this.#accept(each));
       if (!(error instanceof StoreError)) return this.#acceptEach(calls[0]!, messages, started_ms);

@@ -3,8 +3,8 @@
  * half-way leaves nothing behind.
  *
  * Everything that clients know stays the same: the ids of messages and deliveries, seq, the keys, the invites, the
- * audit log. It does not move the sessions of browsers, which sign in again, nor the data key of the file: secrets are
- * encrypted again under the key of the database.
+ * audit log. It does not move the sessions of browsers, which sign in again. Secrets are encrypted again under the data
+ * key of the database.
  */
 import assert from 'node:assert/strict';
 import { dirname, join } from 'node:path';
@@ -31,11 +31,11 @@ import { timestampText } from './timestamp.ts';
 import { openingFailure } from './connection/opening_failure.ts';
 import { exclusively, migrate } from './schema.ts';
 
-/** The limits of a batch. One batch is in memory at a time. */
+/** The limits of a batch. Memory holds one batch at a time. */
 const ROWS_MAX = 2_000;
 const CHARS_MAX = 4 << 20;
 
-/** One statement may take long on a slow disk; the file is read between two statements. */
+/** How long one statement may take on a slow disk. */
 const STATEMENT_MS_MAX = 600_000;
 
 type Row = Record<string, string | number | null>;
@@ -56,7 +56,7 @@ const MOVED_TABLES = [
 type MovedTable = (typeof MOVED_TABLES)[number];
 
 interface Move {
-  /** An order in which an index of the file can be read, so that nothing is sorted. */
+  /** The order of an index of the file, so that nothing is sorted. */
   in_order_of: string;
   /** Converts a row of SQLite into one of PostgreSQL; absent when they are the same. */
   made?: (row: Row) => Row;
@@ -76,7 +76,7 @@ export interface Imported {
 }
 
 export interface ImportOptions {
-  /** A data file of this version that no service has open. */
+  /** The path of a data file of this version. No service may have it open. */
   from: string;
   /** The URL of the database. */
   url: string;
@@ -141,7 +141,7 @@ export async function importDataFile({
   }
 }
 
-/** Every page, index and entry of it is read before anything is moved. */
+/** Checks the file before anything is moved: reads every page, index and entry of it. */
 function wholeFile(from: string) {
   const { present, wanted } = schemaOfFile(from);
   if (present < wanted) {
@@ -192,7 +192,7 @@ function movesOf(
   const ids = new IdCodec(file.tag);
   const inPartition = (row: Row): Row => ({ ...row, partition_no: partitionOf(row['instance_id'] as string) });
   return {
-    // The first message on a node begins a run of that node.
+    // Meetings name no run: the first message on a node begins a run of that node.
     meetings: { in_order_of: 'meeting_id' },
     meeting_settings: { in_order_of: 'meeting_id' },
     instances: {
@@ -299,7 +299,7 @@ async function columnsOf(connection: Connection, table: MovedTable): Promise<{ n
 }
 
 /**
- * Moves the values that are not rows: the tag in every id, the numbers that are taken, the counts, and the head of the
+ * Moves what is not in these tables: the tag in every id, the numbers that are taken, the counts, and the head of the
  * audit log.
  */
 async function moveRest(connection: Connection, file: DataFile): Promise<void> {

@@ -39,7 +39,7 @@ const GET_PREVIOUS = statement(`
   SELECT is_active = 1 AND webhook_enabled = 1 AS switched_on, transport, webhook_url, webhook_headers, webhook_secret, ${IS_OWNED} AS is_owned FROM instances
   WHERE instance_id = $instance_id FOR UPDATE`);
 
-/** Does nothing when another transaction has just created the row: then the caller updates that one. */
+/** Does nothing when another transaction has just created the row. The caller then updates that row. */
 const CREATE = statement(`
   INSERT INTO instances (instance_id, partition_no, instance_name, agent_ids, webhook_url, webhook_headers, webhook_secret, success_statuses,
     replies, webhook_enabled, is_active, last_seen_at, created_at, updated_at, owner_key_id, first_no, transport, ack_timeout_s,
@@ -76,7 +76,10 @@ const UPDATE = statement(`
     updated_at = $wall_ms
   WHERE instance_id = $instance_id`);
 
-/** Who pulls gets the headers with the pushes: they do not go to another owner. A server that is called stays the same. */
+/**
+ * A change of owner drops the headers of an instance that pulls, because the new owner would get them with the pushes.
+ * A webhook keeps them: its server stays the same.
+ */
 const PATCH = statement(`
   UPDATE instances SET
     instance_name = coalesce($instance_name, instance_name),
@@ -94,7 +97,7 @@ const PATCH = statement(`
   WHERE instance_id = $instance_id AND ${IS_OWNED}`);
 
 /**
- * Returns whether the instance backed off: other nodes need a notification only then, and most heartbeats need none.
+ * Returns whether the instance backed off. Other nodes need a notification only then, so most heartbeats send none.
  */
 const HEARTBEAT = statement(`
   WITH previous AS (SELECT instance_id, backoff_step FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED} FOR UPDATE)
@@ -284,8 +287,8 @@ export function instanceOperations(
       return get(instance_id);
     },
     async remove(instance_id, limit, wall_ms, owner_scope) {
-      // From here on no accept stores a delivery for it: those in progress have ended, and later ones find it switched
-      // off or deleted.
+      // From here on no accept stores a delivery for the instance. Accepts in progress have ended, and later ones find
+      // it switched off or deleted.
       await session.all(WAIT_FOR_ACCEPTS);
       const switched_off = await session.run(SWITCH_OFF, { instance_id, wall_ms, ...ownedBy(owner_scope) });
       if (switched_off === 0) return { existed: false, done: true, cancelled: 0 };

@@ -12,8 +12,7 @@ import { KEYS } from './locks.ts';
 import { keyOf } from './page.ts';
 
 /**
- * Invites end and keys change one after the other, always under the same lock, so that no two of them wait for each
- * other.
+ * One lock for changes of invites and of keys: with two locks, two transactions could wait for each other.
  */
 const LOCK = statement(`SELECT pg_advisory_xact_lock(${KEYS})`);
 

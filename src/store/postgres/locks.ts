@@ -6,11 +6,11 @@ const CONVOKE = 0x636f6e76;
 export const MIGRATION = `${CONVOKE}, 1`;
 /** Held to take numbers for messages and deliveries: for microseconds. */
 export const NUMBERS = `${CONVOKE}, 2`;
-/** Held to remove an instance; accepts share it, so that nothing is stored for an instance that is being removed. */
+/** Held to remove an instance. Accepts share it, so that they store nothing for an instance that is being removed. */
 export const REMOVAL = `${CONVOKE}, 3`;
-/** Held to take partitions; settlements share it, so that an epoch lasts until every settlement under it is stored. */
+/** Held to take partitions. Settlements share it, so that an epoch lasts until every settlement under it is stored. */
 export const TAKEOVER = `${CONVOKE}, 4`;
-/** Held to renew a lease: one after the other. */
+/** Held to renew a lease, so that renewals run one after the other. */
 export const LEASES = `${CONVOKE}, 5`;
-/** Held to change keys and invites: one after the other, keys in the order of their change_no. */
+/** Held to change keys and invites, so that changes run one after the other, in the order of change_no. */
 export const KEYS = `${CONVOKE}, 6`;

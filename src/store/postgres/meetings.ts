@@ -21,7 +21,10 @@ const LOCK_INSTANCE = statement(
   `SELECT 1 FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED} FOR NO KEY UPDATE`,
 );
 
-/** Notes the last seq as well, so that the activity counts as later than the messages so far: see meetings in first_step.ts. */
+/**
+ * Notes the last seq too, so that this activity counts as later than the messages so far: see meetings in
+ * first_step.ts.
+ */
 const ACTIVE = `
   last_activity_at = $wall_ms, last_seq = greatest(meetings.last_seq, (SELECT max(m.seq) FROM messages m WHERE m.meeting_id = $meeting_id))`;
 

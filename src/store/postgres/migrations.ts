@@ -2,8 +2,9 @@
  * The schema, as the steps that made it. `schema_version` counts the steps that a database has taken. The SQL of a
  * released step is never edited.
  *
- * A step runs while nodes of the previous version work, and they continue on the new schema. So a step adds, and removes
- * nothing that they use. A changed function gets a new name. A later step removes what no version uses any more.
+ * A step runs while nodes of the previous version work, and these nodes continue on the new schema. So a step adds, and
+ * removes nothing that they use. A changed function gets a new name. A later step removes what no version uses any
+ * more.
  *
  * What users sent is `text`, never `jsonb`: `jsonb` refuses \u0000 and reorders keys. Texts compare byte by byte
  * (COLLATE "C"), as in SQLite. Booleans are 0 and 1, lists and objects are JSON text, times are milliseconds since the
@@ -16,9 +17,9 @@ import { RENEW_LEASE_2, TAKE_PARTITIONS_2 } from './cluster/lease_functions.ts';
 import { FIRST_STEP } from './first_step.ts';
 
 /**
- * The number of steps that a node must know to work on the schema that all steps make. The database stores it, so a
- * node of the previous version can start on the new schema: it may have been killed in the middle of an upgrade. Only a
- * step that removes something that nodes with fewer steps use raises it.
+ * How many steps a node must know to work on the newest schema. The database stores this number. So a node of the
+ * previous version can start on the new schema, for example when it was killed in the middle of an upgrade. Only a step
+ * that removes something that older nodes use raises the number.
  */
 export const STEPS_KNOWN_MIN = 1;
 

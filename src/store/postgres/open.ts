@@ -2,17 +2,17 @@
  * The store on PostgreSQL. It keeps the contract of store.ts on a server that several nodes share:
  *
  * - Order. A message gets its `seq` under the lock of the row of its meeting. Every node locks meetings in the same order.
- * - No hot rows. No row is written with every batch: the last seq of a meeting is that of its newest message, and a stored
- *   batch is a row of its own. Old versions of a hot row stay while any session is idle in a transaction, and every read
- *   would pass them (a third of the rate, docs/benchmarks.md).
- * - Numbers. Messages and deliveries take theirs from one sequence, contiguous within a batch, as in SQLite.
+ * - No hot rows. No row is written with every batch: the last seq of a meeting is that of its newest message, and a
+ *   stored batch is a row of its own. While any session is idle in a transaction, the old versions of a hot row stay,
+ *   and every read passes them. That would leave a third of the rate (docs/benchmarks.md).
+ * - Numbers. Messages and deliveries take their numbers from one sequence, without gaps within a batch, as in SQLite.
  * - Accept in doubt. When the connection breaks before the response, the batch is sent again under its number, and the table
  *   `batches` says whether it was stored. After 5 seconds the senders get a 503.
- * - Fencing. A settlement counts only under the epoch of the partition that it was made in. A takeover waits for settlements
- *   in flight.
- * - News. A change leaves by NOTIFY within its transaction, so no node has to live on to send it. Of a batch only the numbers
- *   are sent; every node reads the batches of the others in commit order.
- * - Removal. An advisory lock excludes accepting for an instance while it is removed.
+ * - Fencing. A settlement counts only while its partition has the epoch in which the attempt began. A takeover waits
+ *   for settlements in flight.
+ * - News. A transaction sends its changes by NOTIFY itself, so a node that dies after the commit loses none. For a
+ *   batch it sends only the numbers; every node reads the batches of the others in commit order.
+ * - Removal. While an instance is removed, an advisory lock keeps accepts from storing deliveries for it.
  */
 import { join } from 'node:path';
 import { KEY_FILE } from '../../domain/data_directory.ts';
@@ -27,11 +27,14 @@ import { changeOf } from './cluster/stored_rows.ts';
 const DISTANCES: Lingers = {
   accept: { ms: 30, batch_size: 200 },
   load: { ms: 20, batch_size: 200 },
-  // No caller waits until results are written. But after a crash every unwritten result means one more push.
+  // No caller waits for these writes, but after a crash every unwritten result means one more push.
   settle: { ms: 150, batch_size: 2_000 },
 };
 
-/** Calls that are short even when the tables are full. Other calls may take long, and delay no call of these. */
+/**
+ * Calls that are short even when the tables are full, so that a long one shows a stall. Other calls may take long, and
+ * do not delay these.
+ */
 const STALL_SIGNS = new Set(['messages.accept', 'cluster.renew', 'storage.touch']);
 
 /**
@@ -42,8 +45,8 @@ const STALL_SIGNS = new Set(['messages.accept', 'cluster.renew', 'storage.touch'
  * @param keys that encrypt secrets, the same on every node; null takes the key from the file
  * @param observer is called for every commit
  * @param quotas the limits of instances and memberships
- * @returns the store, which can be called at once, and a promise that it is open. The promise rejects with a StoreError
- * when the database cannot be reached or used, is of a newer version, or under another key
+ * @returns the store, which can be called at once, and a promise that resolves when it is open. The promise rejects
+ * with a StoreError when the database cannot be reached or used, is of a newer version, or is under another key
  */
 export function openPostgresStore(
   url: string,

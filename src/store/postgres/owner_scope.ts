@@ -2,7 +2,10 @@
 import { type RawBuilder, sql } from 'kysely';
 import type { OwnerScope, Visibility } from '../../domain/access.ts';
 
-/** For statements over instances, with the parameters that `ownedBy` makes. An instance without an owner gives false here, not null. */
+/**
+ * For statements over instances, with the parameters that `ownedBy` makes. For an instance without an owner the result
+ * is false, not null.
+ */
 export const IS_OWNED =
   '($owner_key_id::text IS NULL OR (owner_key_id IS NOT DISTINCT FROM $owner_key_id AND instance_id = coalesce($owner_limit::text, instance_id)))';
 
@@ -26,7 +29,7 @@ export function isInstanceVisible({ owner_scope, meeting_ids }: Visibility): Raw
  */
 export function isDeliveryVisible({ owner_scope, meeting_ids }: Visibility): RawBuilder<boolean> {
   const [key_id, limit] = [owner_scope?.key_id ?? null, owner_scope?.instance_id ?? null];
-  // Uses the index of the owner, then that of each instance: other owners may have a million deliveries.
+  // Uses the index of the owner, then the index of each instance, because other owners may have a million deliveries.
   const is_owned = sql<boolean>`(d.instance_id IN (SELECT instance_id FROM instances
     WHERE owner_key_id = ${key_id}::text AND instance_id = coalesce(${limit}::text, instance_id)) AND d.delivery_no >= i.first_no)`;
   if (meeting_ids.length === 0) return is_owned;

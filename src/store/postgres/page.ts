@@ -4,7 +4,8 @@ import { type CursorKey, decodeCursor, PAGE_BYTES_MAX, type Weighed } from '../r
 import type { Session } from './database.ts';
 
 /**
- * The rows that fit into a page, and one more, which shows that the list continues. Their long columns are not read.
+ * The rows that fit into a page, and one more, which shows that the list continues. Reads none of the long columns to
+ * find them.
  *
  * @param order how the query orders its rows, by names of its own columns
  */
@@ -20,7 +21,10 @@ export async function rowsOfPage<Row extends Weighed>(
   return (await session.query<Row>(text, parameters)).rows;
 }
 
-/** The key of a cursor. A number that no row has, or a text that PostgreSQL refuses, was never in a cursor that we made. */
+/**
+ * The key of a cursor. Refuses numbers that no row can have and texts that PostgreSQL refuses: no cursor of Convoke
+ * contains them.
+ */
 export function keyOf(cursor: string, types: ('string' | 'number')[]): CursorKey {
   const key = decodeCursor(cursor, types);
   if (key.every((part) => (typeof part === 'number' ? Number.isSafeInteger(part) : !part.includes('\0')))) return key;

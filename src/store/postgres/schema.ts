@@ -9,9 +9,9 @@ import { MIGRATIONS, STEPS_KNOWN_MIN } from './migrations.ts';
 
 const VERSION_MIN = 140_000;
 
-/** Runs a function that only one node at a time may run, including the first look at the schema. */
+/** Runs a function under the lock that only one node at a time can hold; even the first look at the schema needs it. */
 export async function exclusively<T>(url: string, run: (connection: Connection) => Promise<T>): Promise<T> {
-  // A step may take long, and the second node waits for it.
+  // A step may take long, and other nodes wait for it.
   const connection = await Connection.open(
     url,
     'SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0;',
@@ -61,7 +61,7 @@ export async function migrate(connection: Connection): Promise<{ from: number; t
   return { from, to };
 }
 
-/** Brings a database to the schema of this version, and nothing more. */
+/** Brings a database to the schema of this version. Does nothing else. */
 export async function migrateDatabase(url: string): Promise<{ from: number; to: number }> {
   try {
     return await exclusively(url, migrate);

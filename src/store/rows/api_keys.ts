@@ -7,7 +7,7 @@ export function apiKeyOf(row: ApiKeysTable): ApiKey {
   const { key_id } = row;
   return {
     ...row,
-    // A damaged row gives fewer rights than it held, and never more: no scope, no meeting.
+    // A damaged row never gives more rights than it held: it counts as no scope, or no meeting.
     scopes: storedTexts(row.scopes, 'api_keys', 'scopes', key_id).filter((scope) =>
       SCOPES.includes(scope as Scope),
     ) as Scope[],

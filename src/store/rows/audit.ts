@@ -24,7 +24,7 @@ export function entryAfter(head: AuditHead, entry: NewAuditEntry, wall_ms: numbe
   return { seq, at: wall_ms, ...subject, details: canonicalJson(details), prev_hash, hash };
 }
 
-/** Entries are removed about once a day, because each removal adds an entry itself. */
+/** Entries are removed only about once a day, because each removal adds an entry. */
 const REMOVED_EVERY_MS = 86_400_000;
 
 /**

@@ -18,7 +18,10 @@ import type { DeliveriesTable } from './tables.ts';
 /** How many of the first rows of a lane are checked for expiry. */
 export const LANE_FRONT_MAX = 500;
 
-/** How many of the oldest rows are checked for removal. Those among them that stay are pending, for at most 72 h. */
+/**
+ * How many of the oldest rows are checked for removal. Those that stay are pending, and no delivery is pending for
+ * longer than 72 h.
+ */
 export const PRUNE_WINDOW = 5_000;
 
 /** A pending delivery with its message. */
@@ -27,9 +30,9 @@ export type QueuedRow = Omit<QueuedDelivery, 'delivery_id' | 'message_id' | 'att
   SaidColumns;
 
 /**
- * The deliveries whose time to expire is damaged: it is read as the greatest safe number. A settlement names the time
- * that was read, so the row gets that time too. Otherwise no settlement would find the row, and every read would push
- * it again.
+ * The deliveries with a damaged `expires_at`, which is read as the largest safe number. Their rows get that number too,
+ * because a settlement must name the number in the row. Otherwise no settlement would find the row, and every read
+ * would push the delivery again.
  */
 export function withDamagedExpiry(rows: readonly QueuedRow[]): number[] {
   const damaged = rows.filter(({ expires_at }) => expires_at >= Number.MAX_SAFE_INTEGER);
@@ -44,7 +47,7 @@ export function saidDeliveryOf(row: SaidRow): SaidDelivery {
   return { ...row, is_unjudged: row.is_unjudged === 1 };
 }
 
-/** Cuts a page of a lane out of rows, and reads no more of them than it needs. */
+/** Makes the page of a lane from rows, and reads no more rows than it needs. */
 export function pageOfLane(rows: Iterable<QueuedRow>): QueuedRow[] {
   const page: QueuedRow[] = [];
   let chars = 0;
@@ -69,7 +72,7 @@ export function queuedDeliveryOf(
   };
 }
 
-/** A delivery as it is listed: with what its instance may be waiting for, and whether its meeting is paused. */
+/** A delivery for a list: with what its instance may be waiting for, and whether its meeting is paused. */
 export type ListedRow = DeliveriesTable & {
   is_active: number | null;
   webhook_enabled: number | null;
@@ -126,7 +129,7 @@ export function meetingsOf(
   visibility: Visibility | null | undefined,
 ): string[] | null {
   if (meeting_id !== undefined) return [meeting_id];
-  // An instance or a message alone already leads to few deliveries.
+  // One instance or one message has few deliveries.
   if (!visibility || visibility.owner_scope !== null || instance_id !== undefined || message_id !== undefined)
     return null;
   return visibility.meeting_ids;

@@ -35,8 +35,8 @@ const TIMEOUT = { most: TIMEOUT_S_MAX, otherwise: TIMEOUT_S };
 export type PreviousRow = Pick<InstancesTable, 'transport' | 'webhook_url' | 'webhook_headers' | 'webhook_secret'>;
 
 /**
- * An instance with values that are not in its row: the count, and the epoch in which its machine must have connected to
- * be connected now.
+ * An instance with two values that are not in its row: the count, and the current epoch. Its machine is connected if it
+ * connected in that epoch.
  */
 export type CountedRow = InstancesTable & { pending_deliveries: number; current_epoch: number };
 
@@ -57,7 +57,7 @@ export function instanceReader(keys: DataKeys) {
   const encryptHeaders = (instance_id: string, headers: Record<string, string>): string =>
     encryptSecret('webhook_headers', instance_id, JSON.stringify(headers));
 
-  /** Copied field by field: the owner, and the columns that only one engine has, are not part of an Instance. */
+  /** Copies field by field, because the owner and the columns of a single engine are no part of an Instance. */
   function instanceOf(row: InstancesTable): Instance {
     const { instance_id } = row;
     const decrypt = (column: SecretColumn, text: string): string =>
@@ -95,7 +95,7 @@ export function instanceReader(keys: DataKeys) {
       backoff_until: time('backoff_until'),
       last_seen_at: time('last_seen_at'),
       created_at: time('created_at'),
-      // The stored value, unchanged: it is compared with the one in the table.
+      // The stored value, unchanged, because it is compared with the one in the table.
       updated_at: row.updated_at,
     };
   }
@@ -106,7 +106,8 @@ export function instanceReader(keys: DataKeys) {
   }
 
   /**
-   * For lists: an instance whose secrets cannot be decrypted is shown without them, so that the others can be shown.
+   * For lists. An instance whose secrets cannot be decrypted is shown without them, so that it does not hide the
+   * others.
    */
   function listedRowOf(row: CountedRow): InstanceRow {
     try {
@@ -125,7 +126,7 @@ export function instanceReader(keys: DataKeys) {
     }
   }
 
-  /** The plain secret; null when it cannot be decrypted, so that a new one repairs the instance. */
+  /** The plain secret; null when it cannot be decrypted. A registration with a new secret then repairs the instance. */
   function secretOf(instance_id: string, encrypted: string): string | null {
     try {
       return keys.decrypt(encrypted, secretPlace('webhook_secret', instance_id));
@@ -144,9 +145,9 @@ export function instanceReader(keys: DataKeys) {
   }
 
   /**
-   * The headers that a registration drops: all of them, when it names another server, or a machine that pulls instead of
-   * a server, and gives no headers. They were meant for the old server. The owner of the new one may be another person,
-   * and would read them.
+   * The headers that a registration drops because they were meant for the old server, and the owner of the new one
+   * would read them. It drops all of them when it gives no headers itself and names another server, or a machine that
+   * pulls.
    *
    * @returns their names; null when the headers stay
    */

@@ -22,7 +22,7 @@ export function saidOf({ from_agent, in_reply_to, hops }: SaidColumns, message_n
   };
 }
 
-/** Cuts a page out of `limit + 1` rows, and reads no more of them than it needs. The first message always fits. */
+/** Makes a page from `limit + 1` rows, and reads no more rows than it needs. The first message always fits. */
 export function pageOfMessages(
   rows: Iterable<PagedRow>,
   { limit, chars_max, forward }: { limit: number; chars_max: number; forward: boolean },
@@ -70,7 +70,7 @@ export function briefOf({ message_no, seq, accepted_at, excerpt, ...said }: Brie
   return { message_id: ids.encode('msg', message_no), seq, accepted_at, said: saidOf(said, message_no, ids), excerpt };
 }
 
-/** The last of the messages that are looked through for answers. */
+/** The seq of the last message that is searched for answers. */
 export const SCANNED = `
   SELECT count(*) AS scanned, max(seq) AS last_seq FROM (
     SELECT seq FROM messages WHERE meeting_id = $meeting_id AND seq > $after_seq ORDER BY seq LIMIT $scan) page`;
@@ -85,7 +85,7 @@ export const ANSWERS = `
   WHERE m.meeting_id = $meeting_id AND m.seq > $after_seq AND m.seq <= $last_seq AND m.in_reply_to = $message_no
   ORDER BY m.seq`;
 
-/** A message of another meeting is none that it answers. */
+/** Stops at a message of another meeting: no message answers one of another meeting. */
 export const ANSWERED_CHAIN = `
   WITH RECURSIVE chain AS (
     SELECT 0 AS distance, message_no, meeting_id, in_reply_to FROM messages WHERE message_no = $message_no
@@ -98,7 +98,7 @@ export const ANSWERED_CHAIN = `
 
 export type HeadRow = Omit<MessagesTable, 'timestamp' | 'message'>;
 
-/** Cuts a page out of `limit + 1` rows, as above, where `chars_max` bounds the lists of agents. */
+/** Makes a page from `limit + 1` rows, as above. Here `chars_max` bounds the lists of agents. */
 export function pageOfHeads(
   rows: Iterable<HeadRow>,
   limit: number,

@@ -1,6 +1,6 @@
 import { invalidField } from '../../domain/problem.ts';
 
-/** Where a page ended: the values by which it is ordered, in the last row. Opaque to callers. */
+/** Where a page ended: the values of its last row by which the list is ordered. Opaque to callers. */
 export type CursorKey = (string | number)[];
 
 export function encodeCursor(key: CursorKey): string {
@@ -19,12 +19,12 @@ export function decodeCursor(cursor: string, types: ('string' | 'number')[]): Cu
     key = null;
   }
   const is_key = Array.isArray(key) && key.length === types.length && key.every((part, i) => typeof part === types[i]);
-  // 1e400 and trailing spaces are valid JSON, and never part of a cursor that we made.
+  // Refuses 1e400 and trailing spaces: they are valid JSON, but no cursor of Convoke contains them.
   if (is_key && encodeCursor(key as CursorKey) === cursor) return key as CursorKey;
   throw invalidField('cursor', 'must be the next_cursor of a page made with the same filters');
 }
 
-/** A page ends before the row that would make it larger than this. Its first row always fits. */
+/** The size of a page. It ends before the row that would exceed this, but always has its first row. */
 export const PAGE_BYTES_MAX = 512 << 10;
 
 /** A row with the bytes of its long columns. */
@@ -32,7 +32,7 @@ export interface Weighed {
   row_bytes: number;
 }
 
-/** Cuts a page out of `limit + 1` rows, and reads no more of them than it needs. */
+/** Makes a page from `limit + 1` rows, and reads no more rows than it needs. */
 export function pageOf<Row extends object, Item>(
   rows: Iterable<Row & Partial<Weighed>>,
   limit: number,

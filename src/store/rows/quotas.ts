@@ -40,7 +40,7 @@ export function listsTooLong(): Problem {
   );
 }
 
-/** Picks the quotas from a larger object, because they are sent to the thread of the engine. */
+/** Picks the quotas from a larger object, because only plain data can go to the thread of the engine. */
 export function quotasOf(from: Quotas): Quotas {
   const { max_instances, max_instances_per_key, max_instances_per_meeting, max_meetings_per_instance } = from;
   return { max_instances, max_instances_per_key, max_instances_per_meeting, max_meetings_per_instance };

@@ -1,6 +1,6 @@
 /**
- * Reads the values of a row so that a damaged value stops neither the reader nor the rows beside it. A value that this
- * service would not write is reported once, with its place, and read as the emptiest value of its type.
+ * Reads the values of a row. A value that this service would not write is damaged: it is reported once, with its place,
+ * and read as the emptiest value of its type. So a damaged value stops neither the reader nor the other rows.
  */
 import { type Wake, WAKES } from '../../domain/agents_to_notify.ts';
 import type { LastFailure, TransportName } from '../../domain/instance.ts';
@@ -22,7 +22,7 @@ const REPORTED_MAX = 10_000;
 const reported = new Set<string>();
 let listener: (damaged: DamagedValue) => void = () => {};
 
-/** Sets the listener of this thread. Every store sets it when it is opened. */
+/** Sets the listener of this thread. Each store does this when it opens. */
 export function onDamagedValue(listen: (damaged: DamagedValue) => void): void {
   listener = listen;
   reported.clear();
@@ -91,7 +91,10 @@ export function storedTransport(text: string, row: string): TransportName {
   return 'webhook';
 }
 
-/** A runtime that this version does not know was registered with a later one: its pushes are those of the specification. */
+/**
+ * A runtime that this version does not know was registered with a later version. Its instance gets the pushes of the
+ * specification.
+ */
 export function storedRuntime(json: string, row: string): RuntimeSettings | null {
   const value = valueOf(json);
   if (isObject(value) && isShapedName(value['name']) && isObject(value['options'])) {

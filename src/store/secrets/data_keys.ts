@@ -16,8 +16,8 @@ export type KeySource = { kind: 'given'; keys: GivenKeys } | { kind: 'file'; pat
  * The data key that encrypts, and the previous one while rows are still under it.
  *
  * The table `encryption_keys` names the keys that encrypt the data, with a check value for each. During a change there
- * are two. The new key is in the key file before it encrypts anything. The previous one is removed from the file only
- * after no row is under it. So after a crash every secret can be decrypted.
+ * are two. The new key is in the key file before it encrypts anything, and the previous one leaves the file only when
+ * no row is under it. So after a crash every secret can be decrypted.
  */
 export class DataKeys {
   readonly #source: KeySource;
@@ -79,7 +79,10 @@ export class DataKeys {
     return decrypt(this.all, encrypted, place);
   }
 
-  /** Makes a new key that encrypts from now on. Null when the key is a setting: then the setting has to be changed. */
+  /**
+   * Makes a new key that encrypts from now on. Null when the key is a setting, because then the setting has to be
+   * changed.
+   */
   change(): DataKey | null {
     if (this.#source.kind === 'given') return null;
     const next = { current: makeDataKey(), previous: this.#current };
@@ -90,7 +93,7 @@ export class DataKeys {
     return next.current;
   }
 
-  /** To be called when no row is under the previous key any more, and that is on disk. */
+  /** Call it when it is on disk that no row is under the previous key any more. */
   forgetPrevious(): void {
     if (this.#previous === null) return;
     if (this.#source.kind === 'file') writeKeyFile(this.#source.path, { current: this.#current, previous: null });

@@ -50,7 +50,8 @@ function readPrivate(path: string): string | null {
   }
   try {
     const mode = fstatSync(file).mode & 0o777;
-    // Refused, not repaired: the operator has to know that others could have read the key. Windows has no modes.
+    // Refuses the file and does not repair it, because the operator has to know that others could have read the key.
+    // Windows has no modes.
     if ((mode & OTHERS_MODE) !== 0 && process.platform !== 'win32') {
       throw new StoreError(
         'ENCRYPTION_KEY_UNPROTECTED',

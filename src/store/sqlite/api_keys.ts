@@ -32,7 +32,7 @@ const REVOKE_INVITES = `
   UPDATE invites SET revoked_at = $wall_ms
   WHERE created_by = $key_id AND redeemed_at IS NULL AND revoked_at IS NULL AND expires_at > $wall_ms`;
 
-/** Sessions of the token that stays valid for a while end with it; sessions of earlier tokens end at once. */
+/** The previous token stays valid for a while, and its sessions end with it. Sessions of earlier tokens end at once. */
 const SHORTEN_SESSIONS = `
   UPDATE sessions SET expires_at = CASE WHEN token_digest = $digest THEN min(expires_at, $until) ELSE 0 END WHERE key_id = $key_id`;
 
@@ -47,7 +47,7 @@ export function apiKeyOperations(db: Database): Sync<ApiKeyStore> {
     return row === undefined ? null : apiKeyOf(row);
   }
 
-  /** People make keys by hand: there are few enough to check all of them. */
+  /** Checks all keys: people make them by hand, so there are few. */
   function isLastingAdminBeside(key_id: string): boolean {
     const others = db.prepare('SELECT * FROM api_keys WHERE revoked_at IS NULL AND key_id <> ?').all(key_id);
     return (others as unknown as ApiKeysTable[]).some((row) => isLastingAdmin(apiKeyOf(row)));

@@ -21,7 +21,7 @@ const WAL_BYTES_MAX = 32 << 20;
 /** How long a start waits for a process that is just stopping. */
 const LOCK_WAIT_MS = 2_000;
 
-/** A number of the year 2058 (src/domain/id.ts). A higher number is damaged, and new numbers must not start from it. */
+/** A number of the year 2058 (src/domain/id.ts). A higher number is damaged, so new numbers do not follow it. */
 const NUMBER_MAX = 2 ** 52;
 const DELIVERIES_OF_MESSAGE_MAX = 2 ** 24;
 
@@ -32,7 +32,7 @@ export class Database {
   readonly #db: DatabaseSync;
   readonly #statements = new Map<string, Statement>();
   /**
-   * Different each time that a file is opened. A connection of a machine that was noted under another term has ended.
+   * Different each time that the file is opened. A note that a machine pulls counts only with the same term.
    */
   readonly term = randomBytes(TERM_BYTES).readUIntBE(0, TERM_BYTES);
   #copies = 0;
@@ -64,7 +64,7 @@ export class Database {
       // Takes effect only before the file has any page. An older file changes with its next VACUUM
       // (src/store/sqlite/file/compact.ts).
       this.#db.exec('PRAGMA auto_vacuum = INCREMENTAL');
-      // Exclusive: a second process fails at once instead of writing beside us, and no shared memory is needed.
+      // Exclusive: a second process fails at once instead of writing at the same time, and no shared memory is needed.
       this.#db.exec('PRAGMA locking_mode = EXCLUSIVE');
       this.#db.exec('PRAGMA journal_mode = WAL');
       // FULL: a commit is on disk when it returns; NORMAL could lose accepted messages in a power cut.
@@ -76,8 +76,8 @@ export class Database {
       this.#db.exec(`PRAGMA journal_size_limit = ${WAL_BYTES_MAX}`);
       this.#migrate();
       // Set after the migrations, because these may sort much. Otherwise SQLite may make a temporary file in the middle
-      // of a commit. That fails when no descriptor is left. Or it takes the descriptor that libuv keeps in reserve for
-      // turning connections away, and then new connections hang.
+      // of a commit, which fails when no descriptor is left. It may also take the descriptor that libuv keeps for
+      // refusing connections, and new connections then hang.
       this.#db.exec('PRAGMA temp_store = MEMORY');
     } catch (error) {
       // Frees the file for the next start.
@@ -126,7 +126,7 @@ export class Database {
     return last;
   }
 
-  /** A statement that is prepared once. Use it for text that is the same in every call. */
+  /** Prepares a statement once. Use it for text that is the same in every call. */
   prepare(sql: string): Statement {
     let statement = this.#statements.get(sql);
     if (statement === undefined) {
@@ -142,7 +142,7 @@ export class Database {
     return this.prepare(sql).all(...(parameters as SQLInputValue[])) as Row[];
   }
 
-  /** The same, row by row, for callers that may not need all of them. */
+  /** The same, row by row, for callers that may not need all rows. */
   each<Row>(query: Compilable<Row>): Iterable<Row> {
     const { sql, parameters } = query.compile();
     return this.prepare(sql).iterate(...(parameters as SQLInputValue[])) as Iterable<Row>;
@@ -156,7 +156,7 @@ export class Database {
     return this.#db.isTransaction;
   }
 
-  /** A transaction may ask for a checkpoint, which is made when that transaction has ended. */
+  /** Asks, within a transaction, for a checkpoint after its end. */
   checkpointAfterCommit(): void {
     this.#is_checkpoint_due = true;
   }
@@ -168,7 +168,7 @@ export class Database {
     try {
       this.#db.exec('PRAGMA wal_checkpoint(PASSIVE)');
     } catch {
-      // The commit itself succeeded; the next checkpoint follows by itself.
+      // The commit itself succeeded, and the next checkpoint comes anyway.
     }
   }
 

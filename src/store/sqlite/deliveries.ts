@@ -75,7 +75,7 @@ const NEXT_LANE = `
   WHERE (instance_id, meeting_id) > (?, ?) AND state = 'pending' AND aside = 0
   ORDER BY instance_id, meeting_id LIMIT 1`;
 
-/** The beginning of a lane. The order of seq is the order of expiry, except for deliveries that were queued again. */
+/** The front of a lane: lanes expire in the order of seq, except for deliveries that were queued again. */
 const LANE_FRONT = `
   SELECT delivery_no, expires_at FROM deliveries
   WHERE instance_id = ? AND meeting_id = ? AND state = 'pending' AND aside = 0 ORDER BY seq LIMIT ${LANE_FRONT_MAX}`;
@@ -270,7 +270,7 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
       const lanes = pendingLanes(db, after, lanes_max);
       for (const lane of lanes) {
         const up: number[] = [];
-        // Reads only the expired ones: a million others may wait behind them.
+        // Reads only the expired deliveries, because a million others may wait behind them.
         for (const row of db.prepare(LANE_FRONT).iterate(lane.instance_id, lane.meeting_id)) {
           const { delivery_no, expires_at } = row as { delivery_no: number; expires_at: number };
           if (expires_at > now_ms) break;

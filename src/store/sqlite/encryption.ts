@@ -36,7 +36,7 @@ export function openDataKeys(db: Database, source: KeySource, wall_ms: number): 
   } else if (key_ids.every(({ key_id }) => key_id !== keys.current.key_id)) {
     noteKey(db, keys.current, wall_ms);
   } else if (key_ids.length === 1) {
-    // A change of the key was complete except for this step.
+    // Ends a change of the key of which only this step was missing.
     keys.forgetPrevious();
   }
   removePlainText(db);
@@ -56,7 +56,7 @@ export function encryptionOperations(db: Database, keys: DataKeys): Sync<Encrypt
       const known = checkedKeyIds(db);
       const is_noted = known.some(({ key_id }) => key_id === keys.current.key_id);
       if (is_noted && known.length === 1 && keys.change() === null) throw new Problem('encryption_key_given');
-      // Also needed when the transaction that made the key was undone: the key file already holds the key.
+      // Needed even when the transaction that made the key was undone, because the key file already holds the key.
       noteKey(db, keys.current, wall_ms);
       return keyIds();
     },
@@ -102,7 +102,7 @@ function noteKey(db: Database, key: DataKey, wall_ms: number): void {
   ).run(key.key_id, checkValueOf(key), wall_ms);
 }
 
-/** Every secret of the file, a thousand rows at a time, all within the transaction of the caller. */
+/** Rewrites every secret of the file, a thousand rows at a time, all within the transaction of the caller. */
 function rewriteRows(db: Database, rewrite: (text: string, place: SecretPlace) => string): void {
   const next = db.prepare(
     `SELECT instance_id, ${SECRET_COLUMNS.join(', ')} FROM instances WHERE instance_id > ? ORDER BY instance_id LIMIT ?`,
@@ -126,7 +126,8 @@ function rewriteRow(db: Database, row: SecretRow, rewrite: (text: string, place:
 }
 
 /**
- * Rewrites a file that once held secrets in plain text: they would stay legible in free pages, and in the log of the WAL.
+ * Rewrites a file that once held secrets in plain text, because they would stay legible in free pages and in the WAL
+ * file.
  */
 function removePlainText(db: Database): void {
   const { plain_text_left } = db.prepare('SELECT plain_text_left FROM this_file').get() as { plain_text_left: number };

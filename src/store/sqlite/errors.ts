@@ -1,4 +1,4 @@
-/** Errors of SQLite as StoreError. Some of them pass by themselves. */
+/** Errors of SQLite as StoreError, and which of them pass by themselves. */
 import { StoreError } from '../store_error.ts';
 
 /** The names of the failures that happen in operation (https://sqlite.org/rescode.html). */
@@ -29,7 +29,7 @@ export function isBusy(error: unknown): boolean {
 /** SQLITE_ERROR, _TOOBIG, _CONSTRAINT, _MISMATCH: a value in a row is damaged. */
 const OF_VALUES = new Set([1, 18, 19, 20]);
 
-/** Whether the storage failed, and not a damaged value in it. */
+/** Whether the storage itself failed; false when a damaged value in it caused the error. */
 export function isOfTheStorage(error: unknown): boolean {
   const errcode = errcodeOf(error);
   return errcode === undefined ? storeErrorOf(error) instanceof StoreError : !OF_VALUES.has(errcode);

@@ -73,7 +73,10 @@ const REGISTER = `
     last_seen_at = $wall_ms,
     updated_at = $wall_ms`;
 
-/** Who pulls gets the headers with the pushes: they do not go to another owner. A server that is called stays the same. */
+/**
+ * A change of owner drops the headers of an instance that pulls, because the new owner would get them with the pushes.
+ * A webhook keeps them: its server stays the same.
+ */
 const PATCH = `
   UPDATE instances SET
     instance_name = coalesce($instance_name, instance_name),
@@ -168,7 +171,7 @@ export function instanceOperations(
       const previous = db.prepare(GET_PREVIOUS).get({ instance_id, ...ownedBy(owner_scope) }) as
         (PreviousRow & { switched_on: number; is_owned: number }) | undefined;
       if (previous !== undefined && previous.is_owned !== 1) throw new Problem('instance_id_taken');
-      // Only an existing instance can be in meetings.
+      // A new instance is in no meeting yet.
       const created = previous === undefined;
       if (created) assertRoomForInstance(db, quotas, registration.owner_key_id ?? null);
       if (previous?.switched_on === 0) recipients.forgetAll();

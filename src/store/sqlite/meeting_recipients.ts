@@ -25,9 +25,9 @@ interface Kept {
 }
 
 /**
- * The recipients of each meeting, kept from one message to the next: reading a hundred members costs more than the rest
- * of a message for one of them. The file has one writer, this thread. Code that changes a membership or switches an
- * instance calls `forget` here, and a transaction that is undone forgets everything.
+ * The recipients of each meeting, kept from one message to the next, because reading a hundred members costs more than
+ * all other work on a message. The file has one writer, this thread. Code that changes a membership or switches an
+ * instance calls `forget` or `forgetAll`, and so does a transaction that is undone.
  */
 export class Recipients {
   readonly #db: Database;
@@ -57,7 +57,7 @@ export class Recipients {
     if (is_full) this.forgetAll();
     this.#meetings.set(meeting_id, { recipients: found, chars });
     this.#chars += chars;
-    // Counts one for the meeting itself, because empty meetings take memory as well.
+    // Adds one for the meeting itself, because empty meetings take memory as well.
     this.#memberships += found.length + 1;
     return found;
   }

@@ -24,7 +24,7 @@ import {
 } from '../rows/messages.ts';
 import { storedObjectJson, reportDamaged } from '../rows/stored_values.ts';
 
-/** The previous version stored keys without their senders: for one day such a key counts for every sender. */
+/** The previous version stored keys without their senders. For one day such a key counts for every sender. */
 const FIND_KEY = `
   SELECT fingerprint, result FROM idempotency_keys WHERE meeting_id = ? AND key IN (?, ?) AND created_at > ?
   ORDER BY created_at DESC LIMIT 1`;
@@ -60,7 +60,7 @@ const INSERT_DELIVERY = `
   INSERT INTO deliveries (delivery_no, message_no, meeting_id, seq, instance_id, target_agents, expires_at, created_at)
   VALUES (?, ?, ?, ?, ?, ?, ?, ?)`;
 
-/** The numbers of its deliveries follow that of the message. */
+/** The numbers of a message's deliveries follow its own number. */
 const HEADS_SINCE = `
   SELECT message_no, meeting_id, seq, accepted_at, deliveries_queued, target_agents, from_agent, in_reply_to, hops
   FROM messages m

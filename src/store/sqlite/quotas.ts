@@ -3,7 +3,7 @@ import { listsTooLong, quotaExceeded, roomBeside } from '../rows/quotas.ts';
 import type { Quotas } from '../contract/quotas.ts';
 import type { Database } from './database.ts';
 
-/** Stops counting at the quota: no more is needed. */
+/** Counts no further than the quota. */
 const counted = (from: string): string => `SELECT count(*) AS count FROM (SELECT 1 FROM ${from} LIMIT ?)`;
 
 const OF_KEY = counted('instances WHERE owner_key_id = ?');

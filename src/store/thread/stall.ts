@@ -1,7 +1,6 @@
 /**
  * Watches for a storage that neither completes a call nor fails: a frozen disk, a paused database. Callers get an error
- * in bounded time. The calls themselves continue, and the engine of the store, which keeps lanes in memory, sees how
- * they end.
+ * in bounded time. The calls themselves continue, and the delivery engine learns how they end.
  */
 import type { Stall } from '../contract/stall.ts';
 import { StoreError } from '../store_error.ts';
@@ -10,7 +9,7 @@ import { StoreError } from '../store_error.ts';
 const TICK_MS = 500;
 /** After this many ticks of one commit, new calls are refused. */
 const STALLED_TICKS = 6;
-/** After this many ticks, waiting callers get an error that leaves the result open. */
+/** After this many ticks, waiting callers get an error that says that the result is unknown. */
 const LONG_TICKS = 12;
 
 /** Calls without a lasting effect, and the ticks after which they are rejected. */
@@ -19,10 +18,10 @@ const REJECTED_AFTER_TICKS: { [name in string]?: number } = {
   'sessions.find': LONG_TICKS,
 };
 
-/** The calls, as `store.method`, whose waiting shows a stall; `all` when calls run one after the other. */
+/** The calls, as `store.method`, that show a stall when they wait long; `all` when calls run one after the other. */
 export type StallSigns = 'all' | ReadonlySet<string>;
 
-/** How long a call may wait, and what follows when it waits longer. */
+/** How long a call has waited, and how long it may wait. */
 interface Wait {
   /** The tick at which the call was made. */
   since: number;
@@ -37,7 +36,7 @@ export interface Waiting extends Wait {
   reject: (error: Error) => void;
 }
 
-/** Counts time in ticks: a pause of the whole process counts as one tick, half a second, and not as a stall. */
+/** Counts time in ticks, so that a pause of the whole process counts as one tick and not as a stall. */
 export class StallWatch implements Stall {
   readonly #waiting: readonly (Waiting | null)[];
   readonly #signs: StallSigns;
@@ -98,7 +97,7 @@ export class StallWatch implements Stall {
     this.#is_stalled = longest > STALLED_TICKS;
     for (const waiting of this.#waiting) {
       if (waiting === null || this.#tick - waiting.since <= waiting.ticks_max) continue;
-      // Its reply may still arrive, and is then ignored.
+      // A reply that still arrives is ignored.
       waiting.ticks_max = Infinity;
       waiting.reject(inDoubt());
     }

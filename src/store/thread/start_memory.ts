@@ -5,11 +5,11 @@ import { runInNewContext } from 'node:vm';
  * Gives memory back to the system that only the start of a thread needed. It stops the calling thread for some 20 ms.
  *
  * A start makes V8 grow its young generation, and V8 keeps the empty pages: 8 MiB in the thread that serves, 4 in that
- * of the store. Only V8's collection of last resort releases them, and this is the only way to start it.
+ * of the store. Only V8's collection of last resort releases them, and only this call starts it.
  *
- * A collection also forgets the layout of objects of which none exists, and what V8 has learned of it. Node's queue of
- * ticks is empty at this moment, so one tick waits meanwhile: without it `nextTick` takes 4 % of the thread that
- * serves, not 0.6 %.
+ * The collection also forgets the layouts of objects of which none exists, with all that V8 has learned of them. So one
+ * tick waits in Node's queue of ticks, which is otherwise empty now. Without that tick, `nextTick` would later take 4 %
+ * of the thread that serves instead of 0.6 %.
  *
  * V8's flags belong to the process. The flag stays set, because another thread may be about to make its context.
  */

@@ -19,16 +19,16 @@ import type { Store } from '../store.ts';
 import { StoreError } from '../store_error.ts';
 
 /**
- * Starts the thread of an engine. Calls made in the same turn of the event loop travel together.
+ * Starts the thread of an engine. Calls of the same turn of the event loop travel together.
  *
  * @param module the entry of the thread
  * @param data for the thread, as plain data
  * @param observer is called for every commit
  * @param options.transfer the ports in the data, which move to the thread
  * @param options.has_cluster whether other nodes may be on the same database
- * @param options.changeOf a change as the thread posts it, as a Change
+ * @param options.changeOf makes a Change of what the thread posts
  * @param options.stall_signs the calls whose waiting shows a stall
- * @returns the store, which can be called at once, and a promise that it is open
+ * @returns the store, which can be called at once, and a promise that resolves when it is open
  */
 export function openThread(
   module: URL,
@@ -46,8 +46,8 @@ export function openThread(
     stall_signs?: StallSigns;
   } = {},
 ): { store: Store; opened: Promise<void> } {
-  // The thread does not inherit the options of this process (--input-type, --eval). Node 22 warns that its SQLite is
-  // experimental.
+  // The thread must not inherit options of this process such as --input-type or --eval. The one option hides Node 22's
+  // warning that its SQLite is experimental.
   const execArgv = ['--disable-warning=ExperimentalWarning'];
   const worker = new Worker(module, { workerData: data, transferList: transfer, execArgv });
   const calls = new Calls(worker, observer, changeOf, stall_signs);
@@ -81,7 +81,8 @@ export function openThread(
 }
 
 /**
- * One transaction: the messages, settlements and other requests in it, and how long it took with its wait for the disk.
+ * One transaction: how many messages, settlements and other requests it has, and how long it took, the wait for the
+ * disk included.
  */
 export interface Commit {
   items: number;
@@ -131,7 +132,7 @@ class Calls {
         } else if ('damaged' in message) {
           observer.damaged?.(message.damaged);
         } else if (!('replies' in message)) {
-          // Such a message is the last one of a thread that cannot open the store, or cannot continue.
+          // The last message of a thread that cannot open the store, or cannot continue.
           fail(errorOf(message) ?? new Error('the store did not open'));
         } else {
           const { replies, ...commit } = message;
@@ -147,7 +148,7 @@ class Calls {
     worker.on('exit', () => fail(new StoreError('STORE_CLOSED', 'the store is closed')));
   }
 
-  /** A bad message or row of another node stops nothing here: everything is read again instead. */
+  /** After a bad message or row of another node everything is read again, so that the bad one stops nothing here. */
   #onRawChange(changeOf: () => Change, observer: StoreObserver): void {
     try {
       this.onChange(changeOf());
@@ -167,7 +168,7 @@ class Calls {
     });
   }
 
-  /** Callers that ask while a ping is in flight share it. */
+  /** Calls that are made while a ping is in flight share it. */
   ping(): Promise<void> {
     if (this.stall.is_stalled) return Promise.reject(stalled());
     this.#pinging ??= this.call('storage', 'touch', [])

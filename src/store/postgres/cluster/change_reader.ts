@@ -39,8 +39,8 @@ const READ = statement(`
   ORDER BY b.place`);
 
 /**
- * Reads what other nodes store, batch by batch in the order of their commits. Reading the same deliveries lane by lane
- * costs six times as much.
+ * Reads what other nodes store, batch by batch in the order of their commits. To read the same deliveries lane by lane
+ * would cost six times as much.
  */
 export class ChangeReader {
   readonly #connection: DedicatedConnection;
@@ -78,8 +78,7 @@ export class ChangeReader {
   }
 
   /**
-   * Resolves when all notified batches are read, or after `ms_max`. Most of the time there are none, and it resolves at
-   * once.
+   * Resolves when all announced batches are read, or after `ms_max`. Mostly there are none, and it resolves at once.
    */
   async caughtUp(ms_max: number): Promise<void> {
     if (this.#reading === null) return;
@@ -100,7 +99,7 @@ export class ChangeReader {
       try {
         this.#onChange({ kind: 'stored', tag: this.#tag, rows: await this.#read(this.#take()) });
       } catch {
-        // The database was away for longer than a call waits for it.
+        // The database was away for longer than a call waits.
         this.#miss();
       }
       if (countOf(this.#unread) > NUMBERS_BEHIND_MAX) this.#miss();

@@ -12,14 +12,13 @@ import { CHANNEL, type Message, type NodeMessages, NOTIFY_BYTES_MAX } from './no
 import type { RawChange } from './stored_rows.ts';
 import { WatchedNodes } from './watched_nodes.ts';
 
-/** How often the listening connection is tested, and how soon after a loss it is made again. */
+/** How often the listening connection is tested, and how soon after a loss a new one is opened. */
 const PROBE_EVERY_MS = 5_000;
 const LISTEN_AGAIN_MS = 200;
 
 /**
- * Nodes of the previous version sign nothing. While there is such a node, and for this long afterwards, notifications
- * that only say where to look are accepted without a signature. The cluster checks at most this often whether there is
- * one.
+ * Nodes of the previous version sign nothing. While there is such a node, and for this long afterwards, this node
+ * accepts unsigned notifications that only say where to read. It looks for such a node at most this often.
  */
 const UNSIGNED_HEARD_MS = 60_000;
 const LOOK_FOR_UNSIGNED_MS = 1_000;
@@ -64,7 +63,7 @@ export class Cluster implements ClusterStore, NotifySource {
   readonly #db: Database;
   readonly #messages: NodeMessages;
   readonly #onChange: (raw: RawChange) => void;
-  /** The partitions of this node by the last lease: it needs the deliveries that other nodes store in them. */
+  /** The partitions of this node by the last lease. This node needs the deliveries that others store in them. */
   #leased: number[] = [];
   readonly #change_reader: ChangeReader;
   #node_id: string | null = null;
@@ -169,7 +168,7 @@ export class Cluster implements ClusterStore, NotifySource {
     return this.#messages.isSignatureOf(signature, TEXT, text);
   }
 
-  /** Only another node can be gone: this one is running. */
+  /** Only another node can be gone, because this one is running. */
   #isGone(row: NodesTable, my_node_no: number | null): boolean {
     return row.node_no !== my_node_no && this.#watched.isGone(row);
   }
@@ -193,7 +192,7 @@ export class Cluster implements ClusterStore, NotifySource {
     );
   }
 
-  /** Resolves when all notified batches of other nodes are read, or after `ms_max`. */
+  /** Resolves when all announced batches of other nodes are read, or after `ms_max`. */
   caughtUp(ms_max: number): Promise<void> {
     return this.#change_reader.caughtUp(ms_max);
   }
@@ -252,7 +251,8 @@ export class Cluster implements ClusterStore, NotifySource {
     const { message } = heard;
     switch (message.kind) {
       case 'stored':
-        // Only the partitions held now matter: a node that takes one later reads all of it, so it misses nothing.
+        // Only the partitions held now matter. A node that takes a partition later reads all of it, so it misses
+        // nothing.
         return this.#change_reader.onBatchStored(message);
       case 'instance': {
         const { instance_id, lifts, requeued } = message;
@@ -267,7 +267,10 @@ export class Cluster implements ClusterStore, NotifySource {
     }
   }
 
-  /** Whether to accept a notification without a signature, which anybody may have sent: only while a node is there that does not sign. */
+  /**
+   * Whether to accept a notification without a signature, which anybody may have sent: only while there is a node that
+   * does not sign.
+   */
   #hearsUnsigned(): boolean {
     const now = performance.now();
     if (now < this.#unsigned_until) return true;

@@ -35,7 +35,10 @@ export const RENEW_LEASE = `
   END $$;
 `;
 
-/** The same for a node that signs its notifications; the previous version, which does not, calls the other one. */
+/**
+ * The same for a node that signs its notifications. Nodes of the previous version do not sign, and call the function
+ * above.
+ */
 export const RENEW_LEASE_2 = `
   CREATE FUNCTION renew_lease_2(my_node_id text, my_version text, my_address text, is_stopping smallint, released smallint[]) RETURNS bigint
   LANGUAGE plpgsql AS $$
@@ -70,8 +73,8 @@ export const TAKE_PARTITIONS = `
 
 /**
  * Takes partitions that are free, or held by a node that is gone, up to a number. The calling node has watched the
- * others, and says which are gone. A node counts as gone only if it has not renewed since the caller saw it. The new
- * epoch is one that no other holder has had or will have, even if the database goes back in time.
+ * others and names those that are gone. Such a node counts as gone only if it has not renewed since the caller looked.
+ * No other holder ever has the new epoch, even if the database goes back in time.
  */
 export const TAKE_PARTITIONS_2 = `
   CREATE FUNCTION take_partitions_2(my_node_no bigint, wanted bigint, gone_nos bigint[], gone_seen_ats bigint[]) RETURNS void

@@ -3,16 +3,16 @@
  * follow.
  *
  * Everyone who can connect to the database can NOTIFY and LISTEN there, without any right to a table. So a node signs
- * its notifications under the data key, which only nodes have. Other nodes believe no others:
+ * its notifications under the data key, which only nodes have, and believes only signed ones:
  *
- * - `from` is `NAME NUMBER MAC`: the name of the node, and a number that it uses once, so that nothing counts twice.
- * - To `stored` the database adds the numbers, after the MAC. They only say where to read, and each MAC allows one
- * read.
+ * - `from` is `NAME NUMBER MAC`. NAME is the node; it uses each NUMBER once, so that no notification counts twice.
+ * - In `stored` the database adds the numbers of the rows after the MAC. They only say where to read, and each MAC
+ *   allows one read.
  * - A broadcast is encrypted, because it contains the events of a node. The other kinds only say where something
  * changed.
  *
- * While the data key is changed, a node sends every notification under both keys, and the receiver counts it once.
- * Signing costs 4 µs and checking 7; for a full text of events it is 25 and 20.
+ * While the data key is changed, a node sends every notification under both keys, and the others count it once. Signing
+ * takes 4 µs and checking 7; with a full text of events it is 25 and 20.
  */
 import { createHmac, createSecretKey, type KeyObject, timingSafeEqual } from 'node:crypto';
 import { ID_CHARS_MAX } from '../../../domain/id.ts';
@@ -20,7 +20,7 @@ import { type DataKey, decrypt, encrypt } from '../../secrets/secret_cipher.ts';
 
 export const CHANNEL = 'convoke';
 
-/** PostgreSQL takes less than 8,000 bytes; encryption makes a text a third longer. */
+/** PostgreSQL takes less than 8,000 bytes, and encryption makes a text a third longer. */
 export const NOTIFY_BYTES_MAX = 5_600;
 
 export type Message =
@@ -42,7 +42,10 @@ export interface Range {
 const MAC_BYTES = 16;
 const FROM = /^(\S{1,64})(?: (\d{1,15})((?: [\w-]{22}){0,2}))?$/;
 
-/** More than a node sends during its slowest transaction: the first to be sent may arrive last. */
+/**
+ * More than a node sends during its slowest transaction, because a notification arrives only when its transaction is
+ * committed.
+ */
 const NUMBERS_REMEMBERED = 65_536;
 /** The most names that are remembered with their numbers. Each start of a node has a new name. */
 const NAMES_MAX = 256;

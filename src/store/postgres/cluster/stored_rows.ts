@@ -38,9 +38,9 @@ export interface BatchRow {
 }
 
 /**
- * A change as the thread of the store posts it. Texts are copied between threads for next to nothing. A batch of 118
- * messages, half of them for this node, costs both threads 90 µs together. When the thread that reads makes the
- * objects, it costs 230.
+ * A change as the thread of the store posts it: as texts, because these cost next to nothing between threads. A batch
+ * of 118 messages, half of them for this node, takes both threads 90 µs together. If the thread that reads made the
+ * objects, it would be 230.
  */
 export type RawChange = Exclude<Change, { kind: 'stored' }> | { kind: 'stored'; tag: string; rows: BatchRow[] };
 
@@ -112,7 +112,7 @@ function deliveriesOf(row: BatchRow, ids: IdCodec) {
   return (message_no: number) => {
     const deliveries: AcceptedDelivery[] = [];
     let expires_at = Infinity;
-    // A message may be gone already.
+    // Skips deliveries whose message is gone already.
     while (of_messages[at]! < message_no) at++;
     for (; of_messages[at] === message_no; at++) {
       expires_at = Math.min(expires_at, expire_ats[at]!);

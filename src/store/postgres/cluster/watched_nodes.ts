@@ -16,10 +16,9 @@ interface Watched {
 }
 
 /**
- * Which nodes are gone, as one node sees it on its own clock: those that did not renew for as long as their lease
- * lasts. Setting the clock of the database ahead or back has no effect. That clock counts only for a node that is seen
- * for the first time: it says whether the node's lease has ended. So a node that starts after a long pause need not
- * wait.
+ * Which nodes are gone, as one node sees it on its own clock: those that did not renew for as long as a lease lasts. So
+ * it has no effect when somebody sets the clock of the database. That clock counts only for a node that is seen for the
+ * first time, and says whether its lease has ended. So a node that starts after a long pause need not wait.
  */
 export class WatchedNodes {
   readonly #now_ms: () => number;
@@ -34,7 +33,7 @@ export class WatchedNodes {
   /** Updates what is known from the rows of all nodes. */
   look(nodes: readonly SeenNode[]): void {
     const now_ms = this.#now_ms();
-    // Since the previous look the database may have been away for all nodes.
+    // Since the last look the database may have been away, so that no node could renew.
     const was_away = now_ms - this.#looked_ms > LEASE_MS;
     this.#looked_ms = now_ms;
     const watched = new Map<number, Watched>();

@@ -9,8 +9,8 @@ const CONNECT_MS_MAX = 2_500;
 
 /**
  * Set for every session: a commit is on disk when it returns, a node that stalls keeps no transaction open, and the
- * server notices within half a minute when this host is gone. Statements find rows by indexes, at most a page of them.
- * When the planner prefers to join whole tables, or to use several processes, it has guessed the number of rows wrong.
+ * server notices within half a minute when this host is gone. Every statement finds at most a page of rows by an index.
+ * A plan that joins whole tables, or uses several processes, comes from a wrong guess of the number of rows.
  */
 const SESSION = `
   SET synchronous_commit = on;
@@ -28,10 +28,10 @@ const SESSION = `
 `;
 
 /**
- * Set for a session with one statement, which accepts, settles or reads changes. The statement has up to ten thousand
- * values. A plan that is made once uses the indexes, even when the tables are full; planning each time would take as
- * long as running. Values are joined with each other by hashes. Rows are looked up by a nested loop (LATERAL), which
- * has no other plan.
+ * Set for a session that runs only one statement, which accepts, settles or reads changes, with up to ten thousand
+ * values. One plan is kept, because planning each time would take as long as running. The kept plan uses the indexes
+ * even when the tables are full: it joins values by hashes, and looks rows up in a nested loop (LATERAL), for which
+ * there is no other plan.
  */
 export const BATCH_SESSION = `
   SET plan_cache_mode = force_generic_plan;
@@ -101,8 +101,8 @@ export class Connection {
   }
 
   /**
-   * Tries several servers one after the other, first the one that was used last. Each connection chooses, so all of them
-   * follow when another server becomes the primary.
+   * Tries the servers one after the other, first the one that was used last. Each new connection chooses, so all of
+   * them follow when another server becomes the primary.
    *
    * @throws StoreError with the reason; ConnectionLost when a later try may succeed
    */
@@ -171,7 +171,7 @@ export class Connection {
     return this.#run(ms_max, () => this.#client.query({ name: nameOf(text), text, values: values as unknown[] }));
   }
 
-  /** The same for a statement with many values. */
+  /** Runs a statement with many values. */
   batch<Row>(text: string, values: readonly BatchValue[], ms_max: number): Promise<Result<Row>> {
     const name = nameOf(text);
     if (!this.#is_written) this.#batch_message = new BatchMessage();
@@ -181,8 +181,8 @@ export class Connection {
       const { promise, resolve, reject } = Promise.withResolvers<{ rows: unknown[]; rowCount: number | null }>();
       const query = new pg.Query({ name, text }, (error, result) => (error ? reject(error) : resolve(result)));
       query.submit = (connection) => {
-        // The driver keeps a list of the statements that the server has parsed. This query adds its own, as queries of
-        // the driver do.
+        // The driver keeps a list of the statements that the server has parsed. This query adds its own statement, as
+        // queries of the driver do.
         const { parsedStatements } = connection as unknown as { parsedStatements: Record<string, string> };
         if (parsedStatements[name] === undefined) connection.parse({ name, text, types: [] }, true);
         connection.stream.write(message, () => (this.#is_written = true));

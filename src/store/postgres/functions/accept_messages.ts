@@ -3,9 +3,9 @@
  * stays open across the network. READ COMMITTED gives each statement in them a snapshot of its own. So the statements
  * after a lock see everything that was committed before the lock was taken.
  *
- * Batches come as arrays, one for each column. The planner must never choose to read a table as a whole, although its
- * plan may be from when the table was empty. So the statements look into a table once for each row (LATERAL with OFFSET
- * 0, which is not joined in any other way), or by all keys of the batch at once (ANY).
+ * Batches come as arrays, one for each column. A plan may be from a time when the table was empty, and yet it must
+ * never read the whole table. So the statements look into a table once for each row (LATERAL with OFFSET 0, which the
+ * planner cannot join in another way), or by all keys of the batch at once (ANY).
  */
 import { IDEMPOTENCY_MS } from '../../contract/messages.ts';
 import { REMOVAL } from '../locks.ts';
@@ -51,7 +51,7 @@ interface Keys {
   /** The columns of an item `i` after its key, as lists of the function. */
   lists: string;
   names: string;
-  /** The rows `k` of earlier messages with the key of `i`, and the choice of the one that counts. */
+  /** The rows `k` of earlier messages with the key of `i`, and the choice of the row that counts. */
   same_key: string;
   latest: string;
   any: string;
@@ -84,8 +84,8 @@ const OF_MEETING: Keys = {
 /**
  * A key belongs to its meeting and its sender. Nodes of the previous version share the table. They find a key by the
  * key alone, and store no sender with it. So a key is stored under its own name, where those nodes find it. When
- * another sender has that name, it is stored under sender and key together. No key can have such a name, because no key
- * contains a line feed.
+ * another sender already uses that name, the key is stored under sender and key together. That is never the name of
+ * another key, because no key contains a line feed.
  */
 const OF_SENDER: Keys = {
   parameters: ' senders text[],',
@@ -115,14 +115,14 @@ const OF_SENDER: Keys = {
 interface WakeParts {
   /** The column of the membership `s`. */
   column: string;
-  /** The message at `i.place` has no agents to notify at `r`, because it does not wake it. */
+  /** The case that the message at `i.place` does not wake the membership `r`, and so notifies none of its agents. */
   asleep: string;
 }
 
-/** The versions before wake everybody. */
+/** Earlier versions wake every membership. */
 const WAKES_ALL: WakeParts = { column: '', asleep: '' };
 
-/** A batch in which nobody says anything has an empty list of from_agents: each of its elements is null. */
+/** When no message of a batch has a sender, the list of from_agents is empty, and each element of it reads as null. */
 const WAKES_SOME: WakeParts = {
   column: ', s.wake',
   asleep: `WHEN r.wake <> 'all' AND (r.wake = 'people' AND from_agents[i.place] IS NOT NULL
@@ -130,7 +130,7 @@ const WAKES_SOME: WakeParts = {
             `,
 };
 
-/** Messages whose key was used before, as a row of the result: those of the items `i` for which `condition` holds. */
+/** The row of the result for messages whose key was used before: those items `i` for which `condition` holds. */
 function repeatedKeys({ same_key, latest }: Keys, said: SaidParts, items: string, condition: string): string {
   return `
         SELECT json_agg(i.place)::text, json_agg(k.message_no)::text, json_agg(k.seq)::text, json_agg(k.deliveries_queued)::text, json_agg(k.accepted_at)::text,
@@ -141,22 +141,21 @@ function repeatedKeys({ same_key, latest }: Keys, said: SaidParts, items: string
 }
 
 /**
- * Stores a batch. The meetings are in the order in which all nodes lock them; a message names its meeting by its place
- * there. When several messages have the same key in a meeting, the caller sends only the first.
+ * Stores a batch. All nodes sort the meetings in the same order and lock them in it; a message names its meeting by its
+ * place in that order. When several messages have the same key in a meeting, the caller sends only the first.
  *
  * A hint is a seq of the meeting that the node knows, or null. It changes the cost and never the result.
  *
- * When a batch was stored before and its result was lost, the function returns the same result again: see the table
+ * A batch may arrive again because its result was lost. Then the function returns the stored result: see the table
  * batches.
  *
  * Other nodes, if there are any, are notified of the numbers of the batch when it is committed, and read their part of
  * it: see change_reader.ts. A NOTIFY holds a lock of the whole server until its commit is done, so nodes commit their
  * batches one after the other. Under load a batch is large, and there are few of them.
  *
- * A row of the response stands for several messages. Its columns are the JSON text of lists, with an item for each
- * message, or for each delivery of all these messages, one after the other. A row for each item would cost more, here
- * and for the reader. There is a row for messages that were stored, and one with fingerprints for messages whose key
- * was used before.
+ * A row of the result stands for several messages. Its columns are the JSON text of lists, with an item for each
+ * message or for each of their deliveries. A row for each item would cost more, here and for the reader. There is one
+ * row for messages that were stored, and one with fingerprints for messages whose key was used before.
  */
 function acceptMessages(name: string, of: Keys, said: SaidParts, wake: WakeParts = WAKES_ALL): string {
   return `
@@ -311,12 +310,12 @@ ${said.count}
 export const ACCEPT_MESSAGES = acceptMessages('accept_messages', OF_MEETING, NOTHING_SAID);
 
 /**
- * The same, with idempotency keys that belong to their senders. Nodes of the previous version call the function above.
+ * Like the function above, which nodes of the previous version call, but idempotency keys belong to their senders.
  */
 export const ACCEPT_MESSAGES_2 = acceptMessages('accept_messages_2', OF_SENDER, NOTHING_SAID);
 
 /** The same, with who says a message, and which message it answers. */
 export const ACCEPT_MESSAGES_3 = acceptMessages('accept_messages_3', OF_SENDER, WHO_SAYS);
 
-/** The same where a membership may say what wakes it. */
+/** The same, with memberships that say what wakes them. */
 export const ACCEPT_MESSAGES_4 = acceptMessages('accept_messages_4', OF_SENDER, WHO_SAYS, WAKES_SOME);

@@ -2,8 +2,9 @@
 import { TAKEOVER } from '../locks.ts';
 
 /**
- * Writes the results of attempts: instances first, as in every statement that writes both. While this holds the shared
- * lock, no epoch changes. A node that takes a partition waits for the lock, and later settlements find another epoch.
+ * Writes the results of attempts: instances first, as in every statement that writes both. No epoch changes while it
+ * holds the shared lock, because a node that takes a partition waits for that lock. Later settlements find another
+ * epoch.
  */
 export const SETTLE_DELIVERIES = `
   CREATE FUNCTION settle_deliveries(

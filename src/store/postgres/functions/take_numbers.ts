@@ -1,13 +1,13 @@
 /** Numbers of messages and deliveries, as functions of the database. */
 import { NUMBERS } from '../locks.ts';
 
-/** Raised and caught within take_numbers: the numbers are taken. */
+/** Raised and caught within take_numbers, when the numbers are taken. */
 const TAKEN = 'CV002';
 
 /**
- * Takes numbers that follow one another, and returns the first; see NumberSource in src/domain/id.ts. A sequence is
- * never rolled back, but a lock is. The inner block always fails, and so releases the lock long before the transaction
- * ends. Whatever happens in between, even a cancelled statement, the lock is released.
+ * Takes numbers that follow one another, and returns the first; see NumberSource in src/domain/id.ts. A rollback
+ * releases a lock, but does not give numbers of a sequence back. So the inner block always fails, which releases the
+ * lock long before the transaction ends. A cancelled statement releases it too.
  */
 export const TAKE_NUMBERS = `
   CREATE FUNCTION take_numbers(wanted bigint) RETURNS bigint LANGUAGE plpgsql AS $$
@@ -26,8 +26,8 @@ export const TAKE_NUMBERS = `
 `;
 
 /**
- * Makes sure that the database gives no number again that a node knows to be taken. Returns whether the database did
- * not know the last one itself: then the database went back in time. The lock ends with the statement.
+ * Makes sure that the database does not give a number again that a node knows to be taken. Returns true when the
+ * database did not know the last number itself, because it went back in time. The lock ends with the statement.
  */
 export const RAISE_NUMBERS = `
   CREATE FUNCTION raise_numbers(given_no bigint, reached_no bigint) RETURNS boolean LANGUAGE plpgsql AS $$

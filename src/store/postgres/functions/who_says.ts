@@ -8,7 +8,7 @@ export const REFUSED = 'CV003';
 export interface SaidParts {
   /** Parameters after the texts of the messages. */
   parameters: string;
-  /** Columns of the result, and of a row of each kind. */
+  /** The columns of the result, and their values in a row of each kind. */
   result: string;
   replayed: string;
   of_repeated: string;
@@ -24,7 +24,7 @@ export interface SaidParts {
   values: string;
 }
 
-/** The earlier versions store neither. */
+/** Earlier versions store neither the sender nor what a message answers. */
 export const NOTHING_SAID: SaidParts = {
   parameters: '',
   result: '',
@@ -40,16 +40,16 @@ export const NOTHING_SAID: SaidParts = {
 };
 
 /**
- * A batch in which no message has a sender or answers another has has_said false and empty lists, whose every element
- * reads as null. Then the function works as its version before.
+ * When no message of a batch has a sender or answers another, has_said is false and the lists are empty: each element
+ * reads as null. The function then works like its previous version.
  *
- * A refused message raises, so that nothing of the batch is stored, not even its meeting. The caller sends the others
- * again.
+ * A refused message raises an error, so that nothing of the batch is stored, not even its meeting. The caller then
+ * sends the other messages again.
  *
- * In `judge`, OFFSET 0 keeps each look-up from becoming a join. In `count`, a message whose hops do not follow from the
- * message before it begins a chain: one that no agent says, or that names the message it answers. The others of the
- * batch count on from it. Those before the first chain count on from the last message that was stored earlier. See
- * hopsOf in src/domain/said.ts.
+ * In `judge`, OFFSET 0 keeps each look-up from becoming a join. In `count`, two kinds of messages begin a chain: one
+ * that no agent says, and one that names the message it answers. The messages after it count on from it. Messages
+ * before the first chain of the batch count on from the last message that was stored earlier. See hopsOf in
+ * src/domain/said.ts.
  */
 export const WHO_SAYS: SaidParts = {
   parameters: `

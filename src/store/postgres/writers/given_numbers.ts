@@ -3,13 +3,15 @@ import { NUMBERS_PER_MS } from '../../../domain/id.ts';
 /**
  * The highest numbers that the database gave to messages and deliveries of this node. A database may go back in time: a
  * standby without the last commits took over, or an older backup was restored. Such a database does not know the last
- * numbers. It may give them again when its clock is behind as well. Ids are made from these numbers, and receivers
- * treat two pushes with one id as the same.
+ * numbers, and if its clock is behind as well, it may give them again. Ids are made from these numbers, and receivers
+ * treat two pushes with one id as the same push.
  */
 export class GivenNumbers {
   readonly #now_ms: () => number;
   #last = 0;
-  /** Numbers follow the clock of the database. This is how far that clock is ahead of ours, counted in numbers. */
+  /**
+   * Numbers follow the clock of the database. This is how far that clock is ahead of this node's, counted in numbers.
+   */
   #ahead = -Infinity;
 
   /** @param now_ms of a clock that is never set */

@@ -15,8 +15,8 @@ import { timestampText } from '../timestamp.ts';
 import { RETRY_WINDOW_MS, RETRY_PAUSE_MS } from '../connection/retry.ts';
 
 /**
- * How long the writer waits for a result. After that it sends the batch again: the database then returns its result, or
- * stores it.
+ * How long the writer waits for a result. Then it sends the batch again, and the database returns the stored result or
+ * stores the batch.
  */
 const ANSWER_MS_MAX = 2_500;
 
@@ -31,7 +31,7 @@ const ACCEPT = `SELECT * FROM accept_messages_4(
   CASE WHEN $24::bigint = 0 OR EXISTS (SELECT 1 FROM batches WHERE run_no = $1 AND batch_no >= $24::bigint) THEN $1 END,
   $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)`;
 
-/** Waits until nothing of the run is in progress. Then its last batch is stored, or never will be. */
+/** Waits until no batch of the run is in progress. After that, its last batch either is stored or never will be. */
 const END_RUN = 'DELETE FROM runs WHERE run_no = $1';
 const FORGET_BATCHES = 'DELETE FROM batches WHERE run_no = $1';
 const BEGIN_RUN = 'INSERT INTO runs (run_no, started_at) OVERRIDING SYSTEM VALUE VALUES ($1, $2)';
@@ -39,11 +39,11 @@ const BEGIN_RUN = 'INSERT INTO runs (run_no, started_at) OVERRIDING SYSTEM VALUE
 const RAISE_NUMBERS = 'SELECT raise_numbers($1, $2) AS is_behind';
 
 /**
- * The number of a run is random: a database that went back in time would give the same sequence number to two nodes.
- * Nodes of the previous version take theirs from a sequence, far below.
+ * The number of a run is random, because a database that went back in time would give the same sequence number to two
+ * nodes. Nodes of the previous version use a sequence whose numbers are far smaller.
  */
 const RUN_NO_MIN = 2 ** 40;
-/** `randomInt` takes a range of less than 2^48. */
+/** `randomInt` requires a range of less than 2^48. */
 const RUN_NO_MAX = RUN_NO_MIN + 2 ** 47;
 
 /** The JSON text of lists: see ACCEPT_MESSAGES. */
@@ -93,11 +93,12 @@ export interface NotifySource {
  * When the connection is lost before the result arrives, the batch may or may not be stored. The writer sends it again
  * under the same number, and the database returns the stored result instead of storing it twice. If the database does
  * not return in time, the writer fails the batch, which may be stored all the same. Before the next batch it finds out
- * which, and the engine then looks for it: a missing seq shows that there is more than it has seen.
+ * whether the batch was stored. The engine then notices the stored messages, because their seqs are missing in what it
+ * has seen.
  *
  * The database may be behind this node: a standby without the last commits took over, or an older backup was restored.
- * The check of the last batch, or of the numbers, shows it. The writer then stores the batch in a new run, above all
- * numbers that were given, and the engine resyncs everything.
+ * The check of the last batch, or of the numbers, shows that. The writer then stores the batch in a new run, above all
+ * numbers that were given, and the engine resyncs.
  */
 export class MessageWriter {
   readonly #connection: DedicatedConnection;
@@ -111,15 +112,15 @@ export class MessageWriter {
   #batch_no = 0;
   /** The last batch of the run that stored something; 0: none did. */
   #stored_no = 0;
-  /** The connection whose numbers are known to be above all earlier ones. */
+  /** The connection whose database is known to give only numbers above all earlier ones. */
   #known: Connection | null = null;
   /** The number of a run whose last batch is in doubt. */
   #uncertain_run: number | null = null;
 
   /**
    * @param notify_source signs the notifications about stored batches
-   * @param onUncertain is called when the writer knows whether a failed batch was stored, and when the database is
-   * behind
+   * @param onUncertain is called when the writer has found out whether a failed batch was stored, and when the database
+   * is behind
    */
   constructor(url: string, ids: IdCodec, notify_source: NotifySource, onUncertain: () => void) {
     this.#connection = new DedicatedConnection(url);
@@ -167,7 +168,7 @@ export class MessageWriter {
       const place = places[i]!;
       const field = refused.get(place + 1);
       if (field === undefined) return others[next++]!;
-      // A message with the same key as a refused one was not judged.
+      // Another message with the same key as a refused one was not judged.
       const is_same = idempotency?.fingerprint === sent[place]!.idempotency?.fingerprint;
       return is_same ? { kind: 'refused', field } : { kind: 'key_reused' };
     });
@@ -196,7 +197,8 @@ export class MessageWriter {
         });
       } catch (error) {
         const lost = error instanceof ConnectionLost;
-        // No other node ends a run. So the database is behind, and does not have this batch either.
+        // No other node ends a run. So an unknown run means that the database is behind, and that it does not have this
+        // batch either.
         const is_behind = isRunUnknown(error);
         if (is_behind) {
           this.#run_no = null;
@@ -232,7 +234,7 @@ export class MessageWriter {
     return run_no;
   }
 
-  /** Any new connection may lead to a database that went back in time. */
+  /** Every new connection may lead to a database that went back in time. */
   async #raiseNumbers(connection: Connection): Promise<void> {
     const { last, reached } = this.#numbers;
     if (last > 0) {
@@ -269,7 +271,8 @@ function storedOf(row: AcceptedRow, ids: IdCodec): Stored[] {
     const deliveries_queued = queued_counts[i]!;
     const fingerprint = fingerprints[i] ?? null;
     const deliveries: AcceptedDelivery[] = [];
-    // An earlier message lists no deliveries here. The numbers of deliveries follow that of their message.
+    // The result lists no deliveries for an earlier message. The numbers of deliveries follow the number of their
+    // message.
     const count = fingerprint === null ? deliveries_queued : 0;
     for (let n = 1; n <= count; n++, deliveries_at++) {
       deliveries.push({
@@ -331,7 +334,7 @@ function batchOf(messages: NewMessage[], hints: GenerationCache<number>, ids: Id
     if (meeting === undefined) meetings.set(meeting_id, { place: 0, created_at: wall_ms, count: 1 });
     else meeting.count++;
   }
-  // All nodes lock them in the same order.
+  // All nodes lock meetings in the same order.
   const sorted = [...meetings].toSorted(([a], [b]) => (a < b ? -1 : 1));
   for (const [i, [, meeting]] of sorted.entries()) meeting.place = i + 1;
   const columns = [

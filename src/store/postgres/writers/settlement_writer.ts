@@ -30,9 +30,9 @@ export class SettlementWriter {
 }
 
 /**
- * Keeps one settlement for each delivery: a statement updates a row only once, with an arbitrary one of several values.
- * A settlement after the one that ended a delivery has no effect, as it would have none if they were written one after
- * the other.
+ * Keeps one settlement for each delivery, because a statement that has several values for a row writes any one of them.
+ * A settlement that follows the one that ended a delivery is dropped: written one after the other, it would have no
+ * effect either.
  */
 function inOneStep(deliveries: DeliverySettlement[]): DeliverySettlement[] {
   const last = new Map<string, DeliverySettlement>();
@@ -61,7 +61,7 @@ function deliveryColumns(deliveries: DeliverySettlement[], ids: IdCodec): BatchV
 }
 
 /**
- * The count of a damaged row plus one may be too large for a safe integer. That would stop all settlements of the node.
+ * Bounds a count. That of a damaged row plus one may be no safe integer, which would stop all settlements of the node.
  */
 function counted(count: number): number {
   return Math.min(count, Number.MAX_SAFE_INTEGER);
@@ -71,7 +71,7 @@ function healthColumns(healths: HealthSettlement[]): BatchValue[] {
   const last = new Map(
     healths.map((health) => [`${health.instance_id}\n${health.webhook_url}\n${health.epoch}`, health]),
   );
-  // All nodes lock them in the same order.
+  // All nodes lock instances in the same order.
   const sorted = [...last.values()].toSorted((a, b) => (a.instance_id < b.instance_id ? -1 : 1));
   const gone = healths.filter(({ gone_as_of }) => gone_as_of !== null);
   return [

@@ -1,8 +1,8 @@
 /**
  * Copies of the data file that are made while the service runs, one at a time.
  *
- * The thread that owns the file makes them: the file is locked for its connection alone, and any other descriptor of this
- * process would end that lock when it is closed (https://sqlite.org/howtocorrupt.html, section 2.2).
+ * The thread that owns the file makes them. The lock of the file belongs to its connection, and it would end if this
+ * process closed any other descriptor of the file (https://sqlite.org/howtocorrupt.html, section 2.2).
  */
 import { randomUUID } from 'node:crypto';
 import { rmSync, statfsSync, statSync } from 'node:fs';
@@ -19,7 +19,7 @@ import type { GroupCommit } from '../group_commit.ts';
 /** A copy that no call has asked for is dropped after this time. */
 const FORGOTTEN_MS = 60_000;
 
-/** This much must stay free beside the copy: a full disk would stop sends. */
+/** What must stay free on the disk beside the copy, because a full disk would stop sends. */
 const FREE_BYTES_MIN = 256 << 20;
 
 /** What this side posts to the thread. */
@@ -27,7 +27,7 @@ type Command = 'copy' | 'cancel';
 /** What the thread posts. */
 type Report = BackupProgress | 'whole' | Omit<Reply, 'id'>;
 
-/** The name of the copy. It is in the data directory, because that has the right permissions. */
+/** The path of the copy. It is in the data directory, which has the right permissions. */
 function copyOf(file: string): string {
   return `${file}.copy`;
 }
@@ -111,7 +111,7 @@ export class Backups implements BackupStore {
     if (report === 'whole') {
       this.#copying.is_whole = true;
       this.#copying.ended.resolve();
-      // It was complete before it could be cancelled.
+      // The copy was complete before it could be cancelled.
       if (this.#copying.is_abandoned) this.#remove();
     } else if ('pages_total' in report) {
       Object.assign(this.#copying, report);
@@ -162,7 +162,7 @@ export class CopyMaker {
     port.unref();
   }
 
-  /** Ends a copy in progress: nothing may read the file when it is closed. */
+  /** Ends a copy in progress, because nothing may read the file while it is closed. */
   async close(): Promise<void> {
     this.#is_cancelled = true;
     await this.#making;
@@ -174,7 +174,7 @@ export class CopyMaker {
   async #make(): Promise<void> {
     const path = copyOf(this.#file);
     try {
-      // A copy that was handed over is gone already, unless its caller could not remove it.
+      // Removes a copy that was handed over and that its caller could not remove.
       rmSync(path, { force: true });
       await this.#group_commit.copyTo(path, (progress) => {
         if (this.#is_cancelled) throw new StoreError('BACKUP_CANCELLED', 'the backup was cancelled');

@@ -5,10 +5,10 @@ import { DatabaseSync } from 'node:sqlite';
 import { StoreError } from '../../store_error.ts';
 import { storeErrorOf } from '../errors.ts';
 
-/** This much must stay free beside it. */
+/** What must stay free on the disk beside the file. */
 const FREE_BYTES_MIN = 64 << 20;
 
-/** The used pages are written twice: into a temporary file, and into the log of the WAL. */
+/** The used pages are written twice: into a temporary file, and into the WAL file. */
 const TIMES = 2;
 
 /**

@@ -11,16 +11,19 @@ import { entryOf } from '../../rows/audit.ts';
 import { errcodeOf, isBusy, storeErrorOf } from '../errors.ts';
 import type { AuditLogTable } from '../../rows/tables.ts';
 
-/** 1 MiB: writes wait some 2 ms for each step. */
+/** 1 MiB. Writes wait some 2 ms for each step. */
 const PAGES_PER_STEP = 256;
 
-/** The copy is synced to the disk piece by piece: the last step syncs the rest, and sends wait for it. */
+/**
+ * The copy is synced to the disk piece by piece. The last step syncs the rest while sends wait, so the rest must be
+ * small.
+ */
 const BYTES_PER_SYNC = 32 << 20;
 
 /** The audit entries in one read. */
 const ENTRIES_PER_PAGE = 1_000;
 
-/** The last rows when a copy begins: the copy must hold them. */
+/** The last rows when a copy begins. The copy must hold them. */
 interface CopyFloor {
   last_message: { meeting_id: string; seq: number } | null;
   audit_head: AuditHead;
@@ -47,7 +50,7 @@ export interface CopyFacts {
 
 /**
  * Copies an open data file into a new one while it is in use: SQLite's online backup (https://sqlite.org/backup.html).
- * Writes of the same connection during the copy go into both files, so the copy is as new as its end.
+ * Writes of the same connection go into both files during the copy, so the copy has everything up to its end.
  *
  * @param to must not exist
  * @param onProgress is called after each step; when it throws, copying ends with that error
@@ -90,8 +93,8 @@ async function copyPages(db: DatabaseSync, to: string, onProgress: (progress: Ba
       });
       return;
     } catch (error) {
-      // When a step meets a transaction of ours, Node makes the step again. It does not do so for the first step. It
-      // then asks the other connection for the error code, and that connection has none.
+      // When a step meets a transaction of this process, Node repeats the step, except for the first one. There Node
+      // asks the wrong connection for the error code and finds none.
       if (has_begun || (!isBusy(error) && errcodeOf(error) !== 0)) throw error;
     }
   }
@@ -120,7 +123,7 @@ export async function copyDataFile(
   }
 }
 
-/** Makes a single file of the copy, and checks that it holds the rows that were the last ones when it was begun. */
+/** Makes a single file of the copy, and checks that it holds the rows of its floor. */
 function finishCopy(path: string, floor: CopyFloor): void {
   const db = new DatabaseSync(path);
   try {
@@ -230,7 +233,7 @@ function assertWhole(path: string, fault: ChainFault | null): void {
   if (fault !== null) throw damaged(path, `its audit log is not whole: entry ${fault.seq}: ${fault.reason}`);
 }
 
-/** A file of an older Convoke does not have all of them. */
+/** A file of an older Convoke does not have all tables. */
 function hasTable(db: DatabaseSync, name: string): boolean {
   return db.prepare(`SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?`).get(name) !== undefined;
 }
