@@ -1,6 +1,6 @@
 /**
  * The composition root: builds all parts and gives each what it needs. Read this first, then src/delivery/engine.ts.
- * Parts that only a command needs are loaded when the command runs.
+ * Parts that only a command needs are loaded with that command.
  *
  *   http ──► engine ──► transport ──► receivers
  *     │        │
@@ -273,7 +273,7 @@ export async function createConvoke(
       const clients_gone = once(server.server, 'close');
       const drained = drain_ms > 0 ? server.connections.drain(server.server, drain_ms) : Promise.resolve();
       await Promise.all([demo.close(), drained]);
-      // The listeners connect again when their feeds end, and so to another node.
+      // When their feeds end, the listeners connect again, to another node.
       feed.stop();
       sessions.close();
       await Promise.all([server.close(), clients_gone]);

@@ -24,8 +24,8 @@ export interface KeysOfFile {
 }
 
 /**
- * Opens a data file to make, list or revoke its keys, or to read its audit log. It needs no key: the right to open the
- * file is enough.
+ * Opens a data file to make, list or revoke its keys, or to read its audit log. The right to open the file is enough;
+ * no key is needed.
  *
  * @throws StoreError when the data file cannot be used, or a service has it open
  */
@@ -77,7 +77,7 @@ export async function schemaOf({ data, database_url }: Config): Promise<{ presen
  * @throws StoreError when it cannot be used, or was written by a newer Convoke
  */
 export async function migrateStore(config: Config): Promise<void> {
-  // Nodes of the previous version may work on the database, so only the schema is changed.
+  // Changes only the schema, because nodes of the previous version may work on the database.
   if (config.database_url !== null) {
     const { migrateDatabase } = await import('./store/postgres/schema.ts');
     await migrateDatabase(config.database_url);

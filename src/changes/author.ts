@@ -3,8 +3,8 @@ import type { AuditSubject } from '../domain/audit.ts';
 import type { AuditedStore } from '../store/store.ts';
 
 /**
- * Who makes a change. Each change takes its author as the first argument, so the audit log knows the author of every
- * one.
+ * Who makes a change. Each change takes its author as the first argument, so the audit log has the author of every
+ * change.
  */
 export interface Author {
   /** The key that owns what the author registers; null without a key. */

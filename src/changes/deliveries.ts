@@ -65,9 +65,8 @@ export class DeliveryChanges {
   }
 
   /**
-   * Cancels the pending deliveries of an instance, of a meeting, or of a lane, as many as one call can: call again
-   * until `done`. A message that is sent after the first call keeps its deliveries. A push that is in flight may still
-   * arrive.
+   * Cancels pending deliveries of an instance, of a meeting, or of a lane. One call does a part: call again until
+   * `done`. A message that is sent after the first call keeps its deliveries. A push in flight may still arrive.
    */
   async drop(author: Author, of: Partial<LaneKey>): Promise<{ deliveries: number; done: boolean }> {
     const { store, engine, feed, clock } = this.#parts;

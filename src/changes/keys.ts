@@ -4,12 +4,12 @@ import type { NewApiKey } from '../store/contract/api_keys.ts';
 import type { Author } from './author.ts';
 
 export interface KeyChangesParts {
-  /** The keys as this node knows them. A changed key ends the feeds that depend on it. */
+  /** The keys in the memory of this node. A changed key may end the feeds that depend on it. */
   keyring: { put(key: ApiKey): void };
   clock: Clock;
 }
 
-/** Keys have no event in the feed, and the engine does not use them: only the keyring must know of a change. */
+/** Only the keyring must know of a change: keys have no event in the feed, and the engine does not use them. */
 export class KeyChanges {
   readonly #parts: KeyChangesParts;
 
@@ -18,7 +18,7 @@ export class KeyChanges {
   }
 
   /**
-   * @param is_first the author may make it only because there is no key yet
+   * @param is_first true when the author may make the key only because there is none yet
    * @throws Problem `first_key_not_admin`; `api_key_missing` when it is not the first after all
    */
   async create(author: Author, key: NewApiKey, is_first: boolean): Promise<ApiKey> {

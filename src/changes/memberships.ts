@@ -9,7 +9,7 @@ export interface MembershipChangesParts {
   clock: Clock;
 }
 
-/** The engine takes no part: the store reads the memberships of a meeting when it stores a message. */
+/** The engine need not know, because the store reads the memberships of a meeting when it stores a message. */
 export class MembershipChanges {
   readonly #parts: MembershipChangesParts;
 

@@ -1,14 +1,14 @@
 #!/usr/bin/env node
 /*
- * The entry point, for any version of Node. The program needs a recent one, and an older one would end with
- * ERR_UNKNOWN_FILE_EXTENSION before any line of ours runs. So this file is one that every Node can load: CommonJS
- * (hence the package.json beside it), no types, old syntax. A recent Node continues in ./program. An older one starts
- * the Node that `npm ci` put into node_modules, with the same arguments, and exits as that one does.
+ * The entry point, for any version of Node. The program needs a recent Node; an older one would end with
+ * ERR_UNKNOWN_FILE_EXTENSION before any line of ours runs. So every Node can load this file: it is CommonJS (hence the
+ * package.json beside it), without types, in old syntax. A recent Node continues in ./program. An older one starts the
+ * Node that `npm ci` put into node_modules, with the same arguments, and exits with its exit code.
  */
 (() => {
   /*
-   * Where compiled code is kept, so that the next start is faster. Node runs the code that it finds there. So only this
-   * user and root may be able to write it, or to put another directory in its place: null when somebody else could.
+   * Where compiled code is kept, so that the next start is faster. Node runs the code that it finds there. So the
+   * result is null when anybody but this user and root could write the directory, or put another one in its place.
    */
   const cacheDirectory = () => {
     const { lstatSync, mkdirSync, realpathSync } = require('fs');
@@ -45,7 +45,7 @@
     return i === -1 || Number(running[i]) > Number(from[i]);
   });
   if (is_recent) {
-    // There is a channel only when an older Node started this process. When that Node is killed, this process must end
+    // The channel exists only when an older Node started this process. When that Node is killed, this process must end
     // too.
     process.once('disconnect', () => process.exit(1));
     if (process.channel) process.channel.unref();

@@ -1,10 +1,11 @@
 /**
  * The live feed: publishes what happens, as it happens (GET /api/v1/events/).
  *
- * While nobody listens it costs nothing: `is_active` is false, and publishers make no object. Otherwise each event becomes text once, as
- * it goes over the wire, in a memory of the last events that all listeners share. A listener is a place in that memory. It gets the
- * next events when its connection takes more, so a slow listener needs no memory of its own. A listener that falls too far behind is
- * disconnected, and resumes with the id of the last event it has seen. The memory stays for some minutes after the last listener.
+ * While nobody listens it costs nothing: `is_active` is false, and publishers make no object. Otherwise each event
+ * becomes text once, in a memory of the last events that all listeners share. A listener is a place in that memory, and
+ * gets the next events when its connection takes more. So a slow listener needs no memory of its own. A listener that
+ * falls too far behind is disconnected, and resumes with the id of the last event it has seen. The memory stays for
+ * some minutes after the last listener.
  */
 import { randomBytes } from 'node:crypto';
 import type { Clock, Timer } from '../delivery/clock.ts';
@@ -19,17 +20,16 @@ import { type ReplayedEvent, replayOf } from './replay.ts';
 import { FeedRelay, type BroadcastToNodes } from './relay.ts';
 import { FeedView, type FeedViewer } from './view.ts';
 
-/** Events gather for this long, then they are sent together. */
+/** Events linger this long, and are then sent together. */
 const LINGER_MS = 20;
 /** How often listeners are checked, and how often a silent connection gets a comment. */
 const TICK_MS = 500;
 const HEARTBEAT_MS = 15_000;
 /**
- * How long the memory stays after the last listener has left: the listener may only have lost its connection, and may
- * return.
+ * How long the memory stays after the last listener has left, who may only have lost the connection and come back.
  */
 const MEMORY_KEPT_MS = 120_000;
-/** After this time, every event that a replay took from the store has also been published live. */
+/** How long a listener may get live an event that its replay has already sent. */
 const SKIPPED_MS = 10_000;
 /** How long a stop waits for a listener that does not read. */
 const LAST_WORD_MS = 250;
@@ -52,7 +52,7 @@ export interface FeedRequest {
   viewer: FeedViewer;
   /** The id of the last event seen; null: from now on. */
   last_event_id: string | null;
-  /** What authorises it: when that is no longer valid, the feed ends. */
+  /** What allows the feed. When that is no longer valid, the feed ends. */
   standing: Revocable;
 }
 
@@ -141,7 +141,7 @@ export class Feed {
     try {
       const memory = await this.#remember();
       const view = new FeedView(viewer, this.#parts);
-      // From here on no event is missed: the memory keeps what happens while the rest is read.
+      // From here on no event is missed, because the memory keeps what happens during the reads below.
       listener = new FeedListener({ memory, view, clock: this.#parts.clock, standing });
       this.#listeners.add(listener);
       await view.load(memory);
@@ -278,7 +278,7 @@ interface Beginning {
   /** From the store. */
   replayed: readonly ReplayedEvent[];
   gap: FeedData['gap'] | null;
-  /** The id to resume with if no more events follow; null when the listener has it already. */
+  /** The id to resume with if no more events follow; null when the listener already has it. */
   id: string | null;
 }
 

@@ -1,4 +1,4 @@
-/** What the engine does, as the live feed shows it. Call these only while `feed.is_active`: they make objects. */
+/** Publishes what the engine does. Call these functions only while `feed.is_active`, because they make objects. */
 import type { AttemptEvent, SuppressedDelivery } from '../delivery/events.ts';
 import type { GuardReason } from '../domain/guard_rule.ts';
 import type { Accepted, NewMessage } from '../store/contract/messages.ts';

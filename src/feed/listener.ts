@@ -5,7 +5,7 @@ import type { FeedMemory, PublishedEvent } from './memory.ts';
 import type { FeedView } from './view.ts';
 
 /**
- * The most characters of events that may happen while a connection reads nothing. Beyond it, the connection is cut off.
+ * The most characters of events that may happen while a connection reads nothing. With more, the connection is cut off.
  */
 const BEHIND_CHARS_MAX = 1 << 20;
 /** How long a connection that is cut off may still take its last event. */
@@ -22,7 +22,7 @@ export interface FeedSink {
   onClose(callback: () => void): void;
 }
 
-/** What authorises a feed: a key, a session, or that no key was made. */
+/** What allows a feed: a key, a session, or the fact that no key exists. */
 export interface Revocable {
   /** Why it is no longer valid; null while it is valid. */
   revocationReason(): ProblemCode | null;
@@ -47,7 +47,7 @@ export class FeedListener {
   #sink: FeedSink | null = null;
   /** The first event that was not written. */
   #next: number;
-  /** The keys of the events that a replay has sent: the live ones with these keys are skipped. */
+  /** The keys of the events that a replay has sent. Live events with these keys are skipped. */
   #skipped: Set<string> | null = null;
   #skipped_until = 0;
   /** Events from the store that were not written yet. */

@@ -6,7 +6,7 @@ const EVENTS_MAX = 32_768;
 const CHARS_MAX = 16 << 20;
 /** The most characters that are written at once. */
 const CHUNK_CHARS = 65_536;
-/** Texts that were joined for one listener are kept for others at the same place: at most this many. */
+/** The most joined texts that are kept: what was joined for one listener also serves others at the same place. */
 const CHUNKS_KEPT = 4;
 
 export interface PublishedEvent {
@@ -24,7 +24,7 @@ export interface PublishedEvent {
 
 /** The last events of a node, numbered from 1, each as the text that all listeners get. */
 export class FeedMemory {
-  /** Differs from the memory of another node, and from an earlier memory of this one. */
+  /** Unique to this memory: other nodes, and earlier memories of this node, have other names. */
   readonly name: string;
   readonly #position: FeedPosition;
   #events: PublishedEvent[] = [];
@@ -32,7 +32,7 @@ export class FeedMemory {
   #chars = 0;
   /** The characters of all events so far, dropped ones included. */
   #chars_put = 0;
-  /** Instances that were removed: for each id, the number of the last event that says so. */
+  /** For the id of each removed instance, the number of the event of its last removal. */
   readonly #removed = new Map<string, number>();
   readonly #chunks = new Map<string, { bytes: Buffer; next: number }>();
 
@@ -93,7 +93,7 @@ export class FeedMemory {
     for (const [instance_id, number] of this.#removed) if (number < this.#first) this.#removed.delete(instance_id);
   }
 
-  /** Events about this id up to the returned number belong to an instance that was removed; 0 when none was. */
+  /** Events about this id up to the returned number belong to a removed instance; 0 when none was removed. */
   removalOf(instance_id: string): number {
     return this.#removed.get(instance_id) ?? 0;
   }

@@ -1,7 +1,6 @@
 /**
- * The live feed over several nodes. A node that has a listener says so to all others, again and again. Nodes that heard
- * it lately broadcast their events, several in one text. When there are too many events, they drop some and say so:
- * `lost`.
+ * The live feed over several nodes. A node that has a listener repeats that to all others. Nodes that heard it lately
+ * broadcast their events, several in one text. When there are too many events, they drop some and broadcast `lost`.
  */
 import type { Clock, Timer } from '../delivery/clock.ts';
 import { type FeedEvent, feedEventsIn } from '../domain/feed_event.ts';
@@ -17,7 +16,7 @@ const ASK_EVERY_MS = 5_000;
 const ASKED_FOR_MS = 15_000;
 const LINGER_MS = 50;
 const TEXT_BYTES_MAX = 5_600;
-/** The most bytes that a node sends to the others at a time. Events beyond it are lost. */
+/** The most bytes that a node sends to the others at a time. Further events are lost. */
 const BYTES_MAX = 256 << 10;
 
 interface RelayParts {
@@ -53,7 +52,7 @@ export class FeedRelay {
     return this.#clock.now() < this.#asked_until;
   }
 
-  /** Asks the other nodes for their events: somebody begins to listen here. */
+  /** Asks the other nodes for their events, because somebody begins to listen here. */
   ask(): void {
     this.#ask_at = this.#clock.now() + ASK_EVERY_MS;
     // The request is repeated, because it may get lost.

@@ -79,7 +79,7 @@ async function messagesAfter(
   return data.map((head) => ({ at: head.accepted_at, event: acceptedEvent(head, []) }));
 }
 
-/** Reads all deliveries, the newest first: no index finds those with a late attempt. */
+/** Reads all deliveries, the newest first, because no index finds those with a late attempt. */
 async function deliveriesChangedAfter(
   store: Pick<Store, 'deliveries'>,
   from: FeedPosition,

@@ -5,11 +5,11 @@ import type { FeedMemory, PublishedEvent } from './memory.ts';
 import type { Session } from '../domain/session.ts';
 import type { Store } from '../store/store.ts';
 
-/** Who listens, and what they ask for. */
+/** A listener, and what they ask for. */
 export interface FeedViewer {
   /** What the listener may see; null: everything. */
   visibility: Visibility | null;
-  /** If given: only events of this instance, or of this meeting. */
+  /** When given, only events of this instance or of this meeting. */
   instance_id: string | undefined;
   meeting_id: string | undefined;
   /** The session that the listener has signed in with. */
@@ -31,12 +31,11 @@ export class FeedView {
   readonly #clock: Pick<Clock, 'wall'>;
   readonly #onError: (error: unknown) => void;
   readonly #meetings: ReadonlySet<string>;
-  /** The ids with the time of their registration: an id may have had another owner before. */
+  /** The ids with the time of their registration, because an id may have had another owner before. */
   readonly #owned = new Map<string, number>();
   readonly #in_meetings = new Map<string, number>();
   /**
-   * For ids that were read from the store: events up to this number belong to an instance that has been removed since
-   * then.
+   * For ids that were read from the store: events up to this number belong to an earlier instance with the same id.
    */
   readonly #removals = new Map<string, number>();
 
@@ -61,7 +60,7 @@ export class FeedView {
     return visibility === null && instance_id === undefined && meeting_id === undefined;
   }
 
-  /** Reads which instances are visible. To be called after the listener has its place, so that no change is missed. */
+  /** Reads which instances are visible. Call it after the listener has its place, so that no change is missed. */
   async load(memory: Pick<FeedMemory, 'removalOf'>): Promise<void> {
     const { visibility } = this.viewer;
     if (visibility === null) return;
@@ -88,7 +87,7 @@ export class FeedView {
   sees({ about, number }: Pick<PublishedEvent, 'about' | 'number'>): boolean {
     const { visibility, instance_id, meeting_id } = this.viewer;
     if (about.kind === 'everybody') return true;
-    // Judged before the filters, because the view learns from every event.
+    // Runs before the filters, because the view learns from every event.
     const is_visible = visibility === null || this.#isVisible(about, number, visibility);
     if (instance_id !== undefined && !about.instance_ids.includes(instance_id)) return false;
     if (meeting_id !== undefined && about.meeting_id !== meeting_id) return false;
@@ -113,8 +112,8 @@ export class FeedView {
   }
 
   /**
-   * Whether the instance is so young that an attempt of the removed instance with the same id may still end. Later the
-   * two times are not compared: they are from wall clocks, which people set and which differ between nodes.
+   * Whether the instance is so young that an attempt of a removed instance with the same id may still end. Only then
+   * are the two times compared, because wall clocks differ between nodes and people set them.
    */
   #isYoung(created_at: number): boolean {
     const age_ms = this.#clock.wall() - created_at;

@@ -1,4 +1,7 @@
-/** Files that are the same for everybody: kept in memory, compressed once, and sent only when they have changed. */
+/**
+ * Files that are the same for everybody. They are kept in memory, compressed once, and sent only to clients that do not
+ * have them.
+ */
 import { hash } from 'node:crypto';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 

@@ -1,7 +1,7 @@
 /**
- * The pages, as `npm run build` leaves them in web/dist. They need no key: they contain only files of the repository,
- * and ask for a key. Only requests without a route arrive here, and only those that a browser makes are answered, so
- * that a mistyped path of the API keeps its 404.
+ * The pages, as `npm run build` leaves them in web/dist. They need no key, because they contain only files of the
+ * repository and ask for a key themselves. Only requests without a route arrive here. Only those of a browser get a
+ * page, so that a mistyped path of the API keeps its 404.
  */
 import { readdir, readFile, stat } from 'node:fs/promises';
 import { extname, join, relative, sep } from 'node:path';
@@ -88,7 +88,7 @@ const IN_WORDS = `Convoke ${VERSION} pushes every message of a meeting, in order
 The API itself is under /api/v1/: GET /api/v1/instances/ lists the instances.
 `;
 
-/** How soon a browser checks again. */
+/** How soon a browser checks again whether the pages are built. */
 const NOT_BUILT_RETRY_S = '2';
 
 /** The built files, as they were when the index was written. */

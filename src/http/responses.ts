@@ -2,7 +2,7 @@ import type { TSchema } from 'typebox';
 import { PROBLEMS, type ProblemCode } from '../domain/problem.ts';
 import { PROBLEM_HEADERS, ProblemSchema } from './schemas/problem.ts';
 
-/** The problems that every route can have: those of the checks before it, and those of what all routes need. */
+/** The problems that every route can have, from the checks before it and from the store. */
 const COMMON_CODES = [
   'malformed_json',
   'malformed_request',

@@ -13,7 +13,7 @@ import { validatorCompiler } from './intake/validate.ts';
 
 /** The largest body of a route without a limit of its own: room for a few ids with every character escaped. */
 const BODY_BYTES_MAX = 16_384;
-/** A percent-encoded id of 200 characters of four bytes each. */
+/** Room for a percent-encoded id of 200 characters of four bytes each. */
 const PARAM_CHARS_MAX = 200 * 4 * 3;
 /**
  * A slow request is cut off: after 5 s without all of its headers, after 30 s without all of its body. Without the
@@ -30,8 +30,8 @@ const KEEP_ALIVE_MS = 72_000;
 const STALLED_MS = 60_000;
 
 /**
- * localhost, 127.0.0.0/8 and [::1], with or without a port. No name below localhost: a page could use any number of them, each with
- * connections of its own.
+ * localhost, 127.0.0.0/8 and [::1], with or without a port. Names below localhost are refused, because a page could use
+ * any number of them, each with connections of its own.
  */
 const LOOPBACK_HOST = /^(localhost|127(\.\d{1,3}){3}|\[::1\])\.?(:\d{1,5})?$/i;
 
@@ -41,7 +41,7 @@ const LOOPBACK_HOST = /^(localhost|127(\.\d{1,3}){3}|\[::1\])\.?(:\d{1,5})?$/i;
 const LOOPBACK_ORIGIN = /^https?:\/\/(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?$/i;
 
 /**
- * Given to the constructor, because Fastify would otherwise load compilers of its own (3 MiB of memory). Its types know
+ * Given to the constructor, because Fastify would otherwise load its own compilers (3 MiB of memory). Its types allow
  * only those.
  */
 const COMPILERS = {
@@ -72,7 +72,7 @@ export async function createServer(
     http: {
       headersTimeout: HEADERS_TIMEOUT_MS,
       connectionsCheckingInterval: CONNECTIONS_CHECK_MS,
-      // The intake refuses them with a problem: Node would send only a status.
+      // The intake refuses such requests with a problem; Node would send only a status.
       requireHostHeader: false,
     },
     schemaController: { compilersFactory: COMPILERS },
@@ -115,9 +115,9 @@ export async function createServer(
 }
 
 /**
- * While the API is open, refuses names that resolve to this machine (DNS rebinding) and pages of other origins. With keys there is
- * no need: a browser adds no key by itself, as it does a cookie, and it asks for permission (CORS), which it never gets, before it
- * sends a key for a page of another origin.
+ * While the API is open, refuses names that resolve to this machine (DNS rebinding) and pages of other origins. With
+ * keys that is not needed. A browser does not add a key by itself, as it adds a cookie. For a page of another origin it
+ * asks for permission first (CORS), and never gets it.
  */
 function assertLocalCaller({ url, headers }: FastifyRequest): void {
   const { host, origin } = headers;
@@ -127,8 +127,9 @@ function assertLocalCaller({ url, headers }: FastifyRequest): void {
 }
 
 /**
- * A request for an image, a script or a frame of a page elsewhere has no Origin, but the browser names the site (Fetch Metadata).
- * Whether it loads would tell that page what exists here. A person who follows a link to a page of this service is welcome.
+ * Whether a page of another site makes the request, for an image, a script or a frame. Such a request has no Origin,
+ * but the browser names the site (Fetch Metadata). If it succeeded, that page could learn what exists here. A person
+ * who follows a link to a page of this service is welcome.
  */
 function isOfForeignPage(url: string, headers: IncomingHttpHeaders): boolean {
   const site = headers['sec-fetch-site'] ?? 'none';

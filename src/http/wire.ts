@@ -47,13 +47,13 @@ export function wireInstance(row: InstanceRow): Static<typeof InstanceSchema> {
   };
 }
 
-/** An instance with a webhook has the same fields as before there were others. */
+/** Adds fields only to an instance that pulls, so that clients of the first version see no change. */
 function wirePulling({ transport, ack_timeout_s, connection }: InstanceRow) {
   if (transport === 'webhook') return {};
   return { transport, ack_timeout_s, connected: connection && { ...connection, since: isoTime(connection.since) } };
 }
 
-/** What is as the specification says is not named. */
+/** Leaves out what is as the specification says. */
 function wireRuntime({ runtime, timeout_s }: InstanceRow) {
   return {
     ...((runtime !== null || timeout_s !== TIMEOUT_S) && { timeout_s }),
@@ -145,7 +145,7 @@ export function wireDeliveryWithAttempts(row: DeliveryRow): Static<typeof Delive
   return { ...wireDelivery(row), attempts: row.attempts };
 }
 
-/** The response has the message as it was sent: JSON.parse would change it. */
+/** The text of the response with the message as it was sent, because JSON.parse would change it. */
 export function messageText({ message_id, seq, accepted_at, target_agents, said, message }: MessageRow): string {
   const head = { message_id, seq, accepted_at: isoTime(accepted_at), target_agents };
   const fields = JSON.stringify({ ...head, ...saidFields(said) });

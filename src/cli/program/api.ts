@@ -19,7 +19,7 @@ export interface ListOptions extends ApiOptions {
   all?: true;
 }
 
-/** `--api-key`. The variable is safer: the list of processes shows what was typed. */
+/** `--api-key`. The variable is safer, because the list of processes shows what was typed. */
 export function apiKeyOption(): Option {
   return new Option('--api-key <token>', 'the API key to use; none is needed while none was made').env(
     'CONVOKE_API_KEY',

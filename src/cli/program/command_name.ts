@@ -66,7 +66,7 @@ function rootOf(directory: string): string {
       const { name: found } = JSON.parse(readFileSync(join(at, 'package.json'), 'utf8')) as { name?: string };
       if (found === 'convoke') return at;
     } catch {
-      // It is not in this directory.
+      // There is no package.json in this directory.
     }
     if (at === dirname(at)) return directory;
   }

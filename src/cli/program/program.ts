@@ -97,7 +97,7 @@ function startHere(): string {
   return lines.map(([line, what]) => `  ${line.padEnd(width)}${what}`).join('\n');
 }
 
-/** A usage error becomes an exception instead of the end of the process, in every command. */
+/** Makes every command throw an exception for a usage error, where commander would end the process. */
 function endSoftly(command: Command): void {
   command
     .exitOverride()

@@ -35,8 +35,8 @@ export function withServiceOrFile(command: Command): Command {
 }
 
 /**
- * Calls the API where the data is. That is the service that `--url` names; otherwise the file in the directory that
- * `--data` names; otherwise the service at the usual address; otherwise the file in the usual directory. When
+ * Calls the API where the data is. That is the first of these: the service that `--url` names, the file in the
+ * directory that `--data` names, the service at the usual address, the file in the usual directory. When
  * CONVOKE_DATABASE_URL names a database, it takes the place of the file.
  */
 export async function onServiceOrFile<T>(
@@ -99,7 +99,7 @@ export async function assertThere(file: string): Promise<void> {
   );
 }
 
-/** The settings that the service would have here: without its data key, the file cannot be opened. */
+/** The settings that the service would have here. They are needed because the data key may be one of them. */
 function configOf(data: string): Config {
   try {
     return readConfig({ flags: { data }, env: process.env }).config;
@@ -119,8 +119,8 @@ async function openFile(config: Config, file: string): Promise<KeysOfFile> {
 }
 
 /**
- * The failure for a file that a service has open. It does not name the service: with a wrong guess, the user would make
- * a key for another service.
+ * The failure for a file that a service has open. It does not guess which service: after a wrong guess, the user would
+ * make a key for another service.
  */
 export function inUse(file: string): CommandFailure {
   return new CommandFailure(

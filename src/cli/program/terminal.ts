@@ -61,7 +61,7 @@ export interface Column<Row> {
   title: string;
   text: (row: Row) => string;
   style?: (row: Row) => Style | null;
-  /** Cut when the terminal is too narrow. */
+  /** Whether the column is cut when the terminal is too narrow. */
   gives_way?: boolean;
 }
 
@@ -114,7 +114,7 @@ function joined(cells: string[]): string {
 
 const SEGMENTER = new Intl.Segmenter();
 
-/** What people count as characters: an emoji of several code points is one. */
+/** Splits a text into what people count as characters: an emoji of several code points is one. */
 function charsOf(text: string): string[] {
   return Array.from(SEGMENTER.segment(text), ({ segment }) => segment);
 }

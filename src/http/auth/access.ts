@@ -51,7 +51,7 @@ export function guard(
         request.principal = standing.principal;
         assertScope(request.principal, access);
         if (limited !== undefined) limits.assertWithinRate(limited, request.principal, request);
-        // Admins are not limited: each entry in the audit log names them.
+        // Admins are not limited, because each entry in the audit log names them.
         if (is_audited && !isAdmin(request.principal)) limits.assertWithinRate('change', request.principal, request);
         done();
       } catch (error) {
@@ -79,7 +79,7 @@ export function guard(
   route.preValidation = [identifyAgain, ...[route.preValidation ?? []].flat()];
 }
 
-/** Requests without a body: no time passes between the two checks. */
+/** Methods whose requests have no body, so that no time passes between the two checks. */
 const READING = new Set(['GET', 'HEAD']);
 
 /** Who may call a route. */

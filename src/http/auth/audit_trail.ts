@@ -13,8 +13,8 @@ import type { Limits } from './limits.ts';
 declare module 'fastify' {
   interface FastifyContextConfig {
     /**
-     * The action of the route, and its target. Every route that changes something gives it; `none` needs a reason in a
-     * comment.
+     * The action of the route and its target. Every route that changes something names them, or says `none` with a
+     * reason in a comment.
      */
     audit?: { action: AuditAction; target: AuditTarget } | 'none';
   }
@@ -28,11 +28,11 @@ export interface AuditTrailParts {
   onError: (error: unknown) => void;
 }
 
-/** Equal refusals are written once in this time. At its end, their number is written. */
+/** Equal refusals are written once in this time. At its end an entry has their number. */
 const REFUSALS_MS = 60_000;
 
 /**
- * The most different refusals that are written in that time. Further ones are only counted, so that a flood cannot fill
+ * The most different refusals that are written in this time. Further ones are only counted, so that a flood cannot fill
  * the disk.
  */
 const REFUSALS_MAX = 100;
@@ -81,8 +81,8 @@ export class AuditTrail {
   }
 
   /**
-   * A request was refused. The response does not wait for the entry: the request changed nothing, and the time of its
-   * response must not show which refusals are written. The store writes the entry before it answers any later call.
+   * A request was refused. The response does not wait for the entry, because the request changed nothing, and the time
+   * of the response must not show which refusals are written. The store writes the entry before it runs any later call.
    */
   refused(request: FastifyRequest, { code, status }: Problem): void {
     const { audit } = request.routeOptions.config;
@@ -93,7 +93,7 @@ export class AuditTrail {
     (is_anonymous ? this.#of_anonymous : this.#of_keys).note(subject, code);
   }
 
-  /** Writes the refusals that were only counted so far. To be called before the store is closed. */
+  /** Writes the refusals that were only counted so far. Call it before the store is closed. */
   async close(): Promise<void> {
     await Promise.all([this.#of_anonymous.close(), this.#of_keys.close()]);
   }
@@ -222,7 +222,7 @@ function detailsOf(body: unknown): AuditDetails {
   };
 }
 
-/** A refused body may have any number of fields with any names: unknown names are left out. */
+/** A refused body may have any number of fields with any names, so names that do not look like ours are left out. */
 const KNOWN_FIELD = /^[a-z_]{1,40}$/;
 const FIELDS_MAX = 20;
 

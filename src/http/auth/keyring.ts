@@ -15,7 +15,7 @@ interface KnownKey {
   by_previous: TokenStanding;
   /** When its use was last recorded. */
   noted_at: number;
-  /** The last characters of the latest token that was right. */
+  /** The last characters of the latest token that was verified. */
   right_end: string | null;
 }
 
@@ -24,7 +24,7 @@ export interface TokenHint {
   key_id: string;
   /** Whether the key exists and can be used. */
   is_in_use: boolean;
-  /** Whether the end of the token is that of a token that was verified since the start. */
+  /** Whether the token ends like one that was verified since the start. */
   verified_before: boolean;
 }
 
@@ -60,7 +60,7 @@ const DIGEST_BYTES = 32;
 /** How often a node reads the changed keys, in case a notification of another node was lost. */
 const FOLLOW_EVERY_MS = 500;
 
-/** Used when there is no digest: nobody knows a token that has this one. */
+/** Compared when a key has no digest. No token has this one. */
 const NO_DIGEST = randomBytes(DIGEST_BYTES);
 
 /**
@@ -85,7 +85,7 @@ export class Keyring {
   #timer: Timer | null = null;
   #following: Timer | null = null;
   #is_closed = false;
-  /** Called when a key was made or changed: sessions and feeds that depend on it may have to end. */
+  /** Called when a key was made or changed, because sessions and feeds that depend on it may have to end. */
   onChange: () => void = () => {};
 
   constructor(clock: Clock, store: ApiKeyStore, onError: (error: unknown) => void) {
@@ -108,7 +108,7 @@ export class Keyring {
   async refresh(): Promise<void> {
     for (const key of await this.#store.changedSince(this.#change_no)) {
       this.put(key);
-      // Set here and not in `put`: a change of this node may have a higher number than an earlier change of another
+      // Only here, and not in `put`: a change by this node may have a higher number than an earlier change by another
       // node, which must still be read.
       this.#change_no = key.change_no;
     }
@@ -171,7 +171,7 @@ export class Keyring {
     return 'open';
   }
 
-  /** The claim of a request about its key; null when the header has nothing like a token. Computes no digest. */
+  /** What a request claims about its key; null when the header contains no token. Computes no digest. */
   tokenHint(authorization: string): TokenHint | null {
     const token = BEARER.exec(authorization)?.[1] ?? '';
     const key_id = keyIdOf(token);
@@ -234,12 +234,12 @@ export class Keyring {
     try {
       await this.#store.recordUse(uses);
     } catch (error) {
-      // It does no harm when a use is not recorded: the next one will be.
+      // It does no harm to lose this use, because the next use is recorded again.
       this.#onError(error);
     }
   }
 
-  /** Writes the uses that are recorded in memory; to be called before the store is closed. */
+  /** Writes the uses that are only in memory. Call it before the store is closed. */
   close(): Promise<void> {
     this.#is_closed = true;
     this.#following?.cancel();
@@ -254,8 +254,7 @@ function digestIn(hex: string): Buffer {
 }
 
 /**
- * The keyring for the owner of the data file: the one token, made for this process, may do everything, whatever keys
- * exist.
+ * The keyring for the owner of the data file. It knows one token, which is made for this process and may do everything.
  */
 export class OwnersKeyring extends Keyring {
   readonly token = randomBytes(DIGEST_BYTES).toString('hex');

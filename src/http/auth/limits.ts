@@ -22,15 +22,15 @@ export type LimitSettings = Pick<
 >;
 
 /**
- * The limits that a route may have. `change` is for every request that leaves an entry in the audit log: an attacker
- * could fill it.
+ * The limits that a route may have. `change` is for every request that leaves an entry in the audit log, because an
+ * attacker could fill the log.
  */
 export type Limited = 'send' | 'register' | 'change';
 
 /** The request had a wrong token. A request without a token is no guess. */
 const WRONG_KEY = new Set<ProblemCode>(['api_key_malformed', 'api_key_unknown', 'api_key_revoked', 'api_key_expired']);
 
-/** Used as the address of a client that does not use TCP: it is on this machine. */
+/** Stands for the address of a client without TCP, which is on this machine. */
 const NO_ADDRESS = 'none';
 
 interface Limit {
@@ -107,7 +107,7 @@ export class Limits {
   }
 
   /**
-   * @throws Problem `rate_limited` when the key or the address has used up its limit. A refused request counts for
+   * @throws Problem `rate_limited` when the key or the address has used up its limit. A refused request counts against
    * neither.
    */
   assertWithinRate(limited: Limited, { key_id }: Principal, request: FastifyRequest): void {
@@ -127,11 +127,11 @@ export class Limits {
   /**
    * Identifies who makes a request, and limits how often an address may guess.
    *
-   * For an address with too many failures no digest is computed any more. Two exceptions let other clients at the same
-   * address in. The first is a token with the same end as one that was right before (35 bits, which a guess hits once
-   * in 5 · 10^10 times). The second is any token of a key in use, until there are too many failures with this key. So
-   * an attacker who does not know a key_id cannot delay its clients, and an attacker who knows it cannot delay clients
-   * whose token was right since the start.
+   * For an address with too many failures no digest is computed any more. Two exceptions admit other clients at the
+   * same address. The first is a token that ends like one that was verified before (35 bits, which a guess hits once in
+   * 5 · 10^10 times). The second is any token of a key in use, until there are too many failures with that key. So an
+   * attacker who does not know a key_id cannot delay its clients. One who knows it cannot delay clients whose token was
+   * verified since the start.
    *
    * @throws Problem `rate_limited`, and those of `Keyring.identify`
    */

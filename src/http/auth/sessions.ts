@@ -2,10 +2,11 @@
  * Signing in on a page: the page sends a key once and gets a cookie, which no script can read. The store has the session, and
  * every request reads it, so signing out holds on every node.
  *
- * A browser adds a cookie by itself to the requests of any page, and over http also sends it to every other port of this host.
- * Three things protect it. The cookie goes to no other site (SameSite=Strict). A request with it must be from a page of this
- * origin. And the request must have a second value, csrf_token, which only the response to signing in contains, and which the
- * page keeps where only pages of this origin can read it. So the cookie alone gives no access.
+ * A browser adds a cookie by itself to the requests of any page, and over http also sends it to every other port of
+ * this host. Three things protect it. The cookie goes to no other site (SameSite=Strict). A request with it must be
+ * from a page of this origin. And the request must have a second value, csrf_token. Only the response to signing in
+ * contains that value, and the page keeps it where only pages of this origin can read it. So the cookie alone gives no
+ * access.
  *
  * The cookie is written and parsed here, in ten lines: one name, one value of 43 characters that need no quoting, and fixed
  * attributes. A library would bring quoting, decoding and signing that must not happen to this value.
@@ -83,7 +84,7 @@ class SessionStanding implements Standing {
   revocationReason(): ProblemCode | null {
     if (this.#session.expires_at <= this.#clock.wall()) return 'session_ended';
     const code = this.#by === null ? null : this.#keyring.revocationReason(this.#by);
-    // The key is valid, but not the token that began the session.
+    // The key is valid, but the token that began the session is not.
     return code === 'api_key_unknown' ? 'session_ended' : code;
   }
 }
@@ -141,7 +142,7 @@ export class Sessions {
     return sessions.filter((session) => !standing.has(session.digest) || lost.includes(session));
   }
 
-  /** The sessions that began with a sign-in link of a process that has ended. */
+  /** Those of the sessions that began with a sign-in link of a process that has ended. */
   async ofLostProcesses(sessions: readonly Session[]): Promise<Session[]> {
     const { store, node_id } = this.#parts;
     const of_others = sessions.filter((session) => session.key_id === null && session.node_id !== node_id);

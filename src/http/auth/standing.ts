@@ -15,9 +15,9 @@ export interface Token {
  */
 export interface Standing {
   readonly principal: Principal;
-  /** Null when it is a session, or when no key was made. */
+  /** The token; null for a session, or when no key was made. */
   readonly token: Token | null;
-  /** Why it has ended; null while it is valid. Reads only what this node knows. */
+  /** Why the standing has ended; null while it is valid. Reads only what this node knows. */
   revocationReason(): ProblemCode | null;
 }
 

@@ -4,14 +4,14 @@ import { Problem } from '../../domain/problem.ts';
 import type { Exchange } from './connection.ts';
 
 /**
- * A body may take this long, and one second more for each 64 KiB that arrived. That ends clients that send byte by
- * byte, but not clients that are far away.
+ * A body may take this long, and one second more for each 64 KiB that arrived. That stops a client that sends byte by
+ * byte, but not one with a long way to the service.
  */
 const BODY_MS = 5_000;
 const BODY_BYTES_PER_S_MIN = 65_536;
 
 /**
- * Bodies below this size have a share of the budget for themselves, so that a few large bodies cannot keep all others
+ * Bodies below this size have a share of the budget for themselves, so that a few large bodies cannot keep small ones
  * out.
  */
 const SMALL_BODY_BYTES = 65_536;
@@ -46,7 +46,7 @@ export class BodyBudget {
   }
 }
 
-/** How often it is checked whether bodies in progress are late. */
+/** How often bodies in progress are checked for lateness. */
 const LOOK_MS = 500;
 
 /** A body that is being read. */
@@ -136,7 +136,7 @@ export class BodyReader {
     request.on('data', take).on('end', end).on('close', cutOff);
   }
 
-  /** One timer for all bodies: most are complete before a timer of their own would start. */
+  /** One timer for all bodies, because most are complete before the first check. */
   #watch(reading: Reading): void {
     this.#readings.add(reading);
     if (this.#looking) return;

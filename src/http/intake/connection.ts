@@ -5,14 +5,14 @@ import type { Problem } from '../../domain/problem.ts';
 
 /**
  * The most requests of one connection that have no response yet, or that arrived in one turn of the event loop. Node
- * reads up to 64 KiB at a time and makes a request of each 26 bytes in it: all of them at once would be one long turn.
- * One more request gets 503, and the connection closes.
+ * reads up to 64 KiB at a time, which may hold a request in every 26 bytes; all of them together would be one long
+ * turn. One request more gets 503, and the connection closes.
  */
 export const PIPELINED_MAX = 8;
 
 /**
- * How long a client may take to read: this, and a second more for each 64 KiB written since it began to lag. The limit
- * holds for every response, also for a streamed one without a length.
+ * How long a client may take to read: `answer_ms`, and a second more for each 64 KiB written since it began to lag. The
+ * limit holds for every response, also for a stream without a length.
  */
 export const READ_LIMITS = { answer_ms: 30_000, bytes_per_s_min: 65_536 };
 
@@ -20,7 +20,7 @@ export const READ_LIMITS = { answer_ms: 30_000, bytes_per_s_min: 65_536 };
 export interface Exchange {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
-  /** The client sends the body only after 100 Continue (Expect: 100-continue). */
+  /** Whether the client sends the body only after 100 Continue (Expect: 100-continue). */
   awaits_continue: boolean;
   /** Ends the reading of the body with a problem; null while no body is read. */
   refuseBody: ((problem: Problem) => void) | null;
@@ -42,12 +42,12 @@ export class Connection extends ListNode {
   /** Requests without a response: more than one when the client pipelines. */
   #unanswered = 0;
   /**
-   * The turn of the event loop in which the latest requests arrived, and how many did, including those that got a
+   * The turn of the event loop in which the latest requests arrived, and their number, including those that got a
    * response at once.
    */
   #turn = -1;
   #in_turn = 0;
-  /** There were too many requests: everything that arrives now is ignored. */
+  /** Whether there were too many requests. Then everything that arrives is ignored. */
   is_over = false;
   /** When it began to wait for its client, to read or to write; null while it does not wait. */
   waits_since: number | null = null;
@@ -96,7 +96,7 @@ export class Connection extends ListNode {
     this.#idle.delete(this);
   }
 
-  /** @returns whether its client reads too slowly to wait for it any longer */
+  /** @returns whether its client reads so slowly that the connection should close */
   look(now: number, { answer_ms, bytes_per_s_min }: typeof READ_LIMITS): boolean {
     const { bytesWritten: written, writableLength: unread } = this.socket;
     if (unread === 0 && (this.exchange?.refuseBody ?? null) === null) {
@@ -107,15 +107,15 @@ export class Connection extends ListNode {
       this.waits_since = now;
       this.#read_bytes = written - unread;
     }
-    // Only responses count here: body_reader.ts limits bodies.
+    // Judges only responses, because body_reader.ts limits bodies.
     return unread > 0 && now - this.waits_since > answer_ms + (1000 * (written - this.#read_bytes)) / bytes_per_s_min;
   }
 }
 
 /**
- * The response was written, or the connection is gone. One function for all responses: a closure for each response
- * would hold its request. With closures nearly all data of requests outlived two collections of the young generation
- * and was left to those of the whole heap (13 of 16 MB; without closures, nothing).
+ * The response was written, or the connection is gone. One function serves all responses, because a closure for each
+ * response would hold its request. With closures nearly all data of requests outlived two collections of the young
+ * generation and stayed until a full collection (13 of 16 MB; without closures none).
  */
 function onResponseClosed(this: ServerResponse): void {
   const exchange = (this.req as Watched)[EXCHANGE];

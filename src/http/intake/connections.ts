@@ -17,8 +17,8 @@ import { hasBody } from './framing.ts';
 import { answerOf, endWithProblem } from '../problems.ts';
 
 /**
- * A refused request is still read for this long, and up to this many bytes. A connection that closes with unread bytes
- * is reset, and the reset overtakes the response: a client that is still writing would never see it.
+ * A refused request is still read for this long, and up to this many bytes. Closing a connection with unread bytes
+ * resets it. The reset overtakes the response, and a client that is still writing would never see that response.
  */
 const LINGER_MS = 2_000;
 const LINGER_BYTES_MAX = 16 << 20;
@@ -27,8 +27,8 @@ const LINGER_BYTES_MAX = 16 << 20;
 const UNUSED_MS = 500;
 
 /**
- * How many connections are still accepted when the server stops, because they may have been queued by then: as many as
- * Node lets the system queue.
+ * How many connections are still accepted when the server stops. Node lets the system queue this many, and they may
+ * already wait.
  */
 const QUEUED_MAX = 511;
 
@@ -54,7 +54,7 @@ export class Connections {
   /** Connections that wait too long for their clients, as of the last check; the longest waiting one is last. */
   #slow: Connection[] = [];
   #is_looking = false;
-  /** Counts the turns of the loop in which requests arrive. */
+  /** Counts the turns of the event loop in which requests arrive. */
   #turn = 0;
   #is_turn_counted = false;
   /** Connections since the start, refused ones included. */
@@ -69,7 +69,7 @@ export class Connections {
     this.#read_limits = read_limits;
   }
 
-  /** Watches the connections of a server. To be called before the server listens. */
+  /** Watches the connections of a server. Call it before the server listens. */
   watch(server: Server): void {
     server.on('connection', (socket) => this.#admit(socket));
     // Runs before the routes, so that a request without a response costs nothing more.
@@ -85,7 +85,8 @@ export class Connections {
       exchange.awaits_continue = true;
       server.emit('request', request, response);
     });
-    // The checks of all heads also refuse this request, with a problem. Node's own response would be only a status.
+    // Runs the same checks as for other heads, which refuse the request with a problem. Node's own response would be
+    // only a status.
     server.on('checkExpectation', (request, response) => server.emit('request', request, response));
     server.on('connect', (_request, socket) => {
       socket.on('error', () => {});
@@ -95,8 +96,8 @@ export class Connections {
 
   /**
    * The first step of a stop. It accepts no new connection, so that a proxy takes another node at once. Each open
-   * connection gets one more response, with `connection: close`: if it closed while a request is on its way, the sender
-   * would get no response. Resolves when all connections have closed, or when the time is up.
+   * connection gets one more response, with `connection: close`, because a request that is already on its way needs
+   * one. Resolves when all connections have closed, or when the time is up.
    */
   async drain(server: Server, drain_ms: number): Promise<void> {
     this.#is_draining = true;
@@ -114,9 +115,9 @@ export class Connections {
   }
 
   /**
-   * Node accepts one connection in each turn of the loop. Connections that still wait, perhaps with a request written,
-   * would be reset. So this repeats until a turn accepts none. Its bound is a number and not a time, because a busy
-   * machine may need any time.
+   * Accepts the connections that wait in the system's queue, perhaps with a request written: closing the server would
+   * reset them. Node accepts one in each turn of the event loop, so this repeats until a turn accepts none. Its bound
+   * is a number and not a time, because a busy machine may need any time.
    */
   async #acceptQueued(until: number): Promise<void> {
     const count_max = this.#connection_count + QUEUED_MAX;
@@ -130,7 +131,7 @@ export class Connections {
 
   /**
    * Called when the server stops. Node closes idle connections that had a request before, but waits 5 s for those that
-   * never had one. Here they get a moment, in which a request that is on its way can still arrive.
+   * never had one. Here these get UNUSED_MS, in which a request that is on its way can still arrive.
    */
   closeUnused(): void {
     for (const connection of this.#idle.toArray()) {
@@ -145,7 +146,7 @@ export class Connections {
   }
 
   /**
-   * Called before a response is sent. When the request has not ended, the connection cannot be used again.
+   * Called before a response is sent. A connection whose request has not ended cannot be used again.
    *
    * @returns whether the response must say so
    */
@@ -163,7 +164,7 @@ export class Connections {
       socket.destroy();
       return;
     }
-    // The connection has its last response already, and what follows need not be HTTP.
+    // The last response of the connection is already written, and what follows need not be HTTP.
     if (connection.is_over) return;
     const problem = problemOf(error);
     const { exchange } = connection;
@@ -323,9 +324,9 @@ interface Parser {
 const IS_NO_MORE_HTTP = 2;
 
 /**
- * No byte that follows is read as a request. Node makes an object of each 26 bytes, and an error with a stack of each
- * when the connection closes: for 150,000 requests without a response that took 3 s in which nobody else was served.
- * Up to a limit, the bytes that arrive are dropped: a client on this machine writes 700 MB in the time of the linger.
+ * Drops all bytes that follow, up to a limit, and reads no request from them. Node would make an object of every 26
+ * bytes, and an error with a stack of each when the connection closes: 150,000 requests without a response took 3 s in
+ * which nobody else was served. The limit is needed because a client on this machine writes 700 MB during the linger.
  * The listener takes the bytes away from Node's parser, which would not count them.
  */
 function ignoreRest(socket: Socket, bytes_max: number): void {

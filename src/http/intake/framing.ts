@@ -1,7 +1,7 @@
 /**
- * Judges the head of a request before a route sees it. It refuses whatever a proxy in front of us might read in another
- * way than we do (RFC 9112, sections 3 and 6), because request smuggling needs that difference. The parser refuses the
- * rest: both lengths at once, folded lines, bare line feeds, lengths that are no number.
+ * Judges the head of a request before a route sees it. It refuses everything that a proxy might read in another way
+ * than Convoke does (RFC 9112, sections 3 and 6), because request smuggling needs such a difference. Node's parser
+ * refuses the rest: both lengths at once, folded lines, bare line feeds, lengths that are no number.
  */
 import type { IncomingMessage } from 'node:http';
 import { Problem } from '../../domain/problem.ts';
@@ -29,8 +29,8 @@ export function assertPlainHead(request: IncomingMessage): void {
 }
 
 /**
- * Refuses a body on a method that takes none; called for a request that has a route. The route would not read the body,
- * and a less careful proxy would take it for the next request.
+ * Refuses a body on a method that takes none. The route would not read the body, and a less careful proxy would take it
+ * for the next request. Called only for requests that have a route.
  *
  * @throws Problem `malformed_request`
  */

@@ -16,7 +16,7 @@ import type { App } from '../context.ts';
 import { BodyBudget, BodyReader } from './body_reader.ts';
 import { ANSWER_BYTES_IN_FLIGHT_MAX, limitSlowReaders } from './slow_readers.ts';
 
-/** How many bytes of a body a route without one reads: enough to see that it is empty or `{}`. */
+/** How many bytes of a body are read for a route that takes none: enough to see that the body is empty or `{}`. */
 const NO_BODY_BYTES_MAX = 1024;
 
 const NoQuery = Type.Object({}, { additionalProperties: false });
@@ -67,8 +67,8 @@ export function addIntake(
 }
 
 /**
- * Responds to requests without a route, with a page or a 404, without waiting for their bodies. Its hook runs after the
- * hooks that decide who may make requests at all, and before the routes, whose methods it collects.
+ * Responds to requests without a route with a page or a 404, and does not wait for their bodies. Call it after the
+ * hooks that decide who may make requests, and before the routes are added, because it collects their methods.
  */
 export function addUnknownRoutes(app: App, pages: Pages): void {
   const methodsAt = collectMethods(app);
@@ -114,7 +114,7 @@ async function assertNoBody({ body }: FastifyRequest): Promise<void> {
 function routeNotFound(request: FastifyRequest, reply: FastifyReply, methodsAt: (path: string) => string[]): Problem {
   const asked = request.url.split('?')[0] as string;
   const methods = methodsAt(asked);
-  // The rest of the path is a secret, and problems are shown and logged.
+  // Hides the rest of the path, which is a secret: problems are shown and logged.
   const path = asked.startsWith(INVITE_PATH) ? `${INVITE_PATH}…` : asked;
   if (methods.length === 0 || methods.includes(request.method)) {
     return new Problem('route_does_not_exist', `There is no ${request.method} ${path}; see /docs/.`);

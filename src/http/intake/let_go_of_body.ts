@@ -2,8 +2,8 @@ import type { FastifyRequest } from 'fastify';
 import { EXCHANGE, type Watched } from './connection.ts';
 
 /**
- * For requests that wait long for their response: their body leaves memory, and counts no longer against the bytes of
- * bodies of all requests. Otherwise a few clients that wait with large bodies would keep those of all others out.
+ * Drops the body of a request that waits long for its response, so that it no longer counts against the budget for
+ * bodies. Otherwise a few waiting clients with large bodies would keep all others out.
  */
 export function letGoOfBody(request: FastifyRequest): void {
   request.body = undefined;

@@ -1,6 +1,6 @@
 /**
- * Responses while the storage stalls. Handlers continue: their calls may still succeed, and then reach the engine and
- * the live feed as always. Only the client stops waiting.
+ * Responses while the storage stalls. Only the client stops waiting. The handler continues: its call may still succeed,
+ * and then reaches the engine and the live feed as always.
  */
 import type { RouteHandlerMethod, RouteOptions } from 'fastify';
 import { ListNode, IntrusiveList } from '../../delivery/intrusive_list.ts';
@@ -38,7 +38,7 @@ export function addStalls(app: App, stall: Stall): void {
     else done();
   });
   app.addHook('onRoute', (route: RouteOptions) => {
-    // There are too many sends to watch each of them: the engine answers their senders.
+    // Sends are too many to watch each of them. The engine responds to their senders.
     if (!route.url.startsWith('/api/') || route.config?.limited === 'send') return;
     const handle = route.handler;
     const handleInTime: RouteHandlerMethod = function (request, reply) {

@@ -13,9 +13,9 @@ import { MeetingParams } from '../schemas/meetings.ts';
 import { pageOf } from '../schemas/page.ts';
 import { meetingNotFound } from './meetings.ts';
 
-/** The size of a page when the loop guard may stop messages: then each row needs a read of its own. */
+/** The size of a page when the loop guard may stop messages, because each row then needs a read of its own. */
 const GUARDED_ROWS_MAX = 100;
-/** How many deliveries of an instance one of these reads looks at: as many as the guard itself does. */
+/** How many deliveries of an instance such a read looks at: as many as the guard itself does. */
 const BEFORE_ROWS_MAX = 2_000;
 
 export interface ExplanationContext {

@@ -340,7 +340,10 @@ function assertHandOver({ owner_scope }: Principal, key_id: string | null, keyri
   throw invalidField('owner_key_id', 'must be a key that can be used, with the scope instance or admin');
 }
 
-/** A machine that pulls shapes its pushes itself, with `convoke connect --runtime`: its credentials stay there. */
+/**
+ * Refuses a runtime for a machine that pulls: that machine shapes its pushes itself (`convoke connect --runtime`), and
+ * keeps its credentials.
+ */
 function assertShapedHere(runtime: RuntimeSettings | null, transport: TransportName): void {
   if (runtime === null || transport === 'webhook') return;
   throw invalidField('runtime', 'is for a webhook; `convoke connect --runtime` shapes pushes on the machine itself');

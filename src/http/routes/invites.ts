@@ -229,7 +229,7 @@ async function ended({ store, clock }: Pick<InviteContext, 'store' | 'clock'>, i
   return new Problem('invite_ended', endedInWords(now, inviteState(now, clock.wall())));
 }
 
-/** The link at the configured address, or else at the one by which the client of this request reaches the service. */
+/** The link under the configured URL; without one, under the URL by which this client reaches the service. */
 function linkOf(
   request: FastifyRequest,
   { limits, public_url }: Pick<InviteContext, 'public_url'> & { limits: Pick<Limits, 'isHttps'> },

@@ -15,7 +15,7 @@ import { messageText, wireDelivery } from '../wire.ts';
 const ANSWERED_MAX = 50;
 /** How many messages are searched for answers at a time. */
 const SCANNED_MAX = 200;
-/** How often that many are searched. */
+/** How many such searches one request makes. */
 const SCANS_MAX = 5;
 
 export interface MessageTraceContext {
@@ -74,7 +74,10 @@ async function getMessage(
     .send(`${messageText(message).slice(0, -1)},${rest.slice(1)}` as never);
 }
 
-/** Most answers follow soon. One call after the other, so that the store can do other work meanwhile. */
+/**
+ * Finds the answers to a message; most follow soon. Makes one call after the other, so that the store can do other work
+ * meanwhile.
+ */
 async function answersTo(
   messages: MessageTraceContext['store']['messages'],
   message_id: string,

@@ -136,8 +136,8 @@ function saidBy(principal: Principal, { from_agent, in_reply_to }: SendInput): N
 }
 
 /**
- * Tells whether two sends are the same: by the message's own text, its targets, and the fields that the specification
- * does not have. Without these fields it is equal to what the previous version stored.
+ * Two sends are the same when they have the same fingerprint. It covers the text of the message, its targets, and the
+ * fields that are not in the specification. Without these fields it equals the fingerprint of the previous version.
  */
 function fingerprintOf(message: string, target_agents: string[] | null, body: SendInput): string {
   const { from_agent, in_reply_to, expires_in_s } = body;

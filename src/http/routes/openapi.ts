@@ -3,12 +3,12 @@ import { gzipSync } from 'node:zlib';
 import type { App } from '../context.ts';
 import { type File, sendFile, variantOf } from '../files.ts';
 
-/** In a clone, at its root; in the package, beside the bundle. */
+/** In a clone, the file is at the root; in the package, beside the bundle. */
 const FILE = new URL(import.meta.url.endsWith('.ts') ? '../../../openapi.json' : './openapi.json', import.meta.url);
 
 /**
  * Serves the OpenAPI document, which `npm run generate` writes from the schemas of the routes. It is not made here,
- * because that takes a library which a service that only delivers messages does not need.
+ * because making it needs a library that the running service does not need.
  */
 export function documentRoute(app: App): void {
   let document: Promise<File> | null = null;
@@ -17,7 +17,7 @@ export function documentRoute(app: App): void {
   );
 }
 
-/** Without its white space, which is nearly half of it, and compressed, because anybody may ask for it. */
+/** Removes the white space, nearly half of the document, and compresses the rest, because anybody may ask for it. */
 async function readDocument(): Promise<File> {
   const bytes = Buffer.from(JSON.stringify(JSON.parse(await readFile(FILE, 'utf8'))));
   return {

@@ -26,7 +26,10 @@ import { existing } from './instances.ts';
 const MAX = 32;
 const WAIT_S = 30;
 const CLIENT_CHARS_MAX = 200;
-/** Longer than a pull waits: meanwhile no byte moves on its connection, and idle connections are closed after 60 s. */
+/**
+ * How long the connection of a pull may be idle: longer than the pull waits, because idle connections are otherwise
+ * closed after 60 s.
+ */
 const QUIET_MS = 90_000;
 
 export interface PullContext {
@@ -81,7 +84,7 @@ async function pull(context: PullContext, request: PullingRequest, reply: Fastif
   const { max = MAX, wait_s = WAIT_S } = request.body;
   const results = await takeAll(context, request);
   letGoOfBody(request);
-  // A machine that is ending wants no more pushes.
+  // A machine that is about to end takes no more pushes.
   if (max === 0) return { pushes: [], results };
   const waits = waitFor(context, request, reply.raw, {
     instance_id,
@@ -107,13 +110,13 @@ async function addressOf({ limits, pull_forwarder }: PullContext, request: Pulli
   return said === undefined ? limits.addressOf(request) : said;
 }
 
-/** The headers by which the other node knows the caller as this one does, and no others. */
+/** The only headers that are forwarded: the other node recognizes the caller by them. */
 const PASSED_ON = ['authorization', 'cookie', 'convoke-csrf', 'origin', 'user-agent'];
 const PASSED_BACK = ['content-type', 'retry-after', 'www-authenticate'];
 
 /** This node does not deliver to the instance: it forwards the request to the node that does. */
 async function forward({ pull_forwarder, limits }: PullContext, request: PullingRequest, reply: FastifyReply) {
-  // A request is forwarded once, although a third node may have taken over meanwhile.
+  // A request is forwarded only once, even if a third node has taken over meanwhile.
   if (pull_forwarder === null || FORWARDED_HEADER in request.headers) throw holderNotReached();
   const { body, params, headers, raw } = request;
   const passed_on = PASSED_ON.map((name) => [name, headers[name]]).filter(([, value]) => typeof value === 'string');
@@ -132,7 +135,7 @@ async function forward({ pull_forwarder, limits }: PullContext, request: Pulling
   letGoOfBody(request);
   const response = await forwarded;
   if (response === null) {
-    // Nobody can say what became of its results: the machine has to bring them again.
+    // The fate of its results is unknown, so the machine has to bring them again.
     if (pull_forwarder.is_draining && !brings_results) return { pushes: [], results: [] };
     throw holderNotReached();
   }
@@ -168,8 +171,7 @@ function resultOf(given: GivenResult, index: number): PullResult {
 }
 
 /**
- * Whether a result counts. A result that is not awaited changes nothing; the stored delivery says why it is not
- * awaited.
+ * Whether a result counts. A result that nobody awaits changes nothing; the stored delivery shows why nobody awaits it.
  */
 async function take({ store, engine, pull_transport, clock }: PullContext, instance_id: string, result: PullResult) {
   const { delivery_id, attempt } = result;
@@ -212,7 +214,7 @@ function waitFor(
       resolve(end);
     };
     const waiting = pull_transport.pull({ ...asked, onEnd });
-    // It may have ended at once.
+    // The pull may have ended at once.
     if (pulling.pushes.length === 0) pulling.waiting = waiting;
     if (response.closed || response.destroyed) onClosed.call(response);
   });

@@ -26,7 +26,7 @@ export const ExplanationSchema = Type.Object(
   named('Explanation', 'What would become of a message that is sent now, at one instance of a meeting.'),
 );
 
-/** They stand in the path, which has to fit into the head of a request with its headers, percent-encoded. */
+/** The agents are in the URL, percent-encoded, and must fit into the head of a request together with its headers. */
 const TARGETS_MAX = 100;
 const TARGETS_BYTES_MAX = 4_000;
 

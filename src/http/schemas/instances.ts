@@ -95,7 +95,7 @@ const HEADER_NAME_PATTERN = "^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}$";
 /** The most bytes of all names and values. Many servers refuse requests with more. */
 const WEBHOOK_HEADERS_BYTES_MAX = 16_384;
 
-// With propertyNames, because patternProperties get lost on the way into the OpenAPI document.
+// Uses propertyNames, because patternProperties do not reach the OpenAPI document.
 const WebhookHeaders = Type.Unsafe<Record<string, string>>({
   type: 'object',
   propertyNames: { pattern: HEADER_NAME_PATTERN },

@@ -2,8 +2,8 @@
 import Type from 'typebox';
 import { agentIds, JsonObject, MeetingId } from './fields.ts';
 
-// It has no title, so it becomes no component: oapi-codegen drops components that only a webhook names, and then does
-// not compile.
+// Without a title it becomes no component. oapi-codegen drops components that only a webhook names, and its result then
+// does not compile.
 export const PushBody = Type.Object(
   {
     event: Type.Unsafe<'new_message'>({ type: 'string', enum: ['new_message'], description: 'Always `new_message`.' }),

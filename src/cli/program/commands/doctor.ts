@@ -80,7 +80,7 @@ function ok(check: string, detail: string): Check {
   return { check, finding: 'ok', detail, advice: '' };
 }
 
-/** Never fails: src/cli/main.ts refuses a Node that is too old. */
+/** Never fails, because src/cli/main.ts refuses a Node that is too old. */
 function checkNode(): Check {
   return ok('node', `Node ${process.versions.node} on ${process.platform}-${process.arch}`);
 }
@@ -199,8 +199,7 @@ async function lastRunOf(file: string): Promise<number | null> {
 }
 
 /**
- * Opens the file for reading only. A running service has it locked, which this finds out without disturbing the
- * service.
+ * Opens the file for reading only. If a running service has locked it, this finds out without disturbing the service.
  */
 async function stateOfFile(file: string): Promise<{
   state: 'not there yet' | 'not in use' | 'in use' | 'unreadable';

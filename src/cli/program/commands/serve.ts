@@ -53,7 +53,7 @@ export async function serve(config: Config): Promise<void> {
     void end(EXIT.failed);
   });
 
-  // Listens for signals from here on: a signal that arrives while the data file is being opened stops the service too.
+  // Listens for signals from here on, so that a signal during the opening of the data file also stops the service.
   const stop = Promise.withResolvers<void>();
   let stopped_at_ms: number | null = null;
   for (const signal of ['SIGTERM', 'SIGINT'] as const) {
@@ -95,7 +95,7 @@ function announce(convoke: Convoke, config: Config, report: (line: string) => vo
   report(`Convoke listens on ${url} (open it in a browser; its API: ${url}/docs/)`);
   report(config.database_url === null ? `data in ${dataFile(config.data)}` : 'data in PostgreSQL');
   if (config.encryption_key === null) report(`the key that its secrets are encrypted under in ${keyFile(config.data)}`);
-  // Never into a log: with the link anybody can sign in.
+  // Prints the link only on a terminal and never into a log, because anybody can sign in with it.
   if (!is_open && process.stderr.isTTY)
     note(`sign in on ${reachable(convoke.signInLink())} (once, within five minutes)`);
   report(is_open ? 'open: no keys are needed, only this machine can reach it' : 'every request needs an API key');

@@ -85,8 +85,8 @@ async function carry(
 }
 
 /**
- * While nothing listens, nothing is pulled: pushes wait at the service and spend no attempts. One push may have been
- * handed back before, so the instance backs off; the heartbeat ends that.
+ * Waits until the runtime listens. Nothing is pulled meanwhile, so pushes wait at the service and spend no attempts. If
+ * a push was handed back before, the instance backs off; the heartbeat ends the back-off.
  */
 async function runtimeListens(
   client: ConvokeClient,

@@ -44,7 +44,7 @@ export async function connectWith(
   else await connect(connection, options);
 }
 
-/** Redeems the link of an invite. The link works once, so missing options are reported first. */
+/** Redeems the link of an invite. Reports missing options first, because the link works only once. */
 async function redeemed(link: string, options: ConnectOptions): Promise<Partial<Connection>> {
   checkedTo(options.to);
   checkedHeaders(options.header);

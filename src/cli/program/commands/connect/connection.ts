@@ -26,7 +26,7 @@ export interface Connection {
   ack_timeout_s: number | null;
   /** Whether a reply in the runtime's response is sent in the meeting. */
   replies: boolean;
-  /** What listens there, when it wants requests of a shape of its own. */
+  /** The runtime that listens there, if its requests have a shape of their own. */
   runtime?: RuntimeSettings | undefined;
 }
 
@@ -35,7 +35,7 @@ export function connectionFile(instance_id: string): string {
   return join(configDirectory(), 'connections', `${fileName(instance_id)}.json`);
 }
 
-/** An id as part of the name of a file or a unit. */
+/** Makes an id a part of the name of a file or a unit. */
 export function fileName(instance_id: string): string {
   return encodeURIComponent(instance_id).replaceAll(/[^\w-]/g, '_');
 }

@@ -1,18 +1,21 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import type { PushInHand, PushResult } from '@convoke/sdk';
 
-/** Of the time that a push has, this share may go into waiting for a runtime that restarts; the rest is for its response. */
+/**
+ * The share of a push's time that may be spent on waiting for a runtime that restarts. The rest is for its response.
+ */
 const HOLD_SHARE = 0.5;
 const HOLD_MS_MAX = 60_000;
 const PAUSE_FIRST_MS = 100;
 const PAUSE_MS_MAX = 1_000;
 
 /**
- * Gives a push to a runtime that may be restarting: for some seconds such a one refuses connections, or responds 503. The
- * push is held here and given again. So a restart is no failure of the instance, and its meetings stay in order.
+ * Gives a push to a runtime that may be restarting, and so refuses connections or responds 503 for some seconds.
+ * Meanwhile the push is held here and given again. So a restart is no failure of the instance, and its meetings stay in
+ * order.
  *
  * @param ack_timeout_ms how long the service waits for the result of a push
- * @param ending aborted when this process is to end: what is held goes back at once
+ * @param ending aborted when this process should end; a held push then goes back at once
  */
 export async function holdWhileRestarting(
   push: Pick<PushInHand, 'signal'>,
@@ -31,12 +34,12 @@ export async function holdWhileRestarting(
   }
 }
 
-/** Whether nothing took the push: the runtime is not there, or says that it is not for now. */
+/** Whether nothing took the push: the runtime is not there, or responds that it is not ready. */
 function isRestarting(result: PushResult): boolean {
   return 'not_reached' in result || result.status_code === 503;
 }
 
-/** What Retry-After asks for, if that is seconds. */
+/** The milliseconds that Retry-After asks for, if it names seconds. */
 function askedMs(result: PushResult): number {
   const seconds = 'retry_after' in result ? Number(result.retry_after) : 0;
   return Number.isFinite(seconds) ? seconds * 1000 : 0;

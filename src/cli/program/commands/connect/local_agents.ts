@@ -10,14 +10,15 @@ import { runtimeOf, type RuntimeSettings } from '../../../../domain/runtimes/run
 import { note } from '../../terminal.ts';
 import type { LocalRuntime } from './local_runtime.ts';
 
-/** The service accepts no longer body of a result. */
+/** The longest body of a result that the service accepts. */
 const BODY_BYTES_MAX = 64 * 1024;
 /** The most characters of the history in one request. */
 const HISTORY_CHARS_MAX = 64 << 10;
 /** The longest deadline for a result. */
 const TURN_MS_MAX = 600_000;
 /**
- * The most pushes of which some agents have answered. The oldest is forgotten first, and its agents are asked again.
+ * The most remembered pushes of which only some agents have answered. The oldest is forgotten first, and all its agents
+ * are asked again.
  */
 const PARTS_MAX = 1_000;
 
@@ -78,7 +79,7 @@ export class LocalAgents {
 
   /**
    * The messages before this one; none when the key may not read them. Returns a text when the push has to be made
-   * again: why.
+   * again; it says why.
    */
   async #historyOf({ meeting_id, seq }: PushInHand, limit: number): Promise<PastMessage[] | string> {
     if (limit === 0 || seq === null) return [];
@@ -114,7 +115,7 @@ export class LocalAgents {
   }
 }
 
-/** A status that the service takes neither for a success nor for the end of the instance. */
+/** Makes a failure with a status that the service takes neither for a success nor for the end of the instance. */
 function failureOf({ status_code, detail, retry_after, excerpt }: Turns): PushResult {
   if (status_code === null) return { not_reached: detail };
   const is_failure = status_code >= 400 && status_code !== 410;

@@ -7,9 +7,9 @@ import type { PushInHand, PushResult } from '@convoke/sdk';
 import type { RuntimeRequest } from '../../../../domain/runtimes/runtime.ts';
 
 const CONNECT_MS_MAX = 5_000;
-/** How long to wait for the body: the status line has decided, so a body that stalls is dropped. */
+/** How long to wait for the body. The status line has decided the outcome, so a body that stalls is dropped. */
 const BODY_MS_MAX = 5_000;
-/** The service accepts no longer body of a result. */
+/** The longest body of a result that the service accepts. */
 const BODY_BYTES_MAX = 64 * 1024;
 const PROBE_FIRST_MS = 100;
 const PROBE_MS_MAX = 1_000;
@@ -27,7 +27,7 @@ export class LocalRuntime {
 
   /**
    * POSTs a push as the service signed it, with the headers of this machine added. Each push has a connection of its
-   * own: on a kept connection, nobody knows whether a runtime that has just ended had read the push.
+   * own: when a runtime ends, a kept connection does not show whether the runtime had read the push.
    */
   async post({ body, headers, signal }: Pick<PushInHand, 'body' | 'headers' | 'signal'>): Promise<PushResult> {
     return this.send({ method: 'POST', url: this.#to.href, headers, body }, signal, BODY_MS_MAX);

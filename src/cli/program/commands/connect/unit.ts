@@ -37,7 +37,7 @@ function systemdUnit(instance_id: string, command: readonly string[]): Unit {
   const name = `convoke-connect-${fileName(instance_id)}.service`;
   const config_home = process.env['XDG_CONFIG_HOME'];
   const environment = config_home ? `Environment=${inSystemd(`XDG_CONFIG_HOME=${config_home}`)}\n` : '';
-  // A call that the service refuses would be refused again: the exit codes 2 and 4 are no reason to start again.
+  // systemd does not start again after the exit codes 2 and 4: the service would refuse the same call again.
   const text = `[Unit]
 Description=Convoke pulls for ${instance_id.replaceAll('%', '%%')}
 
