@@ -1,6 +1,6 @@
 /**
- * `npm run bench`: measures Convoke beside its comparisons, prints a table for each scenario and writes all of it as JSON.
- * docs/benchmarks.md says what the rows mean.
+ * `npm run bench`: measures Convoke and its comparisons, prints a table for each scenario, and writes everything as
+ * JSON. docs/benchmarks.md says what the rows mean.
  *
  *   npm run bench -- --only a,b --rounds 3 --seconds 5
  *   npm run bench -- --only a --rows convoke,relay
@@ -57,7 +57,7 @@ const { values: options } = parseArgs({
 const rounds = Number(options.rounds);
 const seconds = Number(options.seconds);
 
-// What was started ends when the channel to it closes.
+// Processes that this one started end when their channel closes.
 process.once('SIGINT', () => process.exit(130));
 
 const [machines, each] = options.herd.split('x').map(Number);
@@ -85,7 +85,10 @@ async function measureAll(): Promise<void> {
   console.log(`written to ${await writeResults(results, options.save)}`);
 }
 
-/** All rows of a scenario in turns, each round in the other direction, so that what drifts hits all of them alike. */
+/**
+ * Measures all rows of a scenario in each round. The order is reversed from round to round, so that a drift of the
+ * machine affects all rows alike.
+ */
 async function run(scenario: Scenario): Promise<ScenarioResult> {
   const wanted = options.rows?.split(',');
   const rows = scenario.rows.filter(({ name }) => wanted === undefined || wanted.some((part) => name.startsWith(part)));
@@ -114,7 +117,7 @@ async function measureInto(result: RowResult, row: Row, round: number, scenario:
     });
     console.error(`(${scenario.name}) round ${round + 1} ${row.name}: ${said.filter(Boolean).join(', ')}`);
   } catch (error) {
-    // A round that fails is reported; the others count.
+    // Reports a round that failed. The other rounds count.
     console.error(`(${scenario.name}) round ${round + 1} ${row.name} failed: ${(error as Error).stack}`);
   }
 }

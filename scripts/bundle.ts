@@ -1,12 +1,14 @@
 /**
- * Builds `dist/`, which is what is published: the commands and the service as one bundle; the threads of both engines and the
- * entry (`src/cli/main.ts`, which every Node can load) as files of their own, because they are started by their address; the
- * pages, the files of `/docs/`, and LICENSES.txt. It needs nothing but Node. A clone runs its TypeScript and needs no build.
+ * Builds `dist/`, which is published. It has the commands and the service as one bundle, the pages, the files of
+ * `/docs/`, and LICENSES.txt. The threads of both engines and the entry (`src/cli/main.ts`, which every Node can load)
+ * are files of their own, because they are started by their path. `dist/` needs nothing but Node. A clone runs its
+ * TypeScript and needs no build.
  *
- * Three modules ask whether they end in `.ts` to know where they are: both `*_store.ts` and the one that serves the pages.
+ * Modules that need a file beside them look whether their own name ends in `.ts`: that shows whether they are in a
+ * clone or in the bundle.
  *
- * Rolldown, because Vite brings it already, and the bundle takes a second. Names are kept and nothing is minified, so that a
- * stack shows where something went wrong.
+ * Rolldown makes the bundle in a second, and Vite brings it already. Names are kept and nothing is minified, so that a
+ * stack trace can be read.
  */
 import { chmod, cp, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -16,18 +18,21 @@ import { buildIfStale, TOOLS_IN_PAGES } from './web.ts';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
 const DIST = join(ROOT, 'dist');
-/** What `convoke` is in the package, seen from its root. */
+/** The path of `convoke` in the package. */
 export const PROGRAM_OF_PACKAGE = './dist/convoke.cjs';
 const MODULES = join(ROOT, 'node_modules');
 
-/** Modules that are started by their address are files of their own, and all of them lie beside each other. */
+/** Modules that are started by their path are files of their own, all in one directory. */
 const ENTRIES = {
   main: 'src/cli/program/program.ts',
   sqlite_thread: 'src/store/sqlite/thread.ts',
   postgres_thread: 'src/store/postgres/thread.ts',
 };
 
-/** What dependencies load only when they are asked to: pg its binding, Fastify the compilers that ours replace, and its test client. */
+/**
+ * What dependencies load only on demand: pg its native binding, Fastify its test client and the compilers that ours
+ * replace.
+ */
 const NEVER_LOADED = [
   'pg-native',
   '@fastify/ajv-compiler',
@@ -35,7 +40,7 @@ const NEVER_LOADED = [
   'light-my-request',
 ];
 
-/** Builds it from nothing. */
+/** Builds `dist/` from nothing. */
 export async function bundle(): Promise<void> {
   await rm(DIST, { recursive: true, force: true });
   const bundled = await bundleProgram();
@@ -49,7 +54,7 @@ export async function bundle(): Promise<void> {
   await writeFile(join(DIST, 'LICENSES.txt'), await licencesOf([...bundled, ...TOOLS_IN_PAGES]));
 }
 
-/** @returns the names of the packages whose code is in it */
+/** @returns the names of the packages whose code is in the bundle */
 async function bundleProgram(): Promise<Set<string>> {
   const build = await rolldown({
     cwd: ROOT,
@@ -72,7 +77,7 @@ async function bundleProgram(): Promise<Set<string>> {
     dir: DIST,
     format: 'esm',
     chunkFileNames: '[name]-[hash].js',
-    // What a licence demands stays where it stood; names stay as they are, for the sake of stacks.
+    // Keeps the comments that a licence demands, and the names, so that stack traces can be read.
     comments: { legal: true, annotation: false, jsdoc: false },
   });
   await build.close();
@@ -80,12 +85,15 @@ async function bundleProgram(): Promise<Set<string>> {
   return new Set(paths.flatMap((path) => packageOf(path) ?? []));
 }
 
-/** V8 keeps a source at two bytes for each character when one of them is beyond Latin-1: 3 MiB of memory while the service runs. */
+/**
+ * Makes a source ASCII. A single character beyond Latin-1 makes V8 keep two bytes for every character, which would take
+ * 3 MiB more.
+ */
 function ascii(code: string): string {
   return code.replace(/[^\0-\x7f]/g, (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`);
 }
 
-/** Every Node can load it as it is (see there): only where the others lie is different. */
+/** Copies the entry, which every Node can load (see there). Only the paths of the other modules differ. */
 async function bundleWayIn(): Promise<void> {
   let text = await readFile(join(ROOT, 'src/cli/main.ts'), 'utf8');
   for (const [from, to] of [
@@ -105,7 +113,7 @@ function packageOf(path: string): string | null {
   return /.*[/\\]node_modules[/\\]((?:@[^/\\]+[/\\])?[^/\\]+)[/\\]/.exec(path)?.[1]?.replaceAll('\\', '/') ?? null;
 }
 
-/** The licences of what is in the bundle, whole: each of them asks for that. */
+/** The whole licences of all packages in the bundle, as each of them demands. */
 async function licencesOf(names: string[]): Promise<string> {
   const parts: string[] = ['Convoke contains the following packages, each under its own licence.\n'];
   for (const name of [...new Set(names)].toSorted()) {

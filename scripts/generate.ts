@@ -1,8 +1,8 @@
 /**
- * Writes the files that are made from code: docs/settings.md, docs/errors.md, docs/licences.md, docs/schema/, openapi.json, the
- * types of the TypeScript SDK, and the models and methods of the Python SDK.
- * With --check it writes nothing and fails when one of them is stale, but for the schema of PostgreSQL, which takes a server:
- * test/store/schema.test.ts looks at that.
+ * Writes the files that are made from code: docs/settings.md, docs/errors.md, docs/licences.md, docs/schema/,
+ * openapi.json, the types of the TypeScript SDK, and the models and methods of the Python SDK. With --check it writes
+ * nothing and fails when one of them is stale. It does not check the schema of PostgreSQL, which needs a server:
+ * test/store/schema.test.ts does.
  */
 import { readFile, writeFile } from 'node:fs/promises';
 import { settingsTable } from '../src/config/settings_table.ts';

@@ -1,4 +1,4 @@
-/** docs/licences.md: the packages that the service needs at run time, as the lockfile has them. */
+/** Makes docs/licences.md: the packages that the service needs at run time, from the lockfile. */
 
 interface LockedPackage {
   version?: string;
@@ -31,7 +31,7 @@ export function licencesTable(lockfile: string): string {
   );
 }
 
-/** Who asks for a package, by the name of the package. */
+/** The packages that need a package, by its name. */
 function needersOf(packages: [string, LockedPackage][]): Map<string, Set<string>> {
   const needed_by = new Map<string, Set<string>>();
   for (const [path, { dependencies, optionalDependencies }] of packages) {

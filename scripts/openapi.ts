@@ -9,7 +9,7 @@ import { finished } from './openapi_document.ts';
 
 /** The OpenAPI 3.1 document, made from the schemas that validate: the contents of openapi.json and of /openapi.json. */
 export async function openapiDocument(): Promise<object> {
-  // No handler is called, so nothing has to stand behind the routes.
+  // No handler is called, so the routes need no real context.
   const routes = allRoutes({ max_message_bytes: 0 } as RoutesContext);
   const app = await createServer({} as HttpContext, routes, collect);
   try {
@@ -31,7 +31,7 @@ async function collect(app: App): Promise<void> {
           'Pushes every message of a meeting, in order and signed, to the machines whose agents take part in it.',
         license: { name: 'MIT', identifier: 'MIT' },
       },
-      // Relative: a client calls the service that it got the document from.
+      // Relative, so that a client calls the service from which it got the document.
       servers: [{ url: '/' }],
       webhooks: WEBHOOKS,
       components: {

@@ -1,15 +1,16 @@
 /**
- * Makes the document of what @fastify/swagger collects. The routes' schemas stay whole, so that a request is validated, and
- * a handler typed, without looking anything up; that one of them is used in several places is seen here, by its title.
+ * Makes the document from what @fastify/swagger collects. The schemas of the routes contain no references, so that
+ * requests are validated and handlers typed without look-ups. Here the title of a schema shows that it is used in
+ * several places.
  */
 
 /**
- * Text in UTF-8 has no lone surrogates; they are escapes in JSON, and validation refuses them. Regular expressions
- * of other languages cannot even name them.
+ * Left out of patterns. Only an escape in JSON can be a lone surrogate, which validation refuses anyway, and regular
+ * expressions of other languages cannot name it.
  */
 const SURROGATES = String.raw`\\ud800-\\udfff`;
 
-/** Under these stand values, and no schemas. */
+/** The fields that contain values and no schemas. */
 const VALUES: ReadonlySet<string> = new Set(['example', 'examples', 'default', 'enum']);
 
 type Json = string | number | boolean | null | Json[] | JsonMap;
@@ -17,7 +18,7 @@ interface JsonMap {
   [name: string]: Json;
 }
 
-/** A schema that has a title, and its text unchanged. */
+/** A schema with a title, and its unchanged text. */
 interface Named {
   schema: JsonMap;
   text: string;
@@ -37,7 +38,7 @@ interface Document {
   components?: object | undefined;
 }
 
-/** The document with what @fastify/swagger cannot know, and a component for each schema that has a title. */
+/** Adds to the document what @fastify/swagger cannot know, and a component for each schema with a title. */
 export function finished<Given extends Document>(document: Given): Given {
   const plain = JSON.parse(JSON.stringify(document).replaceAll(SURROGATES, '')) as Given;
   for (const operation of Object.values(plain.paths ?? {}).flatMap((path) => Object.values(path as object))) {
@@ -53,14 +54,17 @@ export function finished<Given extends Document>(document: Given): Given {
   return { ...plain, components: { ...plain.components, schemas: Object.fromEntries(schemas) } };
 }
 
-/** Every body is required, and says so. */
+/** Marks every body as required. */
 function mendBody({ requestBody }: Operation): void {
   const body = requestBody?.content['application/json']?.schema;
   if (requestBody !== undefined && body?.required === undefined && body?.minProperties === undefined)
     requestBody.required = false;
 }
 
-/** oapi-codegen makes one identifier of `last_event_id` in the query and `Last-Event-ID` in the head, and then does not compile. */
+/**
+ * Changes the name of a parameter for oapi-codegen. It makes the same identifier of `last_event_id` in the query and
+ * `Last-Event-ID` in the head, and its result would not compile.
+ */
 function mendParameters({ parameters = [] }: Operation): void {
   const plainName = (name: string): string => name.replaceAll(/[^a-z]/gi, '').toLowerCase();
   const in_query = new Set(parameters.filter((each) => each.in === 'query').map(({ name }) => plainName(name)));
@@ -71,7 +75,7 @@ function mendParameters({ parameters = [] }: Operation): void {
   }
 }
 
-/** Puts a $ref in the place of each schema that has a title, and what it stands for among the named ones. */
+/** Replaces each schema that has a title by a $ref, and collects the schema in `named`. */
 function lift(node: JsonMap | Json[], named: Map<string, Named>): void {
   for (const [name, value] of Object.entries(node)) {
     if (typeof value !== 'object' || value === null || VALUES.has(name)) continue;
@@ -93,7 +97,10 @@ function referenceTo(title: string, { title: _title, ...schema }: JsonMap, named
   return { $ref: `#/components/schemas/${title}` };
 }
 
-/** Of a schema at the root of a parameter or a body, the library moves the description and the examples elsewhere. */
+/**
+ * Compares schemas without description and examples: the library moves these elsewhere at the root of a parameter or a
+ * body.
+ */
 function textOf({ description: _description, examples: _examples, ...schema }: JsonMap): string {
   return JSON.stringify(schema);
 }

@@ -1,4 +1,4 @@
-/** What our OpenAPI document is made of, as far as the SDKs are written from it. */
+/** The parts of our OpenAPI document from which the SDKs are written. */
 export interface Schema {
   $ref?: string;
   type?: string;

@@ -1,9 +1,9 @@
 /**
- * Makes of a workspace what is published, for as long as `npm pack` looks at it: `prepack` runs this with its name, and
- * `postpack` with `restore`. A clone runs its TypeScript as it is, and Node runs no TypeScript under node_modules: so the
- * package.json that is packed is another one than that of the clone.
+ * Turns a workspace into what is published while `npm pack` reads it: `prepack` runs this with the name of the
+ * workspace, `postpack` with `restore`. A clone runs its TypeScript, but Node runs no TypeScript under node_modules. So
+ * the package.json in the package differs from the one in the clone.
  *
- * When a pack is interrupted, the next one, or `node scripts/pack.ts restore`, puts back what was there.
+ * After an interrupted pack, the next one or `node scripts/pack.ts restore` puts the files of the clone back.
  */
 import { execFileSync } from 'node:child_process';
 import { existsSync, globSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
@@ -12,7 +12,7 @@ import { fileURLToPath } from 'node:url';
 import { bundle, PROGRAM_OF_PACKAGE } from './bundle.ts';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
-/** By path, what a pack has written, and what was there before; null for a file that was not there. */
+/** For each path, what a pack wrote and what was there before; null for a file that was not there. */
 const KEPT = join(ROOT, 'node_modules/.cache/convoke/before-pack.json');
 
 interface Manifest {
@@ -20,7 +20,7 @@ interface Manifest {
   version: string;
   description: string;
   license: string;
-  /** Missing until the project has a public one. */
+  /** Absent until the project has a public repository. */
   repository?: { type: string; url: string };
   type: string;
   engines: object;
@@ -41,7 +41,7 @@ interface Replaced {
 /** The text of a file of the clone; null when there is none. */
 const textOf = (path: string): string | null => (existsSync(join(ROOT, path)) ? read(path) : null);
 
-/** Writes files into the clone, and keeps what they replace. */
+/** Writes files into the clone, and keeps the previous contents. */
 function put(texts: Record<string, string>): void {
   const kept = Object.entries(texts).map(([path, packed]) => [path, { before: textOf(path), packed }] as const);
   mkdirSync(dirname(KEPT), { recursive: true });
@@ -53,7 +53,7 @@ function restore(): void {
   if (!existsSync(KEPT)) return;
   const kept = JSON.parse(readFileSync(KEPT, 'utf8')) as Record<string, Replaced>;
   for (const [path, { before, packed }] of Object.entries(kept)) {
-    // Somebody has written it since, or taken it from git: that is what counts.
+    // Leaves a file alone that somebody has changed since the pack.
     if (textOf(path) !== packed) continue;
     if (before === null) rmSync(join(ROOT, path));
     else writeFileSync(join(ROOT, path), before);
@@ -66,7 +66,7 @@ const SDK = 'sdk/typescript';
 function packSdk(): void {
   rmSync(join(ROOT, SDK, 'dist'), { recursive: true, force: true });
   execFileSync(process.execPath, [join(ROOT, 'node_modules/typescript/bin/tsc'), '-p', SDK], { cwd: ROOT });
-  // tsc rewrites imports in what it emits as JavaScript, and leaves those of declarations.
+  // tsc rewrites the imports in JavaScript, but not those in declarations.
   for (const file of readdirSync(join(ROOT, SDK, 'dist'))) {
     if (!file.endsWith('.d.ts')) continue;
     const path = `${SDK}/dist/${file}`;
@@ -89,7 +89,7 @@ function packSdk(): void {
   put({ [`${SDK}/package.json`]: json(packed), [`${SDK}/LICENSE`]: read('LICENSE') });
 }
 
-/** Nothing is left to install with it: what the service needs is in the bundle. */
+/** The package has no dependencies, because the bundle contains everything that the service needs. */
 async function packConvoke(): Promise<void> {
   await bundle();
   const { name, version, description, license, repository, type, engines, files } = manifestOf('package.json');
@@ -117,7 +117,7 @@ function filesBelow(path: string): string[] {
   return readdirSync(join(ROOT, path)).flatMap((entry) => filesBelow(posix.join(path, entry)));
 }
 
-/** A document without pictures, and with no link to what is in the repository only. */
+/** A document without pictures and without links to files that only the repository has. */
 function withoutLooseEnds(path: string, markdown: string, shipped: ReadonlySet<string>): string {
   const is_there = (link: string): boolean => {
     const [target = ''] = link.split('#');
@@ -126,7 +126,7 @@ function withoutLooseEnds(path: string, markdown: string, shipped: ReadonlySet<s
   return (
     markdown
       .replaceAll(/<picture>[^]*?<\/picture>\n+/g, '')
-      // A table of pictures, with its head.
+      // Removes tables of pictures, with their heads.
       .replaceAll(/^\|.*\n\|[-| ]+\|\n(?:\|(?: *!\[[^\]]*\]\([^)]+\.png\) *\|)+\n+)/gm, '')
       .replaceAll(/!\[[^\]]*\]\(([^)]+)\)\n*/g, (image, link: string) => (is_there(link) ? image : ''))
       .replaceAll(/(?<!!)\[([^\]]+)\]\(([^)]+)\)/g, (whole, words: string, link: string) =>

@@ -1,7 +1,7 @@
 /**
- * Writes the Python SDK's models from the OpenAPI document: a pydantic model for each object, and a name for each set of
- * words. datamodel-code-generator would need Python wherever somebody changes a route, and makes closed enumerations: then a
- * client fails at a word that only a newer service says.
+ * Writes the Python SDK's models from the OpenAPI document: a pydantic model for each object, and a type for each set
+ * of words. datamodel-code-generator would need Python on the machine of everybody who changes a route. It also makes
+ * closed enumerations, and a client would fail at the first new word of a newer service.
  */
 import { type Document, nameOf, type Schema } from './openapi_shapes.ts';
 
@@ -11,7 +11,7 @@ export const HEAD =
 const WIDTH = 120;
 const QUOTES = 6;
 
-/** What a program must not print by accident. */
+/** Fields that a program must not print by accident. */
 const SECRETS = new Set(['webhook_secret', 'token', 'link', 'api_key', 'csrf_token']);
 
 /** The text of sdk/python/src/convoke_agents/models.py. */
@@ -34,7 +34,10 @@ export function pythonModels(document: object): string {
   );
 }
 
-/** Names so that each stands after those that it refers to. The messages of people are no model: `model.py` has their type. */
+/**
+ * Sorts the names so that each follows those that it refers to. The messages of senders are no model; `models.py`
+ * defines their type.
+ */
 function inOrder(schemas: Record<string, Schema>): string[] {
   const names = new Set<string>();
   const visit = (name: string): void => {
@@ -47,7 +50,7 @@ function inOrder(schemas: Record<string, Schema>): string[] {
   return [...names];
 }
 
-/** What only requests have: the methods of the clients take its fields as arguments. */
+/** The schemas that only requests have. The methods of the clients take their fields as arguments. */
 function givenOnly({ paths, components: { schemas } }: Document): Set<string> {
   const reached = (roots: unknown[]): Set<string> => {
     const names = new Set<string>();
@@ -92,7 +95,7 @@ function orNone(type: string): string {
   return type.endsWith(' None') ? type : `${type} | None`;
 }
 
-/** The type of what a service responds. Of a set of words any other word is one, too: a newer service may have more. */
+/** The type of a value in a response. A set of words also allows other words, because a newer service may have more. */
 function responseType(schema: Schema, schemas: Record<string, Schema>): string {
   const name = nameOf(schema);
   if (name !== undefined) return schemas[name]?.enum === undefined ? name : `${name} | str`;
@@ -111,14 +114,14 @@ export function wordsOf({ enum: words = [] }: Schema): string {
   return `Literal[${words.map((word) => `"${word}"`).join(', ')}]`;
 }
 
-/** The type of a text, a number, true or false, a time, or nothing. */
+/** The Python type of a plain value. */
 export function plainType({ type = '', format }: Schema): string {
   if (format === 'date-time') return 'datetime';
   return { string: 'str', integer: 'int', number: 'float', boolean: 'bool', null: 'None' }[type] ?? 'Any';
 }
 
 /**
- * A description within the quotes of a docstring, in lines of at most WIDTH.
+ * A description as a docstring, in lines of at most WIDTH.
  *
  * @param before how many characters stand before it in its first line
  */

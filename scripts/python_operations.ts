@@ -1,13 +1,13 @@
 /**
- * Writes the methods of the Python SDK's clients from the OpenAPI document: one for each operation, under its name, with the
- * fields of path, query and body as arguments. Two files, because a method that waits is another one than one that does not.
+ * Writes the methods of the Python SDK's clients from the OpenAPI document: one for each operation, with the fields of
+ * path, query and body as arguments. Makes two files, for the blocking and for the asynchronous client.
  */
 import { docText, HEAD, plainType, wordsOf } from './python_models.ts';
 import { type Document, nameOf, type Operation, type Parameter, type Schema } from './openapi_shapes.ts';
 
-/** Written by hand, because they are more than a request and a response. */
+/** Methods that are written by hand, because they are more than a request and a response. */
 const BY_HAND = new Set(['sendMessage', 'sendReply', 'pull', 'streamEvents', 'fetchBackup', 'redeemInvite']);
-/** For pages: a session is a cookie of a browser, and a token that protects it. */
+/** Operations only for pages: a session is a cookie of a browser with a token that protects it. */
 export const OF_BROWSERS = new Set(['getSession', 'signIn', 'signInByLink', 'signOut']);
 
 interface Argument {
@@ -15,7 +15,7 @@ interface Argument {
   in: 'path' | 'query' | 'body';
   type: string;
   is_required: boolean;
-  /** Null means something, so leaving it out is another thing. */
+  /** Whether null is a value of its own, so that it differs from an absent argument. */
   may_be_null: boolean;
   description: string;
 }
@@ -27,7 +27,7 @@ interface Endpoint {
   schemas: Record<string, Schema>;
 }
 
-/** @param is_async whether the methods are to be awaited */
+/** @param is_async whether the methods are asynchronous */
 export function pythonOperations(document: object, is_async: boolean): string {
   const { paths, components } = document as Document;
   const endpoints: Endpoint[] = Object.entries(paths).flatMap(([path, methods]) =>
@@ -85,7 +85,7 @@ function methodOf(endpoint: Endpoint, is_async: boolean): string {
   return `${head}${docOf(operation, args)}        ${returned}${is_async ? 'await ' : ''}${call}\n`;
 }
 
-/** The method that walks through the pages of a list; null where there are none. */
+/** The method that goes through all pages of a list; null for an operation without pages. */
 function walkOf(endpoint: Endpoint, is_async: boolean): string | null {
   const { operation, schemas } = endpoint;
   const args = argumentsOf(endpoint);
@@ -131,7 +131,7 @@ function argumentOf(parameter: Parameter, place: Argument['in'], schemas: Record
   return { name, in: place, type, is_required: required, may_be_null, description };
 }
 
-/** Lists and maps are taken as they are read: any sequence, any mapping. A time may be a text, as the API takes it. */
+/** The type of an argument. A list may be any sequence, a map any mapping, and a time also a text. */
 function inputType(schema: Schema, schemas: Record<string, Schema>): string {
   const name = nameOf(schema);
   if (name !== undefined && schemas[name]?.enum === undefined) return inputType(schemas[name] ?? {}, schemas);
@@ -149,7 +149,7 @@ function inputType(schema: Schema, schemas: Record<string, Schema>): string {
   return type === 'datetime' ? 'datetime | str' : type;
 }
 
-/** What is in the path comes by its place, everything else by its name. */
+/** Fields of the path are positional arguments, all others named ones. */
 function signatureOf(args: Argument[]): string {
   const of_path = args.filter((each) => each.in === 'path').map(({ name, type }) => `        ${name}: ${type},\n`);
   const others = args
@@ -163,7 +163,7 @@ function signatureOf(args: Argument[]): string {
   return `        self,\n${of_path.join('')}${named.length > 0 ? '        *,\n' : ''}${named.join('')}`;
 }
 
-/** The type of what a method returns, and what makes it of the response. */
+/** The type that a method returns, and the code that makes it from the response. */
 function resultOf({ responses }: Operation): { type: string; read: string } {
   const successes = Object.entries(responses).filter(([status]) => status.startsWith('2'));
   const contents = successes.flatMap(([, { content }]) => Object.entries(content ?? {}));
@@ -191,7 +191,7 @@ export function snake(operation_id: string): string {
   return operation_id.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 }
 
-/** The name of what goes through all pages of an operation. */
+/** The name of the method that goes through all pages of an operation. */
 function allOf(operation: string): string {
   return operation.startsWith('list_') ? operation.replace('list_', 'all_') : `${operation}_all`;
 }

@@ -1,4 +1,4 @@
-/** The schemas that the migrations of both engines make, as SQL to read: docs/schema/. */
+/** Writes docs/schema/: the schemas that the migrations of both engines make, as SQL for readers. */
 import pg from 'pg';
 import { Database } from '../src/store/sqlite/database.ts';
 
@@ -14,7 +14,10 @@ export function sqliteSchema(): string {
   return document(rows.map((row) => `${dedented(String(row['sql']))};`));
 }
 
-/** Of a database with nothing else in it. There is no pg_dump among the binaries that tests have: the catalogs are read. */
+/**
+ * Reads the schema from the catalogs of a database that contains nothing else, because the binaries for tests have no
+ * pg_dump.
+ */
 export async function postgresSchema(url: string): Promise<string> {
   const client = new pg.Client(url);
   await client.connect();
@@ -48,7 +51,7 @@ const COLUMNS = `
   FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum LEFT JOIN pg_collation c ON c.oid = a.attcollation
   WHERE a.attrelid = $1::regclass AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum`;
 
-/** From version 18 on, NOT NULL is a constraint as well. */
+/** Leaves NOT NULL out, which is a constraint from version 18 on. */
 const CONSTRAINTS = `
   SELECT pg_get_constraintdef(oid) AS text FROM pg_constraint WHERE conrelid = $1::regclass AND contype <> 'n' ORDER BY contype DESC, conname`;
 
@@ -71,7 +74,7 @@ function document(parts: string[]): string {
   return `${HEAD}\n${parts.join('\n\n')}\n`;
 }
 
-/** Without the indentation that it has in the migrations. */
+/** Removes the indentation that the SQL has in the migrations. */
 function dedented(text: string): string {
   return text.replaceAll(/\n {2}/g, '\n').trim();
 }

@@ -1,6 +1,6 @@
 /**
- * Takes the pictures of the pages in docs/images: a real browser looks at a real service in which real machines talk, and
- * fail, for a minute. Takes about two minutes.
+ * Takes the pictures of the pages in docs/images: a real browser shows a real service, with real receivers that talk
+ * and fail for a minute. It takes about two minutes.
  */
 import { mkdir, stat } from 'node:fs/promises';
 import { setTimeout as pause } from 'node:timers/promises';
@@ -11,7 +11,7 @@ import { type Behaviour, Receiver } from '../test/support/receiver.ts';
 import { Service } from '../test/support/service.ts';
 
 const IMAGES = new URL('../docs/images/', import.meta.url);
-/** More than that is too much for a picture in a README. */
+/** The most bytes of a picture: a larger one is too much for a README. */
 const BYTES_MAX = 300_000;
 const TALK_MS = 62_000;
 
@@ -27,7 +27,7 @@ interface Machine {
   success_statuses?: '2xx';
 }
 
-/** A machine that needs about so long to answer. */
+/** A receiver that needs about `typical_ms` to respond. */
 function answering(typical_ms: number, status = 200): Behaviour {
   return (_request, number) => ({ status, after: pause(typical_ms * (0.6 + ((number * 37) % 100) / 80)) });
 }
@@ -114,7 +114,7 @@ async function connect(service: Service, machine: Machine): Promise<Receiver> {
   return receiver;
 }
 
-/** More is said, and less, and more again, until it is enough. */
+/** Sends messages at a rate that rises and falls, until it is told to stop. */
 async function talk(service: Service, enough: AbortSignal): Promise<void> {
   const began_ms = performance.now();
   for (let i = 0; !enough.aborted; i++) {
@@ -137,7 +137,7 @@ interface Picture {
   path: string;
   screen: typeof DESK;
   colorScheme: 'light' | 'dark';
-  /** Brings the page to where it is worth a look. */
+  /** Brings the page into the state for the picture. */
   ready: (page: Page) => Promise<void>;
 }
 
@@ -145,7 +145,7 @@ const main = (page: Page) => page.getByRole('main');
 
 async function minute(page: Page): Promise<void> {
   await page.getByRole('radio', { name: '1 min' }).check({ force: true });
-  // What the feed brings while somebody looks.
+  // Waits for the events that the feed brings.
   await page.locator('.activity li').nth(14).waitFor();
 }
 

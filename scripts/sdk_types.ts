@@ -1,19 +1,20 @@
 /**
- * Writes the SDK's types from the OpenAPI document: an interface for each component and each query. openapi-typescript needs the
- * compiler's API, which TypeScript 7 does not have, and its output is one nested interface that an editor cannot show;
- * json-schema-to-typescript does not know queries, nor that an optional field of an input may be undefined.
+ * Writes the SDK's types from the OpenAPI document: an interface for each component and each query. Two packages were
+ * no choice. openapi-typescript needs the compiler's API, which TypeScript 7 does not have, and writes one nested
+ * interface that an editor cannot show. json-schema-to-typescript knows no queries, and does not allow undefined for
+ * optional inputs.
  */
 import { format, resolveConfig } from 'prettier';
 import { type Document, nameOf, type Operation, type Schema } from './openapi_shapes.ts';
 
-/** Where the SDK's name is another one than that of the document, or of the operation. */
+/** The names that differ between the SDK and the document. */
 const NAMES: Record<string, string> = {
   Problem: 'ProblemDetails',
   StreamEventsQuery: 'EventsQuery',
   ListKeysQuery: 'PageQuery',
 };
 
-/** Of pages with a cursor the SDK has a generic type, and of the others no method speaks. */
+/** Left out: for pages with a cursor the SDK has a generic type, and no method uses the others. */
 const LEFT_OUT =
   /^(\w+(?<!Message)Page|SendMessageInput|ServiceNodeList|ServiceStatus|SignInByLinkInput|WebhookTestInput)$/;
 
@@ -49,7 +50,7 @@ function queryOf({ operationId, parameters = [] }: Operation): string | null {
   return inputType(name, { description, properties: Object.fromEntries(properties) as Record<string, Schema> });
 }
 
-/** An optional field of what a caller gives may be undefined as well: JSON leaves it out. */
+/** The type of an input. An optional field may also be undefined, because JSON leaves it out. */
 function inputType(name: string, schema: Schema): string {
   return `${comment(schema)}export interface ${NAMES[name] ?? name} ${objectOf(schema, ' | undefined')}\n`;
 }
@@ -63,7 +64,7 @@ function answerType(name: string, schema: Schema, answers: Record<string, Schema
   return `${comment(schema)}export interface ${sdk_name} ${base === null ? '' : `extends ${base} `}${objectOf(own)}\n`;
 }
 
-/** The component whose fields these begin with, and their number: the schemas spread one into the other. */
+/** The component with whose fields these begin, and their number: one schema spreads another one. */
 function baseOf(properties: Record<string, Schema>, answers: Record<string, Schema>): [string, number] | undefined {
   const texts = (fields: Record<string, Schema> = {}): string[] =>
     Object.entries(fields).map((each) => JSON.stringify(each));
@@ -99,7 +100,7 @@ function recordOf({ additionalProperties }: Schema): string {
   return `Record<string, ${typeof additionalProperties === 'object' ? typeOf(additionalProperties) : 'unknown'}>`;
 }
 
-/** @param beside what an optional field may be beside its type */
+/** @param beside what an optional field may be, apart from its type */
 function objectOf({ properties = {}, required = [] }: Schema, beside = ''): string {
   const fields = Object.entries(properties).map(([name, schema]) =>
     required.includes(name)
@@ -109,7 +110,7 @@ function objectOf({ properties = {}, required = [] }: Schema, beside = ''): stri
   return `{\n${fields.join('')}}`;
 }
 
-/** @param indent how far prettier moves it to the right */
+/** @param indent how far prettier indents it */
 function comment({ description }: Schema, indent = 0): string {
   if (description === undefined) return '';
   if (indent + description.length + '/**  */'.length <= WIDTH) return `/** ${description} */\n`;

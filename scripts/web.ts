@@ -1,6 +1,6 @@
 /**
- * Builds the pages in `web/` into `web/dist`, where the service finds them. With --if-stale only when what they are made
- * from has changed since. Takes about a second; without it, the service serves its API all the same.
+ * Builds the pages in `web/` into `web/dist`, where the service finds them. With --if-stale it builds only when a
+ * source has changed. It takes about a second. Without the pages the service still serves its API.
  */
 import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
@@ -19,12 +19,12 @@ const SOURCES = [
   'web/{src,public}/**/*.*',
   'sdk/typescript/src/*.ts',
 ];
-/** What becomes a part of them. */
+/** Packages that become a part of the pages. */
 export const TOOLS_IN_PAGES = ['preact', 'uplot'];
-/** What builds them: another version may build something else. */
+/** Packages whose version decides the result of a build. */
 const TOOLS = ['vite', ...TOOLS_IN_PAGES];
 
-/** Builds when the sources are others than those of the last build. Several processes may do so at the same time. */
+/** Builds when the sources differ from those of the last build. Several processes may do so at the same time. */
 export async function buildIfStale(): Promise<'built' | 'fresh'> {
   const digest = await digestOfSources();
   const built_from = await readFile(STAMP, 'utf8').catch(() => null);
@@ -34,7 +34,7 @@ export async function buildIfStale(): Promise<'built' | 'fresh'> {
 }
 
 async function build(digest: string): Promise<void> {
-  // The tools are needed for developing only: a published package has the pages built.
+  // Only a clone has the tools; a published package contains the built pages.
   const { build } = await import('vite');
   const out = await mkdtemp(join(ROOT, 'web/.dist-'));
   try {
@@ -45,7 +45,7 @@ async function build(digest: string): Promise<void> {
     });
     await compress(out);
     await writeFile(join(out, '.built-from'), digest);
-    // A temporary directory is its owner's alone; the service may run as somebody else.
+    // Only its owner can read a temporary directory, but the service may run as another user.
     await chmod(out, 0o755);
     await putInPlace(out);
   } finally {
@@ -53,7 +53,7 @@ async function build(digest: string): Promise<void> {
   }
 }
 
-/** Once and as small as it gets, instead of with every request; src/http/pages.ts serves what it finds. */
+/** Compresses once, as small as possible, instead of with every request; src/http/pages.ts serves the results. */
 async function compress(out: string): Promise<void> {
   for (const entry of await readdir(out, { recursive: true, withFileTypes: true })) {
     if (!entry.isFile() || !/\.(html|js|css|svg)$/.test(entry.name)) continue;
@@ -65,7 +65,7 @@ async function compress(out: string): Promise<void> {
   }
 }
 
-/** At once and as a whole, so that nobody is served one half of each. */
+/** Replaces the pages as a whole, so that nobody gets a mixture of two builds. */
 async function putInPlace(out: string): Promise<void> {
   const old = `${out}-old`;
   if (existsSync(DIST)) await rename(DIST, old).catch(() => {});

@@ -1,5 +1,5 @@
 /**
- * Convoke put together in other ways than src/convoke.ts does, from the same parts.
+ * Convoke composed from the same parts as in src/convoke.ts, but in other ways.
  *
  * relay:  the HTTP intake, and pushes signed and sent by the transport; no engine, and nothing stored in its data file.
  * stored: Convoke with name servers of the benchmark's own; the service has no setting for them.

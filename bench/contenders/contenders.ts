@@ -1,4 +1,4 @@
-/** What is measured, each started in processes of its own for one measurement, and stopped after it. */
+/** What is measured. Each contender runs in processes of its own, for one measurement. */
 import { once } from 'node:events';
 import { createWriteStream, rmSync } from 'node:fs';
 import { cp, mkdir, mkdtemp, rm } from 'node:fs/promises';
@@ -23,13 +23,13 @@ export interface StartOptions {
 /** A contender that answers requests. */
 export interface Running {
   url: string;
-  /** Of further nodes, which take messages as well. */
+  /** The URLs of further nodes, which take messages as well. */
   more_urls?: string[];
-  /** Transactions that its database has committed so far. */
+  /** How many transactions its database has committed so far. */
   commits?: () => Promise<number>;
   /** The process that serves. */
   probe: Tool<Probe>;
-  /** Processes whose time counts, with their descendants. */
+  /** The processes whose processor time counts, with their descendants. */
   pids: number[];
   ready_ms: number;
   stop(): Promise<void>;
@@ -37,14 +37,14 @@ export interface Running {
 
 export interface Contender {
   name: string;
-  /** Why it cannot be measured here; null when it can. */
+  /** Why it cannot be measured on this machine; null when it can. */
   missing?: () => string | null;
   start(options: StartOptions): Promise<Running>;
 }
 
 const READY = /ready (http:\/\/\S+)/;
 const READY_MS_MAX = 120_000;
-/** Where data lives while it is measured; on a disk, or a commit would cost nothing. */
+/** Where data is during a measurement. It must be on a disk, otherwise a commit would cost nothing. */
 const SCRATCH = process.env['BENCH_TMP'] ?? '/var/tmp';
 
 const scratch = new Set<string>();
@@ -52,7 +52,7 @@ const scratch = new Set<string>();
 const LOG = join(SCRATCH, 'convoke-bench.log');
 rmSync(LOG, { force: true });
 
-/** A directory that is gone at the end of the run at the latest. */
+/** A new directory, which is removed at the end of the run at the latest. */
 export async function scratchDirectory(): Promise<string> {
   await mkdir(SCRATCH, { recursive: true });
   const directory = await mkdtemp(join(SCRATCH, 'convoke-bench-'));
@@ -119,18 +119,18 @@ function composed(name: string, kind: Composition['kind']): Contender {
   };
 }
 
-/** Data files that were filled once in this run, by what is in them. */
+/** The data files that this run has filled, by their content. */
 const seeded = new Map<string, Promise<string>>();
 
 /** A fleet with the messages that are sent in each of its meetings and not delivered. */
 export type Pending = Pick<Seed, 'fleet' | 'pending_messages'>;
 
-/** A fresh directory with the data of a fleet in it. */
+/** A new directory with the data of a fleet. */
 export function dataOf(fleet: Fleet, pending_messages = 0): Promise<string> {
   return dataOfAll([{ fleet, pending_messages }]);
 }
 
-/** A fresh directory with the data of several fleets in it. */
+/** A new directory with the data of several fleets. */
 export async function dataOfAll(fleets: Pending[]): Promise<string> {
   const key = JSON.stringify(fleets);
   let original = seeded.get(key);
@@ -154,7 +154,7 @@ export async function forgetData(): Promise<void> {
   seeded.clear();
 }
 
-/** The service as it is shipped, on data that is there. */
+/** The service as it is shipped, on data that exists already. */
 export function startService(data: string, options: Partial<StartOptions> = {}) {
   const main = fileURLToPath(new URL('../../src/cli/main.ts', import.meta.url));
   return startProcess(`file://${main}`, ['serve', '--port', '0', '--data', data, '--log-format', 'json'], options);
@@ -179,7 +179,7 @@ export const convoke: Contender = {
   },
 };
 
-/** The same under other conditions. */
+/** A contender under other conditions. */
 export function under(conditions: Partial<StartOptions>, contender: Contender, name: string): Contender {
   return { ...contender, name, start: (options) => contender.start({ ...options, ...conditions }) };
 }

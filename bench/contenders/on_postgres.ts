@@ -1,4 +1,4 @@
-/** Convoke on PostgreSQL: as many nodes as one likes, on one server. */
+/** Convoke on PostgreSQL: any number of nodes on one server. */
 import { rm } from 'node:fs/promises';
 import { ConvokeClient } from '@convoke/sdk';
 import pg from 'pg';
@@ -10,12 +10,12 @@ import { startPostgres } from './postgres.ts';
 const ENCRYPTION_KEY = Buffer.alloc(32, 7).toString('base64');
 /** How many instances are registered at a time. */
 const AT_ONCE = 20;
-/** New nodes share the partitions within so many renewals of their leases. */
+/** How long new nodes may take to share the partitions, which needs some renewals of their leases. */
 const SHARED_MS_MAX = 30_000;
 const LOOK_MS = 100;
 
 interface Conditions {
-  /** Another session is in a transaction all the time, and does nothing. */
+  /** Whether another session is idle in a transaction during the measurement. */
   idle_transaction?: boolean;
 }
 
@@ -84,7 +84,7 @@ async function fill(client: ConvokeClient, fleet: Fleet): Promise<void> {
   await Promise.all(Array.from({ length: AT_ONCE }, work));
 }
 
-/** Transactions that the database has committed, once its sessions have told of them. */
+/** How many transactions the database has committed. Waits until its sessions have reported them. */
 async function commitsOf(watch: pg.Client): Promise<number> {
   await watch.query('SELECT pg_stat_force_next_flush(), pg_stat_clear_snapshot()');
   const { rows } = await watch.query<{ commits: string }>(

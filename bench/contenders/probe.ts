@@ -1,4 +1,6 @@
-/** Loaded into every contender before its own code (`--import`): tells how long its event loop lets things wait. */
+/**
+ * Loaded into every contender before its own code (`--import`). It measures how long things wait for the event loop.
+ */
 import { isMainThread } from 'node:worker_threads';
 import { answerCommands } from '../load/channel.ts';
 import { type Distribution, Samples } from '../measure/figures.ts';
@@ -8,7 +10,7 @@ const TICK_MS = 5;
 const lag_ms = new Samples();
 let due_ms = 0;
 
-/** Every tick that was missed counts: what comes at a random moment waits that long. */
+/** Counts every missed tick, because something that arrives at a random moment waits that long. */
 function tick(): void {
   const now_ms = performance.now();
   for (; due_ms <= now_ms; due_ms += TICK_MS) lag_ms.add(now_ms - due_ms);

@@ -1,4 +1,4 @@
-/** What is left of sending when nothing is stored: a message comes in, is signed, and goes out. */
+/** Sending without a store: a message arrives, is signed, and is pushed. */
 import type { Send } from '../../src/delivery/accept/acceptor.ts';
 import { Fifo } from '../../src/delivery/fifo.ts';
 import { type Target, targetOf } from '../../src/delivery/transport/target.ts';
@@ -50,7 +50,10 @@ function meetingsOf(fleet: Fleet): Map<string, FleetInstance[]> {
   return meetings;
 }
 
-/** As in the engine: beyond it, acceptance waits for dispatch. Without it intake starves the pushes. */
+/**
+ * As in the engine: with more messages, acceptance waits for dispatch, because intake would otherwise starve the
+ * pushes.
+ */
 const QUEUED_MAX = 4_000;
 
 interface Receiver {
@@ -60,8 +63,8 @@ interface Receiver {
 }
 
 /**
- * Stands where the engine stands. One push at a time to an instance, as a lane has it: with four, which the service allows
- * to an instance in several meetings, the relay is no faster, and out of order.
+ * Takes the place of the engine. It makes one push at a time to an instance, like a lane. With four, which the service
+ * allows for an instance in several meetings, the relay is no faster and loses the order.
  */
 export class Relay {
   readonly #transport: Transport;
@@ -99,7 +102,10 @@ export class Relay {
     return promise;
   }
 
-  /** What arrives in one turn is answered together: answers written one by one cost twice the processor time (142 us a message, 72 so). */
+  /**
+   * Responds together to all messages of one turn of the event loop. One by one, responses take twice the processor
+   * time (142 µs a message instead of 72).
+   */
   #schedule(): void {
     if (this.#scheduled || this.#waiting.length === 0 || this.#queued >= QUEUED_MAX) return;
     this.#scheduled = true;

@@ -1,36 +1,36 @@
-/** Counts what arrives at the machines of a measurement, and how long it took. */
+/** Counts what arrives at the receivers of a measurement, and how long it took. */
 import { type Distribution, nowUs, Samples } from '../measure/figures.ts';
 
 export interface Received {
   pushes: number;
-  /** Microseconds, see nowUs; 0 before the first. */
+  /** The time of the first arrival in microseconds, see `nowUs`; 0 before it. */
   first_us: number;
   last_us: number;
-  /** First attempts that came after one of a later message to the same instance in the same meeting. */
+  /** First attempts that arrived after the first attempt of a later message of the same lane. */
   out_of_order: number;
-  /** Pushes of a message that was seen before by the instance. */
+  /** Pushes of a message that the instance had already received. */
   repeated: number;
   hung: number;
-  /** Milliseconds from the message's sending to its arrival. */
+  /** Milliseconds from the sending of the message to its arrival. */
   latency_ms: Distribution;
 }
 
 export interface Arrival {
-  /** When the message was sent, see `sentUs`; null when it does not say. */
+  /** When the message was sent, see `sentUs`; null when the message does not contain it. */
   sent_us: number | null;
   /** The instance and the meeting. */
   lane: string;
-  /** Null when the push has none: then nothing is known of its order. */
+  /** Null when the push has none; its order is then unknown. */
   seq: number | null;
   is_first_attempt: boolean;
 }
 
-/** In the message: the time of its sending, see load.ts. */
+/** Marks the time of sending in a message, see load.ts. */
 const SENT_AT = Buffer.from('"sent_at":"');
 const SENT_AT_DIGITS = 16;
 const ZERO = 0x30;
 
-/** @returns when the message in a push's body was sent, in microseconds; null when it does not say */
+/** @returns when the message in the body of a push was sent, in microseconds; null when the body does not contain it */
 export function sentUs(body: Buffer, from: number): number | null {
   const at = body.indexOf(SENT_AT, from);
   if (at === -1) return null;
@@ -44,7 +44,7 @@ export class Arrivals {
   /** The last seq by lane. */
   #last_seqs = new Map<string, number>();
   #received = nothingReceived();
-  /** Pushes that were taken and never answered. */
+  /** Pushes that were received and got no response. */
   hung = 0;
 
   note({ sent_us, lane, seq, is_first_attempt }: Arrival): void {
@@ -61,7 +61,7 @@ export class Arrivals {
     else if (is_first_attempt) received.out_of_order++;
   }
 
-  /** Counts from nothing; the order of lanes goes on unless a new service begins. */
+  /** Counts from 0 again. The order of lanes is remembered, unless `lanes` says that a new service begins. */
   reset({ lanes }: { lanes: boolean }): void {
     this.#received = nothingReceived();
     this.hung = 0;

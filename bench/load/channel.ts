@@ -1,4 +1,4 @@
-/** Commands between the process that measures and those that are measured with, over the channel of `fork`. */
+/** Commands from the process that measures to its helper processes, over the channel of `fork`. */
 import { fork, type ChildProcess, type ForkOptions } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
@@ -17,13 +17,13 @@ interface Reply {
   error?: string;
 }
 
-/** A process of the benchmark with its commands: `call` runs one there. */
+/** A helper process of the benchmark. `call` runs one of its commands. */
 export class Tool<Commands extends Handlers> {
   readonly process: ChildProcess;
   readonly #waiting = new Map<number, { resolve: (value: unknown) => void; reject: (error: Error) => void }>();
   #last_id = 0;
 
-  /** @param file the module to run, seen from bench/ */
+  /** @param file the module to run, relative to bench/ */
   constructor(file: string, args: string[] = [], options: ForkOptions = {}) {
     this.process = fork(fileURLToPath(new URL(file, new URL('../', import.meta.url))), args, options);
     this.process.on('message', (reply: Reply) => {
@@ -57,16 +57,16 @@ export class Tool<Commands extends Handlers> {
   }
 }
 
-/** The other end: answers commands until the channel closes, then ends the process. */
+/** The other end: runs commands until the channel closes, then ends the process. */
 export function serveCommands<Commands extends Handlers>(commands: Commands): Commands {
   answerCommands(commands);
   process.once('disconnect', () => process.exit());
-  // Ctrl-C reaches the whole group; who started us decides.
+  // Ctrl-C reaches the whole process group. The parent process decides when this one ends.
   process.on('SIGINT', () => {});
   return commands;
 }
 
-/** Answers commands, and leaves the life of the process to others. */
+/** Runs commands, and does not end the process. */
 export function answerCommands<Commands extends Handlers>(commands: Commands): Commands {
   process.on('message', ({ id, name, args }: Command) => {
     const run = commands[name] as ((args: unknown) => unknown) | undefined;

@@ -1,23 +1,32 @@
 import type { TransportName } from '../../src/domain/instance.ts';
 
-/** Who takes part in a measurement: instances in meetings, described by numbers so that every process makes the same of them. */
+/** The instances and meetings of a measurement. Numbers describe them, so that every process makes the same ones. */
 export interface Fleet {
   meetings: number;
   /** Instances in each meeting. */
   members: number;
-  /** The same instances are in all meetings; otherwise each is in one. */
+  /** Whether the same instances are in all meetings; otherwise each is in one meeting. */
   shared?: boolean;
-  /** The number of its first meeting and of its first instance, where another fleet has those before; 0 when absent. */
+  /**
+   * The number of its first meeting and of its first instance, when another fleet has the numbers before; 0 when
+   * absent.
+   */
   first?: number;
-  /** Where the receivers listen; of no meaning where machines pull. */
+  /** Where the receivers listen; not used when machines pull. */
   origin: string;
-  /** Its machines pull: see pullers.ts. */
+  /** Whether its machines pull: see pullers.ts. */
   pulls?: boolean;
-  /** The last so many members of each meeting never answer. */
+  /** How many members of each meeting never respond; these are the last ones. */
   hanging?: number;
-  /** The last so many members of each meeting have a host name that the name server says nothing about. */
+  /**
+   * How many members of each meeting have a host name for which the name server never responds; these are the last
+   * ones.
+   */
   unresolvable?: number;
-  /** The last so many members of each meeting answer, and are not counted: they stand where others hang. */
+  /**
+   * How many members of each meeting respond but are not counted; these are the last ones. They take the place of
+   * members that hang.
+   */
   uncounted?: number;
 }
 
@@ -26,17 +35,17 @@ export interface Member {
   meeting_id: string;
   agent_id: string;
   transport: TransportName;
-  /** Empty where the machine pulls. */
+  /** Empty when the machine pulls. */
   webhook_url: string;
 }
 
-/** How long a pull waits that does not say: see src/http/routes/pull.ts. */
+/** How long a pull waits by default: see src/http/routes/pull.ts. */
 export const WAIT_S = 30;
 
-/** What every contender signs with. */
+/** The secret with which every contender signs. */
 export const SECRET = `whsec_${Buffer.alloc(32, 7).toString('base64')}`;
 
-/** Ids of one length, so that a prepared request fits all of them. */
+/** All ids have the same length, so that a prepared request fits all of them. */
 export const ID_DIGITS = 6;
 
 export function meetingId(index: number): string {
@@ -71,7 +80,7 @@ export function memberOf(fleet: Fleet, meeting: number, member: number): Member 
   };
 }
 
-/** Members of each meeting that answer and are counted. */
+/** How many members of each meeting respond and are counted. */
 export function answering({ members, hanging = 0, unresolvable = 0, uncounted = 0 }: Fleet): number {
   return members - hanging - unresolvable - uncounted;
 }

@@ -1,4 +1,4 @@
-/** Listeners of the live feed, all in one process: they read what comes as fast as it comes, and count the events. */
+/** Listeners of the live feed, all in one process. They read as fast as data arrives, and count the events. */
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { serveCommands } from './channel.ts';
@@ -7,10 +7,10 @@ import { serveCommands } from './channel.ts';
 const EVENT_LINE = Buffer.from('\nevent: ');
 
 export interface Heard {
-  /** By all of them. */
+  /** The events that all listeners got together. */
   events: number;
   bytes: number;
-  /** Whose connection was closed by the service. */
+  /** How many listeners the service disconnected. */
   cut_off: number;
 }
 
@@ -27,7 +27,7 @@ async function listen(port: number): Promise<void> {
   readFrom(socket);
 }
 
-/** A line that is split between two chunks is found in both: the end of the one stays before the other. */
+/** Finds lines that are split between two chunks: the end of a chunk is kept and put before the next. */
 function readFrom(socket: Socket): void {
   let rest: Buffer = Buffer.alloc(0);
   socket.on('data', (data: Buffer) => {

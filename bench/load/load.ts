@@ -1,6 +1,6 @@
 /**
- * The senders: raw sockets with a prepared request each, in which only digits are changed. A closed loop keeps every
- * connection busy; with a rate, messages leave by a timetable whatever the answers do.
+ * The senders: raw sockets, each with a prepared request in which only digits change. Without a rate, every connection
+ * is always busy. With a rate, messages leave by a timetable, however fast the responses are.
  */
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
@@ -9,32 +9,32 @@ import { type Distribution, nowUs, Samples } from '../measure/figures.ts';
 import { agentId, ID_DIGITS, meetingId } from './fleet.ts';
 
 export interface Load {
-  /** Connections go to them in turn. */
+  /** The ports of the nodes; connections go to them in turn. */
   ports: number[];
   meetings: number;
   connections: number;
   seconds: number;
-  /** Messages per second; as many as are answered when absent. */
+  /** Messages per second; when absent, each response starts the next message. */
   rate?: number;
-  /** Each message is for one agent, the first so many of the meeting in turn; for all when absent. */
+  /** How many agents of a meeting are targets, in turn, one for each message; when absent, each message is for all. */
   targets?: number;
 }
 
 export interface Sent {
   sent: number;
-  /** Answered 201. */
+  /** Messages that got a 201. */
   accepted: number;
   refused: number;
-  /** Answers by status, but for 201. */
+  /** Other responses, by status. */
   refusals: Record<string, number>;
   first_us: number;
   /** Milliseconds from the request to the 201. */
   answer_ms: Distribution;
-  /** The most that the timetable was missed by. */
+  /** How late a message left at most, by the timetable. */
   late_ms_max: number;
 }
 
-/** About what a chat message weighs. */
+/** About the length of a chat message. */
 const TEXT = 'The quick brown fox jumps over the lazy dog, and nobody in the meeting objects. '.repeat(4);
 const SENT_AT_DIGITS = 16;
 const COUNT_DIGITS = 9;
@@ -97,14 +97,14 @@ class Sender {
       this.#rest = chunk;
       return;
     }
-    // Nobody asked: the service says that the connection was idle for too long, and closes it.
+    // A response without a request: the connection was idle for too long, and the service closes it.
     if (!this.busy) return;
     this.busy = false;
     this.#run.answered(this, head.slice(9, 12), (nowUs() - this.#sent_us) / 1000);
   }
 }
 
-/** One load from beginning to end. */
+/** One load, from its beginning to its end. */
 class Run {
   readonly #load: Load;
   readonly #answer_ms = new Samples();
@@ -153,7 +153,10 @@ class Run {
     sender.send();
   }
 
-  /** Evenly spaced with a jitter of half the space either way, so that nothing falls into step with it. */
+  /**
+   * Messages leave evenly, with a jitter of half the distance either way, so that no timer of the service falls into
+   * step.
+   */
   #keepTimetable(first_us: number, rate: number): void {
     const space_us = 1e6 / rate;
     let number = 0;
@@ -183,7 +186,7 @@ class Run {
     return sender;
   }
 
-  /** One whose connection stands; the service closes those that are idle for long. */
+  /** A sender whose connection is open; the service closes connections that are idle for long. */
   #idleSender(): Sender {
     for (;;) {
       const sender = this.#idle.pop();
@@ -193,7 +196,7 @@ class Run {
     return this.#connect();
   }
 
-  /** Sends no more, whatever the load says. */
+  /** Sends no more messages, even if the load is not over. */
   stop(): void {
     if (this.#end_us > 0) this.#end_us = nowUs();
   }
@@ -224,7 +227,7 @@ class Run {
     if (this.#under_way === 0 && this.#end_us === 0) this.#done.resolve();
   }
 
-  /** A connection that the service closed. */
+  /** The service closed a connection. */
   lost(sender: Sender): void {
     if (!sender.busy) return;
     this.#refusals['closed'] = (this.#refusals['closed'] ?? 0) + 1;

@@ -1,6 +1,6 @@
 /**
- * Machines that pull, all in one process: each has one connection, asks, notes what it gets, and asks again with the
- * results. As cheap as can be: raw sockets, and a prepared head.
+ * Machines that pull, all in one process. Each has one connection: it pulls, counts the pushes, and pulls again with
+ * the results. Raw sockets and a prepared head keep it cheap.
  */
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
@@ -9,7 +9,7 @@ import { serveCommands } from './channel.ts';
 import { type Fleet, membersOf } from './fleet.ts';
 
 export interface Pulling {
-  /** Machines go to them in turn. */
+  /** The ports of the nodes; machines go to them in turn. */
   ports: number[];
   fleet: Fleet;
   /** How long a pull waits. */
@@ -23,15 +23,15 @@ interface PulledPush {
   body: string;
 }
 
-/** As much as one pull may ask for. */
+/** The most pushes that one pull may ask for. */
 const PUSHES_MAX = 256;
 const CONNECTING_MAX = 64;
 const HEAD_END = Buffer.from('\r\n\r\n');
 const LINE_END = Buffer.from('\r\n');
-/** The meeting's id in the body of a push. */
+/** Finds the meeting's id in the body of a push. */
 const MEETING = /"meeting_id":"([^"]*)"/;
 
-/** A node that cannot reach the one that holds the instance says 503, and to come again after this. */
+/** A node that cannot reach the one that holds the instance responds 503; the machine pulls again after this time. */
 const RETRY_AFTER_MS = 1_000;
 
 const arrivals = new Arrivals();
@@ -46,7 +46,7 @@ class Machine {
   readonly socket: Socket;
   readonly #connected = Promise.withResolvers<void>();
   #rest: Buffer | null = null;
-  /** Of the pushes of the last response. */
+  /** The results of the pushes in the last response. */
   #results = '';
   #is_known = false;
 
@@ -62,7 +62,7 @@ class Machine {
     this.socket.on('close', () => this.#connected.reject(new Error(`${instance_id} lost its connection`)));
   }
 
-  /** Resolves when the service knows the machine: its first pull waits for nothing. */
+  /** Resolves when the service knows the machine. The first pull does not wait. */
   async begin(): Promise<void> {
     await once(this.socket, 'connect');
     this.#ask();
@@ -107,7 +107,7 @@ class Machine {
   }
 }
 
-/** @returns null when it has not arrived as a whole */
+/** @returns null until the whole response has arrived */
 function responseIn(chunk: Buffer): { status: string; body: Buffer } | null {
   const head_end = chunk.indexOf(HEAD_END);
   if (head_end === -1) return null;
@@ -149,7 +149,7 @@ const commands = serveCommands({
     };
     await Promise.all(Array.from({ length: CONNECTING_MAX }, work));
   },
-  /** Their connections end. */
+  /** Closes the connections of all machines. */
   stop(): void {
     for (const { socket } of machines) socket.destroy();
     machines = [];

@@ -1,8 +1,9 @@
 /**
- * The machines that pushes go to, all in one process on one port; the path says which one is meant. As cheap as can be:
- * no HTTP server, one look at the head, one write.
+ * The receivers, all in one process on one port; the path names the receiver. To keep it cheap there is no HTTP server,
+ * but one look at the head and one write.
  *
- * `/push/N` answers 200 at once, `/else/N` does and is not counted, `/hang/N` takes the request and says nothing.
+ * `/push/N` responds 200 at once, `/else/N` does the same and is not counted, `/hang/N` takes the request and never
+ * responds.
  */
 import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
@@ -15,7 +16,7 @@ const ANSWER = Buffer.from(
   'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 11\r\n\r\n{"ok":true}',
 );
 const HEAD_END = Buffer.from('\r\n\r\n');
-/** Where the meeting's id stands in a push's body. */
+/** Where the meeting's id begins in the body of a push. */
 const MEETING_AT = '{"event":"new_message","meeting_id":"'.length;
 const MEETING_CHARS = ID_DIGITS + 1;
 
@@ -66,20 +67,20 @@ const name_server = createSocket('udp4');
 export type Receivers = typeof commands;
 
 const commands = serveCommands({
-  /** Listens, at the same port as before when it has been down. */
+  /** Listens; after `down` at the same port as before. */
   async up({ port }: { port: number }) {
     server.listen(port, '127.0.0.1', 4096);
     await once(server, 'listening');
     return { port: (server.address() as AddressInfo).port };
   },
-  /** From here on connections are refused. */
+  /** Refuses connections from now on. */
   async down() {
     const closed = once(server, 'close');
     server.close();
     for (const socket of sockets) socket.destroy();
     await closed;
   },
-  /** A name server that says nothing. */
+  /** Starts a name server that never responds. */
   async nameServer() {
     name_server.on('message', () => {});
     name_server.bind(0, '127.0.0.1');

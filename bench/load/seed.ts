@@ -1,4 +1,7 @@
-/** Fills a data file: a fleet that is registered and has joined, and deliveries that wait. Through the store's own methods. */
+/**
+ * Fills a data file through the methods of the store: with a fleet that is registered and has joined, and with pending
+ * deliveries.
+ */
 import { openSqliteStore } from '../../src/store/sqlite/open.ts';
 import { serveCommands } from './channel.ts';
 import { type Fleet, meetingsOf, membersOf, SECRET } from './fleet.ts';
@@ -6,11 +9,11 @@ import { type Fleet, meetingsOf, membersOf, SECRET } from './fleet.ts';
 export interface Seed {
   file: string;
   fleet: Fleet;
-  /** Messages sent in each meeting and not delivered. */
+  /** How many messages of each meeting are not delivered. */
   pending_messages?: number;
 }
 
-/** Calls in flight at a time; the store commits together what arrives together. */
+/** Calls in flight at a time. The store commits calls together that arrive together. */
 const CALLS = 500;
 const MESSAGES_PER_BATCH = 50;
 const EXPIRE_AFTER_MS = 72 * 3_600_000;

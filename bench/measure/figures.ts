@@ -7,7 +7,7 @@ export interface Distribution {
   max: number;
 }
 
-/** Samples of a measurement, kept whole: percentiles are exact. */
+/** All samples of a measurement, so that percentiles are exact. */
 export class Samples {
   #values = new Float64Array(1 << 12);
   #count = 0;
@@ -42,7 +42,7 @@ export function median(values: readonly number[]): number {
   return sorted.length % 2 === 1 ? sorted[middle]! : (sorted[middle - 1]! + sorted[middle]!) / 2;
 }
 
-/** Microseconds on the clock that all processes of a machine share. */
+/** The time in microseconds, on a clock that all processes of a machine share. */
 export function nowUs(): number {
   const [s, ns] = process.hrtime();
   return s * 1e6 + Math.floor(ns / 1000);

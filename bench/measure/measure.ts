@@ -1,4 +1,4 @@
-/** One measurement: a contender is started, warmed up, loaded, and waited for until the last push has arrived. */
+/** One measurement: starts a contender, warms it up, loads it, and waits until the last push has arrived. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Tool } from '../load/channel.ts';
 import type { Ceiling } from '../contenders/ceiling.ts';
@@ -9,27 +9,27 @@ import { cpuSeconds, forgetPeak, memoryMib } from './processes.ts';
 import type { Pullers } from '../load/pullers.ts';
 import type { Receivers } from '../load/receivers.ts';
 
-/** What came of a measurement, by the name of the figure. */
+/** The results of a measurement, by the name of the figure. */
 export type Figures = Record<string, number>;
 
-/** Between two looks at the receivers, and how long without a push means that no more will come. */
+/** The pause between two looks at the receivers. After the second time without a push, no more are expected. */
 const LOOK_MS = 20;
 const SILENCE_MS_MAX = 4_000;
 const DRAIN_MS_MAX = 180_000;
 
-/** What machines can be asked that are pushed to, and those that pull. */
+/** The commands that receivers and pullers have in common. */
 type Hearers = Pick<Receivers & Pullers, 'reset' | 'count' | 'received'>;
 
-/** The processes that stay for the whole run. */
+/** The helper processes, which stay for the whole run. */
 export class Bench {
   readonly receivers = new Tool<Receivers>('./load/receivers.ts');
   readonly senders = new Tool<Senders>('./load/load.ts');
   readonly pullers = new Tool<Pullers>('./load/pullers.ts');
   port = 0;
   #name_server: string | null = null;
-  /** Deliveries pending in the scenario of the backlog. */
+  /** How many deliveries are pending in the scenario of the backlog. */
   readonly backlog: number;
-  /** The machines that come back in the scenario of the herd, and what waits for each. */
+  /** How many machines come back in the scenario of the herd, and how many deliveries wait for each. */
   readonly herd: { machines: number; each: number };
 
   constructor({ backlog, herd }: Pick<Bench, 'backlog' | 'herd'>) {
@@ -46,7 +46,7 @@ export class Bench {
     await forgetData();
   }
 
-  /** `address:port` of a name server that says nothing. */
+  /** `address:port` of a name server that never responds. */
   async nameServer(): Promise<string> {
     this.#name_server ??= (await this.receivers.call('nameServer')).address;
     return this.#name_server;
@@ -56,7 +56,7 @@ export class Bench {
     return `http://127.0.0.1:${this.port}`;
   }
 
-  /** Loads a contender and tells what arrived. */
+  /** Loads a contender and returns what arrived. */
   async measure(
     contender: Contender,
     options: StartOptions,
@@ -126,7 +126,7 @@ export class Bench {
     };
   }
 
-  /** Waits until so many pushes have come, or none come any more. */
+  /** Waits until `pushes` have arrived, or no more arrive. */
   async drained(pushes: number, hearers: Tool<Hearers> = this.receivers): Promise<void> {
     const started_ms = performance.now();
     let moved_ms = started_ms;
@@ -143,7 +143,7 @@ export class Bench {
     }
   }
 
-  /** Undici alone: what the receivers and the machine can take. */
+  /** Measures undici alone: the most that the receivers and the machine can take. */
   async ceiling(fleet: Fleet, connections: number, seconds: number): Promise<Figures> {
     const tool = new Tool<Ceiling>('./contenders/ceiling.ts');
     await tool.call('flood', { fleet, connections, seconds: 1 });

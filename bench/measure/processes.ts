@@ -1,9 +1,9 @@
-/** What the system says about a process and those that it started (Linux). */
+/** What Linux reports about a process and its descendants. */
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 
 const TICKS_PER_S = 100;
 
-/** Processor time in seconds, user and system, of processes with all their threads and living descendants. */
+/** The processor time of processes in seconds, user and system, with all threads and living descendants. */
 export function cpuSeconds(roots: readonly number[]): number {
   const children = new Map<number, number[]>();
   const ticks = new Map<number, number>();
@@ -27,7 +27,7 @@ export function cpuSeconds(roots: readonly number[]): number {
   return sum / TICKS_PER_S;
 }
 
-/** Resident memory in MiB, and the most it was since `forgetPeak`. */
+/** Resident memory in MiB, now and at its peak since `forgetPeak`. */
 export function memoryMib(pid: number): { now: number; peak: number } {
   const status = read(`/proc/${pid}/status`);
   const kib = (name: string): number => Number(new RegExp(`^${name}:\\s+(\\d+) kB`, 'm').exec(status)?.[1] ?? NaN);
@@ -39,7 +39,7 @@ export function forgetPeak(pid: number): void {
   try {
     writeFileSync(`/proc/${pid}/clear_refs`, '5');
   } catch {
-    // Then it is the peak since the start.
+    // The peak then counts from the start of the process.
   }
 }
 

@@ -1,4 +1,4 @@
-/** CPU profiles of the service under load, as short text: where the time goes in each thread. */
+/** CPU profiles of the service under load, as a short text that shows where the time goes in each thread. */
 import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -9,7 +9,7 @@ import { FAN_OUT_1, FAN_OUT_100, ONE_LANE, saturated } from '../scenarios/throug
 const SHAPES = { a: FAN_OUT_1, b: FAN_OUT_100, h: ONE_LANE };
 const FUNCTIONS_SHOWN = 40;
 const SHARE_MIN = 0.004;
-/** Not work: the thread waits for something to do. */
+/** Frames that are no work: the thread waits. */
 const WAITING = new Set(['(idle)', '(program)', '(root)']);
 
 interface CpuProfile {
@@ -49,7 +49,7 @@ export async function profile(bench: Bench, name: string, seconds: number): Prom
   return fileURLToPath(out);
 }
 
-/** @param last_us so much of the end counts: not the start */
+/** @param last_us only this much of the end counts, to leave out the start */
 function textOf(profile: CpuProfile, last_us: number): string {
   const nodes = new Map(profile.nodes.map((node) => [node.id, node]));
   const by_function = new Map<string, number>();
@@ -102,7 +102,7 @@ function functionOf({ functionName, url, lineNumber }: CallFrame): string {
   return functionName === '' ? `(line ${lineNumber + 1})  ${shortOf(url)}` : `${functionName}  ${shortOf(url)}`;
 }
 
-/** The part of the program: a folder of ours, a package, a module of Node. */
+/** The part of the program that a frame belongs to: a folder of src/, a package, or a module of Node. */
 function placeOf({ functionName, url }: CallFrame): string {
   if (functionName.startsWith('(')) return functionName;
   if (url === '') return 'native';

@@ -1,7 +1,7 @@
 /**
  * BullMQ on Redis: an intake that adds the jobs of many messages at once, and a worker in a process of its own
- * (bullmq_worker.ts): together in one process they were slower. Redis is started here, with its append-only file
- * synced as told.
+ * (bullmq_worker.ts), because both in one process were slower. Redis starts here; an argument says how its append-only
+ * file is synced.
  */
 import { Queue } from 'bullmq';
 import { Redis } from 'ioredis';
@@ -15,7 +15,7 @@ import type { WorkerOptions } from './bullmq_worker.ts';
 const REDIS = 'redis-server';
 const JOBS_PER_BATCH = 500;
 const BATCHES_UNDER_WAY = 2;
-/** What is done is removed at once. */
+/** Jobs that are done are removed at once. */
 const JOB_OPTIONS = {
   removeOnComplete: true,
   removeOnFail: 10_000,
@@ -39,7 +39,7 @@ const redis = spawn(
   Object.entries(redis_settings).flatMap(([name, value]) => [`--${name}`, value]),
   { stdio: ['ignore', 'ignore', 'inherit'] },
 );
-// Waits until Redis answers: ioredis tries again by itself.
+// Waits until Redis responds. ioredis tries again by itself.
 const first = new Redis({ port, maxRetriesPerRequest: null, retryStrategy: () => 50 });
 first.on('error', () => {});
 await first.ping();

@@ -1,4 +1,7 @@
-/** The naive way: store the message, POST to one machine after another while the sender waits, note how it went. */
+/**
+ * The naive way: stores the message, POSTs to one receiver after the other while the sender waits, and writes the
+ * results.
+ */
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { listen, onEnd, type PeerOptions, sender } from './parts.ts';

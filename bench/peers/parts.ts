@@ -1,6 +1,6 @@
 /**
  * What the peers have in common, as a Node team would write it: a Fastify route that takes messages, and a sender that
- * signs a push and makes it with undici's `dispatch` over connections that are kept. Bodies and headers are Convoke's own.
+ * signs a push and makes it with undici's `dispatch` over kept connections. Bodies and headers are those of Convoke.
  */
 import Fastify from 'fastify';
 import type { AddressInfo } from 'node:net';
@@ -20,7 +20,7 @@ export interface BullmqOptions extends PeerOptions {
   appendfsync: 'always' | 'everysec';
 }
 
-/** One push to make: plain data, as it stands in a queue. */
+/** One push to make, as plain data for a queue. */
 export interface PushJob {
   instance_id: string;
   message_id: string;
@@ -38,12 +38,12 @@ interface SendBody {
 }
 
 const KEY = signingKey(SECRET);
-/** To one instance; the service allows as many. */
+/** Connections to one instance, as many as Convoke allows. */
 const CONNECTIONS = 4;
 
 let last_message = 0;
 
-/** The instances by meeting: in memory, where a team would cache them. */
+/** The instances by meeting, in memory, where a team would cache them. */
 function recipientsOf(fleet: Fleet): Map<string, Recipient[]> {
   const meetings = new Map<string, Recipient[]>();
   for (const { instance_id, meeting_id, agent_id } of membersOf(fleet)) {
@@ -55,9 +55,9 @@ function recipientsOf(fleet: Fleet): Map<string, Recipient[]> {
 }
 
 /**
- * Listens, and says so on stdout.
+ * Listens, and prints its ready line.
  *
- * @param accept resolves when the jobs of a message are kept, or done: then the sender is answered
+ * @param accept resolves when the jobs of a message are stored, or done; the sender then gets the response
  */
 export async function listen(fleet: Fleet, accept: (jobs: PushJob[]) => Promise<unknown>): Promise<void> {
   const meetings = recipientsOf(fleet);
@@ -137,7 +137,7 @@ export function sender(fleet: Fleet): (delivery_id: string, job: PushJob) => Pro
   };
 }
 
-/** Collects what arrives while earlier batches are being stored: a group commit for peers without one. */
+/** Collects items while earlier batches are being stored: a group commit for peers that have none. */
 export class Gatherer<Item> {
   readonly #keep: (items: Item[]) => Promise<unknown>;
   readonly #flights_max: number;
@@ -185,7 +185,7 @@ export class Gatherer<Item> {
   }
 }
 
-/** Ends a peer in order: SIGTERM, or the end of who started it. */
+/** Ends a peer in order, after SIGTERM or when its parent process has ended. */
 export function onEnd(end: () => Promise<unknown>): void {
   let ended = false;
   const once = (): void => {

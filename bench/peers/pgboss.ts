@@ -1,7 +1,7 @@
 /**
- * pg-boss on PostgreSQL: jobs of many messages inserted in one statement, and worked on in batches by several workers that
- * are notified of new jobs, do not pause while batches are full, and complete a batch at once. PostgreSQL is started here,
- * with synchronous_commit on.
+ * pg-boss on PostgreSQL. One statement inserts the jobs of many messages. Several workers take the jobs in batches:
+ * they are notified of new jobs, do not pause while batches are full, and complete a batch at once. PostgreSQL starts
+ * here, with synchronous_commit on.
  */
 import { PgBoss, type WorkOptions } from 'pg-boss';
 import { Gatherer, listen, onEnd, type PeerOptions, type PushJob, sender } from './parts.ts';

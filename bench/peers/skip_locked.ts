@@ -1,6 +1,6 @@
 /**
- * A queue on PostgreSQL as many blogs describe it: one table, many rows inserted in one statement, taken
- * by the hundred with FOR UPDATE SKIP LOCKED, and marked as done in one statement. Workers are woken by what is inserted.
+ * A queue on PostgreSQL as many blogs describe it: one table, whose rows are inserted many at a time, taken by the
+ * hundred with FOR UPDATE SKIP LOCKED, and marked as done in one statement. An insert wakes the workers.
  */
 import pg from 'pg';
 import { Gatherer, listen, onEnd, type PeerOptions, type PushJob, sender } from './parts.ts';
@@ -26,7 +26,7 @@ const END = `
   FROM unnest($1::bigint[], $2::int[]) AS ended (id, status) WHERE jobs.id = ended.id`;
 
 export interface SkipLockedOptions extends PeerOptions {
-  /** Another session is in a transaction all the time, and does nothing. */
+  /** Whether another session is idle in a transaction during the measurement. */
   idle_transaction?: boolean;
 }
 
@@ -67,7 +67,7 @@ async function work(): Promise<void> {
   }
 }
 
-/** Until something is inserted, or for a while. */
+/** Waits until something is inserted, but only for a while. */
 async function sleep(): Promise<void> {
   const { promise, resolve } = Promise.withResolvers<void>();
   asleep.add(resolve);

@@ -1,6 +1,6 @@
 /**
- * What a push costs on top of undici's bare `dispatch`: both send the same POSTs to the same receiver, a child process
- * that answers 200, in turns, from one event loop. Prints the rates of each round and the medians of both. Where other
+ * What a push costs beyond undici's bare `dispatch`. Both send the same POSTs in turns, from one event loop, to one
+ * receiver: a child process that responds 200. Prints the rates of each round and the medians of both. When other
  * programs share the machine, the processor time per push says more than the rate.
  *
  *   node bench/programs/transport.ts [rounds] [pushes per round] [instances] [in flight per instance]
@@ -106,7 +106,7 @@ function median(values: number[]): number {
   return values.toSorted((a, b) => a - b)[values.length >> 1]!;
 }
 
-/** Each instance has `in_flight` pushes in flight at all times, until all are made. */
+/** Keeps `in_flight` pushes in flight to each instance, until all are made. */
 async function measure(
   push: (instance: number) => Promise<unknown>,
   pushes: number,
@@ -127,7 +127,10 @@ async function measure(
   };
 }
 
-/** Answers each request as soon as its body is there; knows its length, so as to cost next to nothing. */
+/**
+ * Responds to each request as soon as its body has arrived. It knows the length of a request, so it costs next to
+ * nothing.
+ */
 function receive(): void {
   const answer = Buffer.from(
     'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 11\r\n\r\n{"ok":true}',

@@ -1,6 +1,6 @@
 /**
- * What a message and a push cost the PostgreSQL server that a node works on: bytes on disk and in the WAL, processor time,
- * commits. docs/scaling.md computes from it how far one server carries.
+ * What a message and a push cost the PostgreSQL server of a node: bytes on disk and in the WAL, processor time,
+ * commits. From these figures docs/scaling.md computes how much one server can carry.
  *
  *   node bench/programs/unit_costs.ts [--seconds 20] [--rounds 3]
  */
@@ -20,14 +20,14 @@ import { cpuSeconds } from '../measure/processes.ts';
 import { FAN_OUT_1, FAN_OUT_100 } from '../scenarios/throughput.ts';
 
 const WARM_UP_S = 3;
-/** Heartbeats that are counted, and how many are in flight. */
+/** How many heartbeats are measured, and how many are in flight. */
 const HEARTBEATS = 2_000;
 const HEARTBEATS_AT_A_TIME = 32;
-/** Of a server that is to have air for peaks, vacuum and backups. */
+/** How busy a server may be, so that it has room for peaks, vacuum and backups. */
 const BUSY_SHARE = 0.6;
 const MESSAGE_DAYS = 30;
 const DELIVERY_DAYS = 7;
-/** A session tells what it has done at most once a second, and an idle one at once. */
+/** A busy session reports its statistics at most once a second, an idle one at once. */
 const STATISTICS_MS = 2_000;
 
 type Costs = Record<string, number>;
@@ -55,7 +55,7 @@ await administrator.end();
 await postgres.stop();
 await bench.stop();
 
-/** Loads a node as much as goes through, on a database of its own. */
+/** Loads a node as much as possible, on a database of its own. */
 async function costsOf({ meetings, members, connections }: typeof FAN_OUT_1, database: string): Promise<Costs> {
   const fleet = { meetings, members, origin: bench.origin };
   const { url, data } = await makeDatabase(postgres, database, fleet);
@@ -108,7 +108,7 @@ async function makeDatabase({ url }: BenchPostgres, database: string, fleet: Par
   return { url: of_database.href, data };
 }
 
-/** Everything is on disk, and the sessions have told what it took. */
+/** Waits until everything is on disk and the sessions have reported their statistics. */
 async function settled(client: pg.Client): Promise<void> {
   for (;;) {
     const { rows } = await client.query("SELECT 1 FROM deliveries WHERE state = 'pending' LIMIT 1");
@@ -133,7 +133,7 @@ async function countersOf(client: pg.Client, pids: number[]) {
   };
 }
 
-/** An instance says that it is there: a transaction of its own. */
+/** Measures heartbeats; each is a transaction of its own. */
 async function heartbeatCosts(client: pg.Client, base_url: string): Promise<Costs> {
   const api = new ConvokeClient({ base_url });
   const { instance_id } = memberOf({ meetings: 1, members: 1, origin: '' }, 0, 0);
@@ -151,7 +151,7 @@ async function heartbeatCosts(client: pg.Client, base_url: string): Promise<Cost
   };
 }
 
-/** Bytes for a row, after vacuum has run: what is free in the pages by then is used again. */
+/** The bytes of a row after vacuum has run, because free room in the pages is then used again. */
 async function sizesOf(client: pg.Client): Promise<Costs> {
   const sizes: Costs = {};
   for (const [table, name] of Object.entries({ messages: 'message', deliveries: 'delivery' })) {
@@ -163,7 +163,7 @@ async function sizesOf(client: pg.Client): Promise<Costs> {
     sizes[`table_bytes_per_${name}`] = Number(table_bytes) / Number(count);
     sizes[`index_bytes_per_${name}`] = Number(index_bytes) / Number(count);
   }
-  // A settlement that stays in its page and needs no new entry in any index.
+  // The share of settlements whose row stays in its page and needs no new entry in an index.
   const { rows: updates } = await client.query<{ share: number }>(
     "SELECT n_tup_hot_upd::float8 / greatest(n_tup_upd, 1) AS share FROM pg_stat_user_tables WHERE relname = 'deliveries'",
   );
@@ -189,7 +189,7 @@ function print(costs: Costs[]): void {
     const cells = costs.map((each) => each[name]!.toFixed(Math.abs(each[name]!) < 10 ? 2 : 0));
     console.log(`| ${name} | ${cells.join(' | ')} |`);
   }
-  // One equation for each shape: a message, and so many pushes of it.
+  // Solves one equation for each shape: a message with its pushes.
   const [one, , hundred] = costs as [Costs, Costs, Costs];
   const split = (name: string): { message: number; push: number } => {
     const push = (hundred[name]! - one[name]!) / (hundred['fan_out']! - one['fan_out']!);

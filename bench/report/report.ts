@@ -1,4 +1,4 @@
-/** From figures to tables: medians with their spread, and whether the targets are met. */
+/** Makes tables from figures: medians with their spread, and whether the targets are met. */
 import { median } from '../measure/figures.ts';
 import type { Column, Scenario, Target } from '../scenarios/scenario.ts';
 

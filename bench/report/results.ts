@@ -1,4 +1,4 @@
-/** Results on disk: each run as JSON, and what is kept in the repository. */
+/** Writes results: each run as JSON, and the results that the repository keeps. */
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { cpus, release, totalmem } from 'node:os';
 import { fileURLToPath } from 'node:url';
@@ -21,8 +21,7 @@ function machine(): string {
 }
 
 /**
- * Writes a run; with `save`, its scenarios also replace the previous ones in the file and the document that are
- * kept in the repository.
+ * Writes a run. With `save`, its scenarios also replace the previous ones in the repository's file and document.
  *
  * @returns the path of the file
  */

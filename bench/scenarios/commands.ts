@@ -1,4 +1,4 @@
-/** How long a person waits: for a command, for the service to be ready; and what it takes when nothing happens. */
+/** How long a person waits for a command and for the start of the service, and what an idle service needs. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
@@ -15,7 +15,7 @@ import type { Row, Scenario } from './scenario.ts';
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const PACKAGE = { name: 'package', program: join(ROOT, 'dist/convoke.cjs') };
 const CLONE = { name: 'clone', program: join(ROOT, 'src/cli/main.ts') };
-/** After the ready line, until what a start takes has been taken. */
+/** The pause after the ready line, until the work of the start is over. */
 const SETTLED_MS = 5_000;
 
 let built: Promise<void> | null = null;
@@ -26,7 +26,8 @@ function row({ name, program }: typeof PACKAGE): Row {
     async measure(): Promise<Figures> {
       if (program === PACKAGE.program) await (built ??= bundle());
       const home = await mkdtemp(join(tmpdir(), 'convoke-bench-'));
-      // A cache of its own, filled by the first of each: what is measured is what one meets every day after.
+      // A cache of its own, which the first call of each command fills. So the measurement shows later calls, as people
+      // see them every day.
       const env = { ...process.env, XDG_CACHE_HOME: join(home, 'cache') };
       const run = async (...args: string[]): Promise<number> => {
         const started_ms = performance.now();

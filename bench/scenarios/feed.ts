@@ -1,4 +1,4 @@
-/** What listening to the live feed costs those who do not listen: the service's time for a message, and its rate. */
+/** What listeners of the live feed cost everybody else: the service's processor time for a message, and its rate. */
 import { Tool } from '../load/channel.ts';
 import { type Contender, convoke } from '../contenders/contenders.ts';
 import type { Heard, Listeners } from '../load/listeners.ts';
@@ -11,7 +11,7 @@ const RATE_PER_S = 1_000;
 const CONNECTIONS = 32;
 const WARM_UP_S = 2;
 
-/** Convoke, with so many listeners from before the warm-up to the end. */
+/** Convoke with a number of listeners, from before the warm-up to the end. */
 class Listened implements Contender {
   readonly name = 'convoke';
   readonly #listeners: number;

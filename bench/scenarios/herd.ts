@@ -1,6 +1,7 @@
 /**
- * A herd: tens of thousands of machines that were away come back at once, each with its backlog, beside a few that were never
- * away. What the few hear, and how soon, is what counts; and that the herd is not held up for it.
+ * A herd: tens of thousands of machines that were away come back at once, each with its backlog. Beside them a few
+ * machines were never away. The scenario measures how soon these few get their pushes, and whether that delays the
+ * herd.
  */
 import { Agent, request as post } from 'node:http';
 import { mkdir, rm } from 'node:fs/promises';
@@ -26,32 +27,32 @@ import type { Receivers } from '../load/receivers.ts';
 import { FAULTS, LAG, type Row, type Scenario } from './scenario.ts';
 import { FAN_OUT_100, saturated } from './throughput.ts';
 
-/** Those that were never away: each alone in its meeting. */
+/** How many machines were never away. Each is alone in its meeting. */
 const HEALTHY = 64;
 const MESSAGES_PER_S = 200;
 const CONNECTIONS = 32;
 /** Machines of the herd in one meeting. */
 const HERD_MEMBERS = 100;
-/** How long the herd stays away: beyond the storm of first attempts after the start, and some back-offs. */
+/** How long the herd stays away: longer than the storm of first attempts after the start, and some back-offs. */
 const AWAY_MS = 30_000;
-/** What is looked for after the last push of the herd. */
+/** The longest that the scenario waits for the pushes of the herd. */
 const SECONDS_MAX = 600;
 const LOOK_MS = 250;
-/** Machines that say at a time that they are back. */
+/** How many heartbeats of machines that come back are in flight. */
 const HEARTBEATS_AT_ONCE = 32;
-/** The herd has come to its end when nothing came for so long. */
+/** The herd counts as done when no push has arrived for this long. */
 const SILENCE_MS = 15_000;
 
 interface Herd {
   machines: number;
-  /** Deliveries that wait for each. */
+  /** How many deliveries wait for each machine. */
   each: number;
 }
 
-/** How the herd comes back. */
+/** When the herd comes back. */
 type Return = 'is there at the start' | 'comes back while it runs';
 
-/** Where everything is kept. */
+/** The store that holds the data. */
 type Home = (fleets: Pending[]) => Promise<{ data: string; env: Record<string, string>; leave: () => Promise<void> }>;
 
 const onSqlite: Home = async (fleets) => {
@@ -144,7 +145,7 @@ async function herd(bench: Bench, { machines, each }: Herd, how: Return, home: H
   }
 }
 
-/** Each machine says that it is back. */
+/** Sends a heartbeat for each machine: it is back. */
 async function comeBack(url: string, fleet: Fleet): Promise<void> {
   const agent = new Agent({ keepAlive: true, maxSockets: HEARTBEATS_AT_ONCE });
   const machines = membersOf(fleet);
@@ -162,7 +163,7 @@ async function comeBack(url: string, fleet: Fleet): Promise<void> {
   agent.destroy();
 }
 
-/** Resolves when the herd has heard everything, or hears nothing more. */
+/** Resolves when the herd has got everything, or gets nothing more. */
 async function silent(receivers: Tool<Receivers>, pending: number): Promise<void> {
   let moved_ms = performance.now();
   let before = -1;

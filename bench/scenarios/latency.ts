@@ -1,4 +1,7 @@
-/** Scenarios at a rate that everybody can keep up with: how long a message takes, and whose trouble is whose. */
+/**
+ * Scenarios at a rate that everybody can keep up with: how long a message takes, and whether the trouble of some
+ * receivers delays others.
+ */
 import { type Contender, convoke, convokeWithNameServers, relay } from '../contenders/contenders.ts';
 import type { Fleet } from '../load/fleet.ts';
 import type { Bench } from '../measure/measure.ts';
@@ -31,9 +34,9 @@ export const latency: Scenario = {
 const COUNTED = 50;
 const HANGING = 50;
 const UNRESOLVABLE = 500;
-/** Every instance is in all of them, so that one that hangs hangs with as many attempts as it is allowed at a time. */
+/** Every instance is in all meetings, so that a hanging one has as many attempts in flight as it may have. */
 const MEETINGS = 4;
-/** Attempts that hang take 5 s: long enough for many of them to end and to be tried again. */
+/** Attempts that hang take 5 s. In this time many of them end and are tried again. */
 const SECONDS_MIN = 15;
 const MESSAGES_PER_S_AMONG_HANGING = 20;
 const MESSAGES_PER_S_AMONG_UNRESOLVABLE = 6;
@@ -54,13 +57,13 @@ function beside(name: string, { contender, meetings, rate, others }: Company): R
       const fleet: Fleet = { meetings, shared: true, members, origin: bench.origin, ...others };
       const name_servers = [await bench.nameServer()];
       const load = { connections: CONNECTIONS, rate, seconds: Math.max(seconds, SECONDS_MIN) };
-      // Only those that answer get anything during the warm-up: the others begin to hang when it is measured.
+      // In the warm-up only receivers that respond get messages. The others begin to hang in the measurement.
       return bench.measure(contender, { fleet, name_servers }, load, { seconds: 3, rate: 500, targets: COUNTED });
     },
   };
 }
 
-/** Two rows: beside others that answer, and beside as many that do not. */
+/** Two rows: beside other receivers that respond, and beside as many that do not. */
 function pair(trouble: string, company: Omit<Company, 'others'>, others: Company['others']): Row[] {
   const uncounted = (others.hanging ?? 0) + (others.unresolvable ?? 0);
   return [

@@ -1,4 +1,4 @@
-/** Scenarios of machines that pull: what it costs that the service cannot call them. */
+/** Scenarios of machines that pull: what pulling costs in place of a webhook. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Contender, convoke, under } from '../contenders/contenders.ts';
 import { twoNodes } from '../contenders/on_postgres.ts';
@@ -13,7 +13,7 @@ const CONNECTIONS = 32;
 type Shape = Pick<Fleet, 'meetings' | 'members' | 'shared'>;
 type How = { connections: number; rate?: number; warm_up_s: number };
 
-/** Two rows: machines that are pushed to, and machines that pull. */
+/** Two rows: receivers of webhooks, and machines that pull. */
 function pair(contender: Contender, shape: Shape, { warm_up_s, ...load }: How): [webhook: Row, pull: Row] {
   const row = (pulls: boolean): Row => ({
     name: contender.name.replace('convoke', pulls ? 'pull' : 'webhook'),
@@ -50,9 +50,9 @@ export const pullLatency: Scenario = {
 };
 
 const MACHINES = 10_000;
-/** Room for the senders beside the machines; half of these may be forwarded from one node to the other. */
+/** Room for the machines and the senders. Half of the machines' pulls may be forwarded from one node to the other. */
 const MAX_CONNECTIONS = String(2 * MACHINES);
-/** After a start or a storm of connections, until what it takes has been taken. */
+/** The pause after a start or a storm of connections, until its work is over. */
 const SETTLED_MS = 10_000;
 const BROADCAST_MS_MAX = 60_000;
 const LOOK_MS = 20;
@@ -65,7 +65,7 @@ async function crowd(bench: Bench, contender: Contender, wait_s: number): Promis
   const memory = (): number => running.pids.reduce((sum, pid) => sum + memoryMib(pid).now, 0);
   const broadcast = async (): Promise<{ p50: number; max: number; missing: number }> => {
     await pullers.call('reset', { lanes: false });
-    // Time enough for one message.
+    // Long enough for one message.
     await bench.senders.call('send', { ports, meetings: 1, connections: 1, rate: 1, seconds: 0.4 });
     const given_up = performance.now() + BROADCAST_MS_MAX;
     while ((await pullers.call('count')) < MACHINES && performance.now() < given_up) await sleep(LOOK_MS);

@@ -1,9 +1,9 @@
-/** What a scenario is made of: rows that are measured in turns, the figures that are shown, and what they must reach. */
+/** The parts of a scenario: rows, which are measured in turns, the figures to show, and the targets. */
 import type { Bench, Figures } from '../measure/measure.ts';
 
 export interface Row {
   name: string;
-  /** Why it cannot be measured on this machine; null when it can. */
+  /** Why the row cannot be measured on this machine; null when it can. */
   missing?: string | null;
   measure(bench: Bench, seconds: number): Promise<Figures>;
 }
@@ -13,16 +13,19 @@ export interface Column {
   title: string;
   /** Digits after the point. */
   digits?: number;
-  /** Shown only when some row has something else than 0. */
+  /** Whether the column is shown only when a row has another value than 0. */
   only_if_any?: boolean;
 }
 
-/** Compares, round by round, a figure of one row with that of another, or with a number; the median of the rounds counts. */
+/**
+ * Compares a figure of one row with a figure of another row, or with a number, in each round. The median of the rounds
+ * counts.
+ */
 export interface Target {
   says: string;
   row: string;
   figure: string;
-  /** What it is divided by, or, when `difference` is set, what is taken from it. */
+  /** What the figure is divided by; with `difference`, what is subtracted from it. */
   against?: { row: string; figure?: string };
   difference?: boolean;
   at_least?: number;
@@ -47,9 +50,9 @@ export const CPU_PER_MESSAGE: Column = { figure: 'cpu_us_per_message', title: 'C
 export const CPU_PER_PUSH: Column = { figure: 'cpu_us_per_push', title: 'CPU µs/push' };
 export const LAG: Column = { figure: 'lag_p99_ms', title: 'loop lag p99 ms', digits: 1 };
 export const MEMORY: Column = { figure: 'rss_peak_mib', title: 'peak RSS MiB' };
-/** Of PostgreSQL, for a hundred messages. */
+/** Commits of PostgreSQL for a hundred messages. */
 export const COMMITS: Column = { figure: 'commits_per_100', title: 'commits/100 messages', digits: 1 };
-/** What ought to be nothing. */
+/** Figures that should be 0. */
 export const FAULTS: Column[] = [
   { figure: 'missing', title: 'not arrived', only_if_any: true },
   { figure: 'refused', title: 'refused', only_if_any: true },

@@ -10,10 +10,10 @@ import { CPU_PER_MESSAGE, FAULTS, LAG, MESSAGES, type Row, type Scenario } from 
 import { FAN_OUT_100, saturated } from './throughput.ts';
 
 const FEW = 1_000;
-/** After the ready line, until what a start takes has been taken. */
+/** The pause after the ready line, until the work of the start is over. */
 const SETTLED_MS = 6_000;
 
-/** Memory while nobody can be reached; then, from the same state, the rate at which the backlog drains. */
+/** Measures the memory while no receiver can be reached, and then the rate at which the backlog drains. */
 async function drain(bench: Bench, pending: number): Promise<Figures> {
   const { meetings, members } = FAN_OUT_100;
   const fleet: Fleet = { meetings, members, origin: bench.origin };
@@ -95,8 +95,8 @@ const FEW_MEETINGS = 10;
 const MANY_MEETINGS = 1_000;
 
 /**
- * The same 1,000 instances get pushes whatever the size of the registry: connections, which are kept for so many and not
- * for 100,000, are not what is compared.
+ * The same 1,000 instances get pushes whatever the size of the registry. The service keeps connections for 1,000
+ * instances but not for 100,000, and this scenario does not compare connections.
  */
 function registryRow(
   name: string,

@@ -1,4 +1,4 @@
-/** A disk that takes its time: fsync and fdatasync are delayed by a small library that is loaded before the C library. */
+/** A slow disk: a small library, loaded before the C library, delays fsync and fdatasync. */
 import { execFileSync } from 'node:child_process';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

@@ -1,4 +1,4 @@
-/** Scenarios that push as much as goes through: fan-out 1, fan-out 100, one lane. */
+/** Scenarios with the highest possible load: fan-out 1, fan-out 100, one lane. */
 import { type Contender, convoke, relay } from '../contenders/contenders.ts';
 import type { Bench } from '../measure/measure.ts';
 import { oneNode, oneNodeBesideIdleTransaction, twoNodes } from '../contenders/on_postgres.ts';
@@ -20,16 +20,19 @@ import {
 interface Shape {
   meetings: number;
   members: number;
-  /** Of the senders. */
+  /** Connections of the senders. */
   connections: number;
-  /** To each receiver, of undici alone. */
+  /** Connections to each receiver, for undici alone. */
   ceiling_connections: number;
 }
 
-/** Programs are compiled while they run: two on two cores take twice as long for it as one. */
+/**
+ * How long the warm-up takes. Node compiles programs while they run, which takes twice as long when two run on two
+ * cores.
+ */
 const WARM_UP_S = 10;
 export const FAN_OUT_1: Shape = { meetings: 64, members: 1, connections: 256, ceiling_connections: 2 };
-/** Senders that all wait for their answers before one batch is large. */
+/** So few senders that all of them wait for responses before a batch is large. */
 const FEW_SENDERS: Shape = { meetings: 64, members: 1, connections: 32, ceiling_connections: 2 };
 export const FAN_OUT_100: Shape = { meetings: 1, members: 100, connections: 64, ceiling_connections: 1 };
 export const ONE_LANE: Shape = { meetings: 1, members: 1, connections: 64, ceiling_connections: 1 };
@@ -136,7 +139,9 @@ export const oneLane: Scenario = {
   targets: [],
 };
 
-/** An updated row leaves a dead version behind, and a transaction that does not end keeps all of them from removal. */
+/**
+ * An updated row leaves a dead version behind, and while a transaction does not end, no dead version can be removed.
+ */
 export const idleTransaction: Scenario = {
   name: 'k',
   title:

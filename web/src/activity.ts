@@ -1,4 +1,4 @@
-/** The events of the feed, for the page Now: counted for the charts, and the latest ones kept for the list. */
+/** The events of the feed for the page Now: counts for the charts, and the latest events for the list. */
 import type { FeedEvent as SentEvent } from '@convoke/sdk';
 import { feed, type FeedEvent } from './feed.ts';
 import { Rates } from './rates.ts';
@@ -20,7 +20,7 @@ interface ActivityEntry {
 export const rates = new Rates();
 export const activity = new Observable<readonly ActivityEntry[]>([]);
 
-/** When each message was accepted, by its id: the feed sends it once. */
+/** When each message was accepted, by its id. */
 const accepted = new Map<string, number>();
 let number = 0;
 let waiting: ActivityEntry[] = [];
@@ -82,7 +82,7 @@ export async function recallActivity(): Promise<void> {
       rates.count(state, settled_ms, state === 'delivered' ? settled_ms - accepted_ms : undefined);
   }
   const oldest = data.at(-1);
-  // When there are more pages, the oldest second may be incomplete.
+  // If there are more pages, the oldest second may be incomplete.
   rates.knownSince(next_cursor === null || oldest === undefined ? 0 : Date.parse(oldest.created_at) + 1000);
 }
 

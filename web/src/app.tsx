@@ -74,7 +74,7 @@ function Frame(): JSX.Element {
   const sections = SECTIONS.filter(({ is_shown }) => is_shown?.() !== false);
 
   useShortcuts(() => setHelp(true));
-  // The element that had the focus is gone with the previous view.
+  // The element with the focus has gone with the previous view.
   useEffect(() => {
     if (document.activeElement === document.body) main.current?.focus();
   }, [section]);

@@ -15,9 +15,9 @@ export interface FeedEvent {
 
 export type FeedState = 'connecting' | 'live' | 'broken';
 
-/** A page in the background closes its connection after this time: a browser opens only a few to one host. */
+/** A page in the background closes its connection after this time, because a browser opens only a few to one host. */
 const HIDDEN_MS_MAX = 20_000;
-/** How soon it tries again after a refusal that looks final: the service may be in the middle of an upgrade. */
+/** How soon it tries again after a refusal that looks final, because the service may be in the middle of an upgrade. */
 const REFUSED_MS = 10_000;
 
 class Feed {

@@ -121,7 +121,7 @@ interface ListState<T> {
   cursor: string | null;
   problem: ConvokeError | null;
   is_busy: boolean;
-  /** Something changed while the list was loading: it is read again afterwards. */
+  /** Whether something changed while the list was loading; it is then read again. */
   is_stale: boolean;
   is_more_wanted: boolean;
 }
@@ -200,7 +200,7 @@ export function useList<T>(
   return { rows, problem, is_complete: cursor === null, more, again };
 }
 
-/** The rows that were read again, then the earlier rows that follow them. */
+/** The rows that were read again, followed by the older rows of the list. */
 function joined<T>(
   loaded: Pick<ListState<T>, 'rows' | 'cursor'>,
   fresh: T[],

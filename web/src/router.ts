@@ -65,7 +65,7 @@ export function followLinks(): void {
     if (event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
     const link = event.target instanceof Element ? event.target.closest('a') : null;
     if (link === null || link.origin !== location.origin || link.target !== '' || link.hasAttribute('download')) return;
-    // The service itself serves these paths: they are not views.
+    // The service itself serves these paths, so they are no views.
     if (/^\/(docs|api|metrics|openapi\.json)(\/|$)/.test(link.pathname)) return;
     event.preventDefault();
     go(link.pathname + link.search);

@@ -6,11 +6,11 @@ import { Observable } from './observable.ts';
 export const session = new Observable<Session | null>(null);
 
 /**
- * The half of a session that is not in the cookie. A browser sends the cookie to every port of the host, but shows this
- * half to no page of another port. All tabs share it: after a new sign-in in one of them the others continue.
+ * The half of a session that is not in the cookie. A browser sends the cookie to every port of the host, but hides this
+ * half from pages of other ports. All tabs share it, so that after a new sign-in in one tab the others continue.
  */
 const CSRF_TOKEN = 'convoke.csrf_token';
-/** For browsers that store nothing: kept until the page is closed. */
+/** Used in browsers that store nothing; it lasts until the page is closed. */
 let csrf_token: string | null = null;
 
 function csrfToken(): string | null {

@@ -41,7 +41,7 @@ export function Switch({ label, is_on, onChange, is_disabled = false }: SwitchPr
         disabled={is_disabled}
         onChange={(event) => {
           const wanted = event.currentTarget.checked;
-          // It shows the state of the service, not the last click.
+          // Shows the state of the service, not the last click.
           event.currentTarget.checked = is_on;
           onChange(wanted);
         }}

@@ -63,7 +63,7 @@ export function Id({ id, what, href }: { id: string; what: string; href?: string
 export function Snippet({ text, what }: { text: string; what: string }): JSX.Element {
   return (
     <div class="snippet">
-      {/* It scrolls, so it must be reachable without a mouse. */}
+      {/* The text scrolls, so it must be reachable without a mouse. */}
       <pre tabIndex={0} aria-label={what}>
         {text}
       </pre>

@@ -19,7 +19,7 @@ let timer: ReturnType<typeof setTimeout> | undefined;
 export function notify(text: string, { is_bad = false } = {}): void {
   notice.value = { number: ++number, text, is_bad };
   clearTimeout(timer);
-  // A failure stays until it is closed: it must be read.
+  // A failure stays until the user closes it, so that nobody misses it.
   if (!is_bad) timer = setTimeout(() => (notice.value = null), SHOWN_MS);
 }
 

@@ -1,4 +1,4 @@
-/** Shown instead of rows: the list is loading, it is empty, or it failed, and why. */
+/** What a list shows instead of rows: that it is loading, that it is empty, or why it failed. */
 import type { ComponentChildren, JSX } from 'preact';
 import type { ConvokeError } from '@convoke/sdk';
 import { Mark } from './mark.tsx';

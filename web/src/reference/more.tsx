@@ -2,7 +2,7 @@ import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 
 /**
- * A section whose content is made only when somebody opens it: all of the API at once would be fifty thousand elements.
+ * A section whose content is made only when somebody opens it, because the whole API would be fifty thousand elements.
  */
 export function More({ title, children }: { title: string; children: () => JSX.Element }): JSX.Element {
   const [is_open, setOpen] = useState(false);

@@ -13,7 +13,7 @@ interface BrakeProps {
   again: () => void;
 }
 
-/** The meeting itself, without its members; no value when it does not exist yet. */
+/** A meeting without its members; no value while the meeting does not exist. */
 export function useMeeting(meeting_id: string): Query<Meeting> {
   return useQuery(
     `meeting ${meeting_id}`,

@@ -17,7 +17,7 @@ const MESSAGES_MAX = 2000;
 export interface Conversation {
   /** Null until it was read. */
   messages: Message[] | null;
-  /** By message_id. A message without an entry is older than the deliveries that were read. */
+  /** The deliveries by message_id. A message without an entry is older than all deliveries that were read. */
   deliveries: ReadonlyMap<string, Delivery[]>;
   problem: ConvokeError | null;
   has_earlier: boolean;

@@ -57,7 +57,7 @@ interface Kind {
   words: string;
 }
 
-/** Those that have left, or for whose agents it is not, are not shown. */
+/** Memberships that have ended, or for whose agents the message is not, are not shown. */
 const KINDS: readonly Kind[] = [
   { is: ({ pushed }) => pushed === 'now', mark: 'good', words: 'will hear it' },
   { is: ({ why }) => why === 'paused', mark: 'waiting', words: 'will hear it when the meeting goes on' },

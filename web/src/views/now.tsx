@@ -139,7 +139,7 @@ function Figure({
 }
 
 const HEALTHS = ['up', 'failing', 'down', 'unknown'] as const;
-/** Further instances are only counted ("and more"); the page of instances lists all. */
+/** The most instances that are named. The others are counted ("and more"); the page of instances lists all. */
 const INSTANCES_MAX = 500;
 
 /** Instances by their health, and those that fail, with the reason in words. */

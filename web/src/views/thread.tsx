@@ -1,11 +1,11 @@
-/** Which message a message answers, and which ones answer it. */
+/** Which message a message answers, and which messages answer it. */
 import type { JSX } from 'preact';
 import type { Message } from '@convoke/sdk';
 import { Foreign } from '../parts/foreign.tsx';
 import { readable } from './readable.ts';
 
 export interface Thread {
-  /** Null when it answers none, or one that is not loaded. */
+  /** Null when it answers no message, or one that is not loaded. */
   answered: Message | null;
   answers: Message[];
 }
