@@ -37,6 +37,7 @@ function setUp() {
   const pull = (more: Partial<PullRequest> = {}) =>
     transport.pull({
       instance_id: 'i',
+      owner_key_id: null,
       updated_at: 1,
       max: 32,
       wait_ms: 10_000,
@@ -122,6 +123,43 @@ describe('the way out for machines that pull', () => {
     pull({ instance_id: 'modest' });
     assert.equal(transport.canPush('modest', WAY), true);
   });
+
+  for (const [what, owner_key_id, has_room] of [
+    [
+      'an owner with any number of machines that report nothing leaves room for the machine of another owner',
+      'b',
+      true,
+    ],
+    ['control: a machine of the same owner has to wait', 'a', false],
+  ] as const) {
+    test(what, async () => {
+      const { clock, transport, ready, pull } = setUp();
+      const pushTo = (instance_id: string, k: number) =>
+        transport.push({ ...pushOf(`${instance_id} ${k}`, 64 << 10), instance_id }, WAY);
+      // Each of them may have one push, whatever the others have, as long as their owner has room.
+      for (let machine = 0; machine < 2_000; machine++) {
+        const instance_id = `greedy ${machine}`;
+        pull({ instance_id, owner_key_id: 'a', max: 256 });
+        for (let k = 0; transport.canPush(instance_id, WAY); k++) void pushTo(instance_id, k);
+      }
+      await clock.advance(1);
+      for (let k = 0; k < 16; k++) pull({ instance_id: 'modest', owner_key_id, max: 256 });
+      assert.equal(transport.canPush('modest', WAY), has_room);
+      if (!has_room) return;
+      let taken = 0;
+      for (; transport.canPush('modest', WAY); taken++) void pushTo('modest', taken);
+      assert.ok(taken > 8, `${taken}`);
+      // What it reports makes room for itself, though thousands of others wait for room.
+      await clock.advance(1);
+      pull({ instance_id: 'modest', owner_key_id });
+      assert.equal(transport.canPush('modest', WAY), false);
+      ready.length = 0;
+      const result = { attempt: 1, status_code: 200, detail: '', retry_after: null, body: '' };
+      assert.ok(transport.take('modest', { ...result, delivery_id: 'modest 0' }));
+      assert.ok(ready.includes('modest'));
+      assert.equal(transport.canPush('modest', WAY), true);
+    });
+  }
 
   test('counts a result once, and as a timeout when there is none', async () => {
     const { clock, transport, pull, push, results } = setUp();

@@ -75,7 +75,10 @@ export class PullEndpoint {
   #handler: Handler = () => Promise.reject(new Error('the route registers its handler'));
 
   constructor(context: PullContext) {
-    const app = { post: (_path: string, _shape: unknown, handler: Handler) => void (this.#handler = handler) };
+    const app = {
+      post: (_path: string, _shape: unknown, handler: Handler) => void (this.#handler = handler),
+      connections: { waits: () => () => {} },
+    };
     pullRoutes(app as unknown as App, context);
   }
 
@@ -84,7 +87,7 @@ export class PullEndpoint {
     const request = {
       params: { instance_id },
       body,
-      principal: { owner_scope: null },
+      principal: { owner_scope: null, key_id: null },
       standing: { revocationReason: () => null },
       headers: is_forwarded ? { [FORWARDED_HEADER]: '' } : {},
       raw: { socket: { setTimeout() {} } },

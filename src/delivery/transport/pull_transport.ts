@@ -3,6 +3,7 @@ import { outcomeOfStatus } from '../../domain/outcome.ts';
 import type { ProblemCode } from '../../domain/problem.ts';
 import type { Clock, Timer } from '../clock.ts';
 import { TimerWheel } from '../timer_wheel.ts';
+import { PullRoom } from './pull_room.ts';
 import {
   AwaitedResult,
   type HandedOut,
@@ -20,23 +21,6 @@ const DEADLINE_MS_MAX = 600_000;
  * The most pulls of one instance that wait at a time. One more ends the pull that has waited longest, without a push.
  */
 const WAITING_MAX = 16;
-/**
- * The most pushes that one machine, and all machines together, may have in hand. A push in hand stays in the memory of
- * its node.
- */
-const AWAITED_OF_INSTANCE_MAX = 256;
-const AWAITED_MAX = 20_000;
-const AWAITED_BYTES_MAX = 32 << 20;
-/**
- * How much of the free room one machine may take. So machines that take much and report nothing leave room for the
- * others: after seven of them more than a third is still free.
- */
-const SHARE_OF_FREE = 1 / 8;
-/**
- * How many waiting machines get another chance when a result arrives. Each result makes room for one push, but some of
- * them may want none any more.
- */
-const WOKEN_MAX = 16;
 /** The most bytes of bodies in one response; a single push may be larger. */
 const RESPONSE_BYTES_MAX = 512 << 10;
 /** How long a machine may pause between two pulls and still count as connected. */
@@ -77,11 +61,8 @@ export class PullTransport implements Transport {
   readonly #onConnection: (instance_id: string, connection: Connection | null) => void;
   readonly #wheel: TimerWheel;
   readonly #instances = new Map<string, PullingInstance>();
+  readonly #room: PullRoom;
   #waiting = 0;
-  #awaited = 0;
-  #awaited_bytes = 0;
-  /** Instances that got no push because too much was in hand; the one that waits longest is first. */
-  readonly #without_room = new Set<string>();
   /** Pulls that end in this turn of the event loop. */
   #closing: WaitingPull[] = [];
   #judge_timer: Timer | null = null;
@@ -91,12 +72,13 @@ export class PullTransport implements Transport {
     this.#clock = clock;
     this.#onReady = onReady;
     this.#onConnection = onConnection;
+    this.#room = new PullRoom(onReady);
     this.#wheel = new TimerWheel(clock, DEADLINE_MS_MAX);
   }
 
   /** Pulls that wait, pushes whose results are awaited, and machines that are connected. */
   get counts(): { waiting: number; awaited: number; connected: number } {
-    return { waiting: this.#waiting, awaited: this.#awaited, connected: this.#instances.size };
+    return { waiting: this.#waiting, awaited: this.#room.count, connected: this.#instances.size };
   }
 
   // ── for machines ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -120,6 +102,11 @@ export class PullTransport implements Transport {
     if (this.#leave(pull)) this.#giveBack(pull.pushes);
   }
 
+  /** Ends a pull with a problem; what it got counts as not handed out. */
+  refuse(pull: WaitingPull, code: ProblemCode): void {
+    this.#end(pull, code);
+  }
+
   /** Takes back pushes that never left this node. Their attempts count as not made. */
   giveBack(pushes: readonly HandedOut[]): void {
     this.#giveBack(pushes as readonly AwaitedResult[]);
@@ -131,7 +118,7 @@ export class PullTransport implements Transport {
    * @returns whether it counts: the push was handed out to this instance, and its result is awaited
    */
   take(instance_id: string, result: PullResult): boolean {
-    const awaited = this.#instances.get(instance_id)?.awaited.get(result.delivery_id);
+    const awaited = this.#instances.get(instance_id)?.in_hand.get(result.delivery_id);
     if (awaited === undefined || awaited.attempt !== result.attempt) return false;
     this.#settle(awaited, this.#resultOf(awaited, result));
     return true;
@@ -153,17 +140,23 @@ export class PullTransport implements Transport {
     if (this.#waiting > 0) this.#judge_timer = this.#clock.after(JUDGE_MS, () => this.#judgeAgain());
   }
 
-  #connect({ instance_id, address, client }: PullRequest): PullingInstance {
+  #connect({ instance_id, owner_key_id, address, client }: PullRequest): PullingInstance {
     const now = this.#clock.now();
     const known = this.#instances.get(instance_id);
     if (known === undefined) {
       const connection = { since: this.#clock.wall(), address, client };
-      const instance = new PullingInstance(instance_id, connection, now, (idle) => this.#disconnect(idle));
+      const instance = new PullingInstance(instance_id, this.#room.enter(owner_key_id), connection, now, (idle) =>
+        this.#disconnect(idle),
+      );
       this.#instances.set(instance_id, instance);
       this.#onConnection(instance_id, connection);
       return instance;
     }
     this.#wheel.delete(known);
+    if (known.owner.key_id !== owner_key_id) {
+      this.#room.leave(known.owner, instance_id);
+      known.owner = this.#room.enter(owner_key_id);
+    }
     const { connection } = known;
     const is_other = connection.address !== address || connection.client !== client;
     // While several machines pull, the first one is shown.
@@ -177,8 +170,9 @@ export class PullTransport implements Transport {
 
   #disconnect(instance: PullingInstance): void {
     this.#wheel.delete(instance);
-    this.#without_room.delete(instance.instance_id);
-    if (this.#instances.delete(instance.instance_id)) this.#onConnection(instance.instance_id, null);
+    if (!this.#instances.delete(instance.instance_id)) return;
+    this.#room.leave(instance.owner, instance.instance_id);
+    this.#onConnection(instance.instance_id, null);
   }
 
   // ── for the engine ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -203,10 +197,9 @@ export class PullTransport implements Transport {
     const { instance } = pull;
     const times = { started_at: this.#clock.now(), deadline_at: this.#clock.wall() + ack_timeout_ms };
     const awaited = new AwaitedResult(push, instance, times, resolve, (late) => this.#onTimeout(late));
-    instance.awaited.set(awaited.delivery_id, awaited);
-    this.#awaited++;
-    this.#awaited_bytes += push.body.byteLength;
-    instance.awaited_bytes += push.body.byteLength;
+    instance.in_hand.set(awaited.delivery_id, awaited);
+    instance.in_hand_bytes += push.body.byteLength;
+    this.#room.take(awaited.owner, push.body.byteLength);
     this.#wheel.add(awaited, ack_timeout_ms);
     pull.pushes.push(awaited);
     pull.bytes += push.body.byteLength;
@@ -216,11 +209,7 @@ export class PullTransport implements Transport {
 
   /** The pull that gets the next push; null when no suitable pull waits, or when too many pushes are in hand. */
   #takerOf(instance: PullingInstance, updated_at: number): WaitingPull | null {
-    if (instance.waiting.length === 0) return null;
-    if (!this.#hasRoom(instance)) {
-      this.#without_room.add(instance.instance_id);
-      return null;
-    }
+    if (instance.waiting.length === 0 || !this.#room.isFor(instance)) return null;
     for (let pull = instance.waiting[0]; pull !== undefined; pull = instance.waiting[0]) {
       if (pull.request.updated_at === updated_at) return pull;
       // The engine has an older registration than the one that allowed this pull. The engine reads the row again.
@@ -229,27 +218,6 @@ export class PullTransport implements Transport {
       this.#end(pull, null);
     }
     return null;
-  }
-
-  #hasRoom({ awaited, awaited_bytes }: PullingInstance): boolean {
-    const free = AWAITED_MAX - this.#awaited;
-    const free_bytes = AWAITED_BYTES_MAX - this.#awaited_bytes;
-    if (free <= 0 || free_bytes <= 0) return false;
-    if (awaited.size === 0) return true;
-    return (
-      awaited.size < Math.min(AWAITED_OF_INSTANCE_MAX, free * SHARE_OF_FREE) &&
-      awaited_bytes < free_bytes * SHARE_OF_FREE
-    );
-  }
-
-  /** A result made room. */
-  #wake(): void {
-    let count = 0;
-    for (const instance_id of this.#without_room) {
-      if (count++ === WOKEN_MAX) return;
-      this.#without_room.delete(instance_id);
-      this.#onReady(instance_id);
-    }
   }
 
   forget(instance_id: string): void {
@@ -264,7 +232,7 @@ export class PullTransport implements Transport {
   /** Ends all waiting pulls, and takes back the pushes in hand. */
   #release(instance: PullingInstance): void {
     for (const pull of instance.waiting.slice()) this.#end(pull, null);
-    this.#giveBack([...instance.awaited.values()]);
+    this.#giveBack([...instance.in_hand.values()]);
     this.#disconnect(instance);
   }
 
@@ -325,15 +293,13 @@ export class PullTransport implements Transport {
 
   #settle(awaited: AwaitedResult, result: PushResult | null): void {
     const { instance, delivery_id, push } = awaited;
-    if (instance.awaited.get(delivery_id) !== awaited) return;
-    instance.awaited.delete(delivery_id);
-    this.#awaited--;
-    this.#awaited_bytes -= push.body.byteLength;
-    instance.awaited_bytes -= push.body.byteLength;
+    if (instance.in_hand.get(delivery_id) !== awaited) return;
+    instance.in_hand.delete(delivery_id);
+    instance.in_hand_bytes -= push.body.byteLength;
     this.#wheel.delete(awaited);
     this.#noteIfIdle(instance);
     awaited.resolve(result);
-    this.#wake();
+    this.#room.giveBack(awaited.owner, push.body.byteLength);
   }
 
   #noteIfIdle(instance: PullingInstance): void {

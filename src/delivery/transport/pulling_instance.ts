@@ -1,6 +1,7 @@
 import type { Connection } from '../../domain/instance.ts';
 import type { ProblemCode } from '../../domain/problem.ts';
 import { WheelEntry } from '../timer_wheel.ts';
+import type { PullOwner } from './pull_room.ts';
 import type { Push, PushResult } from './transport.ts';
 
 /** A push that a machine has in hand, while its result is awaited. */
@@ -25,6 +26,8 @@ export interface Revocable {
 /** A request of a machine for pushes. */
 export interface PullRequest {
   instance_id: string;
+  /** The key that owns the instance; null when none does. */
+  owner_key_id: string | null;
   /** `updated_at` of the registration that allowed the pull. */
   updated_at: number;
   /** The most pushes that the machine takes. */
@@ -69,6 +72,8 @@ export class AwaitedResult extends WheelEntry implements HandedOut {
   readonly started_at: number;
   readonly deadline_at: number;
   readonly instance: PullingInstance;
+  /** Who owned the instance when the push was handed out. */
+  readonly owner: PullOwner;
   readonly resolve: (result: PushResult | null) => void;
   readonly #onTimeout: (awaited: AwaitedResult) => void;
 
@@ -86,6 +91,7 @@ export class AwaitedResult extends WheelEntry implements HandedOut {
     this.started_at = started_at;
     this.deadline_at = deadline_at;
     this.instance = instance;
+    this.owner = instance.owner;
     this.resolve = resolve;
     this.#onTimeout = onTimeout;
   }
@@ -98,25 +104,28 @@ export class AwaitedResult extends WheelEntry implements HandedOut {
 /** An instance whose machine pulls, or did a moment ago. */
 export class PullingInstance extends WheelEntry {
   readonly instance_id: string;
+  owner: PullOwner;
   connection: Connection;
   /** When the connection was last announced, on the steady clock. */
   announced_at: number;
   /** The pulls that wait; the one that waits longest is first. */
   readonly waiting: WaitingPull[] = [];
-  /** By delivery_id. */
-  readonly awaited = new Map<string, AwaitedResult>();
+  /** The pushes whose results are awaited, by delivery_id. */
+  readonly in_hand = new Map<string, AwaitedResult>();
   /** The bytes of the bodies of these pushes. */
-  awaited_bytes = 0;
+  in_hand_bytes = 0;
   readonly #onIdle: (instance: PullingInstance) => void;
 
   constructor(
     instance_id: string,
+    owner: PullOwner,
     connection: Connection,
     announced_at: number,
     onIdle: (instance: PullingInstance) => void,
   ) {
     super();
     this.instance_id = instance_id;
+    this.owner = owner;
     this.connection = connection;
     this.announced_at = announced_at;
     this.#onIdle = onIdle;
@@ -124,7 +133,7 @@ export class PullingInstance extends WheelEntry {
 
   /** Whether the machine neither waits nor has pushes in hand. */
   get isIdle(): boolean {
-    return this.waiting.length === 0 && this.awaited.size === 0;
+    return this.waiting.length === 0 && this.in_hand.size === 0;
   }
 
   /** The instance was idle for as long as a machine may pause between two pulls. */

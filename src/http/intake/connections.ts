@@ -14,6 +14,7 @@ import {
   type Watched,
 } from './connection.ts';
 import { hasBody } from './framing.ts';
+import { WaitingRequests } from './waiting_requests.ts';
 import { answerOf, endWithProblem } from '../problems.ts';
 
 /**
@@ -43,7 +44,8 @@ const RETRY_AFTER_S = 1;
 /**
  * The connections of clients. Idle ones are listed in the order in which they became idle. When there are too many
  * connections, the one that has been idle for the longest time is closed. If none is idle, it is the one that has
- * waited longest for its client to read or to write. A request that waits for Convoke is never closed.
+ * waited longest for its client to read or to write. If there is none either, a request that waits until something
+ * happens gets its response early. A request that Convoke works on is never closed.
  */
 export class Connections {
   readonly #connections_max: number;
@@ -51,6 +53,8 @@ export class Connections {
   readonly #read_limits: typeof READ_LIMITS;
   readonly #open = new Map<Socket, Connection>();
   readonly #idle = new IntrusiveList<Connection>();
+  /** Requests that wait until something happens, such as pulls. */
+  readonly #waiting = new WaitingRequests();
   /** Connections that wait too long for their clients, as of the last check; the longest waiting one is last. */
   #slow: Connection[] = [];
   #is_looking = false;
@@ -139,6 +143,23 @@ export class Connections {
     }
   }
 
+  /**
+   * A request waits until something happens, and may end early to make room for another connection.
+   *
+   * @param key_id the key that it was made with; null while no key is needed
+   * @param end ends the wait with a response
+   * @returns a function to call when the wait is over
+   */
+  waits(request: IncomingMessage, key_id: string | null, end: () => void): () => void {
+    const { socket } = request;
+    const waiting = this.#waiting.add(key_id, () => {
+      const connection = this.#open.get(socket);
+      if (connection !== undefined) this.#leave(connection);
+      end();
+    });
+    return () => this.#waiting.delete(waiting);
+  }
+
   /** Null for a request on a connection that is closing: nobody will read its response, so it must have no effect. */
   exchangeOf(request: IncomingMessage): Exchange | null {
     const exchange = (request as Watched)[EXCHANGE];
@@ -151,8 +172,8 @@ export class Connections {
    * @returns whether the response must say so
    */
   closesAfter(request: IncomingMessage): boolean {
-    if (request.complete || !hasBody(request)) return this.#is_draining;
     const connection = this.#open.get(request.socket);
+    if (request.complete || !hasBody(request)) return this.#is_draining || connection === undefined;
     if (connection !== undefined && !connection.closing) this.#linger(connection, request);
     return true;
   }
@@ -195,10 +216,24 @@ export class Connections {
 
   #makeRoom(): boolean {
     const one = this.#idle.first ?? this.#takeSlowest();
-    if (one === null) return false;
+    if (one === null) return this.#endWait();
     this.#forget(one);
     one.socket.destroy();
     return true;
+  }
+
+  /** @returns whether a request waited, and its connection closes with its response */
+  #endWait(): boolean {
+    const waiting = this.#waiting.take();
+    waiting?.end();
+    return waiting !== null;
+  }
+
+  /** The connection gets one more response, and no longer takes a place. */
+  #leave(connection: Connection): void {
+    connection.closing = true;
+    this.#forget(connection);
+    this.#destroyLater(connection.socket);
   }
 
   #takeSlowest(): Connection | null {

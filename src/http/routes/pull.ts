@@ -16,6 +16,7 @@ import type { Store } from '../../store/store.ts';
 import type { Limits } from '../auth/limits.ts';
 import type { Standing } from '../auth/standing.ts';
 import type { App, RequestFor, RouteShape } from '../context.ts';
+import type { Connections } from '../intake/connections.ts';
 import { letGoOfBody } from '../intake/let_go_of_body.ts';
 import { readNoBodyAsEmpty } from '../intake/no_body.ts';
 import { responses } from '../responses.ts';
@@ -35,7 +36,7 @@ const QUIET_MS = 90_000;
 export interface PullContext {
   store: { instances: Pick<Store['instances'], 'get'>; deliveries: Pick<Store['deliveries'], 'get'> };
   engine: Pick<Engine, 'written'>;
-  pull_transport: Pick<PullTransport, 'pull' | 'cancel' | 'giveBack' | 'take'>;
+  pull_transport: Pick<PullTransport, 'pull' | 'cancel' | 'refuse' | 'giveBack' | 'take'>;
   clock: Clock;
   limits: Pick<Limits, 'addressOf'>;
   /** Whether this node delivers to an instance, and may write the results of its deliveries. */
@@ -44,7 +45,11 @@ export interface PullContext {
   pull_forwarder: Pick<PullForwarder, 'forward' | 'addressIn' | 'is_draining'> | null;
 }
 
-export function pullRoutes(app: App, context: PullContext): void {
+/** The same, with the connections of the server that has the route. */
+type Context = PullContext & { connections: Pick<Connections, 'waits'> };
+
+export function pullRoutes(app: App, parts: PullContext): void {
+  const context: Context = { ...parts, connections: app.connections };
   app.post('/api/v1/instances/:instance_id/pull/', PULL, (request, reply) => pull(context, request, reply));
 }
 
@@ -71,7 +76,7 @@ const PULL = {
 type PullingRequest = RequestFor<typeof PULL>;
 type GivenResult = NonNullable<PullingRequest['body']['results']>[number];
 
-async function pull(context: PullContext, request: PullingRequest, reply: FastifyReply) {
+async function pull(context: Context, request: PullingRequest, reply: FastifyReply) {
   const { store, takesPullsOf } = context;
   const { params, principal } = request;
   const { instance_id } = params;
@@ -88,6 +93,7 @@ async function pull(context: PullContext, request: PullingRequest, reply: Fastif
   if (max === 0) return { pushes: [], results };
   const waits = waitFor(context, request, reply.raw, {
     instance_id,
+    owner_key_id: row.owner_key_id,
     updated_at: row.updated_at,
     max,
     wait_ms: wait_s * 1000,
@@ -96,7 +102,7 @@ async function pull(context: PullContext, request: PullingRequest, reply: Fastif
     standing: request.standing as Standing,
   });
   const end = await waits;
-  if ('code' in end) throw new Problem(end.code);
+  if ('code' in end) throw end.code === 'overloaded' ? noRoom() : new Problem(end.code);
   return { pushes: end.pushes.map(wirePush), results };
 }
 
@@ -115,10 +121,12 @@ const PASSED_ON = ['authorization', 'cookie', 'convoke-csrf', 'origin', 'user-ag
 const PASSED_BACK = ['content-type', 'retry-after', 'www-authenticate'];
 
 /** This node does not deliver to the instance: it forwards the request to the node that does. */
-async function forward({ pull_forwarder, limits }: PullContext, request: PullingRequest, reply: FastifyReply) {
+async function forward({ pull_forwarder, limits, connections }: Context, request: PullingRequest, reply: FastifyReply) {
   // A request is forwarded only once, even if a third node has taken over meanwhile.
   if (pull_forwarder === null || FORWARDED_HEADER in request.headers) throw holderNotReached();
-  const { body, params, headers, raw } = request;
+  const { body, params, headers, raw, principal } = request;
+  let over = (): void => {};
+  let made_room = false;
   const passed_on = PASSED_ON.map((name) => [name, headers[name]]).filter(([, value]) => typeof value === 'string');
   raw.socket.setTimeout(QUIET_MS);
   const forwarded = pull_forwarder.forward(
@@ -129,12 +137,19 @@ async function forward({ pull_forwarder, limits }: PullContext, request: Pulling
       address: limits.addressOf(request),
       wait_ms: (body.wait_s ?? WAIT_S) * 1000,
     },
-    (cancel) => void reply.raw.once('close', cancel),
+    (cancel) => {
+      reply.raw.once('close', cancel);
+      over = connections.waits(raw, principal.key_id, () => {
+        made_room = true;
+        cancel();
+      });
+    },
   );
   const brings_results = (body.results ?? []).length > 0;
   letGoOfBody(request);
-  const response = await forwarded;
+  const response = await forwarded.finally(() => over());
   if (response === null) {
+    if (made_room) throw noRoom();
     // The fate of its results is unknown, so the machine has to bring them again.
     if (pull_forwarder.is_draining && !brings_results) return { pushes: [], results: [] };
     throw holderNotReached();
@@ -151,6 +166,17 @@ function holderNotReached(): Problem {
     'overloaded',
     'The node that delivers to this instance did not answer. Pull again, with the results that were not answered.',
     { retry_after_s: 1 },
+  );
+}
+
+/** All connections are in use, and this pull made room for another request. */
+function noRoom(): Problem {
+  return new Problem(
+    'overloaded',
+    'All connections were needed. Pull again, with the results that were not answered.',
+    {
+      retry_after_s: 1,
+    },
   );
 }
 
@@ -193,29 +219,38 @@ interface Pulling {
   pull_transport: PullContext['pull_transport'];
   waiting: WaitingPull | null;
   pushes: readonly HandedOut[];
+  /** Tells that the request no longer waits. */
+  over: () => void;
 }
 
 type PullResponse = ServerResponse & { [PULLING]?: Pulling };
 
 function waitFor(
-  { pull_transport }: PullContext,
-  { raw }: PullingRequest,
+  { pull_transport, connections }: Context,
+  { raw, principal }: PullingRequest,
   response: PullResponse,
   asked: Omit<Parameters<PullTransport['pull']>[0], 'onEnd'>,
 ): Promise<PullEnd> {
-  const pulling: Pulling = { pull_transport, waiting: null, pushes: [] };
+  const pulling: Pulling = { pull_transport, waiting: null, pushes: [], over: () => {} };
   response[PULLING] = pulling;
   response.on('close', onClosed);
   raw.socket.setTimeout(QUIET_MS);
   return new Promise((resolve) => {
+    let has_ended = false;
     const onEnd = (end: PullEnd): void => {
+      has_ended = true;
+      pulling.over();
       pulling.waiting = null;
       if ('pushes' in end) pulling.pushes = end.pushes;
       resolve(end);
     };
     const waiting = pull_transport.pull({ ...asked, onEnd });
     // The pull may have ended at once.
-    if (pulling.pushes.length === 0) pulling.waiting = waiting;
+    if (!has_ended) {
+      pulling.waiting = waiting;
+      const makeRoom = (): void => pull_transport.refuse(waiting, 'overloaded');
+      pulling.over = connections.waits(raw, principal.key_id, makeRoom);
+    }
     if (response.closed || response.destroyed) onClosed.call(response);
   });
 }
@@ -227,6 +262,7 @@ function onClosed(this: PullResponse): void {
   const pulling = this[PULLING];
   if (pulling === undefined) return;
   const { pull_transport, waiting, pushes } = pulling;
+  pulling.over();
   if (waiting !== null) pull_transport.cancel(waiting);
   if (!this.writableFinished || this.statusCode !== 200) pull_transport.giveBack(pushes);
 }

@@ -1,0 +1,143 @@
+/**
+ * The most pushes that one machine, and all machines together, may have in hand. A push in hand stays in the memory of
+ * its node.
+ */
+const OF_MACHINE_MAX = 256;
+const COUNT_MAX = 40_000;
+const BYTES_MAX = 64 << 20;
+/**
+ * The machines of one owner together may have as much as they leave for all others: half of it when there is no other.
+ * So an owner with any number of machines leaves room for each other owner.
+ */
+const SHARE_OF_OWNER = 1 / 2;
+/**
+ * How much of the room that is free for its owner one machine may take. So machines that take much and report nothing
+ * leave room for the others of their owner: after seven of them more than a third is still free.
+ */
+const SHARE_OF_MACHINE = 1 / 8;
+/**
+ * How many waiting machines get another chance when a result arrives. Each result makes room for one push, but some of
+ * them may want none any more.
+ */
+const WOKEN_MAX = 16;
+
+/** A number of pushes, and the bytes of their bodies. */
+class Amount {
+  count = 0;
+  bytes = 0;
+
+  add(bytes: number): void {
+    this.count++;
+    this.bytes += bytes;
+  }
+
+  subtract(bytes: number): void {
+    this.count--;
+    this.bytes -= bytes;
+  }
+}
+
+/** The machines of one owner. */
+export class PullOwner {
+  /** The key that owns their instances; null when none does. */
+  readonly key_id: string | null;
+  readonly in_hand = new Amount();
+  /** Machines that are known; the owner is forgotten with the last one. */
+  machines = 0;
+  /** Instances that got no push because too much was in hand; the one that waits longest is first. */
+  readonly without_room = new Set<string>();
+
+  constructor(key_id: string | null) {
+    this.key_id = key_id;
+  }
+}
+
+/** The part of a machine that decides how much room it has. */
+export interface PullHolder {
+  readonly instance_id: string;
+  readonly owner: PullOwner;
+  readonly in_hand: { readonly size: number };
+  readonly in_hand_bytes: number;
+}
+
+/** How many pushes machines may have in hand, and which of them goes on when there is room again. */
+export class PullRoom {
+  readonly #onRoom: (instance_id: string) => void;
+  readonly #owners = new Map<string | null, PullOwner>();
+  readonly #in_hand = new Amount();
+  /** Owners with a machine without room; the one whose turn is next is first. */
+  readonly #without_room = new Set<PullOwner>();
+
+  /** @param onRoom there may be room for an instance that had none */
+  constructor(onRoom: (instance_id: string) => void) {
+    this.#onRoom = onRoom;
+  }
+
+  /** How many pushes all machines have in hand. */
+  get count(): number {
+    return this.#in_hand.count;
+  }
+
+  /** A machine comes: `leave` must follow. */
+  enter(key_id: string | null): PullOwner {
+    let owner = this.#owners.get(key_id);
+    if (owner === undefined) this.#owners.set(key_id, (owner = new PullOwner(key_id)));
+    owner.machines++;
+    return owner;
+  }
+
+  /** A machine goes, or has another owner from now on. */
+  leave(owner: PullOwner, instance_id: string): void {
+    owner.without_room.delete(instance_id);
+    if (owner.without_room.size === 0) this.#without_room.delete(owner);
+    if (--owner.machines === 0 && owner.in_hand.count === 0) this.#owners.delete(owner.key_id);
+  }
+
+  /** Whether a machine may have one more push. If not, `onRoom` follows when another one was given back. */
+  isFor(holder: PullHolder): boolean {
+    if (this.#hasRoom(holder)) return true;
+    holder.owner.without_room.add(holder.instance_id);
+    this.#without_room.add(holder.owner);
+    return false;
+  }
+
+  #hasRoom({ owner, in_hand, in_hand_bytes }: PullHolder): boolean {
+    const free = (COUNT_MAX - this.#in_hand.count - owner.in_hand.count) * SHARE_OF_OWNER;
+    const free_bytes = (BYTES_MAX - this.#in_hand.bytes - owner.in_hand.bytes) * SHARE_OF_OWNER;
+    if (free <= 0 || free_bytes <= 0) return false;
+    if (in_hand.size === 0) return true;
+    return (
+      in_hand.size < Math.min(OF_MACHINE_MAX, free * SHARE_OF_MACHINE) && in_hand_bytes < free_bytes * SHARE_OF_MACHINE
+    );
+  }
+
+  /** A machine of an owner gets a push. */
+  take(owner: PullOwner, bytes: number): void {
+    owner.in_hand.add(bytes);
+    this.#in_hand.add(bytes);
+  }
+
+  /** It has this push no longer. */
+  giveBack(owner: PullOwner, bytes: number): void {
+    owner.in_hand.subtract(bytes);
+    this.#in_hand.subtract(bytes);
+    if (owner.machines === 0 && owner.in_hand.count === 0) this.#owners.delete(owner.key_id);
+    this.#wake(owner);
+    // There is more room for all others too: each owner in turn.
+    const [next] = this.#without_room;
+    if (next === undefined) return;
+    this.#without_room.delete(next);
+    this.#without_room.add(next);
+    this.#wake(next);
+  }
+
+  #wake(owner: PullOwner): void {
+    let count = 0;
+    for (const instance_id of owner.without_room) {
+      if (count++ === WOKEN_MAX) break;
+      owner.without_room.delete(instance_id);
+      this.#onRoom(instance_id);
+    }
+    if (owner.without_room.size === 0) this.#without_room.delete(owner);
+  }
+}

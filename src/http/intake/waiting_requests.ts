@@ -1,0 +1,73 @@
+import { IntrusiveList, ListNode } from '../../delivery/intrusive_list.ts';
+
+/** A request that waits until something happens, such as a pull. */
+export class WaitingRequest extends ListNode {
+  readonly holder: Holder;
+  /** Ends the wait early, with a response that says when to ask again. */
+  readonly end: () => void;
+
+  constructor(holder: Holder, end: () => void) {
+    super();
+    this.holder = holder;
+    this.end = end;
+  }
+}
+
+/** A key, with its requests that wait. */
+class Holder extends ListNode {
+  readonly key_id: string | null;
+  /** The one that waits longest is first. */
+  readonly waiting = new IntrusiveList<WaitingRequest>();
+
+  constructor(key_id: string | null) {
+    super();
+    this.key_id = key_id;
+  }
+}
+
+/**
+ * The requests that wait until something happens. Each holds a connection, and one key may make any number of them. So
+ * when all connections are in use, one of these requests makes room: of the key that has most of them, the one that
+ * waits longest. A key that fills the service with them ends only its own.
+ */
+export class WaitingRequests {
+  readonly #holders = new Map<string | null, Holder>();
+  /** The holders by how many of their requests wait, so that the largest one is found without a search. */
+  readonly #with_count: IntrusiveList<Holder>[] = [];
+  #largest = 0;
+
+  /** @param key_id the key that the request was made with; null while no key is needed */
+  add(key_id: string | null, end: () => void): WaitingRequest {
+    let holder = this.#holders.get(key_id);
+    if (holder === undefined) this.#holders.set(key_id, (holder = new Holder(key_id)));
+    const request = new WaitingRequest(holder, end);
+    holder.waiting.add(request);
+    this.#place(holder);
+    return request;
+  }
+
+  delete(request: WaitingRequest): void {
+    if (request.holder.waiting.delete(request)) this.#place(request.holder);
+  }
+
+  /** Takes the one that makes room; null when none waits. */
+  take(): WaitingRequest | null {
+    const request = this.#with_count[this.#largest]?.first?.waiting.first ?? null;
+    if (request !== null) this.delete(request);
+    return request;
+  }
+
+  /** A holder has one request more or less than before. */
+  #place(holder: Holder): void {
+    const count = holder.waiting.size;
+    if (count === 0) {
+      holder.list?.delete(holder);
+      this.#holders.delete(holder.key_id);
+    } else {
+      (this.#with_count[count] ??= new IntrusiveList()).add(holder);
+      this.#largest = Math.max(this.#largest, count);
+    }
+    // The holder that left the largest count, if it was the last one there, has one request less.
+    if (this.#largest > 0 && (this.#with_count[this.#largest]?.size ?? 0) === 0) this.#largest--;
+  }
+}
