@@ -200,6 +200,7 @@ test('only the webhook transport opens outgoing sockets, and what forwards pulls
     'src/http/server.ts',
     'src/http/intake/connection.ts',
     'src/http/intake/connections.ts',
+    'src/http/intake/ignore_rest.ts',
     'src/http/routes/events.ts',
     'src/http/routes/pull.ts',
     'src/http/intake/framing.ts',
