@@ -34,9 +34,13 @@ async function documented(model: Receiver): Promise<string[]> {
 /** Types the command of the README, and ends it with the test. */
 async function connected(t: TestContext, service: Service, behaviour: Behaviour, ...more: string[]): Promise<Receiver> {
   const model = await startReceiver(t, behaviour);
+  await connect(t, service, [...(await documented(model)), ...more]);
+  return model;
+}
+
+async function connect(t: TestContext, service: Service, args: readonly string[]): Promise<void> {
   const HOME = temporaryDirectory(t);
-  const args = [...(await documented(model)), ...more, '--url', service.url];
-  const child = start(args, { env: { HOME, XDG_CONFIG_HOME: join(HOME, 'c') } });
+  const child = start([...args, '--url', service.url], { env: { HOME, XDG_CONFIG_HOME: join(HOME, 'c') } });
   child.stdout?.resume();
   child.stderr?.resume();
   const ended = once(child, 'exit');
@@ -50,7 +54,6 @@ async function connected(t: TestContext, service: Service, behaviour: Behaviour,
     async () => (await service.get<{ data: { connected?: unknown }[] }>('/api/v1/instances/')).body.data,
     ([instance]) => Boolean(instance?.connected),
   );
-  return model;
 }
 
 async function history(service: Service, length: number): Promise<Message[]> {
@@ -109,6 +112,31 @@ describe('convoke connect --runtime openai', () => {
     assert.match(missing.stderr, /--option model is required by this runtime/);
     assert.match(wrong.stderr, /--option history must be a whole number from 0 to 100/);
   });
+});
+
+test('a stream that is too long to be read whole is not taken for all that was said', async (t) => {
+  const service = await startService(t, { retry_schedule: '10ms' });
+  const event = (name: string, data: unknown) => `event: ${name}\ndata: ${JSON.stringify(data)}\n\n`;
+  const update = (content: string) => event('updates', { node: { messages: [{ type: 'ai', content }] } });
+  const begin = event('metadata', { run_id: 'r' });
+  // What is cut off is the answer.
+  const long = begin + update('Let me think.') + update('x'.repeat(64 << 10)) + update('The answer');
+  const agent = await startReceiver(t, (_, number) => ({ body: number === 1 ? long : begin + update('The answer') }));
+  const who = ['--agent', 'lena', '--meeting', 'm', '--to', agent.origin];
+  await connect(t, service, ['connect', ...who, '--runtime', 'langgraph', '--option', 'assistant_id=agent']);
+  const { attempts } = await service.settled(await service.send('m', { content: 'Who is there?' }));
+  assert.deepEqual(
+    attempts.map(({ outcome, response_excerpt }) => [outcome, response_excerpt.slice(0, 48)]),
+    [
+      ['bad_status', 'the body of the response did not arrive whole, o'],
+      ['ok', '{"replies":["The answer"]}'],
+    ],
+  );
+  const [, ...replies] = await history(service, 2);
+  assert.deepEqual(
+    replies.map(({ message }) => message),
+    [{ content: 'The answer' }],
+  );
 });
 
 test('convoke runtimes lists what there is, and the options of one', async () => {

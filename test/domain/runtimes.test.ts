@@ -219,11 +219,187 @@ describe('a2a', () => {
   });
 });
 
+describe('langgraph', () => {
+  const OPTIONS = { assistant_id: 'agent' };
+  const SENT = 'dlv_00000001:lena';
+  const ai = (content: unknown, more: object = {}) => ({ type: 'ai', id: 'a', content, ...more });
+  /** As `langgraph dev` writes it: over several lines. */
+  const stream = (...events: [event: string, data: unknown][]) =>
+    [['metadata', { run_id: 'r' }] as const, ...events]
+      .map(([event, data], i) => {
+        const lines = JSON.stringify(data, null, 2).split('\n');
+        return `event: ${event}\n${lines.map((line) => `data: ${line}`).join('\n')}\nid: ${i}\n\n`;
+      })
+      .join(': heartbeat\n\n');
+  const read = (...events: [event: string, data: unknown][]) => meaningOf('langgraph', stream(...events), OPTIONS);
+  const updates = (...messages: unknown[]): [string, unknown] => ['updates', { model: { messages } }];
+
+  test('each agent has a thread of its own in each meeting, always the same one', () => {
+    const urlOf = (meeting_id: string, agent: string) =>
+      RUNTIMES.langgraph.requestOf(asked({ meeting_id, agents: [agent] }), OPTIONS, 'http://h/base').url;
+    const url = urlOf('standup-42', 'lena');
+    const UUID_5 =
+      /^http:\/\/h\/base\/threads\/[0-9a-f]{8}-[0-9a-f]{4}-5[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\/runs\/stream$/;
+    assert.match(url, UUID_5);
+    // A thread that exists keeps its id in later versions.
+    assert.equal(url, 'http://h/base/threads/c6e1a241-de72-58d4-b85d-e602b299a8a7/runs/stream');
+    const urls = [url, urlOf('standup-42', 'ben'), urlOf('standup-4', '2lena'), urlOf('m', 'lena')];
+    assert.equal(new Set(urls).size, urls.length);
+  });
+
+  test('is asked for what the run adds, in order, and the message has the same id on each attempt', () => {
+    const given = asked({ history: [past('ben', 'Hi.')], from_agent: 'cleo' });
+    const { assistant_id, input, stream_mode, if_not_exists, multitask_strategy, metadata } = bodyOf(
+      'langgraph',
+      { assistant_id: 'graph-of-{{agent_id}}' },
+      given,
+    );
+    assert.deepEqual(
+      [assistant_id, stream_mode, if_not_exists, multitask_strategy],
+      ['graph-of-lena', ['updates'], 'create', 'enqueue'],
+    );
+    assert.deepEqual(input, { messages: [{ role: 'user', id: SENT, content: 'ben: Hi.\n\ncleo: Who is there?' }] });
+    assert.deepEqual(metadata, {
+      meeting_id: 'standup-42',
+      message_id: 'msg_00000001',
+      seq: 7,
+      agent_id: 'lena',
+      from_agent: 'cleo',
+    });
+  });
+
+  test('the last message of a model in the run is the answer', () => {
+    const tool = { type: 'tool', content: '21 °C' };
+    assert.deepEqual(
+      read(updates(ai('Let me see.')), ['updates', { tools: { messages: [tool] } }], updates(ai('Sun'))),
+      said('Sun'),
+    );
+    for (const content of [
+      'Sun',
+      'lena: Sun',
+      [
+        { type: 'text', text: 'S' },
+        { type: 'text', text: 'un' },
+      ],
+    ]) {
+      assert.deepEqual(read(updates(ai(content))), said('Sun'), JSON.stringify(content));
+    }
+    // One message without a list; several updates of one node; a node that changed nothing.
+    for (const update of [{ messages: ai('Sun') }, [{ x: 1 }, { messages: [ai('Sun')] }]]) {
+      assert.deepEqual(read(['updates', { node: update }], ['updates', { other: null }]), said('Sun'));
+    }
+  });
+
+  test('a run that adds nothing of a model answers nothing', () => {
+    for (const content of ['', ' ', 'NO_REPLY']) assert.deepEqual(read(updates(ai(content))), said());
+    assert.deepEqual(read(['updates', { node: {} }]), said());
+    assert.deepEqual(read(updates({ type: 'human', content: 'x' })), said());
+    assert.deepEqual(read(), said());
+  });
+
+  test('an answer of an earlier message is never said again', () => {
+    const sent = { type: 'human', id: SENT, content: 'Who is there?' };
+    assert.deepEqual(read(updates({ type: 'human', id: 'before' }, ai('An old answer'), sent)), said());
+    assert.deepEqual(read(updates(ai('An old answer'), sent, ai('Sun'))), said('Sun'));
+  });
+
+  test('a run that failed, and what is no run, are failures; an interrupt is told', () => {
+    assert.deepEqual(read(['error', { error: 'ValueError', message: 'no memory left' }]), {
+      kind: 'failed',
+      outcome: 'bad_status',
+      detail: 'the run of the agent failed: no memory left',
+    });
+    for (const body of ['', '{}', '[]', 'data: 1\n\n'])
+      assert.equal(meaningOf('langgraph', body, OPTIONS).kind, 'failed');
+    const meaning = read(['updates', { __interrupt__: [{ value: 'Which city?', id: 'i' }] }]);
+    assert.deepEqual(meaning, { ...said(), note: 'the graph waits at an interrupt, which Convoke does not resume' });
+  });
+
+  test('its assistants say whether it has the one that is set', () => {
+    const probed = (body: unknown, status_code = 200, assistant_id = 'agent') =>
+      RUNTIMES.langgraph.readProbe({ status_code, body: JSON.stringify(body) }, { assistant_id });
+    const known = [
+      { assistant_id: 'fe09', graph_id: 'agent' },
+      { assistant_id: 'ab12', graph_id: 'agent' },
+    ];
+    for (const id of ['agent', 'ab12', 'graph-of-{{agent_id}}']) assert.equal(probed(known, 200, id).is_ok, true, id);
+    assert.deepEqual(probed(known, 200, 'agnet'), {
+      is_ok: false,
+      advice: 'It has no assistant agnet of runtime_options.assistant_id; langgraph.json names agent.',
+    });
+    assert.match(probed({}, 403).advice, /webhook_headers\.x-api-key/);
+    assert.equal(probed({ ok: true }).is_ok, false);
+  });
+});
+
+describe('dify', () => {
+  const STREAMING = { response_mode: 'streaming' };
+  const stream = (...events: object[]) =>
+    `event: ping\n\n${events.map((event) => `data: ${JSON.stringify(event)}\n\n`).join('')}`;
+
+  test('each message is a conversation of its own that begins with the meeting', () => {
+    const body = bodyOf('dify', { inputs: { tone: 'dry' } }, asked({ history: [past('lena', 'Hi.')] }));
+    assert.deepEqual(body, {
+      inputs: { tone: 'dry' },
+      query: 'lena: Hi.\n\nsomebody: Who is there?',
+      response_mode: 'blocking',
+      user: 'standup-42:lena',
+      auto_generate_name: false,
+    });
+  });
+
+  test('the answer is said, whether it comes at once or in pieces', () => {
+    assert.deepEqual(meaningOf('dify', { event: 'message', answer: 'Sunshine' }), said('Sunshine'));
+    const thought = { event: 'agent_thought', thought: 'Which tool?' };
+    const [one, two] = [
+      { event: 'agent_message', answer: 'Sun' },
+      { event: 'message', answer: 'shine' },
+    ];
+    const end = { event: 'message_end', metadata: {} };
+    assert.deepEqual(meaningOf('dify', stream(thought, one, two, end), STREAMING), said('Sunshine'));
+    const moderated = { event: 'message_replace', answer: 'Rain' };
+    assert.deepEqual(meaningOf('dify', stream(one, two, moderated, end), STREAMING), said('Rain'));
+    for (const answer of ['', 'NO_REPLY']) assert.deepEqual(meaningOf('dify', { answer }), said());
+  });
+
+  test('an error, a stream that breaks off, and what is no chat message are failures', () => {
+    const piece = { event: 'message', answer: 'Sun' };
+    const error = { event: 'error', status: 400, code: 'invalid_param', message: 'no quota left' };
+    assert.deepEqual(meaningOf('dify', stream(piece, error), STREAMING), {
+      kind: 'failed',
+      outcome: 'bad_status',
+      detail: 'the app failed: no quota left',
+    });
+    assert.equal(meaningOf('dify', stream(piece), STREAMING).kind, 'failed');
+    for (const body of ['', '{}', '[]', '{"answer":3}']) assert.equal(meaningOf('dify', body).kind, 'failed');
+  });
+
+  test('the app says whether it chats, and how', () => {
+    const probed = (info: unknown, options: Options = {}) =>
+      RUNTIMES.dify.readProbe({ status_code: 200, body: JSON.stringify(info) }, options);
+    for (const mode of ['chat', 'advanced-chat', undefined]) assert.equal(probed({ name: 'Sky', mode }).is_ok, true);
+    assert.deepEqual(probed({ name: 'Sky', mode: 'agent-chat' }), {
+      is_ok: false,
+      advice: 'Sky is an agent: set runtime_options.response_mode to streaming.',
+    });
+    assert.equal(probed({ name: 'Sky', mode: 'agent-chat' }, STREAMING).is_ok, true);
+    assert.match(probed({ name: 'Sky', mode: 'workflow' }).advice, /does not chat, its mode is workflow/);
+    assert.equal(probed({}).is_ok, false);
+  });
+
+  test('inputs are an object', () => {
+    for (const inputs of ['x', ['x'], 3, null]) assert.throws(() => checkedRuntime('dify', { inputs }), Problem);
+    assert.doesNotThrow(() => checkedRuntime('dify', { inputs: { a: 1 } }));
+  });
+});
+
 test('the same push gives the same bytes', () => {
   for (const [name, options] of [
     ['openai', { model: 'x' }],
     ['template', { body: { all: '{{message}}', before: '{{history}}' } }],
     ['a2a', {}],
+    ['langgraph', { assistant_id: 'agent' }],
+    ['dify', {}],
   ] as const) {
     const given = asked({ history: [past('ben', 'Hi.')] });
     const [one, two] = [0, 1].map(() => RUNTIMES[name].requestOf(structuredClone(given), options, 'http://h/base'));

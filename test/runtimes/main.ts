@@ -5,6 +5,9 @@
  */
 import { proveA2a } from './a2a.ts';
 import { type Row, tableOf } from './conversation.ts';
+import { proveLangGraphJs, proveLangGraphPython } from './langgraph.ts';
+import { proveDify } from './dify.ts';
+import { proveLlama } from './llama.ts';
 import { proveOpenAi } from './openai.ts';
 import { proveOpenClaw } from './openclaw.ts';
 import { proveConnect } from './openclaw_connect.ts';
@@ -21,6 +24,9 @@ const PROOFS: Readonly<Record<string, readonly (() => Promise<Proof>)[]>> = {
   openclaw: [proveOpenClaw, proveConnect],
   openai: [proveOpenAi],
   a2a: [proveA2a],
+  dify: [proveDify],
+  llama: [proveLlama],
+  langgraph: [proveLangGraphJs, proveLangGraphPython],
 };
 
 const named = process.argv.slice(2);

@@ -20,6 +20,8 @@ export interface ModelServer {
   turns: readonly Turn[];
   /** How long each call takes that arrives from now on. */
   turn_ms: number;
+  /** How many of the next calls are answered with 500. */
+  failures: number;
   close(): Promise<void>;
 }
 
@@ -38,10 +40,14 @@ export async function startModelServer(): Promise<ModelServer> {
     json(request)
       .then(async (body) => {
         const { messages, stream = false } = body as Completion;
-        const text = `Answer ${turns.push({ prompt: JSON.stringify(messages) })}`;
+        const number = turns.push({ prompt: JSON.stringify(messages) });
         await pause(model.turn_ms);
-        if (stream) sendStream(response, text);
-        else sendJson(response, completion('chat.completion', { message: { role: 'assistant', content: text } }));
+        if (model.failures > 0) {
+          model.failures--;
+          response.statusCode = 500;
+          sendJson(response, { error: { message: 'the model has no memory left' } });
+        } else if (stream) sendStream(response, number);
+        else sendJson(response, completion('chat.completion', number, { message: said(number) }));
       })
       .catch((error: Error) => response.destroy(error));
   });
@@ -50,6 +56,7 @@ export async function startModelServer(): Promise<ModelServer> {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/v1`,
     turns,
     turn_ms: 0,
+    failures: 0,
     async close() {
       server.close().closeAllConnections();
       await once(server, 'close');
@@ -58,9 +65,14 @@ export async function startModelServer(): Promise<ModelServer> {
   return model;
 }
 
-function completion(object: string, choice: object, finish_reason: string | null = 'stop'): object {
+function said(number: number): object {
+  return { role: 'assistant', content: `Answer ${number}` };
+}
+
+/** Each has an id of its own: an agent may know its messages by it. */
+function completion(object: string, number: number, choice: object, finish_reason: string | null = 'stop'): object {
   return {
-    id: 'chatcmpl-scripted',
+    id: `chatcmpl-${number}`,
     object,
     created: 0,
     model: MODEL,
@@ -75,10 +87,10 @@ function sendJson(response: ServerResponse, body: object): void {
 }
 
 /** As server-sent events: the text in one piece, then the end. */
-function sendStream(response: ServerResponse, text: string): void {
+function sendStream(response: ServerResponse, number: number): void {
   response.setHeader('content-type', 'text/event-stream');
   const write = (event: object): void => void response.write(`data: ${JSON.stringify(event)}\n\n`);
-  write(completion('chat.completion.chunk', { delta: { role: 'assistant', content: text } }, null));
-  write(completion('chat.completion.chunk', { delta: {} }));
+  write(completion('chat.completion.chunk', number, { delta: said(number) }, null));
+  write(completion('chat.completion.chunk', number, { delta: {} }));
   response.end('data: [DONE]\n\n');
 }

@@ -6,7 +6,8 @@ import { promisify } from 'node:util';
 import { join } from 'node:path';
 
 const CACHE = fileURLToPath(new URL('../../node_modules/.cache/runtimes/', import.meta.url));
-const INSTALL_MS_MAX = 600_000;
+/** llama.cpp is compiled in five minutes on a quiet machine. */
+const INSTALL_MS_MAX = 1_500_000;
 
 /**
  * Installs a package from npm into a directory of the cache, unless it is there. No install script runs.
@@ -30,5 +31,27 @@ export async function installPackages(pinned: readonly [string, ...string[]]): P
   const args = ['install', '--ignore-scripts', '--no-audit', '--no-fund', '--no-save', ...pinned];
   await promisify(execFile)('npm', args, { cwd: partial, timeout: INSTALL_MS_MAX, maxBuffer: 64 << 20 });
   await rename(partial, directory);
+  return directory;
+}
+
+/**
+ * Installs packages from PyPI into an environment in the cache, unless it is there. A package without a wheel is compiled,
+ * which takes minutes.
+ *
+ * @param pinned `name==version` each; the environment is named for the first
+ * @returns the directory of the environment, whose programs are in `bin`
+ */
+export async function installFromPyPi(pinned: readonly [string, ...string[]]): Promise<string> {
+  const directory = join(CACHE, pinned[0]);
+  const whole = join(directory, 'whole');
+  if (existsSync(whole)) return directory;
+  // Its programs name its path, so it is made in its place.
+  await rm(directory, { recursive: true, force: true });
+  await mkdir(CACHE, { recursive: true });
+  const settings = { timeout: INSTALL_MS_MAX, maxBuffer: 64 << 20 };
+  await promisify(execFile)('python3', ['-m', 'venv', directory], settings);
+  const install = ['-m', 'pip', 'install', '--quiet', '--disable-pip-version-check', ...pinned];
+  await promisify(execFile)(join(directory, 'bin/python'), install, settings);
+  await mkdir(whole);
   return directory;
 }

@@ -6,15 +6,15 @@ import {
   answersOf,
   at,
   below,
+  conversationOf,
   failed,
   HISTORY_OPTION,
   isSuccess,
   jsonOf,
-  nameOf,
   NO_REPLY,
   NO_REPLY_OPTION,
   notUnderstood,
-  textOfMessage,
+  whyOf,
 } from './words.ts';
 
 /** How a request is written: A2A 1.0 over HTTP+JSON or over JSON-RPC, or the version before over JSON-RPC. */
@@ -80,7 +80,11 @@ export const a2a: Runtime = {
       case 'canceled':
         return { kind: 'answered', answers: [], note: `the agent ended the task as ${state}` };
       case 'failed':
-        return { kind: 'failed', outcome: 'bad_status', detail: `the task of the agent failed: ${whyOf(task)}` };
+        return {
+          kind: 'failed',
+          outcome: 'bad_status',
+          detail: `the task of the agent failed: ${whyOf(textOfParts(at(task, 'status', 'message', 'parts')))}`,
+        };
       default:
         return {
           kind: 'later',
@@ -110,10 +114,7 @@ function protocolOf(options: Options): Protocol {
 
 function sendOf(asked: Asked, protocol: Protocol, base_url: string): RuntimeRequest {
   const agent = agentOf(asked);
-  const lines = [...asked.history, asked].map(
-    ({ from_agent, message }) => `${nameOf(from_agent, message)}: ${textOfMessage(message)}`,
-  );
-  const text = lines.join('\n\n');
+  const text = conversationOf(asked);
   const { delivery_id, meeting_id, message_id, seq, from_agent } = asked;
   const about = {
     messageId: `${delivery_id}:${agent}`,
@@ -192,12 +193,6 @@ function textOfParts(parts: unknown): string {
     .map((part) => at(part, 'text'))
     .filter((text) => typeof text === 'string')
     .join('\n');
-}
-
-const WHY_CHARS_MAX = 200;
-
-function whyOf(task: unknown): string {
-  return textOfParts(at(task, 'status', 'message', 'parts')).slice(0, WHY_CHARS_MAX) || 'it does not say why';
 }
 
 function readProbe(response: RuntimeResponse, options: Options): Probed {

@@ -2,6 +2,7 @@ import { numberOption, type Options, textOption } from './options.ts';
 import type { Asked, Meaning, Probed, Runtime, RuntimeResponse } from './runtime.ts';
 import {
   adviceForProbe,
+  AGENT,
   agentOf,
   answersOf,
   at,
@@ -16,11 +17,11 @@ import {
   NO_REPLY,
   NO_REPLY_OPTION,
   notUnderstood,
+  textOfContent,
   textOfMessage,
 } from './words.ts';
 
-/** The values of the agent and the meeting that `model` and `system` may contain. */
-const AGENT = '{{agent_id}}';
+/** Stands for the meeting in `system`. */
 const MEETING = '{{meeting_id}}';
 
 const MODELS_NAMED_MAX = 5;
@@ -69,8 +70,7 @@ export const openai: Runtime = {
     if (!isSuccess(response)) return failed(response);
     const choice = at(jsonOf(response.body), 'choices', 0);
     if (choice === undefined) return notUnderstood('its body has no choices[0]: this is no chat completion');
-    const content = at(choice, 'message', 'content');
-    const text = typeof content === 'string' ? content : textOfParts(content);
+    const text = textOfContent(at(choice, 'message', 'content'));
     return { kind: 'answered', answers: answersOf(text, agentOf(asked), textOption(options, 'no_reply', NO_REPLY)) };
   },
   probeOf: (_options, base_url) => ({
@@ -107,15 +107,6 @@ function messagesOf(asked: Asked, agent: string, options: Options): { role: stri
 
 function filled(text: string, { meeting_id }: Asked, agent: string): string {
   return text.replaceAll(AGENT, () => agent).replaceAll(MEETING, () => meeting_id);
-}
-
-/** Some servers answer with a list of parts. */
-function textOfParts(content: unknown): string {
-  if (!Array.isArray(content)) return '';
-  return content
-    .map((part) => at(part, 'text'))
-    .filter((text) => typeof text === 'string')
-    .join('');
 }
 
 function readProbe(response: RuntimeResponse, options: Options): Probed {

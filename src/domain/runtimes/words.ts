@@ -4,6 +4,8 @@ import type { Asked, Meaning, RuntimeResponse } from './runtime.ts';
 
 export const HISTORY_DEFAULT = 20;
 export const HISTORY_MAX = 100;
+/** Stands for the agent in an option. */
+export const AGENT = '{{agent_id}}';
 /** The text by which an agent says that it has nothing to say. */
 export const NO_REPLY = 'NO_REPLY';
 
@@ -35,6 +37,23 @@ export function nameOf(from_agent: string | null, message: Record<string, unknow
   return 'somebody';
 }
 
+/** The messages of a request as one text, for a runtime that takes one. */
+export function conversationOf(asked: Asked): string {
+  return [...asked.history, asked]
+    .map(({ from_agent, message }) => `${nameOf(from_agent, message)}: ${textOfMessage(message)}`)
+    .join('\n\n');
+}
+
+/** The text of a content, which is a text or a list of parts. */
+export function textOfContent(content: unknown): string {
+  if (typeof content === 'string') return content;
+  if (!Array.isArray(content)) return '';
+  return content
+    .map((part) => at(part, 'text'))
+    .filter((text) => typeof text === 'string')
+    .join('');
+}
+
 /** The only agent of a request that asks each agent separately. */
 export function agentOf({ agents }: Asked): string {
   return agents[0] ?? '';
@@ -55,6 +74,13 @@ export function failed(response: RuntimeResponse): Meaning {
 /** The outcome of a 2xx whose body is not as the runtime promises. */
 export function notUnderstood(what: string): Meaning {
   return { kind: 'failed', outcome: 'broken_response', detail: `answered, but ${what}` };
+}
+
+const WHY_CHARS_MAX = 200;
+
+/** What a runtime says of its failure, for the record. */
+export function whyOf(said: unknown): string {
+  return typeof said === 'string' && said !== '' ? said.slice(0, WHY_CHARS_MAX) : 'it does not say why';
 }
 
 export function isSuccess({ status_code }: RuntimeResponse): boolean {
@@ -89,10 +115,18 @@ export function below(base_url: string, path: string): string {
 
 export const JSON_HEADERS = { 'content-type': 'application/json', accept: 'application/json' };
 
-/** The advice for statuses that mean the same everywhere; null for others. */
-export function adviceForProbe({ status_code }: RuntimeResponse, path: string): string | null {
+/**
+ * The advice for statuses that mean the same everywhere; null for others.
+ *
+ * @param header where the runtime expects its credential
+ */
+export function adviceForProbe(
+  { status_code }: RuntimeResponse,
+  path: string,
+  header = 'authorization',
+): string | null {
   if (status_code === 401 || status_code === 403) {
-    return `${status_code}: it wants another credential; set webhook_headers.authorization.`;
+    return `${status_code}: it wants another credential; set webhook_headers.${header}.`;
   }
   if (status_code === 404 || status_code === 405) {
     return `${status_code}: there is no ${path} below webhook_url; check the path of webhook_url.`;

@@ -14,6 +14,7 @@ import type { LocalRuntime } from './local_runtime.ts';
 const BODY_BYTES_MAX = 64 * 1024;
 /** The most characters of the history in one request. */
 const HISTORY_CHARS_MAX = 64 << 10;
+const CUT = `the body of the response did not arrive whole, or was over ${BODY_BYTES_MAX / 1024} KiB`;
 /** The longest deadline for a result. */
 const TURN_MS_MAX = 600_000;
 /**
@@ -110,8 +111,11 @@ export class LocalAgents {
     if ('not_reached' in result) {
       return { outcome: 'unreachable', status_code: null, detail: result.not_reached, retry_after: null, body: '' };
     }
-    const { status_code, body = '', retry_after = null } = result;
-    return { outcome: outcomeOfStatus(status_code, '2xx'), status_code, detail: '', retry_after, body };
+    const { status_code, body = '', retry_after = null, is_cut = false } = result;
+    const outcome = outcomeOfStatus(status_code, '2xx');
+    const seen = { status_code, retry_after, body };
+    if (outcome === 'ok' && is_cut) return { ...seen, outcome: 'broken_response', detail: CUT };
+    return { ...seen, outcome, detail: '' };
   }
 }
 

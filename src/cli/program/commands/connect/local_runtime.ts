@@ -14,6 +14,12 @@ const BODY_BYTES_MAX = 64 * 1024;
 const PROBE_FIRST_MS = 100;
 const PROBE_MS_MAX = 1_000;
 
+/** What the runtime answered. */
+export type LocalResponse = PushResult & {
+  /** The body broke off, or was longer than what the service accepts. */
+  is_cut?: true;
+};
+
 /** The agent runtime on this machine, as an HTTP receiver. */
 export class LocalRuntime {
   readonly #to: URL;
@@ -30,7 +36,9 @@ export class LocalRuntime {
    * own: when a runtime ends, a kept connection does not show whether the runtime had read the push.
    */
   async post({ body, headers, signal }: Pick<PushInHand, 'body' | 'headers' | 'signal'>): Promise<PushResult> {
-    return this.send({ method: 'POST', url: this.#to.href, headers, body }, signal, BODY_MS_MAX);
+    const sent = { method: 'POST', url: this.#to.href, headers, body };
+    const { is_cut: _, ...result } = await this.send(sent, signal, BODY_MS_MAX);
+    return result;
   }
 
   /**
@@ -47,7 +55,7 @@ export class LocalRuntime {
     }: Pick<RuntimeRequest, 'method' | 'url' | 'body'> & Pick<PushInHand, 'headers'>,
     signal: AbortSignal,
     body_ms_max: number,
-  ): Promise<PushResult> {
+  ): Promise<LocalResponse> {
     const body = Buffer.from(text);
     const length = body.length > 0 ? { 'content-length': body.length } : {};
     const headers = { ...given, ...this.#headers, ...length };
@@ -130,15 +138,20 @@ function watchConnection(outgoing: ClientRequest, made: 'connect' | 'secureConne
   return connection;
 }
 
-async function resultOf(response: IncomingMessage, body_ms_max: number): Promise<PushResult> {
+async function resultOf(response: IncomingMessage, body_ms_max: number): Promise<LocalResponse> {
   const { statusCode: status_code = 502, headers } = response;
-  const body = await readBody(response, body_ms_max);
+  const { body, is_cut } = await readBody(response, body_ms_max);
   const retry_after = headers['retry-after'];
-  return { status_code, ...(retry_after !== undefined && { retry_after }), ...(body !== '' && { body }) };
+  return {
+    status_code,
+    ...(retry_after !== undefined && { retry_after }),
+    ...(body !== '' && { body }),
+    ...(is_cut && { is_cut }),
+  };
 }
 
 /** Reads as much of the body as arrives in time. */
-async function readBody(response: IncomingMessage, ms_max: number): Promise<string> {
+async function readBody(response: IncomingMessage, ms_max: number): Promise<{ body: string; is_cut: boolean }> {
   const chunks: Buffer[] = [];
   let bytes = 0;
   const timer = setTimeout(() => response.destroy(), ms_max);
@@ -149,11 +162,11 @@ async function readBody(response: IncomingMessage, ms_max: number): Promise<stri
       if (bytes > BODY_BYTES_MAX) break;
     }
   } catch {
-    // The status line has decided the result.
+    // The status line has decided the result of a push of the specification.
   } finally {
     clearTimeout(timer);
   }
-  return Buffer.concat(chunks).toString();
+  return { body: Buffer.concat(chunks).toString(), is_cut: bytes > BODY_BYTES_MAX || !response.complete };
 }
 
 /** An error that combines several addresses has no text of its own. */

@@ -1,0 +1,72 @@
+/** The runtime `dify` over real HTTP, against an app as Dify's published API describes it. */
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { converse } from '../runtimes/conversation.ts';
+import { type DifyApp, DifyServer } from '../support/dify_server.ts';
+import { useService } from '../support/service.ts';
+
+const APP: DifyApp = { name: 'Sky', mode: 'chat', key: 'app-the-key', answer: (query) => `I heard: ${query}` };
+
+for (const [mode, response_mode] of [
+  ['chat', 'blocking'],
+  ['advanced-chat', 'blocking'],
+  ['chat', 'streaming'],
+  ['agent-chat', 'streaming'],
+] as const) {
+  test(`an app of the mode ${mode} answers once, ${response_mode}, by webhook and by connect`, async () => {
+    await using app = await DifyServer.start({ ...APP, mode });
+    const rows = await converse({
+      runtime: 'dify',
+      version: '',
+      sent: '',
+      came_back: '',
+      agent_id: 'lena',
+      to: app.url,
+      headers: { authorization: `Bearer ${APP.key}` },
+      registration: { runtime: 'dify', runtime_options: { response_mode } },
+      runsOf: (content) => app.runs.filter(({ query }) => query.includes(content)).length,
+    });
+    for (const { reply, way } of rows) assert.equal(reply, `I heard: somebody: What is the weather like? (by ${way})`);
+    assert.deepEqual(new Set(app.runs.map(({ user }) => user)), new Set(['m:lena']));
+  });
+}
+
+describe('a wrong setting', () => {
+  const service = useService({ retry_schedule: '1s' });
+
+  async function member(app: DifyServer, more: object = {}): Promise<{ m: string; instance_id: string }> {
+    const m = service.name('meeting');
+    const { instance_id } = await service.register({
+      webhook_url: app.url,
+      webhook_headers: { authorization: `Bearer ${APP.key}` },
+      agent_ids: ['lena'],
+      runtime: 'dify',
+      ...more,
+    });
+    await service.join(m, instance_id, ['lena']);
+    return { m, instance_id };
+  }
+
+  for (const [what, mode, more, advice] of [
+    ['of the way to answer', 'agent-chat', {}, 'Sky is an agent: set runtime_options.response_mode to streaming.'],
+    ['of the app', 'workflow', {}, 'The app Sky does not chat, its mode is workflow: take the key of one that does.'],
+    [
+      'of the key',
+      'chat',
+      { webhook_headers: { authorization: 'Bearer wrong' } },
+      '401: it wants another credential; set webhook_headers.authorization.',
+    ],
+  ] as const) {
+    test(`${what} is found by webhook-test without a run of the app, and fails a push`, async () => {
+      await using app = await DifyServer.start({ ...APP, mode });
+      const { m, instance_id } = await member(app, more);
+      const tested = await service.post<{ success: boolean; advice: string }>('/api/v1/instances/webhook-test/', {
+        instance_id,
+      });
+      assert.deepEqual([tested.body.success, tested.body.advice], [false, advice]);
+      const { attempts } = await service.attempted(await service.send(m, { content: 'hi' }));
+      assert.equal(attempts[0]?.outcome, 'bad_status');
+      assert.deepEqual(app.runs, []);
+    });
+  }
+});
