@@ -15,6 +15,7 @@ import { RuntimeProcess } from './process.ts';
 const PACKAGES = ['llama-cpp-python[server]==0.3.36', 'gguf==0.19.0'] as const;
 const VERSION = 'llama-cpp-python==0.3.36';
 const MODEL = 'tiny';
+const SERVE = ['-m', 'llama_cpp.server', '--model_alias', MODEL, '--n_ctx', '4096', '--host', '127.0.0.1'];
 /** The model never says that it has ended. */
 const TOKENS = 16;
 /** What the model has instead of words. */
@@ -31,10 +32,7 @@ export async function proveLlama(): Promise<Proof> {
   const url = `http://127.0.0.1:${await freePort()}`;
   const server = await RuntimeProcess.start({
     command: python,
-    args: [
-      ...['-m', 'llama_cpp.server', '--model', model, '--model_alias', MODEL, '--n_ctx', '4096'],
-      ...['--host', '127.0.0.1', '--port', new URL(url).port],
-    ],
+    args: [...SERVE, '--model', model, '--port', new URL(url).port],
     cwd: work,
     env: { PYTHONUNBUFFERED: '1' },
     ready_url: `${url}/v1/models`,

@@ -84,10 +84,11 @@ function answerOf(events: readonly unknown[]): string | undefined {
   let answer = '';
   for (const event of events) {
     const kind = at(event, 'event');
-    const piece = String(at(event, 'answer') ?? '');
+    if (kind === 'message_end') return answer;
+    const piece = at(event, 'answer');
+    if (typeof piece !== 'string') continue;
     if (kind === 'message' || kind === 'agent_message') answer += piece;
     else if (kind === 'message_replace') answer = piece;
-    else if (kind === 'message_end') return answer;
   }
   return undefined;
 }
