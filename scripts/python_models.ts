@@ -35,8 +35,8 @@ export function pythonModels(document: object): string {
 }
 
 /**
- * Sorts the names so that each follows those that it refers to. The messages of senders are no model; `models.py`
- * defines their type.
+ * Sorts the names so that each follows those that it refers to. JsonObject, the type of senders' messages, is no model;
+ * `model.py` defines it.
  */
 function inOrder(schemas: Record<string, Schema>): string[] {
   const names = new Set<string>();

@@ -16,7 +16,7 @@ import pytest
 from convoke_agents import ConvokeClient, ConvokeError
 
 ROOT = Path(__file__).parents[3]
-# Beyond any time that a busy machine takes.
+# Longer than anything takes, even on a busy machine.
 DEADLINE_S = 60.0
 
 T = TypeVar("T")
@@ -60,7 +60,7 @@ class Service:
             if ready:
                 self.url = ready[1]
                 self._port = self.url.rsplit(":", 1)[1]
-                # It may say more, and must not wait for a reader.
+                # Reads further output, so that the service does not wait for a reader.
                 threading.Thread(target=self._process.stdout.read, daemon=True).start()
                 return
         raise AssertionError("the service did not start")

@@ -16,9 +16,9 @@ from convoke_agents import AsyncConvokeClient, ConvokeClient, models
 DOCUMENT: dict[str, Any] = json.loads((Path(__file__).parents[3] / "openapi.json").read_text("utf8"))
 SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
 OPERATIONS = [operation for methods in DOCUMENT["paths"].values() for operation in methods.values()]
-# A session is a cookie of a browser, and a token that protects it.
+# Operations for browsers only: a session is a cookie with a token that protects it.
 OF_BROWSERS = {"getSession", "signIn", "signInByLink", "signOut"}
-# Their arguments are more than the fields of the request, or fewer.
+# Operations whose arguments differ from the fields of the request.
 BY_HAND = {"pull", "streamEvents", "sendReply", "redeemInvite"}
 
 

@@ -29,11 +29,11 @@ export interface AgentOptions extends Pick<PullOptions, 'concurrency' | 'signal'
   base_url?: string | undefined;
   /** The variable CONVOKE_API_KEY when absent. */
   api_key?: string | undefined;
-  /** The agent_id when absent. Keep it the same at every start, so that messages that waited meanwhile arrive. */
+  /** The agent_id when absent. Keep it the same at every start: messages that waited meanwhile then arrive. */
   instance_id?: string | undefined;
   /** The name that people see; the instance_id when absent. */
   instance_name?: string | undefined;
-  /** How long the agent may take for a push; 120 when absent, 600 at most. */
+  /** How many seconds the agent may take for a push; 120 when absent, 600 at most. */
   turn_s?: number | undefined;
   /** Called with the error that the agent threw; console.error when absent. */
   onError?: ((error: unknown, push: Push) => void) | undefined;
@@ -47,9 +47,9 @@ export interface AgentOptions extends Pick<PullOptions, 'concurrency' | 'signal'
  *
  *     await serveAgent({ agent_id: 'anna', meetings: ['standup-42'] }, async ({ message }) => ({ content: await think(message) }));
  *
- * Waits for a service that cannot be reached, at the start and later. Resolves when `signal` is aborted and what was in
- * progress has its answer. Without a `signal`, SIGTERM and SIGINT end it in the same way, where the runtime has signals;
- * a second one ends the process.
+ * Waits for a service that cannot be reached, at the start and later. Resolves when `signal` is aborted and the pushes
+ * in progress have their answers. Without a `signal`, SIGTERM and SIGINT end it in the same way, if the runtime has
+ * signals; a second one ends the process.
  *
  * @throws ConvokeError when the service refuses it
  */

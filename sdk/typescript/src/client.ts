@@ -95,7 +95,7 @@ export class ConvokeClient {
     return this.#requests.call('PATCH', ['instances', instance_id], { ...options, body: changes });
   }
 
-  /** Also cancels its pending deliveries. */
+  /** Deletes an instance and cancels its pending deliveries. */
   deleteInstance(instance_id: string, options?: CallOptions): Promise<void> {
     return this.#requests.call('DELETE', ['instances', instance_id], { ...options });
   }
@@ -224,7 +224,7 @@ export class ConvokeClient {
     }
   }
 
-  /** The newest first. */
+  /** The deliveries, the newest first. */
   listDeliveries(query: ListDeliveriesQuery = {}, options?: CallOptions): Promise<Page<Delivery>> {
     return this.#requests.call('GET', ['deliveries'], { ...options, query });
   }
@@ -290,8 +290,8 @@ export class ConvokeClient {
   }
 
   /**
-   * Requests with the key are refused from this response on. Fails with `last_admin_key` when nobody could make keys
-   * without it.
+   * Revokes a key: from the response on, requests with it are refused. Fails with `last_admin_key` when nobody could
+   * make keys without it.
    */
   revokeKey(key_id: string, options?: CallOptions): Promise<void> {
     return this.#requests.call('DELETE', ['keys', key_id], { ...options });
@@ -308,7 +308,7 @@ export class ConvokeClient {
    */
   async createInvite(input: CreateInviteInput, options?: CallOptions): Promise<InviteWithLink> {
     const made = await this.#requests.call<InviteWithLink>('POST', ['invites'], { ...options, body: input });
-    // Behind a proxy the service may not know its own address; this client does.
+    // Behind a proxy the service may not know its own address, but this client does.
     return { ...made, link: `${this.base_url}${new URL(made.link).pathname}` };
   }
 
@@ -317,7 +317,10 @@ export class ConvokeClient {
     return this.#requests.call('GET', ['invites'], { ...options, query });
   }
 
-  /** Its link is refused from the response on. Fails with `invite_redeemed`: then revoke its key. */
+  /**
+   * Revokes an invite: from the response on its link is refused. Fails with `invite_redeemed`; revoke the key of the
+   * invite then.
+   */
   revokeInvite(invite_id: string, options?: CallOptions): Promise<void> {
     return this.#requests.call('DELETE', ['invites', invite_id], { ...options });
   }
@@ -403,8 +406,8 @@ export class ConvokeClient {
 
   /**
    * Events as they happen. When the connection is lost, the SDK connects again and continues after the last event. If
-   * events are missing all the same, an event `gap` says so. The iteration ends when `signal` is aborted, and throws
-   * when the service refuses it for good.
+   * events are missing, it yields an event `gap`. The iteration ends when `signal` is aborted, and throws when the
+   * service refuses it for good.
    *
    *     for await (const event of client.events({ meeting_id: 'standup' })) …
    */

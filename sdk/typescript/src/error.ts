@@ -45,7 +45,7 @@ export function isPassing({ code, status }: ConvokeError): boolean {
   return code === 'unreachable' || code === 'timeout' || status === 429 || (status !== null && status >= 500);
 }
 
-/** The detail of a single invalid field names it already. */
+/** When only one field is invalid, the detail already names it. */
 function unmentioned(errors: readonly FieldError[], detail: string): string[] {
   return errors.map(({ path, message }) => `${path} ${message}`).filter((text) => !detail.includes(text));
 }

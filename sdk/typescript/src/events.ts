@@ -2,11 +2,11 @@ import { ConvokeError, errorFromResponse, errorFromFailure, errorFromProxy, isPa
 import { pause } from './pause.ts';
 import type { FeedEvent } from './types.ts';
 
-/** The service sends something every 15 s: a connection that is silent for longer is dead. */
+/** The service sends something every 15 s, so a connection that is silent for this long is dead. */
 const SILENCE_MS_MAX = 40_000;
 const WAIT_FIRST_MS = 500;
 const WAIT_MS_MAX = 15_000;
-/** Longer than any event is. */
+/** Longer than any event. */
 const LINE_CHARS_MAX = 4 << 20;
 
 export interface EventsOptions {

@@ -12,13 +12,15 @@ import { type Push, readPush } from './verify.ts';
  */
 const WAIT_S = 20;
 const GRACE_MS = 5_000;
-/** While a machine sleeps, timers stand still and the wall clock does not: so the wall clock is read this often. */
+/** While a machine sleeps, timers stand still and the wall clock does not, so the wall clock is read this often. */
 const LOOK_MS = 1_000;
 /** How long an iteration that is ending tries to hand in its results. */
 const HAND_IN_MS_MAX = 10_000;
 /** The most pushes that one request asks for. */
 const PUSHES_MAX = 32;
-/** A success whose settlement was lost in a crash of the service is pushed again: once for each lane, and soon. */
+/**
+ * When a crash of the service loses the settlement of a success, the push comes again: once for each lane, and soon.
+ */
 const REMEMBERED = { for_ms: 3_600_000, size_max: 1_000, bytes_max: 16 * 1024 * 1024 };
 /** The most pushes without a result that are remembered; the oldest is forgotten first. */
 const LATE_MAX = 1_000;
@@ -33,14 +35,14 @@ export interface PushInHand extends Push {
   headers: Readonly<Record<string, string>>;
   /** Aborted when the service no longer waits for the result; it hands the push out again later. */
   signal: AbortSignal;
-  /** Gives the result. It is handed in at once; a second result for the same push is ignored. */
+  /** Gives the result, which is handed in at once. A second result for the same push is ignored. */
   respond: (result: PushResult) => void;
 }
 
 export interface PullOptions {
   /**
-   * How many pushes you can have in hand at a time, each from another meeting; 1 when absent. With more than one, do
-   * not await the work in the loop.
+   * How many pushes you take at a time, each from another meeting; 1 when absent. With more than one, do not await the
+   * work in the loop.
    */
   concurrency?: number | undefined;
   /** Aborting it ends the iteration, as soon as the pushes in hand have their results and these are handed in. */
@@ -52,9 +54,9 @@ export interface PullOptions {
   ready?: ((signal: AbortSignal) => Promise<void> | undefined) | undefined;
   /** Called when the service responds, and when it is lost and will be tried again. */
   onConnection?: ((state: 'connected' | 'reconnecting', error: ConvokeError | null) => void) | undefined;
-  /** How the pauses between failed requests are made; for tests. */
+  /** Makes the pauses between failed requests; tests replace it. */
   sleep?: ((ms: number, signal: AbortSignal | undefined) => Promise<void>) | undefined;
-  /** The clock that pauses go by; for tests. */
+  /** The clock of the pauses; tests replace it. */
   now?: (() => number) | undefined;
 }
 
@@ -71,7 +73,7 @@ interface Held {
   attempt: number;
   deadline: ReturnType<typeof setTimeout>;
   abort: AbortController;
-  /** The deadline has passed: the service makes a new attempt later, and this push no longer takes up room. */
+  /** Whether the deadline has passed. The service makes a new attempt later, and this push no longer takes up room. */
   is_late: boolean;
 }
 
@@ -153,7 +155,7 @@ export class Puller {
     }
   }
 
-  /** Wants no more pushes; those that the caller has not seen go back. */
+  /** Takes no more pushes, and gives back those that the caller has not seen. */
   #end(): void {
     if (this.#ending.signal.aborted) return;
     this.#ending.abort();
@@ -162,7 +164,7 @@ export class Puller {
     this.#step();
   }
 
-  /** The caller has left the loop: results that were not given by now are no longer awaited. */
+  /** The caller has left the loop. Results that were not given by now are no longer awaited. */
   async #close(): Promise<void> {
     this.#end();
     for (const held of this.#held.values()) clearTimeout(held.deadline);
@@ -172,7 +174,7 @@ export class Puller {
     while (!this.#is_over && this.#error === null) await new Promise<void>((resolve) => (this.#wake = resolve));
   }
 
-  /** Starts the requests that have something to ask or to bring. */
+  /** Starts requests when there is room for pushes, or when there are results to hand in. */
   #step(): void {
     if (this.#is_over || this.#error !== null) return;
     const held = this.#held.size - this.#late;
@@ -307,7 +309,10 @@ export class Puller {
     this.#stepSoon();
   }
 
-  /** The service no longer waits for the result. Until the result is given, the next attempt joins this one. */
+  /**
+   * The service no longer waits for the result. If it makes a new attempt before the result is given, that attempt gets
+   * the result.
+   */
   #expire(delivery_id: string): void {
     const held = this.#held.get(delivery_id);
     if (held === undefined) return;
@@ -377,8 +382,8 @@ function mayPass(error: ConvokeError): boolean {
 }
 
 /**
- * Reads a response, and the time at which the service sent it: deadlines are on its clock, and the clock of this
- * machine may be wrong.
+ * Reads a response, and the time at which the service sent it. Deadlines are on the clock of the service, because the
+ * clock of this machine may be wrong.
  */
 function readPushes(url: string): (response: Response, text: string) => { pushes: HandedOut[]; sent_at_ms: number } {
   return (response, text) => {
@@ -389,7 +394,7 @@ function readPushes(url: string): (response: Response, text: string) => { pushes
     } catch {
       throw errorFromProxy(response, url);
     }
-    // In whole seconds; not shown to a page of another origin.
+    // The header has whole seconds, and browsers hide it from pages of another origin.
     const date_ms = Date.parse(response.headers.get('date') ?? '');
     return { pushes, sent_at_ms: Number.isNaN(date_ms) ? Date.now() : date_ms };
   };

@@ -5,7 +5,7 @@ const RESULTS_MAX = 32;
  * megabyte. A single result may have a body of RESULT_BODY_BYTES_MAX.
  */
 const RESULTS_CHARS_MAX = 128 * 1024;
-/** The service accepts no longer body of a result. */
+/** The longest body of a result that the service accepts. */
 export const RESULT_BODY_BYTES_MAX = 64 * 1024;
 const WHY_CHARS_MAX = 500;
 const RETRY_AFTER_CHARS_MAX = 200;
@@ -56,7 +56,7 @@ export class ResultQueue {
   }
 }
 
-/** The length of its body. */
+/** The length of the body of a result. */
 export function charsOf(result: PushResult): number {
   return 'body' in result ? (result.body?.length ?? 0) : 0;
 }
@@ -73,7 +73,7 @@ export function fitting(result: PushResult): PushResult {
   };
 }
 
-/** The beginning of a text, as much as the body of a result may have. */
+/** The beginning of a text, as long as the body of a result may be. */
 function cut(text: string): string {
   if (text.length * 3 <= RESULT_BODY_BYTES_MAX) return text;
   const bytes = new TextEncoder().encode(text);

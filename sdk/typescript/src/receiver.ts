@@ -31,8 +31,8 @@ export interface ReceiverOptions extends VerifyOptions {
   secret: string | readonly string[];
   /**
    * Called once per push. The response is 200 when it returns or resolves. Convoke waits 5 s for that: put the push
-   * into a queue of your own, or start the agent without waiting for its reply. While it runs, the next push of the
-   * same meeting is held back; when it fails, this one is sent again.
+   * into a queue of your own, or start the agent without waiting for its reply. While it runs, Convoke holds back the
+   * next push of the same meeting. When it fails, Convoke sends the push again.
    *
    * The agent may reply at once with the return value: see `Answer`. The reply is sent in the meeting, if the instance
    * is registered with `replies: true`. Later the agent can reply with `push.reply_token`.
@@ -50,8 +50,8 @@ export interface ReceiverOptions extends VerifyOptions {
   /** How long a handled push is remembered; an hour when absent. */
   remember_s?: number | undefined;
   /**
-   * How many handled pushes are remembered; 10,000 when absent. Beyond it, or when their answers take more than 16 MiB
-   * together, the one that was not seen for the longest time is forgotten.
+   * How many handled pushes are remembered; 10,000 when absent. With more, or when their answers together take more
+   * than 16 MiB, the push that was not seen for the longest time is forgotten.
    */
   remembered_max?: number | undefined;
 }
@@ -60,11 +60,12 @@ export interface ReceiverOptions extends VerifyOptions {
  * Makes a webhook endpoint out of a function: a handler from Request to Response, for any server that speaks those
  * (`toNodeListener` of `@convoke/sdk/node` for node:http).
  *
- * A push may arrive more than once. One whose webhook-id was handled gets a 200 without a call of onPush; one whose
- * first call still runs waits for it; one whose call threw is handled again. The memory is that of this process: across
- * a restart, an agent that must not act twice has to remember the webhook_id itself.
+ * A push may arrive more than once. If its webhook-id was handled, it gets a 200 without a call of onPush. If the first
+ * call still runs, it waits for that call. If the first call threw, onPush is called again. This memory ends with the
+ * process, so an agent that must never act twice has to remember the webhook_id itself.
  *
- * Responses: 200 handled, 400 genuine but no push, 401 not genuine, 405, 413, 500 when onPush threw.
+ * Responses: 200 when the push was handled, 400 when the request is genuine but no push, 401 when it is not genuine,
+ * 405 and 413, and 500 when onPush threw.
  *
  * @throws VerificationError with reason `invalid_secret`, at once
  */

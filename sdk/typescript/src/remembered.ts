@@ -1,18 +1,18 @@
-/** What an entry takes beside its characters. */
+/** The bytes of an entry apart from its characters. */
 const ENTRY_BYTES = 200;
-/** A character takes two bytes, or one where all of a text are Latin. */
+/** A character takes two bytes at most. */
 const CHAR_BYTES = 2;
 
 export interface RememberedLimits {
   for_ms: number;
   size_max: number;
-  /** Of all entries together. The newest one is kept, however large it is. */
+  /** The most bytes of all entries together. The newest entry is kept, however large it is. */
   bytes_max: number;
 }
 
 /**
- * The results for the ids that were seen most recently, each with the time when it was last seen. The first one was not
- * seen for the longest time, because a Map keeps the order in which entries are set.
+ * The results for the ids that were seen most recently, each with the time when it was last seen. A Map keeps the order
+ * in which entries are set, so the first entry was not seen for the longest time.
  */
 export class Remembered<T> {
   readonly #met = new Map<string, { value: T; at_ms: number; bytes: number }>();

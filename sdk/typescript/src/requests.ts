@@ -39,7 +39,7 @@ interface Call extends CallOptions {
  */
 export class Requests {
   readonly base_url: string;
-  /** Called as a plain function: as a method of an object, fetch throws "Illegal invocation" in browsers and workers. */
+  /** Call it as a plain function: as a method, fetch throws "Illegal invocation" in browsers and workers. */
   readonly fetch: typeof fetch;
   /** The CSRF token of the session whose cookie the browser sends. */
   csrf_token: string | null;

@@ -7,9 +7,9 @@ export interface UntilReachedOptions {
   signal?: AbortSignal | undefined;
   /** Called with each failure after which the call is repeated. */
   onFailure?: ((error: ConvokeError) => void) | undefined;
-  /** How the pauses are made; for tests. Must reject when the signal is aborted. */
+  /** Makes the pauses; tests replace it. Must reject when the signal is aborted. */
   sleep?: ((ms: number, signal: AbortSignal | undefined) => Promise<void>) | undefined;
-  /** The clock that pauses go by; for tests. */
+  /** The clock of the pauses; tests replace it. */
   now?: (() => number) | undefined;
 }
 

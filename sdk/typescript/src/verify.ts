@@ -39,7 +39,7 @@ export interface Push {
    */
   reply_url: string | null;
   reply_token: string | null;
-  /** True for the sample push of a webhook test, known by its webhook-id, which the signature covers. */
+  /** True for the sample push of a webhook test. The webhook-id shows it, and the signature covers that id. */
   test: boolean;
   /** The JSON text that was signed, character for character. */
   body: string;
@@ -159,7 +159,7 @@ function checkTimestamp(timestamp: string, { tolerance_s = TOLERANCE_S, now = Da
   }
 }
 
-/** Compares all of the text, so that the time taken does not tell how much of a forged signature was right. */
+/** Compares the whole text, so that the time does not show how much of a forged signature was right. */
 function equalInConstantTime(given: string, expected: string): boolean {
   if (given.length !== expected.length) return false;
   let difference = 0;
@@ -191,7 +191,7 @@ function decodeSecret(secret: unknown): Uint8Array<ArrayBuffer> {
     throw invalidSecret();
   }
   const fits = bytes.length >= SECRET_BYTES_MIN && bytes.length <= SECRET_BYTES_MAX;
-  // atob forgives white space and missing padding; the server does not.
+  // atob accepts white space and missing padding; the server does not.
   if (!fits || base64(bytes) !== text) throw invalidSecret();
   return bytes;
 }
@@ -227,13 +227,13 @@ function header(headers: HeadersLike, name: string): string | null {
   return null;
 }
 
-/** Judged by its methods, because a runtime or a library may have a Headers class of its own. */
+/** Looks at the methods, because a runtime or a library may have a Headers class of its own. */
 function isHeaders(headers: HeadersLike): headers is Headers {
   return typeof headers.get === 'function';
 }
 
 /**
- * The webhook-id of a webhook test begins with this; that of a delivery has no hyphen there. The signature covers the
+ * The webhook-id of a webhook test begins with this; the id of a delivery has no hyphen there. The signature covers the
  * id. It does not cover the header convoke-test, so anybody between sender and receiver could add that to a real push,
  * and the push would wake no agent.
  */

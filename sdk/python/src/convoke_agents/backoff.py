@@ -10,7 +10,7 @@ from convoke_agents.errors import ConvokeError
 
 _PAUSE_FIRST_S = 0.1
 _PAUSE_S_MAX = 5.0
-# For so long after it was lost, a service that is not there is asked for often: a restart takes seconds.
+# For this long after it was lost, a service that is not there is tried often, because a restart takes seconds.
 _SOON_S = 60.0
 _PAUSE_SOON_S_MAX = 0.5
 
@@ -37,7 +37,7 @@ class Backoff:
         """How long to pause after a request that failed."""
         if self._lost_at_s is None:
             self._lost_at_s = self._now()
-        # Nothing took the request: there was no connection, or a proxy found nothing behind it.
+        # Nothing received the request: there was no connection, or a proxy found nothing behind it.
         is_away = error.code == "unreachable" or error.status == 502
         is_soon = is_away and self._now() - self._lost_at_s < _SOON_S
         pause_s = min(self._pause_s, _PAUSE_SOON_S_MAX if is_soon else _PAUSE_S_MAX)

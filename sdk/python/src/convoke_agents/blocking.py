@@ -27,7 +27,7 @@ class _LoopThread:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # What was left in the middle of a response has generators of its own to close.
+        # A response that was left half-read still has generators to close.
         self.run(self._loop.shutdown_asyncgens())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

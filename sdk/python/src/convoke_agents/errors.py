@@ -48,7 +48,7 @@ class ConvokeError(Exception):
         retry_after_s: int | None = None,
     ) -> None:
         where = code if status is None else f"{code} ({status})"
-        # The detail of a single invalid field names it already.
+        # When only one field is invalid, the detail already names it.
         fields = [text for text in (f"{each.path} {each.message}" for each in errors) if text not in detail]
         super().__init__(f"{where}: {'; '.join([detail, *fields])}")
         self.code = code

@@ -14,11 +14,11 @@ from convoke_agents.json_text import parse_json
 from convoke_agents.pull import OnConnection
 from convoke_agents.requests import AsyncRequests, Target
 
-# The service sends something every 15 s: a connection that is silent for longer is dead.
+# The service sends something every 15 s, so a connection that is silent for this long is dead.
 _SILENCE_S_MAX = 40.0
 _WAIT_FIRST_S = 0.5
 _WAIT_S_MAX = 15.0
-# Longer than any event is.
+# Longer than any event.
 _LINE_CHARS_MAX = 4 << 20
 
 
@@ -41,7 +41,7 @@ async def listen(
     """Follows the live feed. When the connection is lost, connects again and continues after the last event."""
     url = target.url_of("/api/v1/events/", query)
     failures = 0
-    # Connections of its own: those of a client may be closed before.
+    # The feed has connections of its own, because those of the client may be closed earlier.
     requests = AsyncRequests(target)
     try:
         while True:
@@ -63,7 +63,8 @@ async def listen(
                     async for piece in response.aiter_text():
                         for event in parser.push(piece):
                             last_event_id = event.id or last_event_id
-                            # These say why the connection closes. The next one shows whether that is final.
+                            # These two events say why the connection closes. The next connection shows whether that is
+                            # final.
                             if event.data and event.name not in ("end", "overflow"):
                                 yield FeedEvent(event.name, parse_json(event.data), last_event_id or "")
             except ConvokeError as error:

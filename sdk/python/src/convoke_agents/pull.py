@@ -24,19 +24,20 @@ from convoke_agents.requests import AsyncRequests, Target, read, segment
 from convoke_agents.results import Result, ResultQueue, is_success, not_reached_result, response_result
 from convoke_agents.verify import Push, VerificationError, decode_secrets, read_push, verify_signature
 
-# How long the service keeps a request without pushes. A connection that died in silence is noticed after that and the grace.
+# How long the service keeps a request without pushes. A connection that died in silence is noticed after this time and
+# the grace.
 _WAIT_S = 20
 _GRACE_S = 5.0
-# While a machine sleeps, timers stand still and the wall clock does not: so it is looked at as often as this.
+# While a machine sleeps, timers stand still and the wall clock does not, so the wall clock is read this often.
 _LOOK_S = 1.0
-# How long an iteration that ends tries to hand in its results.
+# How long an iteration that is ending tries to hand in its results.
 _HAND_IN_S_MAX = 10.0
-# Pushes that one request asks for.
+# The most pushes that one request asks for.
 _PUSHES_MAX = 32
-# A success whose settlement was lost in a crash of the service is asked for again: once for a lane, and soon.
+# When a crash of the service loses the settlement of a success, the push comes again: once for each lane, and soon.
 _REMEMBER_S = 3600.0
 _REMEMBERED_MAX = 1_000
-# Pushes that never got a result; the oldest is forgotten first.
+# The most pushes without a result that are remembered; the oldest is forgotten first.
 _LATE_MAX = 1_000
 _ENDED = "the program that pulls has ended"
 
@@ -126,13 +127,14 @@ class AsyncPulling:
         self._secret = secret
         self._on_connection = on_connection
         self._loop: asyncio.AbstractEventLoop | None = None
-        # In the hands of the caller, or waiting in the queue for them; late ones included, in the order of their arrival.
+        # Pushes that the caller has in hand, and those in the queue for them; late ones included, in the order of their
+        # arrival.
         self._held: OrderedDict[str, _Hand] = OrderedDict()
         self._queue: deque[PushInHand] = deque()
         self._successes: Remembered[Result] = Remembered(_REMEMBER_S, _REMEMBERED_MAX, time.monotonic)
         self._results = ResultQueue()
         self._late = 0
-        # Room that open requests asked to fill.
+        # How many pushes the open requests ask for.
         self._asked = 0
         self._is_waiting = False
         self._is_handing_in = False
@@ -159,7 +161,7 @@ class AsyncPulling:
             _in_loop(self._loop, self._end)
 
     def __aiter__(self) -> AsyncGenerator[PushInHand, None]:
-        # Nothing here keeps the generator: a loop that is left ends it.
+        # This object does not hold the generator, so that a loop that is left ends it.
         return self._pushes() if self._kept is None else self._kept
 
     async def __aenter__(self) -> AsyncPulling:
@@ -174,7 +176,7 @@ class AsyncPulling:
 
     async def _pushes(self) -> AsyncGenerator[PushInHand, None]:
         self._loop = asyncio.get_running_loop()
-        # Connections of its own: those of a client may be closed before.
+        # Pulling has connections of its own, because those of the client may be closed earlier.
         self._requests = AsyncRequests(self._target)
         try:
             self._step()
@@ -187,7 +189,7 @@ class AsyncPulling:
             try:
                 await self._close()
             finally:
-                # Also when this is cancelled, as at the end of an event loop.
+                # Runs also when this is cancelled, as at the end of an event loop.
                 for task in list(self._tasks):
                     task.cancel()
                 await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -237,7 +239,7 @@ class AsyncPulling:
             self._hand_in_until_s = min(self._hand_in_until_s, now_s + _HAND_IN_S_MAX)
         if not self._is_backing_off:
             if self._room() > 0 and not self._is_waiting and not is_ending:
-                # The first request of a connection waits for nothing: its response says that the service is there.
+                # The first request of a connection does not wait: its response shows that the service is there.
                 self._is_waiting = True
                 self._ask(min(self._room(), _PUSHES_MAX), _WAIT_S if self._is_connected else 0)
             if len(self._results) > 0 and not self._is_handing_in:
@@ -275,7 +277,7 @@ class AsyncPulling:
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            # Nobody knows whether they arrived; the service takes each once.
+            # It is unknown whether they arrived; the service counts each once.
             self._results.put_back(results)
             if not (wait_s is not None and self._ending.is_set()):
                 self._fail(error)
@@ -285,7 +287,7 @@ class AsyncPulling:
                 self._is_handing_in = False
             else:
                 self._is_waiting = False
-        # Pushes that just arrived may have their results in a moment: they go with the next request.
+        # Pushes that have just arrived may have their results in a moment, which then go with the next request.
         await asyncio.sleep(0)
         self._step()
 
@@ -369,7 +371,7 @@ class AsyncPulling:
             self._late -= 1
         else:
             self._results.add(delivery_id, hand.attempt, result)
-        # What is answered in the same turn of the event loop goes together.
+        # Results that are given in the same turn of the event loop go together.
         asyncio.get_running_loop().call_soon(self._step)
 
     def _expire(self, delivery_id: str) -> None:
@@ -401,7 +403,7 @@ class AsyncPulling:
             self._say("connected", None)
 
     def _fail(self, error: Exception) -> None:
-        # A network that was just joined may respond with a page of its own.
+        # A network that the machine has just joined may respond with a page of its own.
         is_passing = isinstance(error, ConvokeError) and (error.may_pass or error.code == "unexpected_response")
         if not isinstance(error, ConvokeError) or not is_passing:
             if self._error is None:
@@ -423,7 +425,7 @@ class AsyncPulling:
         if self._ending.is_set():
             await asyncio.sleep(pause_s)
         else:
-            # What ends has results to hand in, and cuts the pause short.
+            # An iteration that ends has results to hand in, and so cuts the pause short.
             ending = asyncio.ensure_future(self._ending.wait())
             await asyncio.wait({ending}, timeout=pause_s)
             ending.cancel()
@@ -450,7 +452,7 @@ def _in_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
 def _left_s(push: PulledPush, response: httpx.Response) -> float:
     """Until the deadline. It is by the clock of the service, and that of this machine may be wrong."""
     try:
-        # In whole seconds.
+        # The header has whole seconds.
         sent_at = parsedate_to_datetime(response.headers.get("date", ""))
     except (TypeError, ValueError):
         sent_at = datetime.now(timezone.utc)

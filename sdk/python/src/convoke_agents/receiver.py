@@ -111,7 +111,7 @@ class Receiver:
             await self._run_async(push, call)
         else:
             with suppress(Exception):
-                # When this request is given up, the call goes on.
+                # The call continues even when this request is given up.
                 await asyncio.shield(asyncio.wrap_future(call))
         return _response_of(call)
 
@@ -182,7 +182,7 @@ class Receiver:
         with self._lock:
             self._running.pop(push.webhook_id, None)
         if not isinstance(error, Exception):
-            # The end of the program, or of this request.
+            # The program ends, or this request.
             call.set_exception(RuntimeError("the call was given up"))
             raise error
         call.set_exception(error)

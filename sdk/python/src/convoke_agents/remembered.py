@@ -16,7 +16,7 @@ class Remembered(Generic[T]):
         self._for_s = for_s
         self._size_max = size_max
         self._now = now
-        # The first one was not seen for the longest time.
+        # The first entry was not seen for the longest time.
         self._met: OrderedDict[str, tuple[T, float]] = OrderedDict()
 
     def set(self, key: str, value: T) -> None:

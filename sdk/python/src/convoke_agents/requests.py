@@ -134,7 +134,7 @@ class Requests:
             chunks: list[bytes] = []
             for chunk in response.iter_bytes():
                 chunks.append(chunk)
-                # httpx limits the time between two pieces, and not that of the whole.
+                # httpx limits the time between two pieces, but not the whole time.
                 if time.monotonic() > over_at_s:
                     raise self.target.timeout(url, timeout_s)
         return read(response, b"".join(chunks).decode(errors="replace"), url, into)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, TypedDict
 
-# What one request brings: so many results, or fewer when their bodies are long.
+# The most results in one request; fewer when their bodies are long.
 _RESULTS_MAX = 32
-# The most characters of all bodies in a request: JSON makes six bytes of one at most, and a request has a megabyte. A
-# single result may have a body of RESULT_BODY_BYTES_MAX.
+# The most characters of all bodies in a request: JSON makes at most six bytes of one character, and a request has a
+# megabyte. A single result may have a body of RESULT_BODY_BYTES_MAX.
 _RESULTS_CHARS_MAX = 128 * 1024
-# The service takes no longer body of a result.
+# The longest body of a result that the service accepts.
 RESULT_BODY_BYTES_MAX = 64 * 1024
 _WHY_CHARS_MAX = 500
 _RETRY_AFTER_CHARS_MAX = 200
@@ -28,7 +28,7 @@ def response_result(status_code: int, body: str | None, retry_after: str | int |
     """A result as the service takes it: what is too long is cut."""
     result: Result = {"status_code": status_code}
     if body is not None:
-        # A character that is cut in the middle is left out.
+        # A character that was cut in the middle is left out.
         result["body"] = body.encode(errors="replace")[:RESULT_BODY_BYTES_MAX].decode(errors="ignore")
     if retry_after is not None and len(str(retry_after)) <= _RETRY_AFTER_CHARS_MAX:
         result["retry_after"] = str(retry_after)

@@ -14,7 +14,7 @@ from convoke_agents.json_text import json_text, parse_json
 from convoke_agents.requests import segment
 
 SEND_ATTEMPTS_MAX = 4
-# A server that asks for a longer pause gets no retry: the caller decides.
+# When a server asks for a longer pause, the SDK does not retry: the caller decides.
 _RETRY_WAIT_S_MAX = 30
 # The pause before the second attempt when the server names none; it doubles from there.
 _RETRY_FIRST_S = 0.25

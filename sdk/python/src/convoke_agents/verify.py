@@ -19,9 +19,9 @@ _TOLERANCE_S = 300
 _SECRET_PREFIX = "whsec_"
 _SECRET_BYTES_MIN = 24
 _SECRET_BYTES_MAX = 64
-# The webhook-id of a webhook test begins with this; that of a delivery has no hyphen there. The signature covers the id. It
-# does not cover the header convoke-test, so anybody between sender and receiver could add that to a real push, and the
-# push would wake no agent.
+# The webhook-id of a webhook test begins with this; the id of a delivery has no hyphen there. The signature covers the
+# id. It does not cover the header convoke-test, so anybody between sender and receiver could add that to a real push,
+# and the push would wake no agent.
 _TEST_ID_PREFIX = "dlv_test-"
 
 VerificationReason: TypeAlias = Literal[
@@ -181,7 +181,7 @@ def _decode_secret(secret: str) -> bytes:
         key = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         raise _invalid_secret() from None
-    # b64decode forgives bits after the last byte; the server does not.
+    # b64decode accepts bits after the last byte; the server does not.
     if not _SECRET_BYTES_MIN <= len(key) <= _SECRET_BYTES_MAX or base64.b64encode(key).decode() != text:
         raise _invalid_secret()
     return key
