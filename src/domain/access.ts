@@ -89,7 +89,7 @@ export function assertScope(principal: Principal, any_of: readonly Scope[]): voi
   const { scopes } = principal;
   if (isAdmin(principal) || any_of.some((scope) => scopes.includes(scope))) return;
   const wanted = [...any_of.filter((scope) => scope !== 'admin'), 'admin'].join(' or ');
-  throw new Problem('not_permitted', `This takes the scope ${wanted}; this key has ${scopes.join(' and ')}.`);
+  throw new Problem('not_permitted', `This needs the scope ${wanted}; this key has ${scopes.join(' and ')}.`);
 }
 
 /**
@@ -101,7 +101,7 @@ export function assertMeeting(principal: Principal, meeting_id: string): void {
   if (maySeeMeeting(principal, meeting_id)) return;
   throw new Problem(
     'not_permitted',
-    `This key is limited to certain meetings, and ${JSON.stringify(meeting_id)} is none of them.`,
+    `This key is limited to certain meetings, and ${JSON.stringify(meeting_id)} is not one of them.`,
   );
 }
 
@@ -113,7 +113,10 @@ export function maySeeMeeting({ meeting_ids }: Principal, meeting_id: string): b
 /** For responses about the whole service. @throws Problem `not_permitted` when the key is limited to meetings */
 export function assertNoMeetingLimit({ meeting_ids }: Principal): void {
   if (meeting_ids === null) return;
-  throw new Problem('not_permitted', 'This key is limited to certain meetings, and this is about all of them.');
+  throw new Problem(
+    'not_permitted',
+    'This key is limited to certain meetings, and this request is about all meetings.',
+  );
 }
 
 /**

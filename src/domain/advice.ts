@@ -17,13 +17,13 @@ export function adviceFor(result: { outcome: Outcome; status_code: number | null
     case 'ok':
       return `${status_code}: the receiver accepts pushes; nothing to do.`;
     case 'not_200':
-      return `${status_code}: only 200 counts as delivered; answer 200, or set success_statuses to "2xx" for this instance.`;
+      return `${status_code}: only 200 counts as delivered; respond 200, or set success_statuses to "2xx" for this instance.`;
     case 'gone':
-      return '410: the receiver wants no more pushes; register the instance again when it does.';
+      return '410: the receiver wants no more pushes; register the instance again when it should get them again.';
     case 'bad_status':
       return adviceForStatus(status_code ?? 0);
     case 'timeout':
-      return 'The receiver took the request and did not respond within 5 seconds: respond first, and let the agents work afterwards.';
+      return 'The receiver took the request and did not respond in time: respond first and let the agents work afterwards, or raise timeout_s.';
     case 'broken_response':
       return `The response was not complete HTTP (${result.detail}): check that webhook_url names an HTTP server and not some other service.`;
     case 'connect_refused':

@@ -12,7 +12,7 @@ export const OUTCOMES = {
   timeout: { reached: true, says: 'connected, but no status line arrived in time' },
   broken_response: { reached: true, says: 'connected, but the response was cut off or was not HTTP' },
   bad_status: { reached: true, says: 'answered with a status that is no success' },
-  gone: { reached: true, says: 'answered 410: the webhook was switched off' },
+  gone: { reached: true, says: 'answered 410: pushing was turned off' },
   not_200: { reached: true, says: 'answered with a 2xx status that is not 200' },
   ok: { reached: true, says: 'answered with a success status' },
 } as const satisfies Record<string, { reached: boolean; says: string }>;

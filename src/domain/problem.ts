@@ -21,9 +21,8 @@ export const PROBLEMS = {
   },
   api_key_malformed: {
     status: 401,
-    title: 'This is not a complete API key',
-    advice:
-      'A key is cvk_, 12 characters, _ and 49 characters, the last of them a checksum. This one was mistyped or cut short: copy it again.',
+    title: 'This API key is incomplete or mistyped',
+    advice: 'Copy it again, all of it: a key is cvk_, 12 characters, _ and 49 characters.',
   },
   api_key_unknown: {
     status: 401,

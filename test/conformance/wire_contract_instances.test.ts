@@ -126,7 +126,7 @@ describe('an instance:', { concurrency: true }, () => {
       assert.notEqual(last_failure?.detail, '');
       assert.match(
         String(last_failure?.advice),
-        /^202: only 200 counts as delivered; answer 200, or set success_statuses/,
+        /^202: only 200 counts as delivered; respond 200, or set success_statuses/,
       );
     }
     const { health, consecutive_failures } = await pushed(200);

@@ -183,8 +183,8 @@ describe('the pages', { concurrency: 3 }, () => {
       await pause.getByText('This meeting is paused: nothing is pushed, and nothing waits.').waitFor();
       await service.send('loud', { content: 'dropped' });
       await pause.getByText('1 delivery waits').waitFor();
-      await pause.getByRole('button', { name: 'Drop what waits…' }).click();
-      const dialog = page.getByRole('dialog', { name: 'Drop what waits?' });
+      await pause.getByRole('button', { name: 'Drop pending…' }).click();
+      const dialog = page.getByRole('dialog', { name: 'Drop pending deliveries?' });
       await dialog.getByText('1 delivery waits. Dropped ones are cancelled and stay on record.').waitFor();
       await dialog.getByRole('button', { name: 'Drop', exact: true }).click();
       await pause.getByText('nothing waits').waitFor();
@@ -219,7 +219,7 @@ describe('the pages', { concurrency: 3 }, () => {
       const message = page.getByRole('textbox', { name: 'Message' });
       await message.fill('{"n": ');
       await composer.getByRole('button', { name: 'Send to everybody' }).click();
-      await composer.getByText('This is no JSON').waitFor();
+      await composer.getByText('Not valid JSON').waitFor();
       await message.fill('{"n": 12345678901234567890}');
       await message.press('Control+Enter');
       assert.match((await receiver.next()).text, /12345678901234567890/);
@@ -249,9 +249,9 @@ describe('the pages', { concurrency: 3 }, () => {
       );
 
       receiver.behaviour = { status: 200 };
-      await detail.getByRole('button', { name: 'Recover…' }).click();
-      await page.getByRole('dialog').getByRole('button', { name: 'Queue again' }).click();
-      await page.getByText('1 delivery queued again.').waitFor();
+      await detail.getByRole('button', { name: 'Resend failed…' }).click();
+      await page.getByRole('dialog').getByRole('button', { name: 'Resend' }).click();
+      await page.getByText('1 delivery will be sent again.').waitFor();
       await detail.getByText('up', { exact: true }).waitFor();
       assert.equal((await service.settled(sent)).state, 'delivered');
       await detail.getByRole('link', { name: /#1\s*delivered/ }).waitFor();
@@ -273,7 +273,7 @@ describe('the pages', { concurrency: 3 }, () => {
       await dialog.getByLabel('Webhook URL').fill(receiver.url);
       await dialog.getByRole('button', { name: 'Register' }).click();
       await dialog.getByText(/^whsec_/).waitFor();
-      await dialog.getByRole('button', { name: 'I have kept it' }).click();
+      await dialog.getByRole('button', { name: 'I’ve saved it' }).click();
       const detail = page.getByRole('region', { name: 'Instance mine' });
 
       await detail.getByRole('button', { name: 'Join a meeting' }).click();
@@ -284,13 +284,13 @@ describe('the pages', { concurrency: 3 }, () => {
       assert.deepEqual(pushOf(await receiver.next()).target_agents, ['a', 'b']);
 
       await detail.getByLabel('Active').click({ force: true });
-      await page.getByText('Switched off: what is pending waits.').waitFor();
+      await page.getByText('Paused. Pending messages are held; new ones are not queued.').waitFor();
       assert.equal((await service.instance('mine')).is_active, false);
 
       await detail.getByRole('button', { name: 'Rotate the secret…' }).click();
       await dialog.getByRole('button', { name: 'Rotate', exact: true }).click();
       await dialog.getByText(/^whsec_/).waitFor();
-      await dialog.getByRole('button', { name: 'I have kept it' }).click();
+      await dialog.getByRole('button', { name: 'I’ve saved it' }).click();
 
       await detail.getByRole('button', { name: 'Leave room' }).click();
       await detail.getByText(/^left/).waitFor();
@@ -319,7 +319,7 @@ describe('the pages', { concurrency: 3 }, () => {
       await rows.first().waitFor();
       assert.equal(await rows.count(), 1);
       await page.getByRole('searchbox', { name: 'Instance id' }).fill(good.instance_id);
-      await page.getByText('No delivery fits the filter.').waitFor();
+      await page.getByText('No deliveries match.').waitFor();
       await page.getByRole('button', { name: 'Clear the filter' }).click();
       await rows.nth(1).waitFor();
       assert.equal(new URL(page.url()).search, '');

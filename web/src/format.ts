@@ -10,15 +10,15 @@ export const HEALTH_WORDS: Record<Health, string> = {
 
 const OUTCOMES: Record<Outcome, string> = {
   blocked: 'the address is one that the egress policy forbids',
-  dns_failed: 'the host name could not be resolved',
+  dns_failed: 'the host was not found',
   connect_refused: 'the receiver refused the connection',
   connect_timeout: 'no connection was made in time',
   unreachable: 'the receiver could not be reached',
   tls_failed: 'the TLS handshake failed',
-  timeout: 'connected, but no status line arrived in time',
+  timeout: 'no response in time',
   broken_response: 'the response was cut off or was not HTTP',
   bad_status: 'answered with a status that is no success',
-  gone: 'answered 410: the webhook was switched off',
+  gone: 'answered 410 Gone: pushing was turned off',
   not_200: 'answered with a 2xx status that is not 200',
   ok: 'answered with a success status',
 };
@@ -27,7 +27,7 @@ const REASONS: Record<DeliveryReason, string> = {
   not_200: 'the receiver responded with a 2xx status that is not 200',
   gone: 'the receiver responded 410 and wants no more pushes',
   exhausted: 'every retry failed',
-  expired: 'the receiver could not be reached in time',
+  expired: 'not delivered before it expired',
   instance_deleted: 'the instance was removed',
   dropped: 'somebody dropped what waited',
   hop_limit: 'the loop guard stopped agents that answer each other: too many answers in a row',
@@ -37,7 +37,7 @@ const REASONS: Record<DeliveryReason, string> = {
 const WAITS: Record<WaitingFor, string> = {
   turn: 'its turn behind earlier messages',
   retry: 'its next attempt',
-  back_off: 'the back-off of its instance, which failed before',
+  back_off: 'its instance, which is tried again later',
   paused: 'its meeting, which is paused',
   switched_off: 'its instance to be switched on',
   connection: 'its machine to pull',

@@ -4,7 +4,7 @@
 export interface ApiKey {
   /** The key of an API key: the 12 characters behind cvk_ in its token. */
   key_id: string;
-  /** What people know it by. */
+  /** A name for people. */
   name: string | null;
   /** What the key may be used for. */
   scopes: Scope[];
@@ -14,13 +14,13 @@ export interface ApiKey {
   instance_id: string | null;
   /** When it was made. */
   created_at: string;
-  /** From then on it is refused; null: never. */
+  /** When it expires: from then on it is refused. Null: never. */
   expires_at: string | null;
-  /** Since then it is refused; null: it is not revoked. */
+  /** When it was revoked; null: it was not. */
   revoked_at: string | null;
   /** When it was last used, to the minute. */
   last_used_at: string | null;
-  /** Until then the token before the last rotation is taken as well. */
+  /** Until then the token before the last rotation is accepted too. */
   previous_token_expires_at: string | null;
 }
 
@@ -45,7 +45,7 @@ export interface Attempt {
    * What happened, in words. Empty after a success, unless a reply in the response could not be sent: then it says why.
    */
   detail: string;
-  /** The beginning of the answer's body. */
+  /** The beginning of the response body. */
   response_excerpt: string;
   /**
    * Only for an instance with a runtime: the agents that have answered, in this attempt and before. A retry asks the
@@ -101,7 +101,7 @@ export interface AuditEntry {
   action: AuditAction;
   /** The kind of the target. */
   target_kind: 'instance' | 'meeting' | 'delivery' | 'key' | 'invite' | 'session' | 'service';
-  /** To what; null where it was not said. */
+  /** The id of the target; null when the request named none. */
   target_id: string | null;
   /** Whether it was done. */
   outcome: 'done' | 'refused';
@@ -121,7 +121,7 @@ export interface Backup {
   backup_id: string;
 }
 
-/** How far a copy is. */
+/** The progress of a copy. */
 export interface BackupProgress {
   /** Pages of the data file; 0 while nothing is copied. */
   pages_total: number;
@@ -133,9 +133,9 @@ export interface BackupProgress {
 export interface Connection {
   /** When it began to pull, without a pause of more than 10 s since then. */
   since: string;
-  /** The address that its latest pull was made from. */
+  /** The address of its latest pull. */
   address: string | null;
-  /** What it says of itself in the header user-agent: program and version. */
+  /** Its program and version, from the header user-agent. */
   client: string | null;
 }
 
@@ -189,7 +189,7 @@ export interface Delivery {
   waiting_for: WaitingFor | null;
   /** How many attempts were made. */
   attempt_count: number;
-  /** No sooner than this, while pending and retried. */
+  /** The earliest time of the next attempt; null unless the delivery is pending and retried. */
   next_attempt_at: string | null;
   /** When the message was accepted. */
   created_at: string;
@@ -207,7 +207,7 @@ export interface Delivery {
 export type DeliveryReason =
   'not_200' | 'gone' | 'exhausted' | 'expired' | 'instance_deleted' | 'dropped' | 'hop_limit' | 'pair_limit';
 
-/** What became of a delivery; all but `pending` are its end. */
+/** The state of a delivery. Every state but `pending` is final. */
 export type DeliveryState = 'pending' | 'delivered' | 'failed' | 'cancelled';
 
 /** A delivery, with its attempts. */
@@ -239,7 +239,7 @@ export interface Diagnosis {
   duration_ms: number;
   /** The result of each stage that was reached. */
   stages: DiagnosisStage[];
-  /** The beginning of the answer's body. */
+  /** The beginning of the response body. */
   response_excerpt: string;
   /** One sentence: what to do about it. */
   advice: string;
@@ -259,21 +259,21 @@ export interface DiagnosisStage {
 
 /** Whose pending deliveries to cancel. */
 export interface DropDeliveriesInput {
-  /** What waits for this instance. */
+  /** Drops the deliveries that wait for this instance. */
   instance_id?: string | undefined;
-  /** What waits in this meeting; with instance_id: only of it for that instance. */
+  /** Drops the deliveries that wait in this meeting; with instance_id, only those for that instance. */
   meeting_id?: string | undefined;
   /** Only count what would be dropped. */
   dry_run?: boolean | undefined;
 }
 
-/** What became of pending deliveries. */
+/** How many pending deliveries were dropped. */
 export interface DroppedDeliveries {
   /** How many were dropped, or would be. */
   deliveries: number;
   /** Whether they were only counted. */
   dry_run: boolean;
-  /** False when more of them wait: call it again. */
+  /** False when more deliveries wait: call again. */
   done: boolean;
 }
 
@@ -387,7 +387,7 @@ export interface Invite {
   created_by: string | null;
   /** When it was made. */
   created_at: string;
-  /** From then on it cannot be redeemed. */
+  /** When it expires: from then on it cannot be redeemed. */
   expires_at: string;
   /** When it was redeemed; null: it was not. */
   redeemed_at: string | null;
@@ -412,8 +412,9 @@ export interface JoinMeetingInput {
   /** The agents of the instance that take part; they replace those of an earlier join. */
   agent_ids: string[];
   /**
-   * What is pushed of what is for these agents: `all`; `targeted`: only what names one of them in target_agents;
-   * `people`: only what no agent says. The rest stands in the history. Absent: as it was, at first `all`.
+   * Which messages for these agents are pushed. `all`: every one; `targeted`: only those that name one of them in
+   * target_agents; `people`: only those that no agent says. The others are only in the history. Absent: unchanged, at
+   * first `all`.
    */
   wake?: 'all' | 'targeted' | 'people' | undefined;
 }
@@ -479,7 +480,7 @@ export interface Meeting {
   last_activity_at: string;
 }
 
-/** A membership, with the name of its instance and how it does. */
+/** A membership, with the name of its instance and its health. */
 export interface MeetingInstance extends Membership {
   /** The name that people see. */
   instance_name: string;
@@ -498,7 +499,7 @@ export interface Membership {
   joined_at: string;
   /** When it left; null while the instance is in the meeting. */
   left_at: string | null;
-  /** What is pushed of what is for these agents; absent: all. */
+  /** Which messages for these agents are pushed; absent: all. */
   wake?: 'all' | 'targeted' | 'people';
 }
 
@@ -513,7 +514,7 @@ export interface Message {
   seq: number;
   /** When it was stored. */
   accepted_at: string;
-  /** The agents it was for; null when it went to all of the meeting. */
+  /** The agents that it is for; null: all agents of the meeting. */
   target_agents: string[] | null;
   /** The agent that says it; absent: a person, or a program that is no agent. */
   from_agent?: string;
@@ -548,7 +549,7 @@ export interface MessageBrief {
   excerpt: string;
 }
 
-/** Messages that follow each other. */
+/** Consecutive messages. */
 export interface MessagePage {
   /** In the order of seq. */
   data: Message[];
@@ -560,7 +561,7 @@ export interface MessagePage {
 export interface MessageTrace extends Message {
   /** The key of a meeting. */
   meeting_id: string;
-  /** To how many instances it went. */
+  /** How many instances get it. */
   deliveries_queued: number;
   /** What it answers, what that one answers, and so on: the nearest first, at most 50. */
   answered: MessageBrief[];
@@ -588,7 +589,7 @@ export interface OpenSession {
   is_current: boolean;
 }
 
-/** How an attempt ended, as a ladder: up to `tls_failed` the machine was not reached. */
+/** How an attempt ended, in the order of its stages: up to `tls_failed` the receiver was not reached. */
 export type Outcome =
   | 'blocked'
   | 'dns_failed'
@@ -629,7 +630,7 @@ export interface PullInput {
   wait_s?: number | undefined;
 }
 
-/** What became of a push on the machine: status_code, or not_reached. */
+/** The result of a push: status_code or not_reached. */
 export interface PullResult {
   /** The delivery, as it was handed out. */
   delivery_id: string;
@@ -656,7 +657,7 @@ export interface Pulled {
   results: TakenResult[];
 }
 
-/** A push for a machine that pulls. To hand it out begins the attempt. */
+/** A push for a machine that pulls. The attempt begins when it is handed out. */
 export interface PulledPush {
   /** The delivery: skip one that was handled. The same as webhook-id. */
   delivery_id: string;
@@ -736,7 +737,7 @@ export interface RegisterInput {
   timeout_s?: number | undefined;
   runtime?: Runtime | undefined;
   /**
-   * What the runtime is to do: `convoke runtimes NAME` lists its options. Stored encrypted; no response contains their
+   * The options of the runtime: `convoke runtimes NAME` lists them. Stored encrypted; no response contains their
    * values. Each registration gives them again.
    */
   runtime_options?: Record<string, unknown> | undefined;
@@ -816,7 +817,7 @@ export type Runtime = 'spec' | 'openai' | 'template' | 'a2a' | 'langgraph' | 'di
  */
 export type Scope = 'admin' | 'send' | 'read' | 'instance';
 
-/** The answer to a send: the message and its deliveries are on disk. */
+/** The response to a send: the message and its deliveries are on disk. */
 export interface SentMessage {
   /** The key of a message. */
   message_id: string;
@@ -856,7 +857,7 @@ export interface Session {
   state: 'open' | 'signed_out' | 'signed_in';
   /** The key that was given; null when open, signed out, or signed in by a link. */
   key_id: string | null;
-  /** What people know that key by. */
+  /** The name of that key. */
   key_name: string | null;
   /** What the principal may do. */
   scopes: Scope[];
@@ -867,8 +868,8 @@ export interface Session {
   /** When the session ends; null without a cookie. */
   expires_at: string | null;
   /**
-   * Sent as the header convoke-csrf with every request by the session. Answered when it begins, and to requests that
-   * carry it; null otherwise.
+   * Sent as the header convoke-csrf with every request by the session. The response that begins the session has it, and
+   * so has the response to a request that carries it; null otherwise.
    */
   csrf_token: string | null;
   /** The version of the service. */
@@ -880,10 +881,10 @@ export interface Session {
   };
 }
 
-/** Which answers to a push count as a success: only 200 (the default), or every 2xx. */
+/** Which responses to a push count as a success: only 200 (the default), or every 2xx. */
 export type SuccessStatuses = '200' | '2xx';
 
-/** What became of a result. */
+/** Whether a result counted. */
 export interface TakenResult {
   /** The delivery. */
   delivery_id: string;
@@ -908,7 +909,7 @@ export interface TakenResult {
  */
 export type Transport = 'webhook' | 'pull';
 
-/** What is to change of an instance: at least one field. */
+/** What to change in an instance: at least one field. */
 export interface UpdateInstanceInput {
   /** The name that people see. */
   instance_name?: string | undefined;
@@ -945,7 +946,7 @@ export interface UpdateInstanceInput {
   owner_key_id?: string | null | undefined;
 }
 
-/** What to change of a meeting; what is absent stays as it is. */
+/** What to change in a meeting. An absent field stays as it is. */
 export interface UpdateMeetingInput {
   /** True: nothing of the meeting is pushed until it is set to false. */
   paused?: boolean | undefined;
@@ -1077,7 +1078,7 @@ export interface ListDeliveriesQuery {
   meeting_id?: string | undefined;
   /** Only deliveries of this message. */
   message_id?: string | undefined;
-  /** What became of a delivery; all but `pending` are its end. */
+  /** The state of a delivery. Every state but `pending` is final. */
   state?: DeliveryState | undefined;
   /** The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and next_cursor continues. */
   limit?: number | undefined;

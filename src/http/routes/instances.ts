@@ -226,7 +226,7 @@ const HEARTBEAT = {
   schema: {
     operationId: 'heartbeat',
     tags: ['instances'],
-    summary: 'Say that the instance is alive; ends its back-off',
+    summary: 'Report that the instance is alive; ends its back-off',
     description:
       'Sets last_seen_at. Pending deliveries of the instance are sent at once instead of at the end of its back-off.',
     params: InstanceParams,

@@ -110,7 +110,7 @@ const LIST = {
     operationId: 'listInvites',
     tags: ['keys'],
     summary: 'List the invites, the latest first',
-    description: 'Those of the last 30 days, ended ones included; without their links, which nobody can ask for again.',
+    description: 'The invites of the last 30 days, ended ones included. Their links are not shown again.',
     querystring: ListInvitesQuery,
     response: responses({ 200: ['A page of invites.', pageOf(InviteSchema)], codes: [] }),
   },
@@ -182,7 +182,7 @@ const REDEEM = {
     tags: ['keys'],
     summary: 'Redeem an invite: get a key for one instance and its meetings',
     description:
-      'Needs no key: the end of the link is enough, once. When several machines redeem it at once, one gets a key. While the service has no keys, it gives none: `api_key` is null. GET of the link itself shows a page for people and redeems nothing.',
+      'Needs no key: the end of the link is enough, and works once. When several machines redeem it at once, one gets a key. While the service has no keys, it gives none: `api_key` is null. GET of the link itself shows a page for people and redeems nothing.',
     body: RedeemInviteBody,
     response: responses({
       200: ['What the machine needs.', RedeemedInviteSchema],

@@ -111,7 +111,7 @@ const LIST_MEETINGS = {
     operationId: 'listMeetings',
     tags: ['meetings'],
     summary: 'List meetings, in the order of their ids',
-    description: 'With how many take part in each, and when something last happened in it.',
+    description: 'Each with the number of its instances and agents, and the time of its last activity.',
     querystring: ListMeetingsQuery,
     response: responses({ 200: ['A page of meetings.', pageOf(MeetingSchema)], codes: [] }),
   },

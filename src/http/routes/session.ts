@@ -142,7 +142,7 @@ const LIST_SESSIONS = {
     operationId: 'listSessions',
     tags: ['session'],
     summary: 'List the sessions of all pages, the latest first',
-    description: 'Each with the key with which it began; null for a session that began with a sign-in link.',
+    description: 'Each session names the key with which it began; null for a sign-in link.',
     querystring: ListSessionsQuery,
     response: responses({ 200: ['A page of sessions.', pageOf(OpenSessionSchema)], codes: [] }),
   },

@@ -35,7 +35,7 @@ const Scopes = Type.Array(ScopeSchema, {
   maxItems: SCOPES.length,
   description: 'What the key may be used for.',
   examples: [['instance', 'send']],
-  ...expected(`must be a list of ${SCOPES.join(', ')}`),
+  ...expected(`must be a list with at least one of ${SCOPES.join(', ')}`),
 });
 
 const KEY_MEETINGS_MAX = 1000;
@@ -57,17 +57,17 @@ const KeyMeetings = Type.Array(MeetingId, {
 export const ApiKeySchema = Type.Object(
   {
     key_id: KeyId,
-    name: nullable(KeyName, 'What people know it by.'),
+    name: nullable(KeyName, 'A name for people.'),
     scopes: Scopes,
     meeting_ids: nullable(KeyMeetings, 'Limits sending, reading and joining to these meetings; null: no limit.'),
     instance_id: nullable(InstanceId, 'Limits the scope `instance` to this one; null: no limit.'),
     created_at: time('When it was made.'),
-    expires_at: nullable(time('A time.'), 'From then on it is refused; null: never.'),
-    revoked_at: nullable(time('A time.'), 'Since then it is refused; null: it is not revoked.'),
+    expires_at: nullable(time('A time.'), 'When it expires: from then on it is refused. Null: never.'),
+    revoked_at: nullable(time('A time.'), 'When it was revoked; null: it was not.'),
     last_used_at: nullable(time('A time.'), 'When it was last used, to the minute.'),
     previous_token_expires_at: nullable(
       time('A time.'),
-      'Until then the token before the last rotation is taken as well.',
+      'Until then the token before the last rotation is accepted too.',
     ),
   },
   named('ApiKey', 'A key, without its token.'),

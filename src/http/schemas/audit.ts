@@ -19,7 +19,7 @@ export const AuditEntrySchema = Type.Object(
     ),
     action: AuditAction,
     target_kind: enumOf(AUDIT_TARGETS, { description: 'The kind of the target.' }),
-    target_id: nullable(Type.String(), 'To what; null where it was not said.'),
+    target_id: nullable(Type.String(), 'The id of the target; null when the request named none.'),
     outcome: enumOf(AUDIT_OUTCOMES, { description: 'Whether it was done.' }),
     code: nullable(Type.String(), 'Why it was refused: the code of the problem; null when it was done.'),
     details: Type.Unsafe<AuditDetails>({

@@ -11,7 +11,7 @@ export const BackupProgressSchema = Type.Object(
     pages_total: Type.Integer({ description: 'Pages of the data file; 0 while nothing is copied.' }),
     pages_left: Type.Integer({ description: 'Pages that are not copied yet.' }),
   },
-  named('BackupProgress', 'How far a copy is.'),
+  named('BackupProgress', 'The progress of a copy.'),
 );
 
 export const BackupParams = Type.Object({

@@ -18,7 +18,7 @@ import { cursor, limit } from './page.ts';
 
 const DeliveryState = enumOf(
   DELIVERY_STATES,
-  named('DeliveryState', 'What became of a delivery; all but `pending` are its end.'),
+  named('DeliveryState', 'The state of a delivery. Every state but `pending` is final.'),
 );
 
 const DeliveryReason = enumOf(
@@ -48,7 +48,7 @@ const AttemptSchema = Type.Object(
       description:
         'What happened, in words. Empty after a success, unless a reply in the response could not be sent: then it says why.',
     }),
-    response_excerpt: Type.String({ description: "The beginning of the answer's body." }),
+    response_excerpt: Type.String({ description: 'The beginning of the response body.' }),
     answered_agents: Type.Optional(
       Type.Array(Type.String(), {
         description:
@@ -74,7 +74,10 @@ export const DeliverySchema = Type.Object(
     reason: nullable(DeliveryReason, 'Why it failed or was cancelled; null otherwise.'),
     waiting_for: nullable(WaitingFor, 'Why a pending delivery is not delivered yet; null once it is settled.'),
     attempt_count: Type.Integer({ description: 'How many attempts were made.' }),
-    next_attempt_at: nullable(time('A time.'), 'No sooner than this, while pending and retried.'),
+    next_attempt_at: nullable(
+      time('A time.'),
+      'The earliest time of the next attempt; null unless the delivery is pending and retried.',
+    ),
     created_at: time('When the message was accepted.'),
     settled_at: nullable(time('A time.'), 'When it left `pending`.'),
     last_attempt: nullable(AttemptSchema, 'The latest attempt; null before the first.'),
@@ -108,8 +111,10 @@ export const DeliveryParams = Type.Object({ delivery_id: madeId('The key of a de
 
 export const DropDeliveriesBody = Type.Object(
   {
-    instance_id: Type.Optional(instanceId('What waits for this instance.')),
-    meeting_id: Type.Optional(meetingId('What waits in this meeting; with instance_id: only of it for that instance.')),
+    instance_id: Type.Optional(instanceId('Drops the deliveries that wait for this instance.')),
+    meeting_id: Type.Optional(
+      meetingId('Drops the deliveries that wait in this meeting; with instance_id, only those for that instance.'),
+    ),
     dry_run: flag('Only count what would be dropped.'),
   },
   {
@@ -124,7 +129,7 @@ export const DroppedSchema = Type.Object(
   {
     deliveries: Type.Integer({ description: 'How many were dropped, or would be.' }),
     dry_run: Type.Boolean({ description: 'Whether they were only counted.' }),
-    done: Type.Boolean({ description: 'False when more of them wait: call it again.' }),
+    done: Type.Boolean({ description: 'False when more deliveries wait: call again.' }),
   },
-  named('DroppedDeliveries', 'What became of pending deliveries.'),
+  named('DroppedDeliveries', 'How many pending deliveries were dropped.'),
 );

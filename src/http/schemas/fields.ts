@@ -82,7 +82,10 @@ export const JsonObject = Type.Unsafe<Record<string, unknown>>({
 
 export const OutcomeSchema = enumOf(
   Object.keys(OUTCOMES) as Outcome[],
-  named('Outcome', 'How an attempt ended, as a ladder: up to `tls_failed` the machine was not reached.'),
+  named(
+    'Outcome',
+    'How an attempt ended, in the order of its stages: up to `tls_failed` the receiver was not reached.',
+  ),
 );
 
 export const text = (description: string) =>
@@ -101,7 +104,7 @@ export const madeId = (description: string) =>
     maxLength: 100,
     pattern: NO_CONTROLS_PATTERN,
     description,
-    ...expected('must be an id of at most 100 characters, as it was answered'),
+    ...expected('must be an id that the service returned, of at most 100 characters'),
   });
 
 export const flag = (description: string) =>

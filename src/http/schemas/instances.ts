@@ -76,7 +76,7 @@ const RuntimeOptions = Type.Unsafe<Record<string, unknown>>({
   type: 'object',
   additionalProperties: true,
   description:
-    'What the runtime is to do: `convoke runtimes NAME` lists its options. Stored encrypted; no response contains their values. Each registration gives them again.',
+    'The options of the runtime: `convoke runtimes NAME` lists them. Stored encrypted; no response contains their values. Each registration gives them again.',
   examples: [{ model: 'llama3.2' }],
   ...expected(`must be an object of the options of the runtime, of at most ${OPTIONS_BYTES_MAX} bytes`),
 });
@@ -84,8 +84,8 @@ const RuntimeOptions = Type.Unsafe<Record<string, unknown>>({
 const ConnectionSchema = Type.Object(
   {
     since: time('When it began to pull, without a pause of more than 10 s since then.'),
-    address: nullable(Type.String(), 'The address that its latest pull was made from.'),
-    client: nullable(Type.String(), 'What it says of itself in the header user-agent: program and version.'),
+    address: nullable(Type.String(), 'The address of its latest pull.'),
+    client: nullable(Type.String(), 'Its program and version, from the header user-agent.'),
   },
   named('Connection', 'A machine that pulls.'),
 );
@@ -112,7 +112,7 @@ const WebhookHeaders = Type.Unsafe<Record<string, string>>({
 
 const SuccessStatuses = enumOf(
   ['200', '2xx'] as const,
-  named('SuccessStatuses', 'Which answers to a push count as a success: only 200 (the default), or every 2xx.'),
+  named('SuccessStatuses', 'Which responses to a push count as a success: only 200 (the default), or every 2xx.'),
 );
 
 const Replies = Type.Boolean({
@@ -267,7 +267,7 @@ export const PatchInstanceBody = Type.Object(
     ),
   },
   {
-    ...named('UpdateInstanceInput', 'What is to change of an instance: at least one field.'),
+    ...named('UpdateInstanceInput', 'What to change in an instance: at least one field.'),
     additionalProperties: false,
     minProperties: 1,
     examples: [{ webhook_enabled: false }],
@@ -342,7 +342,7 @@ export const DiagnosisSchema = Type.Object(
     outcome: OutcomeSchema,
     duration_ms: Type.Number({ description: 'How long all of it took.' }),
     stages: Type.Array(DiagnosisStage, { description: 'The result of each stage that was reached.' }),
-    response_excerpt: Type.String({ description: "The beginning of the answer's body." }),
+    response_excerpt: Type.String({ description: 'The beginning of the response body.' }),
     advice: Type.String({ description: 'One sentence: what to do about it.' }),
   },
   named('Diagnosis', 'What a webhook test found, stage by stage.'),

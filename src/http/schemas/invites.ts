@@ -44,7 +44,7 @@ export const InviteSchema = Type.Object(
     agent_ids: Type.Array(agentId('An agent.'), { description: 'The agents that the machine is invited for.' }),
     created_by: nullable(Type.String(), 'The key that made it; null without a key.'),
     created_at: time('When it was made.'),
-    expires_at: time('From then on it cannot be redeemed.'),
+    expires_at: time('When it expires: from then on it cannot be redeemed.'),
     redeemed_at: nullable(time('A time.'), 'When it was redeemed; null: it was not.'),
     key_id: nullable(Type.String(), 'The key that it was redeemed for; null before, and where no key was needed.'),
     revoked_at: nullable(time('A time.'), 'When it was revoked; null: it was not.'),

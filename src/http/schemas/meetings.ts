@@ -33,7 +33,7 @@ export const JoinMeetingBody = Type.Object(
     meeting_id: MeetingIdInput,
     agent_ids: agentIds('The agents of the instance that take part; they replace those of an earlier join.'),
     wake: wakeOf(
-      'What is pushed of what is for these agents: `all`; `targeted`: only what names one of them in target_agents; `people`: only what no agent says. The rest stands in the history. Absent: as it was, at first `all`.',
+      'Which messages for these agents are pushed. `all`: every one; `targeted`: only those that name one of them in target_agents; `people`: only those that no agent says. The others are only in the history. Absent: unchanged, at first `all`.',
     ),
   },
   {
@@ -68,7 +68,7 @@ export const MembershipSchema = Type.Object(
     agent_ids: AgentIds,
     joined_at: time('When the instance last joined.'),
     left_at: nullable(time('A time.'), 'When it left; null while the instance is in the meeting.'),
-    wake: wakeOf('What is pushed of what is for these agents; absent: all.'),
+    wake: wakeOf('Which messages for these agents are pushed; absent: all.'),
   },
   named('Membership', 'An instance in a meeting, with the agents that take part.'),
 );
@@ -79,7 +79,7 @@ export const MeetingInstanceSchema = Type.Object(
     instance_name: InstanceName,
     health: Health,
   },
-  named('MeetingInstance', 'A membership, with the name of its instance and how it does.'),
+  named('MeetingInstance', 'A membership, with the name of its instance and its health.'),
 );
 
 const guardLimit = (maximum: number, what: string) =>
@@ -128,7 +128,7 @@ export const UpdateMeetingBody = Type.Object(
     pair_window_s: guardLimit(PAIR_WINDOW_S_MAX, 'The window of pair_limit, in seconds.'),
   },
   {
-    ...named('UpdateMeetingInput', 'What to change of a meeting; what is absent stays as it is.'),
+    ...named('UpdateMeetingInput', 'What to change in a meeting. An absent field stays as it is.'),
     additionalProperties: false,
     minProperties: 1,
     examples: [{ paused: true }],

@@ -23,7 +23,7 @@ export const MessageTraceSchema = Type.Object(
   {
     ...MessageSchema.properties,
     meeting_id: MeetingId,
-    deliveries_queued: Type.Integer({ description: 'To how many instances it went.' }),
+    deliveries_queued: Type.Integer({ description: 'How many instances get it.' }),
     answered: Type.Array(MessageBriefSchema, {
       description: 'What it answers, what that one answers, and so on: the nearest first, at most 50.',
     }),

@@ -57,7 +57,7 @@ export const SentMessageSchema = Type.Object(
     accepted_at: time('When it was stored.'),
     deliveries_queued: Type.Integer({ description: 'How many instances get it.' }),
   },
-  named('SentMessage', 'The answer to a send: the message and its deliveries are on disk.'),
+  named('SentMessage', 'The response to a send: the message and its deliveries are on disk.'),
 );
 
 export const MessageSchema = Type.Object(
@@ -65,7 +65,7 @@ export const MessageSchema = Type.Object(
     message_id,
     seq: Type.Integer({ description: 'The number of the message in its meeting, from 1.' }),
     accepted_at: time('When it was stored.'),
-    target_agents: nullable(agentIds('Agent ids.'), 'The agents it was for; null when it went to all of the meeting.'),
+    target_agents: nullable(agentIds('Agent ids.'), 'The agents that it is for; null: all agents of the meeting.'),
     from_agent: Type.Optional(agentId('The agent that says it; absent: a person, or a program that is no agent.')),
     in_reply_to: Type.Optional(
       Type.String({
@@ -92,7 +92,7 @@ export const MessagePageSchema = Type.Object(
     data: Type.Array(MessageSchema, { description: 'In the order of seq.' }),
     has_more: Type.Boolean({ description: 'Whether there are more in the requested direction.' }),
   },
-  named('MessagePage', 'Messages that follow each other.'),
+  named('MessagePage', 'Consecutive messages.'),
 );
 
 export const seqGiven = (description: string) =>

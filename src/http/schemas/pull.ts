@@ -54,7 +54,7 @@ const ResultSchema = Type.Object(
     ),
   },
   {
-    ...named('PullResult', 'What became of a push on the machine: status_code, or not_reached.'),
+    ...named('PullResult', 'The result of a push: status_code or not_reached.'),
     additionalProperties: false,
     ...expected('must be an object with delivery_id, attempt, and either status_code or not_reached'),
   },
@@ -108,7 +108,7 @@ const HandedOutSchema = Type.Object(
     body: Type.String({ description: 'The text that a webhook would get: verify the signature over its UTF-8 bytes.' }),
     deadline_at: time('When a result is too late: the attempt has then failed as `timeout`, and is made again.'),
   },
-  named('PulledPush', 'A push for a machine that pulls. To hand it out begins the attempt.'),
+  named('PulledPush', 'A push for a machine that pulls. The attempt begins when it is handed out.'),
 );
 
 const TakenResultSchema = Type.Object(
@@ -124,7 +124,7 @@ const TakenResultSchema = Type.Object(
       'The state of the delivery when it was not `counted`; null when it was, and when there is no such delivery of this instance.',
     ),
   },
-  named('TakenResult', 'What became of a result.'),
+  named('TakenResult', 'Whether a result counted.'),
 );
 
 export const PulledSchema = Type.Object(

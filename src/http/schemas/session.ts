@@ -10,14 +10,14 @@ export const SessionSchema = Type.Object(
         '`open`: no key was made, and everybody on this machine may do everything; `signed_out`: a key is needed.',
     }),
     key_id: nullable(Type.String(), 'The key that was given; null when open, signed out, or signed in by a link.'),
-    key_name: nullable(Type.String(), 'What people know that key by.'),
+    key_name: nullable(Type.String(), 'The name of that key.'),
     scopes: Type.Array(ScopeSchema, { description: 'What the principal may do.' }),
     meeting_ids: nullable(Type.Array(MeetingId), 'The meetings that it is limited to; null: no limit.'),
     instance_id: nullable(InstanceId, 'The instance that it is limited to; null: no limit.'),
     expires_at: nullable(time('A time.'), 'When the session ends; null without a cookie.'),
     csrf_token: nullable(
       Type.String(),
-      'Sent as the header convoke-csrf with every request by the session. Answered when it begins, and to requests that carry it; null otherwise.',
+      'Sent as the header convoke-csrf with every request by the session. The response that begins the session has it, and so has the response to a request that carries it; null otherwise.',
     ),
     version: Type.String({ description: 'The version of the service.' }),
     features: Type.Object(

@@ -19,7 +19,9 @@ export function Failure({ problem, again }: { problem: ConvokeError; again: () =
       <p class="empty-title">
         <Mark kind="bad" /> {is_away ? 'The service does not respond.' : 'That did not work.'}
       </p>
-      <p>{is_away ? 'Is it still running? This page goes on by itself as soon as it does.' : problem.detail}</p>
+      <p>
+        {is_away ? 'Is it still running? This page continues by itself when the service responds.' : problem.detail}
+      </p>
       <button type="button" class="button" onClick={again}>
         Try again
       </button>

@@ -107,7 +107,7 @@ export function Audit({ seq }: { seq: string | null }): JSX.Element {
       {rows === null && problem === null && <Skeleton />}
       {problem !== null && <Failure problem={problem} again={again} />}
       {rows?.length === 0 && problem === null && (
-        <Empty title="No entry fits the filter.">
+        <Empty title="No entries match.">
           <button
             type="button"
             class="button"

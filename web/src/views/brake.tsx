@@ -63,7 +63,7 @@ export function Paused({ meeting, again }: BrakeProps): JSX.Element | null {
             Resume
           </button>
           <button type="button" class="button" onClick={() => setDropping(true)}>
-            Drop what waits…
+            Drop pending…
           </button>
         </>
       )}

@@ -40,11 +40,11 @@ export function Composer({ meeting_id, members }: ComposerProps): JSX.Element {
       setText('');
       notify(
         deliveries_queued === 0
-          ? `#${seq} is stored, and goes to nobody: no instance in this meeting has an agent to notify.`
-          : `#${seq} is stored, and goes to ${counted(deliveries_queued, 'instance')}.`,
+          ? `No one receives #${seq}: no instance in this meeting has an agent to notify. It is in the history.`
+          : `Sent #${seq} to ${counted(deliveries_queued, 'instance')}.`,
       );
     } catch (error) {
-      setRefusal(error instanceof SyntaxError ? `This is no JSON: ${error.message}` : textOf(error));
+      setRefusal(error instanceof SyntaxError ? `Not valid JSON: ${error.message}` : textOf(error));
     } finally {
       setBusy(false);
     }

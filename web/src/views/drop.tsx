@@ -23,7 +23,7 @@ export function DropDialog({ of, onClose }: { of: DropDeliveriesInput; onClose: 
     onClose();
   };
   return (
-    <Dialog title="Drop what waits?" onClose={onClose}>
+    <Dialog title="Drop pending deliveries?" onClose={onClose}>
       {problem !== null && value === null && <Failure problem={problem} again={again} />}
       {problem === null && value === null && <Skeleton lines={2} />}
       {value !== null && (

@@ -110,13 +110,15 @@ function InstanceBody({ instance, again, back, removing }: InstanceBodyProps): J
           <button
             type="button"
             class="button"
-            title="Lifts its back-off, so that what waits goes out at once"
-            onClick={() => void doing(client.heartbeat(instance_id), () => 'Its back-off is lifted.').then(again)}
+            title="Ends the back-off, so that pending deliveries are sent at once"
+            onClick={() =>
+              void doing(client.heartbeat(instance_id), () => 'Pending deliveries are being sent.').then(again)
+            }
           >
-            Try what waits now
+            Retry pending now
           </button>
           <button type="button" class="button" onClick={() => setAsking('recover')}>
-            Recover…
+            Resend failed…
           </button>
         </div>
         <div role="status">
@@ -158,16 +160,12 @@ function InstanceBody({ instance, again, back, removing }: InstanceBodyProps): J
           <Switch
             label="Active"
             is_on={instance.is_active}
-            onChange={(is_active) =>
-              change({ is_active }, is_active ? 'Active again.' : 'Switched off: what is pending waits.')
-            }
+            onChange={(is_active) => change({ is_active }, is_active ? 'Active again.' : PAUSED)}
           />
           <Switch
             label={pulls ? 'Pushes' : 'Webhook'}
             is_on={instance.webhook_enabled}
-            onChange={(webhook_enabled) =>
-              change({ webhook_enabled }, webhook_enabled ? 'Switched on.' : 'Switched off: what is pending waits.')
-            }
+            onChange={(webhook_enabled) => change({ webhook_enabled }, webhook_enabled ? 'Switched on.' : PAUSED)}
           />
         </div>
       </div>
@@ -185,13 +183,13 @@ function InstanceBody({ instance, again, back, removing }: InstanceBodyProps): J
       </div>
 
       <div class="detail-block">
-        <h3>Keep</h3>
+        <h3>Manage</h3>
         <div class="button-row">
           <button type="button" class="button" onClick={() => setAsking('rotate')}>
             Rotate the secret…
           </button>
           <button type="button" class="button" onClick={() => setAsking('drop')}>
-            Drop what waits…
+            Drop pending…
           </button>
           <button type="button" class="button dangerous" onClick={() => setAsking('delete')}>
             Delete…
@@ -303,6 +301,8 @@ function RotateDialog({ instance_id, onClose }: { instance_id: string; onClose: 
   );
 }
 
+const PAUSED = 'Paused. Pending messages are held; new ones are not queued.';
+
 const SINCE = [
   ['1', 'the last hour'],
   ['24', 'the last day'],
@@ -312,21 +312,21 @@ const SINCE = [
 function RecoverDialog({ instance_id, onClose }: { instance_id: string; onClose: () => void }): JSX.Element {
   const [hours, setHours] = useState('24');
   return (
-    <Dialog title="Recover failed deliveries" onClose={onClose}>
+    <Dialog title="Resend failed deliveries" onClose={onClose}>
       <Form
-        action="Queue again"
+        action="Resend"
         onSubmit={async () => {
           const since = new Date(Date.now() - Number(hours) * 3_600_000).toISOString();
           await doing(client.recover(instance_id, { since }), ({ recovered }) =>
             recovered === 0
               ? 'Nothing failed in that time.'
-              : `${counted(recovered, 'delivery', 'deliveries')} queued again.`,
+              : `${counted(recovered, 'delivery', 'deliveries')} will be sent again.`,
           );
           onClose();
         }}
       >
         <Field
-          label="Queue again what failed in"
+          label="Resend what failed in"
           hint="Each is sent under the same webhook-id as before, in the order of the messages."
         >
           {(id, hint_id) => (

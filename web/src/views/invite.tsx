@@ -46,7 +46,7 @@ function InviteDialog({ meeting_id, onClose }: { meeting_id: string; onClose: ()
           is_required
           is_code
           placeholder="anna"
-          hint="The agents that the machine runs, with commas between."
+          hint="The agents that the machine runs, separated by commas."
         />
       </Form>
     </Dialog>

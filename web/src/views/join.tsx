@@ -46,7 +46,7 @@ export function JoinDialog(props: {
           value={agents}
           onChange={setAgents}
           is_code
-          hint="With commas between. Empty: all agents of the instance."
+          hint="Separated by commas. Empty: all agents of the instance."
         />
       </Form>
     </Dialog>

@@ -39,16 +39,16 @@ const COLUMNS: Column<ApiKey>[] = [
       <span class="named">
         <Mark kind={stateOf(key) === 'in use' ? 'good' : 'off'} />
         <span class="named-text">
-          <Foreign class="named-name">{key.name ?? 'without a name'}</Foreign>
+          <Foreign class="named-name">{key.name ?? 'Unnamed'}</Foreign>
           <span class="named-id">{key.key_id}</span>
         </span>
         {stateOf(key) !== 'in use' && <span class="tag">{stateOf(key)}</span>}
       </span>
     ),
   },
-  { head: 'May', is_wide: true, cell: ({ scopes }) => <span class="clip">{scopes.join(', ')}</span> },
+  { head: 'Scopes', is_wide: true, cell: ({ scopes }) => <span class="clip">{scopes.join(', ')}</span> },
   { head: 'Last used', is_number: true, cell: ({ last_used_at }) => <Ago at={last_used_at} /> },
-  { head: 'Made', is_wide: true, is_number: true, cell: ({ created_at }) => <Ago at={created_at} /> },
+  { head: 'Created', is_wide: true, is_number: true, cell: ({ created_at }) => <Ago at={created_at} /> },
 ];
 
 export function Keys({ key_id }: { key_id: string | null }): JSX.Element {
@@ -82,7 +82,7 @@ export function Keys({ key_id }: { key_id: string | null }): JSX.Element {
       {problem !== null && <Failure problem={problem} again={again} />}
       {rows?.length === 0 && problem === null && (
         <Empty title="There is no key: anybody who reaches this address may do everything.">
-          <p>The first key ends that for good, and must be an admin key. Keep its token: without it nobody gets in.</p>
+          <p>The first key ends that for good, and must be an admin key. Save its token: without it nobody gets in.</p>
         </Empty>
       )}
       {rows !== null && rows.length > 0 && (
@@ -125,16 +125,16 @@ function KeyDetail({ api_key, again }: { api_key: ApiKey; again: () => void }): 
           facts={[
             ['Key id', <Id id={key_id} what="the key id" />],
             ['State', stateOf(api_key)],
-            ['May', scopes.join(', ')],
+            ['Scopes', scopes.join(', ')],
             ['Meetings', meeting_ids === null ? 'all' : <Foreign>{meeting_ids.join(', ')}</Foreign>],
             ['Instances', instance_id === null ? 'those that it registers' : <Foreign>{instance_id}</Foreign>],
             ['Last used', <Ago at={api_key.last_used_at} />],
-            ['Made', <At at={api_key.created_at} />],
+            ['Created', <At at={api_key.created_at} />],
             ['Expires', expires_at === null ? 'never' : <At at={expires_at} />],
             ...(revoked_at === null ? [] : [['Revoked', <At at={revoked_at} />] as const]),
             ...(previous_token_expires_at === null
               ? []
-              : [['Former token ends', <Ago at={previous_token_expires_at} />] as const]),
+              : [['Previous token ends', <Ago at={previous_token_expires_at} />] as const]),
           ]}
         />
         {revoked_at === null && (
@@ -185,13 +185,13 @@ function KeyDetail({ api_key, again }: { api_key: ApiKey; again: () => void }): 
 
 function TokenDialog({ made, onClose }: { made: ApiKeyWithToken; onClose: () => void }): JSX.Element {
   return (
-    <Dialog title="Keep its token" onClose={onClose}>
+    <Dialog title="Save this token" onClose={onClose}>
       <p>Programs send it as a bearer token, and people sign in with it.</p>
       <Snippet text={made.token} what="the token" />
       <p class="hint">It is not shown again: copy it now.</p>
       <div class="form-end">
         <button type="button" class="button primary" onClick={onClose}>
-          I have kept it
+          I’ve saved it
         </button>
       </div>
     </Dialog>

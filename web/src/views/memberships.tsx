@@ -137,7 +137,9 @@ export function Members({
         {present.map(row)}
         {gone.map(row)}
       </ul>
-      {present.length === 0 && <p class="faint">Nobody is in it: new messages are stored, and pushed to no one.</p>}
+      {present.length === 0 && (
+        <p class="faint">No instance is in this meeting: new messages are stored, and no one receives them.</p>
+      )}
       <div class="button-row">
         <button type="button" class="button" onClick={() => setJoining(true)}>
           <Icon name="plus" /> Let an instance join

@@ -35,7 +35,7 @@ export function RegisterDialog({ onClose }: { onClose: () => void }): JSX.Elemen
   if (registered !== null) {
     return (
       <SecretDialog
-        title="Registered: keep its secret"
+        title="Registered: save this secret"
         secret={registered.webhook_secret ?? ''}
         onClose={() => {
           onClose();
@@ -56,7 +56,7 @@ export function RegisterDialog({ onClose }: { onClose: () => void }): JSX.Elemen
           is_required
           is_code
           placeholder="laptop-anna"
-          hint="An id that is known already is overwritten: its name, agents and address."
+          hint="If the id exists already, its name, agents and address are overwritten."
         />
         <TextField label="Name" value={instance_name} onChange={setName} placeholder="Anna's laptop" />
         <TextField
@@ -65,7 +65,7 @@ export function RegisterDialog({ onClose }: { onClose: () => void }): JSX.Elemen
           onChange={setAgents}
           is_code
           placeholder="anna-planner, anna-coder"
-          hint="The ids of the agents on this machine, with commas between."
+          hint="The ids of the agents on this machine, separated by commas."
         />
         <TextField
           label="Webhook URL"
@@ -98,7 +98,7 @@ export function SecretDialog({ title, secret, onClose, children }: SecretDialogP
       <p class="hint">It is not shown again: copy it now.</p>
       <div class="form-end">
         <button type="button" class="button primary" onClick={onClose}>
-          I have kept it
+          I’ve saved it
         </button>
       </div>
     </Dialog>

@@ -23,7 +23,7 @@ export function SessionsDialog({ onClose }: { onClose: () => void }): JSX.Elemen
   };
   return (
     <Dialog title="Who is signed in" onClose={onClose}>
-      <p>A session ends with its key, or with the token that was given for it. Here it ends at once.</p>
+      <p>A session ends with its key, or with the token that began it. Here you can end it at once.</p>
       {rows === null && problem === null && <Skeleton />}
       {problem !== null && <Failure problem={problem} again={again} />}
       {rows?.length === 0 && <p class="faint">Nobody is signed in on a page.</p>}

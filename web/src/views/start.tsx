@@ -101,7 +101,7 @@ export function Start(): JSX.Element {
         </ol>
         {is_done && (
           <p class="guide-end">
-            That is all of it. <a href="/now">See what happens now</a>
+            You are done. <a href="/now">See what happens now</a>
           </p>
         )}
       </div>
@@ -141,9 +141,7 @@ function DemoView(): JSX.Element | null {
           <button
             type="button"
             class="button"
-            onClick={() =>
-              void doing(client.stopDemo(), () => 'The demo is stopped, and its agents are gone.').then(again)
-            }
+            onClick={() => void doing(client.stopDemo(), () => 'The demo is stopped.').then(again)}
           >
             Stop the demo
           </button>

@@ -51,7 +51,7 @@ function Woken({ trace: { deliveries, deliveries_queued, message_id } }: { trace
   return (
     <>
       <h4>Whom it woke</h4>
-      {deliveries_queued === 0 && <p class="faint">It went to nobody.</p>}
+      {deliveries_queued === 0 && <p class="faint">No one received it.</p>}
       {deliveries.map((delivery) => (
         <p key={delivery.delivery_id} class="thread">
           <StateMark state={delivery.state} />

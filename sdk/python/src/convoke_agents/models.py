@@ -88,7 +88,7 @@ class ApiKey(Model):
     key_id: str
     """The key of an API key: the 12 characters behind cvk_ in its token."""
     name: str | None
-    """What people know it by."""
+    """A name for people."""
     scopes: list[Scope | str]
     """What the key may be used for."""
     meeting_ids: list[str] | None
@@ -98,13 +98,13 @@ class ApiKey(Model):
     created_at: datetime
     """When it was made."""
     expires_at: datetime | None
-    """From then on it is refused; null: never."""
+    """When it expires: from then on it is refused. Null: never."""
     revoked_at: datetime | None
-    """Since then it is refused; null: it is not revoked."""
+    """When it was revoked; null: it was not."""
     last_used_at: datetime | None
     """When it was last used, to the minute."""
     previous_token_expires_at: datetime | None
-    """Until then the token before the last rotation is taken as well."""
+    """Until then the token before the last rotation is accepted too."""
 
 
 class ApiKeyPage(Model):
@@ -122,7 +122,7 @@ class ApiKeyWithToken(Model):
     key_id: str
     """The key of an API key: the 12 characters behind cvk_ in its token."""
     name: str | None
-    """What people know it by."""
+    """A name for people."""
     scopes: list[Scope | str]
     """What the key may be used for."""
     meeting_ids: list[str] | None
@@ -132,19 +132,19 @@ class ApiKeyWithToken(Model):
     created_at: datetime
     """When it was made."""
     expires_at: datetime | None
-    """From then on it is refused; null: never."""
+    """When it expires: from then on it is refused. Null: never."""
     revoked_at: datetime | None
-    """Since then it is refused; null: it is not revoked."""
+    """When it was revoked; null: it was not."""
     last_used_at: datetime | None
     """When it was last used, to the minute."""
     previous_token_expires_at: datetime | None
-    """Until then the token before the last rotation is taken as well."""
+    """Until then the token before the last rotation is accepted too."""
     token: str = Field(repr=False)
     """Sent as `authorization: Bearer`. It is not shown again."""
 
 
 Outcome: TypeAlias = Literal["blocked", "dns_failed", "connect_refused", "connect_timeout", "unreachable", "tls_failed", "timeout", "broken_response", "bad_status", "gone", "not_200", "ok"]
-"""How an attempt ended, as a ladder: up to `tls_failed` the machine was not reached."""
+"""How an attempt ended, in the order of its stages: up to `tls_failed` the receiver was not reached."""
 
 
 class Attempt(Model):
@@ -163,7 +163,7 @@ class Attempt(Model):
     """What happened, in words. Empty after a success, unless a reply in the response could not be sent: then it says
     why."""
     response_excerpt: str
-    """The beginning of the answer's body."""
+    """The beginning of the response body."""
     answered_agents: list[str] | None = None
     """Only for an instance with a runtime: the agents that have answered, in this attempt and before. A retry asks
     the others."""
@@ -189,7 +189,7 @@ class AuditEntry(Model):
     target_kind: Literal["instance", "meeting", "delivery", "key", "invite", "session", "service"] | str
     """The kind of the target."""
     target_id: str | None
-    """To what; null where it was not said."""
+    """The id of the target; null when the request named none."""
     outcome: Literal["done", "refused"] | str
     """Whether it was done."""
     code: str | None
@@ -219,7 +219,7 @@ class Backup(Model):
 
 
 class BackupProgress(Model):
-    """How far a copy is."""
+    """The progress of a copy."""
 
     pages_total: int
     """Pages of the data file; 0 while nothing is copied."""
@@ -233,13 +233,13 @@ class Connection(Model):
     since: datetime
     """When it began to pull, without a pause of more than 10 s since then."""
     address: str | None
-    """The address that its latest pull was made from."""
+    """The address of its latest pull."""
     client: str | None
-    """What it says of itself in the header user-agent: program and version."""
+    """Its program and version, from the header user-agent."""
 
 
 DeliveryState: TypeAlias = Literal["pending", "delivered", "failed", "cancelled"]
-"""What became of a delivery; all but `pending` are its end."""
+"""The state of a delivery. Every state but `pending` is final."""
 
 
 DeliveryReason: TypeAlias = Literal["not_200", "gone", "exhausted", "expired", "instance_deleted", "dropped", "hop_limit", "pair_limit"]
@@ -277,7 +277,7 @@ class Delivery(Model):
     attempt_count: int
     """How many attempts were made."""
     next_attempt_at: datetime | None
-    """No sooner than this, while pending and retried."""
+    """The earliest time of the next attempt; null unless the delivery is pending and retried."""
     created_at: datetime
     """When the message was accepted."""
     settled_at: datetime | None
@@ -318,7 +318,7 @@ class DeliveryWithAttempts(Model):
     attempt_count: int
     """How many attempts were made."""
     next_attempt_at: datetime | None
-    """No sooner than this, while pending and retried."""
+    """The earliest time of the next attempt; null unless the delivery is pending and retried."""
     created_at: datetime
     """When the message was accepted."""
     settled_at: datetime | None
@@ -368,20 +368,20 @@ class Diagnosis(Model):
     stages: list[DiagnosisStage]
     """The result of each stage that was reached."""
     response_excerpt: str
-    """The beginning of the answer's body."""
+    """The beginning of the response body."""
     advice: str
     """One sentence: what to do about it."""
 
 
 class DroppedDeliveries(Model):
-    """What became of pending deliveries."""
+    """How many pending deliveries were dropped."""
 
     deliveries: int
     """How many were dropped, or would be."""
     dry_run: bool
     """Whether they were only counted."""
     done: bool
-    """False when more of them wait: call it again."""
+    """False when more deliveries wait: call again."""
 
 
 WhyNotNow: TypeAlias = Literal["left", "inactive", "switched_off", "nobody_named", "is_sender", "wake", "hop_limit", "pair_limit", "paused", "connection", "back_off"]
@@ -453,7 +453,7 @@ specification. `convoke runtimes` says what each is."""
 
 
 SuccessStatuses: TypeAlias = Literal["200", "2xx"]
-"""Which answers to a push count as a success: only 200 (the default), or every 2xx."""
+"""Which responses to a push count as a success: only 200 (the default), or every 2xx."""
 
 
 class LastFailure(Model):
@@ -548,7 +548,7 @@ class Invite(Model):
     created_at: datetime
     """When it was made."""
     expires_at: datetime
-    """From then on it cannot be redeemed."""
+    """When it expires: from then on it cannot be redeemed."""
     redeemed_at: datetime | None
     """When it was redeemed; null: it was not."""
     key_id: str | None
@@ -584,7 +584,7 @@ class InviteWithLink(Model):
     created_at: datetime
     """When it was made."""
     expires_at: datetime
-    """From then on it cannot be redeemed."""
+    """When it expires: from then on it cannot be redeemed."""
     redeemed_at: datetime | None
     """When it was redeemed; null: it was not."""
     key_id: str | None
@@ -635,7 +635,7 @@ class Meeting(Model):
 
 
 class MeetingInstance(Model):
-    """A membership, with the name of its instance and how it does."""
+    """A membership, with the name of its instance and its health."""
 
     meeting_id: str
     """The key of a meeting."""
@@ -648,7 +648,7 @@ class MeetingInstance(Model):
     left_at: datetime | None
     """When it left; null while the instance is in the meeting."""
     wake: Literal["all", "targeted", "people"] | str | None = None
-    """What is pushed of what is for these agents; absent: all."""
+    """Which messages for these agents are pushed; absent: all."""
     instance_name: str
     """The name that people see."""
     health: Health | str
@@ -686,7 +686,7 @@ class Membership(Model):
     left_at: datetime | None
     """When it left; null while the instance is in the meeting."""
     wake: Literal["all", "targeted", "people"] | str | None = None
-    """What is pushed of what is for these agents; absent: all."""
+    """Which messages for these agents are pushed; absent: all."""
 
 
 class Message(Model):
@@ -700,7 +700,7 @@ class Message(Model):
     accepted_at: datetime
     """When it was stored."""
     target_agents: list[str] | None
-    """The agents it was for; null when it went to all of the meeting."""
+    """The agents that it is for; null: all agents of the meeting."""
     from_agent: str | None = None
     """The agent that says it; absent: a person, or a program that is no agent."""
     in_reply_to: str | None = None
@@ -732,7 +732,7 @@ class MessageBrief(Model):
 
 
 class MessagePage(Model):
-    """Messages that follow each other."""
+    """Consecutive messages."""
 
     data: list[Message]
     """In the order of seq."""
@@ -750,7 +750,7 @@ class MessageTrace(Model):
     accepted_at: datetime
     """When it was stored."""
     target_agents: list[str] | None
-    """The agents it was for; null when it went to all of the meeting."""
+    """The agents that it is for; null: all agents of the meeting."""
     from_agent: str | None = None
     """The agent that says it; absent: a person, or a program that is no agent."""
     in_reply_to: str | None = None
@@ -762,7 +762,7 @@ class MessageTrace(Model):
     meeting_id: str
     """The key of a meeting."""
     deliveries_queued: int
-    """To how many instances it went."""
+    """How many instances get it."""
     answered: list[MessageBrief]
     """What it answers, what that one answers, and so on: the nearest first, at most 50."""
     answers: list[MessageBrief]
@@ -817,7 +817,7 @@ class Problem(Model):
 
 
 class PulledPush(Model):
-    """A push for a machine that pulls. To hand it out begins the attempt."""
+    """A push for a machine that pulls. The attempt begins when it is handed out."""
 
     delivery_id: str
     """The delivery: skip one that was handled. The same as webhook-id."""
@@ -832,7 +832,7 @@ class PulledPush(Model):
 
 
 class TakenResult(Model):
-    """What became of a result."""
+    """Whether a result counted."""
 
     delivery_id: str
     """The delivery."""
@@ -956,7 +956,7 @@ class RotatedSecret(Model):
 
 
 class SentMessage(Model):
-    """The answer to a send: the message and its deliveries are on disk."""
+    """The response to a send: the message and its deliveries are on disk."""
 
     message_id: str
     """The key of a message."""
@@ -1012,7 +1012,7 @@ class Session(Model):
     key_id: str | None
     """The key that was given; null when open, signed out, or signed in by a link."""
     key_name: str | None
-    """What people know that key by."""
+    """The name of that key."""
     scopes: list[Scope | str]
     """What the principal may do."""
     meeting_ids: list[str] | None
@@ -1022,8 +1022,8 @@ class Session(Model):
     expires_at: datetime | None
     """When the session ends; null without a cookie."""
     csrf_token: str | None = Field(repr=False)
-    """Sent as the header convoke-csrf with every request by the session. Answered when it begins, and to requests
-    that carry it; null otherwise."""
+    """Sent as the header convoke-csrf with every request by the session. The response that begins the session has
+    it, and so has the response to a request that carries it; null otherwise."""
     version: str
     """The version of the service."""
     features: dict[str, Any]

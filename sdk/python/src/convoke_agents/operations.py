@@ -93,8 +93,8 @@ class Operations:
         :param timeout_s: How long an attempt at webhook_url may take, in seconds; unless it was set, 5, or what a
             turn of the runtime takes. With more than 5, an attempt that is cut by a stop of the service is made
             again.
-        :param runtime_options: What the runtime is to do: `convoke runtimes NAME` lists its options. Stored
-            encrypted; no response contains their values. Each registration gives them again.
+        :param runtime_options: The options of the runtime: `convoke runtimes NAME` lists them. Stored encrypted;
+            no response contains their values. Each registration gives them again.
         :param webhook_url: Where pushes are sent: http or https, no user name or password in it.
         :param webhook_headers: Headers sent with every push, such as authorization. No response contains their
             values. Given headers replace all old ones; without this field the old ones stay.
@@ -281,7 +281,7 @@ class Operations:
         self,
         instance_id: str,
     ) -> Instance:
-        """Say that the instance is alive; ends its back-off.
+        """Report that the instance is alive; ends its back-off.
 
         Sets last_seen_at. Pending deliveries of the instance are sent at once instead of at the end of its
         back-off.
@@ -376,9 +376,9 @@ class Operations:
         :param instance_id: The key of an instance.
         :param meeting_id: The meeting; an integer is taken as its decimal string.
         :param agent_ids: The agents of the instance that take part; they replace those of an earlier join.
-        :param wake: What is pushed of what is for these agents: `all`; `targeted`: only what names one of them in
-            target_agents; `people`: only what no agent says. The rest stands in the history. Absent: as it was,
-            at first `all`.
+        :param wake: Which messages for these agents are pushed. `all`: every one; `targeted`: only those that name
+            one of them in target_agents; `people`: only those that no agent says. The others are only in the
+            history. Absent: unchanged, at first `all`.
         """
         return self._requests.call(
             "POST",
@@ -427,7 +427,7 @@ class Operations:
     ) -> MeetingPage:
         """List meetings, in the order of their ids.
 
-        With how many take part in each, and when something last happened in it.
+        Each with the number of its instances and agents, and the time of its last activity.
 
         :param q: Part of the id.
         :param instance_id: Only meetings that this instance is in.
@@ -707,7 +707,7 @@ class Operations:
         :param instance_id: Only deliveries to this instance.
         :param meeting_id: Only deliveries of messages of this meeting.
         :param message_id: Only deliveries of this message.
-        :param state: What became of a delivery; all but `pending` are its end.
+        :param state: The state of a delivery. Every state but `pending` is final.
         :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and
             next_cursor continues.
         :param cursor: next_cursor of the previous page; from the beginning when absent.
@@ -781,8 +781,9 @@ class Operations:
         arrive. A key without the scope admin drops only the deliveries of its own instances. When `done` is
         false, call it again.
 
-        :param instance_id: What waits for this instance.
-        :param meeting_id: What waits in this meeting; with instance_id: only of it for that instance.
+        :param instance_id: Drops the deliveries that wait for this instance.
+        :param meeting_id: Drops the deliveries that wait in this meeting; with instance_id, only those for that
+            instance.
         :param dry_run: Only count what would be dropped.
         """
         return self._requests.call(
@@ -867,7 +868,7 @@ class Operations:
     ) -> ApiKeyPage:
         """List the keys, revoked ones included, in the order in which they were made.
 
-        Without their tokens, which nobody can ask for again.
+        Their tokens are not shown again.
 
         :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and
             next_cursor continues.
@@ -906,7 +907,7 @@ class Operations:
     ) -> ApiKey:
         """One key, without its token.
 
-        What it may be used for, and when it was last used.
+        Its scopes, its limits, and when it was last used.
 
         :param key_id: The key of an API key.
         """
@@ -995,7 +996,7 @@ class Operations:
     ) -> InvitePage:
         """List the invites, the latest first.
 
-        Those of the last 30 days, ended ones included; without their links, which nobody can ask for again.
+        The invites of the last 30 days, ended ones included. Their links are not shown again.
 
         :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and
             next_cursor continues.
@@ -1136,7 +1137,7 @@ class Operations:
     ) -> OpenSessionPage:
         """List the sessions of all pages, the latest first.
 
-        Each with the key with which it began; null for a session that began with a sign-in link.
+        Each session names the key with which it began; null for a sign-in link.
 
         :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and
             next_cursor continues.
