@@ -204,6 +204,7 @@ export async function createConvoke(
       max_message_bytes,
       user_agent,
       metrics: () => metrics.text(),
+      mcp: async () => (await import('./mcp/endpoint.ts')).makeEndpoint(log),
     }),
   );
 

@@ -114,6 +114,7 @@ const server = await createServer(
     max_message_bytes,
     user_agent,
     metrics: () => metrics.text(),
+    mcp: async () => (await import('../../src/mcp/endpoint.ts')).makeEndpoint(log),
   }),
 );
 await server.listen({ host: '127.0.0.1', port: 0 });

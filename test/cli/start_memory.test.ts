@@ -24,7 +24,7 @@ const PROGRAM = `
   console.log(JSON.stringify(loaded));
 `;
 
-test('a start on a data file loads no driver of PostgreSQL, no query builder, no second validator and no fetch', async (t) => {
+test('a start on a data file loads no driver of PostgreSQL, no query builder, no second validator, no fetch and no MCP', async (t) => {
   const data = await mkdtemp(join(tmpdir(), 'convoke-start-memory-'));
   t.after(() => rm(data, { recursive: true, force: true }));
   const args = ['--no-warnings', '--input-type=module', '--eval', PROGRAM, data];
@@ -34,6 +34,7 @@ test('a start on a data file loads no driver of PostgreSQL, no query builder, no
   assert.notDeepEqual(of(/^fastify\//), [], 'control: what it needs is seen');
   assert.notDeepEqual(of(/^undici\//), [], 'control: what it needs is seen');
   assert.deepEqual(of(/^(kysely|pg|pg-[^/]*|ajv|@fastify\/ajv-compiler)\/|^fast-json-stringify\/index/), []);
+  assert.deepEqual(of(/^(@modelcontextprotocol|zod)\//), []);
   assert.deepEqual(of(/^undici\/(index\.js|lib\/(web\/(fetch\/index|websocket)|cache|mock))/), []);
 });
 

@@ -11,6 +11,7 @@ const LAYERS = [
   'offline.ts',
   'convoke.ts',
   'node',
+  'mcp',
   'http',
   'demo',
   'changes',
@@ -56,7 +57,7 @@ function againstTheDirection(imports: Import[]): string[] {
     .map(({ from, to }) => `${from} imports ${to}`);
 }
 
-test('imports point one way: cli, offline.ts, convoke.ts, node, http, demo, changes, feed, delivery, store, domain', async () => {
+test('imports point one way: cli, offline.ts, convoke.ts, node, mcp, http, demo, changes, feed, delivery, store, domain', async () => {
   const imports = await importsOf('src/**/*.ts');
   assert.ok(imports.length > 100, 'the imports were found');
   assert.deepEqual(againstTheDirection(imports), []);
@@ -205,6 +206,8 @@ test('only the webhook transport opens outgoing sockets, and what forwards pulls
     'src/http/routes/pull.ts',
     'src/http/intake/framing.ts',
     'src/http/intake/intake.ts',
+    // Requests and responses without a socket.
+    'src/http/inside.ts',
     'src/http/problems.ts',
     'src/convoke.ts',
     'src/delivery/transport/undici_parts.d.ts',
@@ -215,7 +218,7 @@ test('only the webhook transport opens outgoing sockets, and what forwards pulls
     // It listens, as every machine does.
     'src/demo/conversation.ts',
   ]);
-  const users = (await importsOf('src/{node,http,demo,changes,feed,delivery,store,domain}/**/*.ts')).filter(
+  const users = (await importsOf('src/{node,mcp,http,demo,changes,feed,delivery,store,domain}/**/*.ts')).filter(
     ({ from, to }) => clients.test(to) && !types_only.has(from),
   );
   assert.deepEqual([...new Set(users.map(({ from }) => from))].toSorted(), [
@@ -232,7 +235,7 @@ test('only one module opens connections to PostgreSQL', async () => {
 });
 
 test('only the command line touches the process', async () => {
-  for await (const file of glob('src/{node,http,demo,changes,feed,delivery,store,domain}/**/*.ts', {
+  for await (const file of glob('src/{node,mcp,http,demo,changes,feed,delivery,store,domain}/**/*.ts', {
     cwd: new URL('../..', import.meta.url),
   })) {
     const text = readFileSync(new URL(`../../${file}`, import.meta.url), 'utf8');

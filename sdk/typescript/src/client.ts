@@ -46,6 +46,8 @@ import type {
   OpenSession,
   Page,
   PageQuery,
+  Pulled,
+  PullInput,
   Recovered,
   RecoverInput,
   RedeemedInvite,
@@ -62,6 +64,9 @@ import type {
   UpdateInstanceInput,
   UpdateMeetingInput,
 } from './types.ts';
+
+/** How much longer than the wait of a pull its response may take. */
+const PULL_GRACE_MS = 10_000;
 
 export interface ConvokeClientOptions extends RequestsOptions, SendingOptions {}
 
@@ -126,6 +131,13 @@ export class ConvokeClient {
    */
   pull(instance_id: string, options: PullOptions = {}): AsyncGenerator<PushInHand, void, undefined> {
     return new Puller(this.#requests, instance_id, options).pushes();
+  }
+
+  /** One request of {@link pull}, for programs that keep the pushes and their results in order themselves. */
+  pullOnce(instance_id: string, { wait_s = 30, ...input }: PullInput = {}, options?: CallOptions): Promise<Pulled> {
+    const timeout_ms = wait_s * 1000 + PULL_GRACE_MS;
+    const body = { ...input, wait_s };
+    return this.#requests.call('POST', ['instances', instance_id, 'pull'], { ...options, body, timeout_ms });
   }
 
   /** Fails with `instance_does_not_exist` when the instance is not registered. */

@@ -19,6 +19,7 @@ import { inviteCommand, invitesCommand } from './commands/invites.ts';
 import { keysCommand } from './commands/keys.ts';
 import { migrateCommand } from './commands/migrate.ts';
 import { joinCommand, leaveCommand } from './commands/memberships.ts';
+import { mcpCommand } from './commands/mcp.ts';
 import { meetingsCommand } from './commands/meetings.ts';
 import { nodesCommand } from './commands/nodes.ts';
 import { messagesCommand, sendCommand } from './commands/messages.ts';
@@ -73,6 +74,7 @@ export function program(): Command {
     'Who may do what:': [keysCommand(), auditCommand()],
     'Who takes part:': [
       connectCommand(),
+      mcpCommand(),
       runtimesCommand(),
       instancesCommand(),
       webhookTestCommand(),

@@ -26,7 +26,8 @@ export interface Exchange {
   refuseBody: ((problem: Problem) => void) | null;
   /** Bytes of the body in memory, until the response is written or the connection is gone. */
   release: (() => void) | null;
-  readonly connection: Connection;
+  /** Null for a request that this process makes to itself. */
+  readonly connection: Connection | null;
 }
 
 /**
@@ -120,7 +121,7 @@ export class Connection extends ListNode {
 function onResponseClosed(this: ServerResponse): void {
   const exchange = (this.req as Watched)[EXCHANGE];
   exchange?.release?.();
-  exchange?.connection.end(exchange);
+  exchange?.connection?.end(exchange);
 }
 
 /** Ends the exchange of a response when the response is written or its connection is gone. */

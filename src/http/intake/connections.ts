@@ -164,7 +164,8 @@ export class Connections {
   /** Null for a request on a connection that is closing: nobody will read its response, so it must have no effect. */
   exchangeOf(request: IncomingMessage): Exchange | null {
     const exchange = (request as Watched)[EXCHANGE];
-    return exchange !== undefined && this.#open.get(request.socket)?.closing === false ? exchange : null;
+    if (exchange === undefined) return null;
+    return exchange.connection === null || this.#open.get(request.socket)?.closing === false ? exchange : null;
   }
 
   /**

@@ -9,6 +9,7 @@ import { type EventContext, eventRoutes } from './events.ts';
 import { type ExplanationContext, explanationRoutes } from './explanation.ts';
 import { type InstanceContext, instanceRoutes } from './instances.ts';
 import { type InviteContext, inviteRoutes } from './invites.ts';
+import { type McpContext, mcpRoutes } from './mcp.ts';
 import { type MeetingContext, meetingRoutes } from './meetings.ts';
 import { type MessageTraceContext, messageTraceRoutes } from './message_trace.ts';
 import { type MessageContext, messageRoutes } from './messages.ts';
@@ -30,6 +31,7 @@ export type RoutesContext = ApiKeyContext &
   ExplanationContext &
   InstanceContext &
   InviteContext &
+  McpContext &
   MeetingContext &
   MessageContext &
   MessageTraceContext &
@@ -59,6 +61,7 @@ export function allRoutes(context: RoutesContext): (app: App) => void {
     sessionRoutes(app, context);
     nodeRoutes(app, context);
     demoRoutes(app, context);
+    mcpRoutes(app, context);
     serviceRoutes(app, context);
     documentRoute(app);
   };

@@ -1,0 +1,127 @@
+/** Requests that this process makes to its own routes, on behalf of a request that it answers. */
+import type { FastifyRequest } from 'fastify';
+import { IncomingMessage, ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
+import { Writable } from 'node:stream';
+import type { App } from './context.ts';
+import { EXCHANGE, type Exchange, type Watched } from './intake/connection.ts';
+
+/** The headers by which a route knows the caller of the outer request, and no others. */
+const PASSED_ON = [
+  'authorization',
+  'cookie',
+  'convoke-csrf',
+  'host',
+  'origin',
+  'sec-fetch-site',
+  'user-agent',
+  'x-forwarded-for',
+  'x-forwarded-proto',
+] as const;
+
+/**
+ * A `fetch` whose requests go through every check of the routes, as if the client of `outer` had made them on its own
+ * connection: its key, its address, its rights, its limits, its entries in the audit log. Nothing opens a socket. It
+ * works also when the connection of `outer` is gone.
+ */
+export function insideFetch(app: App, outer: FastifyRequest): typeof fetch {
+  const passed_on = Object.fromEntries(
+    PASSED_ON.map((name) => [name, outer.headers[name]]).filter(([, value]) => typeof value === 'string'),
+  ) as Record<string, string>;
+  return (input, init = {}) => {
+    const { pathname, search } = new URL(input instanceof Request ? input.url : input);
+    const own = init.headers as Record<string, string>;
+    const body = (init.body ?? null) as string | null;
+    const request = new InsideRequest(outer.raw.socket);
+    request.method = init.method ?? 'GET';
+    request.url = pathname + search;
+    request.hold({ ...passed_on, ...own }, body);
+    return answerTo(app, request, init.signal ?? null);
+  };
+}
+
+class InsideRequest extends IncomingMessage {
+  /** @param body the whole of it; null for none */
+  hold(headers: Record<string, string>, body: string | null): void {
+    const bytes = body === null ? null : Buffer.from(body);
+    this.httpVersion = '1.1';
+    this.httpVersionMajor = this.httpVersionMinor = 1;
+    this.headers = bytes === null ? headers : { ...headers, 'content-length': String(bytes.length) };
+    this.rawHeaders = Object.entries(this.headers).flat() as string[];
+    this.complete = true;
+    if (bytes !== null) this.push(bytes);
+    this.push(null);
+  }
+
+  /** The socket belongs to the outer request: an end of this one does not close it. */
+  override _destroy(error: Error | null, done: (error?: Error | null) => void): void {
+    done(error);
+  }
+
+  override _read(): void {}
+}
+
+/** Keeps what is written to it. Its socket takes every byte and goes nowhere. */
+class InsideResponse extends ServerResponse {
+  readonly chunks: Buffer[] = [];
+  readonly #nowhere = new Writable({ write: (_chunk, _encoding, done) => done() });
+
+  constructor(request: IncomingMessage) {
+    super(request);
+    // Without a header of its own, a response that is written at once keeps none that could be read back.
+    this.setHeader('date', '');
+    this.removeHeader('date');
+    this.assignSocket(this.#nowhere as Socket);
+  }
+
+  override write(chunk: string | Uint8Array, ...more: unknown[]): boolean {
+    this.chunks.push(Buffer.from(chunk as string));
+    return super.write(chunk, ...(more as [BufferEncoding]));
+  }
+
+  override end(chunk?: unknown, ...more: unknown[]): this {
+    if (typeof chunk === 'string' || chunk instanceof Uint8Array) this.chunks.push(Buffer.from(chunk as string));
+    return super.end(chunk, ...(more as [BufferEncoding]));
+  }
+
+  /** As when the connection closes: the route learns it by the event `close`. */
+  hangUp(): void {
+    this.#nowhere.destroy();
+  }
+}
+
+function answerTo(app: App, request: InsideRequest, signal: AbortSignal | null): Promise<Response> {
+  const response = new InsideResponse(request);
+  const exchange: Exchange = {
+    request,
+    response,
+    awaits_continue: false,
+    refuseBody: null,
+    release: null,
+    connection: null,
+  };
+  (request as Watched)[EXCHANGE] = exchange;
+  return new Promise((resolve, reject) => {
+    const hangUp = (): void => response.hangUp();
+    response.on('error', hangUp);
+    response.on('finish', () => {
+      resolve(responseOf(response));
+      hangUp();
+    });
+    response.on('close', () => {
+      signal?.removeEventListener('abort', hangUp);
+      exchange.release?.();
+      reject((signal?.reason as Error | undefined) ?? new Error('the request was given up'));
+    });
+    if (signal?.aborted) return hangUp();
+    signal?.addEventListener('abort', hangUp, { once: true });
+    app.routing(request, response);
+  });
+}
+
+function responseOf(response: InsideResponse): Response {
+  const { statusCode: status } = response;
+  const headers = new Headers();
+  for (const [name, value] of Object.entries(response.getHeaders())) headers.set(name, String(value));
+  return new Response(status === 204 ? null : Buffer.concat(response.chunks), { status, headers });
+}

@@ -1,0 +1,122 @@
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import { SCOPES } from '../../domain/api_key.ts';
+import { Problem } from '../../domain/problem.ts';
+import type { App, RequestFor, RouteShape } from '../context.ts';
+import { insideFetch } from '../inside.ts';
+import { letGoOfBody } from '../intake/let_go_of_body.ts';
+import { LIST_BODY_BYTES_MAX } from '../schemas/fields.ts';
+import { McpMessageBody } from '../schemas/mcp.ts';
+
+/** Each waits on a connection of its own: one key may not keep all connections of the service. */
+const OF_KEY_MAX = 256;
+/** What a call other than a send needs at most. A larger body counts as in memory until its request is answered. */
+const SMALL_BODY_BYTES = 16_384;
+const RETRY_AFTER_S = 1;
+
+/** A message of a client, and what is needed to answer it. */
+export interface McpCall {
+  body: Record<string, unknown>;
+  /** Those that the protocol reads. */
+  headers: Record<string, string>;
+  /** Calls the routes of this process as the client. */
+  fetch: typeof fetch;
+  /** Aborted when the client is gone. */
+  signal: AbortSignal;
+  /** Calls back once: when the answer was written, or when its connection broke before that. */
+  onAnswered: (callback: (was_written: boolean) => void) => void;
+}
+
+/** Answers messages of the Model Context Protocol. */
+export interface McpEndpoint {
+  answer(call: McpCall): Promise<{ status: number; content_type: string | null; text: string }>;
+}
+
+export interface McpContext {
+  max_message_bytes: number;
+  /** Loaded when it is first needed: the library takes memory that a service without MCP does not need. */
+  mcp: () => Promise<McpEndpoint>;
+}
+
+export function mcpRoutes(app: App, context: McpContext): void {
+  let endpoint: Promise<McpEndpoint> | null = null;
+  const in_progress = new Map<string, number>();
+  const bodyLimit = context.max_message_bytes + LIST_BODY_BYTES_MAX;
+  app.post('/mcp', { ...MCP, bodyLimit }, async (request, reply) => {
+    const { key_id } = request.principal;
+    const key = key_id ?? '';
+    const count = in_progress.get(key) ?? 0;
+    if (count >= OF_KEY_MAX) throw tooManyOfKey();
+    in_progress.set(key, count + 1);
+    reply.raw.once('close', () => {
+      const left = (in_progress.get(key) ?? 1) - 1;
+      if (left === 0) in_progress.delete(key);
+      else in_progress.set(key, left);
+    });
+    endpoint ??= context.mcp();
+    return answer(app, await endpoint, request, reply);
+  });
+}
+
+const MCP = {
+  // No audit entry: each request that a tool makes to a route of the API writes the entry of that route.
+  config: { access: [...SCOPES], audit: 'none' },
+  schema: { hide: true, body: McpMessageBody },
+} satisfies RouteShape;
+
+async function answer(app: App, endpoint: McpEndpoint, request: RequestFor<typeof MCP>, reply: FastifyReply) {
+  assertOwnOrigin(request);
+  const gone = new AbortController();
+  const callbacks: ((was_written: boolean) => void)[] = [];
+  reply.raw.once('close', () => {
+    gone.abort(new Error('the client is gone'));
+    for (const callback of callbacks) callback(reply.raw.writableFinished && reply.raw.statusCode === 200);
+  });
+  const { body } = request;
+  if (Number(request.headers['content-length'] ?? Infinity) <= SMALL_BODY_BYTES) letGoOfBody(request);
+  const answered = await endpoint.answer({
+    body,
+    headers: headersFor(request),
+    fetch: insideFetch(app, request),
+    signal: gone.signal,
+    onAnswered: (callback) => void callbacks.push(callback),
+  });
+  // Whatever a request has done by the time its key ends, nobody without a key reads.
+  const code = request.standing?.revocationReason() ?? null;
+  if (code !== null) throw new Problem(code);
+  if (answered.content_type !== null) void reply.type(answered.content_type);
+  return reply
+    .code(answered.status)
+    .header('cache-control', 'no-store')
+    .serializer((text: string) => text)
+    .send(answered.text);
+}
+
+/**
+ * The protocol wants it of every server, because a page could otherwise speak to a server on the machine of its reader
+ * (DNS rebinding). Pages of the service itself are welcome.
+ *
+ * @throws Problem `origin_not_allowed`
+ */
+function assertOwnOrigin({ headers: { origin, host } }: FastifyRequest): void {
+  if (origin === undefined) return;
+  const own = URL.canParse(origin) ? new URL(origin).host : null;
+  if (own !== null && own === host?.toLowerCase()) return;
+  throw new Problem(
+    'origin_not_allowed',
+    'Only a page of this service itself may speak MCP with it; a program sends no Origin header.',
+  );
+}
+
+/** `content-type` and `accept`, and those that the protocol itself defines. */
+function headersFor({ headers }: FastifyRequest): Record<string, string> {
+  const read = Object.entries(headers).filter(([name]) => /^(content-type|accept|mcp-.*)$/.test(name));
+  return Object.fromEntries(read) as Record<string, string>;
+}
+
+function tooManyOfKey(): Problem {
+  return new Problem(
+    'overloaded',
+    `More than ${OF_KEY_MAX} MCP requests of this key wait for their answers. Try again when one was answered.`,
+    { retry_after_s: RETRY_AFTER_S },
+  );
+}

@@ -1,0 +1,43 @@
+/** MCP over HTTP. Each request is answered by itself: nothing is kept from one to the next, on this node or another. */
+import { createMcpHandler } from '@modelcontextprotocol/server';
+import { ConvokeClient } from '@convoke/sdk';
+import type { McpCall, McpEndpoint } from '../http/routes/mcp.ts';
+import { Caller } from './caller.ts';
+import { makeServer } from './server.ts';
+
+/** A name for requests that never leave the process. */
+const INSIDE_URL = 'http://inside';
+
+export function makeEndpoint(log: { warn(about: object, text: string): void }): McpEndpoint {
+  const handler = createMcpHandler(
+    ({ authInfo }) => {
+      const caller = callerOf(authInfo?.extra?.['call'] as McpCall, log);
+      return makeServer(() => caller);
+    },
+    { keepAliveMs: 0, maxSubscriptions: 0 },
+  );
+  return {
+    async answer(call) {
+      const request = new Request(`${INSIDE_URL}/mcp`, {
+        method: 'POST',
+        headers: call.headers,
+        signal: call.signal,
+      });
+      const authInfo = { token: '', clientId: '', scopes: [], extra: { call } };
+      const response = await handler.fetch(request, { parsedBody: call.body, authInfo });
+      return {
+        status: response.status,
+        content_type: response.headers.get('content-type'),
+        text: await response.text(),
+      };
+    },
+  };
+}
+
+function callerOf({ fetch, signal, onAnswered }: McpCall, log: { warn(about: object, text: string): void }): Caller {
+  // A model tries again itself; meanwhile its client would wait.
+  const client = new ConvokeClient({ base_url: INSIDE_URL, fetch, send_attempts_max: 1 });
+  const onUnsettled = (error: unknown): void =>
+    log.warn({ err: error }, 'a message that an MCP client got could not be settled; it is pushed again');
+  return new Caller({ client, signal, onAnswered, onUnsettled });
+}

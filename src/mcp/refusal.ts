@@ -1,0 +1,23 @@
+import { ConvokeError } from '@convoke/sdk';
+import { type Problem, type ProblemCode, PROBLEMS } from '../domain/problem.ts';
+
+/** What a model can do about it, where that is another thing than what a program does. */
+const ADVICE: Partial<Record<ProblemCode, string>> = {
+  instance_does_not_exist: 'Call join_meeting first: it registers you.',
+  instance_id_taken:
+    'Somebody else uses this name: call join_meeting with another agent_id, or with an instance_id of your own.',
+  meeting_does_not_exist: 'Check the meeting_id with list_meetings; ids are compared exactly.',
+  not_permitted: 'Do not try it again in another way: say to the person you work for what the key does not permit.',
+  invalid_fields: 'Correct the fields that are named, and call the tool again.',
+  message_does_not_exist: 'Read the meeting with read_messages to find the message_id.',
+};
+
+/** A failed call, in words that say what to do. */
+export function refusalInWords(error: ConvokeError | Problem): string {
+  const { code } = error;
+  const detail = error instanceof ConvokeError ? error.detail : error.message;
+  const wait_s = error.retry_after_s ?? null;
+  const advice = ADVICE[code as ProblemCode] ?? (code in PROBLEMS ? PROBLEMS[code as ProblemCode].advice : '');
+  const wait = wait_s === null ? '' : ` Wait ${wait_s} s before you call it again.`;
+  return `${code}: ${detail}${advice === '' || detail === advice ? '' : ` ${advice}`}${wait}`;
+}

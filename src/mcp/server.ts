@@ -1,0 +1,76 @@
+import { type CallToolResult, ProtocolError, ProtocolErrorCode, Server } from '@modelcontextprotocol/server';
+import { ConvokeError } from '@convoke/sdk';
+import { Problem } from '../domain/problem.ts';
+import { VERSION } from '../version.ts';
+import type { Caller } from './caller.ts';
+import { INSTRUCTIONS, promptOf, PROMPTS } from './prompts.ts';
+import { refusalInWords } from './refusal.ts';
+import { listResources, readResource, RESOURCE_TEMPLATES } from './resources.ts';
+import { TOOLS } from './tools/tools.ts';
+
+/** A request of a client. */
+export interface AskedBy {
+  id: string | number;
+  /** Aborted when the client calls it off. */
+  signal: AbortSignal;
+}
+
+/**
+ * Answers the messages of one client: over HTTP those of one request, on stdio those of the process.
+ *
+ * @param callerOf gives who makes a request
+ */
+export function makeServer(callerOf: (asked_by: AskedBy) => Caller): Server {
+  const server = new Server(
+    { name: 'convoke', title: 'Convoke', version: VERSION },
+    { capabilities: { tools: {}, resources: {}, prompts: {} }, instructions: INSTRUCTIONS },
+  );
+  server.setRequestHandler('tools/list', async (_request, { mcpReq }) => ({
+    tools: await offered(callerOf(mcpReq)),
+  }));
+  server.setRequestHandler('tools/call', ({ params }, { mcpReq }) =>
+    callTool(callerOf(mcpReq), params.name, params.arguments ?? {}),
+  );
+  server.setRequestHandler('resources/list', ({ params }, { mcpReq }) =>
+    refusing(listResources(callerOf(mcpReq), params?.cursor)),
+  );
+  server.setRequestHandler('resources/templates/list', async () => ({ resourceTemplates: RESOURCE_TEMPLATES }));
+  server.setRequestHandler('resources/read', ({ params }, { mcpReq }) =>
+    refusing(readResource(callerOf(mcpReq), params.uri)),
+  );
+  server.setRequestHandler('prompts/list', async () => ({ prompts: [...PROMPTS] }));
+  server.setRequestHandler('prompts/get', async ({ params }) => promptOf(params.name, params.arguments));
+  return server;
+}
+
+/** The tools that the key permits: a model should not see what would only be refused. */
+async function offered(caller: Caller) {
+  const { scopes } = await caller.session();
+  const may = (needed: readonly string[]): boolean =>
+    [...needed, 'admin'].some((each) => scopes.includes(each as never));
+  return [...TOOLS.values()].filter((tool) => may(tool.scopes)).map(({ listed }) => listed);
+}
+
+/** What goes wrong within a tool is a result that the model reads, so that it can do better. */
+async function callTool(caller: Caller, name: string, given: unknown): Promise<CallToolResult> {
+  const tool = TOOLS.get(name);
+  if (tool === undefined) {
+    throw new ProtocolError(ProtocolErrorCode.InvalidParams, `There is no tool ${JSON.stringify(name)}.`);
+  }
+  try {
+    return await tool.call(caller, given);
+  } catch (error) {
+    if (!(error instanceof ConvokeError || error instanceof Problem)) throw error;
+    return { content: [{ type: 'text', text: refusalInWords(error) }], isError: true };
+  }
+}
+
+/** Resources have no results for what is refused: it is an error of the protocol. */
+async function refusing<Result>(result: Promise<Result>): Promise<Result> {
+  try {
+    return await result;
+  } catch (error) {
+    if (!(error instanceof ConvokeError)) throw error;
+    throw new ProtocolError(ProtocolErrorCode.InvalidRequest, refusalInWords(error));
+  }
+}

@@ -1,0 +1,68 @@
+/** MCP on standard input and output, for clients that start a program on their own machine. */
+import type { ConvokeClient } from '@convoke/sdk';
+import { serveStdio, StdioServerTransport } from '@modelcontextprotocol/server/stdio';
+import type { Readable, Writable } from 'node:stream';
+import { Caller } from './caller.ts';
+import { type AskedBy, makeServer } from './server.ts';
+
+type Callback = (was_written: boolean) => void;
+type Message = Parameters<StdioServerTransport['send']>[0];
+
+/** Tells when the answer to a request was written. */
+class AnsweringTransport extends StdioServerTransport {
+  readonly #callbacks = new Map<string | number, Callback>();
+
+  onAnswered({ id, signal }: AskedBy, callback: Callback): void {
+    this.#callbacks.set(id, callback);
+    // A request that was called off gets no answer.
+    signal.addEventListener('abort', () => this.#take(id)?.(false));
+  }
+
+  override async send(message: Message): Promise<void> {
+    const callback = 'id' in message && !('method' in message) ? this.#take(message.id) : undefined;
+    try {
+      await super.send(message);
+    } catch (error) {
+      callback?.(false);
+      throw error;
+    }
+    callback?.(true);
+  }
+
+  #take(request_id: string | number | undefined): Callback | undefined {
+    if (request_id === undefined) return undefined;
+    const callback = this.#callbacks.get(request_id);
+    this.#callbacks.delete(request_id);
+    return callback;
+  }
+}
+
+interface Stdio {
+  input: Readable;
+  output: Writable;
+  client: ConvokeClient;
+  /** Called when a message was given to the model and the service could not be told. */
+  onUnsettled: (error: unknown) => void;
+}
+
+/** Serves until the input ends. */
+export async function serveOnStdio({ input, output, client, onUnsettled }: Stdio): Promise<void> {
+  const transport = new AnsweringTransport(input, output);
+  const ended = new AbortController();
+  const { promise, resolve } = Promise.withResolvers<void>();
+  for (const end of ['end', 'close'])
+    input.once(end, () => {
+      ended.abort();
+      resolve();
+    });
+  serveStdio(
+    () =>
+      makeServer((asked_by) => {
+        const signal = AbortSignal.any([ended.signal, asked_by.signal]);
+        const onAnswered = (callback: Callback): void => transport.onAnswered({ ...asked_by, signal }, callback);
+        return new Caller({ client, signal, onAnswered, onUnsettled });
+      }),
+    { transport },
+  );
+  return promise;
+}

@@ -1,0 +1,51 @@
+import type { CallToolResult, Tool as ListedTool, ToolAnnotations } from '@modelcontextprotocol/server';
+import type { Static, TObject } from 'typebox';
+import type { Scope } from '../../domain/api_key.ts';
+import type { Problem } from '../../domain/problem.ts';
+import { validatorCompiler } from '../../http/intake/validate.ts';
+import type { Caller } from '../caller.ts';
+import { plainSchema } from '../plain_schema.ts';
+
+interface ToolShape<Input extends TObject, Output extends TObject> {
+  name: string;
+  title: string;
+  description: string;
+  /** It is offered to keys with one of these scopes. */
+  scopes: readonly Scope[];
+  /** What it does to the world, for clients that ask a person first. */
+  annotations: Required<Omit<ToolAnnotations, 'title'>>;
+  input: Input;
+  output: Output;
+  run(caller: Caller, input: Static<Input>): Promise<Static<Output>>;
+}
+
+/** What a model can do: one or a few requests to the API. */
+export interface Tool {
+  readonly listed: ListedTool;
+  readonly scopes: readonly Scope[];
+  /** @throws Problem `invalid_fields`, and ConvokeError when the service refuses it */
+  call(caller: Caller, given: unknown): Promise<CallToolResult>;
+}
+
+export function toolOf<Input extends TObject, Output extends TObject>(shape: ToolShape<Input, Output>): Tool {
+  const { name, title, description, annotations, input, output, scopes } = shape;
+  const validate = validatorCompiler({ schema: input, httpPart: 'body', method: '', url: '' });
+  return {
+    scopes,
+    listed: {
+      name,
+      title,
+      description,
+      annotations: { title, ...annotations },
+      inputSchema: plainSchema(input),
+      outputSchema: plainSchema(output),
+    },
+    async call(caller, given) {
+      const judged = validate(given) as { error?: Problem; value?: Static<Input> };
+      if (judged.error !== undefined) throw judged.error;
+      const result = await shape.run(caller, judged.value as Static<Input>);
+      // Clients without structured results show the text.
+      return { content: [{ type: 'text', text: JSON.stringify(result) }], structuredContent: result };
+    },
+  };
+}

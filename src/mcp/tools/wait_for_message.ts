@@ -1,0 +1,90 @@
+import type { Pulled, PulledPush } from '@convoke/sdk';
+import Type from 'typebox';
+import { askedOf } from '../../delivery/runtimes/asked.ts';
+import { agentIds, expected, MeetingId } from '../../http/schemas/fields.ts';
+import type { Caller } from '../caller.ts';
+import { Notice, NOTICE, said, SaidSchema } from '../said.ts';
+import { AgentId, OwnInstanceId } from './meetings.ts';
+import { toolOf } from './tool.ts';
+
+/** Many clients wait a minute for a result, and no longer. */
+const WAIT_S = { default: 30, max: 50 };
+/** One of each meeting: more than a model reads at once would only be out of reach of other readers. */
+const MESSAGES_MAX = 3;
+
+const { message_id, seq, from_agent, in_reply_to, message, part } = SaidSchema.properties;
+
+export const waitForMessage = toolOf({
+  name: 'wait_for_message',
+  title: 'Wait for a message',
+  description: `Waits until something is said for you in a meeting that you joined, and gives it to you: at most one message of each meeting, the next in order. Call it again for the next one, and again when the time is up and there was none; nothing is lost between two calls. A message that was given to you counts as delivered, and does not come again.`,
+  scopes: ['instance'],
+  annotations: { readOnlyHint: false, destructiveHint: false, idempotentHint: false, openWorldHint: true },
+  input: Type.Object(
+    {
+      agent_id: AgentId,
+      instance_id: OwnInstanceId,
+      wait_s: Type.Optional(
+        Type.Integer({
+          minimum: 0,
+          maximum: WAIT_S.max,
+          default: WAIT_S.default,
+          description: `How long to wait, in seconds: ${WAIT_S.default} when absent; 0 asks what is there already.`,
+          ...expected(`must be a whole number from 0 to ${WAIT_S.max}`),
+        }),
+      ),
+    },
+    { additionalProperties: false },
+  ),
+  output: Type.Object({
+    notice: Notice,
+    messages: Type.Array(
+      Type.Object({
+        meeting_id: MeetingId,
+        message_id,
+        seq,
+        target_agents: agentIds('The agents of your instance that it is for.'),
+        from_agent,
+        in_reply_to,
+        message,
+        part,
+      }),
+      { description: 'Empty when nothing was said in that time: call the tool again.' },
+    ),
+  }),
+  async run(caller, { wait_s = WAIT_S.default, ...who }) {
+    const { client, signal } = caller;
+    const instance_id = await caller.instanceOf(who);
+    const { pushes } = await client.pullOnce(instance_id, { max: MESSAGES_MAX, wait_s }, { signal });
+    if (pushes.length > 0) caller.onAnswered((was_written) => settle(caller, instance_id, pushes, was_written));
+    return { notice: NOTICE, messages: pushes.map(wireWaitedFor) };
+  },
+});
+
+/**
+ * A message that was written to the client counts as delivered. One that nobody could read any more is pushed again
+ * soon. When this process ends before it can say either, the push comes again after its deadline.
+ */
+function settle(
+  { client, onUnsettled }: Caller,
+  instance_id: string,
+  pushes: Pulled['pushes'],
+  was_written: boolean,
+): void {
+  const result = was_written ? { status_code: 200 } : { not_reached: 'the MCP client was gone before its result' };
+  const results = pushes.map(({ delivery_id, attempt }) => ({ delivery_id, attempt, ...result }));
+  client.pullOnce(instance_id, { results, max: 0, wait_s: 0 }).catch(onUnsettled);
+}
+
+function wireWaitedFor({ body, headers }: PulledPush) {
+  const { meeting_id, message_id, seq, agents, from_agent, in_reply_to, message } = askedOf(body, headers, []);
+  return {
+    meeting_id,
+    message_id,
+    seq,
+    target_agents: [...agents],
+    ...(from_agent !== null && { from_agent }),
+    ...(in_reply_to !== null && { in_reply_to }),
+    ...said({ message }),
+  };
+}

@@ -1,0 +1,81 @@
+/** `convoke mcp`, as a desktop client starts it. */
+import assert from 'node:assert/strict';
+import { before, describe, test, type TestContext } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { Client } from '@modelcontextprotocol/client';
+import { StdioClientTransport } from '@modelcontextprotocol/client/stdio';
+import type { Membership, Page } from '@convoke/sdk';
+import { convoke } from '../support/command_line.ts';
+import { ERAS, type Era, McpClient, optionsOf, type Waited } from '../support/mcp.ts';
+import { pullsWaiting } from '../support/pulling.ts';
+import { messagesPath, useService } from '../support/service.ts';
+import { until } from '../support/wait.ts';
+
+const MAIN = fileURLToPath(new URL('../../src/cli/main.ts', import.meta.url));
+
+describe('convoke mcp', () => {
+  const service = useService();
+  let token = '';
+  before(async () => {
+    await service.endOpenMode();
+    ({ token } = await service.createKey({ scopes: ['instance', 'send', 'read'] }));
+  });
+
+  async function connect(t: TestContext, era: Era, api_key = token): Promise<McpClient> {
+    const client = new Client({ name: 'a test', version: '1' }, optionsOf(era));
+    const env = { CONVOKE_URL: service.url, CONVOKE_API_KEY: api_key, PATH: process.env['PATH'] ?? '' };
+    await client.connect(new StdioClientTransport({ command: process.execPath, args: [MAIN, 'mcp'], env }));
+    t.after(() => client.close());
+    return new McpClient(client);
+  }
+
+  for (const era of ERAS) {
+    test(`does what /mcp does (${era}): what it gave to its client is delivered, and what was called off comes again`, async (t) => {
+      const client = await connect(t, era);
+      assert.equal((await client.tools()).length, 8);
+      const [meeting_id, agent_id] = [service.name('meeting'), service.name('agent')];
+      await client.done<Membership>('join_meeting', { meeting_id, agent_id });
+      const off = new AbortController();
+      const called_off = client.call('wait_for_message', { agent_id, wait_s: 50 }, off.signal);
+      const waits = (count: number) =>
+        until(
+          'the pulls that wait',
+          () => pullsWaiting(service),
+          (waiting) => waiting === count,
+        );
+      await waits(1);
+      off.abort();
+      await assert.rejects(called_off);
+      await waits(0);
+      const sent = await service.send(meeting_id, { content: 'Hello' });
+      const { messages } = await client.done<Waited>('wait_for_message', { agent_id });
+      assert.deepEqual(
+        messages.map(({ message }) => message),
+        [{ content: 'Hello' }],
+      );
+      await service.deliveryOf(sent, 'delivered', ({ state }) => state === 'delivered');
+      await client.done('reply', { meeting_id, message_id: sent.message_id, content: 'Hi', from_agent: agent_id });
+      const history = await service.get<Page<{ from_agent?: string }>>(messagesPath(meeting_id));
+      assert.equal(history.body.data.at(-1)?.from_agent, agent_id);
+    });
+  }
+
+  test('is offered what its key permits, and says in words when the key is wrong', async (t) => {
+    const { token: reader } = await service.createKey({ scopes: ['read'] });
+    assert.deepEqual(await (await connect(t, '2025-11-25', reader)).tools(), [
+      'list_meetings',
+      'read_messages',
+      'explain',
+    ]);
+    const wrong = await connect(t, '2025-11-25', `${token.slice(0, -4)}zzzz`);
+    assert.match(await wrong.refused('list_meetings'), /^api_key_/);
+  });
+
+  test('ends when its client goes, and writes nothing but the protocol to its output', async () => {
+    const input = `${JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'ping' })}\n`;
+    const { code, stdout, stderr } = await convoke(['mcp', '--url', service.url, '--api-key', token], { input });
+    assert.equal(code, 0, stderr);
+    for (const line of stdout.trim().split('\n').filter(Boolean))
+      assert.equal((JSON.parse(line) as { jsonrpc: string }).jsonrpc, '2.0');
+  });
+});
