@@ -6,15 +6,16 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { after, before, describe, test, type TestContext } from 'node:test';
-import type { ApiKey, ApiKeyWithToken, OpenSession, Page, Session } from '@convoke/sdk';
+import type { ApiKey, ApiKeyWithToken, Instance, OpenSession, Page, Session } from '@convoke/sdk';
 import pg from 'pg';
 import type { Clock } from '../../src/delivery/clock.ts';
 import { type EventStream, openStream } from '../support/event_stream.ts';
 import { makeDatabase } from '../support/postgres.ts';
 import { RawClient } from '../support/raw_client.ts';
-import { type Answer, Service } from '../support/service.ts';
+import { rpc, RPC_HEADERS } from '../support/mcp.ts';
+import { type Answer, instancePath, Service } from '../support/service.ts';
 import { SetClock } from '../support/set_clock.ts';
-import { until } from '../support/wait.ts';
+import { inTime, until } from '../support/wait.ts';
 
 const HOUR_MS = 3_600_000;
 const KEYS = '/api/v1/keys/';
@@ -125,6 +126,8 @@ class Things {
   readonly #headers: Record<string, Record<string, string>>;
   #held = new Map<string, HeldRequest>();
   #feeds = new Map<string, EventStream>();
+  /** MCP clients that wait for a message. */
+  #waits = new Map<string, Promise<Answer<{ code?: string }>>>();
 
   private constructor(service: Service, headers: Record<string, Record<string, string>>) {
     this.#service = service;
@@ -152,6 +155,8 @@ class Things {
       things.#feeds.set(kind, stream);
     }
     for (const [kind, each] of Object.entries(headers)) things.#held.set(kind, new HeldRequest(service, each));
+    for (const [kind, each] of Object.entries(headers))
+      things.#waits.set(kind, (await waitForMessage(service, each)).answer);
     return things;
   }
 
@@ -186,9 +191,44 @@ class Things {
     return found;
   }
 
+  /** How the waits of MCP clients were answered, once they ended. */
+  async waitsEnded(): Promise<Record<string, string>> {
+    const found: Record<string, string> = {};
+    for (const [kind, wait] of this.#waits) found[kind] = codeOf(await inTime('the end of the wait', wait));
+    return found;
+  }
+
   get feedsGoOn(): boolean {
     return [...this.#feeds.values()].every((stream) => !stream.ended);
   }
+}
+
+/** A client of MCP that joined a meeting as an agent of its own, and waits there. */
+async function waitForMessage(
+  service: Service,
+  by: Record<string, string>,
+): Promise<{ answer: Promise<Answer<{ code?: string }>> }> {
+  const agent_id = service.name('waiting');
+  const call = (name: string, args: object) =>
+    service.request<{ code?: string }>('POST', '/mcp', {
+      body: rpc('tools/call', { name, arguments: { agent_id, ...args } }),
+      headers: { cookie: '', ...RPC_HEADERS, ...by },
+    });
+  const joined = await call('join_meeting', { meeting_id: 'm' });
+  assert.equal(joined.status, 200, joined.text);
+  // A node that has just joined may still be taking over what it delivers to.
+  await until(
+    'a wait to be possible',
+    () => call('wait_for_message', { wait_s: 0 }),
+    ({ text }) => !text.includes('"isError":true'),
+  );
+  const answer = call('wait_for_message', { wait_s: 50 });
+  await until(
+    'the wait to begin',
+    () => service.request<Instance>('GET', instancePath(agent_id), { headers: { cookie: '', ...by } }),
+    ({ body }) => (body.connected ?? null) !== null,
+  );
+  return { answer };
 }
 
 function sessionHeaders(service: Service, { headers, body }: Answer<Session>): Record<string, string> {
@@ -280,6 +320,10 @@ for (const engine of ['SQLite', 'PostgreSQL']) {
         assert.equal(ended['key'], by_key);
         assert.ok([by_key, by_session].includes(String(ended['session'])), ended['session']);
 
+        const waits = await things.waitsEnded();
+        assert.equal(waits['key'], by_key);
+        assert.ok([by_key, by_session].includes(String(waits['session'])), waits['session']);
+
         // The control: nothing else ended, and what was refused was not done.
         assert.deepEqual(await control.asked(), { key: 'taken', session: 'taken' });
         assert.ok(control.feedsGoOn);
@@ -305,6 +349,7 @@ for (const engine of ['SQLite', 'PostgreSQL']) {
       );
       assert.deepEqual(await things.finished(), { nobody: 'api_key_missing' });
       assert.deepEqual(await things.feedsEnded(), { nobody: 'api_key_missing' });
+      assert.deepEqual(await things.waitsEnded(), { nobody: 'api_key_missing' });
       const use = await there.request<{ code: string }>('POST', '/api/v1/session/link/', {
         body: { token: link },
         headers: { cookie: '' },

@@ -53,6 +53,7 @@ export async function serve(runtime: Runtime, cwd: string, database: 'SQLite' | 
     const idle_mib = await idleMib(child.pid!);
     if (idle_mib > IDLE_MIB_MAX) throw new Error(`when idle it takes ${idle_mib} MiB`);
     const bytes = await pagesOf(url);
+    const tools = await toolsOf(url, program, path);
     const env_of_client = { CONVOKE_URL: url };
     await run([program, 'instances'], { cwd, path, env: env_of_client });
     if (server === null) await run([program, 'backup', join(cwd, 'copy.db')], { cwd, path, env: env_of_client });
@@ -61,7 +62,7 @@ export async function serve(runtime: Runtime, cwd: string, database: 'SQLite' | 
     const log = await errors;
     if (child.exitCode !== 0) throw new Error(`SIGTERM ends it with ${child.exitCode}: ${log}`);
     if (/warning/i.test(log)) throw new Error(`it warns: ${log}`);
-    return `ready, ${idle_mib || '?'} MiB when idle, ${bytes} bytes of pages, stopped with 0`;
+    return `ready, ${idle_mib || '?'} MiB when idle, ${bytes} bytes of pages, ${tools} tools for models, stopped with 0`;
   } finally {
     child.kill('SIGKILL');
     await server?.stop();
@@ -124,6 +125,30 @@ async function pagesOf(url: string): Promise<number> {
   const { openapi } = (await (await fetch(`${url}/openapi.json`)).json()) as { openapi?: string };
   if (openapi !== '3.1.0') throw new Error('/openapi.json is no document');
   return bytes;
+}
+
+const LIST_TOOLS = JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'tools/list' });
+
+/** How many tools models are offered, over HTTP and by the command. The library is loaded only for this. */
+async function toolsOf(url: string, program: string, path: string): Promise<number> {
+  const countIn = (message: string): number =>
+    (JSON.parse(message) as { result: { tools: object[] } }).result.tools.length;
+  const headers = { 'content-type': 'application/json', accept: 'application/json, text/event-stream' };
+  const answer = await (await fetch(`${url}/mcp`, { method: 'POST', headers, body: LIST_TOOLS })).text();
+  const over_http = countIn(/^data: (.*)$/m.exec(answer)?.[1] ?? answer);
+  const child = spawn(program, ['mcp', '--url', url], {
+    env: environment({ path }),
+    stdio: ['pipe', 'pipe', 'inherit'],
+  });
+  try {
+    child.stdin.write(`${LIST_TOOLS}\n`);
+    const [line] = (await once(createInterface({ input: child.stdout }), 'line')) as [string];
+    if (over_http !== countIn(line)) throw new Error(`${over_http} tools over HTTP, and by the command: ${line}`);
+    return over_http;
+  } finally {
+    child.stdin.end();
+    await once(child, 'close');
+  }
 }
 
 /** Says which Node it needs, instead of a syntax error. */

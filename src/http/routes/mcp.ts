@@ -1,6 +1,6 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { SCOPES } from '../../domain/api_key.ts';
-import { Problem } from '../../domain/problem.ts';
+import { Problem, type ProblemCode } from '../../domain/problem.ts';
 import type { App, RequestFor, RouteShape } from '../context.ts';
 import { insideFetch } from '../inside.ts';
 import { letGoOfBody } from '../intake/let_go_of_body.ts';
@@ -73,15 +73,22 @@ async function answer(app: App, endpoint: McpEndpoint, request: RequestFor<typeo
   });
   const { body } = request;
   if (Number(request.headers['content-length'] ?? Infinity) <= SMALL_BODY_BYTES) letGoOfBody(request);
+  const inside = insideFetch(app, request);
+  // Another node may know of the end of a key before this one does.
+  let refused: ProblemCode | null = null;
   const answered = await endpoint.answer({
     body,
     headers: headersFor(request),
-    fetch: insideFetch(app, request),
+    async fetch(input, init) {
+      const response = await inside(input, init);
+      if (response.status === 401) refused = ((await response.clone().json()) as { code: ProblemCode }).code;
+      return response;
+    },
     signal: gone.signal,
     onAnswered: (callback) => void callbacks.push(callback),
   });
   // Whatever a request has done by the time its key ends, nobody without a key reads.
-  const code = request.standing?.revocationReason() ?? null;
+  const code = request.standing?.revocationReason() ?? refused;
   if (code !== null) throw new Problem(code);
   if (answered.content_type !== null) void reply.type(answered.content_type);
   return reply
