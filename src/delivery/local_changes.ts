@@ -39,7 +39,8 @@ export class LocalChanges {
 
   /** A registration was made or changed. */
   instanceChanged(row: Instance, resets_backoff: boolean): void {
-    const { remote_changes, recipients, registrations, dispatcher } = this.#parts;
+    const { remote_changes, transport, recipients, registrations, dispatcher } = this.#parts;
+    transport.registrationChanged?.(row.instance_id);
     const recipient = recipients.known(row.instance_id);
     if (recipient === undefined) return;
     // In a cluster, rows arrive over many connections, so the last one to arrive may be an older one. There the row is
@@ -54,7 +55,8 @@ export class LocalChanges {
 
   /** A step of a deletion was done, or failed: registration and deliveries are read again before anything is started. */
   invalidateInstance(instance_id: string): void {
-    const { invalidations, recipients, dispatcher } = this.#parts;
+    const { invalidations, transport, recipients, dispatcher } = this.#parts;
+    transport.registrationChanged?.(instance_id);
     const recipient = recipients.known(instance_id);
     if (recipient === undefined) return;
     recipient.invalidated_at = invalidations.tick();

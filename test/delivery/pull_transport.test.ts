@@ -2,7 +2,12 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import { TimerWheel, WheelEntry } from '../../src/delivery/timer_wheel.ts';
-import { type PullEnd, type PullRequest, PullTransport } from '../../src/delivery/transport/pull_transport.ts';
+import {
+  type PullEnd,
+  type PullPermit,
+  type PullRequest,
+  PullTransport,
+} from '../../src/delivery/transport/pull_transport.ts';
 import type { Push, PushResult } from '../../src/delivery/transport/transport.ts';
 import { VirtualClock } from '../support/virtual_clock.ts';
 
@@ -23,6 +28,13 @@ const pushOf = (id: string, bytes = 2): Push => ({
   success_statuses: '200',
 });
 
+const permitAt = (updated_at: number, owner_key_id: string | null = null): PullPermit => ({
+  owner_scope: null,
+  owner_key_id,
+  updated_at,
+  as_of: 0,
+});
+
 /** A transport on virtual time, with what it told. */
 function setUp() {
   const clock = new VirtualClock();
@@ -37,8 +49,7 @@ function setUp() {
   const pull = (more: Partial<PullRequest> = {}) =>
     transport.pull({
       instance_id: 'i',
-      owner_key_id: null,
-      updated_at: 1,
+      permit: permitAt(1),
       max: 32,
       wait_ms: 10_000,
       address: null,
@@ -83,11 +94,40 @@ describe('the way out for machines that pull', () => {
 
   test('gives nothing to a pull that was allowed by an earlier registration', async () => {
     const { transport, ends, pull, pushesOf } = setUp();
-    pull({ updated_at: 0 });
+    pull({ permit: permitAt(0) });
+    assert.equal(transport.permitOf('i', null)?.updated_at, 0);
     assert.equal(transport.canPush('i', WAY), false);
     assert.deepEqual(ends.map(pushesOf), [[]]);
-    pull({ updated_at: 2 });
+    assert.equal(transport.permitOf('i', null), null, 'the next pull reads the row');
+    pull({ permit: permitAt(2) });
     assert.equal(transport.canPush('i', WAY), false, 'the row is read again first');
+  });
+
+  test('remembers by what a pull was allowed, for its caller alone, until the registration may have changed', async () => {
+    const { clock, transport, pull } = setUp();
+    const owner_scope = { key_id: 'anna', instance_id: null };
+    const permit = { owner_scope, owner_key_id: 'anna', updated_at: 1, as_of: 0 };
+    pull({ permit });
+    assert.equal(transport.permitOf('i', { ...owner_scope }), permit);
+    assert.equal(transport.permitOf('i', { ...owner_scope, key_id: 'ben' }), null);
+    assert.equal(transport.permitOf('i', { ...owner_scope, instance_id: 'j' }), null);
+    assert.equal(transport.permitOf('i', null), null);
+    assert.equal(transport.permitOf('j', owner_scope), null);
+
+    transport.registrationChanged('j');
+    pull({ permit });
+    assert.equal(transport.permitOf('i', owner_scope), permit, 'another instance changed');
+    for (const changed of ['i', null]) {
+      transport.registrationChanged(changed);
+      assert.equal(transport.permitOf('i', owner_scope), null);
+      pull({ permit: { ...permit, as_of: transport.changes - 1 } });
+      assert.equal(transport.permitOf('i', owner_scope), null, 'its row was read before the change was heard of');
+      pull({ permit: { ...permit, as_of: transport.changes } });
+      assert.notEqual(transport.permitOf('i', owner_scope), null);
+    }
+    await clock.advance(10_000);
+    await clock.advance(10_100);
+    assert.equal(transport.permitOf('i', owner_scope), null, 'its machine has gone');
   });
 
   test('keeps a bounded number of pulls and of pushes in hand', async () => {
@@ -139,11 +179,11 @@ describe('the way out for machines that pull', () => {
       // Each of them may have one push, whatever the others have, as long as their owner has room.
       for (let machine = 0; machine < 2_000; machine++) {
         const instance_id = `greedy ${machine}`;
-        pull({ instance_id, owner_key_id: 'a', max: 256 });
+        pull({ instance_id, permit: permitAt(1, 'a'), max: 256 });
         for (let k = 0; transport.canPush(instance_id, WAY); k++) void pushTo(instance_id, k);
       }
       await clock.advance(1);
-      for (let k = 0; k < 16; k++) pull({ instance_id: 'modest', owner_key_id, max: 256 });
+      for (let k = 0; k < 16; k++) pull({ instance_id: 'modest', permit: permitAt(1, owner_key_id), max: 256 });
       assert.equal(transport.canPush('modest', WAY), has_room);
       if (!has_room) return;
       let taken = 0;
@@ -151,7 +191,7 @@ describe('the way out for machines that pull', () => {
       assert.ok(taken > 8, `${taken}`);
       // What it reports makes room for itself, though thousands of others wait for room.
       await clock.advance(1);
-      pull({ instance_id: 'modest', owner_key_id });
+      pull({ instance_id: 'modest', permit: permitAt(1, owner_key_id) });
       assert.equal(transport.canPush('modest', WAY), false);
       ready.length = 0;
       const result = { attempt: 1, status_code: 200, detail: '', retry_after: null, body: '' };

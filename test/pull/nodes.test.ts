@@ -131,3 +131,26 @@ test('a revoked key ends a pull that was forwarded, within a second', async (t) 
   await first.request('DELETE', `/api/v1/keys/${key.key_id}/`);
   assertProblem(await beforeTimer('the end of the pull', 1_000, waiting), 401, 'api_key_revoked');
 });
+
+test('an owner that another node takes an instance from pulls no more', async (t) => {
+  const [first, second] = await startNodes(t);
+  await first.endOpenMode();
+  second.token = first.token;
+  const key = await first.createKey({ scopes: ['instance'] });
+  const authorization = `Bearer ${key.token}`;
+  const admin = first.token;
+  first.token = key.token;
+  const machines = await Promise.all(Array.from({ length: MACHINES }, () => PullingMachine.start(first, [])));
+  const here = await Promise.all(machines.map((machine) => isWith(first, machine)));
+  first.token = admin;
+  const machine = machines[here.indexOf(false)]!;
+  const ask = () => machine.ask({ wait_s: 0 }, { authorization });
+  assert.deepEqual([(await ask()).status, (await ask()).status], [200, 200]);
+  await first.patch(machine.instance_id, { owner_key_id: null });
+  assertProblem(
+    await until('the end of the pulls', ask, ({ status }) => status !== 200),
+    404,
+    'instance_does_not_exist',
+  );
+  assert.equal((await machine.ask({ wait_s: 0 })).status, 200, 'the administrator still may');
+});

@@ -4,7 +4,7 @@ import { test } from 'node:test';
 import { type ProblemDetails, type PulledPush, verify } from '@convoke/sdk';
 import { PullingMachine, pullPath, pullsWaiting } from '../support/pulling.ts';
 import { startReceiver } from '../support/receiver.ts';
-import { assertProblem, startService, useService } from '../support/service.ts';
+import { assertProblem, instancePath, startService, useService } from '../support/service.ts';
 import { beforeTimer, until } from '../support/wait.ts';
 
 const service = useService({ retry_schedule: '10ms,20ms,30ms' });
@@ -235,6 +235,33 @@ test('a revoked key ends its pull within a second', async (t) => {
   );
   await own.request('DELETE', `/api/v1/keys/${key.key_id}/`);
   assertProblem(await beforeTimer('the end of the pull', 1_000, waiting), 401, 'api_key_revoked');
+});
+
+test('who may pull follows the registration at once: a new owner, a webhook, a deletion', async (t) => {
+  const own = await startService(t);
+  await own.endOpenMode();
+  const anna = await own.createKey({ scopes: ['instance'] });
+  const ben = await own.createKey({ scopes: ['instance'] });
+  const admin = own.token;
+  own.token = anna.token;
+  const machine = await PullingMachine.start(own, []);
+  own.token = admin;
+  const pull = ({ token }: { token: string }) => machine.ask({ wait_s: 0 }, { authorization: `Bearer ${token}` });
+
+  assert.deepEqual([(await pull(anna)).status, (await pull(anna)).status], [200, 200]);
+  assertProblem(await pull(ben), 404, 'instance_does_not_exist');
+  await own.patch(machine.instance_id, { owner_key_id: ben.key_id });
+  assertProblem(await pull(anna), 404, 'instance_does_not_exist');
+  assert.deepEqual([(await pull(ben)).status, (await pull(ben)).status], [200, 200]);
+  own.token = ben.token;
+  const { instance_id } = machine;
+  const webhook = { instance_id, instance_name: 'A server', agent_ids: ['a'], webhook_url: 'http://127.0.0.1:9/' };
+  assert.equal((await own.post('/api/v1/instances/register/', webhook)).status, 200);
+  assertProblem(await pull(ben), 422, 'invalid_fields');
+  assert.equal((await own.post('/api/v1/instances/register/', { ...webhook, transport: 'pull' })).status, 200);
+  assert.deepEqual([(await pull(ben)).status, (await pull(ben)).status], [200, 200]);
+  assert.equal((await own.request('DELETE', instancePath(instance_id))).status, 204);
+  assertProblem(await pull(ben), 404, 'instance_does_not_exist');
 });
 
 test('a registration that pulls needs no webhook_url; one that does not, does', async (t) => {

@@ -730,6 +730,7 @@ export class World {
     const pull: Transport = {
       push: (push, way) => this.#handOut(life, transport, push, way),
       canPush: (instance_id, way) => transport.canPush(instance_id, way),
+      registrationChanged: (instance_id) => transport.registrationChanged(instance_id),
       forget: (instance_id) => transport.forget(instance_id),
       handOver: (isTaken) => transport.handOver(isTaken),
       close: () => transport.close(),

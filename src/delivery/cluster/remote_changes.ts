@@ -30,7 +30,7 @@ const POLL_MS = 30_000;
 export interface RemoteChangesParts {
   clock: Clock;
   timers: TimerQueue;
-  transport: Pick<Transport, 'handOver'>;
+  transport: Pick<Transport, 'handOver' | 'registrationChanged'>;
   partitions: Partitions;
   discovery: Discovery;
   cluster_backlog: ClusterBacklog;
@@ -71,7 +71,7 @@ export class RemoteChanges implements PartitionsListener {
 
   /** Another node did something that concerns this one. */
   onChange(change: Change): void {
-    const { partitions, cluster_backlog, invalidations, meetings, dispatcher } = this.#parts;
+    const { partitions, transport, cluster_backlog, invalidations, meetings, dispatcher } = this.#parts;
     switch (change.kind) {
       case 'reading':
         this.#read_started_at = invalidations.now;
@@ -80,12 +80,14 @@ export class RemoteChanges implements PartitionsListener {
         this.#onStored(change);
         break;
       case 'instance':
+        transport.registrationChanged?.(change.instance_id);
         this.onInstanceChange(change);
         break;
       case 'meeting':
         void meetings.changed(change.meeting_id);
         return;
       case 'resync':
+        transport.registrationChanged?.(null);
         void meetings.readAll();
         void this.#resyncAll();
         break;

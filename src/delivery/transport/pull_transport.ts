@@ -1,3 +1,4 @@
+import type { OwnerScope } from '../../domain/access.ts';
 import type { Connection } from '../../domain/instance.ts';
 import { outcomeOfStatus } from '../../domain/outcome.ts';
 import type { ProblemCode } from '../../domain/problem.ts';
@@ -9,6 +10,7 @@ import {
   type HandedOut,
   PullingInstance,
   type PullEnd,
+  type PullPermit,
   type PullRequest,
   WaitingPull,
 } from './pulling_instance.ts';
@@ -66,6 +68,7 @@ export class PullTransport implements Transport {
   /** Pulls that end in this turn of the event loop. */
   #closing: WaitingPull[] = [];
   #judge_timer: Timer | null = null;
+  #changes = 0;
   #is_draining = false;
 
   constructor({ clock, onReady, onConnection }: PullTransportParts) {
@@ -83,9 +86,27 @@ export class PullTransport implements Transport {
 
   // ── for machines ──────────────────────────────────────────────────────────────────────────────────────────────────
 
+  /** How many changes of registrations this node has heard of. */
+  get changes(): number {
+    return this.#changes;
+  }
+
+  /**
+   * The permit of an earlier pull, for the same caller, so that no pull reads the registration again; null when the
+   * registration may have changed since.
+   */
+  permitOf(instance_id: string, owner_scope: OwnerScope | null): PullPermit | null {
+    const permit = this.#instances.get(instance_id)?.permit ?? null;
+    if (permit === null) return null;
+    const { key_id, instance_id: limit } = permit.owner_scope ?? {};
+    return key_id === owner_scope?.key_id && limit === owner_scope?.instance_id ? permit : null;
+  }
+
   /** Adds a pull that waits for pushes. */
   pull(request: PullRequest): WaitingPull {
     const instance = this.#connect(request);
+    const { permit } = request;
+    if (permit !== instance.permit) instance.permit = permit.as_of === this.#changes ? permit : null;
     const pull = new WaitingPull(request, instance, (pull) => this.#end(pull, null));
     instance.waiting.push(pull);
     this.#waiting++;
@@ -140,7 +161,8 @@ export class PullTransport implements Transport {
     if (this.#waiting > 0) this.#judge_timer = this.#clock.after(JUDGE_MS, () => this.#judgeAgain());
   }
 
-  #connect({ instance_id, owner_key_id, address, client }: PullRequest): PullingInstance {
+  #connect({ instance_id, permit, address, client }: PullRequest): PullingInstance {
+    const { owner_key_id } = permit;
     const now = this.#clock.now();
     const known = this.#instances.get(instance_id);
     if (known === undefined) {
@@ -211,13 +233,22 @@ export class PullTransport implements Transport {
   #takerOf(instance: PullingInstance, updated_at: number): WaitingPull | null {
     if (instance.waiting.length === 0 || !this.#room.isFor(instance)) return null;
     for (let pull = instance.waiting[0]; pull !== undefined; pull = instance.waiting[0]) {
-      if (pull.request.updated_at === updated_at) return pull;
+      const { permit } = pull.request;
+      if (permit.updated_at === updated_at) return pull;
       // The engine has an older registration than the one that allowed this pull. The engine reads the row again.
-      if (pull.request.updated_at > updated_at) return null;
+      if (permit.updated_at > updated_at) return null;
       // The registration changed, perhaps its owner too: the machine has to ask again.
+      instance.permit = null;
       this.#end(pull, null);
     }
     return null;
+  }
+
+  registrationChanged(instance_id: string | null): void {
+    this.#changes++;
+    if (instance_id === null) for (const instance of this.#instances.values()) instance.permit = null;
+    const instance = instance_id === null ? undefined : this.#instances.get(instance_id);
+    if (instance !== undefined) instance.permit = null;
   }
 
   forget(instance_id: string): void {
@@ -330,4 +361,4 @@ export class PullTransport implements Transport {
   }
 }
 
-export type { HandedOut, PullEnd, PullRequest, WaitingPull };
+export type { HandedOut, PullEnd, PullPermit, PullRequest, WaitingPull };

@@ -1,3 +1,4 @@
+import type { OwnerScope } from '../../domain/access.ts';
 import type { Connection } from '../../domain/instance.ts';
 import type { ProblemCode } from '../../domain/problem.ts';
 import { WheelEntry } from '../timer_wheel.ts';
@@ -23,13 +24,22 @@ export interface Revocable {
   revocationReason(): ProblemCode | null;
 }
 
+/** That a caller may pull, by a registration that was read. */
+export interface PullPermit {
+  /** The caller's; null for admins. */
+  owner_scope: OwnerScope | null;
+  /** The key that owns the instance; null when none does. */
+  owner_key_id: string | null;
+  /** Of the registration. */
+  updated_at: number;
+  /** How many changes this node knew of before it read the registration: see `PullTransport.changes`. */
+  as_of: number;
+}
+
 /** A request of a machine for pushes. */
 export interface PullRequest {
   instance_id: string;
-  /** The key that owns the instance; null when none does. */
-  owner_key_id: string | null;
-  /** `updated_at` of the registration that allowed the pull. */
-  updated_at: number;
+  permit: PullPermit;
   /** The most pushes that the machine takes. */
   max: number;
   wait_ms: number;
@@ -106,6 +116,8 @@ export class PullingInstance extends WheelEntry {
   readonly instance_id: string;
   owner: PullOwner;
   connection: Connection;
+  /** By which its latest pull was allowed; null when the registration may have changed since. */
+  permit: PullPermit | null = null;
   /** When the connection was last announced, on the steady clock. */
   announced_at: number;
   /** The pulls that wait; the one that waits longest is first. */

@@ -17,6 +17,10 @@ export class Transports implements Transport {
     return this.#by_name[way.transport].push(push, way);
   }
 
+  registrationChanged(instance_id: string | null): void {
+    for (const transport of Object.values(this.#by_name)) transport.registrationChanged?.(instance_id);
+  }
+
   forget(instance_id: string): void {
     for (const transport of Object.values(this.#by_name)) transport.forget(instance_id);
   }

@@ -6,10 +6,12 @@ import type { Clock } from '../../delivery/clock.ts';
 import type {
   HandedOut,
   PullEnd,
+  PullPermit,
   PullResult,
   PullTransport,
   WaitingPull,
 } from '../../delivery/transport/pull_transport.ts';
+import type { OwnerScope } from '../../domain/access.ts';
 import { invalidField, Problem } from '../../domain/problem.ts';
 import { isoTime } from '../../domain/time.ts';
 import type { Store } from '../../store/store.ts';
@@ -36,7 +38,7 @@ const QUIET_MS = 90_000;
 export interface PullContext {
   store: { instances: Pick<Store['instances'], 'get'>; deliveries: Pick<Store['deliveries'], 'get'> };
   engine: Pick<Engine, 'written'>;
-  pull_transport: Pick<PullTransport, 'pull' | 'cancel' | 'refuse' | 'giveBack' | 'take'>;
+  pull_transport: Pick<PullTransport, 'changes' | 'permitOf' | 'pull' | 'cancel' | 'refuse' | 'giveBack' | 'take'>;
   clock: Clock;
   limits: Pick<Limits, 'addressOf'>;
   /** Whether this node delivers to an instance, and may write the results of its deliveries. */
@@ -77,15 +79,12 @@ type PullingRequest = RequestFor<typeof PULL>;
 type GivenResult = NonNullable<PullingRequest['body']['results']>[number];
 
 async function pull(context: Context, request: PullingRequest, reply: FastifyReply) {
-  const { store, takesPullsOf } = context;
-  const { params, principal } = request;
-  const { instance_id } = params;
+  const { pull_transport, takesPullsOf } = context;
+  const { instance_id } = request.params;
+  const { owner_scope } = request.principal;
   if (!takesPullsOf(instance_id)) return forward(context, request, reply);
-  const { owner_scope } = principal;
-  const visibility = owner_scope === null ? null : { owner_scope, meeting_ids: [] };
-  const row = existing(await store.instances.get(instance_id, visibility), instance_id);
-  if (row.transport !== 'pull')
-    throw invalidField('instance_id', 'is pushed to: register it with the transport `pull` to pull');
+  const permit =
+    pull_transport.permitOf(instance_id, owner_scope) ?? (await readPermit(context, instance_id, owner_scope));
   const { max = MAX, wait_s = WAIT_S } = request.body;
   const results = await takeAll(context, request);
   letGoOfBody(request);
@@ -93,8 +92,7 @@ async function pull(context: Context, request: PullingRequest, reply: FastifyRep
   if (max === 0) return { pushes: [], results };
   const waits = waitFor(context, request, reply.raw, {
     instance_id,
-    owner_key_id: row.owner_key_id,
-    updated_at: row.updated_at,
+    permit,
     max,
     wait_ms: wait_s * 1000,
     address: await addressOf(context, request),
@@ -104,6 +102,21 @@ async function pull(context: Context, request: PullingRequest, reply: FastifyRep
   const end = await waits;
   if ('code' in end) throw end.code === 'overloaded' ? noRoom() : new Problem(end.code);
   return { pushes: end.pushes.map(wirePush), results };
+}
+
+/** @throws Problem `instance_does_not_exist`, also for an instance of another owner; `invalid_fields` when it does not pull */
+async function readPermit(
+  { store, pull_transport }: PullContext,
+  instance_id: string,
+  owner_scope: OwnerScope | null,
+): Promise<PullPermit> {
+  const as_of = pull_transport.changes;
+  const visibility = owner_scope === null ? null : { owner_scope, meeting_ids: [] };
+  const row = existing(await store.instances.get(instance_id, visibility), instance_id);
+  if (row.transport !== 'pull')
+    throw invalidField('instance_id', 'is pushed to: register it with the transport `pull` to pull');
+  const { owner_key_id, updated_at } = row;
+  return { owner_scope, owner_key_id, updated_at, as_of };
 }
 
 /** The node that forwards the request says which client sent it. */
