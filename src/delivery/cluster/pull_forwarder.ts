@@ -12,6 +12,8 @@ export const FORWARDED_HEADER = 'convoke-forwarded';
  */
 const CONNECT_MS = 2_000;
 const ANSWER_MS = 10_000;
+/** How long a node remembers which node holds a partition. A response other than 200 ends it. */
+const ADDRESS_MS = 1_000;
 /** How far the clocks of two nodes may differ. */
 const CLOCKS_APART_MS = 60_000;
 
@@ -45,6 +47,8 @@ export class PullForwarder {
     'https:': new https.Agent({ keepAlive: true }),
   };
   readonly #in_flight = new Set<ClientRequest>();
+  /** Of the nodes that hold partitions, by partition. */
+  readonly #addresses = new Map<number, { address: string; until: number }>();
   #is_draining = false;
 
   constructor({ cluster, clock }: PullForwarderParts) {
@@ -72,7 +76,8 @@ export class PullForwarder {
    * @returns the response; null when no node holds the instance, or that node did not respond
    */
   async forward(pull: ForwardedPull, onRequest: (cancel: () => void) => void): Promise<IncomingMessage | null> {
-    const address = await this.#cluster.addressOfHolder(partitionOf(pull.instance_id));
+    const partition_no = partitionOf(pull.instance_id);
+    const address = await this.#addressOf(partition_no);
     if (address === null || this.#is_draining) return null;
     const said = { instance_id: pull.instance_id, address: pull.address, at: this.#clock.wall() };
     const text = Buffer.from(JSON.stringify(said)).toString('base64url');
@@ -91,16 +96,31 @@ export class PullForwarder {
       if (socket.connecting) socket.once('connect', connected);
       else connected();
     });
-    request.on('response', resolve);
+    let is_taken = false;
+    request.on('response', (response) => {
+      is_taken = response.statusCode === 200;
+      resolve(response);
+    });
     request.on('error', () => resolve(null));
     request.on('close', () => {
       connected();
       end.cancel();
+      if (!is_taken) this.#addresses.delete(partition_no);
       this.#in_flight.delete(request);
       resolve(null);
     });
     request.end(pull.body);
     return promise;
+  }
+
+  async #addressOf(partition_no: number): Promise<string | null> {
+    const now = this.#clock.now();
+    const known = this.#addresses.get(partition_no);
+    if (known !== undefined && now < known.until) return known.address;
+    const address = await this.#cluster.addressOfHolder(partition_no);
+    if (address === null) this.#addresses.delete(partition_no);
+    else this.#addresses.set(partition_no, { address, until: now + ADDRESS_MS });
+    return address;
   }
 
   #request(address: string, { instance_id, body, headers }: ForwardedPull, mark: string): ClientRequest {
