@@ -39,8 +39,8 @@ export interface Member {
   webhook_url: string;
 }
 
-/** How long a pull waits by default: see src/http/routes/pull.ts. */
-export const WAIT_S = 30;
+/** How long a pull of the SDK waits. */
+export const WAIT_S = 55;
 
 /** The secret with which every contender signs. */
 export const SECRET = `whsec_${Buffer.alloc(32, 7).toString('base64')}`;

@@ -7,10 +7,11 @@ import type { Requests } from './requests.ts';
 import { type Push, readPush } from './verify.ts';
 
 /**
- * How long the service keeps a request without pushes. This time and the grace later, a connection that died in silence
- * is noticed.
+ * How long the service keeps a request without pushes: many proxies end a request after 60 s without a byte. Each new
+ * request costs the service as much as a push, so it is not shorter. This time and the grace later, a connection that
+ * died in silence is noticed.
  */
-const WAIT_S = 20;
+const WAIT_S = 55;
 const GRACE_MS = 5_000;
 /** While a machine sleeps, timers stand still and the wall clock does not, so the wall clock is read this often. */
 const LOOK_MS = 1_000;

@@ -24,9 +24,10 @@ from convoke_agents.requests import AsyncRequests, Target, read, segment
 from convoke_agents.results import Result, ResultQueue, is_success, not_reached_result, response_result
 from convoke_agents.verify import Push, VerificationError, decode_secrets, read_push, verify_signature
 
-# How long the service keeps a request without pushes. A connection that died in silence is noticed after this time and
-# the grace.
-_WAIT_S = 20
+# How long the service keeps a request without pushes: many proxies end a request after 60 s without a byte. Each new
+# request costs the service as much as a push, so it is not shorter. A connection that died in silence is noticed after
+# that and the grace.
+_WAIT_S = 55
 _GRACE_S = 5.0
 # While a machine sleeps, timers stand still and the wall clock does not, so the wall clock is read this often.
 _LOOK_S = 1.0
