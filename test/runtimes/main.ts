@@ -8,6 +8,7 @@ import { type Row, tableOf } from './conversation.ts';
 import { proveLangGraphJs, proveLangGraphPython } from './langgraph.ts';
 import { proveDify } from './dify.ts';
 import { proveLlama } from './llama.ts';
+import { proveN8n } from './n8n.ts';
 import { proveOpenAi } from './openai.ts';
 import { proveOpenClaw } from './openclaw.ts';
 import { proveConnect } from './openclaw_connect.ts';
@@ -20,6 +21,9 @@ export interface Proof {
   rows?: readonly Row[];
 }
 
+/** Three gigabytes: only when it is named. */
+const LARGE = ['n8n'];
+
 const PROOFS: Readonly<Record<string, readonly (() => Promise<Proof>)[]>> = {
   openclaw: [proveOpenClaw, proveConnect],
   openai: [proveOpenAi],
@@ -27,10 +31,11 @@ const PROOFS: Readonly<Record<string, readonly (() => Promise<Proof>)[]>> = {
   dify: [proveDify],
   llama: [proveLlama],
   langgraph: [proveLangGraphJs, proveLangGraphPython],
+  n8n: [proveN8n],
 };
 
 const named = process.argv.slice(2);
-const names = named.length === 0 ? Object.keys(PROOFS) : named;
+const names = named.length === 0 ? Object.keys(PROOFS).filter((name) => !LARGE.includes(name)) : named;
 const rows: Row[] = [];
 for (const name of names) {
   const proofs = PROOFS[name];
