@@ -13,7 +13,7 @@ from email.utils import parsedate_to_datetime
 import httpx
 from pydantic import ValidationError
 
-from convoke_agents.json_text import parse_json
+from convoke_agents.json_value import parse_json
 from convoke_agents.models import FieldError, Problem
 
 

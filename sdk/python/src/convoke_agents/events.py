@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from convoke_agents.errors import ConvokeError, error_from_proxy, error_from_response
-from convoke_agents.json_text import parse_json
+from convoke_agents.json_value import parse_json
 from convoke_agents.pull import OnConnection
 from convoke_agents.requests import AsyncRequests, Target
 

@@ -1,4 +1,4 @@
-"""JSON as it is written and read here."""
+"""JSON as it is written here."""
 
 from __future__ import annotations
 
@@ -20,31 +20,6 @@ def json_text(value: object) -> str:
     except UnicodeEncodeError:
         return json.dumps(value, allow_nan=False, separators=(",", ":"), default=_plain)
     return text
-
-
-def parse_json(text: str) -> Any:
-    """The value of a JSON text.
-
-    A whole number of more digits than Python converts (4300 unless it was set) is read as a float: nobody can stop an agent
-    with such a message.
-
-    :raises ValueError: it is no JSON, or nested too deeply
-    """
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        raise
-    except ValueError:
-        return json.loads(text, parse_int=_integer)
-    except RecursionError as error:
-        raise ValueError("the JSON is nested too deeply") from error
-
-
-def _integer(digits: str) -> int | float:
-    try:
-        return int(digits)
-    except ValueError:
-        return float(digits)
 
 
 def _plain(value: object) -> object:

@@ -17,7 +17,8 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from convoke_agents.errors import ConvokeError, error_from_failure, error_from_proxy, error_from_response
-from convoke_agents.json_text import json_text, parse_json
+from convoke_agents.json_text import json_text
+from convoke_agents.json_value import parse_json
 
 TIMEOUT_S = 10.0
 

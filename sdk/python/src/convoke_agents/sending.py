@@ -10,7 +10,8 @@ from typing import Any
 
 from convoke_agents.errors import ConvokeError
 from convoke_agents.given import given
-from convoke_agents.json_text import json_text, parse_json
+from convoke_agents.json_text import json_text
+from convoke_agents.json_value import parse_json
 from convoke_agents.requests import segment
 
 SEND_ATTEMPTS_MAX = 4

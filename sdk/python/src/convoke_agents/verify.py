@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, cast
 from urllib.parse import unquote
 
-from convoke_agents.json_text import parse_json
+from convoke_agents.json_value import parse_json
 
 _TOLERANCE_S = 300
 _SECRET_PREFIX = "whsec_"

@@ -1,0 +1,31 @@
+"""JSON as it is read here, with nothing but the standard library: a receiver needs no more."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+def parse_json(text: str) -> Any:
+    """The value of a JSON text.
+
+    A whole number of more digits than Python converts (4300 unless it was set) is read as a float: nobody can stop an agent
+    with such a message.
+
+    :raises ValueError: it is no JSON, or nested too deeply
+    """
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        raise
+    except ValueError:
+        return json.loads(text, parse_int=_integer)
+    except RecursionError as error:
+        raise ValueError("the JSON is nested too deeply") from error
+
+
+def _integer(digits: str) -> int | float:
+    try:
+        return int(digits)
+    except ValueError:
+        return float(digits)
