@@ -42,6 +42,7 @@ function meetingsOf(fleet: Fleet): Map<string, FleetInstance[]> {
       last_seen_at: null,
       created_at: 0,
       updated_at: 0,
+      owner_key_id: null,
     };
     const members = meetings.get(meeting_id) ?? [];
     members.push({ instance, agent_ids: [agent_id] });

@@ -108,8 +108,9 @@ export class Maintenance {
     } while (after !== null && !this.#stopped);
     this.#expiring_ms = this.#clock.now() - from;
 
-    // The part of the clock that is not trusted does not count, so a jump of the clock removes nothing.
-    const wall_ms = this.#clock.wall() - this.#expiry.heldAt(from);
+    // The part of the clock that is not trusted does not count, and neither does what it was set ahead since the start.
+    // So a jump of the clock removes nothing.
+    const wall_ms = Math.min(this.#clock.wall(), from) - this.#expiry.heldAt(from);
     const before = {
       deliveries_ms: wall_ms - this.#settings.retention_deliveries_ms,
       messages_ms: wall_ms - this.#settings.retention_messages_ms,

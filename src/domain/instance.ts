@@ -77,6 +77,8 @@ export interface Instance extends InstanceHealth {
   last_seen_at: number | null;
   created_at: number;
   updated_at: number;
+  /** The key that registered it; null when it was registered without keys. */
+  owner_key_id: string | null;
 }
 
 export function healthOf(health: Pick<InstanceHealth, 'consecutive_failures' | 'last_success_at'>): Health {

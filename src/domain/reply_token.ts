@@ -1,35 +1,69 @@
 /**
- * The token that a push carries, with which its receiver can reply later without a key: `cvr_DELIVERY_ID.EXPIRES.MAC`.
- * EXPIRES is in seconds since 1970. The MAC, HMAC-SHA256 in base64url, covers all text before it. No part of a token is
- * stored, and a forged one is refused without a look into the store.
+ * The token that a push carries, with which its receiver can reply later without a key:
+ * `cvr_DELIVERY_ID.EXPIRES.STANDING.MAC`. EXPIRES is in seconds since 1970. STANDING shows who may use it: see
+ * `replyStanding`. The MAC, HMAC-SHA256 in base64url, covers all text before it. No part of a token is stored, and a
+ * forged one is refused without a look into the store.
  */
 import { createHmac, type KeyObject, timingSafeEqual } from 'node:crypto';
+import type { Instance } from './instance.ts';
 
 export const REPLY_TOKEN_MS = 86_400_000;
 
-const TOKEN = /^cvr_(dlv_[0-9a-v]{8,40})\.(\d{1,11})\.([0-9A-Za-z_-]{43})$/;
+/** Of a MAC in base64url: 96 bits. */
+const STANDING_CHARS = 16;
+const TOKEN = /^cvr_(dlv_[0-9a-v]{8,40})\.(\d{1,11})\.([0-9A-Za-z_-]{16})\.([0-9A-Za-z_-]{43})$/;
+
+/** The part of an instance that its reply tokens stand on. */
+export type Replier = Pick<Instance, 'created_at' | 'owner_key_id' | 'transport' | 'webhook_url'>;
+
+/**
+ * The grounds on which a machine may reply, as text: this registration of the id, its owner, and the server of a webhook.
+ * When one of them changes, the machine that got the token is no longer the one that speaks for the instance.
+ *
+ * `created_at` is only compared for equality, so it does not matter whether the clock was set back.
+ */
+export function replyStanding({ created_at, owner_key_id, transport, webhook_url }: Replier): string {
+  const server = transport === 'webhook' ? (URL.parse(webhook_url)?.origin ?? webhook_url) : null;
+  return JSON.stringify([created_at, owner_key_id, transport, server]);
+}
+
+/** A genuine token that has not expired. */
+export interface ReplyToken {
+  delivery_id: string;
+  /** Whether it was made for this standing. */
+  standsOn(standing: string): boolean;
+}
 
 /** Makes the token for replies to the message of a delivery. It expires after REPLY_TOKEN_MS. */
-export function makeReplyToken(key: KeyObject, delivery_id: string, wall_ms: number): string {
+export function makeReplyToken(key: KeyObject, delivery_id: string, standing: string, wall_ms: number): string {
   const expires_s = Math.ceil((wall_ms + REPLY_TOKEN_MS) / 1000);
-  const body = `cvr_${delivery_id}.${expires_s}`;
+  const body = `cvr_${delivery_id}.${expires_s}.${standingMac(key, standing)}`;
   return `${body}.${macOf(key, body)}`;
 }
 
 /**
- * The delivery that a token is for; null when it is not genuine, or has expired.
+ * Reads a token; null when it is not genuine, or has expired.
  *
  * @param keys all keys that may have made it
  */
-export function deliveryOfReplyToken(keys: readonly KeyObject[], token: string, wall_ms: number): string | null {
-  const [, delivery_id = '', expires_s = '', mac = ''] = TOKEN.exec(token) ?? [];
+export function readReplyToken(keys: readonly KeyObject[], token: string, wall_ms: number): ReplyToken | null {
+  const [, delivery_id = '', expires_s = '', standing_mac = '', mac = ''] = TOKEN.exec(token) ?? [];
   if (delivery_id === '') return null;
   const body = token.slice(0, -mac.length - 1);
-  const given = Buffer.from(mac);
-  const is_genuine = keys.some((key) => timingSafeEqual(Buffer.from(macOf(key, body)), given));
-  return is_genuine && wall_ms < Number(expires_s) * 1000 ? delivery_id : null;
+  const key = keys.find((each) => isEqual(macOf(each, body), mac));
+  if (key === undefined || wall_ms >= Number(expires_s) * 1000) return null;
+  return { delivery_id, standsOn: (standing) => isEqual(standingMac(key, standing), standing_mac) };
+}
+
+/** Not the text itself: who gets the token need not know the owner. */
+function standingMac(key: KeyObject, standing: string): string {
+  return macOf(key, `standing ${standing}`).slice(0, STANDING_CHARS);
 }
 
 function macOf(key: KeyObject, body: string): string {
   return createHmac('sha256', key).update(body).digest('base64url');
+}
+
+function isEqual(a: string, b: string): boolean {
+  return timingSafeEqual(Buffer.from(a), Buffer.from(b));
 }

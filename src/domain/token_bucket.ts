@@ -58,6 +58,14 @@ export class TokenBuckets {
     return 0;
   }
 
+  /** Puts a token back that `take` took. */
+  giveBack(name: string, now_ms: number): void {
+    const bucket = this.#recent.get(name) ?? this.#older.get(name);
+    if (bucket === undefined) return;
+    bucket.tokens = Math.min(this.#burst, this.#tokensIn(name, now_ms) + 1);
+    bucket.at_ms = now_ms;
+  }
+
   /** What `take` would return; takes nothing. */
   wait(name: string, now_ms: number): number {
     const tokens = this.#tokensIn(name, now_ms);

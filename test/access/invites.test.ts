@@ -237,6 +237,30 @@ test('links that are none are refused before anything is looked up, and their nu
   assertProblem(await redeem(service, made), 429, 'rate_limited');
 });
 
+for (const [what, auth_failure_rate, looked_up_max] of [
+  ['of guesses that come at once no more are looked up than may fail', '1/m:20', 20],
+  ['control: without the limit all of them are', '0', 200],
+] as const) {
+  test(what, async (t) => {
+    const service = await startService(t, { auth_failure_rate });
+    await service.endOpenMode();
+    const made = await invite(service);
+    const wrong = { link: `${made.link.slice(0, -43)}${'x'.repeat(43)}` };
+    const guesses = await Promise.all(
+      Array.from({ length: 200 }, (_, i) => (i % 2 === 0 ? redeem(service, wrong) : ask(service, 'GET', wrong))),
+    );
+    const looked_up = guesses.filter(({ status }) => status === 404).length;
+    assert.equal(looked_up, looked_up_max);
+    assert.equal(guesses.filter(({ status }) => status === 429).length, guesses.length - looked_up);
+  });
+}
+
+test('a link that is right takes nothing from what an address may guess', async (t) => {
+  const service = await startService(t, { auth_failure_rate: '1/m:2' });
+  await service.endOpenMode();
+  for (let i = 0; i < 5; i++) assert.equal((await redeem(service, await invite(service))).status, 200);
+});
+
 test('every invite that is made, redeemed, refused and revoked is in the audit log, and the log of the service has no secret', async (t) => {
   const service = await startService(t);
   const admin = await service.endOpenMode();

@@ -1,13 +1,15 @@
 /** Replies that arrive later, with the token of a push: who may send them, how many, and what ends that. */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
-import type { MessagePage, Pulled, SentMessage } from '@convoke/sdk';
+import type { InviteWithLink, MessagePage, Pulled, SentMessage } from '@convoke/sdk';
 import type { Clock } from '../../src/delivery/clock.ts';
 import { systemClock } from '../../src/delivery/clock.ts';
 import { REPLIES_MAX } from '../../src/domain/reply.ts';
+import { startNode } from '../support/node.ts';
 import { pullPath } from '../support/pulling.ts';
 import type { Received } from '../support/receiver.ts';
 import { type Answer, assertProblem, type Member, messagesPath, Service, startService } from '../support/service.ts';
+import { SetClock } from '../support/set_clock.ts';
 
 const HOUR = 3_600_000;
 
@@ -117,6 +119,29 @@ const ENDS: Record<string, (service: Service, meeting_id: string, member: Member
     await service.register({ instance_id, agent_ids: ['anna'], webhook_url: receiver.url, replies: true });
     await service.join(meeting_id, instance_id, ['anna']);
   },
+  'the instance was handed over to another key': async (service, _, { instance_id }) => {
+    await service.endOpenMode();
+    const { key_id } = await service.createKey({ scopes: ['instance'] });
+    const { owner_key_id } = await service.patch(instance_id, { owner_key_id: key_id });
+    assert.equal(owner_key_id, key_id);
+  },
+  'an invite for the instance was redeemed': async (service, meeting_id, { instance_id }) => {
+    await service.endOpenMode();
+    const input = { meeting_ids: [meeting_id], agent_ids: ['anna'], instance_id };
+    const { body } = await service.post<InviteWithLink>('/api/v1/invites/', input);
+    const redeemed = await service.post('/api/v1/invites/redeem/', { secret: body.link.split('/').at(-1) });
+    assert.equal(redeemed.status, 200, redeemed.text);
+  },
+  'its webhook moved to another server': async (service, _, { instance_id }) =>
+    service.register({ instance_id, agent_ids: ['anna'], webhook_url: 'http://127.0.0.1:1/', replies: true }),
+  'its machine pulls now': async (service, _, { instance_id }) =>
+    service.post('/api/v1/instances/register/', {
+      instance_id,
+      instance_name: 'x',
+      agent_ids: ['anna'],
+      transport: 'pull',
+      replies: true,
+    }),
 };
 
 describe('a token is no longer good when', () => {
@@ -129,6 +154,16 @@ describe('a token is no longer good when', () => {
       assert.equal((await history(service, meeting_id)).length, 1);
     });
   }
+
+  test('control: it is good when the instance is registered again at the same server', async (t) => {
+    const service = await startService(t);
+    const { meeting_id, member, token } = await pushed(t, service);
+    const { instance_id, receiver } = member;
+    const webhook_url = new URL('/elsewhere', receiver.url).href;
+    await service.register({ instance_id, agent_ids: ['anna', 'ben'], webhook_url, replies: true });
+    assert.equal((await reply(service, token)).status, 201);
+    assert.equal((await history(service, meeting_id)).length, 2);
+  });
 
   test('the key with which the machine pulled it was revoked', async (t) => {
     const service = await startService(t);
@@ -164,6 +199,17 @@ describe('a token is no longer good when', () => {
     assertProblem(await reply(service, token), 401, 'reply_token_not_valid');
   });
 
+  test('the instance was deleted and registered again, and the clock was set back in between', async (t) => {
+    const { service, clock } = await startWithClock(t);
+    const { meeting_id, member, token } = await pushed(t, service);
+    const { instance_id, receiver } = member;
+    await service.request('DELETE', `/api/v1/instances/${instance_id}/`);
+    clock.step(-HOUR);
+    await service.register({ instance_id, agent_ids: ['anna'], webhook_url: receiver.url, replies: true });
+    await service.join(meeting_id, instance_id, ['anna']);
+    assertProblem(await reply(service, token), 403, 'replies_not_allowed');
+  });
+
   test('the data key was changed', async (t) => {
     const service = await startService(t);
     const { token } = await pushed(t, service);
@@ -172,18 +218,74 @@ describe('a token is no longer good when', () => {
   });
 });
 
+async function startWithClock(t: TestContext): Promise<{ service: Service; clock: SetClock }> {
+  const clock = new SetClock();
+  const service = new Service({}, clock);
+  await service.start();
+  t.after(() => service.close());
+  return { service, clock };
+}
+
+describe('a clock that is set', () => {
+  test('back after the registration loses no reply', async (t) => {
+    const { service, clock } = await startWithClock(t);
+    const meeting_id = service.name('meeting');
+    const { receiver } = await service.member(t, meeting_id, { agent_ids: ['anna'], registration: { replies: true } });
+    clock.step(-HOUR);
+    await service.send(meeting_id, { content: 'a question' });
+    const token = String((await receiver.next()).headers['convoke-reply-token']);
+    assert.equal((await reply(service, token)).status, 201);
+  });
+
+  test('ahead for a while makes no reply count twice: maintenance forgets none that is known by its key', async (t) => {
+    const node = await startNode(t);
+    await node.meeting('m', 'i');
+    assert.equal((await node.post('m', { key: 'reply' })).repeated, false);
+    node.clock.stepWall(25 * HOUR);
+    await node.maintenance().run();
+    node.clock.stepWall(-25 * HOUR);
+    assert.equal((await node.post('m', { key: 'reply' })).repeated, true);
+    // The control: when the day has passed, it is forgotten.
+    await node.clock.advance(25 * HOUR);
+    await node.maintenance().run();
+    assert.equal((await node.post('m', { key: 'reply' })).repeated, false);
+  });
+});
+
+test('a reply in the response to a push that began before the instance was handed over is not sent, and its attempt says so', async (t) => {
+  const service = await startService(t);
+  await service.endOpenMode();
+  const { key_id } = await service.createKey({ scopes: ['instance'] });
+  for (const is_handed_over of [true, false]) {
+    const meeting_id = service.name('meeting');
+    const answer = Promise.withResolvers<void>();
+    const { instance_id, receiver } = await service.member(t, meeting_id, {
+      behaviour: { body: '{"reply":"late"}', after: answer.promise },
+      registration: { replies: true },
+    });
+    const sent = await service.send(meeting_id, { content: 'a question' });
+    await receiver.next();
+    if (is_handed_over) await service.patch(instance_id, { owner_key_id: key_id });
+    answer.resolve();
+    const { attempts } = await service.settled(sent);
+    assert.equal(attempts[0]?.detail.includes('another owner'), is_handed_over, attempts[0]?.detail);
+    assert.equal((await history(service, meeting_id)).length, is_handed_over ? 1 : 2);
+  }
+});
+
 describe('a token that nobody made', () => {
+  const other = (text: string): string => (text.startsWith('A') ? `B${text.slice(1)}` : `A${text.slice(1)}`);
   const forged = (token: string): string[] => {
-    const [head = '', expires = '', mac = ''] = token.split('.');
-    const other = mac.startsWith('A') ? `B${mac.slice(1)}` : `A${mac.slice(1)}`;
+    const [head = '', expires = '', standing = '', mac = ''] = token.split('.');
     return [
       '',
       'x',
       token.slice(0, -1),
       `${token}A`,
-      `${head}.${expires}.${other}`,
-      `${head}.${Number(expires) + 1}.${mac}`,
-      `${head.slice(0, -1)}${head.endsWith('0') ? '1' : '0'}.${expires}.${mac}`,
+      `${head}.${expires}.${standing}.${other(mac)}`,
+      `${head}.${expires}.${other(standing)}.${mac}`,
+      `${head}.${Number(expires) + 1}.${standing}.${mac}`,
+      `${head.slice(0, -1)}${head.endsWith('0') ? '1' : '0'}.${expires}.${standing}.${mac}`,
     ];
   };
 

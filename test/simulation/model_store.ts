@@ -170,6 +170,7 @@ export class ModelStore implements StoreOperations {
           previous_secret: null,
           previous_secret_until: null,
           created_at: wall_ms,
+          owner_key_id: null,
         }),
         ...(former !== undefined &&
           !same_url && { consecutive_failures: 0, last_success_at: null, last_failure: null }),

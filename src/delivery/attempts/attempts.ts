@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { answeredAgents, type Attempt } from '../../domain/outcome.ts';
+import { replyStanding } from '../../domain/reply_token.ts';
 import type { Clock } from '../clock.ts';
 import type { Lane } from '../lanes/lane.ts';
 import type { LaneDelivery } from '../lanes/lane_delivery.ts';
@@ -10,6 +11,7 @@ import type { Retries } from '../lanes/retries.ts';
 import type { Replies } from '../replies/replies.ts';
 import type { ReplyAccess } from '../replies/reply_access.ts';
 import { pushOf } from '../transport/push.ts';
+import type { Target } from '../transport/target.ts';
 import type { PushResult, Transport } from '../transport/transport.ts';
 import type { Dispatcher } from './dispatcher.ts';
 import type { InFlight } from './in_flight.ts';
@@ -58,6 +60,18 @@ function inWords(detail: string, unsent: string): string {
   return `${detail}; ${unsent}`;
 }
 
+/**
+ * The result of a push, whose replies count only if the instance is still the one that was pushed to. An attempt may take
+ * ten minutes, and meanwhile the instance may get another owner or another address.
+ *
+ * @param now the target as it is now; null when it is not known
+ */
+function repliesBy(result: PushResult, target: Target, now: Target | null): PushResult {
+  if (!target.replies || now === null || now.updated_at === target.updated_at) return result;
+  if (replyStanding(now.replier) === replyStanding(target.replier)) return result;
+  return { ...result, kept_body: { lost: 'the instance has another owner or another address by now' } };
+}
+
 /** Makes attempts: one POST each. */
 export class Attempts {
   readonly #clock: Clock;
@@ -101,7 +115,7 @@ export class Attempts {
     if (answered_before.length > 0) push.answered_agents = answered_before;
     if (target.replies) {
       push.keeps_body = true;
-      Object.assign(push.headers, this.#reply_access?.headersFor(head.delivery_id, started_wall));
+      Object.assign(push.headers, this.#reply_access?.headersFor(head.delivery_id, target.replier, started_wall));
     }
     /** @param settles how the result changes the delivery; null when it changes nothing */
     const end = (settles: (() => void) | null): void => {
@@ -111,7 +125,8 @@ export class Attempts {
       this.#in_flight.conclude(recipient);
       this.#dispatcher.run();
     };
-    void this.#transport.push(push, target).then((result) => {
+    void this.#transport.push(push, target).then((answer) => {
+      const result = answer === null ? null : repliesBy(answer, target, recipient.registration.target);
       this.#in_flight.end(recipient, kind);
       if (result === null) return end(null);
       recipient.moved(this.#clock.now(), result.duration_ms);

@@ -2,6 +2,7 @@ import { hash, randomUUID } from 'node:crypto';
 import { GenerationCache } from '../../domain/generation_cache.ts';
 import { invalidField, Problem } from '../../domain/problem.ts';
 import { readReply, REPLIES_MAX } from '../../domain/reply.ts';
+import { replyStanding, type ReplyToken } from '../../domain/reply_token.ts';
 import type { AcceptedMessage } from '../../store/contract/messages.ts';
 import type { Store } from '../../store/store.ts';
 import type { Clock } from '../clock.ts';
@@ -12,6 +13,7 @@ import { replySend } from './reply_send.ts';
 const COUNTS_MAX = 20_000;
 
 const KEY_ENDED = 'The key of the instance was revoked, or has expired.';
+const NOT_THE_SAME = 'The instance has another owner or another address than when it got the token.';
 const NOT_IN_MEETING = 'The agent that replies is not in the meeting any more.';
 
 /** A reply as the route hands it over. */
@@ -61,16 +63,17 @@ export class LateReplies {
    * @throws Problem `delivery_does_not_exist`, `replies_not_allowed`, `reply_limit_reached`, `invalid_fields`, and
    * those of `Engine.send`
    */
-  async send(delivery_id: string, reply: LateReply): Promise<{ message: AcceptedMessage; repeated: boolean }> {
+  async send(
+    { delivery_id, standsOn }: ReplyToken,
+    reply: LateReply,
+  ): Promise<{ message: AcceptedMessage; repeated: boolean }> {
     const delivery = await this.#store.deliveries.get(delivery_id, this.#clock.now());
     if (delivery === null)
       throw new Problem('delivery_does_not_exist', 'The message that the token replies to was removed.');
     const { instance_id, target_agents: agents } = delivery;
     const instance = await this.#store.instances.get(instance_id);
-    // An instance that was deleted and registered again is another one.
-    if (instance === null || instance.created_at > delivery.created_at || !instance.replies || !instance.is_active) {
-      throw new Problem('replies_not_allowed');
-    }
+    if (instance === null || !instance.replies || !instance.is_active) throw new Problem('replies_not_allowed');
+    if (!standsOn(replyStanding(instance))) throw new Problem('replies_not_allowed', NOT_THE_SAME);
     // A pulling machine gets the push and its token because of its key, so the key must still be valid. A webhook gets
     // them because of its address.
     const { owner_key_id, transport } = instance;

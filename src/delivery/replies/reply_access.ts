@@ -1,5 +1,11 @@
 import { createSecretKey, type KeyObject } from 'node:crypto';
-import { deliveryOfReplyToken, makeReplyToken } from '../../domain/reply_token.ts';
+import {
+  makeReplyToken,
+  readReplyToken,
+  type Replier,
+  replyStanding,
+  type ReplyToken,
+} from '../../domain/reply_token.ts';
 import type { EncryptionStore } from '../../store/contract/encryption.ts';
 import { REPLY_TOKEN_HEADER, REPLY_URL_HEADER } from '../transport/push.ts';
 
@@ -32,17 +38,17 @@ export class ReplyAccess {
   }
 
   /** The headers of a push that let its receiver reply later. */
-  headersFor(delivery_id: string, wall_ms: number): Record<string, string> {
+  headersFor(delivery_id: string, replier: Replier, wall_ms: number): Record<string, string> {
     const [key] = this.#keys;
     if (key === undefined) return {};
     return {
       [REPLY_URL_HEADER]: `${this.#base_url()}${REPLY_PATH}`,
-      [REPLY_TOKEN_HEADER]: makeReplyToken(key, delivery_id, wall_ms),
+      [REPLY_TOKEN_HEADER]: makeReplyToken(key, delivery_id, replyStanding(replier), wall_ms),
     };
   }
 
-  /** The delivery that a token is for; null when the token is not genuine, or has expired. Reads only memory. */
-  deliveryOf(token: string, wall_ms: number): string | null {
-    return deliveryOfReplyToken(this.#keys, token, wall_ms);
+  /** Reads a token; null when it is not genuine, or has expired. Reads only memory. */
+  read(token: string, wall_ms: number): ReplyToken | null {
+    return readReplyToken(this.#keys, token, wall_ms);
   }
 }

@@ -1,4 +1,5 @@
 import { type Instance, isSwitchedOn, type TransportName } from '../../domain/instance.ts';
+import type { Replier } from '../../domain/reply_token.ts';
 import { type RuntimeSettings, TIMEOUT_S } from '../../domain/runtimes/runtimes.ts';
 import { type SigningKey, signingKey } from '../../domain/signature.ts';
 
@@ -19,8 +20,9 @@ export interface Target {
   url: string;
   headers: Record<string, string>;
   success_statuses: Instance['success_statuses'];
-  /** Whether the instance may reply. */
+  /** Whether the instance may reply, and what its replies stand on. */
   replies: boolean;
+  replier: Replier;
   secret: string;
   previous_secret: string | null;
   previous_secret_until: number;
@@ -43,6 +45,7 @@ export function targetOf(instance: Instance): Target {
     headers: instance.webhook_headers,
     success_statuses: instance.success_statuses,
     replies: instance.replies,
+    replier: replierOf(instance),
     secret: instance.webhook_secret,
     previous_secret: instance.previous_secret,
     previous_secret_until: instance.previous_secret_until ?? 0,
@@ -50,6 +53,13 @@ export function targetOf(instance: Instance): Target {
     switched_on: isSwitchedOn(instance),
     updated_at: instance.updated_at,
   };
+}
+
+/** Shared by all instances that do not reply: there may be fifty thousand. */
+const NO_REPLIER: Replier = { created_at: 0, owner_key_id: null, transport: 'webhook', webhook_url: '' };
+
+function replierOf({ replies, created_at, owner_key_id, transport, webhook_url }: Instance): Replier {
+  return replies ? { created_at, owner_key_id, transport, webhook_url } : NO_REPLIER;
 }
 
 /**

@@ -96,13 +96,18 @@ export class Limits {
     const failures = this.#failures;
     if (failures === null) return attempt();
     const { buckets, setting } = failures.address;
-    const wait_ms = buckets.size === 0 ? 0 : buckets.wait(this.#groupOf(request), this.#clock.now());
+    const group = this.#groupOf(request);
+    // Before the attempt, because of guesses that come at once: otherwise all of them begin before the first one fails.
+    const wait_ms = buckets.take(group, this.#clock.now());
     if (wait_ms > 0) throw rateLimited(setting, wait_ms);
+    let has_guessed_wrong = false;
     try {
       return await attempt();
     } catch (error) {
-      if (error instanceof Problem) buckets.take(this.#groupOf(request), this.#clock.now());
+      has_guessed_wrong = error instanceof Problem;
       throw error;
+    } finally {
+      if (!has_guessed_wrong) buckets.giveBack(group, this.#clock.now());
     }
   }
 

@@ -5,6 +5,7 @@ import { REPLY_PATH, type ReplyAccess } from '../../delivery/replies/reply_acces
 import { REPLY_TOKEN_HEADER } from '../../delivery/transport/push.ts';
 import { NOTHING_ALLOWED } from '../../domain/access.ts';
 import { Problem } from '../../domain/problem.ts';
+import type { ReplyToken } from '../../domain/reply_token.ts';
 import type { Limits } from '../auth/limits.ts';
 import type { App, RequestFor, RouteShape } from '../context.ts';
 import { responses } from '../responses.ts';
@@ -14,7 +15,7 @@ import { ReplyBody, ReplyHeaders } from '../schemas/replies.ts';
 import { wireSent } from '../wire.ts';
 
 export interface ReplyContext {
-  reply_access: Pick<ReplyAccess, 'deliveryOf'>;
+  reply_access: Pick<ReplyAccess, 'read'>;
   late_replies: Pick<LateReplies, 'send'>;
   limits: Limits;
   clock: Clock;
@@ -26,7 +27,7 @@ export function replyRoutes(app: App, context: ReplyContext): void {
   // The token is judged before the body is read, and again when the body is there.
   const onRequest = async (request: FastifyRequest): Promise<void> => {
     context.limits.assertWithinRate('send', NOTHING_ALLOWED, request);
-    await deliveryOf(context, request);
+    await tokenOf(context, request);
   };
   app.post(REPLY_PATH, { ...SEND_REPLY, bodyLimit, onRequest }, (request, reply) => sendReply(context, request, reply));
 }
@@ -56,8 +57,8 @@ const SEND_REPLY = {
 } satisfies RouteShape;
 
 async function sendReply(context: ReplyContext, request: RequestFor<typeof SEND_REPLY>, reply: FastifyReply) {
-  const delivery_id = await deliveryOf(context, request);
-  const sent = await context.late_replies.send(delivery_id, {
+  const token = await tokenOf(context, request);
+  const sent = await context.late_replies.send(token, {
     value: request.body.reply,
     text: request.json?.textOf('reply') ?? '',
     idempotency_key: request.headers['idempotency-key'],
@@ -67,10 +68,10 @@ async function sendReply(context: ReplyContext, request: RequestFor<typeof SEND_
 }
 
 /** @throws Problem `reply_token_not_valid`, and `rate_limited` for an address that has guessed too often */
-async function deliveryOf({ reply_access, limits, clock }: ReplyContext, request: FastifyRequest): Promise<string> {
-  const token = request.headers[REPLY_TOKEN_HEADER];
-  const delivery_id = typeof token === 'string' ? reply_access.deliveryOf(token, clock.wall()) : null;
-  if (delivery_id !== null) return delivery_id;
+async function tokenOf({ reply_access, limits, clock }: ReplyContext, request: FastifyRequest): Promise<ReplyToken> {
+  const given = request.headers[REPLY_TOKEN_HEADER];
+  const token = typeof given === 'string' ? reply_access.read(given, clock.wall()) : null;
+  if (token !== null) return token;
   return limits.limitFailures(request, async () => {
     throw new Problem('reply_token_not_valid');
   });

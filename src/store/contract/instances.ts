@@ -4,10 +4,8 @@ import type { RuntimeSettings } from '../../domain/runtimes/runtimes.ts';
 import type { SuccessStatuses } from '../../domain/outcome.ts';
 import type { Page, PageRequest } from './page.ts';
 
-/** An instance with its owner and the number of its pending deliveries. */
+/** An instance with the number of its pending deliveries. */
 export interface InstanceRow extends Instance {
-  /** The key that registered it; null when it was registered without keys. */
-  owner_key_id: string | null;
   pending_deliveries: number;
   /** The machine that pulls for it; null when none does. */
   connection: Connection | null;

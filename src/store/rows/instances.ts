@@ -57,7 +57,7 @@ export function instanceReader(keys: DataKeys) {
   const encryptHeaders = (instance_id: string, headers: Record<string, string>): string =>
     encryptSecret('webhook_headers', instance_id, JSON.stringify(headers));
 
-  /** Copies field by field, because the owner and the columns of a single engine are no part of an Instance. */
+  /** Copies field by field, because the columns of a single engine are no part of an Instance. */
   function instanceOf(row: InstancesTable): Instance {
     const { instance_id } = row;
     const decrypt = (column: SecretColumn, text: string): string =>
@@ -97,12 +97,12 @@ export function instanceReader(keys: DataKeys) {
       created_at: time('created_at'),
       // The stored value, unchanged, because it is compared with the one in the table.
       updated_at: row.updated_at,
+      owner_key_id: row.owner_key_id,
     };
   }
 
   function instanceRowOf(row: CountedRow): InstanceRow {
-    const { owner_key_id, pending_deliveries } = row;
-    return { ...instanceOf(row), owner_key_id, pending_deliveries, connection: connectionOf(row) };
+    return { ...instanceOf(row), pending_deliveries: row.pending_deliveries, connection: connectionOf(row) };
   }
 
   /**
