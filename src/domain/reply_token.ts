@@ -31,7 +31,7 @@ export function replyStanding({ created_at, owner_key_id, transport, webhook_url
 export interface ReplyToken {
   delivery_id: string;
   /** Whether it was made for this standing. */
-  standsOn(standing: string): boolean;
+  readonly standsOn: (standing: string) => boolean;
 }
 
 /** Makes the token for replies to the message of a delivery. It expires after REPLY_TOKEN_MS. */
