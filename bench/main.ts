@@ -20,7 +20,7 @@ import type { Row, Scenario } from './scenarios/scenario.ts';
 import { pullCrowd, pullLatency, pullThroughput } from './scenarios/pull.ts';
 import { backlog, idle, registry } from './scenarios/size.ts';
 import { slowDiskScenario } from './scenarios/slow_disk.ts';
-import { fanOut1, fanOut100, fewSenders, idleTransaction, oneLane } from './scenarios/throughput.ts';
+import { fanOut1, fanOut100, fewSenders, idleTransaction, manyInOne, oneLane } from './scenarios/throughput.ts';
 
 const SCENARIOS: Scenario[] = [
   fanOut1,
@@ -39,6 +39,7 @@ const SCENARIOS: Scenario[] = [
   pullCrowd,
   pullThroughput,
   herdScenario,
+  manyInOne,
   commands,
 ];
 

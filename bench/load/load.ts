@@ -16,13 +16,15 @@ export interface Load {
   seconds: number;
   /** Messages per second; when absent, each response starts the next message. */
   rate?: number;
+  /** Messages in one request; when absent, each message is a request of its own. */
+  together?: number;
   /** How many agents of a meeting are targets, in turn, one for each message; when absent, each message is for all. */
   targets?: number;
 }
 
 export interface Sent {
   sent: number;
-  /** Messages that got a 201. */
+  /** Stored, as the answer says. */
   accepted: number;
   refused: number;
   /** Other responses, by status. */
@@ -47,7 +49,8 @@ let last_message = 0;
 class Sender {
   readonly socket: Socket;
   readonly #request: Buffer;
-  readonly #at: { meeting: number; count: number; sent_at: number; agent: number };
+  /** The places of the digits of each message in the request. */
+  readonly #places: { meeting: number; count: number; sent_at: number; agent: number }[];
   readonly #load: Load;
   readonly #run: Run;
   busy = false;
@@ -59,12 +62,7 @@ class Sender {
     this.#run = run;
     const text = requestText(load, port);
     this.#request = Buffer.from(text);
-    this.#at = {
-      meeting: text.indexOf(meetingId(0)) + 1,
-      count: text.indexOf('"msg-') + 5,
-      sent_at: text.indexOf('"sent_at":"') + 11,
-      agent: text.indexOf(`"${agentId(0)}"`) + 2,
-    };
+    this.#places = placesOf(text, load.together ?? 1);
     this.socket = connect({ port, host: '127.0.0.1', noDelay: true });
     this.socket.on('data', (chunk) => this.#read(chunk));
     this.socket.on('error', () => this.socket.destroy());
@@ -73,15 +71,15 @@ class Sender {
 
   send(): void {
     const { meetings, targets } = this.#load;
-    const count = last_message++;
     const request = this.#request;
-    writeDigits(request, this.#at.meeting, ID_DIGITS, count % meetings);
-    writeDigits(request, this.#at.count, COUNT_DIGITS, count);
-    if (targets !== undefined) {
-      writeDigits(request, this.#at.agent, ID_DIGITS, Math.floor(count / meetings) % targets);
-    }
     this.#sent_us = nowUs();
-    writeDigits(request, this.#at.sent_at, SENT_AT_DIGITS, this.#sent_us);
+    for (const at of this.#places) {
+      const count = last_message++;
+      writeDigits(request, at.meeting, ID_DIGITS, count % meetings);
+      writeDigits(request, at.count, COUNT_DIGITS, count);
+      if (targets !== undefined) writeDigits(request, at.agent, ID_DIGITS, Math.floor(count / meetings) % targets);
+      writeDigits(request, at.sent_at, SENT_AT_DIGITS, this.#sent_us);
+    }
     this.busy = true;
     this.socket.write(request);
   }
@@ -100,7 +98,8 @@ class Sender {
     // A response without a request: the connection was idle for too long, and the service closes it.
     if (!this.busy) return;
     this.busy = false;
-    this.#run.answered(this, head.slice(9, 12), (nowUs() - this.#sent_us) / 1000);
+    const stored = this.#load.together === undefined ? 1 : chunk.toString('latin1').split('"status":201').length - 1;
+    this.#run.answered(this, head.slice(9, 12), stored, (nowUs() - this.#sent_us) / 1000);
   }
 }
 
@@ -148,7 +147,7 @@ class Run {
   }
 
   #start(sender: Sender): void {
-    this.#sent++;
+    this.#sent += this.#load.together ?? 1;
     this.#under_way++;
     sender.send();
   }
@@ -201,10 +200,13 @@ class Run {
     if (this.#end_us > 0) this.#end_us = nowUs();
   }
 
-  answered(sender: Sender, status: string, answer_ms: number): void {
+  /** @param stored how many of its messages a request with a success stored */
+  answered(sender: Sender, status: string, stored: number, answer_ms: number): void {
     this.#under_way--;
-    if (status === '201') {
-      this.#accepted++;
+    const { together = 1 } = this.#load;
+    if (status === '201' || status === '200') {
+      this.#accepted += stored;
+      if (stored < together) this.#refusals['in a list'] = (this.#refusals['in a list'] ?? 0) + together - stored;
       this.#answer_ms.add(answer_ms);
       this.#goOn(sender);
     } else {
@@ -237,7 +239,7 @@ class Run {
   }
 }
 
-function requestText({ targets }: Load, port: number): string {
+function requestText({ targets, together }: Load, port: number): string {
   const message = JSON.stringify({
     id: `msg-${'0'.repeat(COUNT_DIGITS)}`,
     sent_at: '0'.repeat(SENT_AT_DIGITS),
@@ -246,11 +248,29 @@ function requestText({ targets }: Load, port: number): string {
     text: TEXT,
   });
   const target_agents = targets === undefined ? '' : `,"target_agents":["${agentId(0)}"]`;
-  const body = `{"message":${message}${target_agents}}`;
+  const fields = `"message":${message}${target_agents}`;
+  const item = `{"meeting_id":"${meetingId(0)}",${fields}}`;
+  const body = together === undefined ? `{${fields}}` : `{"messages":[${Array(together).fill(item).join()}]}`;
+  const path = together === undefined ? `/api/v1/meetings/${meetingId(0)}/messages/` : '/api/v1/messages/';
   return (
-    `POST /api/v1/meetings/${meetingId(0)}/messages/ HTTP/1.1\r\nhost: 127.0.0.1:${port}\r\n` +
+    `POST ${path} HTTP/1.1\r\nhost: 127.0.0.1:${port}\r\n` +
     `content-type: application/json\r\ncontent-length: ${Buffer.byteLength(body)}\r\n\r\n${body}`
   );
+}
+
+function placesOf(text: string, messages: number) {
+  let from = 0;
+  return Array.from({ length: messages }, () => {
+    const after = (what: string, digits_at: number): number => text.indexOf(what, from) + digits_at;
+    const places = {
+      meeting: after(meetingId(0), 1),
+      count: after('"msg-', 5),
+      sent_at: after('"sent_at":"', 11),
+      agent: after(`"${agentId(0)}"`, 2),
+    };
+    from = places.sent_at;
+    return places;
+  });
 }
 
 function writeDigits(buffer: Buffer, at: number, length: number, value: number): void {

@@ -22,6 +22,8 @@ interface Shape {
   members: number;
   /** Connections of the senders. */
   connections: number;
+  /** Messages in one request; each is one of its own when absent. */
+  together?: number;
   /** Connections to each receiver, for undici alone. */
   ceiling_connections: number;
 }
@@ -37,15 +39,16 @@ const FEW_SENDERS: Shape = { meetings: 64, members: 1, connections: 32, ceiling_
 export const FAN_OUT_100: Shape = { meetings: 1, members: 100, connections: 64, ceiling_connections: 1 };
 export const ONE_LANE: Shape = { meetings: 1, members: 1, connections: 64, ceiling_connections: 1 };
 
-export function saturated(contender: Contender, { meetings, members, connections }: Shape): Row {
+export function saturated(contender: Contender, shape: Shape, name = contender.name): Row {
+  const { meetings, members, connections, together } = shape;
   return {
-    name: contender.name,
+    name,
     missing: contender.missing?.() ?? null,
     measure: (bench, seconds) =>
       bench.measure(
         contender,
         { fleet: { meetings, members, origin: bench.origin } },
-        { connections, seconds },
+        { connections, seconds, ...(together !== undefined && { together }) },
         { seconds: WARM_UP_S },
       ),
   };
@@ -175,5 +178,28 @@ export const fewSenders: Scenario = {
       against: { row: oneNode.name },
       at_least: 1,
     },
+  ],
+};
+
+const TOGETHER: Shape = { ...FAN_OUT_1, connections: 8, together: 100 };
+const togetherOf = ({ name }: Contender): string => `${name}, 100 in a request`;
+
+export const manyInOne: Scenario = {
+  name: 't',
+  title: 'many messages in one request: fan-out 1 as in (a), 8 senders with 100 messages in each request',
+  columns: [MESSAGES, CPU_PER_MESSAGE, ...LATENCY, LAG, COMMITS, ...FAULTS],
+  rows: [convoke, oneNode].flatMap((contender) => [
+    saturated(contender, FAN_OUT_1),
+    saturated(contender, TOGETHER, togetherOf(contender)),
+  ]),
+  targets: [
+    {
+      says: '≥ 2.5 × single sends',
+      row: togetherOf(convoke),
+      figure: 'messages_per_s',
+      against: { row: convoke.name },
+      at_least: 2.5,
+    },
+    { says: 'at most 50 µs of processor time', row: togetherOf(convoke), figure: 'cpu_us_per_message', at_most: 50 },
   ],
 };

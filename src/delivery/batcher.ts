@@ -5,6 +5,8 @@ import { AdaptiveLinger } from './adaptive_linger.ts';
 interface Waiting<Item, Result> {
   item: Item;
   weight: number;
+  /** Is in the batch of the item before it, also when that makes the batch larger than its limits. */
+  is_joined: boolean;
   resolve: (result: Result) => void;
   reject: (error: unknown) => void;
 }
@@ -62,9 +64,10 @@ export class Batcher<Item, Result> {
     return this.#waiting.length === 0 && this.#in_flight === 0;
   }
 
-  add(item: Item, weight: number): Promise<Result> {
+  /** @param is_joined keeps it in the batch of the item that was added just before, in the same turn of the event loop */
+  add(item: Item, weight: number, is_joined = false): Promise<Result> {
     const { promise, resolve, reject } = Promise.withResolvers<Result>();
-    this.#waiting.push({ item, weight, resolve, reject });
+    this.#waiting.push({ item, weight, is_joined, resolve, reject });
     this.#waiting_weight += weight;
     this.#linger?.onAdd(this.#in_flight > 0);
     this.flushIfReady();
@@ -150,7 +153,8 @@ export class Batcher<Item, Result> {
     let count = 0;
     let weight = 0;
     for (const waiting of this.#waiting) {
-      if (count > 0 && (count >= items_max || weight + waiting.weight > this.#options.weight_max)) break;
+      const is_full = count >= items_max || weight + waiting.weight > this.#options.weight_max;
+      if (count > 0 && is_full && !waiting.is_joined) break;
       weight += waiting.weight;
       count++;
     }

@@ -18,9 +18,8 @@ import type { Instance, InstanceHealth } from '../domain/instance.ts';
 import { retryDelayMsMax } from '../domain/retry_delay.ts';
 import type { Change } from '../store/contract/cluster.ts';
 import type { LaneKey } from '../store/contract/deliveries.ts';
-import type { AcceptedMessage } from '../store/contract/messages.ts';
 import type { Store } from '../store/store.ts';
-import { Acceptor, type Send } from './accept/acceptor.ts';
+import { Acceptor, type Send, type Sent } from './accept/acceptor.ts';
 import { Backpressure } from './accept/backpressure.ts';
 import { Attempts } from './attempts/attempts.ts';
 import { Dispatcher } from './attempts/dispatcher.ts';
@@ -227,8 +226,13 @@ export class Engine {
    * @throws Problem `idempotency_key_reused`, `not_permitted`, `invalid_fields`, `overloaded`, `shutting_down`; StoreError, IN_DOUBT when
    * it may be stored all the same
    */
-  send(send: Send): Promise<{ message: AcceptedMessage; repeated: boolean }> {
+  send(send: Send): Promise<Sent> {
     return this.#acceptor.send(send);
+  }
+
+  /** Stores a list of messages in its order, see `Acceptor.sendAll`. Resolves with what became of each. */
+  sendAll(sends: Send[]): Promise<PromiseSettledResult<Sent>[]> {
+    return this.#acceptor.sendAll(sends);
   }
 
   /** A registration was made or changed; `resets_backoff` says that it ends the back-off. */

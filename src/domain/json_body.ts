@@ -4,6 +4,13 @@ import { Problem } from './problem.ts';
 /** Deeper JSON is refused: nobody sends it on purpose, and a receiver may read it by recursion. */
 const DEPTH_MAX = 100;
 
+/**
+ * A body of more bytes than this may have at most so many values. A list of 1,400,000 empty objects has 4 MiB, and
+ * JSON.parse keeps the event loop for 150 ms to read it.
+ */
+const COUNTED_BYTES_MIN = 640 << 10;
+const VALUES_MAX = 150_000;
+
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
 const OPEN_BRACE = 0x7b;
@@ -13,8 +20,11 @@ const CLOSE_BRACKET = 0x5d;
 const COLON = 0x3a;
 const COMMA = 0x2c;
 
-/** The field whose value belongs to the sender: it is passed on as it is, even with repeated keys. */
-const SENDERS_OWN = 'message';
+/**
+ * Within these fields a repeated name is no mistake of the body. A message belongs to the sender and is passed on as it
+ * is; the items of `messages` are bodies of their own, which `items` reads one by one.
+ */
+const READ_APART: ReadonlySet<string> = new Set(['message', 'messages']);
 
 /** The place of a value in the body, in bytes. */
 interface Span {
@@ -27,27 +37,61 @@ export interface JsonBody {
   value: unknown;
   /** The exact text of a field's value; null when there is no such field. */
   textOf(field: string): string | null;
+  /**
+   * The items of a list, each as a body of its own; empty when the field is no list. An item that has a field twice, or
+   * more bytes than it may have, is a Problem in its place.
+   */
+  items(field: string, bytes_max: number): (JsonBody | Problem)[];
 }
 
 /**
  * Parses a request body.
  *
  * @throws Problem `malformed_json` for what is not UTF-8, not JSON, too deep, or has a field twice: one of the two would
- * be dropped in silence
+ * be dropped in silence; `body_too_large` for a large body with too many values
  */
 export function parseJsonBody(bytes: Buffer): JsonBody {
   if (!isUtf8(bytes)) throw new Problem('malformed_json', 'The body is not valid UTF-8.');
+  if (bytes.length > COUNTED_BYTES_MIN && valuesIn(bytes) > VALUES_MAX)
+    throw new Problem('body_too_large', `The body has more than ${VALUES_MAX} values; send it in several requests.`);
   let value: unknown;
   try {
     value = JSON.parse(bytes.toString());
   } catch (error) {
     throw new Problem('malformed_json', `The body is not valid JSON${placeOf(error as SyntaxError)}.`);
   }
+  return bodyOf(bytes, value);
+}
+
+/** @throws Problem `malformed_json` for what is too deep, or has a field twice */
+function bodyOf(bytes: Buffer, value: unknown): JsonBody {
   const fields = spansOf(bytes);
   return {
     value,
     textOf: (field) => sliceOf(bytes, fields.get(field)),
+    items: (field, bytes_max) => {
+      const list = (value as Record<string, unknown> | null)?.[field];
+      const span = fields.get(field);
+      if (!Array.isArray(list) || span === undefined) return [];
+      const spans = itemSpans(bytes.subarray(span.start, span.end), list.length);
+      return spans.map(({ start, end }, i) => {
+        if (end - start > bytes_max) return new Problem('body_too_large', `It has more than ${bytes_max} bytes.`);
+        try {
+          return bodyOf(bytes.subarray(span.start + start, span.start + end), list[i]);
+        } catch (error) {
+          if (error instanceof Problem) return error;
+          throw error;
+        }
+      });
+    },
   };
+}
+
+/** At least the number of values in a JSON text: commas and brackets within strings count as well. */
+function valuesIn(bytes: Buffer): number {
+  let values = 0;
+  for (const byte of bytes) if (byte === COMMA || byte === OPEN_BRACE || byte === OPEN_BRACKET) values++;
+  return values;
 }
 
 /**
@@ -76,15 +120,20 @@ export function fieldText(object: string, field: string): string | null {
  */
 export function itemTexts(list: string, items_max: number): string[] {
   const bytes = Buffer.from(list);
-  const texts: string[] = [];
+  return itemSpans(bytes, items_max).map(({ start, end }) => bytes.toString('utf8', start, end));
+}
+
+/** The places of the items of a list, at most so many. */
+function itemSpans(bytes: Buffer, items_max: number): Span[] {
+  const spans: Span[] = [];
   let depth = 0;
   let start = 0;
   const endItem = (end: number): void => {
     const span = trimmed(bytes, start, end);
-    if (span.end > span.start) texts.push(bytes.toString('utf8', span.start, span.end));
+    if (span.end > span.start) spans.push(span);
     start = end + 1;
   };
-  for (let i = 0; i < bytes.length && texts.length < items_max; i++) {
+  for (let i = 0; i < bytes.length && spans.length < items_max; i++) {
     const byte = bytes[i] as number;
     if (byte === QUOTE) i = endOfString(bytes, i);
     else if (byte === OPEN_BRACE || byte === OPEN_BRACKET) {
@@ -93,7 +142,7 @@ export function itemTexts(list: string, items_max: number): string[] {
       if (--depth === 0) endItem(i);
     } else if (byte === COMMA && depth === 1) endItem(i);
   }
-  return texts;
+  return spans;
 }
 
 function sliceOf(bytes: Buffer, span: Span | undefined): string | null {
@@ -108,7 +157,7 @@ const NO_NAMES: ReadonlySet<string> = new Set();
  *
  * It makes one pass, however deep the nesting: a pass over each object would read nested text once for each level.
  *
- * @param repeats_allowed whether a field may be repeated, and the last one counts; otherwise only within `message`
+ * @param repeats_allowed whether a field may be repeated, and the last one counts; otherwise only within READ_APART
  */
 function spansOf(bytes: Buffer, { repeats_allowed = false } = {}): Map<string, Span> {
   const spans = new Map<string, Span>();
@@ -152,7 +201,7 @@ function spansOf(bytes: Buffer, { repeats_allowed = false } = {}): Map<string, S
       if (!is_own) continue;
       key = name;
       value_start = i + 1;
-      is_free = repeats_allowed || key === SENDERS_OWN;
+      is_free = repeats_allowed || READ_APART.has(key);
     } else if (byte === COMMA && open.length === 1 && is_object) {
       endValue(i);
     }

@@ -1,7 +1,10 @@
 /** Problems (RFC 9457) as they go over the wire. */
 import type { FastifyReply } from 'fastify';
 import { type ServerResponse, STATUS_CODES } from 'node:http';
-import { PROBLEMS, type Problem } from '../domain/problem.ts';
+import type { Static } from 'typebox';
+import { Problem, type ProblemCode, PROBLEMS } from '../domain/problem.ts';
+import { StoreError } from '../store/store_error.ts';
+import type { ProblemSchema } from './schemas/problem.ts';
 
 const PROBLEM_JSON = 'application/problem+json';
 
@@ -38,19 +41,38 @@ function lastHeadersOf({ retry_after_s }: Problem, document: string): Record<str
   };
 }
 
-function documentOf({ code, message: detail, errors }: Problem): string {
+function documentOf(problem: Problem): string {
+  return JSON.stringify(wireProblem(problem));
+}
+
+/** A problem as JSON. */
+export function wireProblem({ code, message: detail, errors }: Problem): Static<typeof ProblemSchema> {
   const { status, title } = PROBLEMS[code];
-  return JSON.stringify({
-    type: `urn:convoke:problem:${code}`,
-    title,
-    status,
-    detail,
-    code,
-    ...(errors === undefined ? {} : { errors }),
-  });
+  return { type: `urn:convoke:problem:${code}`, title, status, detail, code, ...(errors !== undefined && { errors }) };
 }
 
 /** The value of WWW-Authenticate (RFC 6750, section 3). It tells a client that sent a key that the key is wrong. */
 function challengeOf({ code }: Problem): string {
   return code === 'api_key_missing' ? 'Bearer realm="convoke"' : 'Bearer realm="convoke", error="invalid_token"';
+}
+
+const CODE_OF_FRAMEWORK_ERROR: Record<string, ProblemCode> = {
+  FST_ERR_CTP_INVALID_MEDIA_TYPE: 'unsupported_media_type',
+  FST_ERR_CTP_EMPTY_TYPE: 'unsupported_media_type',
+};
+
+/** The problem with which the service responds to an error. */
+export function problemOf(error: Error & { code?: string; statusCode?: number }): Problem {
+  if (error instanceof Problem) return error;
+  if (error instanceof StoreError) {
+    const detail =
+      error.code === 'IN_DOUBT'
+        ? 'The storage has not answered, and may do it all the same (IN_DOUBT). Try again after the time in Retry-After, a message with the same Idempotency-Key.'
+        : `Nothing was stored (${error.code}). Try again after the time in Retry-After.`;
+    return new Problem('storage_unavailable', detail, { retry_after_s: 2 });
+  }
+  const code = CODE_OF_FRAMEWORK_ERROR[error.code ?? ''];
+  if (code !== undefined) return new Problem(code);
+  const status = error.statusCode ?? 500;
+  return status < 500 ? new Problem('malformed_request', error.message) : new Problem('internal_error');
 }

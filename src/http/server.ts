@@ -1,13 +1,12 @@
 import Fastify, { type FastifyError, type FastifyReply, type FastifyRequest } from 'fastify';
 import type { IncomingHttpHeaders } from 'node:http';
-import { Problem, type ProblemCode } from '../domain/problem.ts';
-import { StoreError } from '../store/store_error.ts';
+import { Problem } from '../domain/problem.ts';
 import { accessOf, assertAudited, guard } from './auth/access.ts';
 import { Connections } from './intake/connections.ts';
 import { addIntake, addUnknownRoutes } from './intake/intake.ts';
 import { Pages } from './pages.ts';
 import type { App, HttpContext } from './context.ts';
-import { sendProblem } from './problems.ts';
+import { problemOf, sendProblem } from './problems.ts';
 import { addStalls } from './intake/stalls.ts';
 import { validatorCompiler } from './intake/validate.ts';
 
@@ -149,24 +148,4 @@ function answerError(
   if (problem.code === 'storage_unavailable') log.error({ err: error, request_id: request.id }, 'storage failed');
   audit_trail.refused(request, problem);
   return sendProblem(reply, problem);
-}
-
-const CODE_OF_FRAMEWORK_ERROR: Record<string, ProblemCode> = {
-  FST_ERR_CTP_INVALID_MEDIA_TYPE: 'unsupported_media_type',
-  FST_ERR_CTP_EMPTY_TYPE: 'unsupported_media_type',
-};
-
-function problemOf(error: Error & { code?: string; statusCode?: number }): Problem {
-  if (error instanceof Problem) return error;
-  if (error instanceof StoreError) {
-    const detail =
-      error.code === 'IN_DOUBT'
-        ? 'The storage has not answered, and may do it all the same (IN_DOUBT). Try again after the time in Retry-After, a message with the same Idempotency-Key.'
-        : `Nothing was stored (${error.code}). Try again after the time in Retry-After.`;
-    return new Problem('storage_unavailable', detail, { retry_after_s: 2 });
-  }
-  const code = CODE_OF_FRAMEWORK_ERROR[error.code ?? ''];
-  if (code !== undefined) return new Problem(code);
-  const status = error.statusCode ?? 500;
-  return status < 500 ? new Problem('malformed_request', error.message) : new Problem('internal_error');
 }

@@ -18,7 +18,7 @@ import type { DeliverySchema, DeliveryWithAttemptsSchema } from './schemas/deliv
 import type { InstanceSchema } from './schemas/instances.ts';
 import type { InviteSchema } from './schemas/invites.ts';
 import type { MeetingInstanceSchema, MeetingSchema, MembershipSchema } from './schemas/meetings.ts';
-import type { SentMessageSchema } from './schemas/messages.ts';
+import type { SentMessageSchema } from './schemas/sends.ts';
 import type { NodeSchema } from './schemas/nodes.ts';
 
 /** Leaves out the secrets and the header values. */

@@ -75,6 +75,8 @@ const TABLE: Record<string, string> = {
   'explain':                      'yes    yes   yes    -      -     -      -      -     -       -      -',
   'sendMessage':                  'yes    -     -      -      yes   yes    -      -     -       -      -',
   'sendMessage (as an agent)':    'yes    -     -      -      yes   yes    -      yes   -       -      -',
+  'sendMessages':                 'yes    -     -      -      yes   yes    -      -     -       -      -',
+  'sendMessages (as an agent)':   'yes    -     -      -      yes   yes    -      yes   -       -      -',
   'listMessages':                 'yes    yes   yes    -      -     -      -      -     -       -      -',
   'getMessage':                   'yes    yes   yes    no     -     -      -      -     -       -      -',
   'listDeliveries':               'yes    yes   yes    no     -     -      -      yes   yes     no     no',
@@ -197,6 +199,16 @@ const ASKS: Record<string, (ids: Ids) => Ask> = {
     path: messagesPath(HERE),
     body: { message: {}, target_agents: ['nobody'], from_agent: agent_id },
   }),
+  sendMessages: () => ({
+    method: 'POST',
+    path: '/api/v1/messages/',
+    body: { messages: [{ meeting_id: HERE, message: {}, target_agents: ['nobody'] }] },
+  }),
+  'sendMessages (as an agent)': ({ agent_id }) => ({
+    method: 'POST',
+    path: '/api/v1/messages/',
+    body: { messages: [{ meeting_id: HERE, message: {}, target_agents: ['nobody'], from_agent: agent_id }] },
+  }),
   listMessages: ({ meeting_id }) => ({ method: 'GET', path: messagesPath(meeting_id) }),
   getMessage: ({ message_id }) => ({ method: 'GET', path: `/api/v1/messages/${message_id}/` }),
   listDeliveries: ({ instance_id }) => ({ method: 'GET', path: `/api/v1/deliveries/?instance_id=${instance_id}` }),
@@ -252,6 +264,8 @@ const ABOUT_NOTHING = [
   'register',
   'sendMessage',
   'sendMessage (as an agent)',
+  'sendMessages',
+  'sendMessages (as an agent)',
   'createKey',
   'listKeys',
   'createInvite',
@@ -361,7 +375,9 @@ class House {
     if (row === 'beginBackup' && answer.status === 201) await this.fetchBackup(answer.body as { backup_id: string });
     const missing = ABOUT_NOTHING.includes(row) ? null : await this.ask(ask(MISSING), this.tokens[column]);
     const is_alike = missing !== null && told(answer, ids) === told(missing, ids);
-    const { code } = (answer.body ?? {}) as { code?: string };
+    // What is sent together is judged one by one: here it is one.
+    const { results } = (answer.body ?? {}) as { results?: { problem?: { code: string } }[] };
+    const { code } = results?.[0]?.problem ?? ((answer.body ?? {}) as { code?: string });
     if (code === 'not_permitted') return missing === null || is_alike ? '-' : 'forbidden, but not as what is missing';
     if (code === 'instance_id_taken') return 'taken';
     // There is no room for listeners here, so that the answer has an end: whoever meets that was let in.
@@ -566,6 +582,7 @@ describe('the walk finds what is missing; control:', () => {
       'joinMeeting',
       'leaveMeeting',
       'sendMessage (as an agent)',
+      'sendMessages (as an agent)',
       'retryDelivery',
       'dropDeliveries',
       'dropDeliveries (meeting)',
@@ -594,6 +611,7 @@ describe('the walk finds what is missing; control:', () => {
       'leaveMeeting',
       'listMessages',
       'sendMessage',
+      'sendMessages',
       'listMeetingInstances',
       'metrics',
     ]) {

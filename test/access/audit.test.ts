@@ -40,6 +40,7 @@ describe('every route that changes something', () => {
     heartbeat: 'a machine says it every minute',
     pull: 'a machine does it all the time',
     sendMessage: 'the history tells of it',
+    sendMessages: 'the same',
     sendReply: 'the same',
     // test/access/sessions.test.ts holds what they leave.
     signIn: 'every key may, so that it cannot be refused here',

@@ -191,3 +191,12 @@ test('nodes share a linger: each lingers for longer, and sends smaller batches; 
     ],
   );
 });
+
+test('joined items are in one batch, however full it is', async () => {
+  const { it, batches, add } = batcher({});
+  // Without `is_joined` the batches are [1, 2, 3, 4] and [5, 6, 7].
+  for (const item of [1, 2, 3]) void it.add(item, WEIGHT);
+  for (const item of [4, 5, 6]) void it.add(item, WEIGHT, item > 4);
+  await add([7]);
+  assert.deepEqual(batches, [[1, 2, 3, 4, 5, 6], [7]]);
+});

@@ -522,3 +522,45 @@ describe('acceptance', () => {
     assert.deepEqual(node.transport.seqsTo('i'), upTo(25 - refused.length));
   });
 });
+
+describe('a list of messages', () => {
+  const WIDE = 400;
+
+  test('is stored in its order, one transaction after the other when it has too many deliveries for one', async (t) => {
+    const node = await startNode(t);
+    for (const k of upTo(WIDE)) await node.meeting('m', `i${k}`);
+    // From now on it is known how wide the meeting is.
+    for (let k = 0; k < 20; k++) await node.send('m');
+    await node.clock.advance(MINUTE);
+    const sizes: number[] = [];
+    node.meddle = (name, [batch]) => {
+      if (name === 'messages.accept') sizes.push((batch as unknown[]).length);
+      return undefined;
+    };
+    const results = node.engine.sendAll(upTo(12).map(() => node.sendOf('m')));
+    await node.clock.advance(MINUTE);
+    const seqs = (await results).map((result) => result.status === 'fulfilled' && result.value.message.seq);
+    assert.deepEqual(
+      seqs,
+      upTo(12).map((k) => 20 + k),
+    );
+    assert.ok(sizes.length > 1 && Math.max(...sizes) < 12, String(sizes));
+  });
+
+  test('ends where the storage fails, so that nothing of it overtakes what is sent again', async (t) => {
+    const node = await startNode(t);
+    for (const k of upTo(WIDE)) await node.meeting('m', `i${k}`);
+    for (let k = 0; k < 20; k++) await node.send('m');
+    await node.clock.advance(MINUTE);
+    let transactions = 0;
+    node.meddle = (name) => (name === 'messages.accept' && ++transactions === 2 ? 'fails' : undefined);
+    const results = node.engine.sendAll(upTo(40).map(() => node.sendOf('m')));
+    await node.clock.advance(MINUTE);
+    const stored = (await results).map(({ status }) => status === 'fulfilled');
+    const first_failed = stored.indexOf(false);
+    assert.ok(first_failed > 0);
+    assert.deepEqual(new Set(stored.slice(first_failed)), new Set([false]));
+    assert.equal(transactions, 2);
+    assert.equal((await node.send('m')).seq, 20 + first_failed + 1);
+  });
+});

@@ -37,6 +37,38 @@ describe('a JSON body', () => {
     assert.equal(fieldText('{"a":1,"b":{"a":3},"a":2.50}', 'a'), '2.50');
   });
 
+  test('gives the items of a list as bodies of their own: one with a repeated field is a problem, and the others are not', () => {
+    const texts = [
+      '{"meeting_id":12345678901234567890,"message": {"a":1,"a":2} }',
+      '{"a":1,"a":2}',
+      ' 7',
+      '{}',
+      '["x"]',
+    ];
+    const body = parse(`{"x":[1], "messages" : [${texts.join(' ,')}] }`);
+    const [first, second, ...rest] = body.items('messages', 100);
+    assert.ok(first !== undefined && !(first instanceof Problem) && second instanceof Problem);
+    assert.equal(first.textOf('message'), '{"a":1,"a":2}');
+    assert.equal(first.textOf('meeting_id'), '12345678901234567890');
+    assert.equal(second.code, 'malformed_json');
+    assert.deepEqual(
+      rest.map((item) => (item instanceof Problem ? item : item.value)),
+      [7, {}, ['x']],
+    );
+    for (const text of ['{"messages":{}}', '{"messages":[]}', '{"messages":7}', '{}', '[]', 'null'])
+      assert.deepEqual(parse(text).items('messages', 100), [], text);
+    const [small, large] = parse('{"messages":[{"a":1}, {"a":12}]}').items('messages', 7);
+    assert.ok(!(small instanceof Problem) && large instanceof Problem);
+    assert.equal(large.code, 'body_too_large');
+  });
+
+  test('is refused when it is large and has very many values, and taken when it has as many bytes and few values', () => {
+    const bytes = 1 << 20;
+    assert.throws(() => parse(`{"messages":[${'{},'.repeat(bytes / 3)}{}]}`), /more than 150000 values/);
+    assert.doesNotThrow(() => parse(`{"messages":["${'x'.repeat(bytes)}"]}`));
+    assert.doesNotThrow(() => parse(`{"messages":[${'{},'.repeat(160_000)}{}]}`));
+  });
+
   test('is refused where it is too deep, within the message as well', () => {
     for (const field of ['message', 'a']) {
       const nested = (levels: number): string => `{"${field}":${'['.repeat(levels)}${']'.repeat(levels)}}`;

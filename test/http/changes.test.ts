@@ -30,7 +30,7 @@ interface Ids {
 /** Why nothing is told. */
 type Reason = { because: string };
 
-type EngineCall = 'instanceChanged' | 'instanceRemoved' | 'deliveryRetried' | 'meetingChanged' | 'send';
+type EngineCall = 'instanceChanged' | 'instanceRemoved' | 'deliveryRetried' | 'meetingChanged' | 'send' | 'sendAll';
 
 interface Change {
   body?: (ids: Ids) => object;
@@ -110,6 +110,12 @@ const CHANGES: Record<string, Change> = {
     audit: { because: 'the history has it' },
     event: 'message.accepted',
     engine: 'send',
+  },
+  sendMessages: {
+    body: ({ meeting_id }) => ({ messages: [{ meeting_id, message: {} }] }),
+    audit: { because: 'the history has it' },
+    event: 'message.accepted',
+    engine: 'sendAll',
   },
   updateMeeting: {
     body: () => ({ paused: true }),

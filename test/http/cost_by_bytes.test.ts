@@ -40,6 +40,9 @@ const HEADERS_TEXT = `{${[1, 2, 3].map((i) => `"x-${i}":"${escaped('v'.repeat(4_
 const messageOf = (head: string, piece: string, tail: string): string =>
   head + piece.repeat(Math.floor((MESSAGE_BYTES - head.length - tail.length) / piece.length)) + tail;
 const LIST_ROOM = 380 << 10;
+const MANY_BYTES = 4 << 20;
+const manyMessages = (meeting_id: string, messages: string[], more = ''): string =>
+  `{"messages":[${messages.map((message) => `{"meeting_id":"${meeting_id}","message":${message}${more}}`).join()}]}`;
 const PULL_ROOM = PULL_BODY_BYTES_MAX - 2_000;
 
 /** The largest bodies of the routes that take any, and the dearest for their bytes; of others an empty one. */
@@ -61,6 +64,13 @@ const BODIES: Record<string, string[]> = {
     `{"message":${messageOf('{', '"created_at":[],', '"created_at":[]}')}}`,
     `{"message":{},"target_agents":{${Array.from({ length: 40_000 }, (_, i) => `"${i}":[]`).join()}}}`,
     '['.repeat(MESSAGE_BYTES),
+  ],
+  'POST /api/v1/messages/': [
+    manyMessages('x', Array(500).fill(`{"text":"${'x'.repeat(8_200)}"}`)),
+    manyMessages('x', Array(500).fill(`{"a":[${'{},'.repeat(290)}0]}`)),
+    manyMessages('m', Array(6).fill(messageOf('{"a":"', 'x', '"}')), `,"target_agents":${AGENTS_TEXT}`),
+    `{"messages":[${'{},'.repeat(MANY_BYTES / 3 - 100)}{}]}`,
+    `{"messages":${'{"a":'.repeat(97)}[${'1,'.repeat(70_000)}1]${'}'.repeat(97)}}`,
   ],
   'POST /api/v1/instances/:instance_id/pull/': [
     `{"results":[${'{},'.repeat(PULL_ROOM / 3)}{}]}`,

@@ -490,3 +490,107 @@ test('a call that has ended leaves no timer behind', async (t) => {
   for (let i = 0; i < 20; i++) await client.listInstances();
   assert.ok(timers() < before + 5, 'fetch itself may hold a few, for its kept-alive connections');
 });
+
+describe('sendMany', () => {
+  const upTo = (count: number) => Array.from({ length: count }, (_, n) => n + 1);
+  const many = (count: number) => upTo(count).map((n) => ({ meeting_id: 'm', message: { n } }));
+  const storedAll: Answer = (response, { body }) => {
+    const { messages } = JSON.parse(body) as { messages: object[] };
+    json(200, { results: messages.map(() => ({ status: 201, message: SENT })) })(response, {} as Seen, 0);
+  };
+  const keysOf = ({ body }: Seen) =>
+    (JSON.parse(body) as { messages: { idempotency_key: string }[] }).messages.map((each) => each.idempotency_key);
+  const details = { type: 'about:blank', title: 'T', detail: 'what to do' };
+
+  test('sends the whole list in one request, each message as it is written and with a key of its own', async (t) => {
+    const { client, seen } = await start(t, storedAll);
+    const messages = [
+      { meeting_id: 'm', message: rawJson('{"n":1.10}'), target_agents: ['a'], idempotency_key: 'mine' },
+      { meeting_id: 7, message: {}, from_agent: 'a', in_reply_to: 'msg_1', expires_in_s: 5 },
+    ];
+    const results = await client.sendMany(messages);
+    assert.deepEqual(
+      results,
+      [1, 2].map(() => ({ status: 'fulfilled', value: SENT })),
+    );
+    assert.deepEqual([seen.length, seen[0]?.method, seen[0]?.path], [1, 'POST', '/api/v1/messages/']);
+    const second_key = keysOf(seen[0]!)[1]!;
+    assert.match(second_key, /^[0-9a-f]{32}$/);
+    assert.equal(
+      seen[0]?.body,
+      `{"messages":[{"meeting_id":"m","idempotency_key":"mine","message":{"n":1.10},"target_agents":["a"]},` +
+        `{"meeting_id":7,"idempotency_key":"${second_key}","message":{},"from_agent":"a","in_reply_to":"msg_1","expires_in_s":5}]}`,
+    );
+    assert.deepEqual(await client.sendMany([]), []);
+    assert.equal(seen.length, 1);
+  });
+
+  test('sends what the service could not take again, with the same keys, and nothing that is stored or bad', async (t) => {
+    const bad = { status: 422, problem: { ...details, status: 422, code: 'invalid_fields', errors: [] } };
+    const busy = { status: 503, problem: { ...details, status: 503, code: 'overloaded' }, retry_after_s: 2 };
+    const first = json(200, { results: [{ status: 201, message: SENT }, bad, busy, busy] });
+    const { client, seen, pauses_ms } = await start(t, inTurn(cut, problem(503, 'overloaded'), first, storedAll));
+    const results = await client.sendMany(many(4));
+    const keys = keysOf(seen[0]!);
+    assert.deepEqual(seen.map(keysOf), [keys, keys, keys, keys.slice(2)]);
+    assert.equal(pauses_ms.at(-1), 2000);
+    assert.deepEqual(
+      results.map(({ status }) => status),
+      ['fulfilled', 'rejected', 'fulfilled', 'fulfilled'],
+    );
+    const { reason } = results[1] as PromiseRejectedResult;
+    assert.ok(reason instanceof ConvokeError);
+    assert.deepEqual([reason.code, reason.status, reason.idempotency_key], ['invalid_fields', 422, keys[1]]);
+  });
+
+  test('gives every message its error when no try is left, and sends none of the list behind it', async (t) => {
+    const { client, seen } = await start(t, problem(503, 'overloaded'), { send_attempts_max: 2 });
+    const results = await client.sendMany(many(700));
+    assert.deepEqual(new Set(results.map(({ status }) => status)), new Set(['rejected']));
+    assert.deepEqual(
+      seen.map((request) => keysOf(request).length),
+      [500, 500],
+    );
+    const own_keys = results.map(
+      (result) => ((result as PromiseRejectedResult).reason as ConvokeError).idempotency_key,
+    );
+    assert.equal(new Set(own_keys).size, 700);
+  });
+
+  test('divides a long list, by number and by size, and keeps its order', async (t) => {
+    const { client, seen } = await start(t, storedAll);
+    await client.sendMany(many(1100));
+    assert.deepEqual(
+      seen.map((request) => keysOf(request).length),
+      [500, 500, 100],
+    );
+    await client.sendMany(upTo(5).map(() => ({ meeting_id: 'm', message: { text: 'x'.repeat(400_000) } })));
+    assert.deepEqual(
+      seen.slice(3).map((request) => keysOf(request).length),
+      [2, 2, 1],
+    );
+  });
+
+  test('with gather_ms, sends that are made together are one request, and each gets its own result', async (t) => {
+    const bad = { status: 422, problem: { ...details, status: 422, code: 'invalid_fields', errors: [] } };
+    const answer = json(200, { results: [{ status: 201, message: SENT }, bad] });
+    const { client, seen } = await start(t, inTurn(answer, storedAll), { gather_ms: 2 });
+    const abort = new AbortController();
+    const [stored, refused, aborted] = [{}, {}, { signal: abort.signal }].map((options) =>
+      client.sendMessage('m', {}, options),
+    );
+    await assert.rejects(client.sendMessage('m', 'no object' as never), TypeError);
+    abort.abort(new Error('no longer wanted'));
+    await assert.rejects(aborted!, /no longer wanted/);
+    assert.deepEqual(await stored, SENT);
+    await assert.rejects(refused!, { name: 'ConvokeError', code: 'invalid_fields' });
+    assert.equal(seen.length, 1);
+    assert.deepEqual(
+      await Promise.all(upTo(600).map(() => client.sendMessage('m', {}))),
+      upTo(600).map(() => SENT),
+    );
+    const sizes = seen.slice(1).map((request) => keysOf(request).length);
+    // Requests that are made together may overtake each other.
+    assert.deepEqual(new Set(sizes), new Set([500, 100]));
+  });
+});

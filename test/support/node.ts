@@ -406,8 +406,13 @@ export class TestNode {
   }
 
   post(meeting_id: string, options: SendOptions = {}) {
+    return this.engine.send(this.sendOf(meeting_id, options));
+  }
+
+  /** A send as the HTTP layer makes it. */
+  sendOf(meeting_id: string, options: SendOptions = {}): Send {
     const { target_agents, key, text = '{"text":"hello"}', expires_in_ms, from_agent, in_reply_to = null } = options;
-    const send: Send = {
+    return {
       meeting_id,
       message: text,
       timestamp: '',
@@ -416,7 +421,6 @@ export class TestNode {
       expires_in_ms: expires_in_ms ?? null,
       idempotency: key === undefined ? null : { key, sender: '', fingerprint: text },
     };
-    return this.engine.send(send);
   }
 
   /** Sends messages that arrive together. */

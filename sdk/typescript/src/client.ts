@@ -3,6 +3,8 @@ import { listen, type EventsOptions } from './events.ts';
 import { type PushInHand, Puller, type PullOptions } from './pull.ts';
 import type { RawJson } from './raw_json.ts';
 import { type CallOptions, Requests, type RequestsOptions } from './requests.ts';
+import { Gatherer } from './gatherer.ts';
+import { itemOf, type MessageToSend, sendMany } from './sending_many.ts';
 import { type ReplyOptions, send, type SendingOptions, type SendOptions, sendReply } from './sending.ts';
 import type {
   ApiKey,
@@ -75,12 +77,17 @@ export class ConvokeClient {
   readonly base_url: string;
   readonly #requests: Requests;
   readonly #sending: SendingOptions;
+  /** Null when each message is a request of its own. */
+  readonly #gatherer: Gatherer | null;
 
   /** @throws TypeError when base_url is not an http or https URL */
   constructor(options: ConvokeClientOptions) {
     this.#requests = new Requests(options);
     this.base_url = this.#requests.base_url;
     this.#sending = options;
+    const { gather_ms } = options;
+    this.#gatherer =
+      gather_ms === undefined ? null : new Gatherer(gather_ms, (items) => sendMany(this.#requests, options, items));
   }
 
   /** Creates the instance or overwrites it, and switches it on. Only this response contains the `webhook_secret`. */
@@ -192,8 +199,30 @@ export class ConvokeClient {
    * Tries again, with the same idempotency key and therefore without a second message, when Convoke cannot be reached,
    * does not respond in time, or responds 429, 502, 503 or 504; the pause is the one the server asks for.
    */
-  sendMessage(meeting_id: string | number, message: object | RawJson, options: SendOptions = {}): Promise<SentMessage> {
+  async sendMessage(
+    meeting_id: string | number,
+    message: object | RawJson,
+    options: SendOptions = {},
+  ): Promise<SentMessage> {
+    const { signal, ...given } = options;
+    if (this.#gatherer !== null) return this.#gatherer.send(itemOf({ ...given, meeting_id, message }), signal);
     return send(this.#requests, this.#sending, meeting_id, message, options);
+  }
+
+  /**
+   * Sends messages of one meeting or of several, up to 500 in a request: in each meeting they are stored in the order of
+   * the list. Resolves with what became of each, like `Promise.allSettled`; a reason is a {@link ConvokeError}. Tries
+   * again as sendMessage does.
+   *
+   *     const results = await client.sendMany([{ meeting_id: 'standup-42', message: { content: 'Good morning' } }]);
+   *
+   * @throws TypeError when a message is not an object
+   */
+  async sendMany(
+    messages: readonly MessageToSend[],
+    options?: CallOptions,
+  ): Promise<PromiseSettledResult<SentMessage>[]> {
+    return sendMany(this.#requests, this.#sending, messages.map(itemOf), options);
   }
 
   /**

@@ -13,6 +13,7 @@ export { createReceiver } from './receiver.ts';
 export type { Answer, ReceiverOptions } from './receiver.ts';
 export type { CallOptions } from './requests.ts';
 export type { ReplyOptions, SendOptions } from './sending.ts';
+export type { MessageToSend } from './sending_many.ts';
 export { untilReached } from './until_reached.ts';
 export type { UntilReachedOptions } from './until_reached.ts';
 export { VerificationError, verify, verifySignature } from './verify.ts';

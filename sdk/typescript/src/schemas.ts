@@ -817,6 +817,53 @@ export type Runtime = 'spec' | 'openai' | 'template' | 'a2a' | 'langgraph' | 'di
  */
 export type Scope = 'admin' | 'send' | 'read' | 'instance';
 
+/** Messages of one meeting or of several. */
+export interface SendMessagesInput {
+  /** At most 500; the body has at most 4 MiB. An item that is not valid fails alone. */
+  messages: SendMessagesItem[];
+}
+
+/** One of many messages, with its meeting. */
+export interface SendMessagesItem {
+  /** The meeting; an integer is taken as its decimal string. */
+  meeting_id: string | number;
+  message: JsonObject;
+  /** Push only to these agents; empty or absent: to all agents of the meeting but from_agent. */
+  target_agents?: string[];
+  /**
+   * The agent that says it; absent: a person, or a program that is no agent. A key with the scope `instance` may name
+   * only agents of its own instances that take part in the meeting. Pushes say it in the header `convoke-from-agent`.
+   */
+  from_agent?: string;
+  /**
+   * The message_id of the message in the same meeting that it answers. Pushes have it in the header
+   * `convoke-in-reply-to`.
+   */
+  in_reply_to?: string;
+  /**
+   * After this many seconds it is no longer pushed: a delivery that is still pending fails with the reason `expired`.
+   * The limit of the service (CONVOKE_EXPIRE_AFTER) holds when it is shorter.
+   */
+  expires_in_s?: number;
+  /**
+   * For 24 hours, a repeat by the same API key gets the first result; a send with another API key is another message. 1
+   * to 255 printable ASCII characters.
+   */
+  idempotency_key?: string;
+}
+
+/** What became of one of many messages: `message` when it is stored, otherwise `problem`. */
+export interface SendResult {
+  /** What a send of this message alone is answered: 201 when it is stored. */
+  status: number;
+  message?: SentMessage;
+  /** Present when an earlier send with the same idempotency_key stored the message. */
+  replayed?: boolean;
+  problem?: ProblemDetails;
+  /** With a status 429 or 503: when to send it again, in seconds. */
+  retry_after_s?: number;
+}
+
 /** The response to a send: the message and its deliveries are on disk. */
 export interface SentMessage {
   /** The key of a message. */
@@ -829,6 +876,12 @@ export interface SentMessage {
   accepted_at: string;
   /** How many instances get it. */
   deliveries_queued: number;
+}
+
+/** What became of many messages. */
+export interface SentMessages {
+  /** In the order of the list. */
+  results: SendResult[];
 }
 
 /** One running process of the service. */

@@ -4,7 +4,7 @@ import { RawJson } from './raw_json.ts';
 import type { CallOptions, Requests } from './requests.ts';
 import type { ReplyInput, SentMessage } from './types.ts';
 
-const SEND_ATTEMPTS_MAX = 4;
+export const SEND_ATTEMPTS_MAX = 4;
 /** When a server asks for a longer pause, the SDK does not retry: the caller decides. */
 const RETRY_WAIT_MS_MAX = 30_000;
 /** The pause before the second attempt when the server names none; it doubles from there. */
@@ -14,6 +14,11 @@ const IDEMPOTENCY_KEY_BYTES = 16;
 export interface SendingOptions {
   /** How often sendMessage tries, the first try included; 4 when absent, 1 for no retry. */
   send_attempts_max?: number | undefined;
+  /**
+   * How many milliseconds sendMessage waits for other messages, which then share one request: 2 is enough for a program
+   * that sends hundreds in a second. Absent: each message is a request of its own.
+   */
+  gather_ms?: number | undefined;
   /** Makes the pauses between the tries; tests replace it. Must reject when the signal is aborted. */
   sleep?: ((ms: number, signal: AbortSignal | undefined) => Promise<void>) | undefined;
 }
@@ -81,7 +86,12 @@ async function untilStored(
   }
 }
 
-function sendBody(message: object, given: Omit<SendOptions, 'signal' | 'idempotency_key'>): string {
+/**
+ * The JSON of a message and its fields.
+ *
+ * @throws TypeError when the message is not an object
+ */
+export function sendBody(message: object, given: Omit<SendOptions, 'signal' | 'idempotency_key'>): string {
   if (typeof message !== 'object' || message === null || Array.isArray(message)) {
     throw new TypeError('a message must be an object; for JSON text use rawJson(text)');
   }
@@ -99,7 +109,7 @@ function sendBody(message: object, given: Omit<SendOptions, 'signal' | 'idempote
 const STATUSES_TO_TRY_AGAIN: ReadonlySet<number> = new Set([429, 502, 503, 504]);
 
 /** How long to wait before a send is tried again; null when it must not be tried again. */
-function retryWait(error: ConvokeError, attempt: number): number | null {
+export function retryWait(error: ConvokeError, attempt: number): number | null {
   const { code, status, retry_after_s } = error;
   const safe = code === 'unreachable' || code === 'timeout' || (status !== null && STATUSES_TO_TRY_AGAIN.has(status));
   if (!safe) return null;
@@ -109,7 +119,7 @@ function retryWait(error: ConvokeError, attempt: number): number | null {
 }
 
 /** crypto.randomUUID would do, but browsers offer it only to pages that were loaded over https or from localhost. */
-function makeIdempotencyKey(): string {
+export function makeIdempotencyKey(): string {
   const bytes = crypto.getRandomValues(new Uint8Array(IDEMPOTENCY_KEY_BYTES));
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
 }

@@ -25,6 +25,12 @@ export interface Send extends Pick<
   expires_in_ms: number | null;
 }
 
+export interface Sent {
+  message: AcceptedMessage;
+  /** Whether it was stored by an earlier send with the same idempotency key. */
+  repeated: boolean;
+}
+
 /** The most messages in one transaction, and the most bytes of them. */
 const BATCH_MAX = 500;
 const BATCH_BYTES_MAX = 8 << 20;
@@ -32,6 +38,10 @@ const BATCH_BYTES_MAX = 8 << 20;
 const WAITING_BYTES_MAX = 64 << 20;
 /** The bytes that a message takes in memory besides its text. */
 const MESSAGE_OVERHEAD_BYTES = 512;
+/** The most messages of one list in one transaction: nobody knows how many deliveries they have before they are stored. */
+const LIST_BATCH_MAX = 100;
+/** How long the messages of one list may take to be stored. What is not stored by then gets 503 with Retry-After. */
+const LIST_MS_MAX = 20_000;
 /** The weight of the latest batch in the average of deliveries per message. */
 const FAN_OUT_WEIGHT = 0.2;
 
@@ -118,12 +128,38 @@ export class Acceptor {
    * @throws Problem `idempotency_key_reused`, `not_permitted`, `invalid_fields`, `overloaded`, `shutting_down`; StoreError, IN_DOUBT when
    * it may be stored all the same
    */
-  async send(send: Send): Promise<{ message: AcceptedMessage; repeated: boolean }> {
+  async send(send: Send): Promise<Sent> {
+    return this.#send(send, false);
+  }
+
+  /**
+   * Stores a list of messages in its order: up to a hundred in one transaction, fewer when they have many deliveries, and
+   * one transaction after the other. A message that is refused changes nothing for the others. When the storage fails, or the service is
+   * overloaded, the rest of the list fails in the same way, so that no message overtakes another.
+   *
+   * @returns what became of each; the reasons are what `send` throws
+   */
+  async sendAll(sends: Send[]): Promise<PromiseSettledResult<Sent>[]> {
+    const until = this.#clock.now() + LIST_MS_MAX;
+    const results: PromiseSettledResult<Sent>[] = [];
+    let reason: unknown = null;
+    while (results.length < sends.length) {
+      if (this.#clock.now() > until) reason ??= new Problem('overloaded', undefined, { retry_after_s: 1 });
+      const next = sends.slice(results.length, results.length + Math.min(LIST_BATCH_MAX, this.#batchMax()));
+      const stored = next.map((send, i) => (reason === null ? this.#send(send, i > 0) : Promise.reject(reason)));
+      const settled = await Promise.allSettled(stored);
+      reason ??= settled.find(isOfTheService)?.reason ?? null;
+      results.push(...settled);
+    }
+    return results;
+  }
+
+  async #send(send: Send, is_joined: boolean): Promise<Sent> {
     if (this.#is_closed) {
       // In a cluster, another node takes the message at once. A single node needs some seconds to come back.
       throw new Problem('shutting_down', undefined, { retry_after_s: this.#store.cluster === null ? 5 : 1 });
     }
-    const accepted = await this.store(send);
+    const accepted = await this.store(send, is_joined);
     if (accepted.kind === 'key_reused') throw new Problem('idempotency_key_reused');
     if (accepted.kind === 'refused') throw refusalOf(accepted.field);
     if (accepted.kind === 'damaged') throw new Problem('storage_unavailable', DAMAGED, { retry_after_s: 60 });
@@ -134,9 +170,10 @@ export class Acceptor {
    * Stores a reply. Unlike `send`, it also works while the service stops, because attempts in flight may still bring
    * replies. Returns whether the reply was stored, or why not.
    *
+   * @param is_joined stores it in the transaction of the message that was given just before
    * @throws Problem `overloaded`; StoreError, IN_DOUBT when it may be stored all the same
    */
-  store({ expires_in_ms, ...send }: Send): Promise<Accepted> {
+  store({ expires_in_ms, ...send }: Send, is_joined = false): Promise<Accepted> {
     if (this.#store.stall?.is_stalled === true) throw stalled();
     const agents_chars = send.target_agents?.reduce((sum, agent_id) => sum + agent_id.length, 0) ?? 0;
     const weight = send.message.length + agents_chars + MESSAGE_OVERHEAD_BYTES;
@@ -144,7 +181,7 @@ export class Acceptor {
       throw new Problem('overloaded', undefined, { retry_after_s: 1 });
     }
     const expires_at = this.#clock.now() + Math.min(expires_in_ms ?? Infinity, this.#expire_after_ms);
-    return this.#batcher.add({ ...send, wall_ms: this.#clock.wall(), expires_at }, weight);
+    return this.#batcher.add({ ...send, wall_ms: this.#clock.wall(), expires_at }, weight, is_joined);
   }
 
   async #accept(batch: NewMessage[]): Promise<Accepted[]> {
@@ -184,4 +221,11 @@ export class Acceptor {
     const by_bytes = Math.ceil(BATCH_BYTES_MAX / Math.max(1, this.#fan_out_chars));
     return Math.min(BATCH_MAX, by_number, by_bytes);
   }
+}
+
+/** Whether a send failed for a reason that the next one has too. */
+function isOfTheService(result: PromiseSettledResult<Sent>): result is PromiseRejectedResult {
+  if (result.status === 'fulfilled') return false;
+  const { reason } = result as { reason: unknown };
+  return !(reason instanceof Problem) || reason.code === 'overloaded' || reason.code === 'shutting_down';
 }

@@ -209,7 +209,7 @@ export function meetingNotFound(meeting_id: string): Problem {
 }
 
 /** An integer keeps the digits that it has in the body: JavaScript would round a long one. */
-function meetingIdOf(given: string | number, json: JsonBody | null): string {
+export function meetingIdOf(given: string | number, json: JsonBody | null): string {
   if (typeof given === 'string') return given;
   const digits = json?.textOf('meeting_id') ?? '';
   if (!/^-?\d{1,200}$/.test(digits))

@@ -10,7 +10,7 @@ import type { Limits } from '../auth/limits.ts';
 import type { App, RequestFor, RouteShape } from '../context.ts';
 import { responses } from '../responses.ts';
 import { LIST_BODY_BYTES_MAX } from '../schemas/fields.ts';
-import { SentHeaders, SentMessageSchema } from '../schemas/messages.ts';
+import { SentHeaders, SentMessageSchema } from '../schemas/sends.ts';
 import { ReplyBody, ReplyHeaders } from '../schemas/replies.ts';
 import { wireSent } from '../wire.ts';
 

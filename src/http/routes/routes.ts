@@ -17,6 +17,7 @@ import { type NodeContext, nodeRoutes } from './nodes.ts';
 import { documentRoute } from './openapi.ts';
 import { type PullContext, pullRoutes } from './pull.ts';
 import { type ReplyContext, replyRoutes } from './replies.ts';
+import { type SendContext, sendRoutes } from './sends.ts';
 import { type ServiceContext, serviceRoutes } from './service.ts';
 import { type SessionContext, sessionRoutes } from './session.ts';
 
@@ -38,6 +39,7 @@ export type RoutesContext = ApiKeyContext &
   NodeContext &
   PullContext &
   ReplyContext &
+  SendContext &
   ServiceContext &
   SessionContext;
 
@@ -48,6 +50,7 @@ export function allRoutes(context: RoutesContext): (app: App) => void {
     pullRoutes(app, context);
     meetingRoutes(app, context);
     explanationRoutes(app, context);
+    sendRoutes(app, context);
     messageRoutes(app, context);
     messageTraceRoutes(app, context);
     replyRoutes(app, context);

@@ -19,7 +19,7 @@ import {
 import { Health, InstanceName } from './instances.ts';
 import { cursor, limit } from './page.ts';
 
-const MeetingIdInput = Type.Union([MeetingId, Type.Integer()], {
+export const MeetingIdInput = Type.Union([MeetingId, Type.Integer()], {
   description: 'The meeting; an integer is taken as its decimal string.',
   examples: ['standup-42'],
   ...expected(`must be a string of 1 to ${ID_CHARS_MAX} characters without control characters, or an integer`),

@@ -1,7 +1,7 @@
 import Type from 'typebox';
 import { REPLIES_MAX } from '../../domain/reply.ts';
 import { agentId, agentIds, expected, JsonObject, named } from './fields.ts';
-import { SendHeaders } from './messages.ts';
+import { SendHeaders } from './sends.ts';
 
 const ReplyMessage = Type.Object(
   {

@@ -1,7 +1,8 @@
 import Type from 'typebox';
 import { hash } from 'node:crypto';
 import { agentId, expected, MeetingId } from '../../http/schemas/fields.ts';
-import { ListMessagesQuery, SendHeaders, SendMessageBody, SentMessageSchema } from '../../http/schemas/messages.ts';
+import { ListMessagesQuery } from '../../http/schemas/messages.ts';
+import { SendHeaders, SendMessageBody, SentMessageSchema } from '../../http/schemas/sends.ts';
 import type { Caller } from '../caller.ts';
 import { fitting, MESSAGE_CHARS_MAX, NOTICE, PageOfSaid, said } from '../said.ts';
 import { toolOf } from './tool.ts';

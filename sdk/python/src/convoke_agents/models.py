@@ -65,7 +65,9 @@ __all__ = [
     "RotatedSecret",
     "Runtime",
     "Scope",
+    "SendResult",
     "SentMessage",
+    "SentMessages",
     "ServiceNode",
     "ServiceNodeList",
     "ServiceStatus",
@@ -968,6 +970,26 @@ class SentMessage(Model):
     """When it was stored."""
     deliveries_queued: int
     """How many instances get it."""
+
+
+class SendResult(Model):
+    """What became of one of many messages: `message` when it is stored, otherwise `problem`."""
+
+    status: int
+    """What a send of this message alone is answered: 201 when it is stored."""
+    message: SentMessage | None = None
+    replayed: bool | None = None
+    """Present when an earlier send with the same idempotency_key stored the message."""
+    problem: Problem | None = None
+    retry_after_s: int | None = None
+    """With a status 429 or 503: when to send it again, in seconds."""
+
+
+class SentMessages(Model):
+    """What became of many messages."""
+
+    results: list[SendResult]
+    """In the order of the list."""
 
 
 class ServiceNode(Model):

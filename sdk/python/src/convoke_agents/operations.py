@@ -47,6 +47,7 @@ from convoke_agents.models import (
     RotatedSecret,
     Runtime,
     Scope,
+    SentMessages,
     ServiceNodeList,
     ServiceStatus,
     SuccessStatuses,
@@ -661,6 +662,29 @@ class Operations:
                 after_seq=after_seq,
                 before_seq=before_seq,
                 limit=limit,
+            ),
+        )
+
+    def send_messages(
+        self,
+        *,
+        messages: Sequence[Mapping[str, Any]],
+    ) -> SentMessages:
+        """Send many messages, in one meeting or in several.
+
+        Each item is judged by itself: a bad one fails alone, and its problem stands in its place in the response.
+        The messages are stored together, and within a meeting in the order of the list. Each counts as one send
+        against the limits. When the storage fails, or the service is overloaded, the rest of the list fails too:
+        send it again with the same idempotency keys.
+
+        :param messages: At most 500; the body has at most 4 MiB. An item that is not valid fails alone.
+        """
+        return self._requests.call(
+            "POST",
+            "/api/v1/messages/",
+            SentMessages,
+            body=given(
+                messages=messages,
             ),
         )
 

@@ -1,0 +1,144 @@
+import { ConvokeError } from './error.ts';
+import { pause } from './pause.ts';
+import type { RawJson } from './raw_json.ts';
+import type { CallOptions, Requests } from './requests.ts';
+import {
+  makeIdempotencyKey,
+  retryWait,
+  SEND_ATTEMPTS_MAX,
+  sendBody,
+  type SendingOptions,
+  type SendOptions,
+} from './sending.ts';
+import type { SendResult, SentMessage, SentMessages } from './types.ts';
+
+/** The most messages, and the most characters of them, in one request. The service takes 500, and 4 MiB of UTF-8. */
+const REQUEST_MESSAGES_MAX = 500;
+const REQUEST_CHARS_MAX = 1 << 20;
+
+/** One of many messages. */
+export interface MessageToSend extends Omit<SendOptions, 'signal'> {
+  meeting_id: string | number;
+  message: object | RawJson;
+}
+
+/** A message on its way. */
+export interface Item {
+  text: string;
+  idempotency_key: string;
+  /** Null until it is known. */
+  result: PromiseSettledResult<SentMessage> | null;
+}
+
+/** Why a request, or part of it, may be sent again, and after which pause. */
+interface Again {
+  error: ConvokeError;
+  wait_ms: number;
+}
+
+/**
+ * Sends messages in their order, as many in one request as it takes. What may be tried again is sent again with the
+ * same idempotency keys, and what follows it in the list waits for it.
+ *
+ * @returns what became of each, in the order of the list; a reason is a ConvokeError
+ * @throws the reason of the signal
+ */
+export async function sendMany(
+  requests: Requests,
+  { send_attempts_max = SEND_ATTEMPTS_MAX, sleep = pause }: SendingOptions,
+  items: readonly Item[],
+  { signal }: CallOptions = {},
+): Promise<PromiseSettledResult<SentMessage>[]> {
+  for (let attempt = 1; ; attempt++) {
+    const again = await sendOpen(requests, items, attempt, signal);
+    if (again !== null && attempt < send_attempts_max) await sleep(again.wait_ms, signal);
+    else return items.map((item) => item.result ?? failed(item, (again as Again).error));
+  }
+}
+
+/** Sends what has no result yet, until something must be tried again. */
+async function sendOpen(
+  requests: Requests,
+  items: readonly Item[],
+  attempt: number,
+  signal: AbortSignal | undefined,
+): Promise<Again | null> {
+  for (;;) {
+    const request = nextRequest(items);
+    if (request.length === 0) return null;
+    const again = await sendRequest(requests, request, attempt, signal);
+    if (again !== null) return again;
+  }
+}
+
+/** The first items without a result, as many as one request takes. */
+function nextRequest(items: readonly Item[]): Item[] {
+  const request: Item[] = [];
+  let chars = 0;
+  for (const item of items) {
+    if (item.result !== null) continue;
+    chars += item.text.length;
+    if (request.length === REQUEST_MESSAGES_MAX || (request.length > 0 && chars > REQUEST_CHARS_MAX)) break;
+    request.push(item);
+  }
+  return request;
+}
+
+async function sendRequest(
+  requests: Requests,
+  items: readonly Item[],
+  attempt: number,
+  signal: AbortSignal | undefined,
+): Promise<Again | null> {
+  const text = `{"messages":[${items.map((item) => item.text).join(',')}]}`;
+  let results: SendResult[];
+  try {
+    results = (await requests.call<SentMessages>('POST', ['messages'], { signal, text })).results;
+  } catch (error) {
+    if (!(error instanceof ConvokeError)) throw error;
+    const wait_ms = retryWait(error, attempt);
+    if (wait_ms !== null) return { error, wait_ms };
+    for (const item of items) item.result = failed(item, error);
+    return null;
+  }
+  let again: Again | null = null;
+  for (const [i, item] of items.entries()) {
+    const result = results[i] as SendResult;
+    if (result.message !== undefined) {
+      item.result = { status: 'fulfilled', value: result.message };
+      continue;
+    }
+    const error = errorOf(result);
+    const wait_ms = retryWait(error, attempt);
+    if (wait_ms === null) item.result = failed(item, error);
+    else if (again === null || wait_ms > again.wait_ms) again = { error, wait_ms };
+  }
+  return again;
+}
+
+/** @throws TypeError when the message is not an object */
+export function itemOf({ meeting_id, message, idempotency_key = makeIdempotencyKey(), ...given }: MessageToSend): Item {
+  const text = sendBody(message, given);
+  return {
+    text: `${JSON.stringify({ meeting_id, idempotency_key }).slice(0, -1)},${text.slice(1)}`,
+    idempotency_key,
+    result: null,
+  };
+}
+
+function errorOf({ status, problem, retry_after_s }: SendResult): ConvokeError {
+  const {
+    code = 'unexpected_response',
+    detail = 'the service does not say what happened',
+    errors = [],
+  } = problem ?? {};
+  return new ConvokeError(code, detail, { status, errors, retry_after_s: retry_after_s ?? null });
+}
+
+/** Each message has an error of its own, because it names the key of the message. */
+function failed({ idempotency_key }: Item, { code, detail, status, errors, retry_after_s }: ConvokeError) {
+  const extra = { errors, retry_after_s, ...(status !== null && { status }) };
+  const reason = new ConvokeError(code, detail, extra);
+  reason.idempotency_key = idempotency_key;
+  return { status: 'rejected' as const, reason };
+}
