@@ -1,16 +1,19 @@
 /**
- * Two agents on this machine hold a conversation. They use only what users have: each is a webhook receiver of the SDK, and answers
- * by sending a message to the meeting. `convoke demo` shows it on a terminal, the demo of the service on its pages.
+ * Two agents of different runtimes hold a conversation on this machine. They use only what users have: Ben is a webhook receiver of
+ * the SDK, and answers by sending a message to the meeting. Ada has an API of her own and knows nothing of Convoke: a template
+ * writes the requests, and what she responds is said in the meeting. `convoke demo` shows it on a terminal, the demo of the
+ * service on its pages.
  */
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { json } from 'node:stream/consumers';
 import { createReceiver, type Push } from '@convoke/sdk';
 import { toNodeListener } from '@convoke/sdk/node';
 import type { Clock, Timer } from '../delivery/clock.ts';
 import { wallNow } from '../wall_clock.ts';
-import { AGENTS, answerTo, OPENING } from './script.ts';
+import { AGENTS, answerTo, OPENING, type AgentName } from './script.ts';
 
 /** Where the receivers of the agents listen. */
 export const DEMO_HOST = '127.0.0.1';
@@ -27,7 +30,29 @@ export interface DemoRegistration {
   agent_ids: string[];
   webhook_url: string;
   webhook_secret: string;
+  runtime?: 'template';
+  runtime_options?: Record<string, unknown>;
 }
+
+/** What the API of Ada takes. */
+export interface Question {
+  seq: number;
+  message: Record<string, unknown>;
+}
+
+/** A message of an agent. */
+interface Said {
+  from: string;
+  content: string;
+  turn?: number;
+  created_at: string;
+}
+
+/** Her API as a template of Convoke: what is sent to it, and where in the response the answer is. */
+const API = {
+  runtime: 'template',
+  runtime_options: { path: '/questions', body: { seq: '{{seq}}', message: '{{message}}' }, reply: '/answer' },
+} as const;
 
 /** Whom a message is for, who says it, and what it answers. */
 export interface DemoSend {
@@ -49,7 +74,10 @@ export interface DemoObserver {
   joined(agent_id: string, webhook_url: string): void;
   /** A push whose signature was verified. */
   heard(agent_id: string, push: Push): void;
-  says(agent_id: string, to: string, content: string): void;
+  /** A request to the API of an agent. */
+  asked(agent_id: string, question: Question): void;
+  /** @param how whom it tells, or that it responds */
+  says(agent_id: string, how: string, content: string): void;
   /** The conversation cannot continue. */
   failed(error: unknown): void;
 }
@@ -117,28 +145,46 @@ export class Conversation {
     }
   }
 
-  /** Starts the receiver of an agent, registers it as an instance, and joins the meeting. */
-  async #takePart(agent_id: string): Promise<void> {
+  /** Starts an agent, registers it as an instance, and joins the meeting. */
+  async #takePart(agent_id: AgentName): Promise<void> {
     const { service, observer, isPushedFromHere = () => true } = this.#options;
     const { meeting_id } = this;
     const instance_id = instanceIdOf(`${meeting_id}-${agent_id}`, isPushedFromHere);
     const webhook_secret = `whsec_${randomBytes(SECRET_BYTES).toString('base64')}`;
-    const receive = createReceiver({ secret: webhook_secret, onPush: (push) => this.#hear(agent_id, push) });
-    const server = createServer(toNodeListener((request) => this.#receive(agent_id, request, receive)));
+    const server = agent_id === 'ada' ? this.#apiOf(agent_id) : this.#receiverOf(agent_id, webhook_secret);
     server.listen(0, DEMO_HOST);
     await once(server, 'listening');
     this.#agents.push({ instance_id, server });
 
-    const webhook_url = `http://${DEMO_HOST}:${(server.address() as AddressInfo).port}/convoke`;
+    const url = `http://${DEMO_HOST}:${(server.address() as AddressInfo).port}`;
+    const webhook_url = agent_id === 'ada' ? url : `${url}/convoke`;
     const agent_ids = [agent_id];
     const instance_name = `${agent_id} of the demo`;
-    await service.register({ instance_id, instance_name, agent_ids, webhook_url, webhook_secret });
+    const shape = agent_id === 'ada' ? API : {};
+    await service.register({ instance_id, instance_name, agent_ids, webhook_url, webhook_secret, ...shape });
     await service.joinMeeting({ instance_id, meeting_id, agent_ids });
     observer.joined(agent_id, webhook_url);
   }
 
+  /** Ben answers by sending. */
+  #receiverOf(agent_id: AgentName, secret: string): Server {
+    const { observer } = this.#options;
+    const onPush = (push: Push): void => {
+      observer.heard(agent_id, push);
+      const { seq, message } = push;
+      if (seq === null) return;
+      this.#answer(agent_id, { seq, message }, (said) => {
+        const to = typeof said.turn === 'number' ? { target_agents: [this.#next] } : {};
+        observer.says(agent_id, `to ${this.#next}`, said.content);
+        this.#send(said, { ...answerBy(agent_id, push), ...to });
+      });
+    };
+    const receive = createReceiver({ secret, onPush });
+    return createServer(toNodeListener((request) => this.#receive(agent_id, request, receive)));
+  }
+
   async #receive(
-    agent_id: string,
+    agent_id: AgentName,
     request: Request,
     receive: (request: Request) => Promise<Response>,
   ): Promise<Response> {
@@ -150,48 +196,62 @@ export class Conversation {
     return response;
   }
 
-  /** Called with each push whose signature is right. If it throws, the response is no 200. */
-  #hear(agent_id: string, push: Push): void {
-    this.#options.observer.heard(agent_id, push);
-    const { from, turn } = push.message;
-    const is_turn = typeof turn === 'number';
-    if (is_turn && turn === this.#turn && agent_id === this.#next && !this.#is_thinking) {
-      this.#is_thinking = true;
-      this.#think(() => this.#takeTurn(agent_id, push));
-    } else if (!is_turn && !AGENTS.some((agent) => agent === from)) {
-      this.#answer(agent_id, push);
-    }
+  /** Ada answers in the response. */
+  #apiOf(agent_id: AgentName): Server {
+    const { observer } = this.#options;
+    return createServer((request, response) => {
+      const respond = (answer: Said | null): void => {
+        response.setHeader('content-type', 'application/json');
+        response.end(JSON.stringify({ answer }));
+      };
+      json(request)
+        .then((body) => {
+          const question = body as Question;
+          observer.asked(agent_id, question);
+          const has_answer = this.#answer(agent_id, question, (said) => {
+            observer.says(agent_id, 'in the response', said.content);
+            respond(said);
+          });
+          if (!has_answer) respond(null);
+        })
+        .catch((error: Error) => response.destroy(error));
+    });
   }
 
-  get #next(): string {
-    return AGENTS[this.#turn % AGENTS.length] as string;
-  }
-
-  /** Each turn answers the one before, so that the loop guard counts them: it stops them after a while. */
-  #takeTurn(agent_id: string, heard: Push): void {
-    this.#is_thinking = false;
-    const { observer, turns } = this.#options;
-    const content = turns[this.#turn];
-    if (content === undefined) return;
-    this.#turn += 1;
-    const to = this.#next;
-    observer.says(agent_id, to, content);
-    this.#send(messageFrom(agent_id, content, this.#turn), { ...answerBy(agent_id, heard), target_agents: [to] });
-  }
-
-  /** When several agents get the message, the first one answers. */
-  #answer(agent_id: string, push: Push): void {
-    const { seq, message } = push;
-    const { answers_max } = this.#options;
-    if (seq === null || this.#answered.has(seq) || this.#answered.size >= answers_max) return;
-    this.#answered.add(seq);
-    const content = answerTo(agent_id, message['content'], this.#answered.size === answers_max);
-    this.#think(() => this.#send(messageFrom(agent_id, content), answerBy(agent_id, push)));
+  get #next(): AgentName {
+    return AGENTS[this.#turn % AGENTS.length] as AgentName;
   }
 
   /**
-   * An agent thinks after it has responded to the push: Convoke waits 5 seconds for the response, and some agents think
-   * longer.
+   * Whether an agent answers what it hears: `say` is called with it later. Each turn answers the one before, so that the loop guard
+   * counts them: it stops them after a while.
+   */
+  #answer(agent_id: AgentName, { seq, message }: Question, say: (said: Said) => void): boolean {
+    const { turns, answers_max } = this.#options;
+    const { from, turn } = message;
+    if (typeof turn === 'number') {
+      const content = turns[this.#turn];
+      if (turn !== this.#turn || agent_id !== this.#next || this.#is_thinking || content === undefined) return false;
+      this.#is_thinking = true;
+      this.#think(() => {
+        this.#is_thinking = false;
+        this.#turn += 1;
+        say(messageFrom(agent_id, content, this.#turn));
+      });
+      return true;
+    }
+    // When several agents hear a person, the first one answers.
+    const is_agent = AGENTS.some((agent) => agent === from);
+    if (is_agent || this.#answered.has(seq) || this.#answered.size >= answers_max) return false;
+    this.#answered.add(seq);
+    const content = answerTo(agent_id, message['content'], this.#answered.size === answers_max);
+    this.#think(() => say(messageFrom(agent_id, content)));
+    return true;
+  }
+
+  /**
+   * Ben thinks after he has responded to the push: Convoke waits 5 seconds for the response of a webhook, and some agents
+   * think longer. For the response of Ada it waits two minutes.
    */
   #think(then: () => void): void {
     const { clock, pause_ms } = this.#options;
@@ -222,6 +282,6 @@ function instanceIdOf(name: string, isPushedFromHere: (instance_id: string) => b
 }
 
 /** @param turn says whose turn is next; messages of others have none */
-function messageFrom(from: string, content: string, turn?: number): object {
+function messageFrom(from: string, content: string, turn?: number): Said {
   return { from, content, ...(turn === undefined ? {} : { turn }), created_at: new Date(wallNow()).toISOString() };
 }

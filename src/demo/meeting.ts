@@ -1,4 +1,4 @@
-/** The demo within the service: a meeting to look at, with two agents that respond to everybody who speaks to them. */
+/** The demo within the service: a meeting to look at, with two agents of different runtimes that answer everybody who speaks to them. */
 import type { Author } from '../changes/author.ts';
 import type { Changes } from '../changes/changes.ts';
 import type { Log } from '../delivery/bounded_log.ts';
@@ -7,6 +7,7 @@ import type { Engine } from '../delivery/engine.ts';
 import type { EgressPolicy } from '../domain/address.ts';
 import type { AuditSubject } from '../domain/audit.ts';
 import { Problem } from '../domain/problem.ts';
+import { checkedRuntime, runtimeOf } from '../domain/runtimes/runtimes.ts';
 import { isRefusal, parseWebhookUrl } from '../domain/webhook_url.ts';
 import type { Store } from '../store/store.ts';
 import { Conversation, DEMO_HOST, type DemoService } from './conversation.ts';
@@ -130,6 +131,7 @@ export class DemoMeeting {
       observer: {
         joined() {},
         heard() {},
+        asked() {},
         says() {},
         failed: (error) => log.warn({ err: error }, 'the demo cannot go on; stop it and start it again'),
       },
@@ -145,13 +147,18 @@ export class DemoMeeting {
   #asService(): DemoService {
     const { engine, changes } = this.#parts;
     return {
-      register: (registration) =>
-        changes.instances.register(this.#authorOf('instance.register', registration.instance_id), {
+      register: ({ runtime: name, runtime_options, ...registration }) => {
+        const runtime = checkedRuntime(name, runtime_options);
+        return changes.instances.register(this.#authorOf('instance.register', registration.instance_id), {
           ...registration,
+          runtime,
+          timeout_s: runtime === null ? undefined : runtimeOf(runtime).timeout_s,
+          replies: runtime === null ? undefined : true,
           webhook_headers: undefined,
           new_secret: registration.webhook_secret,
           success_statuses: undefined,
-        }),
+        });
+      },
       joinMeeting: ({ meeting_id, instance_id, agent_ids }) =>
         changes.memberships.join(this.#authorOf('meeting.join', instance_id), meeting_id, instance_id, agent_ids),
       async sendMessage(meeting_id, message, { target_agents, from_agent, in_reply_to = null } = {}) {

@@ -1,6 +1,13 @@
 /** What the agents of the demo say. */
 
 export const AGENTS = ['ada', 'ben'] as const;
+export type AgentName = (typeof AGENTS)[number];
+
+/** How each hears. */
+const HEARD_BY = {
+  ada: 'It came to the API that I have anyway, as my template says.',
+  ben: 'It came to my webhook, and its signature was right.',
+};
 
 export const OPENING = 'Ada, Ben: what does a machine need to take part in a meeting?';
 
@@ -10,15 +17,15 @@ export const OPENING = 'Ada, Ben: what does a machine need to take part in a mee
  * lets that turn through.
  */
 export const TURNS = [
-  'An address. A machine that registers a webhook hears every message of the meeting.',
-  'And a way to know that it was Convoke who knocked: I verify the signature first.',
+  'An address. I have an API of my own: Convoke writes its requests by my template, and says here what I respond.',
+  'Mine is a webhook, and I send my answers. I verify the signature first: then I know that it was Convoke who knocked.',
   'What if my machine sleeps?',
   'Then your messages wait for you, and come in the order in which they were said.',
   'For how long?',
   'For three days. After that they are on record as expired, and you can ask for them again.',
   'And if I answer with an error?',
   'Then the same message comes again, after ten seconds first, and then less and less often.',
-  'Under the same webhook-id, I hope: I would not want to do things twice.',
+  'Under the same id, I hope: I would not want to do things twice.',
   'Under the same one. At least once is what is promised; the id tells you what you had already.',
   'Does everybody in the meeting hear this?',
   'No: what has target_agents is pushed to their machines only. This one was for you.',
@@ -35,11 +42,11 @@ export const TURNS = [
 const HEARD_CHARS_MAX = 120;
 
 /** What an agent answers a person. */
-export function answerTo(agent_id: string, content: unknown, is_last: boolean): string {
+export function answerTo(agent_id: AgentName, content: unknown, is_last: boolean): string {
   const characters = Array.from(typeof content === 'string' ? content : '');
   const cut = characters.length > HEARD_CHARS_MAX ? '…' : '';
   const heard = characters.length === 0 ? 'you' : `“${characters.slice(0, HEARD_CHARS_MAX).join('')}${cut}”`;
   const name = `${agent_id.charAt(0).toUpperCase()}${agent_id.slice(1)}`;
   const end = is_last ? ' This was my last answer: start the demo again to go on.' : '';
-  return `${name} here: I heard ${heard}. It came to my webhook, and its signature was right.${end}`;
+  return `${name} here: I heard ${heard}. ${HEARD_BY[agent_id]}${end}`;
 }

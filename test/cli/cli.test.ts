@@ -487,10 +487,11 @@ test('doctor and the log tell that the clock is far ahead of when the service ra
   assert.match(await service.stderr, /the clock is far ahead/);
 });
 
-test('demo without a service starts its own, shows six verified pushes, and ends by itself', async () => {
+test('demo without a service starts its own, shows six pushes to two runtimes, and ends by itself', async () => {
   const { code, stdout, stderr } = await convoke(['demo']);
   assert.equal(code, 0, stderr);
-  assert.equal(stdout.match(/signature verified, attempt 1, response 200/g)?.length, 6);
+  assert.equal(stdout.match(/ben receives [^\n]*\n +\w+, signature verified, attempt 1, response 200/g)?.length, 3);
+  assert.equal(stdout.match(/ada receives [^\n]*\n +a request of the runtime template, to the API of ada/g)?.length, 3);
   assert.deepEqual(
     [...stdout.matchAll(/receives #(\d)/g)].map(([, seq]) => seq),
     ['1', '1', '2', '3', '4', '5'],

@@ -1,11 +1,13 @@
 /** The demo within the service: two agents that are instances as any other, and nothing left of them. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { ConvokeClient, type Demo, type Push } from '@convoke/sdk';
+import { ConvokeClient, type Demo } from '@convoke/sdk';
+import { stateInWords } from '../../src/cli/program/format.ts';
 import { systemClock } from '../../src/delivery/clock.ts';
 import { Conversation } from '../../src/demo/conversation.ts';
 import { TURNS } from '../../src/demo/script.ts';
 import { partitionOf } from '../../src/domain/partition.ts';
+import { blockOf, blocksOf } from '../support/documents.ts';
 import { assertProblem, type Service, startService } from '../support/service.ts';
 import { until } from '../support/wait.ts';
 
@@ -68,13 +70,14 @@ test('the loop guard stops its turns; one that is let through is answered, and s
   const service = await startService(t);
   const client = clientOf(service);
   const failures: unknown[] = [];
-  const heard: Push[] = [];
+  let heard = 0;
   const conversation = new Conversation({
     service: client,
     observer: {
       joined() {},
       says() {},
-      heard: (_, push) => void heard.push(push),
+      heard: () => void heard++,
+      asked: () => void heard++,
       failed: (error) => failures.push(error),
     },
     clock: systemClock(),
@@ -100,7 +103,7 @@ test('the loop guard stops its turns; one that is let through is answered, and s
   for (const content of ['one', 'two', 'three']) await client.sendMessage(meeting_id, { from: 'anna', content });
   await until(
     'all pushes',
-    () => heard.length,
+    () => heard,
     (pushes) => pushes === 2 + (turns - 1) + 3 * 2 + 2,
   );
   const { data } = await client.listMessages(meeting_id, { after_seq: 0, limit: 100 });
@@ -121,6 +124,46 @@ test('the loop guard stops its turns; one that is let through is answered, and s
   );
   assert.match(said.findLast(({ from }) => from !== 'anna')?.content ?? '', /This was my last answer/);
   assert.deepEqual(failures, []);
+});
+
+test('the README shows what they say', async (t) => {
+  const service = await startService(t);
+  const client = clientOf(service);
+  const conversation = new Conversation({
+    service: client,
+    observer: { joined() {}, says() {}, heard() {}, asked() {}, failed() {} },
+    clock: systemClock(),
+    turns: TURNS,
+    pause_ms: 0,
+    answers_max: 2,
+  });
+  t.after(() => conversation.end());
+  await conversation.gather();
+  await conversation.open('demo');
+  const { meeting_id } = conversation;
+  const [stopped] = await until(
+    'a turn that is stopped',
+    async () => (await client.listDeliveries({ meeting_id, state: 'cancelled' })).data,
+    (deliveries) => deliveries.length === 1,
+  );
+  await client.sendMessage(meeting_id, { from: 'you', content: 'Is anybody there?' }, { target_agents: ['ada'] });
+  const { data } = await until(
+    'an answer',
+    () => client.listMessages(meeting_id, { after_seq: 0, limit: 100 }),
+    (messages) => messages.data.length === HOPS + 4,
+  );
+  const said = data.flatMap(({ seq, message, in_reply_to }) => {
+    const { from, content } = message as { from: string; content: string };
+    const asked = data.find(({ message_id }) => message_id === in_reply_to)?.seq;
+    const line = `#${seq} ${asked === undefined ? from : `${from}, to #${asked}`} ${content}`;
+    const agents = stopped!.target_agents.join(', ');
+    return seq === stopped!.seq ? [line, `push to ${agents} ${stateInWords(stopped!)}`] : [line];
+  });
+  const block = blockOf(await blocksOf('README.md'), 'the conversation of the demo');
+  const shown = block.split('\n').map((line) => line.trim().replaceAll(/ {2,}/g, ' '));
+  const left_out = shown.indexOf('…');
+  const expected = [...said.slice(0, left_out), '…', ...said.slice(left_out - (shown.length - 1))];
+  assert.deepEqual(shown, expected);
 });
 
 test('it ends with the service, and nothing of it is there after a restart', async (t) => {
@@ -155,7 +198,7 @@ test('its agents have names that its own node delivers to: another machine would
     const nothing = async () => ({ seq: 1 });
     const conversation = new Conversation({
       service: { register: nothing, joinMeeting: nothing, sendMessage: nothing, deleteInstance: nothing },
-      observer: { joined() {}, says() {}, heard() {}, failed() {} },
+      observer: { joined() {}, says() {}, heard() {}, asked() {}, failed() {} },
       clock: systemClock(),
       turns: [],
       pause_ms: 0,

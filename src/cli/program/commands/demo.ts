@@ -8,7 +8,7 @@ import { pino } from 'pino';
 import { readConfig } from '../../../config/read_config.ts';
 import { createConvoke } from '../../../convoke.ts';
 import { systemClock } from '../../../delivery/clock.ts';
-import { Conversation } from '../../../demo/conversation.ts';
+import { Conversation, type Question } from '../../../demo/conversation.ts';
 import { OPENING, TURNS } from '../../../demo/script.ts';
 import { clientFor, DEFAULT_URL } from '../api.ts';
 import { CommandFailure, EXIT } from '../exit.ts';
@@ -67,7 +67,8 @@ class ShownConversation {
         joined: (agent_id, webhook_url) =>
           printStep('join', `${agent_id} joins ${this.#conversation.meeting_id} from ${webhook_url}`),
         heard: (agent_id, push) => this.#hear(agent_id, push),
-        says: (agent_id, to, content) => printStep('send', `${agent_id} to ${to}: ${content}`),
+        asked: (agent_id, question) => this.#ask(agent_id, question),
+        says: (agent_id, how, content) => printStep('send', `${agent_id} ${how}: ${content}`),
         failed: (error) => this.#over.reject(error),
       },
       clock: systemClock(),
@@ -89,9 +90,18 @@ class ShownConversation {
   }
 
   #hear(agent_id: string, push: Push): void {
-    const text = `#${push.seq} ${String(push.message['from'])}: ${String(push.message['content'])}`;
-    printStep('push', `${agent_id} receives ${plain(text)}`);
+    printStep('push', `${agent_id} receives ${described(push.seq, push.message)}`);
     printStep('', styled('dim', `${push.webhook_id}, signature verified, attempt ${push.attempt}, response 200`));
+    this.#count();
+  }
+
+  #ask(agent_id: string, { seq, message }: Question): void {
+    printStep('push', `${agent_id} receives ${described(seq, message)}`);
+    printStep('', styled('dim', `a request of the runtime template, to the API of ${agent_id}`));
+    this.#count();
+  }
+
+  #count(): void {
     this.#pushes += 1;
     if (this.#pushes === PUSHES) setImmediate(() => this.#over.resolve());
   }
@@ -113,6 +123,10 @@ class ShownConversation {
   cleanUp(): Promise<void> {
     return this.#conversation.end();
   }
+}
+
+function described(seq: number | null, { from, content }: Record<string, unknown>): string {
+  return plain(`#${seq} ${String(from)}: ${String(content)}`);
 }
 
 function describeTooSlow(): string {
