@@ -100,10 +100,10 @@ export class Meetings {
       if (page.length < PAGE) break;
       after = (page.at(-1) as SetMeeting).meeting_id;
     }
-    const former = this.#set;
+    const previous = this.#set;
     this.#set = found;
     this.#is_loaded = true;
-    for (const meeting_id of new Set([...former.keys(), ...found.keys()])) this.#take(meeting_id);
+    for (const meeting_id of new Set([...previous.keys(), ...found.keys()])) this.#take(meeting_id);
   }
 
   #take(meeting_id: string): void {

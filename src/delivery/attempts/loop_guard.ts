@@ -139,8 +139,8 @@ export class LoopGuard {
   }
 
   #keep(key: string, window: Window): void {
-    const former = this.#windows.get(key);
-    if (former !== undefined && former !== window) this.#times -= former.times;
+    const previous = this.#windows.get(key);
+    if (previous !== undefined && previous !== window) this.#times -= previous.times;
     this.#windows.delete(key);
     this.#windows.set(key, window);
   }

@@ -154,7 +154,7 @@ const REQUEUE_OF_INSTANCE = statement(
 );
 
 /** Deliveries that are queued again by hand are tried at once, even when their instance is backing off. */
-const LIFT_BACKOFF = statement(
+const RESET_BACKOFF = statement(
   'UPDATE instances SET backoff_step = 0, backoff_until = NULL WHERE instance_id = $instance_id',
 );
 
@@ -317,14 +317,14 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
       } else {
         throw notRetryable(row);
       }
-      await session.run(LIFT_BACKOFF, { instance_id });
+      await session.run(RESET_BACKOFF, { instance_id });
       session.messages.push({ kind: 'instance', instance_id, lifts: true, requeued: true });
       return { instance_id, meeting_id, aside: row.state !== 'pending' || row.aside === 1 };
     },
     async recover(instance_id, since_ms, now_ms, expires_at, owner_scope) {
       const instance = await session.one<{ first_no: number }>(FIRST_OWNED, { instance_id, ...ownedBy(owner_scope) });
       if (instance === undefined) return null;
-      await session.run(LIFT_BACKOFF, { instance_id });
+      await session.run(RESET_BACKOFF, { instance_id });
       const first_no = owner_scope ? instance.first_no : 0;
       const recovered = await session.run(REQUEUE_OF_INSTANCE, { instance_id, since_ms, first_no, now_ms, expires_at });
       session.messages.push({ kind: 'instance', instance_id, lifts: true, requeued: true });

@@ -38,14 +38,14 @@ export async function changeSettings(
   wall_ms: number,
 ): Promise<true | null> {
   if ((await session.one(LOCK_MEETING, { meeting_id })) === undefined) return null;
-  const former = await session.one<MeetingSettingsTable>(GET, { meeting_id });
-  const changed = patched(settingsOf(former), patch);
+  const previous = await session.one<MeetingSettingsTable>(GET, { meeting_id });
+  const changed = patched(settingsOf(previous), patch);
   session.messages.push({ kind: 'meeting', meeting_id });
   if (isUnset(changed)) {
     await session.run(REMOVE, { meeting_id });
     return true;
   }
-  if (former === undefined) assertRoomForSettings((await session.one<{ meetings: number }>(COUNT))?.meetings ?? 0);
+  if (previous === undefined) assertRoomForSettings((await session.one<{ meetings: number }>(COUNT))?.meetings ?? 0);
   const { paused, hop_limit, pair_limit, pair_window_s } = changed;
   await session.run(PUT, { meeting_id, paused: paused ? 1 : 0, hop_limit, pair_limit, pair_window_s, wall_ms });
   return true;

@@ -237,7 +237,7 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
       } else {
         throw notRetryable(row);
       }
-      liftBackoff(db, row.instance_id);
+      resetBackoff(db, row.instance_id);
       return {
         instance_id: row.instance_id,
         meeting_id: row.meeting_id,
@@ -254,7 +254,7 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
       const instance = db.prepare(FIRST_OWNED).get({ instance_id, ...ownedBy(owner_scope) }) as
         { first_no: number } | undefined;
       if (instance === undefined) return null;
-      liftBackoff(db, instance_id);
+      resetBackoff(db, instance_id);
       return {
         recovered: requeue(
           db,
@@ -379,7 +379,7 @@ function requeue(
 }
 
 /** Deliveries that are queued again by hand are tried at once, even when their instance is backing off. */
-function liftBackoff(db: Database, instance_id: string): void {
+function resetBackoff(db: Database, instance_id: string): void {
   db.prepare('UPDATE instances SET backoff_step = 0, backoff_until = NULL WHERE instance_id = ?').run(instance_id);
 }
 

@@ -28,13 +28,13 @@ export function allSettings(db: Database, after: string | null, limit: number): 
 /** Null when there is no such meeting. */
 export function changeSettings(db: Database, meeting_id: string, patch: MeetingPatch, wall_ms: number): true | null {
   if (db.prepare('SELECT 1 FROM meetings WHERE meeting_id = ?').get(meeting_id) === undefined) return null;
-  const former = db.prepare(GET).get(meeting_id) as MeetingSettingsTable | undefined;
-  const changed = patched(settingsOf(former), patch);
+  const previous = db.prepare(GET).get(meeting_id) as MeetingSettingsTable | undefined;
+  const changed = patched(settingsOf(previous), patch);
   if (isUnset(changed)) {
     db.prepare(REMOVE).run(meeting_id);
     return true;
   }
-  if (former === undefined) assertRoomForSettings((db.prepare(COUNT).get() as { meetings: number }).meetings);
+  if (previous === undefined) assertRoomForSettings((db.prepare(COUNT).get() as { meetings: number }).meetings);
   const { paused, hop_limit, pair_limit, pair_window_s } = changed;
   db.prepare(PUT).run(meeting_id, paused ? 1 : 0, hop_limit, pair_limit, pair_window_s, wall_ms);
   return true;

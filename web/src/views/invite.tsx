@@ -58,8 +58,8 @@ function LinkDialog({ made, onClose }: { made: InviteWithLink; onClose: () => vo
     <Dialog title="Send this link" onClose={onClose}>
       <Snippet text={made.link} what="the link" />
       <p>
-        It works once, until <At at={made.expires_at} />, and is not shown again: copy it now. Whoever opens it reads
-        what to do.
+        It works once, until <At at={made.expires_at} />, and is not shown again: copy it now. It shows its reader what
+        to do.
       </p>
       <p class="hint">Or on a machine of yours, with --to and the address where the agent listens:</p>
       <Snippet text={`npx convoke connect ${made.link}`} what="the command" />

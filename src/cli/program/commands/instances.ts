@@ -26,8 +26,8 @@ export function instancesCommand(): Command {
     .addCommand(listCommand(), { isDefault: true })
     .addCommand(showCommand())
     .addCommand(registerCommand())
-    .addCommand(switchCommand('enable', 'let pushes go to it again, and lift its back-off'))
-    .addCommand(switchCommand('disable', 'send it no pushes; what is pending waits'))
+    .addCommand(switchCommand('enable', 'send it pushes again, and end its back-off'))
+    .addCommand(switchCommand('disable', 'send it no pushes; pending ones wait'))
     .addCommand(removeCommand())
     .addCommand(rotateSecretCommand())
     .addCommand(recoverCommand());
