@@ -8,6 +8,8 @@ import { createHmac, type KeyObject, timingSafeEqual } from 'node:crypto';
 import type { Instance } from './instance.ts';
 
 export const REPLY_TOKEN_MS = 86_400_000;
+/** Attempts within such a time have the same token: a runtime that has it in its request gets the same bytes each time. */
+const SAME_TOKEN_MS = 2 * 3_600_000;
 
 /** Of a MAC in base64url: 96 bits. */
 const STANDING_CHARS = 16;
@@ -34,9 +36,24 @@ export interface ReplyToken {
   readonly standsOn: (standing: string) => boolean;
 }
 
-/** Makes the token for replies to the message of a delivery. It expires after REPLY_TOKEN_MS. */
-export function makeReplyToken(key: KeyObject, delivery_id: string, standing: string, wall_ms: number): string {
-  const expires_s = Math.ceil((wall_ms + REPLY_TOKEN_MS) / 1000);
+/** What a token is made for. */
+export interface TokenTerms {
+  delivery_id: string;
+  /** When the message was accepted, by the wall clock. */
+  accepted_at: number;
+  /** See `replyStanding`. */
+  standing: string;
+}
+
+/**
+ * Makes the token for replies to the message of a delivery. It expires after REPLY_TOKEN_MS at the latest, because the
+ * replies to a delivery are counted for so long, and SAME_TOKEN_MS earlier at the earliest.
+ */
+export function makeReplyToken(key: KeyObject, terms: TokenTerms, wall_ms: number): string {
+  const { delivery_id, accepted_at, standing } = terms;
+  const elapsed_ms = Math.max(0, wall_ms - accepted_at);
+  const begun_ms = accepted_at + elapsed_ms - (elapsed_ms % SAME_TOKEN_MS);
+  const expires_s = Math.ceil((begun_ms + REPLY_TOKEN_MS) / 1000);
   const body = `cvr_${delivery_id}.${expires_s}.${standingMac(key, standing)}`;
   return `${body}.${macOf(key, body)}`;
 }

@@ -273,6 +273,26 @@ test('a reply in the response to a push that began before the instance was hande
   }
 });
 
+test('a token is the same on each attempt, so that a runtime which has it in its request gets the same bytes', async (t) => {
+  const clock = new SetClock();
+  const service = new Service({ retry_schedule: '1s,1s,1s' }, clock);
+  await service.start();
+  t.after(() => service.close());
+  const m = service.name('meeting');
+  const { receiver } = await service.member(t, m, {
+    behaviour: (_, number) => {
+      clock.step(HOUR / 2);
+      return { status: number === 3 ? 200 : 500 };
+    },
+    registration: { replies: true },
+  });
+  await service.settled(await service.send(m, { content: 'a question' }));
+  const tokens = receiver.requests.map(({ headers }) => headers['convoke-reply-token']);
+  assert.equal(tokens.length, 3);
+  assert.deepEqual(new Set(tokens).size, 1);
+  assert.equal((await reply(service, String(tokens[0]))).status, 201);
+});
+
 describe('a token that nobody made', () => {
   const other = (text: string): string => (text.startsWith('A') ? `B${text.slice(1)}` : `A${text.slice(1)}`);
   const forged = (token: string): string[] => {

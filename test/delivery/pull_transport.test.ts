@@ -17,6 +17,10 @@ const WAY = {
   timeout_ms: 5_000,
   runtime: null,
   headers: {},
+  secret: '',
+  previous_secret: null,
+  previous_secret_until: 0,
+  keys: null,
   updated_at: 1,
 } as const;
 

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { Instance, Message } from '@convoke/sdk';
+import { Webhook } from 'standardwebhooks';
 import { type Received, startReceiver } from '../support/receiver.ts';
 import { assertProblem, messagesPath, startService, useService } from '../support/service.ts';
 import { until } from '../support/wait.ts';
@@ -197,6 +198,55 @@ describe('an instance with the runtime template', () => {
     assert.deepEqual([method, path, headers['x-who']], ['PUT', `/webhook/rooms/${m}?as=lena`, ` of ${m}`.trim()]);
     assert.deepEqual(JSON.parse(text), { prompt: `says: ${content}`, whole: { content }, n: 1, none: null });
     assert.deepEqual((await history(m, 2))[1]?.message, { content: 'Done.' });
+  });
+});
+
+describe('an instance with the runtime hermes', () => {
+  test('is signed under the names that Hermes knows, over the bytes that are sent', async (t) => {
+    const m = service.name('meeting');
+    const { receiver, webhook_secret } = await service.member(t, m, {
+      agent_ids: ['hermes'],
+      behaviour: { status: 202, body: '{"status":"accepted"}' },
+      registration: { runtime: 'hermes' },
+    });
+    const sent = await service.send(m, { content: 'hi' });
+    const { headers, text } = await receiver.next();
+    const signed = ['id', 'timestamp', 'signature'].map((name) => [`webhook-${name}`, String(headers[`svix-${name}`])]);
+    assert.ok(new Webhook(webhook_secret).verify(text, Object.fromEntries(signed) as Record<string, string>));
+    assert.equal(headers['svix-id'], (await service.settled(sent)).delivery_id);
+    const { convoke } = JSON.parse(text) as { convoke: { reply_url: string; reply_token: string } };
+    const late = { body: { reply: 'Later.' }, headers: { 'convoke-reply-token': convoke.reply_token } };
+    assert.equal((await service.request('POST', new URL(convoke.reply_url).pathname, late)).status, 201);
+    assert.equal((await history(m, 2))[1]?.from_agent, 'hermes');
+  });
+
+  test('is tested with a signed event that its route filters', async (t) => {
+    const receiver = await startReceiver(t, { body: '{"status":"ignored","event":"webhook_test"}' });
+    const { instance_id, webhook_secret = '' } = await service.register({
+      runtime: 'hermes',
+      webhook_url: receiver.url,
+    });
+    const tested = await service.post<{ success: boolean }>('/api/v1/instances/webhook-test/', { instance_id });
+    assert.equal(tested.body.success, true, tested.text);
+    const { headers, text } = await receiver.next();
+    const signed = ['id', 'timestamp', 'signature'].map((name) => [`webhook-${name}`, String(headers[`svix-${name}`])]);
+    assert.ok(new Webhook(webhook_secret).verify(text, Object.fromEntries(signed) as Record<string, string>));
+  });
+});
+
+describe('an instance with the runtime openclaw', () => {
+  test('is sent the same bytes and key on each attempt, so that the gateway knows a run that it has', async (t) => {
+    const m = service.name('meeting');
+    const { receiver } = await service.member(t, m, {
+      agent_ids: ['main'],
+      behaviour: (_, number) => (number === 1 ? { status: 503 } : { body: '{"ok":true}' }),
+      registration: { runtime: 'openclaw' },
+    });
+    await service.settled(await service.send(m, { content: 'hi' }));
+    const [one, two] = receiver.requests.map(({ text, headers, path }) => [path, headers['idempotency-key'], text]);
+    assert.equal(one?.[0], '/webhook/agent');
+    assert.deepEqual(one, two);
+    assert.match(String(one?.[2]), /convoke-reply-token: cvr_/);
   });
 });
 

@@ -1,7 +1,7 @@
 /** What every runtime has to show that answers in a meeting: one message, one run, and one reply, by webhook and by connect. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import type { DeliveryWithAttempts, Message, RegisterInput, SentMessage } from '@convoke/sdk';
+import type { Message, RegisterInput, SentMessage } from '@convoke/sdk';
 import { start } from '../support/command_line.ts';
 import { messagesPath, Service } from '../support/service.ts';
 import { until } from '../support/wait.ts';
@@ -28,7 +28,9 @@ export interface Subject extends Pick<Row, 'runtime' | 'version' | 'sent' | 'cam
   /** Where it listens. */
   to: string;
   headers?: Record<string, string>;
-  registration: Pick<RegisterInput, 'runtime' | 'runtime_options' | 'replies'>;
+  /** Those that `convoke connect` adds, where a webhook needs none. */
+  headers_of_connect?: Record<string, string>;
+  registration: Pick<RegisterInput, 'runtime' | 'runtime_options' | 'replies' | 'webhook_secret'>;
   /** Whether webhook-test runs the agent: it has no cheaper question than a push. */
   is_run_by_test?: true;
   /** How often the agent has run for a message with this text. */
@@ -65,7 +67,7 @@ async function byWebhook(subject: Subject, content: string): Promise<Row> {
 }
 
 async function byConnect(subject: Subject, content: string): Promise<Row> {
-  const { agent_id, to, headers = {}, registration } = subject;
+  const { agent_id, to, headers_of_connect, headers = headers_of_connect ?? {}, registration } = subject;
   await using cleanup = new AsyncDisposableStack();
   const service = new Service();
   await service.start();
@@ -97,26 +99,35 @@ async function byConnect(subject: Subject, content: string): Promise<Row> {
 async function answered(service: Service, subject: Subject, way: Row['way'], content: string): Promise<Row> {
   const { runtime, version, sent, came_back, agent_id } = subject;
   const message = await service.send('m', { content });
-  const delivery = await settled(service, message);
+  const delivery = await patiently(() => service.settled(message));
   assert.equal(delivery.state, 'delivered', JSON.stringify(delivery.attempts));
-  const { data } = (await service.get<{ data: Message[] }>(messagesPath('m'))).body;
-  const reply = data.find(({ in_reply_to }) => in_reply_to === message.message_id);
-  assert.equal(reply?.from_agent, agent_id, JSON.stringify(data));
+  const reply = await patiently(() => replyTo(service, message));
+  assert.equal(reply.from_agent, agent_id, JSON.stringify(reply));
   const runs = subject.runsOf(content);
   assert.equal(runs, 1, 'the agent runs once');
   return { runtime, version, way, sent, came_back, runs, reply: String(reply.message['content']) };
 }
 
+/** The answer to a message: some runtimes answer after the delivery is delivered. */
+async function replyTo(service: Service, { message_id }: SentMessage): Promise<Message> {
+  const found = await until(
+    'the answer',
+    async () => (await service.get<{ data: Message[] }>(messagesPath('m'))).body.data,
+    (data) => data.some(({ in_reply_to }) => in_reply_to === message_id),
+  );
+  return found.find(({ in_reply_to }) => in_reply_to === message_id)!;
+}
+
 /** The first turn of a runtime that has just started takes minutes on a busy machine. */
-async function settled(service: Service, message: SentMessage): Promise<DeliveryWithAttempts> {
+async function patiently<T>(look: () => Promise<T>): Promise<T> {
   for (let looks = 1; looks < LOOKS_MAX; looks++) {
     try {
-      return await service.settled(message);
+      return await look();
     } catch {
       // Not yet.
     }
   }
-  return service.settled(message);
+  return look();
 }
 
 /** The rows as Markdown. */

@@ -9,9 +9,11 @@ import { proveLangGraphJs, proveLangGraphPython } from './langgraph.ts';
 import { proveDify } from './dify.ts';
 import { proveLlama } from './llama.ts';
 import { proveN8n } from './n8n.ts';
+import { proveHermes } from './hermes.ts';
 import { proveOpenAi } from './openai.ts';
 import { proveOpenClaw } from './openclaw.ts';
 import { proveConnect } from './openclaw_connect.ts';
+import { proveHooks } from './openclaw_hooks.ts';
 
 /** What was shown of a runtime, a line of the table each. */
 export interface Proof {
@@ -25,7 +27,8 @@ export interface Proof {
 const LARGE = ['n8n'];
 
 const PROOFS: Readonly<Record<string, readonly (() => Promise<Proof>)[]>> = {
-  openclaw: [proveOpenClaw, proveConnect],
+  openclaw: [proveOpenClaw, proveConnect, proveHooks],
+  hermes: [proveHermes],
   openai: [proveOpenAi],
   a2a: [proveA2a],
   dify: [proveDify],

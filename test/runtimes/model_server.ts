@@ -11,7 +11,14 @@ export const MODEL = 'scripted';
 export interface Turn {
   /** The messages of the call as JSON. */
   prompt: string;
+  /** The text of all messages since the model spoke last. */
+  last: string;
+  /** Whether it is the first call of a run: the others bring the result of a tool. */
+  is_first: boolean;
 }
+
+/** What the model does in a call: it says something, or it calls a tool of the runtime. */
+export type Step = { text: string } | { tool: string; arguments: object };
 
 export interface ModelServer {
   /** Ends with `/v1`. */
@@ -22,11 +29,18 @@ export interface ModelServer {
   turn_ms: number;
   /** How many of the next calls are answered with 500. */
   failures: number;
+  /** What it does in the calls that arrive from now on. */
+  stepFor: (turn: Turn, number: number) => Step;
   close(): Promise<void>;
 }
 
+interface ChatMessage {
+  role: string;
+  content: string | { text?: string }[] | null;
+}
+
 interface Completion {
-  messages: unknown[];
+  messages: ChatMessage[];
   stream?: boolean;
 }
 
@@ -40,14 +54,16 @@ export async function startModelServer(): Promise<ModelServer> {
     json(request)
       .then(async (body) => {
         const { messages, stream = false } = body as Completion;
-        const number = turns.push({ prompt: JSON.stringify(messages) });
+        const turn = turnOf(messages);
+        const number = turns.push(turn);
+        const choice = choiceOf(model.stepFor(turn, number), number);
         await pause(model.turn_ms);
         if (model.failures > 0) {
           model.failures--;
           response.statusCode = 500;
           sendJson(response, { error: { message: 'the model has no memory left' } });
-        } else if (stream) sendStream(response, number);
-        else sendJson(response, completion('chat.completion', number, { message: said(number) }));
+        } else if (stream) sendStream(response, number, choice);
+        else sendJson(response, completion('chat.completion', number, { message: choice }, endOf(choice)));
       })
       .catch((error: Error) => response.destroy(error));
   });
@@ -57,6 +73,7 @@ export async function startModelServer(): Promise<ModelServer> {
     turns,
     turn_ms: 0,
     failures: 0,
+    stepFor: (_, number) => ({ text: `Answer ${number}` }),
     async close() {
       server.close().closeAllConnections();
       await once(server, 'close');
@@ -65,12 +82,40 @@ export async function startModelServer(): Promise<ModelServer> {
   return model;
 }
 
-function said(number: number): object {
-  return { role: 'assistant', content: `Answer ${number}` };
+/** Only what came after the last words of the model is new; some runtimes put notes of their own behind the message. */
+function turnOf(messages: ChatMessage[]): Turn {
+  const since = messages.slice(messages.findLastIndex(({ role }) => role === 'assistant') + 1);
+  const last = since.map(({ content }) => textOf(content)).join('\n');
+  return { prompt: JSON.stringify(messages), last, is_first: !since.some(({ role }) => role === 'tool') };
+}
+
+function textOf(content: ChatMessage['content']): string {
+  if (content === null || typeof content === 'string') return content ?? '';
+  return content.map(({ text }) => text ?? '').join('');
+}
+
+interface Choice {
+  role: 'assistant';
+  content: string | null;
+  tool_calls?: object[];
+}
+
+function choiceOf(step: Step, number: number): Choice {
+  if ('text' in step) return { role: 'assistant', content: step.text };
+  const called = { name: step.tool, arguments: JSON.stringify(step.arguments) };
+  return {
+    role: 'assistant',
+    content: null,
+    tool_calls: [{ index: 0, id: `call_${number}`, type: 'function', function: called }],
+  };
+}
+
+function endOf({ tool_calls }: Choice): string {
+  return tool_calls === undefined ? 'stop' : 'tool_calls';
 }
 
 /** Each has an id of its own: an agent may know its messages by it. */
-function completion(object: string, number: number, choice: object, finish_reason: string | null = 'stop'): object {
+function completion(object: string, number: number, choice: object, finish_reason: string | null): object {
   return {
     id: `chatcmpl-${number}`,
     object,
@@ -86,11 +131,11 @@ function sendJson(response: ServerResponse, body: object): void {
   response.end(JSON.stringify(body));
 }
 
-/** As server-sent events: the text in one piece, then the end. */
-function sendStream(response: ServerResponse, number: number): void {
+/** As server-sent events: all in one piece, then the end. */
+function sendStream(response: ServerResponse, number: number, choice: Choice): void {
   response.setHeader('content-type', 'text/event-stream');
   const write = (event: object): void => void response.write(`data: ${JSON.stringify(event)}\n\n`);
-  write(completion('chat.completion.chunk', number, { delta: said(number) }, null));
-  write(completion('chat.completion.chunk', number, { delta: {} }));
+  write(completion('chat.completion.chunk', number, { delta: choice }, null));
+  write(completion('chat.completion.chunk', number, { delta: {} }, endOf(choice)));
   response.end('data: [DONE]\n\n');
 }

@@ -809,7 +809,7 @@ export interface RotatedSecret {
  * What listens at webhook_url, if pushes have a shape of its own. `spec`, the default, is the body of the
  * specification. `convoke runtimes` says what each is.
  */
-export type Runtime = 'spec' | 'openai' | 'template' | 'a2a' | 'langgraph' | 'dify';
+export type Runtime = 'spec' | 'openai' | 'openclaw' | 'hermes' | 'template' | 'a2a' | 'langgraph' | 'dify';
 
 /**
  * `admin`: everything; `send`: send messages; `read`: look at everything; `instance`: register, its own instances, and

@@ -115,7 +115,7 @@ export class Attempts {
     if (answered_before.length > 0) push.answered_agents = answered_before;
     if (target.replies) {
       push.keeps_body = true;
-      Object.assign(push.headers, this.#reply_access?.headersFor(head.delivery_id, target.replier, started_wall));
+      Object.assign(push.headers, this.#reply_access?.headersFor(head, target.replier, started_wall));
     }
     /** @param settles how the result changes the delivery; null when it changes nothing */
     const end = (settles: (() => void) | null): void => {

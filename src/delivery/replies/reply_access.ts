@@ -6,6 +6,7 @@ import {
   replyStanding,
   type ReplyToken,
 } from '../../domain/reply_token.ts';
+import type { QueuedDelivery } from '../../store/contract/deliveries.ts';
 import type { EncryptionStore } from '../../store/contract/encryption.ts';
 import { REPLY_TOKEN_HEADER, REPLY_URL_HEADER } from '../transport/push.ts';
 
@@ -14,6 +15,9 @@ export const REPLY_PATH = '/api/v1/replies/';
 
 /** The purpose of the derived keys: one data key gives a different key for each purpose. */
 const PURPOSE = 'reply tokens';
+
+/** A delivery whose receiver may reply. */
+type Replyable = Pick<QueuedDelivery, 'delivery_id' | 'accepted_at'>;
 
 /**
  * Lets receivers reply later. The key of the tokens is derived from the data key, which all nodes share. So every node
@@ -38,12 +42,13 @@ export class ReplyAccess {
   }
 
   /** The headers of a push that let its receiver reply later. */
-  headersFor(delivery_id: string, replier: Replier, wall_ms: number): Record<string, string> {
+  headersFor({ delivery_id, accepted_at }: Replyable, replier: Replier, wall_ms: number): Record<string, string> {
+    const standing = replyStanding(replier);
     const [key] = this.#keys;
     if (key === undefined) return {};
     return {
       [REPLY_URL_HEADER]: `${this.#base_url()}${REPLY_PATH}`,
-      [REPLY_TOKEN_HEADER]: makeReplyToken(key, delivery_id, replyStanding(replier), wall_ms),
+      [REPLY_TOKEN_HEADER]: makeReplyToken(key, { delivery_id, accepted_at, standing }, wall_ms),
     };
   }
 

@@ -3,6 +3,7 @@ import { runtimeOf, type RuntimeSettings, TIMEOUT_S } from '../../domain/runtime
 import type { MessageStore } from '../../store/contract/messages.ts';
 import type { Clock, Timer } from '../clock.ts';
 import { mayTakeLong } from '../transport/target.ts';
+import { signatureOf } from './signature_of.ts';
 import type { Push, PushResult, Transport, Way } from '../transport/transport.ts';
 import type { WebhookTransport } from '../transport/webhook_transport.ts';
 import { askedOf } from './asked.ts';
@@ -199,6 +200,7 @@ function headersOf(push: Push, way: Way, request: RuntimeRequest, agents: readon
   return {
     'idempotency-key': agents.length === 1 ? `${key}:${encodeURIComponent(agent.toWellFormed())}` : key,
     ...request.headers,
+    ...signatureOf(push, way, request),
     'user-agent': push.headers['user-agent'] ?? '',
     ...way.headers,
   };

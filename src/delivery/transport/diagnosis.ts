@@ -5,6 +5,7 @@ import { OUTCOMES } from '../../domain/outcome.ts';
 import { type RuntimeSettings, runtimeOf } from '../../domain/runtimes/runtimes.ts';
 import { askedOf } from '../runtimes/asked.ts';
 import { exchangedOf } from '../runtimes/exchanged.ts';
+import { signatureOf } from '../runtimes/signature_of.ts';
 import { targetOf } from './target.ts';
 import { pushOf } from './push.ts';
 import type { Push, PushResult } from './transport.ts';
@@ -66,18 +67,25 @@ function samplePush(instance: Instance, id: string, wall_ms: number, user_agent:
 }
 
 /** The cheapest request of the runtime; without one, the request of a real push. */
-function requestTo(push: Push, { webhook_headers, webhook_url }: Instance, runtime: RuntimeSettings): Push {
+function requestTo(push: Push, instance: Instance, runtime: RuntimeSettings): Push {
+  const { webhook_headers, webhook_url, agent_ids } = instance;
   const { probeOf, requestOf, asksEach } = runtimeOf(runtime);
   const { options } = runtime;
   const asked = askedOf(Buffer.from(push.body).toString(), push.headers, []);
   const agents = asksEach(options) ? asked.agents.slice(0, 1) : asked.agents;
-  const { url, method, headers, body } =
-    probeOf?.(options, webhook_url) ?? requestOf({ ...asked, agents }, options, webhook_url);
+  const request = probeOf?.(options, webhook_url, agent_ids) ?? requestOf({ ...asked, agents }, options, webhook_url);
+  const { url, method, headers, body } = request;
   return {
     instance_id: push.instance_id,
     url,
     method,
-    headers: { ...headers, 'user-agent': push.headers['user-agent'] ?? '', 'convoke-test': 'true', ...webhook_headers },
+    headers: {
+      ...headers,
+      ...signatureOf(push, targetOf(instance), request),
+      'user-agent': push.headers['user-agent'] ?? '',
+      'convoke-test': 'true',
+      ...webhook_headers,
+    },
     body: Buffer.from(body),
     success_statuses: '2xx',
     keeps_body: true,

@@ -35,6 +35,9 @@ export interface Target {
   updated_at: number;
 }
 
+/** The part of a target that signs. */
+export type SigningTarget = Pick<Target, 'secret' | 'previous_secret' | 'previous_secret_until' | 'keys'>;
+
 export function targetOf(instance: Instance): Target {
   return {
     transport: instance.transport,
@@ -78,7 +81,7 @@ export function isSamePlace(a: Pick<Target, 'url' | 'transport'>, b: Pick<Target
 }
 
 /** The keys that sign a push at a time: the current one, and the previous one while a rotation overlaps. */
-export function signingKeysOf(target: Target, wall_ms: number): SigningKey[] {
+export function signingKeysOf(target: SigningTarget, wall_ms: number): SigningKey[] {
   const { secret, previous_secret, previous_secret_until } = target;
   target.keys ??= keysOf(secret, previous_secret);
   const { current, previous } = target.keys;

@@ -1,5 +1,5 @@
 import type { Outcome, SuccessStatuses } from '../../domain/outcome.ts';
-import type { Target } from './target.ts';
+import type { SigningTarget, Target } from './target.ts';
 
 /** One request to make: everything that goes on the wire. Nothing is left to decide. */
 export interface Push {
@@ -61,7 +61,8 @@ export interface AnsweredPart {
 }
 
 /** How an instance is reached, by one version of its registration. */
-export type Way = Pick<Target, 'transport' | 'ack_timeout_ms' | 'timeout_ms' | 'runtime' | 'headers' | 'updated_at'>;
+export type Way = SigningTarget &
+  Pick<Target, 'transport' | 'ack_timeout_ms' | 'timeout_ms' | 'runtime' | 'headers' | 'updated_at'>;
 
 /** A way to deliver. */
 export interface Transport {

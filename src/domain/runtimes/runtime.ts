@@ -38,6 +38,12 @@ export interface RuntimeRequest {
   headers: Record<string, string>;
   /** Empty for a request without a body. */
   body: string;
+  /**
+   * The first word of the headers that sign it, `svix` for svix-id, svix-timestamp and svix-signature: Standard
+   * Webhooks under other names. Absent: it is not signed. Behind `convoke connect` nothing is signed, because the
+   * secret of an instance never leaves the service.
+   */
+  signed_as?: string;
 }
 
 export interface RuntimeResponse {
@@ -89,6 +95,6 @@ export interface Runtime {
   requestOf: (asked: Asked, options: Options, base_url: string) => RuntimeRequest;
   read: (response: RuntimeResponse, asked: Asked, options: Options, base_url: string) => Meaning;
   /** The cheapest request that shows whether the runtime is there and set up; null when only a push shows it. */
-  probeOf: ((options: Options, base_url: string) => RuntimeRequest) | null;
+  probeOf: ((options: Options, base_url: string, agents: readonly string[]) => RuntimeRequest) | null;
   readProbe: (response: RuntimeResponse, options: Options) => Probed;
 }

@@ -449,7 +449,7 @@ Transport: TypeAlias = Literal["webhook", "pull"]
 nothing has to reach it."""
 
 
-Runtime: TypeAlias = Literal["spec", "openai", "template", "a2a", "langgraph", "dify"]
+Runtime: TypeAlias = Literal["spec", "openai", "openclaw", "hermes", "template", "a2a", "langgraph", "dify"]
 """What listens at webhook_url, if pushes have a shape of its own. `spec`, the default, is the body of the
 specification. `convoke runtimes` says what each is."""
 
