@@ -3,6 +3,7 @@
  * API by the runtime `openai`, where the response has the answer.
  */
 import assert from 'node:assert/strict';
+import { signingKey, signPush } from '../../src/domain/signature.ts';
 import { Service } from '../support/service.ts';
 import { answerWith, runsIn } from './answering_by_request.ts';
 import { converse, type Row } from './conversation.ts';
@@ -86,4 +87,20 @@ async function showControls(gateway: HermesGateway): Promise<void> {
     const tested = await service.post<{ status_code: number }>('/api/v1/instances/webhook-test/', { instance_id });
     assert.equal(tested.body.status_code, 401, tested.text);
   }
+  const statuses = [await post(webhook_url, 'dlv_again'), await post(webhook_url, 'dlv_again')];
+  assert.deepEqual(statuses, ['accepted', 'duplicate']);
+}
+
+/** @returns what Hermes says it did */
+async function post(url: string, id: string): Promise<unknown> {
+  const body = JSON.stringify({ event_type: 'new_message', convoke: { prompt: 'Said twice' } });
+  const timestamp_s = Math.floor(Date.now() / 1000);
+  const headers = {
+    'content-type': 'application/json',
+    'svix-id': id,
+    'svix-timestamp': String(timestamp_s),
+    'svix-signature': signPush([signingKey(SECRET)], id, timestamp_s, Buffer.from(body)),
+  };
+  const response = await fetch(url, { method: 'POST', headers, body });
+  return ((await response.json()) as { status: unknown }).status;
 }
