@@ -37,6 +37,7 @@ function meetingsOf(fleet: Fleet): Map<string, FleetInstance[]> {
       previous_secret_until: null,
       success_statuses: '200',
       replies: false,
+      has_rules: false,
       webhook_enabled: true,
       is_active: true,
       last_seen_at: null,

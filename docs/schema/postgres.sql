@@ -149,6 +149,7 @@ CREATE TABLE instances (
   replies smallint NOT NULL DEFAULT 0,
   timeout_s integer NOT NULL DEFAULT 5,
   runtime text,
+  has_rules smallint NOT NULL DEFAULT 0,
   PRIMARY KEY (instance_id),
   CHECK ((json_typeof((agent_ids)::json) = 'array'::text)) NOT VALID
 ) WITH (fillfactor=50, autovacuum_vacuum_scale_factor=0.05);
@@ -203,6 +204,8 @@ CREATE TABLE memberships (
   left_at bigint,
   agent_count integer,
   wake text NOT NULL DEFAULT 'all'::text,
+  catch_up text NOT NULL DEFAULT 'all'::text,
+  max_age_s bigint NOT NULL DEFAULT 0,
   PRIMARY KEY (meeting_id, instance_id),
   CHECK ((json_typeof((agent_ids)::json) = 'array'::text)) NOT VALID
 );

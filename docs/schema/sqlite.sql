@@ -141,7 +141,7 @@ CREATE TABLE instances (
   last_seen_at INTEGER,
   created_at INTEGER NOT NULL,
   updated_at INTEGER NOT NULL
-, owner_key_id TEXT, first_no INTEGER NOT NULL DEFAULT 0, transport TEXT NOT NULL DEFAULT 'webhook', ack_timeout_s INTEGER NOT NULL DEFAULT 30, connected_since INTEGER, connected_address TEXT, connected_client TEXT, connected_epoch INTEGER, replies INTEGER NOT NULL DEFAULT 0, timeout_s INTEGER NOT NULL DEFAULT 5, runtime TEXT) STRICT, WITHOUT ROWID;
+, owner_key_id TEXT, first_no INTEGER NOT NULL DEFAULT 0, transport TEXT NOT NULL DEFAULT 'webhook', ack_timeout_s INTEGER NOT NULL DEFAULT 30, connected_since INTEGER, connected_address TEXT, connected_client TEXT, connected_epoch INTEGER, replies INTEGER NOT NULL DEFAULT 0, timeout_s INTEGER NOT NULL DEFAULT 5, runtime TEXT, has_rules INTEGER NOT NULL DEFAULT 0) STRICT, WITHOUT ROWID;
 
 CREATE INDEX instances_of_owner ON instances (owner_key_id) WHERE owner_key_id IS NOT NULL;
 
@@ -190,7 +190,7 @@ CREATE TABLE memberships (
   instance_id TEXT NOT NULL,
   agent_ids TEXT NOT NULL,
   joined_at INTEGER NOT NULL,
-  left_at INTEGER, agent_count INTEGER NOT NULL DEFAULT 0, wake TEXT NOT NULL DEFAULT 'all',
+  left_at INTEGER, agent_count INTEGER NOT NULL DEFAULT 0, wake TEXT NOT NULL DEFAULT 'all', catch_up TEXT NOT NULL DEFAULT 'all', max_age_s INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY (meeting_id, instance_id)
 ) STRICT, WITHOUT ROWID;
 

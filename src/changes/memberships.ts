@@ -1,15 +1,17 @@
+import type { Engine } from '../delivery/engine.ts';
 import type { Clock } from '../delivery/clock.ts';
 import { membershipEvent } from '../feed/events.ts';
 import type { Feed } from '../feed/feed.ts';
-import type { MeetingStore, MemberRules } from '../store/contract/meetings.ts';
+import type { GivenRules, MeetingStore } from '../store/contract/meetings.ts';
 import type { Author } from './author.ts';
 
 export interface MembershipChangesParts {
+  engine: Pick<Engine, 'memberRulesChanged'>;
   feed: Pick<Feed, 'publish'>;
   clock: Clock;
 }
 
-/** The engine need not know, because the store reads the memberships of a meeting when it stores a message. */
+/** The store reads the memberships of a meeting when it stores a message; the engine reads their rules before a push. */
 export class MembershipChanges {
   readonly #parts: MembershipChangesParts;
 
@@ -23,11 +25,12 @@ export class MembershipChanges {
     meeting_id: string,
     instance_id: string,
     agent_ids: string[],
-    rules: MemberRules = {},
+    rules: GivenRules = {},
   ): ReturnType<MeetingStore['join']> {
-    const { feed, clock } = this.#parts;
+    const { engine, feed, clock } = this.#parts;
     const { meetings } = author.storeFor({ details: { meeting_id } });
     const joined = await meetings.join(meeting_id, instance_id, agent_ids, clock.wall(), author.owner_scope, rules);
+    if (Object.values(rules).some((each) => each !== undefined)) engine.memberRulesChanged(instance_id);
     feed.publish(membershipEvent('instance.joined', instance_id, meeting_id, joined.membership.joined_at));
     return joined;
   }

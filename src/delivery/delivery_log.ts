@@ -1,10 +1,10 @@
 /** The log of pushes: which instances go down and recover, and once a minute what failed. */
+import { isCatchUpReason } from '../domain/catch_up.ts';
 import { healthOf, type InstanceHealth } from '../domain/instance.ts';
-import type { GuardReason } from '../domain/guard_rule.ts';
 import type { Outcome } from '../domain/outcome.ts';
 import type { Log } from './bounded_log.ts';
 import type { Clock, Timer } from './clock.ts';
-import type { AttemptEvent, SuppressedDelivery } from './events.ts';
+import type { AttemptEvent, SuppressedDelivery, SuppressReason } from './events.ts';
 
 /** The time that a summary covers. */
 const SUMMARY_MS = 60_000;
@@ -32,7 +32,7 @@ export class DeliveryLog {
   #went_down = 0;
   #came_back = 0;
   #timer: Timer | null = null;
-  /** When the guard last stopped a delivery, by meeting and reason. */
+  /** When a rule last stopped a delivery, by meeting and reason. */
   readonly #bursts = new Map<string, number>();
 
   constructor(parts: DeliveryLogParts) {
@@ -56,7 +56,7 @@ export class DeliveryLog {
   }
 
   /** One line for a burst: further stops in the same meeting are counted by the metrics only. */
-  suppressed({ said, ...delivery }: SuppressedDelivery, reason: GuardReason): void {
+  suppressed({ said, ...delivery }: SuppressedDelivery, reason: SuppressReason): void {
     const { log, clock } = this.#parts;
     const burst = `${delivery.meeting_id}\n${reason}`;
     const now = clock.now();
@@ -66,7 +66,9 @@ export class DeliveryLog {
     this.#bursts.set(burst, now);
     if (last_at !== undefined && now - last_at < SUMMARY_MS) return;
     const { from_agent = null, hops = 0 } = said ?? {};
-    log.warn({ ...delivery, from_agent, hops, reason }, 'the loop guard stops agents that answer each other');
+    if (isCatchUpReason(reason)) {
+      log.info({ ...delivery, from_agent, reason }, 'a machine that was away does not get what its membership leaves out');
+    } else log.warn({ ...delivery, from_agent, hops, reason }, 'the loop guard stops agents that answer each other');
   }
 
   /** Reports what was counted and not logged. */

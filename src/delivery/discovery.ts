@@ -1,4 +1,5 @@
 import type { LaneKey } from '../store/contract/deliveries.ts';
+import type { Clock } from './clock.ts';
 import type { Dispatcher } from './attempts/dispatcher.ts';
 import type { Partition } from './cluster/partitions.ts';
 import type { InvalidationClock } from './lanes/invalidation_clock.ts';
@@ -7,6 +8,7 @@ import type { Retries } from './lanes/retries.ts';
 import type { PendingScan } from './pending_scan.ts';
 
 export interface DiscoveryParts {
+  clock: Clock;
   pending_scan: PendingScan;
   invalidations: InvalidationClock;
   recipients: RecipientCache;
@@ -32,9 +34,12 @@ export class Discovery {
    * Resolves when the deliveries are in their lanes.
    */
   async discover(partitions: readonly Partition[]): Promise<void> {
-    const { invalidations, pending_scan, recipients, latestDue } = this.#parts;
+    const { clock, invalidations, pending_scan, recipients, latestDue } = this.#parts;
     const acquired_at = invalidations.tick();
-    for (const partition of partitions) partition.acquired_at = acquired_at;
+    for (const partition of partitions) {
+      partition.acquired_at = acquired_at;
+      partition.acquired_wall = clock.wall();
+    }
     // The process that wrote the due times may have had a wrong clock.
     await pending_scan.bound(partitions, latestDue()).catch(() => {});
     await this.scan(partitions, (lane) => this.markSpilled(lane));

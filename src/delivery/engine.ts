@@ -22,6 +22,7 @@ import type { Store } from '../store/store.ts';
 import { Acceptor, type Send, type Sent } from './accept/acceptor.ts';
 import { Backpressure } from './accept/backpressure.ts';
 import { Attempts } from './attempts/attempts.ts';
+import { CatchUp } from './attempts/catch_up.ts';
 import { Dispatcher } from './attempts/dispatcher.ts';
 import { InFlight } from './attempts/in_flight.ts';
 import { Results } from './attempts/results.ts';
@@ -64,6 +65,8 @@ export interface EngineSettings extends GuardLimits {
   instance_concurrency: number;
   max_message_bytes: number;
   user_agent: string;
+  /** How long settled deliveries are kept. */
+  retention_deliveries_ms: number;
 }
 
 export interface EngineParts {
@@ -143,7 +146,8 @@ export class Engine {
       onCaughtUp: () => this.#dispatcher.run(),
     });
     const guard = new LoopGuard({ store, settlements, meetings, dispatcher: () => this.#dispatcher });
-    const dispatcher = new Dispatcher({ ...base, ...limits, turns, saturation, meetings, guard });
+    const catch_up = new CatchUp({ ...base, dispatcher: () => this.#dispatcher, kept_ms: settings.retention_deliveries_ms });
+    const dispatcher = new Dispatcher({ ...base, ...limits, turns, saturation, meetings, guard, catch_up });
     const delay_ms_max = retryDelayMsMax(retry_schedule_ms);
     const latestDue = (): number => clock.now() + delay_ms_max;
     const parts = { ...base, dispatcher, saturation, meetings, latestDue };
@@ -238,6 +242,11 @@ export class Engine {
   /** A registration was made or changed; `resets_backoff` says that it ends the back-off. */
   instanceChanged(row: Instance, resets_backoff: boolean): void {
     this.#local_changes.instanceChanged(row, resets_backoff);
+  }
+
+  /** The rules of a membership changed: they are read again. */
+  memberRulesChanged(instance_id: string): void {
+    this.#local_changes.memberRulesChanged(instance_id);
   }
 
   /** A step of a deletion was done, or failed. */

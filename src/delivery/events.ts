@@ -1,6 +1,7 @@
 /** What happens to deliveries, for those who keep logs, metrics and the feed. */
 import type { DeliveryReason } from '../domain/delivery.ts';
 import type { InstanceHealth } from '../domain/instance.ts';
+import type { CatchUpReason } from '../domain/catch_up.ts';
 import type { GuardReason } from '../domain/guard_rule.ts';
 import type { Attempt } from '../domain/outcome.ts';
 import type { QueuedDelivery } from '../store/contract/deliveries.ts';
@@ -16,11 +17,14 @@ export interface Observer {
   attempted(event: AttemptEvent): void;
   /** Deliveries ended without an attempt. */
   settled(state: 'failed' | 'cancelled', reason: DeliveryReason, deliveries: number): void;
-  /** The loop guard stopped a delivery: it is cancelled. */
-  suppressed(delivery: SuppressedDelivery, reason: GuardReason): void;
+  /** A rule stopped a delivery: it is cancelled. */
+  suppressed(delivery: SuppressedDelivery, reason: SuppressReason): void;
   /** The storage failed. The engine keeps what it has to write, and tries again. */
   storageFailed(error: unknown): void;
 }
+
+/** The loop guard stopped it, or the rules of its membership. */
+export type SuppressReason = GuardReason | CatchUpReason;
 
 export type SuppressedDelivery = Pick<
   QueuedDelivery,

@@ -53,6 +53,16 @@ export class LocalChanges {
     dispatcher.run();
   }
 
+  /** The rules of a membership changed. Whether an instance has any stands in its registration. */
+  memberRulesChanged(instance_id: string): void {
+    const { recipients, dispatcher } = this.#parts;
+    const recipient = recipients.known(instance_id);
+    if (recipient === undefined) return;
+    recipient.registration.invalidate();
+    dispatcher.offer(recipient);
+    dispatcher.run();
+  }
+
   /** A step of a deletion was done, or failed: registration and deliveries are read again before anything is started. */
   invalidateInstance(instance_id: string): void {
     const { invalidations, transport, recipients, dispatcher } = this.#parts;

@@ -16,6 +16,8 @@ export const DELIVERY_REASONS = [
   'dropped',
   'hop_limit',
   'pair_limit',
+  'superseded',
+  'max_age',
 ] as const;
 export type DeliveryReason = (typeof DELIVERY_REASONS)[number];
 

@@ -1,5 +1,6 @@
 /** What would become of a message that is sent now, at each membership: see docs/explain.md. */
-import { agentsToNotify, type Wake } from './agents_to_notify.ts';
+import { agentsToNotify } from './agents_to_notify.ts';
+import { type CatchUpReason, isTooOld, type MemberRules } from './catch_up.ts';
 import { type GuardLimits, guardReason, limitsPairs, pairsOf } from './guard_rule.ts';
 
 /** `later`: the message waits for something first. */
@@ -25,9 +26,8 @@ export const WHY_NOT_NOW = [...NOT_PUSHED, ...WAITS] as const;
 export type WhyNotNow = (typeof WHY_NOT_NOW)[number];
 
 /** A membership, and what its instance may wait for. */
-export interface Candidate {
+export interface Candidate extends MemberRules {
   agent_ids: readonly string[];
-  wake: Wake;
   left_at: number | null;
   is_active: boolean;
   webhook_enabled: boolean;
@@ -51,6 +51,8 @@ export interface Explained {
   why: WhyNotNow | null;
   /** The agents to notify; none when there is no delivery. */
   target_agents: string[];
+  /** Why it may be cancelled all the same, if it has to wait. */
+  may_become: CatchUpReason[];
 }
 
 /** What an agent said to the agents of an instance. */
@@ -81,11 +83,24 @@ export function explained(
   before: readonly Before[],
 ): Explained {
   const target_agents = notifiedOf(candidate, message);
-  if (target_agents.length === 0) return { pushed: 'no', why: whyNobody(candidate, message), target_agents };
-  const stopped = stoppedBy(message, target_agents, limits, before);
-  if (stopped !== null) return { pushed: 'no', why: stopped, target_agents };
+  const no = { pushed: 'no' as const, target_agents, may_become: [] };
+  if (target_agents.length === 0) return { ...no, why: whyNobody(candidate, message) };
+  const stays = before.filter((said) => !said.is_unjudged || !isLeftOut(said, candidate, message));
+  const stopped = stoppedBy(message, target_agents, limits, stays);
+  if (stopped !== null) return { ...no, why: stopped };
   const why = paused ? 'paused' : candidate.unconnected ? 'connection' : candidate.backing_off ? 'back_off' : null;
-  return { pushed: why === null ? 'now' : 'later', why, target_agents };
+  return { pushed: why === null ? 'now' : 'later', why, target_agents, may_become: mayBecome(candidate) };
+}
+
+function mayBecome({ catch_up, max_age_s }: MemberRules): CatchUpReason[] {
+  const superseded = catch_up === 'latest' ? (['superseded'] as const) : [];
+  return max_age_s > 0 ? [...superseded, 'max_age'] : [...superseded];
+}
+
+/** Whether what an agent said, and still waits, is cancelled before the message is judged. */
+function isLeftOut(said: Before, candidate: Candidate, { accepted_at }: Imagined): boolean {
+  if (isTooOld(said.accepted_at, candidate.max_age_s, accepted_at)) return true;
+  return candidate.catch_up === 'latest' && (candidate.unconnected || candidate.backing_off);
 }
 
 function isRecipient({ left_at, is_active, webhook_enabled }: Candidate): boolean {

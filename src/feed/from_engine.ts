@@ -1,6 +1,5 @@
 /** Publishes what the engine does. Call these functions only while `feed.is_active`, because they make objects. */
-import type { AttemptEvent, SuppressedDelivery } from '../delivery/events.ts';
-import type { GuardReason } from '../domain/guard_rule.ts';
+import type { AttemptEvent, SuppressedDelivery, SuppressReason } from '../delivery/events.ts';
 import type { Accepted, NewMessage } from '../store/contract/messages.ts';
 import { acceptedEvent, attemptedEvent, goneEvent, healthEvent, settledEvent } from './events.ts';
 import type { Feed } from './feed.ts';
@@ -26,7 +25,7 @@ export function publishAttempted(feed: Feed, event: AttemptEvent, wall_ms: numbe
 export function publishSuppressed(
   feed: Feed,
   { instance_id, meeting_id }: SuppressedDelivery,
-  reason: GuardReason,
+  reason: SuppressReason,
   wall_ms: number,
 ): void {
   feed.publish(settledEvent({ instance_id, meeting_id, state: 'cancelled', reason, deliveries: 1 }, wall_ms));

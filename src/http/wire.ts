@@ -104,6 +104,8 @@ export function wireMembership({ meeting_id, instance_id, ...row }: Membership):
     joined_at: isoTime(row.joined_at),
     left_at: isoTimeOrNull(row.left_at),
     ...(row.wake !== 'all' && { wake: row.wake }),
+    ...(row.catch_up !== 'all' && { catch_up: row.catch_up }),
+    ...(row.max_age_s > 0 && { max_age_s: row.max_age_s }),
   };
 }
 

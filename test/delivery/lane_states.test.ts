@@ -26,6 +26,7 @@ function deliveryOf(seq: number): LaneDelivery {
     attempts: [],
     next_attempt_at: null,
     is_read: false,
+    missed: 0,
   };
 }
 

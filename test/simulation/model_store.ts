@@ -7,12 +7,14 @@ import { IdCodec, NumberSource } from '../../src/domain/id.ts';
 import { ACK_TIMEOUT_S, type Connection, healthOf, type Instance, NO_HEALTH } from '../../src/domain/instance.ts';
 import { TIMEOUT_S } from '../../src/domain/runtimes/runtimes.ts';
 import { agentsToNotify } from '../../src/domain/agents_to_notify.ts';
+import { hasRules, type MemberRules, missedOf, NO_RULES } from '../../src/domain/catch_up.ts';
 import { hopsOf, type Said } from '../../src/domain/said.ts';
 import type { Attempt } from '../../src/domain/outcome.ts';
 import { partitionOf } from '../../src/domain/partition.ts';
 import { isSameOrigin } from '../../src/domain/webhook_url.ts';
 import { Problem } from '../../src/domain/problem.ts';
 import { decodeCursor, pageOf } from '../../src/store/rows/page.ts';
+import { wasPushed } from '../../src/store/rows/lane_heads.ts';
 import { EndedInLanes } from '../../src/store/rows/ended_in_lanes.ts';
 import type { Operations } from '../../src/store/sqlite/operations.ts';
 import {
@@ -167,6 +169,7 @@ export class ModelStore implements StoreOperations {
       const instance: Instance = {
         ...(former ?? {
           ...NO_HEALTH,
+          has_rules: false,
           previous_secret: null,
           previous_secret_until: null,
           created_at: wall_ms,
@@ -288,14 +291,19 @@ export class ModelStore implements StoreOperations {
   }
 
   readonly meetings: StoreOperations['meetings'] = {
-    join: (meeting_id, instance_id, agent_ids, wall_ms, _owner, { wake } = {}) => {
+    join: (meeting_id, instance_id, agent_ids, wall_ms, _owner, given = {}) => {
       if (!this.#instances.has(instance_id)) throw new Problem('instance_does_not_exist');
       this.#meeting(meeting_id, wall_ms);
       const members = this.#memberships.get(meeting_id) ?? new Map<string, Membership>();
       this.#memberships.set(meeting_id, members);
       const former = members.get(instance_id);
       const joined_at = former !== undefined && former.left_at === null ? former.joined_at : wall_ms;
-      const rules = { wake: wake ?? former?.wake ?? ('all' as const) };
+      const rules: MemberRules = {
+        wake: given.wake ?? former?.wake ?? 'all',
+        catch_up: given.catch_up ?? former?.catch_up ?? 'all',
+        max_age_s: given.max_age_s ?? former?.max_age_s ?? 0,
+      };
+      if (hasRules(rules)) this.#change(instance_id, { has_rules: true });
       const membership = { meeting_id, instance_id, agent_ids, joined_at, left_at: null, ...rules };
       members.set(instance_id, membership);
       return { created: former === undefined, membership: { ...membership } };
@@ -336,10 +344,10 @@ export class ModelStore implements StoreOperations {
         return { ...membership, instance_name: instance.instance_name, health: healthOf(instance) };
       }),
     candidates: (meeting_id, page, now_ms) =>
-      this.#members(meeting_id, true, page, ({ instance_id, agent_ids, left_at, wake }, instance) => {
+      this.#members(meeting_id, true, page, ({ instance_id, agent_ids, left_at, wake, catch_up, max_age_s }, instance) => {
         const { instance_name, is_active, webhook_enabled, backoff_until } = instance;
         const backing_off = backoff_until !== null && backoff_until > now_ms;
-        const of_it = { instance_id, instance_name, agent_ids, wake, left_at };
+        const of_it = { instance_id, instance_name, agent_ids, wake, catch_up, max_age_s, left_at };
         return { ...of_it, is_active, webhook_enabled, unconnected: this.#isUnconnected(instance), backing_off };
       }),
   };
@@ -715,6 +723,43 @@ export class ModelStore implements StoreOperations {
         return [{ from_agent, hops, target_agents, accepted_at: created_at, is_unjudged }];
       });
     },
+    rulesAtHead: ({ delivery_id, instance_id, meeting_id, seq, expires_at }, { known_since_ms, rows_max }) => {
+      const member = this.#memberships.get(meeting_id)?.get(instance_id);
+      if (member === undefined || !hasRules(member)) {
+        return { rules: NO_RULES, newest: null, newest_of_people: null, missed: 0 };
+      }
+      const behind = this.#lane({ instance_id, meeting_id })
+        .filter((row) => row.message.seq > seq && row.expires_at >= expires_at)
+        .toReversed()
+        .slice(0, rows_max);
+      const of_people = behind.find(({ message: { said } }) => said === null || said.from_agent === null);
+      const of_instance = this.#of_instance.get(instance_id) ?? [];
+      const at = of_instance.findIndex((row) => row.delivery_id === delivery_id);
+      const recent = of_instance.slice(0, at).slice(-rows_max).toReversed();
+      const earlier = recent.filter(({ message }) => message.meeting_id === meeting_id);
+      const pushed_seq = Math.max(0, ...earlier.filter(wasPushed).map(({ message }) => message.seq));
+      const is_cut = pushed_seq === 0 && recent.length === rows_max;
+      const since_ms = Math.max(member.joined_at, known_since_ms, is_cut ? recent.at(-1)!.created_at : 0);
+      const between = [...this.#messages.values()]
+        .filter(
+          (message) =>
+            message.meeting_id === meeting_id &&
+            message.seq > pushed_seq &&
+            message.seq < seq &&
+            message.accepted_at >= since_ms,
+        )
+        .map((message) => {
+          const delivery = earlier.find((row) => row.message === message) ?? null;
+          return { target_agents: message.target_agents, from_agent: message.said?.from_agent ?? null, delivery };
+        });
+      const { wake, catch_up, max_age_s } = member;
+      return {
+        rules: { wake, catch_up, max_age_s },
+        newest: waitingIn(behind[0]),
+        newest_of_people: waitingIn(of_people),
+        missed: missedOf(between, member.agent_ids),
+      };
+    },
     pendingLanes: (after, limit, partitions) => this.#pendingLanes(after, limit, partitions),
     pendingAside: (partitions) =>
       sortedKeys(this.#of_instance).flatMap((instance_id) => {
@@ -904,4 +949,8 @@ function earliest(rows: readonly ModelDelivery[]): number | null {
 function headOf(row: Message): MessageHead {
   const { message_no: _, timestamp: __, message: ___, ...head } = row;
   return head;
+}
+
+function waitingIn(row: ModelDelivery | undefined) {
+  return row === undefined ? null : { seq: row.message.seq, expires_at: row.expires_at };
 }

@@ -264,6 +264,7 @@ export class World {
       instance_concurrency: 1 + random.below(4),
       max_message_bytes: 262_144,
       user_agent: 'Convoke/simulated',
+      retention_deliveries_ms: 168 * HOUR,
       ...(guard === 'off' ? OFF : this.#limits()),
     };
     this.checker = new Checker(this.#operations, this.#settings, this.#meetings, {

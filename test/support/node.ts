@@ -40,6 +40,7 @@ export const SETTINGS: EngineSettings = {
   instance_concurrency: 4,
   max_message_bytes: 262_144,
   user_agent: 'Convoke/test',
+  retention_deliveries_ms: 168 * HOUR,
   hop_limit: 16,
   pair_limit: 20,
   pair_window_s: 60,

@@ -32,6 +32,8 @@ const REASONS: Record<DeliveryReason, string> = {
   dropped: 'somebody dropped what waited',
   hop_limit: 'the loop guard stopped agents that answer each other: too many answers in a row',
   pair_limit: 'the loop guard stopped agents that answer each other: too many messages in a short time',
+  superseded: 'it waited while its machine was away, and a newer message came',
+  max_age: 'it waited for longer than its membership allows',
 };
 
 const WAITS: Record<WaitingFor, string> = {

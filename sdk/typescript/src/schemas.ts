@@ -202,10 +202,20 @@ export interface Delivery {
 /**
  * Why a delivery failed or was cancelled. `not_200`: a 2xx that does not count; `gone`: 410; `exhausted`: too many bad
  * answers; `expired`: not reached for too long; `instance_deleted`: its instance was deleted; `dropped`: somebody
- * dropped what waited; `hop_limit`, `pair_limit`: the loop guard stopped agents that answer each other.
+ * dropped what waited; `hop_limit`, `pair_limit`: the loop guard stopped agents that answer each other; `superseded`,
+ * `max_age`: it waited while its machine was away, and the membership leaves out what is not the newest, or too old.
  */
 export type DeliveryReason =
-  'not_200' | 'gone' | 'exhausted' | 'expired' | 'instance_deleted' | 'dropped' | 'hop_limit' | 'pair_limit';
+  | 'not_200'
+  | 'gone'
+  | 'exhausted'
+  | 'expired'
+  | 'instance_deleted'
+  | 'dropped'
+  | 'hop_limit'
+  | 'pair_limit'
+  | 'superseded'
+  | 'max_age';
 
 /** The state of a delivery. Every state but `pending` is final. */
 export type DeliveryState = 'pending' | 'delivered' | 'failed' | 'cancelled';
@@ -291,6 +301,11 @@ export interface Explanation {
   why: WhyNotNow | null;
   /** The agents to notify; empty when there would be no delivery. */
   target_agents: string[];
+  /**
+   * Why it may be cancelled all the same, if it has to wait: a newer message comes before its machine is back
+   * (`superseded`), or it becomes too old (`max_age`). Absent when neither can happen.
+   */
+  may_become?: ('superseded' | 'max_age')[];
 }
 
 /** One field that is not valid. */
@@ -417,6 +432,16 @@ export interface JoinMeetingInput {
    * first `all`.
    */
   wake?: 'all' | 'targeted' | 'people' | undefined;
+  /**
+   * What is pushed, when the machine was away, of what waited meanwhile: `all`; or `latest`: of what agents say and of
+   * what people say only the newest, the rest is cancelled (`superseded`). Absent: as it was, at first `all`.
+   */
+  catch_up?: 'all' | 'latest' | undefined;
+  /**
+   * Messages that are older than this many seconds when their turn comes are cancelled (`max_age`); 0: of any age.
+   * Absent: as it was, at first 0.
+   */
+  max_age_s?: number | undefined;
 }
 
 /** Any JSON object. It is stored and pushed value for value, as it was written. */
@@ -501,6 +526,10 @@ export interface Membership {
   left_at: string | null;
   /** Which messages for these agents are pushed; absent: all. */
   wake?: 'all' | 'targeted' | 'people';
+  /** What is pushed of what waited while the machine was away; absent: all. */
+  catch_up?: 'all' | 'latest';
+  /** How old a message may be when its turn comes, in seconds; absent: of any age. */
+  max_age_s?: number;
 }
 
 /**

@@ -24,6 +24,8 @@ const REASONS: Record<NonNullable<Delivery['reason']>, string> = {
   dropped: 'somebody dropped what waited',
   hop_limit: 'the loop guard stopped agents that answer each other: too many answers in a row',
   pair_limit: 'the loop guard stopped agents that answer each other: too many messages in a short time',
+  superseded: 'it waited while its machine was away, and a newer message came',
+  max_age: 'it waited for longer than its membership allows',
 };
 
 const WAITS: Record<NonNullable<Delivery['waiting_for']>, string> = {
@@ -53,6 +55,8 @@ export function adviceInWords(delivery: DeliveryWithAttempts): string {
   const { delivery_id, instance_id, meeting_id, state, reason, waiting_for } = delivery;
   if (reason === 'hop_limit' || reason === 'pair_limit')
     return `${typed(`deliveries retry ${delivery_id}`)} lets it through; ${typed(`meetings limit ${quoted(meeting_id)}`)} shows the limits`;
+  if (reason === 'superseded' || reason === 'max_age')
+    return `${typed(`deliveries retry ${delivery_id}`)} pushes it all the same; ${typed(`meetings members ${quoted(meeting_id)}`)} shows the rules`;
   if (state === 'delivered' || state === 'cancelled') return '';
   if (waiting_for === 'switched_off') return `${typed(`instances enable ${quoted(instance_id)}`)} lets it go on`;
   if (waiting_for === 'paused') return `${typed(`meetings resume ${quoted(meeting_id)}`)} lets it go on`;

@@ -1,7 +1,6 @@
-import type { GuardReason } from '../../domain/guard_rule.ts';
 import type { Partitions } from '../cluster/partitions.ts';
 import type { Clock } from '../clock.ts';
-import type { Observer } from '../events.ts';
+import type { Observer, SuppressReason } from '../events.ts';
 import type { Expiry } from '../expiry.ts';
 import type { Backlog } from '../lanes/backlog.ts';
 import type { Lane } from '../lanes/lane.ts';
@@ -14,6 +13,7 @@ import type { Turns } from '../lanes/turns.ts';
 import type { TimerQueue } from '../timer_queue.ts';
 import type { Target } from '../transport/target.ts';
 import type { Transport } from '../transport/transport.ts';
+import type { CatchUp } from './catch_up.ts';
 import type { LoopGuard } from './loop_guard.ts';
 import type { InFlight } from './in_flight.ts';
 import { CHECK_MS, type Saturation } from './saturation.ts';
@@ -40,6 +40,7 @@ export interface DispatcherParts {
   saturation: Saturation;
   meetings: Pick<Meetings, 'is_loaded' | 'isPaused'>;
   guard: LoopGuard;
+  catch_up: CatchUp;
   /** The most attempts in flight, over all instances. */
   max_in_flight: number;
   /** The most attempts in flight to one instance. */
@@ -75,6 +76,7 @@ export class Dispatcher {
   readonly #saturation: Saturation;
   readonly #meetings: DispatcherParts['meetings'];
   readonly #guard: LoopGuard;
+  readonly #catch_up: CatchUp;
   readonly #max_in_flight: number;
   readonly #instance_concurrency: number;
   #steps!: Steps;
@@ -97,6 +99,7 @@ export class Dispatcher {
     this.#saturation = parts.saturation;
     this.#meetings = parts.meetings;
     this.#guard = parts.guard;
+    this.#catch_up = parts.catch_up;
     this.#max_in_flight = parts.max_in_flight;
     this.#instance_concurrency = parts.instance_concurrency;
   }
@@ -147,7 +150,7 @@ export class Dispatcher {
   #canStart(recipient: Recipient, now: number): boolean {
     if (!recipient.canStart(now, this.#instance_concurrency)) return false;
     if (this.#transport.canPush(recipient.instance_id, recipient.registration.target as Target)) {
-      recipient.waits_since = null;
+      if (recipient.waits_since !== null) recipient.pulls(now, this.#clock.wall());
       return true;
     }
     recipient.waits_since ??= now;
@@ -272,13 +275,8 @@ export class Dispatcher {
         this.holdUntil(recipient, lane, head.next_attempt_at);
         return;
       }
-      // Deliveries aside are not judged: they were tried before, or somebody let them through.
-      const is_judged = head.said !== null && head.attempt_count === 0 && !lane.aside;
-      const verdict = is_judged ? this.#guard.judge(recipient, head) : null;
-      if (verdict === 'unknown') {
-        void this.#guard.read(recipient, lane, head);
-        return;
-      }
+      const verdict = this.#judge(recipient, lane, head);
+      if (verdict === 'reading') return;
       if (verdict !== null) {
         this.#suppressHead(recipient, lane, head, verdict);
         continue;
@@ -294,13 +292,31 @@ export class Dispatcher {
     } else this.#steps.loader.load(recipient, lane, lane.backlog);
   }
 
+  /**
+   * Why the head is not pushed; null when it is. `reading`: the lane is offered again when it is known. Deliveries aside are
+   * not judged: they were tried before, or somebody let them through.
+   */
+  #judge(recipient: Recipient, lane: Lane, head: LaneDelivery): SuppressReason | 'reading' | null {
+    if (lane.aside) return null;
+    // A delivery whose push a receiver has seen is tried to its end.
+    if (recipient.registration.target?.has_rules === true && head.answered_badly === 0) {
+      const verdict = this.#catch_up.judge(recipient, lane, head);
+      if (verdict === 'unknown') void this.#catch_up.read(recipient, lane, head);
+      if (verdict !== null) return verdict === 'unknown' ? 'reading' : verdict;
+    }
+    if (head.said === null || head.attempt_count > 0) return null;
+    const verdict = this.#guard.judge(recipient, head);
+    if (verdict === 'unknown') void this.#guard.read(recipient, lane, head);
+    return verdict === 'unknown' ? 'reading' : verdict;
+  }
+
   /** The meeting of a lane is paused: the lane stays on disk until the meeting resumes. */
   #pause(lane: Lane): void {
     lane.held_until = Infinity;
     this.#memory.trim(lane, 0);
   }
 
-  #suppressHead(recipient: Recipient, lane: Lane, head: LaneDelivery, reason: GuardReason): void {
+  #suppressHead(recipient: Recipient, lane: Lane, head: LaneDelivery, reason: SuppressReason): void {
     const { epoch } = recipient.partition;
     this.#settlements.add(settlementOf(head, 'cancelled', reason, null, false, this.#clock.wall(), epoch));
     this.#memory.takeHead(lane);

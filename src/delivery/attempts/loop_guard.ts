@@ -5,7 +5,7 @@ import type { LaneDelivery } from '../lanes/lane_delivery.ts';
 import type { Lane } from '../lanes/lane.ts';
 import type { Recipient } from '../lanes/recipient.ts';
 import type { Meetings } from '../meetings.ts';
-import type { Settlements } from './settlements.ts';
+import { type HeadReadParts, readForHead } from './head_read.ts';
 
 /**
  * The most times in memory, over all lanes. With more, the windows that were used longest ago are dropped, and read
@@ -15,20 +15,9 @@ const TIMES_MAX = 200_000;
 /** The most deliveries of an instance that are read to rebuild a window. Older ones are ignored. */
 const ROWS_MAX = 2_000;
 
-/** The calls that the guard makes on the dispatcher after it has read a window. */
-interface GuardedDispatcher {
-  offer(recipient: Recipient, lane: Lane): void;
-  invalidateLane(recipient: Recipient, lane: Lane): void;
-  run(): void;
-  retryLater(error: unknown, again: () => void): void;
-}
-
-export interface LoopGuardParts {
+export interface LoopGuardParts extends HeadReadParts {
   store: Pick<Store, 'deliveries'>;
-  settlements: Pick<Settlements, 'flush'>;
   meetings: Pick<Meetings, 'limitsOf'>;
-  /** A function, because the guard and the dispatcher use each other, and the guard is made first. */
-  dispatcher: () => GuardedDispatcher;
 }
 
 /** The messages that a lane delivered lately, by sender and agent. */
@@ -78,35 +67,12 @@ export class LoopGuard {
   }
 
   /** Rebuilds the window of a lane, and offers the lane to the dispatcher again. */
-  async read(recipient: Recipient, lane: Lane, head: LaneDelivery): Promise<void> {
-    const { store, settlements, meetings } = this.#parts;
-    const dispatcher = this.#parts.dispatcher();
-    const { generation } = lane;
+  read(recipient: Recipient, lane: Lane, head: LaneDelivery): Promise<void> {
+    const { store, meetings } = this.#parts;
     const limits = meetings.limitsOf(head.meeting_id);
-    lane.begin('judging');
-    recipient.loads++;
-    // When the recipient was dropped meanwhile, the head of the lane must leave the memory.
-    const isCurrent = (): boolean => lane.generation === generation && !recipient.dropped;
-    try {
-      // A stopped delivery must be on disk as cancelled, otherwise the window would count it.
-      await settlements.flush();
-      const since_ms = head.accepted_at - 2 * limits.pair_window_s * 1_000;
-      const went = await store.deliveries.saidBefore(head, since_ms, ROWS_MAX);
-      lane.end();
-      recipient.loads--;
-      // If the rows of the lane changed meanwhile, this window may be wrong, and it is read again.
-      if (isCurrent()) {
-        this.#rebuild(recipient, head, limits, went);
-        dispatcher.offer(recipient, lane);
-      } else dispatcher.invalidateLane(recipient, lane);
-      dispatcher.run();
-    } catch (error) {
-      lane.end();
-      recipient.loads--;
-      // The check must stand here. Later the lane may be empty, leave the cache, and be made again.
-      if (!isCurrent()) dispatcher.invalidateLane(recipient, lane);
-      dispatcher.retryLater(error, () => dispatcher.offer(recipient, lane));
-    }
+    const since_ms = head.accepted_at - 2 * limits.pair_window_s * 1_000;
+    const read = (): Promise<SaidDelivery[]> => store.deliveries.saidBefore(head, since_ms, ROWS_MAX);
+    return readForHead(this.#parts, recipient, lane, read, (went) => this.#rebuild(recipient, head, limits, went));
   }
 
   #rebuild(recipient: Recipient, head: LaneDelivery, { pair_limit }: GuardLimits, went: readonly SaidDelivery[]): void {

@@ -27,6 +27,8 @@ export class Partition {
    * for it.
    */
   acquired_at = 0;
+  /** The same on the wall clock. */
+  acquired_wall = 0;
   /**
    * Whether every lane with something pending is known. From then on a lane that is not in memory has nothing on disk,
    * except what other nodes store.

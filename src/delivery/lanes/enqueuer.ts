@@ -83,6 +83,7 @@ export class Enqueuer {
           attempts: [],
           next_attempt_at: null,
           is_read: false,
+          missed: 0,
         });
       }
       this.#dispatcher.offer(recipient, lane);

@@ -10,6 +10,8 @@ import { Registration } from './registration.ts';
 export const PUSH_MS_GUESS = 5;
 /** A machine that pulls may take this long between two pulls. */
 export const AWAY_AFTER_MS = 250;
+/** A machine that does not pull for so long although something waits was away. */
+const GONE_AFTER_MS = 10_000;
 /** The weight of the latest push in the average. */
 const PUSH_MS_WEIGHT = 0.1;
 
@@ -64,6 +66,12 @@ export class Recipient {
    * slow.
    */
   moved_at = 0;
+  /**
+   * What was accepted before this time of the wall clock waited while its machine was away, or before this node delivered
+   * to it.
+   */
+  returned_at: number;
+  #is_backing_off = false;
   /** How long a push to it took lately, on average. */
   push_ms = PUSH_MS_GUESS;
 
@@ -71,6 +79,7 @@ export class Recipient {
     this.instance_id = instance_id;
     this.partition = partition;
     this.invalidated_at = partition.acquired_at;
+    this.returned_at = partition.acquired_wall;
   }
 
   get aside(): Lane {
@@ -89,21 +98,43 @@ export class Recipient {
   }
 
   /** Takes over the registration and the health from a row. */
-  replace(row: Instance): void {
+  replace(row: Instance, wall_ms: number): void {
     this.registration.replace(row);
-    this.#noteBackoff();
+    this.#noteBackoff(wall_ms);
   }
 
   /** Takes over the health after a push to a target. */
-  learn(target: Target, health: InstanceHealth, is_gone: boolean): void {
-    if (this.registration.learn(target, health, is_gone)) this.#noteBackoff();
+  learn(target: Target, health: InstanceHealth, is_gone: boolean, wall_ms: number): void {
+    if (this.registration.learn(target, health, is_gone)) this.#noteBackoff(wall_ms);
+  }
+
+  /** Ends the back-off. */
+  resetBackoff(wall_ms: number): void {
+    this.registration.resetBackoff();
+    this.#noteBackoff(wall_ms);
   }
 
   /** An instance that backs off counts as one that was away. */
-  #noteBackoff(): void {
-    if (this.registration.health.backoff_step === 0) return;
+  #noteBackoff(wall_ms: number): void {
+    const was_away = this.#is_backing_off;
+    this.#is_backing_off = this.registration.health.backoff_step > 0;
+    if (!this.#is_backing_off) {
+      if (was_away) this.returned_at = wall_ms;
+      return;
+    }
     this.is_behind = true;
     this.is_touched = false;
+  }
+
+  /** Messages that were accepted before this time of the wall clock waited while its machine was away. */
+  get away_until(): number {
+    return this.#is_backing_off ? Infinity : this.returned_at;
+  }
+
+  /** Its machine pulls, after it could have done so since `waits_since`. */
+  pulls(now: number, wall_ms: number): void {
+    if (this.waits_since !== null && now - this.waits_since >= GONE_AFTER_MS) this.returned_at = wall_ms;
+    this.waits_since = null;
   }
 
   /** A message was accepted for the instance. While the instance is away, the message waits with all others. */

@@ -113,7 +113,7 @@ export class Registrations {
   resetBackoff(recipient: Recipient): void {
     const { registration } = recipient;
     const { health } = registration;
-    registration.resetBackoff();
+    recipient.resetBackoff(this.#clock.wall());
     if (registration.health !== health) this.#settlements.markDirty(recipient);
   }
 
@@ -131,7 +131,7 @@ export class Registrations {
     const { target } = recipient.registration;
     const is_elsewhere = target !== null && (target.url !== row.webhook_url || target.transport !== row.transport);
     if (is_elsewhere) this.#transport.forget(row.instance_id);
-    recipient.replace(this.#withinBackoff(row));
+    recipient.replace(this.#withinBackoff(row), this.#clock.wall());
   }
 
   #withinBackoff(row: Instance): Instance {

@@ -32,6 +32,7 @@ export const RESERVED_HEADERS: ReadonlySet<string> = new Set([
   'convoke-from-agent',
   'convoke-in-reply-to',
   'convoke-hops',
+  'convoke-missed',
   'convoke-test',
   REPLY_URL_HEADER,
   REPLY_TOKEN_HEADER,
@@ -85,6 +86,8 @@ export interface PushContent {
   target_agents: string;
   timestamp: string;
   said: Said | null;
+  /** How many messages were missed before it: see src/domain/catch_up.ts. */
+  missed?: number;
 }
 
 /**
@@ -117,6 +120,7 @@ export function pushOf(
       'convoke-seq': String(delivery.seq),
       'convoke-attempt': String(attempt),
       ...(delivery.said !== null && saidHeaders(delivery.said)),
+      ...(delivery.missed !== undefined && delivery.missed > 0 && { 'convoke-missed': String(delivery.missed) }),
     },
     body,
     success_statuses: target.success_statuses,

@@ -23,6 +23,8 @@ export interface Target {
   /** Whether the instance may reply, and what its replies stand on. */
   replies: boolean;
   replier: Replier;
+  /** Whether the rules of its memberships are read before a push. */
+  has_rules: boolean;
   secret: string;
   previous_secret: string | null;
   previous_secret_until: number;
@@ -49,6 +51,7 @@ export function targetOf(instance: Instance): Target {
     success_statuses: instance.success_statuses,
     replies: instance.replies,
     replier: replierOf(instance),
+    has_rules: instance.has_rules,
     secret: instance.webhook_secret,
     previous_secret: instance.previous_secret,
     previous_secret_until: instance.previous_secret_until ?? 0,

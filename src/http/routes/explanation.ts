@@ -87,8 +87,9 @@ export async function explanationsOf(context: ExplanationContext, meeting_id: st
     // One call after the other, so that the store can do other work meanwhile.
     const before = counts ? await saidTo(context, meeting_id, instance_id, message, limits) : [];
     const { agent_ids } = candidate;
-    const found = explained(candidate, message, { paused: settings.paused, limits }, before);
-    data.push({ instance_id, instance_name, agent_ids: [...agent_ids], ...found });
+    const { may_become, ...found } = explained(candidate, message, { paused: settings.paused, limits }, before);
+    const shown = { instance_id, instance_name, agent_ids: [...agent_ids], ...found };
+    data.push(may_become.length > 0 ? { ...shown, may_become } : shown);
   }
   return { data, next_cursor: page.next_cursor };
 }

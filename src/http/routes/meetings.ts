@@ -55,7 +55,7 @@ const JOIN_MEETING = {
     tags: ['meetings'],
     summary: 'Link an instance to a meeting, with the agents that take part',
     description:
-      'Joining again replaces the agents, and `wake` when it is given, and undoes a leave. The agents need not be in the list of the instance.',
+      'Joining again replaces the agents, and `wake`, `catch_up` and `max_age_s` where they are given, and undoes a leave. The agents need not be in the list of the instance.',
     body: JoinMeetingBody,
     response: responses({
       201: ['The instance joined for the first time.', MembershipSchema],
@@ -76,9 +76,9 @@ async function joinMeeting(
   assertMeeting(principal, meeting_id);
   const author = audit_trail.authorOf(request);
   const agent_ids = uniqueIds(body.agent_ids);
-  const { created, membership } = await changes.memberships.join(author, meeting_id, body.instance_id, agent_ids, {
-    wake: body.wake,
-  });
+  const { instance_id, wake, catch_up, max_age_s } = body;
+  const rules = { wake, catch_up, max_age_s };
+  const { created, membership } = await changes.memberships.join(author, meeting_id, instance_id, agent_ids, rules);
   return reply.code(created ? 201 : 200).send(wireMembership(membership));
 }
 

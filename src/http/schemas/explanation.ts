@@ -1,4 +1,5 @@
 import Type from 'typebox';
+import { CATCH_UP_REASONS } from '../../domain/catch_up.ts';
 import { PUSHED, WHY_NOT_NOW } from '../../domain/explanation.ts';
 import { agentId, agentIds, AgentIds, enumOf, InstanceId, madeId, named, nullable } from './fields.ts';
 import { InstanceName } from './instances.ts';
@@ -22,6 +23,12 @@ export const ExplanationSchema = Type.Object(
     }),
     why: nullable(WhyNotNow, 'Why it would not be pushed now; null when it would.'),
     target_agents: agentIds('The agents to notify; empty when there would be no delivery.'),
+    may_become: Type.Optional(
+      Type.Array(enumOf(CATCH_UP_REASONS, { description: 'A reason.' }), {
+        description:
+          'Why it may be cancelled all the same, if it has to wait: a newer message comes before its machine is back (`superseded`), or it becomes too old (`max_age`). Absent when neither can happen.',
+      }),
+    ),
   },
   named('Explanation', 'What would become of a message that is sent now, at one instance of a meeting.'),
 );

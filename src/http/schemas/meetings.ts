@@ -1,5 +1,6 @@
 import Type from 'typebox';
 import { HOP_LIMIT_MAX, PAIR_LIMIT_MAX, PAIR_WINDOW_S_MAX } from '../../domain/guard_rule.ts';
+import { CATCH_UPS, MAX_AGE_S_MAX } from '../../domain/catch_up.ts';
 import { WAKES } from '../../domain/agents_to_notify.ts';
 import { ID_CHARS_MAX } from '../../domain/id.ts';
 import {
@@ -26,6 +27,16 @@ export const MeetingIdInput = Type.Union([MeetingId, Type.Integer()], {
 });
 
 const wakeOf = (description: string) => Type.Optional(enumOf(WAKES, { description }));
+const catchUpOf = (description: string) => Type.Optional(enumOf(CATCH_UPS, { description }));
+const maxAgeOf = (description: string) =>
+  Type.Optional(
+    Type.Integer({
+      minimum: 0,
+      maximum: MAX_AGE_S_MAX,
+      description,
+      ...expected(`must be a whole number from 0 to ${MAX_AGE_S_MAX}`),
+    }),
+  );
 
 export const JoinMeetingBody = Type.Object(
   {
@@ -34,6 +45,12 @@ export const JoinMeetingBody = Type.Object(
     agent_ids: agentIds('The agents of the instance that take part; they replace those of an earlier join.'),
     wake: wakeOf(
       'Which messages for these agents are pushed. `all`: every one; `targeted`: only those that name one of them in target_agents; `people`: only those that no agent says. The others are only in the history. Absent: unchanged, at first `all`.',
+    ),
+    catch_up: catchUpOf(
+      'What is pushed, when the machine was away, of what waited meanwhile: `all`; or `latest`: of what agents say and of what people say only the newest, the rest is cancelled (`superseded`). Absent: as it was, at first `all`.',
+    ),
+    max_age_s: maxAgeOf(
+      'Messages that are older than this many seconds when their turn comes are cancelled (`max_age`); 0: of any age. Absent: as it was, at first 0.',
     ),
   },
   {
@@ -69,6 +86,8 @@ export const MembershipSchema = Type.Object(
     joined_at: time('When the instance last joined.'),
     left_at: nullable(time('A time.'), 'When it left; null while the instance is in the meeting.'),
     wake: wakeOf('Which messages for these agents are pushed; absent: all.'),
+    catch_up: catchUpOf('What is pushed of what waited while the machine was away; absent: all.'),
+    max_age_s: maxAgeOf('How old a message may be when its turn comes, in seconds; absent: of any age.'),
   },
   named('Membership', 'An instance in a meeting, with the agents that take part.'),
 );

@@ -1,5 +1,6 @@
 import type { OwnerScope, Visibility } from '../../domain/access.ts';
 import type { DeliveryReason, DeliveryState, WaitingFor } from '../../domain/delivery.ts';
+import type { MemberRules, NewestInLane } from '../../domain/catch_up.ts';
 import type { InstanceHealth } from '../../domain/instance.ts';
 import type { Said } from '../../domain/said.ts';
 import type { Attempt } from '../../domain/outcome.ts';
@@ -116,6 +117,13 @@ export interface SaidDelivery {
   is_unjudged: boolean;
 }
 
+/** What decides whether the head of a lane is pushed, beside the loop guard. */
+export interface RulesAtHead extends NewestInLane {
+  rules: MemberRules;
+  /** How many messages for the agents of the membership came since the last push and are not pushed: see `missedOf`. */
+  missed: number;
+}
+
 /** A page of a lane: at most `limit` pending deliveries with a seq above `after_seq`. */
 export interface LaneRequest extends LaneKey {
   after_seq: number;
@@ -170,6 +178,15 @@ export interface DeliveryStore {
     since_ms: number,
     rows_max: number,
   ): Promise<SaidDelivery[]>;
+  /**
+   * The rules of the membership of a delivery, and what they need: the newest deliveries that wait behind it and do not expire
+   * sooner, and how many messages were missed before it. Reads at most `rows_max` deliveries of each kind. Counts no
+   * messages that were accepted before `known_since_ms`, because their deliveries may be removed.
+   */
+  rulesAtHead(
+    head: LaneKey & { delivery_id: string; seq: number; expires_at: number },
+    at: { known_since_ms: number; rows_max: number },
+  ): Promise<RulesAtHead>;
   get(delivery_id: string, now_ms: number, visibility?: Visibility | null): Promise<DeliveryRow | null>;
   list(filter: DeliveryFilter, now_ms: number, visibility?: Visibility | null): Promise<Page<DeliveryRow>>;
   /**

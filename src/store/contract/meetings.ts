@@ -1,22 +1,19 @@
 import type { OwnerScope, Visibility } from '../../domain/access.ts';
-import type { Wake } from '../../domain/agents_to_notify.ts';
+import type { MemberRules } from '../../domain/catch_up.ts';
 import type { Candidate } from '../../domain/explanation.ts';
 import type { Health } from '../../domain/instance.ts';
 import type { Page, PageRequest } from './page.ts';
 
-export interface Membership {
+export interface Membership extends MemberRules {
   meeting_id: string;
   instance_id: string;
   agent_ids: string[];
   joined_at: number;
   left_at: number | null;
-  wake: Wake;
 }
 
 /** The rules of a membership that a join may set. An absent field stays as it is. */
-export interface MemberRules {
-  wake?: Wake | undefined;
-}
+export type GivenRules = { [Name in keyof MemberRules]?: MemberRules[Name] | undefined };
 
 export interface MeetingInstance extends Membership {
   instance_name: string;
@@ -82,7 +79,7 @@ export interface MeetingStore {
     agent_ids: string[],
     wall_ms: number,
     owner_scope?: OwnerScope | null,
-    rules?: MemberRules,
+    rules?: GivenRules,
   ): Promise<{ created: boolean; membership: Membership }>;
   /** Null when there was no membership to end. Leaving again returns the first time of leaving. */
   leave(

@@ -42,6 +42,7 @@ export const INSTANCE_COLUMNS = columnsOf<InstancesTable>({
   updated_at: 1,
   owner_key_id: 1,
   first_no: 1,
+  has_rules: 1,
   transport: 1,
   ack_timeout_s: 1,
   timeout_s: 1,

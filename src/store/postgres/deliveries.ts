@@ -14,8 +14,6 @@ import {
   PRUNE_WINDOW,
   queuedDeliveryOf,
   type QueuedRow,
-  saidDeliveryOf,
-  type SaidRow,
 } from '../rows/deliveries.ts';
 import { EndedInLanes } from '../rows/ended_in_lanes.ts';
 import { type DeliveryFilter, type DeliveryStore, type LaneKey, LANE_PAGE_CHARS_MAX } from '../contract/deliveries.ts';
@@ -28,6 +26,7 @@ import { isDeliveryVisible, IS_OWNED, ownedBy } from './owner_scope.ts';
 import { LAST_OF_MESSAGE } from './messages.ts';
 import { timestampOf } from './timestamp.ts';
 import { countWaiting, dropWaiting } from './waiting_deliveries.ts';
+import { laneHeads } from './lane_heads.ts';
 import { waitsOf } from './waits.ts';
 
 const QUEUED_COLUMNS = `
@@ -67,14 +66,6 @@ const LOAD_ASIDE = statement(`
       WHERE d.partition_no = $partition_no AND d.instance_id = $instance_id AND d.next_attempt_at <= $now_ms AND d.state = 'pending' AND d.aside = 1 AND NOT ${IS_PAUSED}
       ORDER BY d.next_attempt_at, d.delivery_no LIMIT $limit) lane) q
   WHERE q.chars_before < ${LANE_PAGE_CHARS_MAX} ORDER BY q.next_attempt_at, q.delivery_no`);
-
-const SAID_BEFORE = statement(`
-  SELECT m.from_agent, m.hops, d.target_agents, d.created_at AS accepted_at, (d.state = 'pending' AND d.attempt_count = 0 AND d.aside = 0)::int AS is_unjudged FROM (
-    SELECT message_no, meeting_id, seq, target_agents, state, created_at, attempt_count, aside FROM deliveries
-    WHERE instance_id = $instance_id AND delivery_no < $delivery_no ORDER BY delivery_no DESC LIMIT $rows_max) d
-    JOIN messages m ON m.message_no = d.message_no
-  WHERE d.meeting_id = $meeting_id AND d.seq < $seq AND d.created_at > $since_ms AND d.state <> 'cancelled' AND m.from_agent IS NOT NULL
-  ORDER BY d.seq`);
 
 const NEXT_ASIDE = statement(`
   SELECT min(d.next_attempt_at) AS next_at FROM deliveries d
@@ -244,11 +235,7 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
       });
       return { deliveries: rows.map(queuedOf), next_at: next?.next_at ?? null };
     },
-    async saidBefore({ delivery_id, instance_id, meeting_id, seq }, since_ms, rows_max) {
-      const delivery_no = delivery_id === null ? Number.MAX_SAFE_INTEGER : numberOf(delivery_id);
-      const values = { delivery_no, instance_id, meeting_id, seq, since_ms, rows_max };
-      return (await session.all<SaidRow>(SAID_BEFORE, values)).map(saidDeliveryOf);
-    },
+    ...laneHeads(session, numberOf),
     pendingLanes,
     pendingAside: (partitions = ALL_PARTITIONS) => session.all(PENDING_ASIDE, { partitions }),
     boundAside: (latest_ms, partitions = ALL_PARTITIONS) => session.run(BOUND_ASIDE, { latest_ms, partitions }),

@@ -1,10 +1,11 @@
 import type { Quotas } from '../contract/quotas.ts';
 import { sql } from 'kysely';
+import { hasRules } from '../../domain/catch_up.ts';
 import { healthOf } from '../../domain/instance.ts';
 import { pageOf } from '../rows/page.ts';
 import { keyOf, rowsOfPage } from './page.ts';
 import { likePattern, lowerCase } from '../rows/like.ts';
-import { candidateOf, MEMBERSHIP_BYTES, membershipOf, notRegistered } from '../rows/meetings.ts';
+import { candidateOf, givenRules, MEMBERSHIP_BYTES, membershipOf, notRegistered } from '../rows/meetings.ts';
 import type { MeetingFilter, MeetingRow, MeetingStore } from '../contract/meetings.ts';
 import type { Page, PageRequest } from '../contract/page.ts';
 import type { Visibility } from '../../domain/access.ts';
@@ -38,14 +39,19 @@ const EXISTING = statement(
 );
 
 const JOIN = statement(`
-  INSERT INTO memberships AS s (meeting_id, instance_id, agent_ids, joined_at, left_at, wake)
-    VALUES ($meeting_id, $instance_id, $agent_ids, $wall_ms, NULL, coalesce($wake::text, 'all'))
+  INSERT INTO memberships AS s (meeting_id, instance_id, agent_ids, joined_at, left_at, wake, catch_up, max_age_s)
+    VALUES ($meeting_id, $instance_id, $agent_ids, $wall_ms, NULL, coalesce($wake::text, 'all'), coalesce($catch_up::text, 'all'),
+      coalesce($max_age_s::bigint, 0))
   ON CONFLICT (meeting_id, instance_id) DO UPDATE SET
     agent_ids = excluded.agent_ids,
     joined_at = CASE WHEN s.left_at IS NULL THEN s.joined_at ELSE excluded.joined_at END,
     left_at = NULL,
-    wake = coalesce($wake::text, s.wake)
-  RETURNING meeting_id, instance_id, agent_ids, joined_at, left_at, wake`);
+    wake = coalesce($wake::text, s.wake),
+    catch_up = coalesce($catch_up::text, s.catch_up),
+    max_age_s = coalesce($max_age_s::bigint, s.max_age_s)
+  RETURNING meeting_id, instance_id, agent_ids, joined_at, left_at, wake, catch_up, max_age_s`);
+
+const NOTE_RULES = statement('UPDATE instances SET has_rules = 1 WHERE instance_id = $instance_id AND has_rules = 0');
 
 const LOCK_MEETING = statement('SELECT 1 FROM meetings WHERE meeting_id = $meeting_id FOR NO KEY UPDATE');
 
@@ -129,7 +135,8 @@ export function meetingOperations(session: Session, { quotas }: { quotas: Quotas
     const query = build
       .selectFrom('memberships as s')
       .innerJoin('instances as i', 'i.instance_id', 's.instance_id')
-      .select(['s.meeting_id', 's.instance_id', 's.agent_ids', 's.left_at', 's.wake', 'i.instance_name'])
+      .select(['s.meeting_id', 's.instance_id', 's.agent_ids', 's.left_at', 'i.instance_name'])
+      .select(['s.wake', 's.catch_up', 's.max_age_s'])
       .select(sql<number>`${sql.raw(MEMBERSHIP_BYTES)}`.as('row_bytes'))
       .where('s.meeting_id', '=', meeting_id)
       .orderBy('s.instance_id')
@@ -139,7 +146,7 @@ export function meetingOperations(session: Session, { quotas }: { quotas: Quotas
   }
 
   return {
-    async join(meeting_id, instance_id, agent_ids, wall_ms, owner_scope, { wake } = {}) {
+    async join(meeting_id, instance_id, agent_ids, wall_ms, owner_scope, rules = {}) {
       const instance = await session.one(LOCK_INSTANCE, { instance_id, ...ownedBy(owner_scope) });
       if (instance === undefined) throw notRegistered(instance_id);
       await session.run(TOUCH, { meeting_id, wall_ms });
@@ -148,9 +155,15 @@ export function meetingOperations(session: Session, { quotas }: { quotas: Quotas
         await assertRoomForMembership(session, quotas, meeting_id, instance_id);
       const list = JSON.stringify(agent_ids);
       await assertRoomForAgents(session, meeting_id, instance_id, list);
-      const values = { meeting_id, instance_id, agent_ids: list, wall_ms, wake: wake ?? null };
-      const row = (await session.one<MembershipsTable>(JOIN, values)) as MembershipsTable;
-      return { created: existing === undefined, membership: membershipOf(row) };
+      const given = givenRules(rules);
+      const values = { meeting_id, instance_id, agent_ids: list, wall_ms, ...given };
+      const membership = membershipOf((await session.one<MembershipsTable>(JOIN, values)) as MembershipsTable);
+      if (hasRules(membership)) await session.run(NOTE_RULES, { instance_id });
+      // The node that delivers to the instance reads the rules again.
+      if (Object.values(given).some((each) => each !== null)) {
+        session.messages.push({ kind: 'instance', instance_id, lifts: false, requeued: false });
+      }
+      return { created: existing === undefined, membership };
     },
     async leave(meeting_id, instance_id, wall_ms, owner_scope) {
       await session.all(LOCK_MEETING, { meeting_id });

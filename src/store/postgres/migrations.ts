@@ -146,4 +146,12 @@ export const MIGRATIONS: readonly string[] = [
   ALTER TABLE memberships ADD COLUMN wake text NOT NULL DEFAULT 'all';
   ${ACCEPT_MESSAGES_4}
   `,
+  `
+  -- What a machine that was away gets of what waited: all, latest; and how old a message may be, 0 for any age. has_rules is 1
+  -- for an instance with a membership that has a rule, or had one. A node of the version before pushes everything.
+  ALTER TABLE memberships ADD COLUMN catch_up text NOT NULL DEFAULT 'all';
+  ALTER TABLE memberships ADD COLUMN max_age_s bigint NOT NULL DEFAULT 0;
+  ALTER TABLE instances ADD COLUMN has_rules smallint NOT NULL DEFAULT 0;
+  UPDATE instances SET has_rules = 1 WHERE instance_id IN (SELECT instance_id FROM memberships WHERE wake <> 'all');
+  `,
 ];

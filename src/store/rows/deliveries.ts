@@ -9,7 +9,6 @@ import {
   LANE_PAGE_CHARS_MAX,
   type QueuedDelivery,
   queuedChars,
-  type SaidDelivery,
 } from '../contract/deliveries.ts';
 import { type SaidColumns, saidOf } from './messages.ts';
 import { reportDamaged, storedAttempts, storedTexts, storedTextsJson } from './stored_values.ts';
@@ -39,12 +38,6 @@ export function withDamagedExpiry(rows: readonly QueuedRow[]): number[] {
   const delivery_nos = damaged.map(({ delivery_no }) => delivery_no);
   for (const delivery_no of delivery_nos) reportDamaged('deliveries', 'expires_at', String(delivery_no));
   return delivery_nos;
-}
-
-export type SaidRow = Omit<SaidDelivery, 'is_unjudged'> & { is_unjudged: number };
-
-export function saidDeliveryOf(row: SaidRow): SaidDelivery {
-  return { ...row, is_unjudged: row.is_unjudged === 1 };
 }
 
 /** Makes the page of a lane from rows, and reads no more rows than it needs. */

@@ -86,6 +86,7 @@ export function instanceReader(keys: DataKeys) {
       previous_secret_until: row.previous_secret_until,
       success_statuses: storedStatuses(row.success_statuses, instance_id),
       replies: row.replies === 1,
+      has_rules: row.has_rules === 1,
       webhook_enabled: row.webhook_enabled === 1,
       is_active: row.is_active === 1,
       consecutive_failures: count('consecutive_failures'),

@@ -1,22 +1,39 @@
 /** Memberships as both engines read them. */
 import { Problem } from '../../domain/problem.ts';
-import type { CandidateRow, Membership } from '../contract/meetings.ts';
+import type { CandidateRow, GivenRules, Membership } from '../contract/meetings.ts';
 import type { MembershipsTable } from './tables.ts';
-import { storedTexts, storedWake } from './stored_values.ts';
+import type { MemberRules } from '../../domain/catch_up.ts';
+import { storedCatchUp, storedCount, storedTexts, storedWake } from './stored_values.ts';
 
 /** The bytes of the long columns of `s`. */
 export const MEMBERSHIP_BYTES = 'octet_length(s.agent_ids)';
 
 export function membershipOf(row: MembershipsTable): Membership {
-  const { meeting_id, instance_id, agent_ids, joined_at, left_at, wake } = row;
+  const { meeting_id, instance_id, agent_ids, joined_at, left_at } = row;
   return {
     meeting_id,
     instance_id,
     agent_ids: memberAgents(agent_ids, meeting_id, instance_id),
     joined_at,
     left_at,
-    wake: storedWake(wake, meeting_id, instance_id),
+    ...rulesOf(row),
   };
+}
+
+export function rulesOf(
+  row: Pick<MembershipsTable, 'meeting_id' | 'instance_id' | keyof MemberRules>,
+): MemberRules {
+  const { meeting_id, instance_id } = row;
+  return {
+    wake: storedWake(row.wake, meeting_id, instance_id),
+    catch_up: storedCatchUp(row.catch_up, meeting_id, instance_id),
+    max_age_s: storedCount(row.max_age_s, 'memberships', 'max_age_s', JSON.stringify([meeting_id, instance_id])),
+  };
+}
+
+/** The rules that a join gives, as columns: null where it says nothing. */
+export function givenRules({ wake, catch_up, max_age_s }: GivenRules) {
+  return { wake: wake ?? null, catch_up: catch_up ?? null, max_age_s: max_age_s ?? null };
 }
 
 /** A membership with what both engines read of its instance. */
@@ -34,7 +51,7 @@ export function candidateOf(row: CandidateColumns): CandidateRow {
     instance_id,
     instance_name,
     agent_ids: memberAgents(row.agent_ids, meeting_id, instance_id),
-    wake: storedWake(row.wake, meeting_id, instance_id),
+    ...rulesOf(row),
     left_at,
     is_active: row.is_active === 1,
     webhook_enabled: row.webhook_enabled === 1,

@@ -3,6 +3,7 @@
  * and read as the emptiest value of its type. So a damaged value stops neither the reader nor the other rows.
  */
 import { type Wake, WAKES } from '../../domain/agents_to_notify.ts';
+import { type CatchUp, CATCH_UPS } from '../../domain/catch_up.ts';
 import type { LastFailure, TransportName } from '../../domain/instance.ts';
 import { type Attempt, OUTCOMES, type SuccessStatuses } from '../../domain/outcome.ts';
 import { isShapedName, type RuntimeSettings } from '../../domain/runtimes/runtimes.ts';
@@ -108,6 +109,12 @@ export function storedWake(text: string, meeting_id: string, instance_id: string
   const wake = WAKES.find((each) => each === text);
   if (wake === undefined) reportDamaged('memberships', 'wake', JSON.stringify([meeting_id, instance_id]));
   return wake ?? 'all';
+}
+
+export function storedCatchUp(text: string, meeting_id: string, instance_id: string): CatchUp {
+  const catch_up = CATCH_UPS.find((each) => each === text);
+  if (catch_up === undefined) reportDamaged('memberships', 'catch_up', JSON.stringify([meeting_id, instance_id]));
+  return catch_up ?? 'all';
 }
 
 /** A number that counts something. */

@@ -25,6 +25,7 @@ export interface InstancesTable {
   previous_secret_until: number | null;
   success_statuses: string;
   replies: number;
+  has_rules: number;
   webhook_enabled: number;
   is_active: number;
   consecutive_failures: number;
@@ -77,6 +78,8 @@ export interface MembershipsTable {
   joined_at: number;
   left_at: number | null;
   wake: string;
+  catch_up: string;
+  max_age_s: number;
 }
 
 export interface MessagesTable {

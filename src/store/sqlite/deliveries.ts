@@ -14,8 +14,6 @@ import {
   PRUNE_WINDOW,
   queuedDeliveryOf,
   type QueuedRow,
-  saidDeliveryOf,
-  type SaidRow,
   withDamagedExpiry,
 } from '../rows/deliveries.ts';
 import type {
@@ -29,6 +27,7 @@ import type { Database } from './database.ts';
 import type { Sync } from './sync.ts';
 import { isDeliveryVisible, IS_OWNED, ownedBy } from './owner_scope.ts';
 import type { Recipients } from './meeting_recipients.ts';
+import { laneHeads } from './lane_heads.ts';
 import { waitsOf } from './waits.ts';
 import type { DeliveriesTable } from '../rows/tables.ts';
 import { storedTimestamp } from './timestamp.ts';
@@ -61,14 +60,6 @@ const LOAD_ASIDE = `
   SELECT ${QUEUED_COLUMNS}
   WHERE d.instance_id = ? AND d.next_attempt_at <= ? AND d.state = 'pending' AND d.aside = 1 AND NOT ${IS_PAUSED}
   ORDER BY d.next_attempt_at, d.delivery_no LIMIT ?`;
-
-const SAID_BEFORE = `
-  SELECT m.from_agent, m.hops, d.target_agents, d.created_at AS accepted_at, d.state = 'pending' AND d.attempt_count = 0 AND d.aside = 0 AS is_unjudged FROM (
-    SELECT message_no, meeting_id, seq, target_agents, state, created_at, attempt_count, aside FROM deliveries
-    WHERE instance_id = $instance_id AND delivery_no < $delivery_no ORDER BY delivery_no DESC LIMIT $rows_max) d
-    JOIN messages m ON m.message_no = d.message_no
-  WHERE d.meeting_id = $meeting_id AND d.seq < $seq AND d.created_at > $since_ms AND d.state <> 'cancelled' AND m.from_agent IS NOT NULL
-  ORDER BY d.seq`;
 
 const NEXT_LANE = `
   SELECT instance_id, meeting_id FROM deliveries
@@ -161,11 +152,7 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
         .get(instance_id, JSON.stringify(rows.map((row) => row.delivery_no))) as { next_at: number | null };
       return { deliveries: rows.map(queuedOf), next_at };
     },
-    saidBefore: ({ delivery_id, instance_id, meeting_id, seq }, since_ms, rows_max) => {
-      const delivery_no = delivery_id === null ? Number.MAX_SAFE_INTEGER : numberOf(delivery_id);
-      const values = { delivery_no, instance_id, meeting_id, seq, since_ms, rows_max };
-      return (db.prepare(SAID_BEFORE).all(values) as unknown as SaidRow[]).map(saidDeliveryOf);
-    },
+    ...laneHeads(db, numberOf),
     pendingLanes: (after: LaneKey | null, limit: number) => pendingLanes(db, after, limit),
     pendingAside() {
       return db

@@ -1,13 +1,14 @@
 import { sql } from 'kysely';
+import { hasRules } from '../../domain/catch_up.ts';
 import { healthOf } from '../../domain/instance.ts';
 import { decodeCursor, pageOf } from '../rows/page.ts';
 import type { OwnerScope, Visibility } from '../../domain/access.ts';
-import type { MeetingFilter, MemberRules, MeetingRow, MeetingStore } from '../contract/meetings.ts';
+import type { GivenRules, MeetingFilter, MeetingRow, MeetingStore } from '../contract/meetings.ts';
 import { NO_QUOTAS, type Quotas } from '../contract/quotas.ts';
 import type { Page, PageRequest } from '../contract/page.ts';
 import type { Database } from './database.ts';
 import { likePattern } from '../rows/like.ts';
-import { candidateOf, MEMBERSHIP_BYTES, membershipOf, notRegistered } from '../rows/meetings.ts';
+import { candidateOf, givenRules, MEMBERSHIP_BYTES, membershipOf, notRegistered } from '../rows/meetings.ts';
 import { settingsOf } from '../rows/meeting_settings.ts';
 import type { MembershipsTable } from '../rows/tables.ts';
 import type { Sync } from './sync.ts';
@@ -22,14 +23,19 @@ const TOUCH = `
   ON CONFLICT (meeting_id) DO UPDATE SET last_activity_at = $wall_ms`;
 
 const JOIN = `
-  INSERT INTO memberships (meeting_id, instance_id, agent_ids, joined_at, left_at, wake)
-    VALUES ($meeting_id, $instance_id, $agent_ids, $wall_ms, NULL, coalesce($wake, 'all'))
+  INSERT INTO memberships (meeting_id, instance_id, agent_ids, joined_at, left_at, wake, catch_up, max_age_s)
+    VALUES ($meeting_id, $instance_id, $agent_ids, $wall_ms, NULL, coalesce($wake, 'all'), coalesce($catch_up, 'all'),
+      coalesce($max_age_s, 0))
   ON CONFLICT (meeting_id, instance_id) DO UPDATE SET
     agent_ids = excluded.agent_ids,
     joined_at = CASE WHEN left_at IS NULL THEN joined_at ELSE excluded.joined_at END,
     left_at = NULL,
-    wake = coalesce($wake, wake)
-  RETURNING meeting_id, instance_id, agent_ids, joined_at, left_at, wake`;
+    wake = coalesce($wake, wake),
+    catch_up = coalesce($catch_up, catch_up),
+    max_age_s = coalesce($max_age_s, max_age_s)
+  RETURNING meeting_id, instance_id, agent_ids, joined_at, left_at, wake, catch_up, max_age_s`;
+
+const NOTE_RULES = 'UPDATE instances SET has_rules = 1 WHERE instance_id = ? AND has_rules = 0';
 
 /** Leaving twice keeps the first time; joining again clears it. */
 const LEAVE = `
@@ -98,7 +104,8 @@ export function meetingOperations(
     const query = db.build
       .selectFrom('memberships as s')
       .innerJoin('instances as i', 'i.instance_id', 's.instance_id')
-      .select(['s.meeting_id', 's.instance_id', 's.agent_ids', 's.left_at', 's.wake', 'i.instance_name'])
+      .select(['s.meeting_id', 's.instance_id', 's.agent_ids', 's.left_at', 'i.instance_name'])
+      .select(['s.wake', 's.catch_up', 's.max_age_s'])
       .select(sql<number>`${sql.raw(MEMBERSHIP_BYTES)}`.as('row_bytes'))
       .where('s.meeting_id', '=', meeting_id)
       .orderBy('s.instance_id')
@@ -114,7 +121,7 @@ export function meetingOperations(
       agent_ids: string[],
       wall_ms: number,
       owner_scope?: OwnerScope | null,
-      { wake }: MemberRules = {},
+      rules: GivenRules = {},
     ) {
       const instance = db
         .prepare(`SELECT 1 FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED}`)
@@ -132,8 +139,10 @@ export function meetingOperations(
       assertRoomForAgents(db, meeting_id, instance_id, list);
       recipients.forget(meeting_id);
       db.prepare(TOUCH).run({ meeting_id, wall_ms });
-      const values = { meeting_id, instance_id, agent_ids: list, wall_ms, wake: wake ?? null };
-      return { created, membership: membershipOf(db.prepare(JOIN).get(values) as unknown as MembershipsTable) };
+      const values = { meeting_id, instance_id, agent_ids: list, wall_ms, ...givenRules(rules) };
+      const membership = membershipOf(db.prepare(JOIN).get(values) as unknown as MembershipsTable);
+      if (hasRules(membership)) db.prepare(NOTE_RULES).run(instance_id);
+      return { created, membership };
     },
     leave(meeting_id: string, instance_id: string, wall_ms: number, owner_scope?: OwnerScope | null) {
       const left = db.prepare(LEAVE).get({ meeting_id, instance_id, wall_ms, ...ownedBy(owner_scope) }) as

@@ -314,4 +314,12 @@ export const MIGRATIONS: readonly string[] = [
   -- What wakes a membership: all, targeted, people.
   ALTER TABLE memberships ADD COLUMN wake TEXT NOT NULL DEFAULT 'all';
   `,
+  `
+  -- What a machine that was away gets of what waited: all, latest; and how old a message may be, 0 for any age. has_rules is 1
+  -- for an instance with a membership that has a rule, or had one.
+  ALTER TABLE memberships ADD COLUMN catch_up TEXT NOT NULL DEFAULT 'all';
+  ALTER TABLE memberships ADD COLUMN max_age_s INTEGER NOT NULL DEFAULT 0;
+  ALTER TABLE instances ADD COLUMN has_rules INTEGER NOT NULL DEFAULT 0;
+  UPDATE instances SET has_rules = 1 WHERE instance_id IN (SELECT instance_id FROM memberships WHERE wake <> 'all');
+  `,
 ];

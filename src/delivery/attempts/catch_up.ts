@@ -1,0 +1,71 @@
+import { type CatchUpReason, catchUpReason, hasRules } from '../../domain/catch_up.ts';
+import type { RulesAtHead } from '../../store/contract/deliveries.ts';
+import type { Store } from '../../store/store.ts';
+import type { Clock } from '../clock.ts';
+import type { LaneDelivery } from '../lanes/lane_delivery.ts';
+import type { Lane } from '../lanes/lane.ts';
+import type { Recipient } from '../lanes/recipient.ts';
+import { type HeadReadParts, readForHead } from './head_read.ts';
+
+/** The most deliveries that a read looks at. Beyond it, messages of people may all be pushed, and fewer are counted. */
+const ROWS_MAX = 2_000;
+
+export interface CatchUpParts extends HeadReadParts {
+  store: Pick<Store, 'deliveries'>;
+  clock: Clock;
+  /** How long settled deliveries are kept. */
+  kept_ms: number;
+}
+
+/** What was read for a head, as long as neither the lane nor the rules changed. */
+interface Known extends RulesAtHead {
+  generation: number;
+  version: number;
+  seq: number;
+  attempt_count: number;
+}
+
+/**
+ * Judges heads of lanes by the rules of their memberships. Only instances with such rules are judged: see
+ * `Target.has_rules`. Nothing is kept that a restart would lose: the rules and what waits are read for each head that is
+ * pushed. The heads before it need no read of their own.
+ */
+export class CatchUp {
+  readonly #parts: CatchUpParts;
+  readonly #known = new WeakMap<Lane, Known>();
+
+  constructor(parts: CatchUpParts) {
+    this.#parts = parts;
+  }
+
+  /** Null: the head may be pushed. `unknown`: what decides must be read first. */
+  judge(recipient: Recipient, lane: Lane, head: LaneDelivery): CatchUpReason | 'unknown' | null {
+    const known = this.#known.get(lane);
+    if (known?.generation !== lane.generation || known.version !== recipient.registration.version) return 'unknown';
+    if (!hasRules(known.rules)) return null;
+    const { seq, accepted_at, expires_at, said, attempt_count } = head;
+    const judged = { seq, accepted_at, expires_at, is_of_agent: said !== null && said.from_agent !== null };
+    const reason = catchUpReason(judged, known.rules, known, recipient.away_until, this.#parts.clock.wall());
+    if (reason !== null) return reason;
+    // Something newer may have come since an earlier head was read, or since the last attempt.
+    if (known.seq !== seq || known.attempt_count !== attempt_count) return 'unknown';
+    head.missed = known.missed;
+    return null;
+  }
+
+  /** Reads what decides about the head, and offers the lane to the dispatcher again. */
+  read(recipient: Recipient, lane: Lane, head: LaneDelivery): Promise<void> {
+    const { store, clock, kept_ms } = this.#parts;
+    const { generation } = lane;
+    const { version } = recipient.registration;
+    const { seq, attempt_count } = head;
+    const read = (): Promise<RulesAtHead> =>
+      store.deliveries.rulesAtHead(head, {
+        known_since_ms: clock.wall() - kept_ms,
+        rows_max: ROWS_MAX,
+      });
+    return readForHead(this.#parts, recipient, lane, read, (found) => {
+      this.#known.set(lane, { ...found, generation, version, seq, attempt_count });
+    });
+  }
+}

@@ -1,0 +1,56 @@
+import type { Lane } from '../lanes/lane.ts';
+import type { Recipient } from '../lanes/recipient.ts';
+import type { Settlements } from './settlements.ts';
+
+/** The calls that a judge of heads makes on the dispatcher after a read. */
+export interface JudgedDispatcher {
+  offer(recipient: Recipient, lane: Lane): void;
+  invalidateLane(recipient: Recipient, lane: Lane): void;
+  run(): void;
+  retryLater(error: unknown, again: () => void): void;
+}
+
+export interface HeadReadParts {
+  settlements: Pick<Settlements, 'flush'>;
+  /** A function, because the dispatcher is made after its judges: each uses the other. */
+  dispatcher: () => JudgedDispatcher;
+}
+
+/**
+ * Reads what the head of a lane is judged by, and offers the lane to the dispatcher again. Deliveries that were stopped are
+ * on disk as stopped before it reads.
+ *
+ * @param take keeps what was read; it is not called when the lane changed meanwhile
+ */
+export async function readForHead<Read>(
+  { settlements, ...parts }: HeadReadParts,
+  recipient: Recipient,
+  lane: Lane,
+  read: () => Promise<Read>,
+  take: (found: Read) => void,
+): Promise<void> {
+  const dispatcher = parts.dispatcher();
+  const { generation } = lane;
+  lane.begin('judging');
+  recipient.loads++;
+  // When the recipient was dropped meanwhile, the head of the lane must leave the memory.
+  const isCurrent = (): boolean => lane.generation === generation && !recipient.dropped;
+  try {
+    await settlements.flush();
+    const found = await read();
+    lane.end();
+    recipient.loads--;
+    // The rows of the lane may have changed meanwhile: then it is read again.
+    if (isCurrent()) {
+      take(found);
+      dispatcher.offer(recipient, lane);
+    } else dispatcher.invalidateLane(recipient, lane);
+    dispatcher.run();
+  } catch (error) {
+    lane.end();
+    recipient.loads--;
+    // Now, not later: until then the lane may empty, leave the cache, and be made again.
+    if (!isCurrent()) dispatcher.invalidateLane(recipient, lane);
+    dispatcher.retryLater(error, () => dispatcher.offer(recipient, lane));
+  }
+}

@@ -1,0 +1,98 @@
+/**
+ * What becomes of the deliveries that waited while their machine was away: see docs/away.md. A rule belongs to a
+ * membership, and is judged when a delivery comes to the head of its lane.
+ */
+import { agentsToNotify, type Wake } from './agents_to_notify.ts';
+
+/** `latest`: of what waited while the machine was away, only the newest message of the lane is pushed. */
+export const CATCH_UPS = ['all', 'latest'] as const;
+export type CatchUp = (typeof CATCH_UPS)[number];
+
+/** The largest `max_age_s`: 30 days. */
+export const MAX_AGE_S_MAX = 2_592_000;
+/** The most missed messages that are counted. */
+export const MISSED_MAX = 1_000;
+
+/** What a membership says of the messages that are for its agents. */
+export interface MemberRules {
+  wake: Wake;
+  catch_up: CatchUp;
+  /** Messages that are older when their turn comes are not pushed; 0: of any age. */
+  max_age_s: number;
+}
+
+export const NO_RULES: Readonly<MemberRules> = { wake: 'all', catch_up: 'all', max_age_s: 0 };
+
+export function hasRules({ wake, catch_up, max_age_s }: MemberRules): boolean {
+  return wake !== 'all' || catch_up !== 'all' || max_age_s > 0;
+}
+
+export const CATCH_UP_REASONS = ['superseded', 'max_age'] as const;
+export type CatchUpReason = (typeof CATCH_UP_REASONS)[number];
+
+/** A delivery that waits in a lane. */
+export interface WaitingInLane {
+  seq: number;
+  expires_at: number;
+}
+
+/** The newest deliveries that wait in a lane; null where there is none. */
+export interface NewestInLane {
+  newest: WaitingInLane | null;
+  /** Of the messages that no agent says. */
+  newest_of_people: WaitingInLane | null;
+}
+
+/**
+ * Why a delivery is not pushed any more; null when it is. A message that no agent says is superseded only by another
+ * such message: the question of a person does not vanish behind the talk of agents. A message is not superseded by one
+ * that expires sooner: then neither might be pushed.
+ *
+ * @param away_until in milliseconds of the wall clock, as `accepted_at`: messages that were accepted before waited while
+ * the machine was away
+ */
+export function catchUpReason(
+  head: WaitingInLane & { accepted_at: number; is_of_agent: boolean },
+  { catch_up, max_age_s }: MemberRules,
+  { newest, newest_of_people }: NewestInLane,
+  away_until: number,
+  wall_ms: number,
+): CatchUpReason | null {
+  if (isTooOld(head.accepted_at, max_age_s, wall_ms)) return 'max_age';
+  if (catch_up !== 'latest' || head.accepted_at >= away_until) return null;
+  const supersedes = (other: WaitingInLane | null): boolean =>
+    other !== null && other.seq > head.seq && other.expires_at >= head.expires_at;
+  return supersedes(newest_of_people) || (head.is_of_agent && supersedes(newest)) ? 'superseded' : null;
+}
+
+export function isTooOld(accepted_at: number, max_age_s: number, wall_ms: number): boolean {
+  return max_age_s > 0 && wall_ms - accepted_at > max_age_s * 1_000;
+}
+
+/** A message of the meeting that may not have been pushed to the instance. */
+export interface MaybeMissed {
+  target_agents: readonly string[] | null;
+  from_agent: string | null;
+  /** Null: the instance has no delivery of it. */
+  delivery: { state: string; reason: string | null } | null;
+}
+
+/**
+ * How many of the messages since the last push were for the agents of a membership, and are not pushed: they did not
+ * wake it, were superseded, or became too old.
+ */
+export function missedOf(messages: Iterable<MaybeMissed>, agent_ids: readonly string[]): number {
+  let missed = 0;
+  for (const { target_agents, from_agent, delivery } of messages) {
+    const targets = target_agents === null ? null : new Set(target_agents);
+    if (delivery === null) missed += agentsToNotify(agent_ids, targets, from_agent).length > 0 ? 1 : 0;
+    else if (delivery.state === 'failed' && delivery.reason === 'expired') missed++;
+    else if (delivery.state === 'cancelled' && isCatchUpReason(delivery.reason)) missed++;
+    if (missed === MISSED_MAX) break;
+  }
+  return missed;
+}
+
+export function isCatchUpReason(reason: string | null): reason is CatchUpReason {
+  return reason === 'superseded' || reason === 'max_age';
+}

@@ -1,0 +1,97 @@
+/** What decides about the head of a lane: what agents said before it, and the rules of its membership. */
+import { hasRules, type NewestInLane, type WaitingInLane } from '../../domain/catch_up.ts';
+import type { DeliveryStore } from '../contract/deliveries.ts';
+import {
+  BETWEEN,
+  type BetweenRow,
+  type EarlierRow,
+  MEMBER,
+  missedIn,
+  saidDeliveryOf,
+  type SaidRow,
+  WITHOUT_RULES,
+} from '../rows/lane_heads.ts';
+import { membershipOf } from '../rows/meetings.ts';
+import type { MembershipsTable } from '../rows/tables.ts';
+import { type Session, statement, withPartition } from './database.ts';
+
+const SAID_BEFORE = statement(`
+  SELECT m.from_agent, m.hops, d.target_agents, d.created_at AS accepted_at, (d.state = 'pending' AND d.attempt_count = 0 AND d.aside = 0)::int AS is_unjudged FROM (
+    SELECT message_no, meeting_id, seq, target_agents, state, created_at, attempt_count, aside FROM deliveries
+    WHERE instance_id = $instance_id AND delivery_no < $delivery_no ORDER BY delivery_no DESC LIMIT $rows_max) d
+    JOIN messages m ON m.message_no = d.message_no
+  WHERE d.meeting_id = $meeting_id AND d.seq < $seq AND d.created_at > $since_ms AND d.state <> 'cancelled' AND m.from_agent IS NOT NULL
+  ORDER BY d.seq`);
+
+/** What waits behind the head and does not expire sooner: the newest, and the newest that no agent says. */
+const BEHIND = statement(`
+  WITH behind AS (
+    SELECT d.seq, d.expires_at, d.message_no FROM deliveries d
+    WHERE d.partition_no = $partition_no AND d.instance_id = $instance_id AND d.meeting_id = $meeting_id AND d.seq > $seq
+      AND d.state = 'pending' AND d.aside = 0 AND d.expires_at >= $expires_at
+    ORDER BY d.seq DESC LIMIT $rows_max)
+  (SELECT seq, expires_at, 0 AS is_of_person FROM behind ORDER BY seq DESC LIMIT 1)
+  UNION ALL
+  (SELECT b.seq, b.expires_at, 1 FROM behind b JOIN messages m ON m.message_no = b.message_no WHERE m.from_agent IS NULL ORDER BY b.seq DESC LIMIT 1)`);
+
+/** The deliveries of the lane since its last push: see wasPushed in rows/lane_heads.ts. */
+const SINCE_PUSH = statement(`
+  WITH recent AS MATERIALIZED (
+    SELECT created_at, meeting_id, seq, state, reason, answered_badly FROM deliveries
+    WHERE instance_id = $instance_id AND delivery_no < $delivery_no ORDER BY delivery_no DESC LIMIT $rows_max
+  ), here AS MATERIALIZED (
+    SELECT * FROM recent WHERE meeting_id = $meeting_id
+  ), pushed AS (
+    SELECT coalesce(max(seq), 0) AS seq FROM here WHERE state = 'delivered' OR answered_badly > 0 OR reason IN ('not_200', 'gone')
+  )
+  SELECT pushed.seq AS pushed_seq,
+    CASE WHEN pushed.seq = 0 AND (SELECT count(*) FROM recent) = $rows_max THEN (SELECT min(created_at) FROM recent) END AS oldest_at,
+    (SELECT json_agg(json_build_object('seq', here.seq, 'state', here.state, 'reason', here.reason, 'answered_badly', here.answered_badly))::text
+      FROM here WHERE here.seq > pushed.seq) AS earlier
+  FROM pushed`);
+
+interface SincePushRow {
+  pushed_seq: number;
+  oldest_at: number | null;
+  /** JSON. */
+  earlier: string | null;
+}
+
+const FIND_MEMBER = statement(MEMBER);
+const FIND_BETWEEN = statement(BETWEEN);
+
+export function laneHeads(
+  session: Session,
+  numberOf: (delivery_id: string) => number,
+): Pick<DeliveryStore, 'saidBefore' | 'rulesAtHead'> {
+  return {
+    async saidBefore({ delivery_id, instance_id, meeting_id, seq }, since_ms, rows_max) {
+      const delivery_no = delivery_id === null ? Number.MAX_SAFE_INTEGER : numberOf(delivery_id);
+      const values = { delivery_no, instance_id, meeting_id, seq, since_ms, rows_max };
+      return (await session.all<SaidRow>(SAID_BEFORE, values)).map(saidDeliveryOf);
+    },
+    async rulesAtHead({ delivery_id, instance_id, meeting_id, seq, expires_at }, { known_since_ms, rows_max }) {
+      const found = await session.one<MembershipsTable>(FIND_MEMBER, { meeting_id, instance_id });
+      const member = found === undefined ? null : membershipOf(found);
+      if (member === null || !hasRules(member)) return WITHOUT_RULES;
+      const waiting = { ...withPartition(instance_id), meeting_id, seq, expires_at, rows_max };
+      const behind = await session.all<WaitingInLane & { is_of_person: number }>(BEHIND, waiting);
+      const newestOf = (kind: number): WaitingInLane | null => {
+        const row = behind.find(({ is_of_person }) => is_of_person === kind);
+        return row === undefined ? null : { seq: row.seq, expires_at: row.expires_at };
+      };
+      const newest: NewestInLane = { newest: newestOf(0), newest_of_people: newestOf(1) };
+      const delivery_no = numberOf(delivery_id);
+      const since = (await session.one<SincePushRow>(SINCE_PUSH, { instance_id, meeting_id, delivery_no, rows_max }))!;
+      const { pushed_seq } = since;
+      const { wake, catch_up, max_age_s, joined_at } = member;
+      const since_ms = Math.max(joined_at, known_since_ms, since.oldest_at ?? 0);
+      const between =
+        seq - pushed_seq === 1
+          ? []
+          : await session.all<BetweenRow>(FIND_BETWEEN, { meeting_id, pushed_seq, seq, since_ms });
+      const earlier = JSON.parse(since.earlier ?? '[]') as EarlierRow[];
+      return { rules: { wake, catch_up, max_age_s }, ...newest, missed: missedIn(between, earlier, member) };
+    },
+  };
+}

@@ -1,0 +1,59 @@
+/** What decides about the head of a lane, as both engines read it. */
+import { type MaybeMissed, MISSED_MAX, missedOf, NO_RULES } from '../../domain/catch_up.ts';
+import type { RulesAtHead, SaidDelivery } from '../contract/deliveries.ts';
+import { storedTextsOrNull } from './stored_values.ts';
+import type { DeliveriesTable, MessagesTable } from './tables.ts';
+
+export type SaidRow = Omit<SaidDelivery, 'is_unjudged'> & { is_unjudged: number };
+
+export function saidDeliveryOf(row: SaidRow): SaidDelivery {
+  return { ...row, is_unjudged: row.is_unjudged === 1 };
+}
+
+export const MEMBER = `
+  SELECT meeting_id, instance_id, agent_ids, joined_at, left_at, wake, catch_up, max_age_s FROM memberships
+  WHERE meeting_id = $meeting_id AND instance_id = $instance_id`;
+
+/** An earlier delivery of the same lane. */
+export type EarlierRow = Pick<DeliveriesTable, 'seq' | 'state' | 'reason' | 'answered_badly'>;
+
+/** Rules that ask for nothing need nothing else. */
+export const WITHOUT_RULES: RulesAtHead = { rules: NO_RULES, newest: null, newest_of_people: null, missed: 0 };
+
+/** Whether the receiver saw a push of it. */
+export function wasPushed({ state, reason, answered_badly }: Omit<EarlierRow, 'seq'>): boolean {
+  return state === 'delivered' || answered_badly > 0 || reason === 'not_200' || reason === 'gone';
+}
+
+/** The deliveries of a lane since the last push. */
+export interface SincePush {
+  /** The seq of the last push; 0 when none is known. */
+  pushed_seq: number;
+  /** Messages that were accepted before are not counted: what became of their deliveries is not known. */
+  known_since_ms: number;
+  /** The deliveries after the last push. */
+  earlier: Iterable<EarlierRow>;
+}
+
+/** The messages that may have been missed, the newest first. */
+export const BETWEEN = `
+  SELECT message_no, seq, target_agents, from_agent FROM messages
+  WHERE meeting_id = $meeting_id AND seq > $pushed_seq AND seq < $seq AND accepted_at >= $since_ms
+  ORDER BY seq DESC LIMIT ${MISSED_MAX}`;
+
+export type BetweenRow = Pick<MessagesTable, 'message_no' | 'seq' | 'target_agents' | 'from_agent'>;
+
+export function missedIn(
+  between: readonly BetweenRow[],
+  earlier: Iterable<EarlierRow>,
+  { agent_ids }: { agent_ids: readonly string[] },
+): number {
+  const deliveries = new Map<number, EarlierRow>();
+  for (const row of earlier) deliveries.set(row.seq, row);
+  const messages = between.map(({ message_no, seq, target_agents, from_agent }): MaybeMissed => ({
+    target_agents: storedTextsOrNull(target_agents, 'messages', 'target_agents', String(message_no)),
+    from_agent,
+    delivery: deliveries.get(seq) ?? null,
+  }));
+  return missedOf(messages, agent_ids);
+}

@@ -1,0 +1,265 @@
+/**
+ * A machine that was away: of what waited, its membership says what is pushed. What is not is cancelled, on record, and
+ * counted in `convoke-missed` of the next push.
+ */
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import type { GivenRules } from '../../src/store/contract/meetings.ts';
+import { HOUR, MINUTE, SECOND, startNode, temporaryFile, type TestNode } from '../support/node.ts';
+
+const LATEST: GivenRules = { catch_up: 'latest' };
+
+async function join(node: TestNode, rules: GivenRules, meeting_id = 'm'): Promise<void> {
+  if ((await node.store.instances.get('i')) === null) await node.register('i');
+  await node.store.meetings.join(meeting_id, 'i', ['a'], node.clock.wall(), null, rules);
+  node.engine.memberRulesChanged('i');
+}
+
+/** The seqs that the machine was pushed and answered with 200, in order, with what each push says was missed. */
+function heard(node: TestNode): string[] {
+  return node.transport
+    .to('i')
+    .filter(({ result }) => result?.outcome === 'ok')
+    .map(({ meeting_id, seq, headers }) => `${meeting_id}${seq}${missed(headers['convoke-missed'])}`);
+}
+
+const missed = (count: string | undefined): string => (count === undefined ? '' : ` missed ${count}`);
+
+/** Nobody reaches the machine, and each attempt shows it. */
+async function leave(node: TestNode): Promise<void> {
+  node.transport.answer('i', 'connect_refused');
+  await node.clock.advance(SECOND);
+}
+
+async function comeBack(node: TestNode, ms = 30 * MINUTE): Promise<void> {
+  node.transport.answer('i', 200);
+  await node.clock.advance(ms);
+}
+
+describe('latest', () => {
+  test('of what waited only the newest is pushed, and says how many are missing; the others are on record', async (t) => {
+    const node = await startNode(t);
+    await join(node, LATEST);
+    await node.send('m');
+    await node.clock.advance(SECOND);
+    await leave(node);
+    for (let k = 0; k < 5; k++) {
+      await node.send('m');
+      await node.clock.advance(MINUTE);
+    }
+    await comeBack(node);
+    await node.send('m');
+    await node.clock.advance(SECOND);
+    assert.deepEqual(heard(node), ['m1', 'm6 missed 4', 'm7']);
+    const stopped = Array.from({ length: 4 }, () => 'cancelled superseded');
+    assert.deepEqual(await node.states(), ['delivered', ...stopped, 'delivered', 'delivered']);
+    assert.equal(node.settled_without_attempt.get('cancelled superseded'), 4);
+    assert.equal(node.suppressed.length, 4);
+    assert.equal(await node.store.deliveries.countPending(), 0);
+  });
+
+  // Control: the rule decides, and not the way.
+  test('without it everything is pushed, and nothing is read or counted for it', async (t) => {
+    const node = await startNode(t);
+    let reads = 0;
+    node.meddle = (name) => void (name === 'deliveries.rulesAtHead' && reads++);
+    await join(node, {});
+    await leave(node);
+    for (let k = 0; k < 5; k++) await node.send('m');
+    await comeBack(node);
+    assert.deepEqual(heard(node), ['m1', 'm2', 'm3', 'm4', 'm5']);
+    assert.equal(reads, 0);
+  });
+
+  test('a message of a person is superseded only by one of a person', async (t) => {
+    const node = await startNode(t);
+    await join(node, LATEST);
+    await leave(node);
+    for (const from_agent of ['x', undefined, 'x', undefined, 'x', 'y']) {
+      await node.send('m', { ...(from_agent !== undefined && { from_agent }) });
+      await node.clock.advance(20 * SECOND);
+    }
+    await comeBack(node);
+    assert.deepEqual(heard(node), ['m4 missed 3', 'm6 missed 1']);
+  });
+
+  test('a machine that is there gets everything, however slow it is', async (t) => {
+    const node = await startNode(t);
+    await join(node, LATEST);
+    node.transport.answer('i', () => ({ says: 200, after_ms: 4_000 }));
+    for (let k = 0; k < 6; k++) await node.send('m');
+    await node.clock.advance(MINUTE);
+    assert.deepEqual(heard(node), ['m1', 'm2', 'm3', 'm4', 'm5', 'm6']);
+  });
+
+  test('each meeting has its newest, even when it is reached long after the return', async (t) => {
+    const node = await startNode(t, { settings: { instance_concurrency: 1 } });
+    for (const meeting_id of ['m', 'n', 'o']) await join(node, LATEST, meeting_id);
+    await leave(node);
+    for (const meeting_id of ['m', 'n', 'o', 'm', 'n', 'o']) await node.send(meeting_id);
+    await node.clock.advance(HOUR);
+    node.transport.answer('i', () => ({ says: 200, after_ms: 4_000 }));
+    await node.clock.advance(30 * MINUTE);
+    assert.deepEqual(heard(node).toSorted(), ['m2 missed 1', 'n2 missed 1', 'o2 missed 1']);
+  });
+
+  test('a registration at the return counts as the return: what comes afterwards is all pushed', async (t) => {
+    const node = await startNode(t);
+    await join(node, LATEST);
+    await leave(node);
+    for (let k = 0; k < 3; k++) await node.send('m');
+    await node.clock.advance(SECOND);
+    node.transport.answer('i', () => ({ says: 200, after_ms: 1_000 }));
+    await node.clock.advance(SECOND);
+    await node.register('i');
+    for (let k = 0; k < 3; k++) await node.send('m');
+    await node.clock.advance(MINUTE);
+    assert.deepEqual(heard(node), ['m4 missed 3', 'm5', 'm6']);
+  });
+
+  test('a backlog that no memory holds is left out like any other', async (t) => {
+    const node = await startNode(t);
+    await join(node, LATEST);
+    await leave(node);
+    await node.sendMany('m', 3_000);
+    await comeBack(node);
+    assert.deepEqual(heard(node), ['m3000 missed 1000']);
+    const states = new Map<string, number>();
+    for (const state of await node.states()) states.set(state, (states.get(state) ?? 0) + 1);
+    assert.deepEqual([...states], [['cancelled superseded', 2_999], ['delivered', 1]]);
+  });
+
+  test('what expires sooner supersedes nothing: one of the two is pushed', async (t) => {
+    const node = await startNode(t);
+    await join(node, LATEST);
+    await leave(node);
+    await node.send('m');
+    await node.send('m', { expires_in_ms: MINUTE });
+    await node.clock.advance(10 * MINUTE);
+    await comeBack(node);
+    assert.deepEqual(heard(node), ['m1']);
+  });
+
+  test('changed back to all while the machine is away, everything is pushed', async (t) => {
+    const node = await startNode(t);
+    await join(node, LATEST);
+    await leave(node);
+    for (let k = 0; k < 3; k++) await node.send('m');
+    // The first was superseded at the first attempt, when the others had come.
+    await join(node, { catch_up: 'all' });
+    await comeBack(node);
+    const states = await node.states();
+    assert.equal(states.at(-1), 'delivered');
+    assert.equal(states.filter((state) => state === 'delivered').length, heard(node).length);
+  });
+
+  test('set while the machine is away, it holds for what waits already', async (t) => {
+    const node = await startNode(t);
+    await join(node, {});
+    await leave(node);
+    for (let k = 0; k < 4; k++) await node.send('m');
+    await node.clock.advance(MINUTE);
+    await join(node, LATEST);
+    await comeBack(node);
+    assert.deepEqual(heard(node), ['m4 missed 3']);
+  });
+
+  test('a superseded delivery that is retried by hand is pushed', async (t) => {
+    const node = await startNode(t);
+    await join(node, LATEST);
+    await leave(node);
+    for (let k = 0; k < 2; k++) await node.send('m');
+    await node.clock.advance(SECOND);
+    await comeBack(node);
+    const [first] = await node.deliveries();
+    await node.retry(first!.delivery_id);
+    await node.clock.advance(SECOND);
+    assert.deepEqual(heard(node), ['m2 missed 1', 'm1']);
+  });
+
+  test('after a restart in the middle of a return, still only the newest of each meeting is pushed', async (t) => {
+    const node = await startNode(t, { file: temporaryFile(t), settings: { instance_concurrency: 1 } });
+    for (const meeting_id of ['m', 'n']) await join(node, LATEST, meeting_id);
+    await leave(node);
+    for (const meeting_id of ['m', 'n', 'm', 'n', 'm', 'n']) await node.send(meeting_id);
+    await node.clock.advance(HOUR);
+    // The first meeting gets its newest; the process is killed before the second has its turn.
+    node.transport.answer('i', () => ({ says: 200, after_ms: 4_000 }));
+    for (let k = 0; k < 400 && heard(node).length === 0; k++) await node.clock.advance(SECOND);
+    await node.engine.written();
+    await node.crash();
+    await node.clock.advance(30 * MINUTE);
+    const seqs = new Set(heard(node).map((each) => each.slice(0, 2)));
+    assert.deepEqual([...seqs].toSorted(), ['m3', 'n3']);
+    assert.equal(await node.store.deliveries.countPending(), 0);
+  });
+});
+
+describe('max_age_s', () => {
+  test('what is older when its turn comes is cancelled, whoever says it', async (t) => {
+    const node = await startNode(t);
+    await join(node, { max_age_s: 600 });
+    await leave(node);
+    await node.send('m');
+    await node.send('m', { from_agent: 'x' });
+    await node.clock.advance(20 * MINUTE);
+    await node.send('m');
+    await node.send('m');
+    await comeBack(node, 5 * MINUTE);
+    assert.deepEqual(heard(node), ['m3 missed 2', 'm4']);
+    assert.deepEqual(await node.states(), ['cancelled max_age', 'cancelled max_age', 'delivered', 'delivered']);
+  });
+
+  test('nothing is pushed when all of it is too old, and nothing waits for ever', async (t) => {
+    const node = await startNode(t);
+    await join(node, { max_age_s: 600 });
+    await leave(node);
+    for (let k = 0; k < 3; k++) await node.send('m');
+    await node.clock.advance(HOUR);
+    await comeBack(node);
+    assert.deepEqual(heard(node), []);
+    assert.equal(await node.store.deliveries.countPending(), 0);
+    await node.send('m');
+    await node.clock.advance(SECOND);
+    assert.deepEqual(heard(node), ['m4 missed 3']);
+  });
+});
+
+describe('convoke-missed', () => {
+  test('counts what did not wake the membership, and not what is for others or says itself', async (t) => {
+    const node = await startNode(t);
+    await join(node, { wake: 'targeted' });
+    await node.send('m');
+    await node.send('m', { from_agent: 'x' });
+    await node.send('m', { from_agent: 'a' });
+    await node.send('m', { target_agents: ['other'] });
+    await node.send('m', { target_agents: ['a'] });
+    await node.send('m', { target_agents: ['a'] });
+    await node.send('m');
+    await node.send('m', { target_agents: ['a'] });
+    await node.clock.advance(SECOND);
+    assert.deepEqual(heard(node), ['m5 missed 2', 'm6', 'm8 missed 1']);
+  });
+
+  test('counts nothing from before the join, nor from before deliveries are removed', async (t) => {
+    const node = await startNode(t, { settings: { retention_deliveries_ms: HOUR } });
+    await node.register('i');
+    for (let k = 0; k < 3; k++) await node.send('m');
+    await node.clock.advance(SECOND);
+    await join(node, { wake: 'targeted' });
+    await node.send('m');
+    await node.send('m', { target_agents: ['a'] });
+    await node.clock.advance(SECOND);
+    assert.deepEqual(heard(node), ['m5 missed 1']);
+    await node.send('m');
+    await node.clock.advance(2 * HOUR);
+    await node.store.deliveries.prune(
+      { deliveries_ms: node.clock.wall() - HOUR, messages_ms: 0, idempotency_ms: 0 },
+      100,
+    );
+    await node.send('m');
+    await node.send('m', { target_agents: ['a'] });
+    await node.clock.advance(SECOND);
+    assert.equal(heard(node).at(-1), 'm8 missed 1');
+  });
+});
