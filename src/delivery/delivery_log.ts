@@ -67,7 +67,10 @@ export class DeliveryLog {
     if (last_at !== undefined && now - last_at < SUMMARY_MS) return;
     const { from_agent = null, hops = 0 } = said ?? {};
     if (isCatchUpReason(reason)) {
-      log.info({ ...delivery, from_agent, reason }, 'a machine that was away does not get what its membership leaves out');
+      log.info(
+        { ...delivery, from_agent, reason },
+        'a machine that was away does not get what its membership leaves out',
+      );
     } else log.warn({ ...delivery, from_agent, hops, reason }, 'the loop guard stops agents that answer each other');
   }
 

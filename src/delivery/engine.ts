@@ -146,7 +146,11 @@ export class Engine {
       onCaughtUp: () => this.#dispatcher.run(),
     });
     const guard = new LoopGuard({ store, settlements, meetings, dispatcher: () => this.#dispatcher });
-    const catch_up = new CatchUp({ ...base, dispatcher: () => this.#dispatcher, kept_ms: settings.retention_deliveries_ms });
+    const catch_up = new CatchUp({
+      ...base,
+      dispatcher: () => this.#dispatcher,
+      kept_ms: settings.retention_deliveries_ms,
+    });
     const dispatcher = new Dispatcher({ ...base, ...limits, turns, saturation, meetings, guard, catch_up });
     const delay_ms_max = retryDelayMsMax(retry_schedule_ms);
     const latestDue = (): number => clock.now() + delay_ms_max;

@@ -51,7 +51,7 @@ export interface Explained {
   why: WhyNotNow | null;
   /** The agents to notify; none when there is no delivery. */
   target_agents: string[];
-  /** Why it may be cancelled all the same, if it has to wait. */
+  /** Why it may be cancelled by the rules of its membership, if it has to wait. */
   may_become: CatchUpReason[];
 }
 
@@ -83,13 +83,15 @@ export function explained(
   before: readonly Before[],
 ): Explained {
   const target_agents = notifiedOf(candidate, message);
-  const no = { pushed: 'no' as const, target_agents, may_become: [] };
-  if (target_agents.length === 0) return { ...no, why: whyNobody(candidate, message) };
+  if (target_agents.length === 0) {
+    return { pushed: 'no', why: whyNobody(candidate, message), target_agents, may_become: [] };
+  }
+  const may_become = mayBecome(candidate);
   const stays = before.filter((said) => !said.is_unjudged || !isLeftOut(said, candidate, message));
   const stopped = stoppedBy(message, target_agents, limits, stays);
-  if (stopped !== null) return { ...no, why: stopped };
+  if (stopped !== null) return { pushed: 'no', why: stopped, target_agents, may_become };
   const why = paused ? 'paused' : candidate.unconnected ? 'connection' : candidate.backing_off ? 'back_off' : null;
-  return { pushed: why === null ? 'now' : 'later', why, target_agents, may_become: mayBecome(candidate) };
+  return { pushed: why === null ? 'now' : 'later', why, target_agents, may_become };
 }
 
 function mayBecome({ catch_up, max_age_s }: MemberRules): CatchUpReason[] {

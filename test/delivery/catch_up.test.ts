@@ -126,7 +126,13 @@ describe('latest', () => {
     assert.deepEqual(heard(node), ['m3000 missed 1000']);
     const states = new Map<string, number>();
     for (const state of await node.states()) states.set(state, (states.get(state) ?? 0) + 1);
-    assert.deepEqual([...states], [['cancelled superseded', 2_999], ['delivered', 1]]);
+    assert.deepEqual(
+      [...states],
+      [
+        ['cancelled superseded', 2_999],
+        ['delivered', 1],
+      ],
+    );
   });
 
   test('what expires sooner supersedes nothing: one of the two is pushed', async (t) => {

@@ -344,12 +344,17 @@ export class ModelStore implements StoreOperations {
         return { ...membership, instance_name: instance.instance_name, health: healthOf(instance) };
       }),
     candidates: (meeting_id, page, now_ms) =>
-      this.#members(meeting_id, true, page, ({ instance_id, agent_ids, left_at, wake, catch_up, max_age_s }, instance) => {
-        const { instance_name, is_active, webhook_enabled, backoff_until } = instance;
-        const backing_off = backoff_until !== null && backoff_until > now_ms;
-        const of_it = { instance_id, instance_name, agent_ids, wake, catch_up, max_age_s, left_at };
-        return { ...of_it, is_active, webhook_enabled, unconnected: this.#isUnconnected(instance), backing_off };
-      }),
+      this.#members(
+        meeting_id,
+        true,
+        page,
+        ({ instance_id, agent_ids, left_at, wake, catch_up, max_age_s }, instance) => {
+          const { instance_name, is_active, webhook_enabled, backoff_until } = instance;
+          const backing_off = backoff_until !== null && backoff_until > now_ms;
+          const of_it = { instance_id, instance_name, agent_ids, wake, catch_up, max_age_s, left_at };
+          return { ...of_it, is_active, webhook_enabled, unconnected: this.#isUnconnected(instance), backing_off };
+        },
+      ),
   };
 
   #members<Row extends { instance_id: string }>(

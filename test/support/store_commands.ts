@@ -2,6 +2,7 @@
 import fc from 'fast-check';
 import type { OwnerScope } from '../../src/domain/access.ts';
 import { WAKES } from '../../src/domain/agents_to_notify.ts';
+import { CATCH_UPS } from '../../src/domain/catch_up.ts';
 import { AUDIT_ACTIONS, type AuditSubject } from '../../src/domain/audit.ts';
 import { HEALTH } from '../../src/domain/instance.ts';
 import { sessionIdOf } from '../../src/domain/session.ts';
@@ -144,6 +145,8 @@ const COMMANDS = {
   join: (store, d) =>
     audited(store, d).meetings.join(d.meeting_id, d.instance_id, d.agent_ids, d.wall, rarely(d), {
       wake: d.pick(6, [undefined, undefined, ...WAKES]),
+      catch_up: d.pick(5, [undefined, undefined, ...CATCH_UPS]),
+      max_age_s: d.pick(3, [undefined, undefined, 0, 600]),
     }),
   accept: (store, d) =>
     store.messages.accept(
@@ -257,6 +260,16 @@ const COMMANDS = {
     if (last === undefined) return null;
     const before = d.flag(4) ? { ...last, delivery_id: null } : last;
     return store.deliveries.saidBefore(before, d.wall - d.pick(3, [0, 5_000, 1e9]), 100);
+  },
+  rulesAtHead: async (store, d) => {
+    const { instance_id, meeting_id } = d;
+    const [page = []] = await store.deliveries.loadLanes([
+      { instance_id, meeting_id, after_seq: d.limit - 1, limit: 1 },
+    ]);
+    const [head] = page;
+    if (head === undefined) return null;
+    const at = { known_since_ms: d.wall - d.pick(3, [0, 5_000, 1e9]), rows_max: d.pick(2, [2, 100]) };
+    return store.deliveries.rulesAtHead(head, at);
   },
   drop: async (store, d) => {
     const up_to = d.flag(6) ? await store.messages.last() : d.message_id;

@@ -302,7 +302,7 @@ export interface Explanation {
   /** The agents to notify; empty when there would be no delivery. */
   target_agents: string[];
   /**
-   * Why it may be cancelled all the same, if it has to wait: a newer message comes before its machine is back
+   * Why the rules of the membership may cancel it, if it has to wait: a newer message comes before its machine is back
    * (`superseded`), or it becomes too old (`max_age`). Absent when neither can happen.
    */
   may_become?: ('superseded' | 'max_age')[];

@@ -56,7 +56,7 @@ export function adviceInWords(delivery: DeliveryWithAttempts): string {
   if (reason === 'hop_limit' || reason === 'pair_limit')
     return `${typed(`deliveries retry ${delivery_id}`)} lets it through; ${typed(`meetings limit ${quoted(meeting_id)}`)} shows the limits`;
   if (reason === 'superseded' || reason === 'max_age')
-    return `${typed(`deliveries retry ${delivery_id}`)} pushes it all the same; ${typed(`meetings members ${quoted(meeting_id)}`)} shows the rules`;
+    return `${typed(`deliveries retry ${delivery_id}`)} pushes it all the same; ${typed(`meetings show ${quoted(meeting_id)}`)} shows the rules`;
   if (state === 'delivered' || state === 'cancelled') return '';
   if (waiting_for === 'switched_off') return `${typed(`instances enable ${quoted(instance_id)}`)} lets it go on`;
   if (waiting_for === 'paused') return `${typed(`meetings resume ${quoted(meeting_id)}`)} lets it go on`;

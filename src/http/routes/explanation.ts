@@ -89,7 +89,7 @@ export async function explanationsOf(context: ExplanationContext, meeting_id: st
     const { agent_ids } = candidate;
     const { may_become, ...found } = explained(candidate, message, { paused: settings.paused, limits }, before);
     const shown = { instance_id, instance_name, agent_ids: [...agent_ids], ...found };
-    data.push(may_become.length > 0 ? { ...shown, may_become } : shown);
+    data.push({ ...shown, ...(may_become.length > 0 && { may_become }) });
   }
   return { data, next_cursor: page.next_cursor };
 }

@@ -26,7 +26,7 @@ export const ExplanationSchema = Type.Object(
     may_become: Type.Optional(
       Type.Array(enumOf(CATCH_UP_REASONS, { description: 'A reason.' }), {
         description:
-          'Why it may be cancelled all the same, if it has to wait: a newer message comes before its machine is back (`superseded`), or it becomes too old (`max_age`). Absent when neither can happen.',
+          'Why the rules of the membership may cancel it, if it has to wait: a newer message comes before its machine is back (`superseded`), or it becomes too old (`max_age`). Absent when neither can happen.',
       }),
     ),
   },

@@ -20,9 +20,7 @@ export function membershipOf(row: MembershipsTable): Membership {
   };
 }
 
-export function rulesOf(
-  row: Pick<MembershipsTable, 'meeting_id' | 'instance_id' | keyof MemberRules>,
-): MemberRules {
+export function rulesOf(row: Pick<MembershipsTable, 'meeting_id' | 'instance_id' | keyof MemberRules>): MemberRules {
   const { meeting_id, instance_id } = row;
   return {
     wake: storedWake(row.wake, meeting_id, instance_id),

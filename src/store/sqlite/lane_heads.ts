@@ -68,7 +68,11 @@ export function laneHeads(
       if (wasPushed(found)) return { pushed_seq: found.seq, known_since_ms, earlier };
       earlier.push(found);
     }
-    return { pushed_seq: 0, known_since_ms: rows < rows_max ? known_since_ms : Math.max(known_since_ms, oldest_at), earlier };
+    return {
+      pushed_seq: 0,
+      known_since_ms: rows < rows_max ? known_since_ms : Math.max(known_since_ms, oldest_at),
+      earlier,
+    };
   }
 
   return {

@@ -369,11 +369,13 @@ class AsyncOperations:
         meeting_id: str | int,
         agent_ids: Sequence[str],
         wake: Literal["all", "targeted", "people"] | None = None,
+        catch_up: Literal["all", "latest"] | None = None,
+        max_age_s: int | None = None,
     ) -> Membership:
         """Link an instance to a meeting, with the agents that take part.
 
-        Joining again replaces the agents, and `wake` when it is given, and undoes a leave. The agents need not be
-        in the list of the instance.
+        Joining again replaces the agents, and `wake`, `catch_up` and `max_age_s` where they are given, and undoes
+        a leave. The agents need not be in the list of the instance.
 
         :param instance_id: The key of an instance.
         :param meeting_id: The meeting; an integer is taken as its decimal string.
@@ -381,6 +383,11 @@ class AsyncOperations:
         :param wake: Which messages for these agents are pushed. `all`: every one; `targeted`: only those that name
             one of them in target_agents; `people`: only those that no agent says. The others are only in the
             history. Absent: unchanged, at first `all`.
+        :param catch_up: What is pushed, when the machine was away, of what waited meanwhile: `all`; or `latest`:
+            of what agents say and of what people say only the newest, the rest is cancelled (`superseded`).
+            Absent: as it was, at first `all`.
+        :param max_age_s: Messages that are older than this many seconds when their turn comes are cancelled
+            (`max_age`); 0: of any age. Absent: as it was, at first 0.
         """
         return await self._requests.call(
             "POST",
@@ -391,6 +398,8 @@ class AsyncOperations:
                 meeting_id=meeting_id,
                 agent_ids=agent_ids,
                 wake=wake,
+                catch_up=catch_up,
+                max_age_s=max_age_s,
             ),
         )
 

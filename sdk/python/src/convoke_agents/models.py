@@ -244,10 +244,12 @@ DeliveryState: TypeAlias = Literal["pending", "delivered", "failed", "cancelled"
 """The state of a delivery. Every state but `pending` is final."""
 
 
-DeliveryReason: TypeAlias = Literal["not_200", "gone", "exhausted", "expired", "instance_deleted", "dropped", "hop_limit", "pair_limit"]
+DeliveryReason: TypeAlias = Literal["not_200", "gone", "exhausted", "expired", "instance_deleted", "dropped", "hop_limit", "pair_limit", "superseded", "max_age"]
 """Why a delivery failed or was cancelled. `not_200`: a 2xx that does not count; `gone`: 410; `exhausted`: too many
 bad answers; `expired`: not reached for too long; `instance_deleted`: its instance was deleted; `dropped`:
-somebody dropped what waited; `hop_limit`, `pair_limit`: the loop guard stopped agents that answer each other."""
+somebody dropped what waited; `hop_limit`, `pair_limit`: the loop guard stopped agents that answer each other;
+`superseded`, `max_age`: it waited while its machine was away, and the membership leaves out what is not the
+newest, or too old."""
 
 
 WaitingFor: TypeAlias = Literal["turn", "retry", "back_off", "paused", "switched_off", "connection"]
@@ -408,6 +410,9 @@ class Explanation(Model):
     """Why it would not be pushed now; null when it would."""
     target_agents: list[str]
     """The agents to notify; empty when there would be no delivery."""
+    may_become: list[Literal["superseded", "max_age"] | str] | None = None
+    """Why the rules of the membership may cancel it, if it has to wait: a newer message comes before its machine is
+    back (`superseded`), or it becomes too old (`max_age`). Absent when neither can happen."""
 
 
 class ExplanationPage(Model):
@@ -651,6 +656,10 @@ class MeetingInstance(Model):
     """When it left; null while the instance is in the meeting."""
     wake: Literal["all", "targeted", "people"] | str | None = None
     """Which messages for these agents are pushed; absent: all."""
+    catch_up: Literal["all", "latest"] | str | None = None
+    """What is pushed of what waited while the machine was away; absent: all."""
+    max_age_s: int | None = None
+    """How old a message may be when its turn comes, in seconds; absent: of any age."""
     instance_name: str
     """The name that people see."""
     health: Health | str
@@ -689,6 +698,10 @@ class Membership(Model):
     """When it left; null while the instance is in the meeting."""
     wake: Literal["all", "targeted", "people"] | str | None = None
     """Which messages for these agents are pushed; absent: all."""
+    catch_up: Literal["all", "latest"] | str | None = None
+    """What is pushed of what waited while the machine was away; absent: all."""
+    max_age_s: int | None = None
+    """How old a message may be when its turn comes, in seconds; absent: of any age."""
 
 
 class Message(Model):

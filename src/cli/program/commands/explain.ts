@@ -19,6 +19,17 @@ const WHY: Record<NonNullable<Explanation['why']>, string> = {
   back_off: 'when it is reached again',
 };
 
+const MAY_BECOME: Record<NonNullable<Explanation['may_become']>[number], string> = {
+  superseded: 'unless a newer message comes first (catch up: latest)',
+  max_age: 'unless it becomes too old',
+};
+
+/** Why it is not pushed now; if it has to wait, what may become of it. */
+function whyInWords({ why, pushed, may_become = [] }: Explanation): string {
+  if (why === null) return '';
+  return pushed === 'no' ? WHY[why] : [WHY[why], ...may_become.map((reason) => MAY_BECOME[reason])].join(', ');
+}
+
 const STYLES = { now: 'green', later: 'yellow', no: 'dim' } as const;
 
 interface ExplainOptions extends ApiOptions {
@@ -53,7 +64,7 @@ export function explainCommand(): Command {
         { title: 'NAME', text: (row) => row.instance_name, gives_way: true },
         { title: 'PUSHED', text: (row) => row.pushed, style: ({ pushed }) => STYLES[pushed] },
         { title: 'AGENTS TO NOTIFY', text: (row) => listInWords(row.target_agents) || 'none', gives_way: true },
-        { title: 'WHY', text: ({ why }) => (why === null ? '' : WHY[why]) },
+        { title: 'WHY', text: whyInWords },
       ]);
     });
   return withExamples(withApi(command), {

@@ -1,10 +1,11 @@
+import type { MeetingInstance } from '@convoke/sdk';
 import { Command } from 'commander';
 import { HOP_LIMIT_MAX, PAIR_LIMIT_MAX, PAIR_WINDOW_S_MAX } from '../../../domain/guard_rule.ts';
 import { wallNow } from '../../../wall_clock.ts';
 import { type ApiOptions, clientFor, type ListOptions, listed, wholeNumber, withApi, withList } from '../api.ts';
 import { withExamples } from '../examples.ts';
 import { note, print, printJson, printTable } from '../terminal.ts';
-import { ago, counted, HEALTH_STYLES, listInWords, quoted } from '../format.ts';
+import { ago, durationInWords, counted, HEALTH_STYLES, listInWords, quoted } from '../format.ts';
 import { typed } from '../command_name.ts';
 
 export function meetingsCommand(): Command {
@@ -82,6 +83,7 @@ function showCommand(): Command {
         { title: 'NAME', text: (row) => row.instance_name, gives_way: true },
         { title: 'AGENTS IN IT', text: (row) => listInWords(row.agent_ids) || 'none', gives_way: true },
         { title: 'WAKE', text: (row) => row.wake ?? 'all' },
+        { title: 'CATCH UP', text: catchUpInWords },
         { title: 'HEALTH', text: (row) => row.health, style: ({ health }) => HEALTH_STYLES[health] },
         { title: 'JOINED', text: (row) => ago(row.joined_at, now_ms) },
         { title: 'LEFT', text: (row) => (row.left_at === null ? '' : ago(row.left_at, now_ms)) },
@@ -90,6 +92,10 @@ function showCommand(): Command {
   return withExamples(withApi(command), {
     'convoke meetings show standup-42 --include-left': 'who is in it, and who was',
   });
+}
+
+function catchUpInWords({ catch_up = 'all', max_age_s = 0 }: MeetingInstance): string {
+  return max_age_s === 0 ? catch_up : `${catch_up}, up to ${durationInWords(max_age_s * 1_000)} old`;
 }
 
 function brakeCommand(name: 'pause' | 'resume', description: string): Command {

@@ -1,12 +1,15 @@
 import { type ConvokeClient, ConvokeError } from '@convoke/sdk';
 import { Command, Option } from 'commander';
-import { type ApiOptions, clientFor, collect, withApi } from '../api.ts';
+import { MAX_AGE_S_MAX } from '../../../domain/catch_up.ts';
+import { type ApiOptions, clientFor, collect, wholeNumber, withApi } from '../api.ts';
 import { withExamples } from '../examples.ts';
 import { note, print, printJson } from '../terminal.ts';
 
 interface JoinOptions extends ApiOptions {
   agent?: string[];
   wake?: 'all' | 'targeted' | 'people';
+  catchUp?: 'all' | 'latest';
+  maxAge?: number;
 }
 
 export function joinCommand(): Command {
@@ -26,6 +29,17 @@ export function joinCommand(): Command {
         'people',
       ]),
     )
+    .addOption(
+      new Option(
+        '--catch-up <what>',
+        'what is pushed of what waited while its machine was away: all, or only the latest',
+      ).choices(['all', 'latest']),
+    )
+    .option(
+      '--max-age <seconds>',
+      'push no message that is older when its turn comes; 0: of any age',
+      wholeNumber(0, MAX_AGE_S_MAX),
+    )
     .action(async (instance_id: string, meeting_id: string, options: JoinOptions) => {
       const client = clientFor(options);
       const hosted = (await client.getInstance(instance_id)).agent_ids;
@@ -35,6 +49,8 @@ export function joinCommand(): Command {
         meeting_id,
         agent_ids: options.agent ?? hosted,
         wake: options.wake,
+        catch_up: options.catchUp,
+        max_age_s: options.maxAge,
       });
       if (options.json) {
         printJson(membership);
@@ -48,6 +64,7 @@ export function joinCommand(): Command {
     'convoke join laptop-anna standup-42': 'with all of its agents',
     'convoke join laptop-anna standup-42 --agent anna-planner': 'with one of them',
     'convoke join laptop-anna standup-42 --wake targeted': 'only what names its agents is pushed',
+    'convoke join laptop-anna standup-42 --catch-up latest': 'when it was away, only the newest message is pushed',
   });
 }
 
