@@ -247,7 +247,10 @@ describe('the commands that call the API', () => {
     assert.match((await run(['deliveries'])).stdout, new RegExp(`${delivery_id}  standup  1 .* delivered\n$`));
     assert.match((await run(['deliveries', 'show', delivery_id])).stdout, /\n {2}1\. \S+ {2}answered 200 after /);
     assert.match((await run(['meetings'])).stdout, /\nstandup {2,}1 {2,}1 {2,}2 /);
-    assert.match((await run(['meetings', 'show', 'standup'])).stdout, /\nbox {2,}box {2,}a1, a2 {2,}all {2,}all {2,}up/);
+    assert.match(
+      (await run(['meetings', 'show', 'standup'])).stdout,
+      /\nbox {2,}box {2,}a1, a2 {2,}all {2,}all {2,}up/,
+    );
     const [message_id = ''] = sent.stdout.split(' ');
     const answer = [
       'send',
