@@ -159,7 +159,7 @@ export async function createConvoke(
   });
   const { egress_policy, expire_after_ms, max_message_bytes } = config;
   const changes = new Changes({ store, engine, feed, keyring, reply_access, clock, expire_after_ms });
-  const late_replies = new LateReplies({ store, engine, clock, max_message_bytes, keyring });
+  const late_replies = new LateReplies({ store, engine, clock, max_message_bytes, keyring, observer: metrics });
   const pull_forwarder = store.cluster === null ? null : new PullForwarder({ cluster: store.cluster, clock });
   const delivers = (instance_id: string): boolean => partitions.of(instance_id) !== null;
   const demo = new DemoMeeting({ store, changes, engine, clock, log, egress_policy, delivers });
@@ -175,6 +175,7 @@ export async function createConvoke(
       stall: store.stall,
       max_request_bytes_in_flight: config.max_request_bytes_in_flight,
       max_connections: config.max_connections,
+      cors_origins: config.cors_origins,
       pages,
     },
     allRoutes({

@@ -65,6 +65,7 @@ function engineOn(store: Store): Engine {
       attempted: (event) => metrics.attempted(event, Date.now()),
       settled: () => {},
       suppressed: () => {},
+      replied: () => {},
       storageFailed: (error) => console.error(error),
     },
     settings,
@@ -85,7 +86,7 @@ const { egress_policy, expire_after_ms, max_message_bytes, max_request_bytes_in_
 const sessions = new Sessions({ store, keyring, limits, clock, node_id: '' });
 const audit_trail = new AuditTrail({ store, keyring, limits, clock, onError });
 const reply_access = new ReplyAccess(store.encryption, () => '');
-const late_replies = new LateReplies({ store, engine, clock, max_message_bytes, keyring });
+const late_replies = new LateReplies({ store, engine, clock, max_message_bytes, keyring, observer: metrics });
 const changes = new Changes({ store, engine, feed, keyring, reply_access, clock, expire_after_ms });
 const who = { keyring, limits, sessions, audit_trail };
 const pages = new Pages();

@@ -35,6 +35,8 @@ export interface Config {
   max_request_bytes_in_flight: number;
   max_connections: number;
   max_feed_listeners: number;
+  /** Origins whose pages may call the API with a key. */
+  cors_origins: string[];
   /** Proxies whose X-Forwarded-For is believed. */
   trust_proxy: Cidr[];
   /** Null: no limit. */

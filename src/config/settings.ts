@@ -16,6 +16,7 @@ import {
   httpUrl,
   databaseUrl,
   cidrs,
+  origins,
   duration,
   durations,
 } from './value_types.ts';
@@ -140,6 +141,11 @@ export const SETTINGS = {
     'Connections of clients at a time. Beyond them the service closes the one that has been idle for longest, or the slowest client.',
   ),
   max_feed_listeners: setting(wholeNumber(0, 10_000), '100', 'Connections that listen to the live feed at a time.'),
+  cors_origins: setting(
+    origins(),
+    '',
+    "Origins whose pages may call the API from a browser, separated by commas. They need a key: cookies and sessions are never taken from them. When empty: only the service's own pages (docs/browser.md).",
+  ),
   trust_proxy: setting(
     cidrs(),
     '',

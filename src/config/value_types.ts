@@ -31,6 +31,8 @@ const DURATION_UNITS_MS = { ms: 1, s: 1000, m: MINUTE_MS, h: 60 * MINUTE_MS, d: 
 
 const URL_CHARS_MAX = 200;
 
+const ORIGINS_MAX = 100;
+
 export function setting<T>(type: ValueType<T>, default_text: string, sentence: string): Setting<T> {
   return { ...type, default: default_text, sentence };
 }
@@ -123,6 +125,21 @@ export function cidrs(): ValueType<Cidr[]> {
       return ranges.every((range) => range !== null) ? ranges : undefined;
     },
   };
+}
+
+export function origins(): ValueType<string[]> {
+  return {
+    expects: `at most ${ORIGINS_MAX} origins such as \`https://app.example.com,http://localhost:5173\`: scheme, host and port as a browser writes them, with no path and no \`*\``,
+    parse(text) {
+      const given = text.trim() === '' ? [] : text.split(',').map((origin) => origin.trim());
+      return given.length <= ORIGINS_MAX && given.every(isOrigin) ? given : undefined;
+    },
+  };
+}
+
+/** Whether a text is exactly what a browser sends as Origin. */
+function isOrigin(text: string): boolean {
+  return /^https?:[^*]+$/.test(text) && URL.canParse(text) && new URL(text).origin === text;
 }
 
 export function duration(min: string, max: string): ValueType<number> {

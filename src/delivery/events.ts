@@ -19,12 +19,22 @@ export interface Observer {
   settled(state: 'failed' | 'cancelled', reason: DeliveryReason, deliveries: number): void;
   /** A rule stopped a delivery: it is cancelled. */
   suppressed(delivery: SuppressedDelivery, reason: SuppressReason): void;
+  /** A reply of an agent was stored, or not. */
+  replied(way: ReplyWay, result: ReplyResult): void;
   /** The storage failed. The engine keeps what it has to write, and tries again. */
   storageFailed(error: unknown): void;
 }
 
 /** The loop guard stopped it, or the rules of its membership. */
 export type SuppressReason = GuardReason | CatchUpReason;
+
+/** How a reply arrives: in the response to a push, or later with a token. */
+export type ReplyWay = (typeof REPLY_WAYS)[number];
+export const REPLY_WAYS = ['response', 'later'] as const;
+
+/** What became of a reply. `repeated`: it was stored before, for example before a crash. */
+export type ReplyResult = (typeof REPLY_RESULTS)[number];
+export const REPLY_RESULTS = ['stored', 'repeated', 'refused'] as const;
 
 export type SuppressedDelivery = Pick<
   QueuedDelivery,

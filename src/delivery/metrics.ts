@@ -5,7 +5,7 @@ import type { Store } from '../store/store.ts';
 import { StoreError } from '../store/store_error.ts';
 import type { Clock } from './clock.ts';
 import type { Engine } from './engine.ts';
-import type { AttemptEvent } from './events.ts';
+import { type AttemptEvent, REPLY_RESULTS, REPLY_WAYS, type ReplyResult, type ReplyWay } from './events.ts';
 import type { Expiry } from './expiry.ts';
 import type { PullTransport } from './transport/pull_transport.ts';
 import { HAND_OVERS, type HandOver } from './cluster/partitions.ts';
@@ -18,6 +18,7 @@ export class Metrics {
   readonly #attempts = new Map<Outcome, number>();
   /** By state and reason, with a space between. */
   readonly #settled = new Map<string, number>();
+  readonly #replies: Counter;
   readonly #delivery_seconds: Histogram;
   readonly #attempt_seconds: Histogram;
   readonly #commit_items: Histogram;
@@ -70,6 +71,13 @@ export class Metrics {
         }
       },
     });
+    this.#replies = new Counter({
+      name: 'convoke_replies_total',
+      help: 'Replies of agents, by how they arrived and what became of them.',
+      labelNames: ['way', 'result'],
+      registers,
+    });
+    for (const way of REPLY_WAYS) for (const result of REPLY_RESULTS) this.#replies.inc({ way, result }, 0);
     this.#delivery_seconds = new Histogram({
       name: 'convoke_delivery_seconds',
       help: 'From acceptance to delivery.',
@@ -187,6 +195,10 @@ export class Metrics {
     if (state === 'pending') return;
     this.settled(state, reason, 1);
     if (state === 'delivered') this.#delivery_seconds.observe(Math.max(0, wall_ms - accepted_at) / 1000);
+  }
+
+  replied(way: ReplyWay, result: ReplyResult): void {
+    this.#replies.inc({ way, result });
   }
 
   async text(): Promise<{ content_type: string; text: string }> {

@@ -29,6 +29,8 @@ export interface HttpContext {
   log: Log;
   max_request_bytes_in_flight: number;
   max_connections: number;
+  /** The origins whose pages may call the API with a key. */
+  cors_origins?: readonly string[];
   /** Who may do what. While the API is open, requests whose Host is not a loopback name are refused (DNS rebinding). */
   keyring: Keyring;
   limits: Limits;

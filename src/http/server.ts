@@ -3,6 +3,7 @@ import type { IncomingHttpHeaders } from 'node:http';
 import { Problem } from '../domain/problem.ts';
 import { accessOf, assertAudited, guard } from './auth/access.ts';
 import { Connections } from './intake/connections.ts';
+import { addCors } from './intake/cors.ts';
 import { addIntake, addUnknownRoutes } from './intake/intake.ts';
 import { Pages } from './pages.ts';
 import type { App, HttpContext } from './context.ts';
@@ -91,6 +92,7 @@ export async function createServer(
   app.decorate('route_table', []);
   connections.watch(app.server);
   addIntake(app, connections, context);
+  addCors(app, context.cors_origins ?? []);
   if (context.stall !== undefined) addStalls(app, context.stall);
   app.addHook('onRequest', (request, _reply, done) => {
     try {

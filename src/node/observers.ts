@@ -34,6 +34,7 @@ export function engineObserver(
       if (feed.is_active) publishSuppressed(feed, delivery, reason, clock.wall());
       delivery_log.suppressed(delivery, reason);
     },
+    replied: (way, result) => metrics.replied(way, result),
     storageFailed: (error) => log.error({ err: error }, 'the store failed; what attempts made is kept and tried again'),
   };
 }

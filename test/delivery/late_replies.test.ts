@@ -326,6 +326,37 @@ describe('a token that nobody made', () => {
   });
 });
 
+test('every reply is counted once, by the way it came and by what became of it', async (t) => {
+  const service = await startService(t);
+  const { meeting_id, member, token } = await pushed(t, service, ['anna', 'ben']);
+  const counts = async (): Promise<Record<string, number>> => {
+    const { text } = await service.get('/metrics');
+    const lines = text.matchAll(/^convoke_replies_total\{way="(\w+)",result="(\w+)"\} (\d+)$/gm);
+    return Object.fromEntries([...lines].map(([, way, result, count]) => [`${way} ${result}`, Number(count)]));
+  };
+  const none = {
+    'response stored': 0,
+    'response repeated': 0,
+    'response refused': 0,
+    'later stored': 0,
+    'later repeated': 0,
+    'later refused': 0,
+  };
+  assert.deepEqual(await counts(), none);
+  // To an agent that nobody hosts: no push follows from it.
+  const nobody = (text: string, from_agent: string) => ({ message: { text }, from_agent, target_agents: ['nobody'] });
+  const one = { reply: nobody('yes', 'anna') };
+  await reply(service, token, one, 'once');
+  await reply(service, token, one, 'once');
+  await reply(service, token, { reply: nobody('who is that', 'carl') });
+  const later = { ...none, 'later stored': 1, 'later repeated': 1, 'later refused': 1 };
+  assert.deepEqual(await counts(), later);
+  const replies = [nobody('yes', 'anna'), nobody('me too', 'anna'), nobody('who is that', 'carl')];
+  member.receiver.behaviour = { status: 200, body: JSON.stringify({ replies }) };
+  await service.settled(await service.send(meeting_id, {}));
+  assert.deepEqual(await counts(), { ...later, 'response stored': 2, 'response refused': 1 });
+});
+
 test('public_url is where receivers reply', async (t) => {
   const service = await startService(t, { public_url: 'https://convoke.example/base' });
   const { push } = await pushed(t, service);

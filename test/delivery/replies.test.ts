@@ -152,6 +152,7 @@ describe('a delivery whose response has a reply', () => {
     await node.clock.advance(SECOND);
     assert.deepEqual(node.transport.seqsTo('i'), [1, 1]);
     assert.deepEqual(await history(node), ['said', 'first', 'and more']);
+    assert.deepEqual(node.replied, ['response stored', 'response repeated', 'response stored']);
     assert.equal((await node.states())[0], 'delivered');
   });
 

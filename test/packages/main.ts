@@ -2,6 +2,7 @@
  * `npm run test:packages`: what `npm pack` makes, tried in empty directories as a new user would, on every runtime that it
  * is for. Words after `--` choose checks by their names. What it needs of others is installed at the first run.
  */
+import assert from 'node:assert/strict';
 import { copyFile, mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -9,6 +10,8 @@ import { fileURLToPath } from 'node:url';
 import { pino } from 'pino';
 import { readConfig } from '../../src/config/read_config.ts';
 import { createConvoke } from '../../src/convoke.ts';
+import { Visitor } from '../support/browser.ts';
+import { PAGE_PATH, putPagesAt, type Used, useAllIn } from '../support/pages_elsewhere.ts';
 import { run } from './run.ts';
 import {
   bun,
@@ -158,6 +161,10 @@ function sdkChecks(tarball: string): Check[] {
         return run([...command, 'main.mjs'], { cwd: directory, env: { CONVOKE: service.url } });
       },
     })),
+    {
+      name: 'SDK, plain JavaScript, a browser page',
+      run: async () => inAPage(service.url, join(await plain(), 'node_modules/@convoke/sdk/dist')),
+    },
     ...TYPESCRIPTS.flatMap((version) =>
       ['node16', 'nodenext', 'bundler'].map((resolution) => ({
         name: `SDK, strict TypeScript ${version}, ${resolution}`,
@@ -172,6 +179,30 @@ function sdkChecks(tarball: string): Check[] {
       })),
     ),
   ];
+}
+
+/** The files of the package as they are: a page needs no bundler. */
+async function inAPage(url: string, sdk: string): Promise<string> {
+  const visitor = new Visitor();
+  await visitor.start();
+  try {
+    let used: Used | null = null;
+    const allowed = /Failed to load resource/;
+    await visitor.visit(url, { path: '/healthz', allowed }, async (page) => {
+      await putPagesAt(page, url, { sdk });
+      await page.goto(url + PAGE_PATH);
+      used = await useAllIn(page, { base_url: url, api_key: undefined, name: 'tab' });
+    });
+    const wanted: Used = {
+      pulled: ['Anybody there?'],
+      refused: 'instance_does_not_exist',
+      answer: 'You said: Good night',
+    };
+    assert.deepEqual(used, wanted);
+    return `answered ${wanted.answer}`;
+  } finally {
+    await visitor.close();
+  }
 }
 
 function strictest(resolution: string): object {

@@ -437,6 +437,7 @@ export class World {
         attempted: () => {},
         settled: () => {},
         suppressed: ({ instance_id, seq }, reason) => this.#trace(`${reason} stops ${seq} to ${instance_id}`),
+        replied: () => {},
         storageFailed: () => {},
       },
       settings: this.#settings,

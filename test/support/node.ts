@@ -201,6 +201,8 @@ export class TestNode {
   /** How busy the thread says it is. */
   load = 1;
   readonly storage_errors: unknown[] = [];
+  /** What became of the replies of agents, over all lives of the node. */
+  readonly replied: string[] = [];
   meddle: Meddle | null = null;
   onAttempt: ((event: AttemptEvent) => void) | null = null;
   engine!: Engine;
@@ -250,6 +252,7 @@ export class TestNode {
           this.#count(`cancelled ${reason}`, 1);
           this.suppressed.push(delivery);
         },
+        replied: (way, result) => void this.replied.push(`${way} ${result}`),
         storageFailed: (error) => void this.storage_errors.push(error),
       },
       settings: { ...SETTINGS, ...this.#options.settings },

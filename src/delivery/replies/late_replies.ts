@@ -7,6 +7,7 @@ import type { AcceptedMessage } from '../../store/contract/messages.ts';
 import type { Store } from '../../store/store.ts';
 import type { Clock } from '../clock.ts';
 import type { Engine } from '../engine.ts';
+import type { Observer } from '../events.ts';
 import { replySend } from './reply_send.ts';
 
 /** The most deliveries whose number of replies is remembered. */
@@ -31,6 +32,7 @@ export interface LateRepliesParts {
   max_message_bytes: number;
   /** Knows whether a key can be used now and may own instances. */
   keyring: { canOwn: (key_id: string) => boolean };
+  observer: Pick<Observer, 'replied'>;
 }
 
 /**
@@ -45,15 +47,17 @@ export class LateReplies {
   readonly #clock: Clock;
   readonly #max_message_bytes: number;
   readonly #keyring: LateRepliesParts['keyring'];
+  readonly #observer: LateRepliesParts['observer'];
   /** The first place that may be free: the search for a free one begins there. */
   readonly #counts = new GenerationCache<number>(COUNTS_MAX);
 
-  constructor({ store, engine, clock, max_message_bytes, keyring }: LateRepliesParts) {
+  constructor({ store, engine, clock, max_message_bytes, keyring, observer }: LateRepliesParts) {
     this.#store = store;
     this.#engine = engine;
     this.#clock = clock;
     this.#max_message_bytes = max_message_bytes;
     this.#keyring = keyring;
+    this.#observer = observer;
   }
 
   /**
@@ -63,7 +67,19 @@ export class LateReplies {
    * @throws Problem `delivery_does_not_exist`, `replies_not_allowed`, `reply_limit_reached`, `invalid_fields`, and
    * those of `Engine.send`
    */
-  async send(
+  async send(token: ReplyToken, reply: LateReply): Promise<{ message: AcceptedMessage; repeated: boolean }> {
+    try {
+      const sent = await this.#send(token, reply);
+      this.#observer.replied('later', sent.repeated ? 'repeated' : 'stored');
+      return sent;
+    } catch (error) {
+      // Another status says that the service could not store it now: then the agent sends it again.
+      if (error instanceof Problem && error.status < 429) this.#observer.replied('later', 'refused');
+      throw error;
+    }
+  }
+
+  async #send(
     { delivery_id, standsOn }: ReplyToken,
     reply: LateReply,
   ): Promise<{ message: AcceptedMessage; repeated: boolean }> {

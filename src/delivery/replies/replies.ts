@@ -3,7 +3,7 @@ import { type ReadReply, type Reply, repliesIn } from '../../domain/reply.ts';
 import type { Accepted } from '../../store/contract/messages.ts';
 import type { Acceptor } from '../accept/acceptor.ts';
 import type { Clock } from '../clock.ts';
-import type { Observer } from '../events.ts';
+import type { Observer, ReplyResult } from '../events.ts';
 import type { LaneDelivery } from '../lanes/lane_delivery.ts';
 import type { AnsweredPart, PushResult } from '../transport/transport.ts';
 import { replySend } from './reply_send.ts';
@@ -23,7 +23,7 @@ const FINGERPRINT = '';
 
 export interface RepliesParts {
   clock: Clock;
-  observer: Pick<Observer, 'storageFailed'>;
+  observer: Pick<Observer, 'replied' | 'storageFailed'>;
   acceptor: Pick<Acceptor, 'store'>;
   max_message_bytes: number;
 }
@@ -48,7 +48,7 @@ interface Storing {
  */
 export class Replies {
   readonly #clock: Clock;
-  readonly #observer: Pick<Observer, 'storageFailed'>;
+  readonly #observer: Pick<Observer, 'replied' | 'storageFailed'>;
   readonly #acceptor: Pick<Acceptor, 'store'>;
   readonly #max_message_bytes: number;
   #storing = 0;
@@ -85,10 +85,14 @@ export class Replies {
     { kept_body, answered }: PushResult,
     isLost: () => boolean,
   ): string | Promise<string | null> {
-    if (kept_body !== undefined && 'lost' in kept_body) return `${kept_body.lost}; a reply in it was not sent`;
+    if (kept_body !== undefined && 'lost' in kept_body) {
+      this.#observer.replied('response', 'refused');
+      return `${kept_body.lost}; a reply in it was not sent`;
+    }
     const agents = JSON.parse(delivery.target_agents) as string[];
     const parts = answered ?? (kept_body === undefined ? [] : [{ agents, body: kept_body.text }]);
     const read = parts.flatMap((part) => this.#readPart(part, agents));
+    for (const { kind } of read) if (kind === 'refused') this.#observer.replied('response', 'refused');
     if (read.every(({ kind }) => kind === 'refused')) return inWords(read);
     return this.#storeAll({ delivery, read, isLost });
   }
@@ -128,8 +132,10 @@ export class Replies {
         }),
       );
       for (const [k, result] of tried.entries()) {
-        const why = result === null ? undefined : NOT_STORED[result.kind];
+        if (result === null) continue;
+        const why = NOT_STORED[result.kind];
         if (why !== undefined) results[left[k] as number] = { kind: 'refused', why };
+        this.#observer.replied('response', resultOf(result.kind));
       }
       left = left.filter((_, k) => tried[k] === null);
       if (left.length === 0) return results;
@@ -170,6 +176,11 @@ const NOT_STORED: Partial<Record<Accepted['kind'], string>> = {
   refused: 'its agent is not in the meeting any more, or the message that it answers is removed',
   damaged: 'a row that it needs is damaged; the log of the service says which',
 };
+
+function resultOf(kind: Accepted['kind']): ReplyResult {
+  if (kind === 'accepted') return 'stored';
+  return kind in NOT_STORED ? 'refused' : 'repeated';
+}
 
 /** Says which replies were not sent, and why; empty when all were. */
 function inWords(read: readonly ReadReply[]): string {
