@@ -56,7 +56,7 @@ export async function servePages(files: Files = {}): Promise<{ origin: string; c
   });
   await new Promise<void>((listening) => void server.listen(0, '127.0.0.1', listening));
   const { port } = server.address() as AddressInfo;
-  return { origin: `http://127.0.0.1:${port}`, close: () => void server.close().closeAllConnections() };
+  return { origin: `http://127.0.0.1:${port}`, close: () => server.close().closeAllConnections() };
 }
 
 /** Lets a browser find the page at the origin of a service, as behind one proxy with it. */
