@@ -28,6 +28,11 @@ export const PROTECTIONS = {
     find: 'key: `${delivery.delivery_id}:${place}`',
     replace: 'key: String(Math.random())',
   },
+  'a stop during the start': {
+    file: 'src/cli/program/commands/serve.ts',
+    find: 'await Promise.race([starting, over])',
+    replace: 'await starting',
+  },
 } as const satisfies Record<string, Edit>;
 
 export type Protection = keyof typeof PROTECTIONS;

@@ -69,19 +69,29 @@ export async function serve(config: Config): Promise<void> {
     });
   }
 
-  const convoke = await start(config, log).catch(async (error: unknown) => {
+  // One deadline for all of a stop, during the start too: a start may wait for a database that never responds.
+  const over = stop.promise.then(() => sleep(STOP_MS_MAX, null));
+  const starting = start(config, log).catch(async (error: unknown) => {
     await written();
     throw startFailure(error, config);
   });
+  const convoke = await Promise.race([starting, over]);
+  if (convoke === null) {
+    log.warn('stopped before the start was over: nothing was accepted');
+    return end(EXIT.ok);
+  }
   announce(convoke, config, is_pretty ? note : (line) => log.info(line));
   print(`convoke ready ${convoke.url}`);
   releaseStartMemory();
 
   await stop.promise;
   const drain_ms = config.database_url === null ? DRAIN_MS : DRAIN_IN_CLUSTER_MS;
-  const stopped = await Promise.race([convoke.close(drain_ms).then(() => true), sleep(STOP_MS_MAX, false)]);
-  if (stopped) log.info('stopped');
-  else log.warn('not every attempt ended in time: the rest is tried again after the next start');
+  const closing = convoke.close(drain_ms).then(
+    () => log.info('stopped'),
+    (error: unknown) => log.error({ err: error }, 'the stop was not complete: the rest is done after the next start'),
+  );
+  const stopped = await Promise.race([closing, over]);
+  if (stopped === null) log.warn('not every attempt ended in time: the rest is tried again after the next start');
   await end(EXIT.ok);
 }
 
