@@ -118,8 +118,9 @@ def serve(agent_id, meeting_ids, agent):
     done, results = collections.OrderedDict(), []
     try:
         while True:
-            # One at a time: the next is handed out when this one has its result, so no deadline runs meanwhile.
-            pull = {"results": results, "max": 1, "wait_s": WAIT_S}
+            # One at a time: the next is handed out when this one has its result, so no deadline runs meanwhile. A name of
+            # its own: when the response is lost, the same request again gets what it had.
+            pull = {"results": results, "max": 1, "wait_s": WAIT_S, "pull_id": secrets.token_hex(16)}
             pushes = insist(f"{instance}/pull/", pull, WAIT_S + 15)["pushes"]
             results = [result_of(push, secret, done, agent) for push in pushes]
     except KeyboardInterrupt:

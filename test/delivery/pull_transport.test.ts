@@ -53,6 +53,7 @@ function setUp() {
   const pull = (more: Partial<PullRequest> = {}) =>
     transport.pull({
       instance_id: 'i',
+      pull_id: null,
       permit: permitAt(1),
       max: 32,
       wait_ms: 10_000,
@@ -84,6 +85,42 @@ describe('the way out for machines that pull', () => {
     await clock.advance(1);
     assert.deepEqual(ends.map(pushesOf), [['b', 'c']]);
     assert.equal(transport.canPush('i', WAY), false);
+  });
+
+  test('takes back what it handed out in a response that was lost, and nothing else', async () => {
+    const { clock, transport, ends, pull, push, results, pushesOf } = setUp();
+    pull({ max: 2, pull_id: 'lost' });
+    push('a');
+    push('b');
+    pull({ max: 1, pull_id: 'other' });
+    push('c');
+    await clock.advance(1);
+    const counted = { delivery_id: 'b', attempt: 1, status_code: 200, detail: '', retry_after: null, body: '' };
+    transport.take('i', counted);
+    transport.takeBack('i', 'lost');
+    transport.takeBack('i', 'lost');
+    transport.takeBack('another', 'other');
+    await turn();
+    assert.deepEqual(
+      results.map((result) => result?.outcome ?? 'not made'),
+      ['ok', 'not made'],
+    );
+    assert.equal(transport.counts.awaited, 1);
+    assert.deepEqual(ends.map(pushesOf), [['a', 'b'], ['c']]);
+  });
+
+  test('ends a pull that still waits when it is made again, so that no push goes to a dead connection', async () => {
+    const { clock, transport, ends, pull, push, results, pushesOf } = setUp();
+    pull({ pull_id: 'one' });
+    // In the response that is being made just now.
+    push('a');
+    transport.takeBack('i', 'one');
+    await turn();
+    assert.deepEqual([ends.map(pushesOf), results, transport.counts.waiting], [[[]], [null], 0]);
+    pull({ pull_id: 'one' });
+    push('a');
+    await clock.advance(1);
+    assert.deepEqual(ends.map(pushesOf), [[], ['a']]);
   });
 
   test('ends a pull at its maximum, and where its bodies get long; the next one goes on', async () => {

@@ -1,6 +1,5 @@
 /** SIGTERM ends a node whose PostgreSQL does not respond any more, whatever the node does just then. */
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
@@ -65,10 +64,16 @@ test('two nodes whose PostgreSQL is gone for good end on SIGTERM', async (t) => 
 test('two nodes whose PostgreSQL stands still, with every connection open, end on SIGTERM', async (t) => {
   const server = await PostgresServer.start();
   const nodes = await twoNodes(t, server.urlOf('postgres'));
+  const client = new pg.Client(server.urlOf('postgres'));
+  await client.connect();
+  const { rows } = await client.query<{ pid: number }>(
+    'SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()',
+  );
+  await client.end();
   const [main = ''] = readFileSync(join(server.directory, 'data/postmaster.pid'), 'utf8').split('\n');
-  const children = execFileSync('pgrep', ['-P', main]).toString().trim().split('\n');
   const signal = (name: NodeJS.Signals): void => {
-    for (const pid of [main, ...children]) process.kill(Number(pid), name);
+    // The first one first: it would start others.
+    for (const pid of [Number(main), ...rows.map((row) => row.pid)]) process.kill(pid, name);
   };
   signal('SIGSTOP');
   t.after(async () => {

@@ -2,9 +2,10 @@ import assert from 'node:assert/strict';
 import { connect } from 'node:net';
 import { test } from 'node:test';
 import { type ProblemDetails, type PulledPush, verify } from '@convoke/sdk';
+import { CuttingProxy } from '../support/cutting_proxy.ts';
 import { PullingMachine, pullPath, pullsWaiting } from '../support/pulling.ts';
 import { startReceiver } from '../support/receiver.ts';
-import { assertProblem, instancePath, startService, useService } from '../support/service.ts';
+import { assertProblem, instancePath, type Service, startService, useService } from '../support/service.ts';
 import { beforeTimer, until } from '../support/wait.ts';
 
 const service = useService({ retry_schedule: '10ms,20ms,30ms' });
@@ -314,4 +315,67 @@ test('what is wrong with a result is named', async () => {
 
 function pick({ delivery_id, attempt }: PulledPush) {
   return { delivery_id, attempt };
+}
+
+test('a pull that is made again under its name gets at once what its lost response had, and spends no attempt', async (t) => {
+  const service = await startService(t);
+  const meetings = ['one', 'two'];
+  const machine = await PullingMachine.start(service, meetings, { ack_timeout_s: 600 });
+  const proxy = await CuttingProxy.start(Number(new URL(service.url).port));
+  t.after(() => proxy.close());
+  proxy.onAnswer = () => 'swallow';
+  const lost = askOver(proxy, machine, { pull_id: 'first', wait_s: 60 });
+  await until(
+    'the pull to wait',
+    () => pullsWaiting(service),
+    (waiting) => waiting >= 1,
+  );
+  const sent = await service.send(meetings[0]!, { content: 'on its way' });
+  await until(
+    'the push to be in the lost response',
+    () => inHand(service),
+    (in_hand) => in_hand === 1,
+  );
+  // Another request, or the same one under another name, gets nothing: the push is in hand.
+  assert.deepEqual((await machine.pull({ pull_id: 'second', wait_s: 0 })).pushes, []);
+  const again = await machine.next({ pull_id: 'first', wait_s: 60 });
+  assert.equal(again.attempt, 1);
+  assert.equal(contentOf(again), 'on its way');
+  await machine.report(again);
+  assert.equal((await service.settled(sent)).attempt_count, 1);
+
+  // Now without a push: the request on the dead connection still waits, and would get the next one.
+  const dead = askOver(proxy, machine, { pull_id: 'third', wait_s: 60 });
+  await until(
+    'the pull to wait',
+    () => pullsWaiting(service),
+    (waiting) => waiting >= 1,
+  );
+  const waiting = machine.next({ pull_id: 'third', wait_s: 60 });
+  await until(
+    'the one to wait that was made again',
+    () => pullsWaiting(service),
+    (count) => count === 1,
+  );
+  await service.send(meetings[1]!, { content: 'the next one' });
+  assert.equal(contentOf(await waiting), 'the next one');
+  proxy.cutAll();
+  await Promise.all([lost, dead]);
+});
+
+test('the name of a pull is short and plain', async () => {
+  const machine = await PullingMachine.start(service, []);
+  for (const pull_id of ['', 'x'.repeat(65), 'a b', 7 as never])
+    assertProblem(await machine.ask({ pull_id, wait_s: 0 }), 422, 'invalid_fields');
+});
+
+/** A pull over a proxy that loses its response: resolves when the proxy is cut. */
+async function askOver(proxy: CuttingProxy, machine: PullingMachine, body: object): Promise<void> {
+  const url = `http://127.0.0.1:${proxy.port}${pullPath(machine.instance_id)}`;
+  const headers = { 'content-type': 'application/json' };
+  await assert.rejects(fetch(url, { method: 'POST', headers, body: JSON.stringify(body) }));
+}
+
+async function inHand(of: Service): Promise<number> {
+  return Number(/^convoke_pushes_in_hand (\d+)$/m.exec((await of.get('/metrics')).text)?.[1]);
 }

@@ -12,6 +12,7 @@ interface PullRequest {
   results: ({ delivery_id: string; attempt: number } & Record<string, unknown>)[];
   max: number;
   wait_s: number;
+  pull_id: string;
 }
 
 /** Hands out what a test gives it, and loses answers when a test says so. */
@@ -279,6 +280,32 @@ describe('pull', () => {
     assert.equal(pushes.length, 2, 'the late success was remembered');
   });
 
+  test('a request whose response was lost keeps its name when it is made again, and no other request has it', async (t) => {
+    const { service, pushes, asked, taken, handedIn } = await start(t, { concurrency: 2 });
+    service.failures.push('cut', 503);
+    await asked();
+    const names = () => service.requests.map(({ pull_id }) => pull_id);
+    const [first, second, third] = names();
+    assert.deepEqual([second, third], [first, first]);
+    service.push('d1');
+    await taken(1);
+    await asked();
+    // The request that hands in has a name of its own, and keeps it too.
+    service.failures.push('cut');
+    succeed(pushes[0]!);
+    await handedIn(2);
+    const [lost, again] = service.requests.filter(({ results }) => results.length > 0);
+    const waited = service.requests.find(({ results, wait_s }) => results.length === 0 && wait_s > 0);
+    assert.notEqual(lost?.pull_id, waited?.pull_id);
+    await until(
+      'the lost request under its name',
+      () => names().filter((name) => name === lost?.pull_id).length,
+      (count) => count >= 2,
+    );
+    assert.ok(again !== undefined);
+    assert.match(first!, /^[0-9a-f]{32}$/);
+  });
+
   test('when its signal is aborted it ends after the push in hand, with the result handed in', async (t) => {
     const { service, ending, over, pushes, taken } = await start(t, { concurrency: 2 });
     service.push('d1');
@@ -296,7 +323,7 @@ describe('pull', () => {
     service.failures.push('cut', 503);
     succeed(pushes[0]!);
     await over;
-    const last = service.requests.at(-1)!;
+    const { pull_id: _, ...last } = service.requests.at(-1)!;
     assert.deepEqual(last, { results: [{ delivery_id: 'd1', attempt: 1, status_code: 200 }], max: 0, wait_s: 0 });
   });
 

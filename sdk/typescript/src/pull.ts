@@ -3,6 +3,7 @@ import { ConvokeError, errorFromProxy, errorFromResponse, isPassing } from './er
 import { pause } from './pause.ts';
 import { charsOf, fitting, type PushResult, ResultQueue } from './push_result.ts';
 import { Remembered } from './remembered.ts';
+import { randomId } from './random_id.ts';
 import type { Requests } from './requests.ts';
 import { type Push, readPush } from './verify.ts';
 
@@ -69,6 +70,8 @@ interface HandedOut {
   deadline_at: string;
 }
 
+type RequestKind = 'waits' | 'hands in';
+
 /** A push that the caller has in hand. */
 interface Held {
   attempt: number;
@@ -106,6 +109,11 @@ export class Puller {
   /** Ends the request that waits; null while none waits. */
   #waiting: AbortController | null = null;
   #is_handing_in = false;
+  /**
+   * The names of the request that waits and of the one that hands in. A request that is made again after its response
+   * was lost keeps its name: so the service takes back at once what it had handed out in the lost response.
+   */
+  readonly #pull_ids = new Map<RequestKind, string>();
   #is_step_due = false;
   /** False while `ready` delays the next request. */
   #is_ready = true;
@@ -185,7 +193,7 @@ export class Puller {
     if (is_ending && held === 0) this.#hand_in_until_ms = Math.min(this.#hand_in_until_ms, now_ms + HAND_IN_MS_MAX);
     if (this.#backing_off === null) {
       if (room > 0 && this.#waiting === null && !is_ending) void this.#wait(Math.min(room, PUSHES_MAX));
-      if (this.#results.size > 0 && !this.#is_handing_in)
+      if ((this.#results.size > 0 || this.#isHandInLost) && !this.#is_handing_in)
         void this.#handIn(is_ending || !this.#is_ready ? 0 : Math.min(room, PUSHES_MAX));
     }
     const is_idle = this.#waiting === null && !this.#is_handing_in;
@@ -193,6 +201,11 @@ export class Puller {
       this.#is_over = true;
       this.#wake();
     }
+  }
+
+  /** Whether the response to the last request that handed in was lost. */
+  get #isHandInLost(): boolean {
+    return this.#pull_ids.has('hands in') && !this.#ending.signal.aborted;
   }
 
   /** Results that are given in the same turn of the event loop go together. */
@@ -214,7 +227,7 @@ export class Puller {
       this.#is_ready = getting_ready === undefined;
       if (getting_ready !== undefined) await getting_ready.finally(() => (this.#is_ready = true));
       // The first request of a connection does not wait: its response shows that the service is there.
-      if (!this.#ending.signal.aborted) await this.#ask(max, this.#is_connected ? WAIT_S : 0, waiting);
+      if (!this.#ending.signal.aborted) await this.#ask('waits', max, this.#is_connected ? WAIT_S : 0, waiting);
     } catch (error) {
       if (error !== NOT_READY && !this.#ending.signal.aborted) this.#fail(error);
     } finally {
@@ -229,7 +242,7 @@ export class Puller {
     this.#is_handing_in = true;
     this.#asked += max;
     try {
-      await this.#ask(max, 0, new AbortController());
+      await this.#ask('hands in', max, 0, new AbortController());
     } catch (error) {
       this.#fail(error);
     } finally {
@@ -240,8 +253,10 @@ export class Puller {
   }
 
   /** One request: hands in the results so far, and takes pushes. */
-  async #ask(max: number, wait_s: number, abort: AbortController): Promise<void> {
+  async #ask(kind: RequestKind, max: number, wait_s: number, abort: AbortController): Promise<void> {
     const results = this.#results.take();
+    const pull_id = this.#pull_ids.get(kind) ?? randomId();
+    this.#pull_ids.set(kind, pull_id);
     const url = this.#requests.urlOf(this.#path);
     const timeout_ms = wait_s * 1000 + GRACE_MS;
     const over_at_ms = Date.now() + timeout_ms;
@@ -250,8 +265,9 @@ export class Puller {
       abort.abort(new ConvokeError('timeout', `no response from ${url} in time; this machine may have slept`));
     }, LOOK_MS);
     try {
-      const call = { body: { results, max, wait_s }, timeout_ms, signal: abort.signal };
+      const call = { body: { results, max, wait_s, pull_id }, timeout_ms, signal: abort.signal };
       const { pushes, sent_at_ms } = await this.#requests.ask('POST', url, call, readPushes(url));
+      this.#pull_ids.delete(kind);
       this.#succeed();
       for (const push of pushes) this.#take(push, sent_at_ms);
     } catch (error) {

@@ -657,6 +657,12 @@ export interface PullInput {
   max?: number | undefined;
   /** How long to wait for a push, in seconds: 30 when absent, 60 at most; 0 responds at once. */
   wait_s?: number | undefined;
+  /**
+   * A name of this request, another one for each. When its response is lost, make the request again under the same
+   * name: what the lost response had is handed out again at once, and not only after its deadline. A request of that
+   * name that still waits ends.
+   */
+  pull_id?: string | undefined;
 }
 
 /** The result of a push: status_code or not_reached. */

@@ -1,5 +1,6 @@
 import { ConvokeError } from './error.ts';
 import { pause } from './pause.ts';
+import { randomId } from './random_id.ts';
 import { RawJson } from './raw_json.ts';
 import type { CallOptions, Requests } from './requests.ts';
 import type { ReplyInput, SentMessage } from './types.ts';
@@ -9,7 +10,6 @@ export const SEND_ATTEMPTS_MAX = 4;
 const RETRY_WAIT_MS_MAX = 30_000;
 /** The pause before the second attempt when the server names none; it doubles from there. */
 const RETRY_FIRST_MS = 250;
-const IDEMPOTENCY_KEY_BYTES = 16;
 
 export interface SendingOptions {
   /** How often sendMessage tries, the first try included; 4 when absent, 1 for no retry. */
@@ -70,7 +70,7 @@ async function untilStored(
   requests: Requests,
   { send_attempts_max = SEND_ATTEMPTS_MAX, sleep = pause }: SendingOptions,
   { path, text, headers: given }: { path: (string | number)[]; text: string; headers: Record<string, string> },
-  { signal, idempotency_key = makeIdempotencyKey() }: ReplyOptions,
+  { signal, idempotency_key = randomId() }: ReplyOptions,
 ): Promise<SentMessage> {
   const headers = { ...given, 'idempotency-key': idempotency_key };
   for (let attempt = 1; ; attempt++) {
@@ -116,10 +116,4 @@ export function retryWait(error: ConvokeError, attempt: number): number | null {
   if (retry_after_s === null) return RETRY_FIRST_MS * 2 ** (attempt - 1) * (0.5 + Math.random() / 2);
   const wait_ms = retry_after_s * 1000;
   return wait_ms <= RETRY_WAIT_MS_MAX ? wait_ms : null;
-}
-
-/** crypto.randomUUID would do, but browsers offer it only to pages that were loaded over https or from localhost. */
-export function makeIdempotencyKey(): string {
-  const bytes = crypto.getRandomValues(new Uint8Array(IDEMPOTENCY_KEY_BYTES));
-  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
 }

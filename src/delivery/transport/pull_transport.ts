@@ -134,6 +134,21 @@ export class PullTransport implements Transport {
   }
 
   /**
+   * The client has lost the response to this pull, or gave up waiting for it. Its pushes count as not handed out; the
+   * request itself may still wait, on a connection that has died unnoticed.
+   */
+  takeBack(instance_id: string, pull_id: string): void {
+    const instance = this.#instances.get(instance_id);
+    if (instance === undefined) return;
+    for (const pull of instance.waiting.filter(({ request }) => request.pull_id === pull_id)) {
+      const pushes = pull.pushes.splice(0);
+      this.#end(pull, null);
+      this.#giveBack(pushes);
+    }
+    this.#giveBack([...instance.in_hand.values()].filter((awaited) => awaited.pull_id === pull_id));
+  }
+
+  /**
    * Takes the result of a push.
    *
    * @returns whether it counts: the push was handed out to this instance, and its result is awaited
@@ -218,7 +233,7 @@ export class PullTransport implements Transport {
   #handOut(pull: WaitingPull, push: Push, ack_timeout_ms: number, resolve: (result: PushResult | null) => void): void {
     const { instance } = pull;
     const times = { started_at: this.#clock.now(), deadline_at: this.#clock.wall() + ack_timeout_ms };
-    const awaited = new AwaitedResult(push, instance, times, resolve, (late) => this.#onTimeout(late));
+    const awaited = new AwaitedResult(push, pull, times, resolve, (late) => this.#onTimeout(late));
     instance.in_hand.set(awaited.delivery_id, awaited);
     instance.in_hand_bytes += push.body.byteLength;
     this.#room.take(awaited.owner, push.body.byteLength);

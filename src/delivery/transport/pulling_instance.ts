@@ -39,6 +39,8 @@ export interface PullPermit {
 /** A request of a machine for pushes. */
 export interface PullRequest {
   instance_id: string;
+  /** The name of the request; null when it has none. */
+  pull_id: string | null;
   permit: PullPermit;
   /** The most pushes that the machine takes. */
   max: number;
@@ -84,12 +86,14 @@ export class AwaitedResult extends WheelEntry implements HandedOut {
   readonly instance: PullingInstance;
   /** Who owned the instance when the push was handed out. */
   readonly owner: PullOwner;
+  /** The name of the pull that took it. */
+  readonly pull_id: string | null;
   readonly resolve: (result: PushResult | null) => void;
   readonly #onTimeout: (awaited: AwaitedResult) => void;
 
   constructor(
     push: Push,
-    instance: PullingInstance,
+    { instance, request: { pull_id } }: WaitingPull,
     { started_at, deadline_at }: { started_at: number; deadline_at: number },
     resolve: (result: PushResult | null) => void,
     onTimeout: (awaited: AwaitedResult) => void,
@@ -102,6 +106,7 @@ export class AwaitedResult extends WheelEntry implements HandedOut {
     this.deadline_at = deadline_at;
     this.instance = instance;
     this.owner = instance.owner;
+    this.pull_id = pull_id;
     this.resolve = resolve;
     this.#onTimeout = onTimeout;
   }

@@ -38,7 +38,10 @@ const QUIET_MS = 90_000;
 export interface PullContext {
   store: { instances: Pick<Store['instances'], 'get'>; deliveries: Pick<Store['deliveries'], 'get'> };
   engine: Pick<Engine, 'written'>;
-  pull_transport: Pick<PullTransport, 'changes' | 'permitOf' | 'pull' | 'cancel' | 'refuse' | 'giveBack' | 'take'>;
+  pull_transport: Pick<
+    PullTransport,
+    'changes' | 'permitOf' | 'pull' | 'cancel' | 'refuse' | 'giveBack' | 'take' | 'takeBack'
+  >;
   clock: Clock;
   limits: Pick<Limits, 'addressOf'>;
   /** Whether this node delivers to an instance, and may write the results of its deliveries. */
@@ -85,13 +88,15 @@ async function pull(context: Context, request: PullingRequest, reply: FastifyRep
   if (!takesPullsOf(instance_id)) return forward(context, request, reply);
   const permit =
     pull_transport.permitOf(instance_id, owner_scope) ?? (await readPermit(context, instance_id, owner_scope));
-  const { max = MAX, wait_s = WAIT_S } = request.body;
+  const { max = MAX, wait_s = WAIT_S, pull_id = null } = request.body;
   const results = await takeAll(context, request);
+  if (pull_id !== null) pull_transport.takeBack(instance_id, pull_id);
   letGoOfBody(request);
   // A machine that is about to end takes no more pushes.
   if (max === 0) return { pushes: [], results };
   const waits = waitFor(context, request, reply.raw, {
     instance_id,
+    pull_id,
     permit,
     max,
     wait_ms: wait_s * 1000,

@@ -11,6 +11,8 @@ export const PULL_BODY_BYTES_MAX = 1_000_000;
 const PUSHES = { default: 32, max: 256 };
 const WAIT_S = { default: 30, max: 60 };
 
+const PULL_ID = '^[A-Za-z0-9._-]{1,64}$';
+
 const attempt = Type.Integer({
   minimum: 1,
   maximum: Number.MAX_SAFE_INTEGER,
@@ -85,6 +87,14 @@ export const PullBody = Type.Object(
         default: WAIT_S.default,
         description: `How long to wait for a push, in seconds: ${WAIT_S.default} when absent, ${WAIT_S.max} at most; 0 responds at once.`,
         ...expected(`must be a whole number from 0 to ${WAIT_S.max}`),
+      }),
+    ),
+    pull_id: Type.Optional(
+      Type.String({
+        pattern: PULL_ID,
+        description:
+          'A name of this request, another one for each. When its response is lost, make the request again under the same name: what the lost response had is handed out again at once, and not only after its deadline. A request of that name that still waits ends.',
+        ...expected('must be a string of 1 to 64 letters, digits and `-_.`'),
       }),
     ),
   },

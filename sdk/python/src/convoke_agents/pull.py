@@ -11,6 +11,7 @@ from datetime import datetime, timedelta, timezone
 from email.utils import parsedate_to_datetime
 from types import TracebackType
 from typing import Any, Literal, TypeAlias
+from uuid import uuid4
 
 import httpx
 
@@ -42,6 +43,7 @@ _REMEMBERED_MAX = 1_000
 _LATE_MAX = 1_000
 _ENDED = "the program that pulls has ended"
 
+_Kind: TypeAlias = Literal["waits", "hands in"]
 Connection: TypeAlias = Literal["connected", "reconnecting"]
 OnConnection: TypeAlias = Callable[[Connection, "ConvokeError | None"], object]
 """Called when the service responds, and, with the error, when it is lost and will be asked again."""
@@ -139,6 +141,9 @@ class AsyncPulling:
         self._asked = 0
         self._is_waiting = False
         self._is_handing_in = False
+        # The names of the request that waits and of the one that hands in. A request that is made again after its response
+        # was lost keeps its name: so the service takes back at once what it had handed out in the lost response.
+        self._pull_ids: dict[_Kind, str] = {}
         self._is_backing_off = False
         self._is_connected = False
         self._is_lost = False
@@ -243,7 +248,8 @@ class AsyncPulling:
                 # The first request of a connection does not wait: its response shows that the service is there.
                 self._is_waiting = True
                 self._ask(min(self._room(), _PUSHES_MAX), _WAIT_S if self._is_connected else 0)
-            if len(self._results) > 0 and not self._is_handing_in:
+            is_lost = "hands in" in self._pull_ids and not is_ending
+            if (len(self._results) > 0 or is_lost) and not self._is_handing_in:
                 self._is_handing_in = True
                 self._ask(0 if is_ending else min(self._room(), _PUSHES_MAX), None)
         is_idle = not self._is_waiting and not self._is_handing_in
@@ -268,9 +274,13 @@ class AsyncPulling:
         task.add_done_callback(self._tasks.discard)
 
     async def _exchange(self, results: list[dict[str, Any]], room: int, wait_s: int | None) -> None:
+        kind: _Kind = "hands in" if wait_s is None else "waits"
+        pull_id = self._pull_ids.setdefault(kind, uuid4().hex)
         try:
-            response = await self._response({"results": results, "max": room, "wait_s": wait_s or 0}, wait_s)
+            body = {"results": results, "max": room, "wait_s": wait_s or 0, "pull_id": pull_id}
+            response = await self._response(body, wait_s)
             pulled = read(response, response.content.decode(errors="replace"), self._url, Pulled)
+            self._pull_ids.pop(kind, None)
             results = []
             self._succeed()
             for push in pulled.pushes:
