@@ -1,15 +1,9 @@
 import { ConvokeError } from './error.ts';
 import { pause } from './pause.ts';
+import { randomId } from './random_id.ts';
 import type { RawJson } from './raw_json.ts';
 import type { CallOptions, Requests } from './requests.ts';
-import {
-  makeIdempotencyKey,
-  retryWait,
-  SEND_ATTEMPTS_MAX,
-  sendBody,
-  type SendingOptions,
-  type SendOptions,
-} from './sending.ts';
+import { retryWait, SEND_ATTEMPTS_MAX, sendBody, type SendingOptions, type SendOptions } from './sending.ts';
 import type { SendResult, SentMessage, SentMessages } from './types.ts';
 
 /** The most messages, and the most characters of them, in one request. The service takes 500, and 4 MiB of UTF-8. */
@@ -117,7 +111,7 @@ async function sendRequest(
 }
 
 /** @throws TypeError when the message is not an object */
-export function itemOf({ meeting_id, message, idempotency_key = makeIdempotencyKey(), ...given }: MessageToSend): Item {
+export function itemOf({ meeting_id, message, idempotency_key = randomId(), ...given }: MessageToSend): Item {
   const text = sendBody(message, given);
   return {
     text: `${JSON.stringify({ meeting_id, idempotency_key }).slice(0, -1)},${text.slice(1)}`,
