@@ -22,6 +22,26 @@ OF_BROWSERS = {"getSession", "signIn", "signInByLink", "signOut"}
 BY_HAND = {"pull", "streamEvents", "sendReply", "redeemInvite"}
 
 
+def schemas_in(part: Any) -> set[str]:
+    """The names of the schemas that a part of the document refers to, those within others too."""
+    found: set[str] = set()
+    waiting = [part]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, list):
+            waiting.extend(node)
+        elif isinstance(node, dict):
+            waiting.extend(node.values())
+            name = str(node.get("$ref", "")).rsplit("/", 1)[-1]
+            if name in SCHEMAS and name not in found:
+                found.add(name)
+                waiting.append(SCHEMAS[name])
+    return found
+
+
+ANSWERED = schemas_in([operation["responses"] for operation in OPERATIONS])
+
+
 def snake(name: str) -> str:
     return re.sub(r"[A-Z]", lambda letter: f"_{letter[0].lower()}", name)
 
@@ -58,7 +78,7 @@ def test_every_model_has_the_fields_of_its_schema(name: str) -> None:
     schema = SCHEMAS[name]
     model = getattr(models, name, None)
     if model is None:
-        assert re.search(r"Input$|^(PullResult|ReplyMessage)$", name), "only what is given has no model"
+        assert name not in ANSWERED, "only what is given has no model"
     elif "enum" in schema:
         assert list(get_args(model)) == schema["enum"]
     elif name != "JsonObject":
