@@ -1,7 +1,7 @@
 /**
- * What must hold, told from outside: from what senders and operators were told, and from what the machines saw. Where a
- * crash or a failing disk leaves open what happened, the checker allows both; it never asks the engine what it thinks.
- * Of the store it reads what is committed, as an operator could.
+ * Checks the promises from outside: from the responses that senders and operators got, and from what the receivers saw.
+ * When a crash or a failing disk leaves two possibilities, the checker allows both. It never asks the engine. From the
+ * store it reads only what is committed, as an operator could.
  */
 import { BACKOFF_FIRST_MS, BACKOFF_MAX_MS, LANE_HELD_THROUGH_ATTEMPT } from '../../src/domain/delivery.ts';
 import { RETRY_AFTER_MS_MAX } from '../../src/domain/retry_delay.ts';
@@ -18,14 +18,14 @@ import type {
 } from '../../src/store/contract/deliveries.ts';
 import type { StoreOperations } from './model_store.ts';
 
-/** Jitter never shortens a delay by more. */
+/** The most that jitter shortens a delay. */
 const SHORTEST = 0.8;
-/** How soon a machine that is always well must hear what was accepted, whatever happens to the others. */
+/** How soon a machine that is always well must get an accepted message, whatever happens to the others. */
 const PROMPT_MS = 1_000;
-/** So many deliveries that wait for a machine are no backlog. */
+/** Up to this many waiting deliveries of a machine are no backlog. */
 const LITTLE = 4;
 
-/** One message, as its sender knows it. Repetitions with the same key share it. */
+/** One message, as its sender knows it. Repetitions with the same key share this object. */
 export interface Sent {
   label: number;
   meeting_id: string;
@@ -33,17 +33,17 @@ export interface Sent {
   /** The agent that says it, which has the name of its instance; null: a person. */
   from: string | null;
   in_reply_to: string | null;
-  /** Instances that must get it, and those that may. */
+  /** The instances that must get it, and those that may get it. */
   must: Set<string>;
   may: Set<string>;
   started_at: number;
   /** On a clock that nobody sets. */
   began_at: number;
-  /** On the clock that people see, by which keys are kept. */
+  /** On the wall clock, by which idempotency keys are kept. */
   wall_at: number;
   open: number;
   told: AcceptedMessage | null;
-  /** An answer never came: it may have been accepted. */
+  /** Whether no response came, so that the message may have been accepted. */
   unknown: boolean;
   refused: boolean;
 }
@@ -51,29 +51,29 @@ export interface Sent {
 /** One instance, as its operator and its machine know it. */
 export interface Machine {
   instance_id: string;
-  /** Always well, never touched: the others must not delay it. */
+  /** Whether it is always well and no operator touches it. The others must not delay such a machine. */
   untouched: boolean;
   url: string;
   generation: number;
   removed: boolean;
-  /** Operations that were not answered yet, and how many there ever were. */
+  /** Operations without a response so far, and how many operations there were. */
   ops_open: number;
   ops_total: number;
   on: boolean;
-  /** It answered 410, and that is not stored yet. */
+  /** It responded 410, and that is not stored yet. */
   gone_unsettled: boolean;
   gone_at: number;
   gone: { ops_total: number; term: number } | null;
   not_before: number;
   backoff_step: number;
-  /** The last time when an operation may have ended its back-off, or may not. */
+  /** The last time at which an operation may have ended its back-off. */
   lifted_at: number;
   failures: number;
   failed_at: number;
-  /** The last time when it answered well. */
+  /** The last time at which it responded well. */
   well_at: number;
   in_flight: Flight[];
-  /** How long a machine that pulls may take for a result; null for one that is pushed to. */
+  /** How long a machine that pulls may take for a result; null for a webhook. */
   ack_timeout_ms: number | null;
   /** Attempts that did not end well. */
   failed_ever: number;
@@ -83,7 +83,7 @@ export interface Flight {
   track: Track;
   machine: Machine;
   generation: number;
-  /** The node that makes it, and the term for which it holds the instance. */
+  /** The node that makes the attempt, and the term in which it holds the instance. */
   node: number;
   term: number;
   url: string;
@@ -91,43 +91,46 @@ export interface Flight {
   ops_total: number;
   /** The number of the attempt. */
   attempt: number;
-  /** The response with it left its node whole: from then on a machine may have it in hand. */
+  /** Whether the whole response with the push left its node. From then on a machine may have it in hand. */
   left: boolean;
 }
 
-/** One delivery, as its machine saw it. */
+/** One delivery, as its receiver saw it. */
 interface Track {
   delivery_id: string;
   sent: Sent;
   lane: LaneTrack;
   seq: number;
-  /** Those that the stored delivery must know of. */
+  /** The attempts that the stored delivery must contain. */
   attempts: number;
   pushed: boolean;
   answered_badly: number;
-  /** Queued again by hand. */
+  /** Whether it was queued again by hand. */
   manual: boolean;
   not_before: number;
   end: 'ok' | 'failed' | null;
   handled: boolean;
   last: PushResult | null;
-  /** In which term each node attempted it last. */
+  /** The term in which each node last attempted it. */
   terms: Map<number, number>;
-  /** The store went back while it was there: what nodes know of it may be more than what is stored, or less. */
+  /** Whether the store went back while it existed. Nodes may then know more or less of it than the store. */
   is_unsure: boolean;
 }
 
-/** A message for a machine to which little else is pending. */
+/** A message for a machine that has few other pending deliveries. */
 interface Wait {
   sent: Sent;
   machine: Machine;
   since: number;
-  /** Attempts that began for others while none was in progress to the machine, and how many may. */
+  /**
+   * Attempts that began for other machines while none was in flight to this one, and how many such attempts are
+   * allowed.
+   */
   others: number;
   others_max: number;
 }
 
-/** Somebody dropped what waited. On the clock that people see; null while that is going on. */
+/** Somebody dropped waiting deliveries. The time is on the wall clock; null while the call is in progress. */
 interface Drop {
   of: Partial<LaneKey>;
   since: number;
@@ -141,12 +144,12 @@ interface LaneTrack {
   head: Track | null;
 }
 
-/** What the world knows and the checker asks for. */
+/** Facts about the world that the checker needs. */
 export interface Circumstances {
   now: () => number;
-  /** On a clock that nobody sets back; what others were set ahead counts. */
+  /** A clock that nobody sets back. It includes all time by which other clocks were set ahead. */
   real: () => number;
-  /** Another one whenever the instance comes to another node, or to another process. */
+  /** A number that changes whenever the instance moves to another node or process. */
   termOf: (instance_id: string) => number;
 }
 
@@ -163,20 +166,24 @@ export class Checker {
   readonly #now: () => number;
   readonly #real: () => number;
   readonly #termOf: (instance_id: string) => number;
-  /** What the store lost when it went back, by delivery_id. Nodes may try it until they have noticed. */
+  /**
+   * The deliveries that the store lost when it went back, by delivery_id. Nodes may try them until they have noticed.
+   */
   readonly #lost = new Map<string, Track>();
   #noticed_at = 0;
   /** The most replies that a machine gave in one response, and those in its latest one, by delivery. */
   readonly #replies = new Map<string, { most: number; latest: number }>();
-  /** What machines that pull reported: delivery and attempt; and what they were told of it as counted, by which node. */
+  /**
+   * The results that machines that pull reported, by delivery and attempt; and those that a node confirmed as counted.
+   */
   readonly #reported = new Set<string>();
   readonly #counted = new Set<string>();
   readonly #received = new Set<string>();
   readonly #drops: Drop[] = [];
-  /** By node. */
+  /** The number by node. */
   readonly #in_flight = new Map<number, number>();
   #waits: Wait[] = [];
-  /** The last time when nobody could be expected to be prompt: a crash, a start, a failing disk. */
+  /** The last time at which nobody could be prompt because of a crash, a start or a failing disk. */
   disturbed_at = 0;
 
   constructor(
@@ -232,11 +239,11 @@ export class Checker {
     this.#review(machine);
   }
 
-  /** @param registers whether it switched the instance on anew, which makes a 410 of before void */
+  /** @param registers whether it switched the instance on again, so that an earlier 410 no longer counts */
   opEnds(machine: Machine, started_at: number, registers: boolean): void {
     machine.ops_open--;
     machine.ops_total++;
-    // Whatever it was, it may have lifted the back-off.
+    // Any operation may have ended the back-off.
     machine.not_before = 0;
     machine.backoff_step = 0;
     machine.failures = 0;
@@ -245,7 +252,7 @@ export class Checker {
     this.look(machine);
   }
 
-  /** Reads what is registered. */
+  /** Reads the registrations. */
   look(machine: Machine): void {
     const row = this.#operations.instances.load([machine.instance_id])[0];
     machine.on = row !== undefined && row.is_active && row.webhook_enabled;
@@ -257,7 +264,7 @@ export class Checker {
     this.#review(machine);
   }
 
-  /** Null: it cannot be told from outside. */
+  /** Null when it is not visible from outside. */
   #hears(machine: Machine, meeting_id: string): boolean | null {
     if (machine.ops_open > 0 || machine.gone_unsettled) return null;
     return machine.on && this.#members.get(meeting_id)?.has(machine.instance_id) === true;
@@ -275,7 +282,7 @@ export class Checker {
     if (hears !== false) sent.may.add(instance_id);
   }
 
-  /** What failed was, or is about to be, queued again by hand. */
+  /** Failed deliveries were, or will be, queued again by hand. */
   markManual(instance_id: string): void {
     for (const row of this.#rows(instance_id)) {
       if (row.state !== 'failed' && row.state !== 'pending') continue;
@@ -285,7 +292,7 @@ export class Checker {
   }
 
   markRetried(row: DeliveryRow): void {
-    // What waits behind another in its lane cannot go first: the other one's waiting ends.
+    // A delivery behind another one in its lane cannot go first, so the wait of the other one ends.
     const { head } = this.#laneOf(this.machines.get(row.instance_id) as Machine, row.meeting_id);
     if (head !== null) head.not_before = 0;
     const track = this.#tracks.get(row.delivery_id) ?? this.#track(row);
@@ -323,13 +330,14 @@ export class Checker {
   }
 
   /**
-   * A message was accepted by the only node. Whoever is well and has little else to hear does not wait for another's backlog:
-   * before each attempt only for one of each of the others, and for one more of those who have a backlog.
+   * The only node accepted a message. A machine that is well and has few pending deliveries does not wait for the
+   * backlog of others: before each of its attempts every other machine may have one, and a machine with a backlog one
+   * more.
    */
   waitsFor(sent: Sent): void {
     const now = this.#now();
     for (const machine of this.machines.values()) {
-      // What the node does not know of it yet, it has to read first, while others go on.
+      // The node must first read what it does not know of the machine, and others continue meanwhile.
       if (!machine.untouched || !sent.must.has(machine.instance_id) || machine.well_at <= this.disturbed_at) continue;
       if (machine.ack_timeout_ms !== null) continue;
       const pending = this.#rows(machine.instance_id).filter(({ delivery_id, state }) => {
@@ -365,7 +373,7 @@ export class Checker {
     return lane;
   }
 
-  /** The message of a delivery by its text: whoever sent it may never have been told its id. */
+  /** Finds the message of a delivery by its text, because its sender may never have learned its id. */
   #labelOf({ meeting_id, seq }: DeliveryRow): number | null {
     const page = this.#operations.messages.list(meeting_id, { after_seq: seq - 1, limit: 1, chars_max: 1e9 });
     const text = page?.data.find((message) => message.seq === seq)?.message;
@@ -429,7 +437,7 @@ export class Checker {
     const flights = machine.in_flight.filter(
       ({ generation, track }) => generation === machine.generation && !this.#lost.has(track.delivery_id),
     );
-    // What machines have in hand holds no connection, and counts against no limit.
+    // Pushes in hand hold no connection, and count against no limit.
     if (machine.ack_timeout_ms === null) {
       if (in_flight >= this.#settings.max_in_flight) this.fail(`${what}: too many in flight over all`);
       if (flights.length >= this.#settings.instance_concurrency) this.fail(`${what}: too many in flight to it`);
@@ -490,25 +498,25 @@ export class Checker {
     return flight;
   }
 
-  /** Whatever was made of it in a time that is lost. */
+  /** Allows anything that happened to the delivery in the lost time. */
   #forgive(track: Track, attempt: number): void {
     track.attempts = attempt - 1;
     track.not_before = 0;
     track.end = null;
   }
 
-  /** The machine acted on it, whatever became of its answer. */
+  /** The machine acted on the push, whatever happened to its response. */
   handled(flight: Flight): void {
     flight.track.handled = true;
   }
 
-  /** A machine answers a delivery with so many replies. */
+  /** A machine gave this many replies to a delivery. */
   replied(delivery_id: string, places: number): void {
     const most = Math.max(places, this.#replies.get(delivery_id)?.most ?? 0);
     this.#replies.set(delivery_id, { most, latest: places });
   }
 
-  /** What is stored as delivered has its replies, or says why not. */
+  /** Checks that a delivery stored as delivered has its replies, or says why not. */
   checkReplied(settlements: readonly Pick<DeliverySettlement, 'delivery_id'>[]): void {
     if (settlements.every(({ delivery_id }) => !this.#replies.has(delivery_id))) return;
     const stored = this.#storedReplies();
@@ -516,7 +524,7 @@ export class Checker {
       const { latest = 0 } = this.#replies.get(delivery_id) ?? {};
       const row = this.#operations.deliveries.get(delivery_id, this.#now());
       if (row?.state !== 'delivered' || row.attempts.at(-1)?.detail !== '') continue;
-      // A store that went back may have lost the replies, and take the result of the push all the same.
+      // A store that went back may have lost the replies, and may still accept the result of the push.
       if (this.#noticed_at > 0 && this.machines.get(row.instance_id)?.ack_timeout_ms !== null) continue;
       for (let place = 0; place < latest; place++) {
         if (!stored.has(`${delivery_id} ${place}`))
@@ -540,7 +548,7 @@ export class Checker {
     return stored;
   }
 
-  /** Each reply is stored once, as far as keys are kept, and a machine gave it. */
+  /** Checks that each reply is stored once, as long as keys are kept, and that a machine gave it. */
   #checkReplies(): void {
     for (const [key, times] of this.#storedReplies()) {
       const [delivery_id = '', place = ''] = key.split(' ');
@@ -553,7 +561,7 @@ export class Checker {
     this.checkReplied([...this.#replies.keys()].map((delivery_id) => ({ delivery_id })));
   }
 
-  /** The attempt is over. */
+  /** An attempt has ended. */
   pushEnds(flight: Flight): void {
     const { machine, node } = flight;
     machine.in_flight = machine.in_flight.filter((other) => other !== flight);
@@ -562,7 +570,7 @@ export class Checker {
 
   // ── machines that pull ────────────────────────────────────────────────────────────────────────────────────────────
 
-  /** A response with pushes left a node whole. */
+  /** A whole response with pushes left a node. */
   pushLeft(node: number, instance_id: string, delivery_id: string, attempt: number): void {
     for (const flight of this.machines.get(instance_id)?.in_flight ?? [])
       if (flight.node === node && flight.track.delivery_id === delivery_id && flight.attempt === attempt)
@@ -580,7 +588,10 @@ export class Checker {
     this.#received.add(`${delivery_id} ${attempt}`);
   }
 
-  /** Whether a lane waits for a push that was lost behind its node: until its deadline, nobody can know that. */
+  /**
+   * Whether a lane waits for a push whose response was lost after it left the node. Nobody can know that before the
+   * deadline.
+   */
   #waitsForLost({ in_flight }: Machine, meeting_id: string): boolean {
     return in_flight.some(
       ({ track, attempt }) =>
@@ -588,7 +599,7 @@ export class Checker {
     );
   }
 
-  /** A machine is about to report what became of an attempt. */
+  /** A machine is about to report the result of an attempt. */
   reports(delivery_id: string, attempt: number): void {
     this.#reported.add(`${delivery_id} ${attempt}`);
   }
@@ -598,7 +609,7 @@ export class Checker {
     this.#counted.add(`${node} ${delivery_id} ${attempt}`);
   }
 
-  /** A push was given back: its attempt was not made. */
+  /** A push was given back, so its attempt was not made. */
   takenBack(flight: Flight): void {
     const { machine, track } = flight;
     if (!machine.in_flight.includes(flight)) return;
@@ -607,9 +618,9 @@ export class Checker {
   }
 
   /**
-   * What was in hand has a result: one that was reported for this attempt, or none within its time.
+   * A push in hand has a result: one that a machine reported for this attempt, or a timeout.
    *
-   * @param was_away whether its node was paused at some time, perhaps between a hand-out and its response
+   * @param was_away whether its node was paused at some time, perhaps between the hand-out and the response
    */
   inHandEnds(flight: Flight, { outcome }: PushResult, was_away: boolean): void {
     const { machine, track, attempt, node } = flight;
@@ -625,7 +636,7 @@ export class Checker {
     this.pushEnds(flight);
   }
 
-  /** What is written of a machine that pulls: no retry was spent and no back-off grew but by what it had in hand. */
+  /** Checks what is written of a machine that pulls: only pushes in hand may spend a retry or lengthen a back-off. */
   checkSpent(settlements: readonly DeliverySettlement[], healths: readonly HealthSettlement[]): void {
     const is_sure = this.#now() >= this.#noticed_at;
     for (const { delivery_id, attempt_count, epoch } of settlements) {
@@ -649,9 +660,9 @@ export class Checker {
   }
 
   /**
-   * The node learns what came of it. When another one has the instance by then, it counts for nothing.
+   * The node gets the result of an attempt. It does not count when another node has the instance by then.
    *
-   * @param retry_after_ms what the machine asked for, where it did so in a way that counts
+   * @param retry_after_ms the pause that the machine asked for, if its response allows that
    */
   resultHeard(flight: Flight, result: PushResult, retry_after_ms: number): void {
     const { track, machine, term } = flight;
@@ -689,7 +700,7 @@ export class Checker {
       machine.not_before = 0;
       return;
     }
-    // A removal began since: if it failed, this may be the failure that a back-off began with.
+    // A removal began since. If it failed, a back-off may have begun with this failure.
     if (flight.generation !== machine.generation) {
       machine.failed_at = now;
       return;
@@ -698,7 +709,7 @@ export class Checker {
     const failed_meanwhile = flight.started_at <= machine.failed_at;
     machine.failed_at = now;
     const backs_off = !reached || machine.failures >= DOWN_AFTER_FAILURES;
-    // One that was in progress when the back-off began does not lengthen it; until when that lasts is not known exactly.
+    // An attempt that was in flight when the back-off began does not lengthen it. Its end is not known exactly.
     if (!backs_off || failed_meanwhile || flight.started_at < machine.not_before) return;
     if (flight.started_at <= machine.lifted_at) return;
     const delay_ms = Math.min(BACKOFF_FIRST_MS * 2 ** machine.backoff_step, BACKOFF_MAX_MS);
@@ -708,12 +719,14 @@ export class Checker {
 
   // ── a store that goes back ────────────────────────────────────────────────────────────────────────────────────────
 
-  /** What is stored now, with the labels of the messages. */
+  /** The stored deliveries, with the labels of their messages. */
   stored(): { row: DeliveryRow; label: number | null }[] {
     return this.#rows().map((row) => ({ row, label: this.#labelOf(row) }));
   }
 
-  /** The store is what it was some time ago: what came since is lost, and senders may have been told of it. */
+  /**
+   * The store went back to an earlier state. What was stored since is lost, although senders may have got a 201 for it.
+   */
   wentBack(before: ReturnType<Checker['stored']>, noticed_at: number): void {
     this.#noticed_at = noticed_at;
     const now = this.#now();
@@ -747,7 +760,7 @@ export class Checker {
     for (const machine of this.machines.values()) {
       const was_on = machine.on;
       this.look(machine);
-      // It had answered 410, and who knows that may forget it.
+      // It had responded 410, and the nodes that know may forget it.
       if (machine.on === was_on && machine.gone === null && !machine.gone_unsettled) continue;
       machine.gone = null;
       machine.gone_unsettled = true;
@@ -757,7 +770,7 @@ export class Checker {
     this.allNoticed();
   }
 
-  /** Back-offs that began in the time that is lost may be over. */
+  /** Back-offs that began in the lost time may be over. */
   allNoticed(): void {
     for (const machine of this.machines.values()) {
       machine.not_before = 0;
@@ -769,7 +782,7 @@ export class Checker {
 
   // ── processes ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-  /** A process ended: its connections are closed, and whoever waited for its answer gets none. */
+  /** A process ended. Its connections are closed, and callers that wait get no response. */
   nodeEnds(node: number, sends: readonly Sent[]): void {
     this.disturbed_at = this.#now();
     this.#in_flight.delete(node);
@@ -782,8 +795,8 @@ export class Checker {
   }
 
   /**
-   * Nobody will hear whether an operation was done. What is stored says nothing of the back-off: whoever delivers to the
-   * instance may know of answers that a failing disk has not taken yet.
+   * Nobody will learn whether an operation was done. The stored back-off does not show it either, because the node that
+   * delivers may know of responses that a failing disk has not stored yet.
    */
   opLost(machine: Machine): void {
     this.markManual(machine.instance_id);
@@ -791,7 +804,7 @@ export class Checker {
     this.opEnds(machine, this.#now(), false);
   }
 
-  /** A node gives instances back: nothing of it is in progress, and everything that it made of them is stored. */
+  /** A node releases instances. Nothing of it is in progress, and all its results for them are stored. */
   givenBack(concerns: (machine: Machine) => boolean): void {
     for (const machine of this.machines.values()) {
       if (concerns(machine) && machine.in_flight.length > 0)
@@ -805,17 +818,18 @@ export class Checker {
   }
 
   /**
-   * Instances ceased to be a node's. The next one knows what is stored.
+   * A node no longer has certain instances. The next owner knows what is stored.
    *
-   * @param clean whether everything that was made of them must be stored
-   * @param stepped whether the steady clock of the next one will be another
+   * @param clean whether all results must be stored
+   * @param stepped whether the next owner has another steady clock
    */
   handedOver(concerns: (machine: Machine) => boolean, clean: boolean, stepped: boolean): void {
     for (const machine of this.machines.values()) {
       if (!concerns(machine)) continue;
       const { instance_id } = machine;
-      // A webhook responds within 5 s, and a lease lasts for 15: no such attempt outlives it. What a machine has in hand
-      // may: its node finds out when it renews, and until then the next owner hands the same push out again.
+      // An attempt at a webhook takes at most 5 s, and a lease lasts for 15, so no such attempt outlives the lease. A
+      // push in hand may outlive it. Its node finds out when it renews; until then the next owner may hand out the same
+      // push again.
       if (machine.ack_timeout_ms !== null) machine.in_flight = [];
       if (machine.in_flight.length > 0) this.fail(`${instance_id} is handed over with attempts in progress`);
       for (const lane of this.#lanes.values()) if (lane.machine === machine) lane.head = null;
@@ -828,7 +842,7 @@ export class Checker {
     }
   }
 
-  /** What the next node will know of a delivery. */
+  /** What the next owner will know of a delivery. */
   #handTrack(track: Track, clean: boolean, stepped: boolean): void {
     const row = this.#operations.deliveries.get(track.delivery_id, this.#now());
     if (stepped) track.not_before = 0;
@@ -837,7 +851,7 @@ export class Checker {
       if (row.state === 'pending' && track.end !== null)
         this.fail(`message ${track.sent.label}: what became of it was forgotten`);
     } else if (row.attempt_count < track.attempts) {
-      // What its last attempts made of it was lost: it happens again.
+      // The result of its last attempts was lost, so they happen again.
       if (row.state === 'pending') track.end = null;
       track.not_before = 0;
       const badly = row.attempts.filter(({ outcome }) => OUTCOMES[outcome].reached && outcome !== 'ok').length;
@@ -853,12 +867,13 @@ export class Checker {
     const row = this.#operations.instances.load([machine.instance_id])[0];
     machine.failures = row?.consecutive_failures ?? 0;
     machine.backoff_step = row?.backoff_step ?? 0;
-    // The row may have been written on the steady clock of an earlier process: no back-off is longer than the longest.
+    // An earlier process with another steady clock may have written the row. No back-off is longer than the longest
+    // one.
     machine.not_before = stepped ? 0 : Math.min(row?.backoff_until ?? 0, this.#now() + BACKOFF_MAX_MS * SHORTEST);
     machine.url = row?.webhook_url ?? machine.url;
   }
 
-  /** What a node says of an attempt that it began in a former term changes nothing. */
+  /** The result of an attempt that began in an earlier term must change nothing. */
   watchSettling(node: number, settlements: readonly DeliverySettlement[], settle: () => void): void {
     const stale = settlements.flatMap(({ delivery_id }) => {
       const track = this.#tracks.get(delivery_id);
@@ -874,14 +889,17 @@ export class Checker {
     }
   }
 
-  /** What is stored of a delivery. What it waits for is the instance's: its health is written in the same call. */
+  /**
+   * The stored fields of a delivery, without what it waits for: that depends on the health of its instance, which is
+   * written in the same call.
+   */
   #stored(delivery_id: string): string {
     return JSON.stringify({ ...this.#operations.deliveries.get(delivery_id, this.#now()), waiting_for: null });
   }
 
-  /** Called so long after a send was answered that others have taken over what any node left. */
+  /** Called so long after the response to a send that others have taken over the work of any lost node. */
   checkHeard(sent: Sent, within_ms: number, concerns: (machine: Machine) => boolean): void {
-    // The store lost it.
+    // The store lost the message.
     if (sent.told === null) return;
     for (const machine of this.machines.values()) {
       if (!machine.untouched || !concerns(machine) || !sent.must.has(machine.instance_id)) continue;
@@ -893,7 +911,7 @@ export class Checker {
     }
   }
 
-  /** Called a while after a send was answered: those who are always well have heard it. */
+  /** Called a while after the response to a send: machines that are always well must have the message. */
   checkPrompt(sent: Sent, sent_at: number, answered_at: number): void {
     if (this.disturbed_at >= sent_at || sent.told === null) return;
     if (answered_at - sent_at > PROMPT_MS) this.fail(`message ${sent.label}: its sender waited for too long`);
@@ -911,7 +929,7 @@ export class Checker {
     return this.#operations.deliveries.list({ ...filter, limit: 100_000 }, this.#now()).data;
   }
 
-  /** When all is quiet. */
+  /** Called when nothing happens any more. */
   checkEnd(): void {
     const rows = Map.groupBy(this.#rows(), ({ message_id }) => message_id);
     const stored = new Map<number, string>();
@@ -983,7 +1001,10 @@ export class Checker {
     return drop;
   }
 
-  /** No more messages of agents in a row than the limit, but for one that somebody lets through. */
+  /**
+   * Checks that there are no more messages of agents in a row than the limit, except for one that somebody lets
+   * through.
+   */
   checkHops(flight: Flight | null, hops: number): void {
     const { hop_limit } = this.#settings;
     if (flight === null || hop_limit === 0 || hops <= hop_limit || flight.track.manual) return;
@@ -991,19 +1012,19 @@ export class Checker {
   }
 
   /**
-   * No pair says more than its limit, whichever nodes judged it: a decision depends only on what went before and on when
-   * that was accepted, and both are stored. So a takeover and a restart allow nothing more. And nobody is stopped who has
-   * not said that much.
+   * Checks that no pair exceeds its limit, whichever nodes judged it. A decision depends only on earlier messages and
+   * the times of their acceptance, and both are stored, so a takeover or a restart allows nothing more. Also checks
+   * that no pair is stopped before its limit.
    */
   #checkPairs(): void {
     const { pair_limit } = this.#settings;
     if (pair_limit === 0) return;
     const lanes = Map.groupBy(this.#rows(), ({ instance_id, meeting_id }) => `${instance_id} ${meeting_id}`);
     for (const rows of lanes.values()) {
-      // For each sender: what went and counts for certain, and what may have counted.
+      // For each sender, the messages that certainly count, and those that may count.
       const pairs = new Map<string, { went: number[]; may: number[] }>();
-      // A store that went back forgot what became of one delivery, and knows of a later one: when the earlier one is
-      // judged again, the later one is not among those before it, and never comes to the head again.
+      // A store that went back may have lost the result of one delivery and know the result of a later one. When the
+      // earlier one is judged again, the later one is not among those before it, and never reaches the head again.
       let is_forgotten = false;
       for (const row of rows.toSorted((a, b) => a.seq - b.seq)) {
         const is_skipped = is_forgotten && (row.settled_at ?? Infinity) <= this.#noticed_at;
@@ -1059,12 +1080,12 @@ export class Checker {
   }
 }
 
-/** Whether a message is not for an instance: for another one, or said by its agent. */
+/** Whether a message is not for an instance, because it is for another one, or its own agent says it. */
 function isBesides({ target, from }: Sent, instance_id: string): boolean {
   return target === null ? from === instance_id : target !== instance_id;
 }
 
-/** When those who are always well must have heard a message: what stands before it in their lanes takes its time. */
+/** By when machines that are always well must have a message. Deliveries before it in their lanes take time. */
 export function promptWithin(messages_before: number, answer_ms_max: number): number {
   return PROMPT_MS + messages_before * answer_ms_max * 2;
 }

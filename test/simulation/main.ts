@@ -1,8 +1,8 @@
 /**
  * npm run simulate -- [--seeds N] [--seed S] [--kind plain|pulling|talking] [--nodes one|several] [--planted [--only NAME]]
  *
- * Without `--seed`, N worlds from a random seed on. With it, N worlds from that seed on; one alone shows what happened in it.
- * Without `--nodes`, several nodes share the store in a share of the worlds.
+ * Without `--seed`, it runs N worlds from a random seed on; with it, N worlds from that seed on. A single world prints
+ * its trace. Without `--nodes`, several nodes share the store in a part of the worlds.
  */
 import { parseArgs } from 'node:util';
 import { plant, PLANTED_BUGS, SEEDS_PER_BUG, worldsFor } from './planted.ts';

@@ -1,6 +1,6 @@
 /**
- * What PostgreSQL is to several nodes, on top of the model store: who holds which partition until when, and what nodes tell
- * each other. Everything happens at once here; how late a node hears of it, and whether, decides the world.
+ * The role of PostgreSQL for several nodes, on top of the model store: leases of partitions, and notifications between
+ * nodes. Here everything happens at once. The world decides when a node gets a notification, and whether.
  */
 import { fairShare, LEASE_MS, partitionOf, PARTITIONS } from '../../src/domain/partition.ts';
 import type { Sync } from '../../src/store/sqlite/sync.ts';
@@ -9,26 +9,26 @@ import type { Change, ClusterStore, Lease, NodeRow, StoredRange } from '../../sr
 import type { Store } from '../../src/store/store.ts';
 import type { ModelStore, StoreOperations } from './model_store.ts';
 
-/** What one node asks of the store; within the store also what others stored, when it was told of it. */
+/** The calls of one node on the store. Within the store, also the reads of what others stored. */
 export type ClusterOperations = StoreOperations & { cluster: Sync<ClusterStore> & Following };
 
 interface Following {
   stored(message_ids: string[], partitions: number[]): StoredRange[];
 }
 
-/** What nodes hear from the database. */
+/** The notifications that nodes get from the database. */
 export type Told = Exclude<Change, { kind: 'reading' | 'stored' }> | { kind: 'stored'; message_ids: string[] };
 
 /** What the store knows of a node that is connected to it. */
 export interface Connection {
   node_id: string;
-  /** Hears what other nodes tell. */
+  /** Gets the notifications of other nodes. */
   tell(told: Told): void;
 }
 
 /**
- * How a partition ceased to be a node's: given back when nothing was left to do, by leaving, or because its lease had
- * ended; and that another one has it now, until when what the former one said still counted.
+ * Called when a node no longer has a partition: it released it, it left, or its lease ended. Also says whether another
+ * node has it now, and until when results of the previous one counted.
  */
 export type OnHandOver = (
   partition_no: number,
@@ -43,7 +43,7 @@ export class ModelCluster {
   readonly #nodes = new Map<string, Omit<NodeRow, 'partition_count'>>();
   readonly #partitions = Array.from({ length: PARTITIONS }, () => ({ owner: null as string | null, epoch: 0 }));
   readonly connections = new Set<Connection>();
-  /** Whether a node whose lease ended keeps what nobody took; the contract allows both. */
+  /** Whether a node whose lease ended keeps the partitions that nobody took. The contract allows both. */
   readonly #keeps_lapsed: boolean;
   #last_node_no = 0;
 
@@ -137,7 +137,7 @@ export class ModelCluster {
         renew: (node, release) => this.#renew(node, release),
         leave: () => this.#leave(connection),
         list: () => this.#rows(),
-        // No request is forwarded here: the world knows who holds what.
+        // No request is forwarded here, because the world knows which node holds a partition.
         addressOfHolder: () => null,
         sign: (text) => text,
         isSigned: () => true,
@@ -216,7 +216,7 @@ export class ModelCluster {
   }
 }
 
-/** The node's side of such a store: it knows what it holds, and reads what others stored there. */
+/** The node's side of such a store: it knows its partitions, and reads what others stored for them. */
 export function clustered(store: Store) {
   let held: number[] = [];
   let listener: (change: Change) => void = () => {};
@@ -228,7 +228,7 @@ export function clustered(store: Store) {
     onChange: (hear) => (listener = hear),
     messages: {
       ...store.messages,
-      // One after the other.
+      // Runs accepts one after the other.
       accept(batch) {
         const accepted = accepting.then((): Promise<Accepted[]> => store.messages.accept(batch));
         accepting = accepted.catch(() => listener({ kind: 'resync' }));
@@ -246,7 +246,7 @@ export function clustered(store: Store) {
   };
   return {
     store: client,
-    /** What another node told arrives; what was stored is read in the order in which it was told. */
+    /** A notification arrives. Stored batches are read in the order of their notifications. */
     hear(told: Told): void {
       if (told.kind !== 'stored') return listener(told);
       following = following.then(() => {

@@ -1,4 +1,6 @@
-/** The model store answers what SQLite answers: the same random commands on both, and every answer compared. */
+/**
+ * The model store gives the same results as SQLite: runs the same random commands on both, and compares every result.
+ */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { ModelStore, type StoreOperations } from './model_store.ts';
@@ -11,7 +13,7 @@ const SECRET = `whsec_${Buffer.alloc(32, 7).toString('base64')}`;
 
 type Command = (store: StoreOperations) => unknown;
 
-/** Draws commands; what it draws depends on the seed and on the delivery ids that were answered, and these are equal. */
+/** Draws commands. They depend on the seed and on the delivery ids in earlier results, which are equal on both. */
 class Commands {
   readonly #random: Random;
   readonly #delivery_ids: string[] = ['dlv_unknown'];
@@ -161,7 +163,7 @@ class Commands {
       ],
       ['remove', (store) => (limit < 3 ? store.instances.remove(instance_id, limit, wall) : null)],
     ];
-    // Half of all commands are those that make something.
+    // Half of all commands create something.
     return random.chance(0.5) ? (draws[random.below(5)] as [string, Command]) : random.pick(draws);
   }
 }

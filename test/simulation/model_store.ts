@@ -1,6 +1,7 @@
 /**
- * The contract of the store in maps: what SQLite does, without SQL and without a file, so that a thousand worlds can be
- * simulated in a second. Each method is one transaction. test/simulation/model_store.test.ts holds it to SQLite's answers.
+ * The contract of the store in maps: it does what SQLite does, without SQL and without a file, so that a thousand
+ * worlds can be simulated in a second. Each method is one transaction. test/simulation/model_store.test.ts compares it
+ * with SQLite.
  */
 import { mayQueueAgain, type WaitingFor } from '../../src/domain/delivery.ts';
 import { IdCodec, NumberSource } from '../../src/domain/id.ts';
@@ -39,7 +40,7 @@ import type { Page, PageRequest } from '../../src/store/contract/page.ts';
 import { isUnset, patched } from '../../src/store/rows/meeting_settings.ts';
 import type { StoredRange } from '../../src/store/contract/cluster.ts';
 
-/** What SQLite's own thread answers, but for how it keeps its file, and for keys, which are no matter of the engine. */
+/** The operations of the SQLite thread, without those on its file, and without keys, which the engine does not use. */
 export type StoreOperations = Omit<
   Operations,
   'storage' | 'encryption' | 'api_keys' | 'invites' | 'audit' | 'sessions' | 'file'
@@ -80,7 +81,7 @@ const PRUNE_WINDOW = 5_000;
 
 export class ModelStore implements StoreOperations {
   readonly #instances = new Map<string, Instance>();
-  /** Of machines that pull. Nothing of the engine depends on them. */
+  /** The connections of machines that pull. The engine does not use them. */
   readonly #connections = new Map<string, Connection>();
   readonly #meetings = new Map<string, Meeting>();
   readonly #settings = new Map<string, MeetingSettings>();
@@ -97,7 +98,7 @@ export class ModelStore implements StoreOperations {
     this.#numbers = new NumberSource(now, 0);
   }
 
-  /** A copy of everything; what it answers puts it back. Numbers are never given twice all the same. */
+  /** Makes a copy of everything, and returns a function that restores it. Numbers are never given twice even then. */
   copy(): () => void {
     const instances = new Map(this.#instances);
     const meetings = [...this.#meetings].map(([id, meeting]) => [id, { ...meeting }] as const);
@@ -198,7 +199,7 @@ export class ModelStore implements StoreOperations {
         updated_at: wall_ms,
       };
       this.#instances.set(instance_id, instance);
-      // The number that its deliveries begin after.
+      // Deliveries of the new instance have numbers above this one.
       if (former === undefined) this.#numbers.take(1);
       return { created: former === undefined, instance: this.#rowOf(instance), dropped_header_names };
     },
@@ -406,7 +407,7 @@ export class ModelStore implements StoreOperations {
     return this.#settings.get(message.meeting_id)?.paused === true;
   }
 
-  /** What waits for an instance, in a meeting, or in a lane, in the order of lanes. */
+  /** The pending deliveries of an instance, a meeting or a lane, in the order of lanes. */
   #waiting({ instance_id, meeting_id, up_to }: Waiting): ModelDelivery[] {
     const last = up_to === null ? 0 : (this.#ids.decode('msg', up_to) ?? 0);
     return [...this.#deliveries.values()]
@@ -508,7 +509,7 @@ export class ModelStore implements StoreOperations {
     return { kind: 'accepted', message: { ...accepted }, said, deliveries };
   }
 
-  /** What another node reads of messages that one stored in a batch: with what is pending for some instances. */
+  /** The messages of a batch as another node reads them, with the pending deliveries to some instances. */
   storedOf(message_ids: string[], isWanted: (instance_id: string) => boolean): StoredRange[] {
     const ranges = new Map<string, StoredRange>();
     for (const message_id of message_ids) {

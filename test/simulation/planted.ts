@@ -1,7 +1,7 @@
 /**
- * Known bugs, planted to see that each is found. A bug is a piece of text that is replaced while a module is loaded, in
- * a second instance of the modules that only the simulation sees: the program that is shipped carries none of it. A
- * text that is not found exactly once is an error, so that no bug silently ceases to be planted.
+ * Known bugs, planted to see that the simulation finds each. A bug replaces a piece of text while a module is loaded,
+ * in a second instance of the modules that only the simulation uses. The shipped program contains none of it. A text
+ * that is not found exactly once is an error, so that every bug stays planted.
  */
 import assert from 'node:assert/strict';
 import { registerHooks } from 'node:module';
@@ -34,7 +34,7 @@ const PULL_TRANSPORT = 'src/delivery/transport/pull_transport.ts';
 const GUARD = 'src/delivery/attempts/loop_guard.ts';
 const PULL_ROUTE = 'src/http/routes/pull.ts';
 
-/** Whoever wants two things of a lane at a time has to take these out first. */
+/** A bug that does two things with a lane at a time has to remove these assertions first. */
 const ONE_THING_AT_A_TIME: PlantedEdit[] = [
   { file: LANE, find: "assert(this.#state === 'idle' && !this.isEmpty,", replace: 'assert(true,' },
   { file: LANE, find: "assert(this.isBusy, 'only what was begun ends');", replace: '' },
@@ -42,7 +42,7 @@ const ONE_THING_AT_A_TIME: PlantedEdit[] = [
   { file: LANE, find: "assert(this.#state === 'idle', 'a lane does one thing at a time');", replace: '' },
 ];
 
-/** A bug that so many worlds do not show, from seed 1 on, counts as not found: the rarest takes some 1,800. */
+/** A bug that this many worlds, from seed 1 on, do not show counts as not found. The rarest takes some 1,800. */
 export const SEEDS_PER_BUG = 3_000;
 
 export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
@@ -51,7 +51,7 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     find: "if (row.state !== 'pending') continue;\n        if (row.expires_at !== settled.expires_at) continue;",
     replace: '',
   },
-  // The latest batch is answered, and on disk only when the next one is.
+  // The latest batch gets its result, and is on disk only with the next one.
   'answers before the commit': [
     {
       file: MODEL,

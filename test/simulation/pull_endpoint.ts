@@ -1,6 +1,7 @@
 /**
- * The pull route of one simulated node: the real handler (src/http/routes/pull.ts) on requests and responses that are objects.
- * Who may call, and how bytes travel, is left out; what is handed out, given back, counted and forwarded is the real thing.
+ * The pull route of one simulated node: the real handler (src/http/routes/pull.ts) on requests and responses that are
+ * objects. It leaves out access and the transport of bytes. Handing out, giving back, counting and forwarding are the
+ * real thing.
  */
 import type { IncomingMessage } from 'node:http';
 import { FORWARDED_HEADER, type ForwardedPull } from '../../src/delivery/cluster/pull_forwarder.ts';
@@ -32,11 +33,11 @@ export interface Pulled {
 export interface Answer {
   status: number;
   body: Pulled | null;
-  /** Another node gave it, and this one passed it on. */
+  /** Whether another node made the response, and this one passed it on. */
   is_passed_on: boolean;
 }
 
-/** A response that is written, or whose connection breaks before. */
+/** A response that is written, or whose connection breaks first. */
 class SimulatedResponse {
   closed = false;
   destroyed = false;
@@ -63,9 +64,9 @@ class SimulatedResponse {
 
 /** One request at a node, and its connection. */
 export interface Exchange {
-  /** Resolves when the node has an answer; it still has to be written. */
+  /** Resolves when the node has a response, which is not yet written. */
   answered: Promise<Answer>;
-  /** The answer left the node whole, or the connection broke before. */
+  /** The whole response left the node, or the connection broke first. */
   end(is_written: boolean): void;
 }
 
@@ -115,7 +116,7 @@ export class PullEndpoint {
   }
 }
 
-/** What the route takes for the response of the node that it forwarded to. */
+/** Makes what the route gets as the response of the node that it forwarded to. */
 export function responseOf(answer: Answer): IncomingMessage {
   return { ...answer, statusCode: answer.status, headers: {} } as unknown as IncomingMessage;
 }

@@ -1,12 +1,12 @@
 /**
- * A machine that pulls, in simulated time, as docs/pull.md tells it to, and with what goes wrong there: it dies with
- * pushes in hand, is away, works for too long, loses requests and responses, and says what it said before.
+ * A machine that pulls in simulated time, as docs/pull.md describes, with its faults: it dies with pushes in hand, is
+ * away, works for too long, loses requests and responses, and repeats results.
  */
 import type { Answer, Pulled, PullBody, Reported } from './pull_endpoint.ts';
 import type { Random } from './random.ts';
 
 const SECOND = 1_000;
-/** How much longer than its pull waits a machine waits for the response. */
+/** How much longer than its pull may wait the machine waits for the response. */
 const PATIENCE_MS = 15 * SECOND;
 const PAUSE_MS_FIRST = 100;
 const PAUSE_MS_MAX = 5 * SECOND;
@@ -33,7 +33,7 @@ export type PullMood = (typeof PULL_MOODS)[number];
 /** A node, as a machine reaches it. */
 export interface PulledNode {
   node_id: string;
-  /** @param hear called once, with null when the connection broke. @returns what closes the connection */
+  /** @param hear called once, with null when the connection broke. @returns a function that closes the connection */
   pull(instance_id: string, body: PullBody, hear: (answer: Answer | null) => void): () => void;
 }
 
@@ -43,9 +43,9 @@ export interface Surroundings {
   nodes: () => PulledNode[];
   trace: (line: string) => void;
   received: (delivery_id: string, attempt: number) => void;
-  /** It acted on a push, whatever becomes of what it says. */
+  /** It acted on a push, whatever happens to its result. */
   handled(delivery_id: string): void;
-  /** It is about to report what became of an attempt. */
+  /** It is about to report the result of an attempt. */
   reports(report: Reported): void;
   /** The body of a success. */
   bodyOf(delivery_id: string, target_agents: readonly string[]): string;
@@ -54,10 +54,10 @@ export interface Surroundings {
 export interface PullingMachineOptions {
   instance_id: string;
   ack_timeout_ms: number;
-  /** Requests that it keeps open: more than one race for the same pushes. */
+  /** How many requests it keeps open. Several of them compete for the same pushes. */
   pullers: number;
   wait_s: number;
-  /** In this meeting it thinks for long, and is well all the same. */
+  /** In this meeting it thinks for long although it is well. */
   thinks_in: string | null;
 }
 
@@ -67,10 +67,10 @@ export class PullingMachine {
   mood: PullMood = 'fine';
   readonly #options: PullingMachineOptions;
   readonly #around: Surroundings;
-  /** By delivery: the latest attempt that it was given, and what it says; null while it works on it. */
+  /** By delivery: the latest attempt that it got, and its result; null while it works on it. */
   #known = new Map<string, { attempt: number; said: Said | null }>();
   #outbox: Reported[] = [];
-  /** Counts its lives: what an earlier one began is forgotten. */
+  /** Counts its lives. What an earlier life began is forgotten. */
   #life = 0;
   #open = new Set<() => void>();
   #failures = 0;
@@ -86,7 +86,7 @@ export class PullingMachine {
     for (let k = 0; k < this.#options.pullers; k++) this.#later(this.#around.random.below(100), () => this.#pull());
   }
 
-  /** What it does in this life. */
+  /** Runs something later, if it is still in this life. */
   #later(delay_ms: number, run: () => void): () => void {
     const life = this.#life;
     return this.#around.after(delay_ms, () => {
@@ -102,7 +102,7 @@ export class PullingMachine {
     this.#request(body, (pause_ms) => void this.#later(pause_ms, () => this.#pull()));
   }
 
-  /** Results do not wait for the pulls that are open. */
+  /** Hands in results at once, beside the open pulls. */
   #handIn(): void {
     if (this.#outbox.length === 0) return;
     this.#request({ results: this.#outbox.splice(0), max: 0, wait_s: 0 }, (pause_ms) => {
@@ -156,7 +156,7 @@ export class PullingMachine {
   #answered({ status, body: pulled }: Answer, body: PullBody, then: (pause_ms: number) => void): void {
     const { random, trace } = this.#around;
     if (status !== 200 || pulled === null) {
-      // 404 and 422: nobody registered it, or not for pulling. The results may count later.
+      // 404 and 422: it is not registered, or not for pulling. The results may count later.
       if (status === 404 || status === 422) this.#failures = 3;
       return this.#fails(body, then);
     }
@@ -181,7 +181,7 @@ export class PullingMachine {
 
   #take({ delivery_id, attempt, body }: Pulled['pushes'][number]): void {
     this.#around.received(delivery_id, attempt);
-    // What it said of the attempt before arrives only now.
+    // The result of the previous attempt arrives only now.
     if (this.mood === 'repeating' && attempt > 1) this.#say(delivery_id, attempt - 1, { status_code: 500 });
     const known = this.#known.get(delivery_id);
     if (known !== undefined) {
@@ -201,7 +201,7 @@ export class PullingMachine {
         latest.said = said;
         this.#around.handled(delivery_id);
       }
-      // What it could not do, it tries again when it is told to.
+      // It forgets a push that it could not handle, and tries again when it gets the push again.
       else this.#known.delete(delivery_id);
       this.#say(delivery_id, latest.attempt, said);
     });

@@ -9,12 +9,12 @@ export interface Finding {
 export interface Report {
   worlds: number;
   steps: number;
-  /** Over the traces of all worlds, in the order of their seeds. */
+  /** The hash of the traces of all worlds, in the order of their seeds. */
   trace_hash: string;
   finding: Finding | null;
 }
 
-/** Worlds that share each turn of the event loop: all promises of all of them come to rest in it. */
+/** How many worlds share each turn of the event loop, in which the promises of all of them settle. */
 const WORLDS_AT_ONCE = 128;
 
 export type MakeWorld = (seed: number, options?: WorldOptions) => World;

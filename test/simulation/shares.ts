@@ -3,7 +3,7 @@ import { Worker } from 'node:worker_threads';
 import type { Report } from './run.ts';
 import type { Share } from './worker.ts';
 
-/** The same whatever the number of threads is: the trace of a run is that of its shares. */
+/** Does not depend on the number of threads, because the trace of a run is made of its shares. */
 const SEEDS_PER_SHARE = 512;
 
 /** Runs seeds on all cores, until one of them breaks a promise. */
@@ -30,7 +30,7 @@ export async function runOnAllCores(first_seed: number, count: number, options: 
     await worker.terminate();
   };
   await Promise.all(Array.from({ length: Math.min(availableParallelism(), shares.length) }, runShares));
-  // What was handed out before a broken promise is run to its end: the lowest seed counts.
+  // Shares that were handed out before a promise broke run to their end, because the lowest seed counts.
   const all: Report = { worlds: 0, steps: 0, trace_hash: '', finding: null };
   let hash = 0x811c9dc5;
   for (const { worlds, steps, trace_hash, finding } of reports) {

@@ -11,35 +11,37 @@ import type { StoreOperations } from './model_store.ts';
 
 type Noun = keyof ClusterOperations;
 
-/** What becomes of a call: it is done, it fails, or the connection is lost before it was done or before it was answered. */
+/**
+ * The fate of a call: it is done, it fails, or the connection is lost before it was done or before its result arrived.
+ */
 export type Fate = 'done' | 'fails' | 'lost' | 'unheard';
 
-/** What the world decides about calls: how long they take, and whether they come through. */
+/** The world's decisions about calls: how long they take, and whether they arrive. */
 export interface StoreConditions {
-  /** Delay until the transaction commits, and from there until the reply is heard. */
+  /** The delay until the transaction commits, and then until the reply arrives. */
   delays(): { commit_ms: number; reply_ms: number };
-  /** In the process: what dies with it is not run. */
+  /** Runs something in the process, unless the process has died by then. */
   schedule(at_ms: number, run: () => void): void;
-  /** In the store: what arrived there is done, whatever becomes of who asked. */
+  /** Runs something in the store, whatever happens to the process that asked. */
   scheduleThere(at_ms: number, run: () => void): void;
   now(): number;
-  /** What goes over one connection keeps its order; null: a connection of its own. */
+  /** The connection of a call. Calls on one connection keep their order; null: a connection of its own. */
   channel(name: string): string | null;
-  /** The connection: another one after it was lost, null while there is none. */
+  /** The number of the current connection, which changes when it was lost; null while there is none. */
   link(): number | null;
   /** How long a lost connection goes unnoticed. */
   noticed_ms(): number;
-  /** Asked when a call arrives. @param link the connection over which it came */
+  /** Called when a call arrives. @param link the connection over which it came */
   fate(name: string, link: number | null): Fate;
-  /** Called around a commit; answers whether the process still lives. */
+  /** Called around a commit. Returns whether the process still lives. */
   beforeCommit(name: string): boolean;
   afterCommit(name: string): boolean;
 }
 
 /**
- * A store as one process sees it: calls on one channel commit and are answered in the order in which they were made, each
- * after a while. When the process dies, what was not committed never is, and no reply is heard any more; in a cluster what had
- * been sent may still arrive.
+ * A store as one process sees it: calls on one channel commit, and their results arrive, in the order of the calls,
+ * each after a while. When the process dies, uncommitted calls never commit, and no result arrives. In a cluster, calls
+ * that were already sent may still commit.
  */
 export function simulatedStore(operations: StoreOperations | ClusterOperations, conditions: StoreConditions): Store {
   const channels = new Map<string, { commit_at: number; reply_at: number }>();

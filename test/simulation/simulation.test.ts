@@ -1,6 +1,6 @@
 /**
- * Whatever happens: nothing is lost, nobody else hears it, lanes keep their order, nobody waits for somebody else, the
- * books balance. A world that breaks a promise prints its seed; `npm run simulate -- --seed S` replays it.
+ * Whatever happens, nothing is lost, nobody else gets it, lanes keep their order, nobody waits for somebody else, and
+ * the counts agree. A world that breaks a promise prints its seed; `npm run simulate -- --seed S` replays it.
  */
 import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
@@ -11,7 +11,7 @@ import { sqliteOperations } from './sqlite_operations.ts';
 import { World, type WorldOptions } from './world.ts';
 
 const WORLDS = 150;
-/** Of each other kind. */
+/** How many worlds of each other kind. */
 const KIND_WORLDS = 8;
 const SQLITE_WORLDS = 60;
 const CLUSTERS = 40;
@@ -44,7 +44,9 @@ for (const cluster of [false, true]) {
   });
 }
 
-/** What once went wrong in these: the read of a window failed, and its retry revived a lane that had left the cache. */
+/**
+ * These worlds once found a fault: the read of a window failed, and its retry revived a lane that had left the cache.
+ */
 for (const seed of [654, 939]) {
   test(`a window that is read again revives no lane: world ${seed}`, async () => {
     const { finding } = await run(make, seed, 1, { cluster: true, kind: 'talking' });

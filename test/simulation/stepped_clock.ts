@@ -9,22 +9,22 @@ interface Event {
 export const START_MS = Date.UTC(2026, 0, 1);
 
 /**
- * Virtual time of one world, moved event by event from outside. Unlike test/support/virtual_clock.ts it never waits for the
- * event loop itself, so that many worlds share each turn of it: that is where a thousand runs a second come from.
+ * The virtual time of one world, moved event by event from outside. Unlike test/support/virtual_clock.ts it never waits
+ * for the event loop itself, so many worlds share each turn of the loop. That makes a thousand runs a second possible.
  */
 export class SteppedClock {
   now = START_MS;
   #order = 0;
   readonly #events = new TinyQueue<Event>([], (a, b) => a.at - b.at || a.order - b.order);
 
-  /** Answers how to take it back. */
+  /** Returns a function that cancels it. */
   after(delay_ms: number, run: () => void): () => void {
     const event: Event = { at: this.now + Math.max(0, delay_ms), order: this.#order++, run };
     this.#events.push(event);
     return () => void (event.run = null);
   }
 
-  /** Runs the next event; false when there is none. Promises must come to rest before the next step. */
+  /** Runs the next event; false when there is none. Promises must settle before the next step. */
   step(): boolean {
     for (let event = this.#events.pop(); event !== undefined; event = this.#events.pop()) {
       if (event.run === null) continue;

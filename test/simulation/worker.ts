@@ -4,7 +4,7 @@ import { parentPort } from 'node:worker_threads';
 import { run } from './run.ts';
 import { World, type WorldOptions } from './world.ts';
 
-/** Seeds that follow each other. */
+/** Consecutive seeds. */
 export interface Share {
   first: number;
   count: number;

@@ -1,8 +1,8 @@
 /**
- * A few random days of one node, or some minutes of several on one store: machines that answer, fail, lie and vanish,
- * people who send, join, leave, delete and restart, a disk that fails, a clock that is set, processes that are killed, come
- * and go, are paused, or are cut off from the store. Then quiet, and the promises are checked. One seed is one world, to
- * the letter.
+ * A few random days of one node, or some minutes of several nodes on one store. Machines respond, fail, lie and vanish;
+ * people send, join, leave, delete and restart. The disk fails, the clock is set. Processes are killed, start and stop,
+ * are paused, or are cut off from the store. Then everything is quiet, and the promises are checked. One seed always
+ * makes the same world.
  */
 import { DeliveryChanges } from '../../src/changes/deliveries.ts';
 import type { Clock } from '../../src/delivery/clock.ts';
@@ -37,10 +37,10 @@ const MINUTE = 60 * SECOND;
 const HOUR = 60 * MINUTE;
 const SECRET = `whsec_${Buffer.alloc(32, 7).toString('base64')}`;
 const STEPS_MAX = 50_000;
-/** Forty agents have that many pairs. */
+/** Forty agents have so many pairs that their worlds need this many steps. */
 const STEPS_MAX_OF_CROWD = 500_000;
 const ANSWER_MS_MAX = 20;
-/** An Idempotency-Key is kept for a day; the clock may be set by some hours meanwhile. */
+/** An Idempotency-Key is kept for a day, and meanwhile somebody may set the clock by some hours. */
 const REPEATED_WITHIN_MS = 12 * HOUR;
 
 const MOODS = ['fine', 'fine', 'slow', 'dead', 'bad', 'hung', 'moody', 'moody', 'accepting', 'lossy', 'gone'] as const;
@@ -50,23 +50,27 @@ interface Answer {
   says: number | Exclude<Outcome, 'ok' | 'not_200' | 'gone' | 'bad_status'>;
   after_ms: number;
   retry_after?: string;
-  /** The machine acted on it, though its answer says otherwise or never came. */
+  /** Whether the machine acted on the push although its response says otherwise or never arrived. */
   handled?: boolean;
 }
 
 const MOODY: Answer['says'][] = [200, 200, 200, 500, 429, 202, 302, 404, 'timeout', 'connect_refused', 'dns_failed'];
 const RETRY_AFTERS = ['1', '90', '7200', '1e99', '-1', 'Fri, 02 Jan 2026 00:00:00 GMT', 'soon'];
 
-/** In this share of the worlds somebody pauses meetings; the draws of it are its own. */
+/** The share of worlds in which somebody pauses meetings. Pauses have random numbers of their own. */
 const PAUSES_SHARE = 0.4;
 const PAUSES = 0x70617573;
 
-/** A clock that is further ahead at a start is not believed: a third of the time after which deliveries expire. */
+/**
+ * A start does not believe a clock that is further ahead than this: a third of the time after which deliveries expire.
+ */
 const BELIEVED_MS = 24 * HOUR;
 
-/** In a cluster time goes by with a renewal every 3 s: its worlds are shorter, so that it is as quick to simulate them. */
+/**
+ * The worlds of clusters are shorter, because each has a renewal every 3 s. So they take as long to simulate as others.
+ */
 const CLUSTER_SHARE = 0.15;
-/** In how many worlds some machines reply in their responses, how many of them do, and how often. */
+/** The share of worlds in which machines reply in their responses, how many machines do, and how often. */
 const REPLYING_SHARE = 0.25;
 const REPLIERS_SHARE = 0.5;
 const REPLY_SHARE = 0.7;
@@ -74,18 +78,23 @@ const REPLIES_MAX = 3;
 const CLUSTER_RETRY_SCHEDULE_MS = [10 * SECOND, 30 * SECOND, MINUTE, MINUTE, MINUTE];
 const CLUSTER_RETRY_AFTERS = ['1', '90', '1e99', '-1', 'soon'];
 const CLUSTER_END_MS = 20 * MINUTE;
-/** How often a world of a cluster looks whether it has come to its end. */
+/** How often a world of a cluster checks whether it has ended. */
 const LOOK_MS = 20 * SECOND;
-/** In worlds with machines that pull: how many of them do, and how long they may take for a result. */
+/** In worlds with machines that pull: how many machines pull, and how long they may take for a result. */
 const PULLING = 0x70756c6c;
 const PULLING_SHARE = 0.7;
 const ACK_TIMEOUTS_MS = [5 * SECOND, 30 * SECOND, 30 * SECOND, 2 * MINUTE, 10 * MINUTE];
 const WAITS_S = [10, 30, 60];
-/** A machine that is always well waits no longer than this in a pull, so that it soon notices a node that is not. */
+/**
+ * The pulls of a machine that is always well wait no longer than this, so that it soon notices a node that is not well.
+ */
 const WAIT_S_WELL = 10;
-/** Whatever befell nodes, a machine that pulls and is well has found the one that delivers to it, and has what waited. */
+/**
+ * By then, whatever happened to nodes, a machine that pulls and is well has found its node and has its pending
+ * messages.
+ */
 const FOUND_MS = 90 * SECOND;
-/** In worlds with agents that talk: who answers whom, how soon, and what they say at most while they are stopped at all. */
+/** In worlds with agents that talk: who answers whom, how soon, and the most that they say. */
 const TALKING = 0x74616c6b;
 const TALKS = ['pair', 'pair', 'ring', 'crowd'] as const;
 type Talk = (typeof TALKS)[number];
@@ -94,25 +103,28 @@ const CROWD_MAX = 8;
 const BIG_CROWD = 40;
 const BIG_CROWD_SHARE = 0.01;
 const AGENT_THINKS_MS_MAX = 300;
-/** How much that is: without the guard, this is enough to see that they go on. */
+/** The most messages. Without the guard, fewer are enough to see that they do not stop. */
 const SAID_MAX = { on: 1_500, off: 300 };
 const SAID_MAX_OF_AGENT = 100;
 const OFF = { hop_limit: 0, pair_limit: 0, pair_window_s: 0 };
-/** The timers of machines that pull are checked every 100 ms: here less often, and so all of them a little late. */
+/**
+ * How often the timers of machines that pull are checked. In the service it is every 100 ms; here they are all a little
+ * late.
+ */
 const COARSE_MS = SECOND;
-/** What PullForwarder waits for a node, beside the wait of the pull. */
+/** How long PullForwarder waits for a node, in addition to the wait of the pull. */
 const FORWARD_MS = 12 * SECOND;
 /** How long a call hangs on a connection that is gone. */
 const NOTICED_MS_MAX = 5 * SECOND;
-/** What a failing disk refused is tried again and written within this, once it is well. */
+/** How soon a result that a failing disk refused is written after the disk is well again. */
 const WRITTEN_MS_MAX = 2 * SECOND;
-/** The work of a node that is dead, paused or cut off is taken over within this. */
+/** How soon others take over the work of a node that is dead, paused or cut off. */
 const TAKEN_OVER_MS = 20 * SECOND;
-/** How much a standby had not heard that takes over, at most, and until when every node has noticed. */
+/** How much a standby that takes over may lack, and by when every node has noticed. */
 const LOST_MS_MAX = 5 * SECOND;
 const ALL_NOTICED_MS = MINUTE;
 
-/** One process: what it started dies with it. */
+/** One process. Everything that it started dies with it. */
 interface Life {
   number: number;
   node_id: string;
@@ -123,12 +135,12 @@ interface Life {
   expiry: Expiry;
   clock: Clock;
   stopping: boolean;
-  /** What would have happened in it, had it not been paused; null while it runs. */
+  /** What would have happened in it during a pause; null while it runs. */
   missed: (() => void)[] | null;
-  /** Its connection to the store, and whether it is cut off. */
+  /** The number of its connection to the store, and whether it is cut off. */
   link: number;
   cut: boolean;
-  /** It was paused or cut off at some time, so that its end may not be a clean one. */
+  /** Whether it was ever paused or cut off, so that its end may not be clean. */
   disturbed: boolean;
   /** Requests in progress, and operations. */
   sends: Sent[];
@@ -136,42 +148,42 @@ interface Life {
   /** Meetings that somebody pauses or resumes. */
   brakes: string[];
   connection: Connection | null;
-  /** Changes on their way to it arrive in their order; those that arrive while nobody listens are lost. */
+  /** When the last notification to it arrives. Notifications keep their order, and are lost while nobody listens. */
   told_at: number;
   deaf: boolean;
-  /** When it has noticed that it is no longer paused or cut off. */
+  /** By when it has noticed that it is no longer paused or cut off. */
   well_from: number;
   /** Null in a world without machines that pull. */
   pulls: Pulls | null;
 }
 
-/** What a process does for machines that pull. */
+/** The part of a process for machines that pull. */
 interface Pulls {
   transport: PullTransport;
   endpoint: PullEndpoint;
-  /** It takes no requests any more. */
+  /** Whether it takes no more requests. */
   is_closed: boolean;
-  /** What ends with it: its connections, and the requests that it forwarded. */
+  /** Closes its connections and the requests that it forwarded, when the process ends. */
   connections: Set<() => void>;
   forwards: Set<() => void>;
 }
 
 /**
- * `pulling`: machines that nobody can call ask for their pushes, and others are called. `talking`: behind each machine is
- * an agent that answers what it hears.
+ * `pulling`: some machines pull, others have webhooks. `talking`: behind each machine is an agent that answers what it
+ * gets.
  */
 export const KINDS = ['plain', 'pulling', 'talking'] as const;
 export type Kind = (typeof KINDS)[number];
 
 export interface WorldOptions {
   kind?: Kind;
-  /** Off: agents that talk are not stopped. */
+  /** `off`: nothing stops agents that talk. */
   guard?: 'on' | 'off';
-  /** Makes the store's operations; the model in memory unless told. */
+  /** Makes the operations of the store; the model in memory when absent. */
   operations?: (wall: () => number) => StoreOperations;
-  /** Whether several nodes share the store; in a share of the worlds unless told. */
+  /** Whether several nodes share the store; when absent, in a part of the worlds. */
   cluster?: boolean;
-  /** Hears every line of the trace. */
+  /** Gets every line of the trace. */
   onTrace?: (line: string) => void;
 }
 
@@ -197,26 +209,26 @@ export class World {
   readonly #nodes_max: number;
   #lives: Life[] = [];
   #lives_ever = 0;
-  /** When a fault began, or ended, that others need time to make good. */
+  /** When a fault last began or ended that other nodes need time to repair. */
   #fault_at = 0;
   #wall_ahead_ms = 0;
   #steady_ahead_ms = 0;
-  /** By how much it was set ahead, in all. */
+  /** By how much the clock was set ahead, in total. */
   #forward_ms = 0;
   #failing = false;
   readonly #model: ModelStore | null;
-  /** Puts the store back to what its standby has; null while that has everything. */
+  /** Puts the store back to the state of its standby; null while the standby has everything. */
   #goBack: (() => void) | null = null;
-  /** When the disk has been well for so long that nothing waits for it any more. */
+  /** From when on nothing waits for the disk any more, because it has been well for long enough. */
   #written_from = 0;
   #is_healed = false;
   #crash_at: { name: string; when: 'before' | 'after' } | null = null;
   #labels = 0;
-  /** The machines that may reply; what they say is drawn apart, so that other worlds are the same without them. */
+  /** The machines that may reply. They have random numbers of their own, so that other worlds stay the same. */
   readonly #repliers = new Set<string>();
   readonly #reply_random: Random;
   readonly #kind: Kind;
-  /** What concerns machines that pull is drawn apart, too. */
+  /** Machines that pull have random numbers of their own, too. */
   readonly #pull_random: Random;
   readonly #pulling = new Map<string, PullingMachine>();
   readonly #talk_random: Random;
@@ -239,7 +251,7 @@ export class World {
     this.#reply_random = new Random(seed ^ 0x7e9117);
     const is_replying = this.#reply_random.chance(REPLYING_SHARE);
     this.#store_ms = random.pick([0, 1, 5, 40]);
-    // A draw of its own, so that a world of one node is the same whatever the share is.
+    // A random number of its own, so that a world of one node stays the same whatever the share is.
     const is_cluster = cluster ?? new Random(~seed).chance(CLUSTER_SHARE);
     this.#nodes_max = operations === undefined && is_cluster ? 2 + random.below(2) : 1;
     const model = operations === undefined ? new ModelStore(() => this.#wall()) : null;
@@ -292,7 +304,7 @@ export class World {
     const random = this.#talk_random;
     if (this.#kind !== 'talking') return { hop_limit: 16, pair_limit: 20, pair_window_s: 60 };
     const pair_limit = this.#talk === 'crowd' ? 1 + random.below(3) : random.pick([3, 8, 20]);
-    // What a crowd says multiplies with each hop, so that pairs have to stop it.
+    // The messages of a crowd multiply with each hop, so the limit of pairs has to stop them.
     const rules = this.#talk === 'crowd' ? 'pairs' : random.pick(['hops', 'pairs', 'both'] as const);
     return {
       hop_limit: rules === 'pairs' ? 0 : random.pick([4, 16]),
@@ -307,7 +319,7 @@ export class World {
     return this.#talk_random.chance(BIG_CROWD_SHARE) ? BIG_CROWD : 4 + this.#talk_random.below(CROWD_MAX - 3);
   }
 
-  /** Moves to the next thing that happens; promises must come to rest in between. */
+  /** Runs the next event. Promises must settle in between. */
   step(): void {
     const steps_max = this.checker.machines.size === BIG_CROWD ? STEPS_MAX_OF_CROWD : STEPS_MAX;
     if (++this.steps > steps_max) this.checker.fail('it does not come to rest');
@@ -363,7 +375,7 @@ export class World {
     return this.#clock.now + this.#wall_ahead_ms;
   }
 
-  /** As src/delivery/clock.ts says it: the wall clock as it was when the process started, and never stepped from there. */
+  /** As in src/delivery/clock.ts: the wall clock at the start of the process, never stepped after that. */
   #steady(): number {
     return this.#clock.now + this.#steady_ahead_ms;
   }
@@ -458,7 +470,7 @@ export class World {
     );
   }
 
-  /** Something happens in a process: never when it is dead, and later when it is paused. */
+  /** Runs something in a process: never when it is dead, and later when it is paused. */
   #in(life: Life, run: () => void): void {
     if (!life.alive) return;
     if (life.missed === null) run();
@@ -510,7 +522,7 @@ export class World {
     return node_side.store;
   }
 
-  /** Whatever is settled as delivered has its replies stored. */
+  /** Checks that every delivery that is settled as delivered has its replies stored. */
   #watched<Of extends StoreOperations>(operations: Of): Of {
     if (this.#repliers.size === 0 && this.#pulling.size === 0) return operations;
     const { settle } = operations.deliveries;
@@ -527,7 +539,7 @@ export class World {
     };
   }
 
-  /** A change is on its way to a process: after what was told before, and independent of what is answered to it. */
+  /** Sends a notification to a process: it arrives after the earlier ones, independently of results of calls. */
   #tell(life: Life, hear: () => void): void {
     life.told_at = Math.max(life.told_at, this.#clock.now + this.#random.below(2 * this.#store_ms + 10));
     this.#clock.after(life.told_at - this.#clock.now, () => {
@@ -541,7 +553,7 @@ export class World {
     return true;
   }
 
-  /** Ends the process, as kill -9 does unless `clean`, and starts another one. */
+  /** Ends the process and starts another one. Unless `clean`, it ends like after kill -9. */
   #end(life: Life, clean: boolean): void {
     this.#trace(`${life.node_id} ${clean ? 'stopped' : 'killed'}`);
     this.#crash_at = null;
@@ -560,12 +572,12 @@ export class World {
     }
     this.#cluster.connections.delete(life.connection as Connection);
     this.#fault();
-    // What it had sent may still arrive, and others hear of it as late as of anything.
+    // What it had already sent may still arrive, and others may learn of it late.
     this.#clock.after(SECOND, () => this.#whenAllHeard(() => this.#closeOps(life)));
     if (this.#lives.length < this.#nodes_max) this.#clock.after(this.#random.below(40 * SECOND), () => this.#join());
   }
 
-  /** Whoever asked for something gets no answer: it was done, or it was not. */
+  /** Callers get no response: their operations were done or not. */
   #closeOps(life: Life): void {
     for (const machine of life.ops) this.checker.opLost(machine);
     life.ops = [];
@@ -583,7 +595,7 @@ export class World {
     life.stopping = true;
     this.#trace(`${life.node_id} stops`);
     this.#fault();
-    // What is sent meanwhile is stored.
+    // Messages that are sent meanwhile are stored.
     life.engine.drain();
     life.pulls?.transport.drain();
     for (const breaks of life.pulls?.forwards ?? []) breaks();
@@ -594,10 +606,10 @@ export class World {
     if (life.pulls !== null) {
       life.pulls.is_closed = true;
       for (const breaks of life.pulls.connections) breaks();
-      // As src/convoke.ts does it.
+      // As in src/convoke.ts.
       life.pulls.transport.handOver(() => true);
     }
-    // Operations in progress are answered before the process ends, as the server does it.
+    // Operations in progress get their responses before the process ends, as in the server.
     void life.engine.stop().then(() => {
       this.#clock.after(10 * SECOND, () => {
         if (life.alive) this.#end(life, true);
@@ -607,7 +619,7 @@ export class World {
 
   // ── what goes wrong between several ───────────────────────────────────────────────────────────────────────────────
 
-  /** For a while nobody can be expected to be prompt; from now on others have to make it good. */
+  /** A fault: for a while nobody can be prompt, and others have to repair it from now on. */
   #fault(): void {
     this.checker.disturbed_at = this.#steady();
     this.#fault_at = this.#steady();
@@ -618,10 +630,13 @@ export class World {
     return missed === null && !cut && !deaf && !stopping && this.#steady() >= well_from;
   }
 
-  /** What a node gives back is written; what it did not give back happens again where it was not, and nothing else does. */
+  /**
+   * What a node released must be written. What it did not release may happen again where it was not written, and
+   * nothing else may.
+   */
   #handedOver(partition_no: number, node_id: string, how: Parameters<OnHandOver>[2]): void {
     this.checker.disturbed_at = this.#steady();
-    // Who has which partition is the same before and after, too.
+    // The partitions must belong to the same nodes before and after, too.
     this.#goBack = null;
     const concerns = (machine: Machine): boolean => partitionOf(machine.instance_id) === partition_no;
     const life = this.#lives.find((other) => other.node_id === node_id);
@@ -631,7 +646,7 @@ export class World {
     if (how === 'taken') this.checker.handedOver(concerns, false, false);
   }
 
-  /** SIGSTOP: its clock goes on, and it does nothing; then it goes on as if nothing had been. */
+  /** Like SIGSTOP: time passes and the process does nothing; then it continues as if nothing had happened. */
   #pause(life: Life, for_ms: number): void {
     if (life.missed !== null) return;
     this.#trace(`${life.node_id} is paused`);
@@ -650,7 +665,7 @@ export class World {
     for (const run of missed) this.#clock.after(0, () => this.#in(life, run));
   }
 
-  /** The network to the store is gone: what is in progress is in doubt, and what is told meanwhile is lost. */
+  /** Cuts the network to the store: calls in progress are in doubt, and notifications are lost meanwhile. */
   #cut(life: Life, for_ms: number): void {
     if (life.cut) return;
     this.#trace(`${life.node_id} is cut off`);
@@ -669,7 +684,7 @@ export class World {
     this.#tell(life, () => life.engine.onChange({ kind: 'resync' }));
   }
 
-  /** Only what others tell does not arrive for a while. */
+  /** For a while only the notifications of others do not arrive. */
   #deafen(life: Life, for_ms: number): void {
     if (life.deaf) return;
     this.#trace(`${life.node_id} hears nothing`);
@@ -684,10 +699,10 @@ export class World {
     });
   }
 
-  /** The standby hears nothing any more; then it takes over, and everybody's connections are lost. */
+  /** The standby gets no more commits; then it takes over, and all connections are lost. */
   #standbyTakesOver(): void {
     const model = this.#model as ModelStore;
-    // What is registered and what is paused is the same before and after: nobody changes it meanwhile.
+    // Registrations and pauses must be the same before and after, so this waits until nobody changes them.
     if (this.#goBack !== null || [...this.checker.machines.values()].some(({ ops_open }) => ops_open > 0)) return;
     if ([...this.#brakes.values()].some(({ open }) => open > 0)) return;
     this.#trace('the standby hears nothing');
@@ -708,7 +723,7 @@ export class World {
     });
   }
 
-  /** A node that comes back has to notice first; and when it comes back to nobody, it has to make good what was left. */
+  /** A node that comes back has to notice that first. If no other node was well, it also has to do what was left. */
   #comesBack(life: Life): void {
     life.well_from = this.#steady() + NOTICED_MS_MAX + SECOND;
     this.#clock.after(NOTICED_MS_MAX + SECOND, () => {
@@ -798,11 +813,11 @@ export class World {
 
   // ── the agents ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-  /** An agent hears something, and says something. */
+  /** An agent gets a message and answers it. */
   #answersAloud(instance_id: string, meeting_id: string, from: string | null, delivery_id: string): void {
     if (this.#kind !== 'talking') return;
     const random = this.#talk_random;
-    // In a crowd one answers what it heard meanwhile all at once.
+    // In a crowd, an agent gives one answer to all messages that it got meanwhile.
     if (this.#talk === 'crowd') {
       if (this.#thinking.has(instance_id)) return;
       this.#thinking.add(instance_id);
@@ -820,7 +835,7 @@ export class World {
     });
   }
 
-  /** What waits for an instance, in a meeting, or in a lane is cancelled. */
+  /** Drops the waiting deliveries of an instance, a meeting or a lane. */
   #drop(): void {
     const random = this.#talk_random;
     const life = this.#someLife();
@@ -868,7 +883,7 @@ export class World {
       pull_transport: transport,
       clock,
       limits: { addressOf: () => '' },
-      // As src/convoke.ts has it.
+      // As in src/convoke.ts.
       takesPullsOf: (instance_id) => partitions.of(instance_id) !== null && partitions.isLeaseValid(clock.now()),
       pull_forwarder: this.#cluster === null ? null : pull_forwarder,
     });
@@ -898,7 +913,8 @@ export class World {
       reports: ({ delivery_id, attempt }) => this.checker.reports(delivery_id, attempt),
       bodyOf: (delivery_id, target_agents) => {
         if (!this.#repliers.has(instance_id)) return '';
-        // A machine that forgot what it said says the same again: which of the two counts, nobody can tell.
+        // A machine that forgot its replies gives the same ones again, because nobody could tell which of the two
+        // count.
         const places = partitionOf(delivery_id) % (REPLIES_MAX + 1);
         this.checker.replied(delivery_id, places);
         return repliesTo(delivery_id, target_agents[0] as string, places);
@@ -908,7 +924,7 @@ export class World {
     this.#pulling.set(instance_id, machine);
   }
 
-  /** A pull on its way to a node. @returns what closes its connection */
+  /** Sends a pull to a node. @returns a function that closes its connection */
   #request(
     life: Life,
     instance_id: string,
@@ -970,7 +986,7 @@ export class World {
     for (const { delivery_id, attempt, became } of results)
       if (became === 'counted' && !answer.is_passed_on) this.checker.saysCounted(life.number, delivery_id, attempt);
     const random = this.#pull_random;
-    // A reader may be slow, and its connection break before it has everything.
+    // A reader may be slow, and its connection may break before it has everything.
     const writes_ms = random.chance(0.1) ? random.below(SECOND) : 0;
     this.#clock.after(writes_ms, () =>
       this.#in(life, () => {
@@ -985,7 +1001,7 @@ export class World {
     );
   }
 
-  /** As PullForwarder does it. */
+  /** As PullForwarder does. */
   #forward(life: Life, { instance_id, body, wait_ms }: ForwardedPull, onRequest: (cancel: () => void) => void) {
     const { promise, resolve } = Promise.withResolvers<ReturnType<typeof responseOf> | null>();
     const pulls = life.pulls as Pulls;
@@ -1007,7 +1023,7 @@ export class World {
     return promise;
   }
 
-  /** The engine gives a push to the transport of machines that pull: it is handed out if one waits for it. */
+  /** The engine gives a push to the pull transport, which hands it out if a pull waits. */
   #handOut(life: Life, transport: PullTransport, push: Push, way: Way): Promise<PushResult | null> {
     if (!life.alive) return new Promise(() => {});
     const { awaited } = transport.counts;
@@ -1106,7 +1122,7 @@ export class World {
       if (!this.#is_long) return this.#changeMood();
       const step_ms = random.pick([-HOUR, HOUR, -8 * HOUR, 96 * HOUR]);
       this.#wall_ahead_ms += step_ms;
-      // What nobody believes takes nothing from any delivery's time.
+      // A jump that is not believed does not shorten the time of any delivery.
       if (step_ms > 0 && step_ms < BELIEVED_MS) this.#forward_ms += step_ms;
       return this.#trace('the clock is set');
     }
@@ -1138,7 +1154,7 @@ export class World {
     this.#clock.after(at + rest_ms, () => this.#finishWhenQuiet(this.#clock.now + CLUSTER_END_MS));
   }
 
-  /** In a share of the worlds, meetings are paused for a while, whatever else happens. */
+  /** In a part of the worlds, meetings are paused for a while, whatever else happens. */
   #planPauses(end_ms: number): void {
     const random = new Random(this.seed ^ PAUSES);
     if (!random.chance(PAUSES_SHARE)) return;
@@ -1151,7 +1167,7 @@ export class World {
     }
   }
 
-  /** As the HTTP layer does it. */
+  /** As the HTTP layer does. */
   #brake(meeting_id: string, paused: boolean): void {
     const life = this.#someLife();
     if (life === undefined || this.#goBack !== null) return;
@@ -1190,12 +1206,12 @@ export class World {
     return this.#operations.meetings.settings(meeting_id)?.paused === true;
   }
 
-  /** Whether its deliveries may have to wait. */
+  /** Whether the deliveries of a meeting may have to wait. */
   #mayBePaused(meeting_id: string): boolean {
     return (this.#brakes.get(meeting_id)?.open ?? 0) > 0 || this.#isStoredPaused(meeting_id);
   }
 
-  /** Whether every node knows that it is paused. */
+  /** Whether every node knows that a meeting is paused. */
   #isFirmlyPaused(meeting_id: string): boolean {
     const brake = this.#brakes.get(meeting_id);
     if (brake === undefined || brake.open > 0 || this.#clock.now < brake.firm_from) return false;
@@ -1252,7 +1268,10 @@ export class World {
     this.#written_from = this.#clock.now + WRITTEN_MS_MAX;
   }
 
-  /** A stop does not wait for ever: while the disk fails, and shortly after, the last results may be given up. */
+  /**
+   * Whether all results are written. A stop does not wait for ever, so while the disk fails, and shortly after, the
+   * last results may be given up.
+   */
   #isAllWritten(): boolean {
     return !this.#failing && this.#clock.now >= this.#written_from;
   }
@@ -1264,7 +1283,7 @@ export class World {
 
   #send(): void {
     const random = this.#random;
-    // Where few attempts are in progress at a time, backlogs grow.
+    // With few attempts in flight at a time, backlogs grow.
     const burst = this.#settings.max_in_flight < 1_000 ? 4 : 1;
     const count = random.chance(0.15) ? burst * (2 + random.below(6)) : 1;
     for (let k = 0; k < count; k++) {
@@ -1301,7 +1320,7 @@ export class World {
     if (life === undefined) return;
     const sent_at = this.#steady();
     this.#trace(`send ${label} in ${meeting_id}`);
-    // A key of its own for each message: that is how whoever got no answer asks again.
+    // Each message has a key of its own, so that a sender without a response can repeat it.
     const message = `{"n":${label}}`;
     const send = {
       meeting_id,
@@ -1340,7 +1359,7 @@ export class World {
         this.#trace(`refused ${label}`);
         sent.open--;
         sent.refused = true;
-        // The connection may have been lost after it was stored.
+        // The connection may have been lost after the message was stored.
         if (this.#cluster !== null && life.disturbed) sent.unknown = true;
       },
     );
@@ -1352,7 +1371,7 @@ export class World {
     this.checker.checkPrompt(sent, sent_at, answered_at);
   }
 
-  /** Every instance is with a node that is well. */
+  /** Whether every instance has a node that is well. */
   #isUndisturbed(): boolean {
     const cluster = this.#cluster;
     if (cluster === null) return true;
@@ -1361,13 +1380,13 @@ export class World {
     return well.size === this.#lives.length && ids.every((instance_id) => well.has(cluster.ownerOf(instance_id) ?? ''));
   }
 
-  /** Whatever befell a node, the others have taken over what it left. */
+  /** Checks that others have taken over the work of a node, whatever happened to it. */
   #checkPatience(sent: Sent, answered_at: number, patience_ms: number, concerns: (machine: Machine) => boolean): void {
     const due_at = Math.max(answered_at, this.#fault_at) + patience_ms;
     this.#clock.after(due_at - this.#steady(), () => {
       const again = (from: number): void => this.#checkPatience(sent, from, patience_ms, concerns);
       if (this.#mayBePaused(sent.meeting_id)) return again(this.#steady());
-      // As long as the store fails, or no node is well, there is nobody to do it.
+      // While the store fails, or no node is well, nobody can do it.
       if (this.#failing || !this.#lives.some((life) => this.#isWell(life))) this.#fault_at = this.#steady();
       if (this.#fault_at + patience_ms > due_at) again(answered_at);
       else this.checker.checkHeard(sent, patience_ms, concerns);
@@ -1418,7 +1437,7 @@ export class World {
     }
   }
 
-  /** What an operator does, as the HTTP layer does it: the store first, then the engine is told. */
+  /** An operation, as the HTTP layer does it: first the store, then the engine. */
   #do(life: Life, machine: Machine, what: string, act: () => Promise<unknown>): void {
     this.#trace(`${what} ${machine.instance_id}`);
     this.checker.opStarts(machine);
@@ -1441,7 +1460,9 @@ export class World {
     );
   }
 
-  /** What one node was told to do, the one that delivers may hear of later: until then nothing can be expected of it. */
+  /**
+   * The node that delivers may learn of an operation on another node later. Until then nothing can be expected of it.
+   */
   #whenAllHeard(then: () => void): void {
     const all_heard = this.#lives.every(
       (life) => life.missed === null && !life.cut && !life.deaf && life.told_at < this.#clock.now,
@@ -1459,7 +1480,7 @@ export class World {
         const { instance } = await store.instances.register(registration, this.#wall());
         engine.instanceChanged(instance, true);
       } finally {
-        // The URL that counts is the one that is stored.
+        // The stored URL counts.
         const row = this.#operations.instances.load([machine.instance_id])[0];
         machine.url = row?.webhook_url ?? machine.url;
       }
@@ -1539,10 +1560,10 @@ export class World {
   }
 }
 
-/** Each has a connection to the database of its own; all other calls take any of several. */
+/** Each of these calls has a connection of its own; all others share several. */
 const CHANNELS = new Set(['messages.accept', 'deliveries.settle']);
 
-/** They answer though the disk is full. */
+/** Calls that succeed even when the disk is full. */
 const READS = new Set([
   'instances.get',
   'deliveries.get',
@@ -1551,18 +1572,18 @@ const READS = new Set([
   'meetings.allSettings',
 ]);
 
-/** Whether nodes call the machine: others pull. */
+/** Whether nodes call the machine; the others pull. */
 function isCalled({ ack_timeout_ms }: Machine): boolean {
   return ack_timeout_ms === null;
 }
 
-/** What a Retry-After in seconds asks for; the other forms are left out of account. */
+/** The pause that a Retry-After in seconds asks for. Other forms do not occur here. */
 function askedFor(status_code: number | null, retry_after: string | null): number {
   if ((status_code !== 429 && status_code !== 503) || retry_after === null) return 0;
   return /^\d+$/.test(retry_after) ? Number(retry_after) * SECOND : 0;
 }
 
-/** The response of a machine: replies that nobody answers, each with what it answers and its place. */
+/** The response of a machine: replies that nobody answers, each with the delivery that it answers and its place. */
 function repliesTo(delivery_id: string, from_agent: string, places: number): string {
   const replies = Array.from({ length: places }, (_, place) => ({
     message: { to: delivery_id, place },
