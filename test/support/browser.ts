@@ -1,20 +1,20 @@
-/** A real browser on the pages of a real service; it also fails on what must never happen on any page. */
+/** A real browser on the pages of a real service. A test also fails on anything that must never happen on a page. */
 import assert from 'node:assert/strict';
 import { after, before } from 'node:test';
 import chromium from '@sparticuz/chromium';
 import { type Browser, type BrowserContextOptions, chromium as playwright, type Page } from 'playwright-core';
 import { buildIfStale } from '../../scripts/web.ts';
 
-/** For one thing that a page is to show; far longer than any takes, also on a busy machine. */
+/** How long to wait for one thing on a page; far longer than anything takes, even on a busy machine. */
 const PATIENCE_MS = 60_000;
-/** Like a desk, unless a test says otherwise. */
+/** The size of a desktop window, unless a test says otherwise. */
 const VIEWPORT = { width: 1440, height: 900 };
 
 export interface Visit extends BrowserContextOptions {
   path?: string;
-  /** What the console may complain of: browsers write a line for each answer that is no success. */
+  /** The lines that the console may have: browsers write one for each response that is no success. */
   allowed?: RegExp;
-  /** A browser that knows no locale, as on a server: its language is then no language tag. */
+  /** False for a browser without a locale, as on a server, whose language is no valid language tag. */
   has_locale?: boolean;
   /** Another origin that the page may ask. */
   also?: string;
@@ -29,7 +29,8 @@ export class Visitor {
       executablePath: await chromium.executablePath(),
       headless: true,
       env: { ...process.env, LC_ALL: 'POSIX' },
-      // Its own arguments are made for another place: one process, which ends with its first page, and no web security.
+      // The package's own arguments are not for tests: a single process, which ends with its first page, and no web
+      // security.
       args: ['--no-sandbox', '--disable-gpu', '--font-render-hinting=none'],
     });
   }
@@ -39,8 +40,8 @@ export class Visitor {
   }
 
   /**
-   * Opens a page in a browser that remembers nothing, and lets a test use it. It fails as well when the page logs an
-   * error, throws, asks any other host for anything, or violates its Content-Security-Policy.
+   * Opens a page in a browser without stored data, and lets a test use it. It also fails when the page logs an error,
+   * throws, requests anything from another host, or violates its Content-Security-Policy.
    */
   async visit(
     url: string,
@@ -79,7 +80,7 @@ export class Visitor {
   }
 }
 
-/** One browser for all tests of a file; each visits with a context of its own. */
+/** One browser for all tests of a file. Each visit has a context of its own. */
 export function useVisitor(): Visitor {
   const visitor = new Visitor();
   before(() => visitor.start());

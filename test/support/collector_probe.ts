@@ -1,7 +1,7 @@
 /**
- * Imported into a service: between two SIGUSR2 it counts what the collections of the young generation find, and what of it
- * they pass on to the old one, and writes both to the file that COLLECTED names. Before, it looks through the whole heap: what
- * is there then is old.
+ * Imported into a service. Between two SIGUSR2 it counts how many bytes the collections of the young generation find,
+ * and how many they move to the old generation. It writes both to the file that COLLECTED names. First it runs a full
+ * collection, so that everything that exists by then is old.
  */
 import { renameSync, writeFileSync } from 'node:fs';
 import { isMainThread } from 'node:worker_threads';

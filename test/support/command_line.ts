@@ -13,7 +13,7 @@ import { stripVTControlCharacters } from 'node:util';
 
 const MAIN = fileURLToPath(new URL('../../src/cli/main.ts', import.meta.url));
 
-/** The environment of this process without settings of Convoke, which would decide what is tested. */
+/** The environment of this process without settings of Convoke, which would change what is tested. */
 const CLEAN_ENV = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('CONVOKE_')));
 
 export interface Ended {
@@ -73,9 +73,9 @@ export async function serve(
 }
 
 /**
- * Starts `convoke serve` on a terminal of its own, which ends with the test, and waits for its ready line.
+ * Starts `convoke serve` on a terminal of its own, which closes with the test, and waits for its ready line.
  *
- * @returns what stands on the terminal; null where there is no `script` of util-linux
+ * @returns the text on the terminal; null on a system without `script` of util-linux
  */
 export async function serveOnTerminal(
   t: { after: (clean: () => void) => void },
@@ -97,7 +97,7 @@ export async function serveOnTerminal(
   throw new Error(`not ready: ${terminal}`);
 }
 
-/** Ends when the process and everything that holds its output has ended. */
+/** Resolves when the process, and everything that holds its output, has ended. */
 export async function stop({ child }: Service, signal: NodeJS.Signals = 'SIGTERM'): Promise<number | null> {
   if (child.exitCode === null && child.signalCode === null) {
     const closed = once(child, 'close');

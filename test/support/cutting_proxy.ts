@@ -1,23 +1,28 @@
-/** A TCP proxy that cuts connections where a test says so: after a request went through, and before its answer does. */
+/**
+ * A TCP proxy that cuts connections at the moment that a test chooses, for example after a request and before its
+ * response.
+ */
 import { once } from 'node:events';
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as pause } from 'node:timers/promises';
 
-/** What becomes of what arrives: it goes on, the connection is cut with it undelivered, or it is swallowed in silence. */
+/**
+ * What the proxy does with arrived bytes: passes them on, cuts the connection without delivering them, or drops them.
+ */
 export type Verdict = 'pass' | 'cut' | 'swallow';
 
 export class CuttingProxy {
   readonly #server: Server;
   readonly #sockets = new Set<Socket>();
   #connections = 0;
-  /** Where connections lead that are made from now on. */
+  /** The destination of new connections. */
   to_port: number;
-  /** Decides about what a client sends; connections are numbered in the order in which they are made. */
+  /** Decides about bytes of a client. Connections are numbered in the order in which they are made. */
   onRequest: (bytes: Buffer, connection: number) => Verdict = () => 'pass';
-  /** Decides about what the server answers. */
+  /** Decides about bytes of the server. */
   onAnswer: (bytes: Buffer, connection: number) => Verdict = () => 'pass';
-  /** How late what arrives goes on, in milliseconds, either way; the order stays. */
+  /** The delay of arrived bytes in milliseconds, in both directions; their order stays. */
   delayOf: () => number = () => 0;
 
   private constructor(to_port: number) {
@@ -41,7 +46,7 @@ export class CuttingProxy {
     return (this.#server.address() as AddressInfo).port;
   }
 
-  /** Cuts every connection there is. */
+  /** Cuts all connections. */
   cutAll(): void {
     for (const socket of this.#sockets) socket.destroy();
   }

@@ -2,7 +2,7 @@ import type { TestContext } from 'node:test';
 import { openSqliteStore } from '../../src/store/sqlite/open.ts';
 import { temporaryFile } from './node.ts';
 
-/** Entries in the audit log of the file. */
+/** How many entries the audit log of the file has. */
 export const AUDIT_ENTRIES = 3;
 
 /** A closed data file with a row of each kind: one instance in one meeting, one pending delivery, an audit log. */

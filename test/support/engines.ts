@@ -23,16 +23,16 @@ import { StoreError } from '../../src/store/store_error.ts';
 import { openStoreHere, temporaryFile } from './node.ts';
 import { lendDatabase, makeDatabase } from './postgres.ts';
 
-/** The same for all nodes of a test. */
+/** All nodes of a test have the same keys. */
 const KEYS = { current: createSecretKey(Buffer.alloc(32, 9)), previous: null };
 
 export const POSTGRES_KEYS: KeySource = { kind: 'given', keys: KEYS };
 
 export interface EngineUnderTest {
   name: 'SQLite' | 'PostgreSQL';
-  /** In this thread, on data of its own. */
+  /** Opens the store in this thread, on data of its own. */
   open(t: TestContext, quotas?: Quotas): Promise<Store>;
-  /** As the service opens it: in a thread of its own. */
+  /** Opens the store in a thread of its own, as the service does. */
   openThread(t: TestContext): Promise<Store>;
 }
 
@@ -74,7 +74,8 @@ export const ENGINES: readonly EngineUnderTest[] = [
 ];
 
 /**
- * The PostgreSQL store without its thread, which takes half a second to start. What crosses between threads is copied here.
+ * The PostgreSQL store without its thread, which takes half a second to start. Values that would cross threads are
+ * copied here.
  *
  * @param now_ms the clock by which it watches other nodes
  */

@@ -1,4 +1,4 @@
-/** A client of the live feed that knows nothing of the SDK: a connection, and the events that came over it. */
+/** A client of the live feed without the SDK: a connection and its events. */
 import { get, type IncomingMessage } from 'node:http';
 import { until } from './wait.ts';
 
@@ -12,7 +12,7 @@ export class EventStream {
   readonly events: StreamedEvent[] = [];
   readonly comments: string[] = [];
   retry_ms: number | null = null;
-  /** The id to come back with. */
+  /** The id to resume with. */
   last_id: string | null = null;
   ended = false;
   readonly #response: IncomingMessage;
@@ -34,7 +34,7 @@ export class EventStream {
     return this.#response.headers;
   }
 
-  /** Everything that came over the connection. */
+  /** All text of the connection. */
   text = '';
 
   #read(text: string): void {
@@ -65,7 +65,7 @@ export class EventStream {
     this.events.push({ name, id: fields.get('id') ?? null, data: JSON.parse(data) as Record<string, unknown> });
   }
 
-  /** The events, once there are so many that hold. */
+  /** Resolves with the events when at least `count` of them satisfy `holds`. */
   async some(count: number, holds: (event: StreamedEvent) => boolean = () => true): Promise<StreamedEvent[]> {
     return until(
       `${count} events`,
@@ -74,7 +74,7 @@ export class EventStream {
     );
   }
 
-  /** Reads nothing more, while the connection stands. */
+  /** Stops reading and keeps the connection open. */
   pause(): void {
     this.#response.pause();
   }
@@ -88,10 +88,10 @@ export class EventStream {
   }
 }
 
-/** Opens the feed; the answer may be a refusal. */
+/** Opens the feed; the response may be a refusal. */
 export function openStream(url: string, headers: Record<string, string> = {}): Promise<EventStream> {
   return new Promise((resolve, reject) => {
-    // A connection of its own, so that closing it is closing it.
+    // Uses a connection of its own, so that closing the stream closes the connection.
     const request = get(url, { agent: false, headers }, (response) => resolve(new EventStream(response)));
     request.on('error', reject);
   });

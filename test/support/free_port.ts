@@ -9,7 +9,7 @@ import { createServer } from 'node:net';
 const FIRST = 16_384;
 const COUNT = 16_384;
 
-/** A port that nobody listens on now, for a server that cannot choose one itself. */
+/** A port on which nobody listens now, for a server that cannot choose one itself. */
 export async function freePort(): Promise<number> {
   for (;;) {
     const port = FIRST + randomInt(COUNT);

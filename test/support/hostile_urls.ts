@@ -1,6 +1,6 @@
 /**
- * URLs that name an address which a push may not reach, in every notation that some parser takes for it. The ranges, their
- * arithmetic and the parsing are written a second time here, and not taken from what is tested.
+ * URLs that name an address which a push may not reach, in every notation that some parser accepts. The ranges, their
+ * arithmetic and the parsing are written a second time here, and not imported from the tested code.
  */
 import type { Random } from '../simulation/random.ts';
 
@@ -10,7 +10,10 @@ export interface Address {
   value: bigint;
 }
 
-/** What opens an address: a mode of the policy, an entry of the allow-list, nothing but an entry for itself; or it is open. */
+/**
+ * What permits an address: a mode of the policy, an entry of the allow-list, only an entry for this address itself, or
+ * nothing needs to.
+ */
 export type OpenedBy = 'lan' | 'local' | 'range' | 'exact' | 'open';
 
 export interface NamedUrl {
@@ -54,7 +57,7 @@ const IPV6_DENIED: Record<string, OpenedBy> = {
   '2620:4f:8000::/48': 'range',
   '3ffe::/16': 'range',
   '3fff::/20': 'range',
-  // Outside 2000::/3 all is denied; these are its parts, of which some have a name.
+  // Everything outside 2000::/3 is denied. These are its parts; some have a name.
   '::/96': 'range',
   '64:ff9b::/96': 'range',
   '64:ff9b:1::/48': 'range',
@@ -85,7 +88,7 @@ const RANGES: Range[] = [...Object.entries(IPV4_DENIED), ...Object.entries(IPV6_
   return { bits, first: value, last: value + (1n << BigInt(bits - Number(prefix))) - 1n, opened_by };
 });
 
-/** The address that a canonical spelling stands for. */
+/** Parses a canonical spelling. */
 export function addressOf(text: string): Address {
   if (!text.includes(':'))
     return { bits: 32, value: BigInt(`0x${Buffer.from(text.split('.').map(Number)).toString('hex')}`) };
@@ -97,12 +100,12 @@ export function addressOf(text: string): Address {
 
 export function openedBy({ bits, value }: Address): OpenedBy {
   const found = RANGES.filter((range) => range.bits === bits && range.first <= value && value <= range.last);
-  // The narrowest decides: a metadata address lies in a private range.
+  // The narrowest range decides, because a metadata address is in a private range.
   const narrowest = found.toSorted((a, b) => (a.last - a.first < b.last - b.first ? -1 : 1))[0];
   return narrowest?.opened_by ?? 'open';
 }
 
-/** Whether the policy denies what only this opens. */
+/** Whether a mode denies an address that only `opened_by` permits. */
 export function isDeniedUnder(mode: 'local' | 'lan' | 'public', opened_by: OpenedBy): boolean {
   if (opened_by === 'open') return false;
   if (opened_by === 'lan') return mode === 'public';
@@ -111,7 +114,7 @@ export function isDeniedUnder(mode: 'local' | 'lan' | 'public', opened_by: Opene
 }
 
 /**
- * The first, the last and some other members of every denied range, each in every notation; none twice.
+ * URLs of the first, the last and some other members of every denied range, each in every notation, without repeats.
  *
  * @param port for every URL, so that a listener can wait there
  */
@@ -135,7 +138,7 @@ export function hostileUrls(random: Random, members_per_range: number, port: num
   return [...urls.values()];
 }
 
-/** Every notation of one address, as URLs. */
+/** URLs of one address, in every notation. */
 export function urlsOf(text: string, port: number): string[] {
   const address = addressOf(text);
   const { bits, value } = address;
@@ -143,7 +146,7 @@ export function urlsOf(text: string, port: number): string[] {
   return [...new Set(hosts)].map((host) => `http://${host}:${port}/hook`);
 }
 
-/** Open addresses: such as lie just beside a denied range, and any others. */
+/** Open addresses: some just beside a denied range, and any others. */
 export function openAddresses(random: Random, count: number): Address[] {
   const open: Address[] = [];
   const add = (address: Address): void => {
@@ -160,7 +163,7 @@ export function openAddresses(random: Random, count: number): Address[] {
   return open;
 }
 
-/** Members of the ranges that a mode opens. */
+/** Members of the ranges that a mode permits. */
 export function openedMembers(random: Random, opened_by: OpenedBy, members_per_range: number): Address[] {
   return RANGES.filter((range) => range.opened_by === opened_by).flatMap((range) =>
     membersOf(range, members_per_range, random)
@@ -176,7 +179,7 @@ export function goodHosts({ bits, value }: Address): string[] {
   return [compressed, padded, ...others.slice(0, 1)];
 }
 
-/** The address as the RFC writes it; the argument of a socket parses to the same. */
+/** The address in the spelling of the RFC. A socket parses it to the same address. */
 export function canonical({ bits, value }: Address): string {
   return bits === 32 ? dotted(value) : compressions(groupsOf(value))[0]!;
 }
@@ -208,7 +211,7 @@ function partsOf(value: bigint): number[] {
   return [24n, 16n, 8n, 0n].map((shift) => Number((value >> shift) & 255n));
 }
 
-/** IPv6 addresses through which translators and tunnels reach an IPv4 address; each is denied for itself. */
+/** IPv6 addresses through which translators and tunnels reach an IPv4 address. Each is denied for itself. */
 function carriersOf(value: bigint): bigint[] {
   return [
     // NAT64 (RFC 6052, RFC 8215), SIIT (RFC 2765), IPv4-compatible, ISATAP (RFC 5214).
@@ -217,7 +220,7 @@ function carriersOf(value: bigint): bigint[] {
     (0xffffn << 48n) | value,
     value,
     (0xfe80n << 112n) | (0x5efen << 32n) | value,
-    // 6to4 (RFC 3056); Teredo (RFC 4380) as its server, and as its client with the bits turned round.
+    // 6to4 (RFC 3056); Teredo (RFC 4380), as the server, and as the client with inverted bits.
     (0x2002n << 112n) | (value << 80n),
     (0x2002n << 112n) | (value << 80n) | 1n,
     (0x20010000n << 96n) | (value << 64n),
@@ -225,7 +228,7 @@ function carriersOf(value: bigint): bigint[] {
   ];
 }
 
-/** All of them are this address to the URL parser that browsers share (WHATWG), and to inet_aton. */
+/** The URL parser of browsers (WHATWG) and inet_aton read all of them as this address. */
 function ipv4Notations(value: bigint): string[] {
   const parts = partsOf(value);
   const [a, b, c, d] = parts as [number, number, number, number];
@@ -265,12 +268,12 @@ function ipv4Notations(value: bigint): string[] {
       percent(shifted(text, 0xff10)),
       `%${text.charCodeAt(0).toString(16)}${text.slice(1)}`,
     ],
-    // What is ignored in names (UTS 46): a soft hyphen, a zero-width space, a variation selector.
+    // Characters that names ignore (UTS 46): a soft hyphen, a zero-width space, a variation selector.
     ['\u00ad', '\u200b', '\ufe0f', '%C2%AD'].map((nothing) => `${text.slice(0, 1)}${nothing}${text.slice(1)}`),
   ].flat();
 }
 
-/** The digits from another row of Unicode. */
+/** The text with digits from another block of Unicode. */
 function shifted(text: string, zero: number): string {
   return text.replaceAll(/[0-9]/g, (digit) => String.fromCodePoint(zero + Number(digit)));
 }
@@ -305,7 +308,7 @@ function groupsOf(value: bigint): string[] {
   return Array.from({ length: 8 }, (_, i) => ((value >> BigInt(112 - 16 * i)) & 0xffffn).toString(16));
 }
 
-/** The spellings with "::" for each run of zeros, the longest first; the plain one when there is none. */
+/** The spellings with "::" for each run of zeros, the longest first; the plain spelling without one. */
 function compressions(groups: string[]): string[] {
   const runs: { start: number; length: number }[] = [];
   for (let i = 0; i < groups.length; i++) {
@@ -320,7 +323,7 @@ function compressions(groups: string[]): string[] {
   return texts.length === 0 ? [groups.join(':')] : texts;
 }
 
-/** URLs that name the address to one parser and something else, or nothing, to another: no policy makes them good. */
+/** URLs that one parser reads as the address, and another as something else or nothing. No policy permits them. */
 export function ambiguousUrls({ bits, value }: Address, port: number): string[] {
   const text = canonical({ bits, value });
   const host = bits === 32 ? text : `[${text}]`;

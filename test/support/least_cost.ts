@@ -1,10 +1,13 @@
-/** Other work on the machine makes a figure larger, never smaller: one that fits is proof, however many did not. */
+/**
+ * How often to measure. Other work on the machine makes a figure larger, never smaller, so one figure that fits is
+ * proof.
+ */
 const TRIES = 20;
 
 /**
- * Measures until a figure is at most the limit, and no more than twenty times.
+ * Measures until a figure is at most the limit, but no more than TRIES times.
  *
- * @returns the least of what it measured
+ * @returns the smallest figure
  */
 export async function leastCost(limit: number, measure: () => Promise<number> | number): Promise<number> {
   let least = Infinity;

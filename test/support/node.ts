@@ -1,6 +1,6 @@
 /**
- * A node without HTTP: the engine on a real SQLite store, on virtual time, with scripted receivers. What the HTTP layer
- * does around the engine is done here in the same order.
+ * A node without HTTP: the engine on a real SQLite store, on virtual time, with scripted receivers. It does the work of
+ * the HTTP layer in the same order.
  */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -48,7 +48,7 @@ export const SETTINGS: EngineSettings = {
 
 type Noun = keyof AuditedStore | 'messages' | 'audit';
 
-/** A temporary directory for the time of a test. */
+/** A file in a temporary directory that is removed after the test. */
 export function temporaryFile(t: TestContext): string {
   const directory = mkdtempSync(join(tmpdir(), 'convoke-test-'));
   t.after(() => rmSync(directory, { recursive: true, force: true }));
@@ -56,8 +56,8 @@ export function temporaryFile(t: TestContext): string {
 }
 
 /**
- * The real SQLite store on this thread: it opens in a millisecond where the thread's takes 200, and runs the same way
- * twice. Calls of one turn are committed together, and answered in their order, as the thread does.
+ * The real SQLite store on this thread. It opens in a millisecond, and in 200 with a thread of its own, and it runs the
+ * same way each time. Like the thread, it commits calls of one turn together and returns results in their order.
  */
 export function openStoreHere(file = ':memory:', quotas?: Quotas): Store {
   const group_commit = new GroupCommit(file, { kind: 'memory' }, Date.now, quotas);
@@ -66,7 +66,7 @@ export function openStoreHere(file = ':memory:', quotas?: Quotas): Store {
   const run = (): void => {
     const calls = waiting;
     waiting = [];
-    // What crosses between threads is copied; so it is here.
+    // Copies values as they are copied between threads.
     const replies = group_commit.run(structuredClone(calls.map(({ call }) => call)));
     for (const [i, { resolve, reject }] of calls.entries()) {
       const reply = structuredClone(replies[i]);
@@ -115,15 +115,15 @@ export function openStoreHere(file = ':memory:', quotas?: Quotas): Store {
 }
 
 /**
- * Decides what becomes of a call before it is made: undefined lets it through, a promise holds it up, `answered` holds up
- * its answer, and anything else stands in for it.
+ * Decides about a call before it is made: undefined lets it through, a promise delays it, `answered` delays its result,
+ * and anything else replaces its result.
  */
 export type Meddle = (
   name: string,
   args: unknown[],
 ) => undefined | 'fails' | 'lost' | Promise<void> | { answered: Promise<void> };
 
-/** A store whose calls the clock waits for, and that a test can make fail, wait or be lost. */
+/** A store for whose calls the clock waits. A test can make calls fail, wait or get lost. */
 export function meddledStore(store: Store, clock: VirtualClock, meddle: Meddle): Store {
   const of = <N extends Noun>(noun: N): Store[N] =>
     new Proxy({} as Store[N], {
@@ -163,13 +163,13 @@ export function meddledStore(store: Store, clock: VirtualClock, meddle: Meddle):
 }
 
 export interface NodeOptions {
-  /** A file is served by the real thread of the store; without one it is SQLite in memory. */
+  /** With a file, the store runs in its real thread; without one it is SQLite in memory. */
   file?: string;
   random?: () => number;
   settings?: Partial<EngineSettings>;
-  /** Whether the engine looks for what was pending before; true unless told. */
+  /** Whether the engine looks for earlier pending deliveries; true by default. */
   start?: boolean;
-  /** Whether other nodes share the store. All partitions are this node's all the same. */
+  /** Whether other nodes share the store. This node still has all partitions. */
   others?: boolean;
 }
 
@@ -182,7 +182,7 @@ export interface SendOptions {
   in_reply_to?: string;
 }
 
-/** A cluster in which this node says nothing. */
+/** A cluster in which this node broadcasts nothing. */
 const SILENT = { broadcast: () => Promise.resolve() } as unknown as ClusterStore;
 
 export async function startNode(t: TestContext, options: NodeOptions = {}): Promise<TestNode> {
@@ -198,7 +198,7 @@ export class TestNode {
   readonly attempts: AttemptEvent[] = [];
   readonly suppressed: SuppressedDelivery[] = [];
   readonly settled_without_attempt = new Map<string, number>();
-  /** How busy the thread says it is. */
+  /** The load that the thread reports. */
   load = 1;
   readonly storage_errors: unknown[] = [];
   /** What became of the replies of agents, over all lives of the node. */
@@ -216,7 +216,7 @@ export class TestNode {
     this.#options = options;
   }
 
-  /** Opens the store when it is not open, and starts an engine on it. */
+  /** Opens the store if it is not open, and starts an engine on it. */
   async open(start = this.#options.start ?? true): Promise<void> {
     if (this.#file_store === null) {
       const { file } = this.#options;
@@ -265,7 +265,7 @@ export class TestNode {
     return started;
   }
 
-  /** Ends the process as kill -9 does: what was not on its way to the disk is lost. A file is opened again. */
+  /** Ends the process like kill -9: calls that were not on their way to the disk are lost. A file is opened again. */
   async crash(start = true): Promise<void> {
     this.#life++;
     this.clock.forgetTimers();
@@ -275,7 +275,7 @@ export class TestNode {
     await this.open(start);
   }
 
-  /** Ends the process, and starts another one when the wall clock was set. */
+  /** Ends the process, sets the wall clock, and starts another process. */
   async restart(step_ms: number, { is_trusted = false } = {}): Promise<void> {
     await this.crash(false);
     this.clock.stepWall(step_ms);
@@ -385,7 +385,7 @@ export class TestNode {
     await this.engine.meetingChanged(meeting_id);
   }
 
-  /** Drops what waits; returns how much that was. */
+  /** Drops waiting deliveries; returns their number. */
   async drop(of: Partial<LaneKey>, limit = 2_000): Promise<number> {
     const waiting = { ...of, up_to: await this.store.messages.last() };
     let dropped = 0;
@@ -434,7 +434,7 @@ export class TestNode {
 
   // ── what is seen ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-  /** Every delivery in the table, oldest first. */
+  /** Every delivery in the table, the oldest first. */
   async deliveries(filter: Omit<DeliveryFilter, 'limit' | 'cursor'> = {}): Promise<DeliveryRow[]> {
     const rows: DeliveryRow[] = [];
     let cursor: string | null | undefined;
@@ -449,7 +449,7 @@ export class TestNode {
     return rows.toReversed();
   }
 
-  /** `delivered`, `failed exhausted`, …: of the only delivery, or of all in the order of acceptance. */
+  /** The states of deliveries in the order of acceptance: `delivered`, `failed exhausted` and so on. */
   async states(filter: Omit<DeliveryFilter, 'limit' | 'cursor'> = {}): Promise<string[]> {
     return (await this.deliveries(filter)).map(({ state, reason }) => (reason === null ? state : `${state} ${reason}`));
   }

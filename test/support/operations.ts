@@ -4,7 +4,7 @@ import type { TSchema } from 'typebox';
 import { Compile, type Validator } from 'typebox/compile';
 import { RESERVED_HEADERS } from '../../src/delivery/transport/push.ts';
 
-/** What our schemas are made of. */
+/** The parts of our schemas. */
 export interface Schema {
   type?: 'string' | 'integer' | 'number' | 'boolean' | 'object' | 'array' | 'null';
   pattern?: string;
@@ -38,7 +38,7 @@ export interface Operation {
   path: string;
   parameters: Parameter[];
   body: Schema | null;
-  /** By status; null where there is no body. */
+  /** The validators of responses, by status; null for a response without a body. */
   answers: Map<number, Validator | null>;
   /** The names of headers, by status. */
   headers: Map<number, string[]>;
@@ -46,7 +46,7 @@ export interface Operation {
 
 export type Place = Parameter['in'] | 'body';
 
-/** The fields of a request, by where they stand. */
+/** The fields of a request, by their place. */
 export type Input = Record<Place, Record<string, unknown>>;
 
 interface Document {
@@ -64,7 +64,7 @@ interface Document {
   components: { schemas: Record<string, Schema> };
 }
 
-/** The document with each schema where a $ref names it. */
+/** The document with each $ref replaced by its schema. */
 export function resolved<Given extends Pick<Document, 'components'>>(document: Given): Given {
   const { schemas } = document.components;
   const within = (node: unknown): unknown => {
@@ -76,7 +76,7 @@ export function resolved<Given extends Pick<Document, 'components'>>(document: G
   return within(document) as Given;
 }
 
-/** Every operation that answers JSON and nothing else. */
+/** Every operation whose responses are only JSON. */
 export function operationsOf(document: Document): Operation[] {
   return Object.entries(resolved(document).paths).flatMap(([path, methods]) =>
     Object.entries(methods)
@@ -108,10 +108,10 @@ export function schemaOf({ parameters, body }: Operation, place: Place, name: st
   return parameters.find((parameter) => parameter.in === place && parameter.name === name)?.schema;
 }
 
-/** Ids that come up again, so that some of what is asked for exists. */
+/** Ids that are used again and again, so that some requested objects exist. */
 const KNOWN_IDS = ['one', 'two', 'three'];
 
-/** What a schema cannot say: these are made by rule, and not from it. */
+/** Fields with rules that a schema cannot express; they are made by these rules. */
 const BY_NAME: Record<string, fc.Arbitrary<unknown>> = {
   webhook_url: fc.webPath().map((path) => `http://127.0.0.1:9${path.startsWith('/') ? path : `/${path}`}`),
   webhook_secret: fc
@@ -127,24 +127,24 @@ const BY_NAME: Record<string, fc.Arbitrary<unknown>> = {
   // Each runtime has options of its own.
   runtime: fc.constant('spec'),
   runtime_options: fc.constant({}),
-  // No key has such an id: the new owner of an instance must exist.
+  // Only null: the new owner of an instance must exist, and no random id does.
   owner_key_id: fc.constant(null),
-  // Limits are limits of a scope that the key has, and an admin has none.
+  // No admin, because an admin key has no limits, and all scopes to which limits apply.
   scopes: fc.constant(['send', 'read', 'instance']),
   expires_at: fc
     .date({ noInvalidDate: true, min: new Date('2090-01-01'), max: new Date('2100-01-01') })
     .map((date) => date.toISOString()),
-  // A pull of one that pulls would wait, and nothing arrives.
+  // Only webhooks, because a pull would wait for a push that never arrives.
   transport: fc.constant('webhook'),
   token: fc.stringMatching(/^[A-Za-z0-9_-]{43}$/),
-  // An object as the sender likes it.
+  // Any object.
   message: fc.dictionary(fc.string({ unit: 'grapheme' }), fc.jsonValue()),
 };
 
-/** Only what was answered before is one: of a page, and of a send. */
+/** Fields whose value must be from an earlier response. */
 const NEVER_MADE = new Set(['cursor', 'in_reply_to']);
 
-/** Requests that the schemas allow. */
+/** Makes requests that the schemas allow. */
 export function validInput(operation: Operation): fc.Arbitrary<Input> {
   const placed = (place: Place): fc.Arbitrary<Record<string, unknown>> => {
     const parameters = operation.parameters.filter((each) => each.in === place && !NEVER_MADE.has(each.name));
@@ -164,7 +164,7 @@ export function validInput(operation: Operation): fc.Arbitrary<Input> {
   );
 }
 
-/** A request with one field that its schema forbids, and where that is. */
+/** Makes a request with one field that its schema forbids, and names the place of that field. */
 export function invalidInput(operation: Operation): fc.Arbitrary<{ input: Input; place: Place; name: string }> | null {
   const fields: { place: Place; name: string; schema: Schema }[] = [
     ...operation.parameters.map(({ in: place, name, schema }) => ({ place, name, schema })),
@@ -205,7 +205,10 @@ function textOfQuery(place: Place): fc.Arbitrary<string> {
   return fc.oneof(controls, words).filter((text) => place === 'query' || text !== '');
 }
 
-/** Numbers and booleans are read from the text of a query, and one text is a list of one. */
+/**
+ * Whether the service accepts a text in a query: it reads numbers and booleans from it, and takes one text as a list of
+ * one.
+ */
 function isValidText(text: string, { type }: Schema, validator: Validator): boolean {
   if (type === 'array') return validator.Check([text]);
   if (type === 'integer') return /^\d{1,16}$/.test(text) && validator.Check(Number(text));

@@ -1,4 +1,4 @@
-/** Imported into a service: a Set of the requests in flight, as one would write it. */
+/** Imported into a service: keeps the requests in flight in a Set, as most people would write it. */
 import { subscribe } from 'node:diagnostics_channel';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 

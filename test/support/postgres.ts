@@ -1,7 +1,7 @@
 /**
- * Databases on a real PostgreSQL, one for each that is asked for. `npm test` starts one server for all files (run_setup.ts). A
- * file that runs alone starts its own when its first test asks for a database, and stops it at its end. Instead of either,
- * CONVOKE_TEST_DATABASE_URL names a server whose user may make databases.
+ * Databases on a real PostgreSQL server; each call makes one. `npm test` starts one server for all files
+ * (run_setup.ts). A file that runs alone starts its own server when its first test needs a database, and stops it at
+ * its end. CONVOKE_TEST_DATABASE_URL names another server instead, whose user may make databases.
  */
 import { randomBytes } from 'node:crypto';
 import { after } from 'node:test';
@@ -9,19 +9,19 @@ import pg from 'pg';
 import { migrateDatabase } from '../../src/store/postgres/schema.ts';
 import { PostgresServer } from './postgres_server.ts';
 
-/** A server that is there already, by the URL of a database on it. */
+/** Names a server that already runs, by the URL of a database on it. */
 const GIVEN_SERVER = 'CONVOKE_TEST_DATABASE_URL';
-/** The name of a database on it that has the schema of this version and nothing else. */
+/** Names a database on it that has the schema of this version and no rows. */
 const GIVEN_TEMPLATE = 'CONVOKE_TEST_TEMPLATE';
 
 /** Ids of two databases are never the same. */
 const ANOTHER_TAG = 'UPDATE this_database SET tag = substr(md5(gen_random_uuid()::text), 1, 8)';
 
 interface Shared {
-  /** Of the database where others are made. */
+  /** The URL of the database from which others are made. */
   url: string;
   urlOf: (database: string) => string;
-  /** Runs statements where databases are made. */
+  /** Runs statements in that database. */
   administer: (...statements: string[]) => Promise<void>;
 }
 
@@ -30,10 +30,10 @@ let template: Promise<string> | null = null;
 const made: string[] = [];
 let stop: () => Promise<void> = async () => {};
 
-// Here, and not where the server is started: a hook belongs to the test during which it is made.
+// Registered here and not where the server starts, because a hook belongs to the test during which it is made.
 after(() => stop());
 
-/** A new database, empty or with the schema; it is dropped when the tests of the file are over. */
+/** Makes a database, empty or with the schema. It is dropped after the tests of the file. */
 export async function makeDatabase({ migrated = true } = {}): Promise<string> {
   const { urlOf, administer } = await sharedServer();
   const name = nameOfDatabase();
@@ -53,7 +53,7 @@ export async function makeDatabase({ migrated = true } = {}): Promise<string> {
 /** A database that a test gives back. */
 export interface LentDatabase {
   url: string;
-  /** When nobody is connected any more. */
+  /** Call it when nobody is connected any more. */
   giveBack: () => void;
 }
 
@@ -61,8 +61,8 @@ const given_back: string[] = [];
 let reset: Promise<string> | null = null;
 
 /**
- * A database as `makeDatabase` makes it, in a twentieth of the time when one was given back before: that one is emptied. For
- * tests that change rows and nothing of the schema.
+ * A database as `makeDatabase` makes it. If one was given back before, it is emptied and used again, which takes a
+ * twentieth of the time. For tests that change only rows and not the schema.
  */
 export async function lendDatabase(): Promise<LentDatabase> {
   const used = given_back.pop();
@@ -70,7 +70,7 @@ export async function lendDatabase(): Promise<LentDatabase> {
   const client = new pg.Client(url);
   await client.connect();
   try {
-    // The first one was never used: it knows what a new one holds.
+    // The first database was never used, so it shows what a new one contains.
     reset ??= resetOf(client);
     if (used !== undefined) await client.query(await reset);
     else await reset;
@@ -80,7 +80,7 @@ export async function lendDatabase(): Promise<LentDatabase> {
   return { url, giveBack: () => void given_back.push(url) };
 }
 
-/** Statements that make any database of this schema hold what the new one behind the connection holds. */
+/** Makes the statements that bring any database of this schema to the contents of the new one behind the connection. */
 async function resetOf(client: pg.Client): Promise<string> {
   const ofEach = async (query: string): Promise<string[]> =>
     (await client.query<{ name: string }>(query)).rows.map(({ name }) => name);
@@ -97,7 +97,7 @@ async function resetOf(client: pg.Client): Promise<string> {
     const of_new = `json_populate_recordset(NULL::${table}, ${client.escapeLiteral(held)})`;
     statements.push(`INSERT INTO ${table} OVERRIDING SYSTEM VALUE SELECT * FROM ${of_new}`);
   }
-  // Triggers keep the audit log from being emptied, and foreign keys ask for an order.
+  // Switches triggers and foreign keys off: triggers protect the audit log, and foreign keys demand an order.
   return ['BEGIN', 'SET LOCAL session_replication_role = replica', ...statements, ANOTHER_TAG, 'COMMIT'].join('; ');
 }
 
@@ -116,9 +116,9 @@ function nameOfDatabase(): string {
 }
 
 /**
- * Makes one server, with one template, serve all processes that are started from now on.
+ * Starts one server, with one template, for all processes that start from now on.
  *
- * @returns what stops it
+ * @returns a function that stops the server
  */
 export async function serveAllFiles(): Promise<() => Promise<void>> {
   const { url } = await sharedServer();

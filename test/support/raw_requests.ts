@@ -1,4 +1,4 @@
-/** Requests to the byte, and what they are sent to. */
+/** Requests, byte for byte, and the servers that get them. */
 import assert from 'node:assert/strict';
 import type { AddressInfo } from 'node:net';
 import { after, before } from 'node:test';
@@ -20,12 +20,12 @@ export const get = (path: string, headers = ''): string => head('GET', path, hea
 export const post = (path: string, body: string, headers = JSON_TYPE): string =>
   `${head('POST', path, `${headers}content-length: ${body.length}\r\n`)}${body}`;
 export const send = (body: string, headers = JSON_TYPE): string => post(SEND, body, headers);
-/** `lines` stand in the place of Content-Length. */
+/** `lines` replace Content-Length. */
 export const framed = (lines: string, body: string): string => head('POST', SEND, JSON_TYPE + lines) + body;
 export const chunked = (body: string): string => framed('transfer-encoding: chunked\r\n', body);
 export const utf8 = (text: string): string => Buffer.from(text).toString('latin1');
 
-/** The same routes without our checks: what Fastify does of itself, on a lenient parser. */
+/** The same routes without our checks: what Fastify does by itself with a lenient parser. */
 export function useControl(): { url: string } {
   const control = { url: '' };
   const app = Fastify({
@@ -35,7 +35,7 @@ export function useControl(): { url: string } {
     onConstructorPoisoning: 'ignore',
     http: { insecureHTTPParser: true, requireHostHeader: false },
     forceCloseConnections: true,
-    // Without a word, so that its answers cannot be taken for those of the routes.
+    // Closes without a response, so that no response can be mistaken for one of the routes.
     clientErrorHandler: (error, socket) =>
       (error as { code?: string }).code === 'HPE_HEADER_OVERFLOW'
         ? socket.end('HTTP/1.1 431 x\r\n\r\n')
@@ -61,7 +61,7 @@ export function useControl(): { url: string } {
   return control;
 }
 
-/** The next request, on a connection of its own. */
+/** Makes another request on a connection of its own, which must succeed. */
 export async function assertAnswersAsBefore(service: Service): Promise<void> {
   const bytes = post(messagesPath('next'), BODY);
   const started_ms = performance.now();

@@ -10,7 +10,7 @@ export interface Received {
   method: string;
   path: string;
   headers: IncomingHttpHeaders;
-  /** Names and values in turn, as they came. */
+  /** Names and values in turn, as they arrived. */
   raw_headers: string[];
   body: Buffer;
   /** The body as text. */
@@ -30,18 +30,18 @@ export interface Answer {
   status?: number;
   headers?: Record<string, string>;
   body?: string;
-  /** The answer is not sent before this resolves. */
+  /** The response is not sent before this resolves. */
   after?: Promise<unknown>;
 }
 
-/** `hang`: takes the request and says nothing; `reset`: cuts the connection. */
+/** `hang`: takes the request and never responds; `reset`: cuts the connection. */
 export type Behaviour = Answer | 'hang' | 'reset' | ((request: Received, number: number) => Answer | 'hang' | 'reset');
 
 let receivers = 0;
 
 export class Receiver {
   readonly requests: Received[] = [];
-  /** May be changed at any time; 200 when nothing is said. */
+  /** May be changed at any time; 200 by default. */
   behaviour: Behaviour;
   readonly #server = createServer((request, response) => void this.#take(request, response));
   readonly #host: string;
@@ -51,7 +51,7 @@ export class Receiver {
 
   constructor(behaviour: Behaviour = {}) {
     this.behaviour = behaviour;
-    // An address of its own where the system has as many as one likes: nobody takes its port while it is down.
+    // An address of its own, on systems with many loopback addresses, so that nobody takes its port while it is down.
     receivers++;
     this.#host = process.platform === 'linux' ? `127.77.${receivers >> 8}.${receivers & 255}` : '127.0.0.1';
   }
@@ -64,14 +64,14 @@ export class Receiver {
     return `${this.origin}/webhook`;
   }
 
-  /** Listens, at the same place as before when it has been down. */
+  /** Listens; after `down` at the same address as before. */
   async up(): Promise<void> {
     this.#server.listen(this.#port, this.#host);
     await once(this.#server, 'listening');
     this.#port = (this.#server.address() as AddressInfo).port;
   }
 
-  /** Refuses connections, and cuts those it has. */
+  /** Refuses new connections and cuts open ones. */
   async down(): Promise<void> {
     if (!this.#server.listening) return;
     const closed = once(this.#server, 'close');
@@ -80,14 +80,14 @@ export class Receiver {
     await closed;
   }
 
-  /** The next request that was not asked for yet, in the order in which they came. */
+  /** The next request that no test has taken yet, in the order of arrival. */
   async next(): Promise<Received> {
     const number = ++this.#taken;
     await this.count(number);
     return this.requests[number - 1] as Received;
   }
 
-  /** Resolves with all requests as soon as there are so many. */
+  /** Resolves with all requests when there are at least `number` of them. */
   async count(number: number): Promise<Received[]> {
     if (this.requests.length < number) {
       const { promise, resolve } = Promise.withResolvers<void>();
@@ -99,7 +99,7 @@ export class Receiver {
 
   async #take(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const chunks: Buffer[] = [];
-    // A sender that is killed in the middle of a request.
+    // The sender may be killed in the middle of a request.
     request.on('error', () => {});
     for await (const chunk of request) chunks.push(chunk as Buffer);
     const body = Buffer.concat(chunks);
@@ -132,12 +132,12 @@ export async function startReceiver(t: TestContext, behaviour?: Behaviour): Prom
   return receiver;
 }
 
-/** Reads the body of a push; what JavaScript cannot hold loses digits. */
+/** Reads the body of a push. Numbers that JavaScript cannot hold lose digits. */
 export function pushOf(received: Received): PushBody {
   return JSON.parse(received.text) as PushBody;
 }
 
-/** A header that must be there, once. */
+/** The value of a header that must occur exactly once. */
 export function headerOf(received: Received, name: string): string {
   const value = received.headers[name];
   assert.ok(typeof value === 'string', `header ${name} is ${String(value)}`);

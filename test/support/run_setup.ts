@@ -1,11 +1,11 @@
-/** What all files of a run share. `npm test` calls it once, before it starts the first file (`--test-global-setup`). */
+/** Makes what all files of a run share. `npm test` calls it once, before the first file (`--test-global-setup`). */
 import { resolve } from 'node:path';
 import { serveAllFiles } from './postgres.ts';
 
 let stop: () => Promise<void> = async () => {};
 
 export async function globalSetup(): Promise<void> {
-  // Each file is a process that loads the service: compiled code that is kept saves a third of its time.
+  // Each file is a process that loads the service. A cache of compiled code saves a third of its time.
   process.env['NODE_COMPILE_CACHE'] ??= resolve(import.meta.dirname, '../../node_modules/.cache/compiled');
   stop = await serveAllFiles();
 }

@@ -1,18 +1,18 @@
 import { createSocket } from 'node:dgram';
 
-/** What a scripted name server does with a question: answer addresses, answer a failure, or say nothing. */
+/** What a scripted name server does with a question: returns addresses, returns a failure, or does not respond. */
 export type DnsAnswer = string[] | 'NXDOMAIN' | 'SERVFAIL' | 'mute' | DnsReply | DnsReply[];
 
-/** An answer with a catch; several are sent one behind the other. */
+/** An unusual response. Several are sent one after the other. */
 export interface DnsReply {
   addresses: string[];
-  /** Names that the asked one is an alias of, in turn; the addresses are those of the last. */
+  /** A chain of names: the requested name is an alias of the first one, and so on. The last one has the addresses. */
   aliases?: string[];
-  /** Not sent before this resolves. */
+  /** The response is not sent before this resolves. */
   after?: Promise<unknown>;
-  /** As a forger would who guesses the id, answers another question, or sends from elsewhere. */
+  /** Makes the response of a forger: with a wrong id, for another question, or from another port. */
   forged?: 'id' | 'question' | 'port';
-  /** Says that the rest is to be had over TCP, where this server is not. */
+  /** Marks the response as truncated: the rest would be available over TCP, where this server does not listen. */
   truncated?: boolean;
 }
 
@@ -24,7 +24,7 @@ export interface DnsQuestion {
 export interface ScriptedDns {
   /** `address:port`, as `name_servers` wants it. */
   address: string;
-  /** Every question that came, in order. */
+  /** Every question, in the order of arrival. */
   questions: DnsQuestion[];
   close(): Promise<void>;
 }
@@ -33,7 +33,7 @@ const RCODES = { NXDOMAIN: 3, SERVFAIL: 2 };
 const [A, CNAME, AAAA] = [1, 5, 28];
 const TYPES: Record<number, DnsQuestion['type']> = { [A]: 'A', [AAAA]: 'AAAA' };
 
-/** A name server on loopback (RFC 1035 over UDP) that answers what the script says. */
+/** A name server on loopback (RFC 1035 over UDP) that responds as the script says. */
 export async function startScriptedDns(script: (question: DnsQuestion) => DnsAnswer): Promise<ScriptedDns> {
   const socket = createSocket('udp4');
   const elsewhere = createSocket('udp4');
@@ -95,7 +95,7 @@ function respond(question: Buffer, answer: string[] | 'NXDOMAIN' | 'SERVFAIL' | 
   head.writeUInt16BE(1, 4);
   head.writeUInt16BE(aliases.length + addresses.length, 6);
   head.writeUInt32BE(0, 8);
-  // The first record is of the name asked for, each further one of what the one before is an alias of.
+  // The first record is for the requested name, each further one for the alias in the record before.
   let owner = Buffer.from([0xc0, 0x0c]);
   const records: Buffer[] = [];
   for (const alias of aliases) {

@@ -2,16 +2,16 @@ import { type Outcome, outcomeOfStatus } from '../../src/domain/outcome.ts';
 import type { Clock } from '../../src/delivery/clock.ts';
 import type { Push, PushResult, Transport } from '../../src/delivery/transport/transport.ts';
 
-/** What a machine does with a push: a status, or an outcome without one. */
+/** What a receiver does with a push: a status, or an outcome without one. */
 export interface Reply {
   says: number | Exclude<Outcome, 'ok' | 'not_200' | 'gone' | 'bad_status'>;
   after_ms?: number;
   retry_after?: string;
-  /** Of the response. */
+  /** The body of the response. */
   body?: string;
 }
 
-/** The push hangs until `release`. */
+/** Makes the push hang until `release`. */
 export const HANGS = 'hangs';
 
 export type Script = (push: RecordedPush) => Reply | Reply['says'] | typeof HANGS;
@@ -31,11 +31,11 @@ export interface RecordedPush {
   body: string;
 }
 
-/** The machines of a test: what they answer is decided push by push, and every push is on record. */
+/** The receivers of a test. Each response is scripted, and every push is recorded. */
 export class ScriptedTransport implements Transport {
   readonly pushes: RecordedPush[] = [];
   readonly forgotten: string[] = [];
-  /** The most that was in flight at a time. */
+  /** The most pushes that were in flight at a time. */
   peak = 0;
   readonly peaks = new Map<string, number>();
   script: Script = () => 200;
@@ -49,7 +49,7 @@ export class ScriptedTransport implements Transport {
     this.#clock = clock;
   }
 
-  /** Scripts one instance. A list answers push after push and then 200. */
+  /** Scripts one instance. A list has a response for each push, and 200 after its end. */
   answer(instance_id: string, script: Script | ReturnType<Script>[] | ReturnType<Script>): void {
     if (typeof script === 'function') this.#scripts.set(instance_id, script);
     else if (Array.isArray(script)) {
@@ -62,7 +62,7 @@ export class ScriptedTransport implements Transport {
     return this.#under_way;
   }
 
-  /** Ends hanging pushes: those of an instance, or all. Answers how many. */
+  /** Ends hanging pushes, of one instance or all. Returns their number. */
   release(reply: Reply | Reply['says'] = 200, instance_id?: string): number {
     const released = [...this.#hanging.keys()].filter(
       (p) => instance_id === undefined || p.instance_id === instance_id,
@@ -75,7 +75,7 @@ export class ScriptedTransport implements Transport {
     return released.length;
   }
 
-  /** The process ended: connections are cut, nobody hears what comes of them. */
+  /** The process ended: cuts the connections, and drops the results. */
   cut(): void {
     this.#hanging.clear();
     this.#under_way = [];
@@ -128,7 +128,7 @@ export class ScriptedTransport implements Transport {
 
   async close(): Promise<void> {}
 
-  /** The pushes to an instance, or in one of its meetings. */
+  /** The pushes to an instance, or those of one of its meetings. */
   to(instance_id: string, meeting_id?: string): RecordedPush[] {
     return this.pushes.filter(
       (p) => p.instance_id === instance_id && (meeting_id === undefined || p.meeting_id === meeting_id),

@@ -27,14 +27,14 @@ import { makeDatabase } from './postgres.ts';
 import { type Behaviour, type Receiver, startReceiver } from './receiver.ts';
 import { until } from './wait.ts';
 
-/** `CONVOKE_TEST_STORE=postgres npm test` runs the service on PostgreSQL wherever a test does not say otherwise. */
+/** `CONVOKE_TEST_STORE=postgres npm test` runs the service on PostgreSQL in every test that does not choose a store. */
 const ON_POSTGRES = process.env['CONVOKE_TEST_STORE'] === 'postgres';
 
 export interface Answer<T> {
   status: number;
   headers: IncomingHttpHeaders;
   text: string;
-  /** The text read as JSON; undefined when it is none. */
+  /** The text parsed as JSON; undefined when it is not JSON. */
   body: T;
 }
 
@@ -62,7 +62,7 @@ export interface MemberOptions {
 
 export class Service {
   readonly log: LogLine[] = [];
-  /** The token of requests that name no other. */
+  /** The token of requests without one of their own. */
   token: string | null = null;
   #settings: Partial<Record<SettingName, string>>;
   readonly #agent = new Agent({ keepAlive: true, maxSockets: 64 });
@@ -73,7 +73,7 @@ export class Service {
 
   readonly #clock: Clock | undefined;
 
-  /** @param clock the system's when absent */
+  /** @param clock the clock of the system when absent */
   constructor(settings: Partial<Record<SettingName, string>> = {}, clock?: Clock) {
     this.#settings = settings;
     this.#clock = clock;
@@ -121,7 +121,7 @@ export class Service {
     return `${prefix}-${++this.#names}`;
   }
 
-  /** Sends the path as it is; no client changes it. */
+  /** Sends the path exactly as given. */
   request<T = never>(method: string, path: string, { body, headers = {} }: RequestOptions = {}): Promise<Answer<T>> {
     const bytes = body === undefined || typeof body === 'string' || Buffer.isBuffer(body) ? body : JSON.stringify(body);
     const all_headers: Record<string, string> = {
@@ -163,7 +163,7 @@ export class Service {
     return answer.body;
   }
 
-  /** Makes the first key; from then on requests are those of an admin. */
+  /** Makes the first key, and uses it: later requests are those of an admin. */
   async endOpenMode(): Promise<ApiKeyWithToken> {
     const key = await this.createKey({ scopes: ['admin'], name: 'the first' });
     this.token = key.token;
@@ -253,7 +253,7 @@ export class Service {
     return answer.body.data.toSorted((a, b) => (a.instance_id < b.instance_id ? -1 : 1));
   }
 
-  /** The one delivery of a message, once it is as it should be. */
+  /** Waits until the one delivery of a message satisfies a condition. */
   async deliveryOf(
     sent: { message_id: string },
     what: string,
@@ -271,12 +271,12 @@ export class Service {
     return this.delivery(one(found).delivery_id);
   }
 
-  /** The one delivery of a message, once it is not pending any more. */
+  /** Waits until the one delivery of a message is not pending any more. */
   settled(sent: { message_id: string }): Promise<DeliveryWithAttempts> {
     return this.deliveryOf(sent, 'settled', ({ state }) => state !== 'pending');
   }
 
-  /** The one delivery of a message, once so many attempts were made for it. */
+  /** Waits until the one delivery of a message has had this many attempts. */
   attempted(sent: { message_id: string }, attempts = 1): Promise<DeliveryWithAttempts> {
     return this.deliveryOf(sent, `attempted ${attempts} times`, (delivery) => delivery.attempt_count >= attempts);
   }
@@ -287,7 +287,7 @@ export class Service {
   }
 }
 
-/** One service for all tests of a file: each works with instances and meetings of its own. */
+/** One service for all tests of a file. Each test works with instances and meetings of its own. */
 export function useService(settings: Partial<Record<SettingName, string>> = {}): Service {
   const service = new Service(settings);
   before(() => service.start());
@@ -295,7 +295,7 @@ export function useService(settings: Partial<Record<SettingName, string>> = {}):
   return service;
 }
 
-/** A service for one test that looks at all there is. */
+/** A service for one test, for tests that look at all of its data. */
 export async function startService(
   t: TestContext,
   settings: Partial<Record<SettingName, string>> = {},

@@ -1,6 +1,6 @@
 import { type Clock, systemClock, type Timer } from '../../src/delivery/clock.ts';
 
-/** The real time, but for the wall clock, which a test sets. */
+/** The real clock, except for the wall clock, which a test sets. */
 export class SetClock implements Clock {
   readonly #real = systemClock();
   #ahead_ms = 0;

@@ -1,6 +1,6 @@
 /**
- * Sees every connection that this process begins, from below what is tested: where net.Socket is told to connect, and
- * where Node asks the system to. A test that counts here does not trust the code that decides.
+ * Sees every connection that this process begins, below the tested code: at net.Socket, and where Node calls the
+ * system. So a test need not trust the code that decides.
  */
 import { createHook } from 'node:async_hooks';
 import { Socket } from 'node:net';
@@ -11,15 +11,15 @@ export interface Dialled {
   port: number;
 }
 
-/** What becomes of a connection: it is made, it is made to another place, or it is refused without a packet. */
+/** What happens to a connection: it is made, it is made to another address, or it is refused without a packet. */
 export type Route = 'pass' | 'refuse' | Dialled;
 
 export interface SocketTap {
-  /** What sockets were told to connect to, in order. */
+  /** The addresses to which sockets were told to connect, in order. */
   readonly dialled: Dialled[];
-  /** Connections that the system was asked for (TCP and local sockets alike), whatever asked for them. */
+  /** How many connections the system was asked for, TCP and local sockets alike, by any code. */
   readonly opened: number;
-  /** Questions that went to the system's resolver or to a name server. */
+  /** How many questions went to the system's resolver or to a name server. */
   readonly lookups: number;
   dialledPort(port: number): string[];
 }
@@ -44,7 +44,7 @@ export function tapSockets(
   // oxlint-disable-next-line typescript/unbound-method -- it is called with its socket
   const connect = Socket.prototype.connect as (this: Socket, ...args: unknown[]) => Socket;
   Socket.prototype.connect = function tapped(this: Socket, ...args: unknown[]): Socket {
-    // net.connect hands its arguments over as one normalised array.
+    // net.connect passes its arguments as one normalised array.
     const [options] = (Array.isArray(args[0]) ? args[0] : args) as [Partial<Dialled>];
     const wanted = { host: String(options.host), port: Number(options.port) };
     dialled.push(wanted);

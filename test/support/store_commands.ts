@@ -31,18 +31,18 @@ const STATES = ['pending', 'delivered', 'failed', 'cancelled'] as const;
 
 const FIRST_WALL = Date.UTC(2026, 0, 1);
 
-/** What it is, and the numbers and the text that its values are made of. */
+/** A command: its name, and the numbers and the text from which its values are made. */
 export type Command = [name: CommandName, numbers: number[], text: string];
 
-/** What a log knows of one engine: the ids and cursors that it answered. */
+/** What a log knows of one engine: the ids and cursors in its results. */
 class Known {
   readonly delivery_ids: string[] = ['dlv_unknown'];
   readonly message_ids: string[] = ['msg_unknown'];
   readonly cursors: (string | undefined)[] = [undefined];
-  /** What they are called in answers, in the order in which they were seen: the same for every engine. */
+  /** Their names in results, numbered in the order in which they were seen, which is the same for every engine. */
   readonly #names = new Map<string, string>();
 
-  /** An answer without what an engine may decide for itself: the numbers behind ids and cursors, and runs. */
+  /** A result without what an engine may choose itself: the numbers in ids and cursors. */
   named(answer: unknown): unknown {
     if (answer === undefined) return null;
     const text = JSON.stringify(answer, (field, value: unknown) => {
@@ -77,7 +77,7 @@ export class CommandLog {
     this.#store = store;
   }
 
-  /** The answer to a command, as every engine must give it. */
+  /** The result of a command, which must be the same on every engine. */
   async run([name, numbers, text]: Command): Promise<unknown> {
     this.#wall += [0, 1, 1_000, 3_600_000][numbers[7]! % 4]!;
     const draw = drawOf(this.#known, numbers, text, this.#wall, String(++this.#made));
@@ -85,7 +85,7 @@ export class CommandLog {
       return this.#known.named(await COMMANDS[name](this.#store, draw));
     } catch (error) {
       const { code, message } = error as { code?: string; message: string };
-      // Engines call what fails in the storage each by their own names.
+      // Each engine has its own codes for failures of the storage.
       return error instanceof Problem ? { code, message } : { failed: String(error) };
     }
   }
@@ -192,7 +192,7 @@ const COMMANDS = {
     });
     const row = d.flag(6) ? await store.instances.get(instance_id) : null;
     const read = [...in_lane, ...beside.deliveries];
-    // The same one twice: what is said after it is settled is void.
+    // Some settlements twice: one for a settled delivery must have no effect.
     const settlements = [...read, ...read.slice(0, d.limit - 1)].map(settlementOf);
     await store.deliveries.settle(settlements, [
       {
@@ -518,7 +518,10 @@ function withTimestamp(text: string, timestamp: string): Pick<NewMessage, 'messa
   return { message: `{"created_at":${JSON.stringify(timestamp)}${comma}${rest}`, timestamp };
 }
 
-/** Who says a message of `accept`: often nobody. A refused one has no key: engines judge others with that key differently. */
+/**
+ * The sender of a message of `accept`, often none. A refused message has no key, because engines treat other messages
+ * with that key differently.
+ */
 function saidIn(d: Draw, k: number): NewMessage['said'] {
   if (!d.flag(5, k + 1)) return null;
   const from_agent = d.pick(k, [null, 'a', '"c"', '\u{1F600}', 'nobody']);
@@ -531,7 +534,7 @@ export type CommandName = keyof typeof COMMANDS;
 
 export const COMMAND_NAMES = Object.keys(COMMANDS) as CommandName[];
 
-/** What makes something comes as often as all the rest. */
+/** Commands that create something, which are half of all commands. */
 const MAKING: CommandName[] = ['register', 'join', 'accept', 'accept', 'settle'];
 
 const texts = fc.oneof(
@@ -550,7 +553,7 @@ export const commandLogs = (commands_max: number): fc.Arbitrary<Command[]> =>
     { minLength: commands_max, maxLength: commands_max, size: 'max' },
   );
 
-/** Often everything, so that most of what is asked for is found. */
+/** Often no limit, so that most requested rows are found. */
 function rarely({ owner_scope, flag }: Draw): OwnerScope | null {
   return flag(7, 1) && flag(7, 2) ? owner_scope : null;
 }

@@ -1,4 +1,4 @@
-/** What tests of the store put into it. */
+/** Rows that tests of the store write. */
 import type { DeliverySettlement, QueuedDelivery } from '../../src/store/contract/deliveries.ts';
 import type { NewMessage } from '../../src/store/contract/messages.ts';
 import type { Store } from '../../src/store/store.ts';

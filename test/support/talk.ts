@@ -1,13 +1,13 @@
-/** Agents that answer whatever they hear, on a node without HTTP. */
+/** Agents that answer every message, on a node without HTTP. */
 import type { TestContext } from 'node:test';
 import type { EngineSettings } from '../../src/delivery/engine.ts';
 import { startNode, type TestNode } from './node.ts';
 
 export interface Talk {
   node: TestNode;
-  /** Pushes that agents said, by sender and agent. */
+  /** How many messages of agents were pushed, by sender and agent. */
   heard: Map<string, number>;
-  /** How many messages agents said, and tried to say. */
+  /** How many messages agents sent, or tried to send. */
   said: () => number;
 }
 
@@ -15,11 +15,11 @@ export interface AgentOf {
   agent: string;
   instance_id: string;
   meeting_id: string;
-  /** What it does when it hears something: in which meeting it says it, as whom, and to whom; null: to everybody. */
+  /** Its answer to a message: the meeting, the sender, and the targets; null: everybody. */
   answers: { meeting_id: string; from_agent: string; to: string[] | null } | null;
 }
 
-/** Each agent answers whatever it hears, `after_ms` later. `said_max` ends what would go on for ever. */
+/** Each agent answers every message, `after_ms` later. `said_max` ends a conversation that would never stop. */
 export async function talk(
   t: TestContext,
   agents: AgentOf[],
@@ -53,7 +53,7 @@ export async function talk(
   return { node, heard, said: () => said };
 }
 
-/** An agent on an instance of its own, that answers in the same meeting. */
+/** An agent on an instance of its own that answers in the same meeting. */
 export const answering = (agent: string, to: string[] | null, meeting_id = 'm'): AgentOf => ({
   agent,
   instance_id: `i-${agent}`,
@@ -61,7 +61,7 @@ export const answering = (agent: string, to: string[] | null, meeting_id = 'm'):
   answers: { meeting_id, from_agent: agent, to },
 });
 
-/** So many agents that answer everybody. */
+/** A number of agents that answer everybody. */
 export const crowd = (agents: number): AgentOf[] => Array.from({ length: agents }, (_, k) => answering(`a${k}`, null));
 
 export const total = ({ heard }: Talk): number => [...heard.values()].reduce((sum, count) => sum + count, 0);

@@ -8,12 +8,12 @@ interface VirtualTimer {
   cancelled: boolean;
 }
 
-/** Where every test begins, by both clocks. */
+/** The time at which every test begins, on both clocks. */
 export const VIRTUAL_START = Date.parse('2026-01-01T00:00:00.000Z');
 
 /**
- * Time that moves only when a test moves it. Between two timers everything in flight settles: promises,
- * `soon`, and every call that was handed to `watch` (the store's), so that a test never sleeps and never guesses.
+ * Time that moves only when a test moves it. Between two timers everything in flight settles: promises, `soon`, and
+ * every call that was given to `watch`, such as those of the store. So a test never sleeps and never guesses.
  */
 export class VirtualClock implements Clock {
   #now = VIRTUAL_START;
@@ -32,12 +32,12 @@ export class VirtualClock implements Clock {
     return this.#now + this.#wall_ahead_ms;
   }
 
-  /** Somebody sets the wall clock; the steady one does not notice. */
+  /** Sets the wall clock. The steady clock does not change. */
   stepWall(ms: number): void {
     this.#wall_ahead_ms += ms;
   }
 
-  /** A process starts: its steady clock is the wall clock as it is then. */
+  /** A process starts: its steady clock begins at the wall clock. */
   startAnew(): void {
     this.#now = this.wall();
     this.#wall_ahead_ms = 0;
@@ -58,7 +58,7 @@ export class VirtualClock implements Clock {
     });
   }
 
-  /** Time waits for a promise; it is handed back as it is, so that nobody's order of microtasks changes. */
+  /** Makes time wait for a promise. Returns the same promise, so that the order of microtasks does not change. */
   watch<T>(promise: Promise<T>): Promise<T> {
     this.#begin();
     const end = () => this.#end();
@@ -66,30 +66,30 @@ export class VirtualClock implements Clock {
     return promise;
   }
 
-  /** Timers that have neither fired nor been cancelled. */
+  /** How many timers have neither fired nor been cancelled. */
   get timers(): number {
     return this.#timers.data.filter(({ cancelled }) => !cancelled).length;
   }
 
-  /** Forgets every timer, as the end of a process does. */
+  /** Forgets every timer, like the end of a process. */
   forgetTimers(): void {
     this.#timers = new TinyQueue<VirtualTimer>([], (a, b) => a.at - b.at || a.order - b.order);
     this.#epoch++;
   }
 
-  /** Lets everything happen that happens without time. */
+  /** Waits until everything has happened that needs no time. */
   settle(): Promise<void> {
     return this.advance(0);
   }
 
-  /** Moves on, timer by timer. */
+  /** Moves time, timer by timer. */
   async advance(ms: number): Promise<void> {
     const target = this.#now + ms;
     while (await this.#fireNext(target));
     this.#now = target;
   }
 
-  /** Moves on, timer by timer, until something holds. */
+  /** Moves time, timer by timer, until a condition holds. */
   async advanceUntil(what: string, holds: () => boolean, ms_max: number): Promise<void> {
     const target = this.#now + ms_max;
     for (;;) {
@@ -121,7 +121,7 @@ export class VirtualClock implements Clock {
     if (--this.#under_way === 0) this.#onRest?.();
   }
 
-  /** An immediate runs after all microtasks: when nothing is in flight then, nothing starts by itself. */
+  /** An immediate runs after all microtasks. If nothing is in flight then, nothing starts by itself. */
   async #rest(): Promise<void> {
     for (;;) {
       await new Promise<void>((resolve) => setImmediate(resolve));

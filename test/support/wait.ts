@@ -1,13 +1,13 @@
 import { setImmediate as turn, setTimeout as pause } from 'node:timers/promises';
 
-/** Far longer than anything takes that is waited for, so that a busy machine fails no test. */
+/** Far longer than anything that tests wait for, so that no test fails on a busy machine. */
 export const PATIENCE_MS = 60_000;
 
-/** Between two looks: long enough to leave the processor to those who are looked at. */
+/** The pause between two looks, which leaves the processor to the program under test. */
 const LOOK_EVERY_MS = 5;
 
 /**
- * Reads again and again until what was read holds; answers it.
+ * Reads until the value satisfies a condition; returns that value.
  *
  * @param what completes "waited in vain for …"
  */
@@ -23,7 +23,7 @@ export async function until<T>(what: string, read: () => Promise<T> | T, holds: 
   }
 }
 
-/** Rejects when what is promised takes too long, and says what it was. */
+/** Rejects when a promise takes too long, with a text that names it. */
 export async function inTime<T>(what: string, promise: Promise<T>): Promise<T> {
   const late = Promise.withResolvers<never>();
   const timer = setTimeout(() => late.reject(new Error(`waited in vain for ${what}`)), PATIENCE_MS);
@@ -34,12 +34,15 @@ export async function inTime<T>(what: string, promise: Promise<T>): Promise<T> {
   }
 }
 
-/** What happened while this process had no processor is seen in the first of them; the rest is for answers to it. */
+/**
+ * How many turns to wait. The first shows what happened while this process had no processor; the others leave time for
+ * responses to it.
+ */
 const TURNS = 100;
 
 /**
- * Rejects when what is promised comes later than a timer of this process and some turns of its loop. A busy machine
- * makes the timer as late as everything else, so that only what waits for longer than that is found.
+ * Rejects when a promise settles later than a timer of this process and some turns of its event loop. A busy machine
+ * delays the timer as much as everything else, so this finds only promises that wait for longer than `timer_ms`.
  */
 export async function beforeTimer<T>(what: string, timer_ms: number, promise: Promise<T>): Promise<T> {
   const late = Promise.withResolvers<never>();
