@@ -280,7 +280,8 @@ export async function createConvoke(
       sessions.close();
       await Promise.all([server.close(), clients_gone]);
       slow_clients.cancel();
-      // What machines have in hand, and what agents think about, is pushed again after the next start.
+      // Ends attempts that may take long: pushes in hand, and those whose agent thinks. They are made again after the
+      // next start.
       transport.handOver(() => true);
       await engine.stop();
       await transport.close();

@@ -60,7 +60,7 @@ export interface Instance extends InstanceHealth {
   ack_timeout_s: number;
   /** How long an attempt at its webhook may take. */
   timeout_s: number;
-  /** The agent runtime at its webhook, if pushes have a shape of their own; null: the specification's. */
+  /** The agent runtime at its webhook, if pushes have a shape of their own; null: the shape of the specification. */
   runtime: RuntimeSettings | null;
   /** Empty for an instance that pulls and gave no URL. */
   webhook_url: string;

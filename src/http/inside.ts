@@ -1,4 +1,4 @@
-/** Requests that this process makes to its own routes, on behalf of a request that it answers. */
+/** Requests that this process makes to its own routes, on behalf of another request. */
 import type { FastifyRequest } from 'fastify';
 import { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
@@ -6,7 +6,7 @@ import { Writable } from 'node:stream';
 import type { App } from './context.ts';
 import { EXCHANGE, type Exchange, type Watched } from './intake/connection.ts';
 
-/** The headers by which a route knows the caller of the outer request, and no others. */
+/** The only headers that are passed on: a route recognizes the caller of the outer request by them. */
 const PASSED_ON = [
   'authorization',
   'cookie',
@@ -22,7 +22,7 @@ const PASSED_ON = [
 /**
  * A `fetch` whose requests go through every check of the routes, as if the client of `outer` had made them on its own
  * connection: its key, its address, its rights, its limits, its entries in the audit log. Nothing opens a socket. It
- * works also when the connection of `outer` is gone.
+ * also works after the connection of `outer` has closed.
  */
 export function insideFetch(app: App, outer: FastifyRequest): typeof fetch {
   const passed_on = Object.fromEntries(
@@ -61,14 +61,14 @@ class InsideRequest extends IncomingMessage {
   override _read(): void {}
 }
 
-/** Keeps what is written to it. Its socket takes every byte and goes nowhere. */
+/** Keeps everything that is written to it. Its socket takes every byte and sends none. */
 class InsideResponse extends ServerResponse {
   readonly chunks: Buffer[] = [];
   readonly #nowhere = new Writable({ write: (_chunk, _encoding, done) => done() });
 
   constructor(request: IncomingMessage) {
     super(request);
-    // Without a header of its own, a response that is written at once keeps none that could be read back.
+    // Sets a header first, because Node keeps no headers of a response that is written at once without one.
     this.setHeader('date', '');
     this.removeHeader('date');
     this.assignSocket(this.#nowhere as Socket);
@@ -84,7 +84,7 @@ class InsideResponse extends ServerResponse {
     return super.end(chunk, ...(more as [BufferEncoding]));
   }
 
-  /** As when the connection closes: the route learns it by the event `close`. */
+  /** Tells the route by the event `close`, as when a connection closes. */
   hangUp(): void {
     this.#nowhere.destroy();
   }

@@ -1,4 +1,4 @@
-/** MCP over HTTP. Each request is answered by itself: nothing is kept from one to the next, on this node or another. */
+/** MCP over HTTP. Nothing is kept from one request to the next, so any node can respond. */
 import { createMcpHandler } from '@modelcontextprotocol/server';
 import { ConvokeClient } from '@convoke/sdk';
 import type { McpCall, McpEndpoint } from '../http/routes/mcp.ts';
@@ -35,7 +35,7 @@ export function makeEndpoint(log: { warn(about: object, text: string): void }): 
 }
 
 function callerOf({ fetch, signal, onAnswered }: McpCall, log: { warn(about: object, text: string): void }): Caller {
-  // A model tries again itself; meanwhile its client would wait.
+  // One attempt only, because the client of the model waits for the result, and the model itself can try again.
   const client = new ConvokeClient({ base_url: INSIDE_URL, fetch, send_attempts_max: 1 });
   const onUnsettled = (error: unknown): void =>
     log.warn({ err: error }, 'a message that an MCP client got could not be settled; it is pushed again');

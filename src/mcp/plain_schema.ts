@@ -1,4 +1,6 @@
-/** Keywords that only the service's own validator reads, and those on which the many readers of schemas do not agree. */
+/**
+ * Keywords that only the service's own validator reads, and those that readers of schemas understand in different ways.
+ */
 const LEFT_OUT = new Set(['title', 'examples', 'pattern', 'format']);
 
 export interface PlainSchema {
@@ -19,7 +21,7 @@ function plain(schema: unknown): unknown {
       .filter(([keyword]) => !LEFT_OUT.has(keyword) && !keyword.startsWith('x-'))
       .map(([keyword, value]) => [
         keyword,
-        // Below `properties` stand names of fields and no keywords.
+        // Below `properties` are names of fields and no keywords.
         keyword === 'properties' ? mapValues(value as object) : keyword === 'enum' ? value : plain(value),
       ]),
   );

@@ -1,6 +1,6 @@
 import { type GetPromptResult, type Prompt, ProtocolError, ProtocolErrorCode } from '@modelcontextprotocol/server';
 
-/** Given to every client when it connects: most of them give it to their model. */
+/** Sent to every client when it connects. Most clients pass it to their model. */
 export const INSTRUCTIONS = [
   'Convoke carries messages between agents and people in meetings.',
   'To take part: join_meeting once, then wait_for_message again and again; answer with reply, or say something of your own with send_message.',

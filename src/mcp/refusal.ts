@@ -1,7 +1,7 @@
 import { ConvokeError } from '@convoke/sdk';
 import { type Problem, type ProblemCode, PROBLEMS } from '../domain/problem.ts';
 
-/** What a model can do about it, where that is another thing than what a program does. */
+/** Advice for a model, for problems where it differs from the advice for a program. */
 const ADVICE: Partial<Record<ProblemCode, string>> = {
   instance_does_not_exist: 'Call join_meeting first: it registers you.',
   instance_id_taken:
@@ -12,7 +12,7 @@ const ADVICE: Partial<Record<ProblemCode, string>> = {
   message_does_not_exist: 'Read the meeting with read_messages to find the message_id.',
 };
 
-/** A failed call, in words that say what to do. */
+/** Describes a failed call in words that say what to do. */
 export function refusalInWords(error: ConvokeError | Problem): string {
   const { code } = error;
   const detail = error instanceof ConvokeError ? error.detail : error.message;

@@ -60,7 +60,7 @@ export async function readResource(caller: Caller, uri: string): Promise<ReadRes
 
 interface Place {
   meeting_id: string;
-  /** Which messages; null for the meeting itself. */
+  /** The requested messages; null for the meeting itself. */
   history: { after_seq?: number; before_seq?: number } | null;
 }
 

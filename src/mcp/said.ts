@@ -1,4 +1,4 @@
-/** What people and agents said, on its way to a model: bounded in size, and named as data. */
+/** Messages of people and agents for a model: bounded in size, and marked as data. */
 import type { Message } from '@convoke/sdk';
 import Type, { type Static } from 'typebox';
 import { nullable } from '../http/schemas/fields.ts';
@@ -52,7 +52,7 @@ export function said<About extends Pick<Message, 'message'>>(
   return { ...rest, part };
 }
 
-/** As many of the messages as fit: from the first on, or up to the last. */
+/** As many of the messages as fit, from the first on or up to the last. */
 export function fitting(messages: readonly Said[], end: 'first' | 'last'): Said[] {
   const in_order = end === 'first' ? messages : messages.toReversed();
   const kept: Said[] = [];

@@ -11,14 +11,14 @@ import { TOOLS } from './tools/tools.ts';
 /** A request of a client. */
 export interface AskedBy {
   id: string | number;
-  /** Aborted when the client calls it off. */
+  /** Aborted when the client cancels the request. */
   signal: AbortSignal;
 }
 
 /**
- * Answers the messages of one client: over HTTP those of one request, on stdio those of the process.
+ * Handles the messages of one client: over HTTP those of one request, on stdio those of the process.
  *
- * @param callerOf gives who makes a request
+ * @param callerOf returns the caller of a request
  */
 export function makeServer(callerOf: (asked_by: AskedBy) => Caller): Server {
   const server = new Server(
@@ -43,7 +43,7 @@ export function makeServer(callerOf: (asked_by: AskedBy) => Caller): Server {
   return server;
 }
 
-/** The tools that the key permits: a model should not see what would only be refused. */
+/** The tools that the key permits. A model should not see tools that the service would refuse. */
 async function offered(caller: Caller) {
   const { scopes } = await caller.session();
   const may = (needed: readonly string[]): boolean =>
@@ -51,7 +51,7 @@ async function offered(caller: Caller) {
   return [...TOOLS.values()].filter((tool) => may(tool.scopes)).map(({ listed }) => listed);
 }
 
-/** What goes wrong within a tool is a result that the model reads, so that it can do better. */
+/** A failure within a tool becomes a result, so that the model can read it and do better. */
 async function callTool(caller: Caller, name: string, given: unknown): Promise<CallToolResult> {
   const tool = TOOLS.get(name);
   if (tool === undefined) {
@@ -65,7 +65,7 @@ async function callTool(caller: Caller, name: string, given: unknown): Promise<C
   }
 }
 
-/** Resources have no results for what is refused: it is an error of the protocol. */
+/** A refused resource is an error of the protocol, because resources have no results for refusals. */
 async function refusing<Result>(result: Promise<Result>): Promise<Result> {
   try {
     return await result;

@@ -8,13 +8,13 @@ import { type AskedBy, makeServer } from './server.ts';
 type Callback = (was_written: boolean) => void;
 type Message = Parameters<StdioServerTransport['send']>[0];
 
-/** Tells when the answer to a request was written. */
+/** Reports when the response to a request was written. */
 class AnsweringTransport extends StdioServerTransport {
   readonly #callbacks = new Map<string | number, Callback>();
 
   onAnswered({ id, signal }: AskedBy, callback: Callback): void {
     this.#callbacks.set(id, callback);
-    // A request that was called off gets no answer.
+    // A request that was cancelled gets no response.
     signal.addEventListener('abort', () => this.#take(id)?.(false));
   }
 
@@ -41,7 +41,7 @@ interface Stdio {
   input: Readable;
   output: Writable;
   client: ConvokeClient;
-  /** Called when a message was given to the model and the service could not be told. */
+  /** Called when a message was given to the model and its result could not be reported to the service. */
   onUnsettled: (error: unknown) => void;
 }
 

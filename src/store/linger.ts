@@ -25,7 +25,7 @@ export function perNode({ ms, batch_size }: Linger, nodes: number): Linger {
   return { ms: ms * times, batch_size: Math.ceil(batch_size / times) };
 }
 
-/** Items count as many when at least this many arrive within about the following time. */
+/** Batches linger while at least this many items arrive within about the following time. */
 const MANY_ITEMS = 50;
 const RECENT_MS = 100;
 

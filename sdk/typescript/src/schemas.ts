@@ -1180,7 +1180,7 @@ export interface EventsQuery {
   instance_id?: string | undefined;
   /** Only what happens in this meeting. */
   meeting_id?: string | undefined;
-  /** The id of the last event that was seen: the same as the header Last-Event-ID, which wins. */
+  /** The id of the last event that was seen: the same as the header Last-Event-ID, which has priority. */
   last_event_id?: string | undefined;
 }
 

@@ -6,8 +6,8 @@ const OF_MACHINE_MAX = 256;
 const COUNT_MAX = 40_000;
 const BYTES_MAX = 64 << 20;
 /**
- * The machines of one owner together may have as much as they leave for all others: half of it when there is no other.
- * So an owner with any number of machines leaves room for each other owner.
+ * The share of the free room that the machines of one owner may have together: they leave as much for all others as
+ * they take. So an owner with any number of machines leaves room for other owners.
  */
 const SHARE_OF_OWNER = 1 / 2;
 /**
@@ -42,9 +42,9 @@ export class PullOwner {
   /** The key that owns their instances; null when none does. */
   readonly key_id: string | null;
   readonly in_hand = new Amount();
-  /** Machines that are known; the owner is forgotten with the last one. */
+  /** How many of its machines are known. The owner is forgotten with the last one. */
   machines = 0;
-  /** Instances that got no push because too much was in hand; the one that waits longest is first. */
+  /** Its instances that got no push because too much was in hand; the one that waits longest is first. */
   readonly without_room = new Set<string>();
 
   constructor(key_id: string | null) {
@@ -52,7 +52,7 @@ export class PullOwner {
   }
 }
 
-/** The part of a machine that decides how much room it has. */
+/** The facts about a machine that decide how much room it has. */
 export interface PullHolder {
   readonly instance_id: string;
   readonly owner: PullOwner;
@@ -60,7 +60,7 @@ export interface PullHolder {
   readonly in_hand_bytes: number;
 }
 
-/** How many pushes machines may have in hand, and which of them goes on when there is room again. */
+/** Decides how many pushes machines may have in hand, and which machine is next when there is room again. */
 export class PullRoom {
   readonly #onRoom: (instance_id: string) => void;
   readonly #owners = new Map<string | null, PullOwner>();
@@ -68,7 +68,7 @@ export class PullRoom {
   /** Owners with a machine without room; the one whose turn is next is first. */
   readonly #without_room = new Set<PullOwner>();
 
-  /** @param onRoom there may be room for an instance that had none */
+  /** @param onRoom called when there may be room again for an instance that had none */
   constructor(onRoom: (instance_id: string) => void) {
     this.#onRoom = onRoom;
   }
@@ -78,7 +78,7 @@ export class PullRoom {
     return this.#in_hand.count;
   }
 
-  /** A machine comes: `leave` must follow. */
+  /** Adds a machine. `leave` must follow. */
   enter(key_id: string | null): PullOwner {
     let owner = this.#owners.get(key_id);
     if (owner === undefined) this.#owners.set(key_id, (owner = new PullOwner(key_id)));
@@ -86,14 +86,14 @@ export class PullRoom {
     return owner;
   }
 
-  /** A machine goes, or has another owner from now on. */
+  /** Removes a machine, because it has gone or has another owner. */
   leave(owner: PullOwner, instance_id: string): void {
     owner.without_room.delete(instance_id);
     if (owner.without_room.size === 0) this.#without_room.delete(owner);
     if (--owner.machines === 0 && owner.in_hand.count === 0) this.#owners.delete(owner.key_id);
   }
 
-  /** Whether a machine may have one more push. If not, `onRoom` follows when another one was given back. */
+  /** Whether a machine may have one more push. If not, `onRoom` is called when another push was given back. */
   isFor(holder: PullHolder): boolean {
     if (this.#hasRoom(holder)) return true;
     holder.owner.without_room.add(holder.instance_id);
@@ -117,13 +117,13 @@ export class PullRoom {
     this.#in_hand.add(bytes);
   }
 
-  /** It has this push no longer. */
+  /** A machine of an owner no longer has a push. */
   giveBack(owner: PullOwner, bytes: number): void {
     owner.in_hand.subtract(bytes);
     this.#in_hand.subtract(bytes);
     if (owner.machines === 0 && owner.in_hand.count === 0) this.#owners.delete(owner.key_id);
     this.#wake(owner);
-    // There is more room for all others too: each owner in turn.
+    // All others have more room too. The owners take turns.
     const [next] = this.#without_room;
     if (next === undefined) return;
     this.#without_room.delete(next);

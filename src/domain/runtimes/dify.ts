@@ -42,14 +42,14 @@ export const dify: Runtime = {
   timeout_s: 120,
   historyOf: (options) => numberOption(options, 'history', HISTORY_DEFAULT),
   asksEach: () => true,
-  /** Without a conversation_id, which only Dify can make: each message is a conversation of its own. */
+  /** Gives no conversation_id, because only Dify can make one. So each message is a conversation of its own. */
   requestOf(asked, options, base_url) {
     const body = {
       inputs: options['inputs'] ?? {},
       query: conversationOf(asked),
       response_mode: modeOf(options),
       user: `${asked.meeting_id}:${agentOf(asked)}`,
-      // To name a conversation costs a call of the model.
+      // Off, because a name for the conversation costs a turn of the model.
       auto_generate_name: false,
     };
     const url = below(base_url, '/chat-messages');
@@ -79,7 +79,7 @@ function modeOf(options: Options): string {
   return textOption(options, 'response_mode', 'blocking');
 }
 
-/** The answer in the events of a stream; undefined when the stream did not come to its end. */
+/** The answer in the events of a stream; undefined when the stream is incomplete. */
 function answerOf(events: readonly unknown[]): string | undefined {
   let answer = '';
   for (const event of events) {
@@ -104,7 +104,7 @@ function readProbe(response: RuntimeResponse, options: Options): Probed {
     return { is_ok: false, advice: 'It is no app of Dify: webhook_url ends with /v1, as in https://api.dify.ai/v1.' };
   }
   const mode = at(info, 'mode');
-  // Older versions do not say it.
+  // Older versions do not return the mode.
   if (typeof mode !== 'string') return { is_ok: true, advice: `The app ${name} is there.` };
   if (!CHATS.includes(mode)) {
     return {

@@ -24,7 +24,7 @@ import {
 
 /** The namespace of the ids of threads: any fixed UUID does. */
 const THREADS = '5c4b5d39-2b0e-4f5c-9a6e-0d9f3c1f7a21';
-/** As many assistants as fit into the part of a response that is read. */
+/** How many assistants fit into the part of a response that is read. */
 const ASSISTANTS_MAX = 100;
 const ASSISTANTS_NAMED_MAX = 5;
 
@@ -49,8 +49,8 @@ export const langgraph: Runtime = {
   historyOf: (options) => numberOption(options, 'history', 0),
   asksEach: () => true,
   /**
-   * The stream has only what the nodes add. The answer of `runs/wait` has every message of the thread, which grows with
-   * the meeting until no response of a receiver may be that long.
+   * Uses the stream, which has only what the nodes add. The response of `runs/wait` has every message of the thread: it
+   * grows with the meeting, until it is longer than a response may be.
    */
   requestOf(asked, options, base_url) {
     const agent = agentOf(asked);
@@ -61,7 +61,7 @@ export const langgraph: Runtime = {
       stream_mode: ['updates'],
       if_not_exists: 'create',
       multitask_strategy: 'enqueue',
-      // Nobody reads the answer any more, and the next attempt begins a run of its own.
+      // Nobody reads the answer after that, and the next attempt begins a run of its own.
       on_disconnect: 'cancel',
       metadata: { meeting_id, message_id, seq, agent_id: agent, ...(from_agent !== null && { from_agent }) },
     };
@@ -96,7 +96,7 @@ export const langgraph: Runtime = {
   readProbe,
 };
 
-/** The id of the message in the thread. When a push is made again, its message takes the place of the one before. */
+/** The id of the message in the thread. When a push is made again, its message replaces the previous one. */
 function idOf(asked: Asked): string {
   return `${asked.delivery_id}:${agentOf(asked)}`;
 }
@@ -117,7 +117,7 @@ function threadOf(meeting_id: string, agent: string): string {
   return bytes.toString('hex', 0, 16).replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, '$1-$2-$3-$4-$5');
 }
 
-/** The messages that nodes have added, after the one that was sent: a graph within the graph adds them all again. */
+/** The messages that nodes have added after the one that was sent. A graph within the graph adds all messages again. */
 function addedBy(updates: readonly StreamEvent[], sent_id: string): unknown[] {
   const messages = updates
     .flatMap(({ data }) => (typeof data === 'object' && data !== null ? (Object.values(data) as unknown[]) : []))

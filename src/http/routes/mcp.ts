@@ -7,22 +7,25 @@ import { letGoOfBody } from '../intake/let_go_of_body.ts';
 import { LIST_BODY_BYTES_MAX } from '../schemas/fields.ts';
 import { McpMessageBody } from '../schemas/mcp.ts';
 
-/** Each waits on a connection of its own: one key may not keep all connections of the service. */
+/**
+ * The most waiting requests of one key. Each has a connection of its own, so one key could otherwise hold all
+ * connections.
+ */
 const OF_KEY_MAX = 256;
-/** What a call other than a send needs at most. A larger body counts as in memory until its request is answered. */
+/** The largest body of a call other than a send. A larger body counts as in memory until its request has a response. */
 const SMALL_BODY_BYTES = 16_384;
 const RETRY_AFTER_S = 1;
 
 /** A message of a client, and what is needed to answer it. */
 export interface McpCall {
   body: Record<string, unknown>;
-  /** Those that the protocol reads. */
+  /** The headers that the protocol reads. */
   headers: Record<string, string>;
   /** Calls the routes of this process as the client. */
   fetch: typeof fetch;
   /** Aborted when the client is gone. */
   signal: AbortSignal;
-  /** Calls back once: when the answer was written, or when its connection broke before that. */
+  /** Calls back once: when the response was written, or when its connection broke first. */
   onAnswered: (callback: (was_written: boolean) => void) => void;
 }
 
@@ -87,7 +90,7 @@ async function answer(app: App, endpoint: McpEndpoint, request: RequestFor<typeo
     signal: gone.signal,
     onAnswered: (callback) => void callbacks.push(callback),
   });
-  // Whatever a request has done by the time its key ends, nobody without a key reads.
+  // When the key of a request has ended, its client must not read the result, whatever the request has done.
   const code = request.standing?.revocationReason() ?? refused;
   if (code !== null) throw new Problem(code);
   if (answered.content_type !== null) void reply.type(answered.content_type);
@@ -99,8 +102,8 @@ async function answer(app: App, endpoint: McpEndpoint, request: RequestFor<typeo
 }
 
 /**
- * The protocol wants it of every server, because a page could otherwise speak to a server on the machine of its reader
- * (DNS rebinding). Pages of the service itself are welcome.
+ * Refuses pages of other origins. The protocol demands that of every server, because a page could otherwise reach a
+ * server on the machine of its reader (DNS rebinding).
  *
  * @throws Problem `origin_not_allowed`
  */

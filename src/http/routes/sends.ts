@@ -80,7 +80,7 @@ async function sendMessage(
   return reply.code(201).send(wireSent(sent.message));
 }
 
-/** @throws Problem for a message that the service does not take */
+/** @throws Problem for a message that the service refuses */
 function sendOf(
   principal: Principal,
   meeting_id: string,
@@ -145,7 +145,7 @@ async function sendMessages(
       try {
         if (limited !== null) return limited;
         const send = sendOfItem(principal, item, max_message_bytes);
-        // The guard of the route has counted one.
+        // The guard of the route has already counted one send.
         if (sends.length > 0) limited = exceededLimit(limits, request);
         if (limited === null) sends.push(send);
         return limited;
@@ -158,7 +158,7 @@ async function sendMessages(
   const failed = results.find(
     (result) => result.status === 'rejected' && problemOf(result.reason as Error).status >= 500,
   );
-  // A client that reads only the status sees that it should try again.
+  // Lets a client that reads only the status see that it should try again.
   if (failed?.status === 'rejected' && !results.some(({ status }) => status === 'fulfilled')) throw failed.reason;
   const next = results.values();
   return { results: refused.map((problem) => wireResult(problem ?? (next.next().value as Result))) };
@@ -166,7 +166,7 @@ async function sendMessages(
 
 type Result = PromiseSettledResult<Sent>;
 
-/** @throws Problem for an item that the service does not take */
+/** @throws Problem for an item that the service refuses */
 function sendOfItem(principal: Principal, item: JsonBody | Problem, max_message_bytes: number): Send {
   if (item instanceof Problem) throw item;
   const { meeting_id, idempotency_key, ...input } = validItem(item.value);

@@ -16,7 +16,7 @@ export const EventsQuery = Type.Object(
     instance_id: Type.Optional(instanceId('Only what happens to this instance.')),
     meeting_id: Type.Optional(meetingId('Only what happens in this meeting.')),
     last_event_id: lastEventId(
-      'The id of the last event that was seen: the same as the header Last-Event-ID, which wins.',
+      'The id of the last event that was seen: the same as the header Last-Event-ID, which has priority.',
     ),
   },
   { additionalProperties: false },

@@ -88,7 +88,7 @@ export const joinMeeting = toolOf({
   },
 });
 
-/** An instance that is registered stays as it is: it may belong to a machine that is pushed to. */
+/** Leaves a registered instance as it is, because it may belong to a machine with a webhook. */
 async function known({ client, signal }: Caller, instance_id: string): Promise<Instance | null> {
   try {
     return await client.getInstance(instance_id, { signal });

@@ -10,9 +10,9 @@ interface ToolShape<Input extends TObject, Output extends TObject> {
   name: string;
   title: string;
   description: string;
-  /** It is offered to keys with one of these scopes. */
+  /** The tool is offered to keys with one of these scopes. */
   scopes: readonly Scope[];
-  /** What it does to the world, for clients that ask a person first. */
+  /** Hints on its effects, for clients that ask a person before they call it. */
   annotations: Required<Omit<ToolAnnotations, 'title'>>;
   input: Input;
   output: Output;

@@ -7,9 +7,12 @@ import { Notice, NOTICE, said, SaidSchema } from '../said.ts';
 import { AgentId, OwnInstanceId } from './meetings.ts';
 import { toolOf } from './tool.ts';
 
-/** Many clients wait a minute for a result, and no longer. */
+/** Many clients wait for a result no longer than a minute. */
 const WAIT_S = { default: 30, max: 50 };
-/** One of each meeting: more than a model reads at once would only be out of reach of other readers. */
+/**
+ * The most messages in one result, each of another meeting. With more than a model reads at once, other readers would
+ * wait for them.
+ */
 const MESSAGES_MAX = 3;
 
 const { message_id, seq, from_agent, in_reply_to, message, part } = SaidSchema.properties;
@@ -63,7 +66,7 @@ export const waitForMessage = toolOf({
 
 /**
  * A message that was written to the client counts as delivered. One that nobody could read any more is pushed again
- * soon. When this process ends before it can say either, the push comes again after its deadline.
+ * soon. When this process ends before it can report either, the push comes again after its deadline.
  */
 function settle(
   { client, onUnsettled }: Caller,

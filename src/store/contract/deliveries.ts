@@ -164,8 +164,8 @@ export interface DeliveryStore {
   /** Instances with pending deliveries aside, with the time at which the first is due; `partitions` as above. */
   pendingAside(partitions?: number[]): Promise<{ instance_id: string; next_at: number }[]>;
   /**
-   * Makes deliveries aside that are due later than `latest_ms` due at `latest_ms`: only a process whose clock was ahead
-   * can have written a later time. `partitions` as above. Returns how many there were.
+   * Sets the due time of deliveries aside to `latest_ms` if it is later. Only a process whose clock was ahead can have
+   * written a later time. `partitions` as above. Returns how many it changed.
    */
   boundAside(latest_ms: number, partitions?: number[]): Promise<number>;
   /**
