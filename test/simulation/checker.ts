@@ -416,6 +416,8 @@ export class Checker {
     attempt: number,
     url: string,
   ): Flight | null {
+    // Where the database forgot an attempt, it is made a second time, and waits for a result of its own.
+    this.#counted.delete(`${node} ${delivery_id} ${attempt}`);
     const machine = this.machines.get(instance_id) as Machine;
     const now = this.#now();
     const term = this.#termOf(instance_id);
