@@ -52,8 +52,12 @@ export class RuntimeTransport implements Transport {
     return !mayTakeLong(way) || this.#long.hasRoom(instance_id);
   }
 
-  async push(push: Push, way: Way): Promise<PushResult | null> {
-    if (!mayTakeLong(way)) return this.#pushShaped(push, way);
+  /** Most pushes are plain webhooks: for these it makes no promise of its own. */
+  push(push: Push, way: Way): Promise<PushResult | null> {
+    return mayTakeLong(way) ? this.#pushLong(push, way) : this.#pushShaped(push, way);
+  }
+
+  async #pushLong(push: Push, way: Way): Promise<PushResult | null> {
     this.#long.start(push.instance_id);
     try {
       return await this.#pushShaped(push, way);
