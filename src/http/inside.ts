@@ -9,8 +9,6 @@ import { EXCHANGE, type Exchange, type Watched } from './intake/connection.ts';
 /** The only headers that are passed on: a route recognizes the caller of the outer request by them. */
 const PASSED_ON = [
   'authorization',
-  'cookie',
-  'convoke-csrf',
   'host',
   'origin',
   'sec-fetch-site',

@@ -1,7 +1,7 @@
 /** Who may speak MCP with the service, from where, how much, and until when. */
 import assert from 'node:assert/strict';
 import { before, describe, test } from 'node:test';
-import type { ApiKeyWithToken } from '@convoke/sdk';
+import type { ApiKeyWithToken, Session } from '@convoke/sdk';
 import { rpc, RPC_HEADERS } from '../support/mcp.ts';
 import { pullsWaiting } from '../support/pulling.ts';
 import { assertProblem, startService, useService } from '../support/service.ts';
@@ -32,6 +32,20 @@ describe('/mcp', () => {
     assertProblem(answer, 401, 'api_key_missing');
     assert.match(String(answer.headers['www-authenticate']), /^Bearer /);
     assert.equal((await ask(INITIALIZE)).status, 200, 'control');
+  });
+
+  test('takes no session of a page, which a browser would send by itself', async () => {
+    const begun = await service.request<Session>('POST', '/api/v1/session/', {
+      headers: { cookie: '', authorization: `Bearer ${key.token}` },
+    });
+    const headers = {
+      cookie: String(begun.headers['set-cookie']?.[0]).split(';')[0] as string,
+      origin: service.url,
+      'convoke-csrf': begun.body.csrf_token ?? '',
+    };
+    assert.equal((await service.request('GET', '/api/v1/meetings/', { headers })).status, 200, 'control');
+    const answer = await service.request('POST', '/mcp', { body: INITIALIZE, headers: { ...RPC_HEADERS, ...headers } });
+    assertProblem(answer, 401, 'api_key_missing');
   });
 
   for (const version of ['2024-11-05', '2025-03-26', '2025-06-18', '2025-11-25']) {

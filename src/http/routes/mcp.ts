@@ -68,6 +68,8 @@ const MCP = {
 
 async function answer(app: App, endpoint: McpEndpoint, request: RequestFor<typeof MCP>, reply: FastifyReply) {
   assertOwnOrigin(request);
+  if (request.signed_in !== null)
+    throw new Problem('api_key_missing', 'A session is for pages: to speak MCP, send a key.');
   const gone = new AbortController();
   const callbacks: ((was_written: boolean) => void)[] = [];
   reply.raw.once('close', () => {
