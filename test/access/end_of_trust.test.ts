@@ -224,6 +224,8 @@ async function waitForMessage(
     ({ text }) => !text.includes('"isError":true'),
   );
   const answer = call('wait_for_message', { wait_s: 50 });
+  // Those of the control are cut when their service closes.
+  answer.catch(() => {});
   await until(
     'the wait to begin',
     () => service.request<Instance>('GET', instancePath(agent_id), { headers: { cookie: '', ...by } }),
