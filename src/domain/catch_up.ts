@@ -1,10 +1,10 @@
 /**
- * What becomes of the deliveries that waited while their machine was away: see docs/away.md. A rule belongs to a
- * membership, and is judged when a delivery comes to the head of its lane.
+ * Which deliveries are still pushed after their machine was away: see docs/away.md. The rules belong to a membership,
+ * and a delivery is judged when it reaches the head of its lane.
  */
 import { agentsToNotify, type Wake } from './agents_to_notify.ts';
 
-/** `latest`: of what waited while the machine was away, only the newest message of the lane is pushed. */
+/** `latest`: only the newest of the messages that waited while the machine was away is pushed. */
 export const CATCH_UPS = ['all', 'latest'] as const;
 export type CatchUp = (typeof CATCH_UPS)[number];
 
@@ -13,11 +13,11 @@ export const MAX_AGE_S_MAX = 2_592_000;
 /** The most missed messages that are counted. */
 export const MISSED_MAX = 1_000;
 
-/** What a membership says of the messages that are for its agents. */
+/** The rules of a membership for messages to its agents. */
 export interface MemberRules {
   wake: Wake;
   catch_up: CatchUp;
-  /** Messages that are older when their turn comes are not pushed; 0: of any age. */
+  /** Messages that are older at the head of their lane are not pushed; 0: any age is pushed. */
   max_age_s: number;
 }
 
@@ -36,20 +36,20 @@ export interface WaitingInLane {
   expires_at: number;
 }
 
-/** The newest deliveries that wait in a lane; null where there is none. */
+/** The newest waiting deliveries of a lane; null when there is none. */
 export interface NewestInLane {
   newest: WaitingInLane | null;
-  /** Of the messages that no agent says. */
+  /** The newest of the messages that no agent says. */
   newest_of_people: WaitingInLane | null;
 }
 
 /**
- * Why a delivery is not pushed any more; null when it is. A message that no agent says is superseded only by another
- * such message: the question of a person does not vanish behind the talk of agents. A message is not superseded by one
- * that expires sooner: then neither might be pushed.
+ * Why a delivery is not pushed any more; null when it is. Only a message of a person supersedes a message of a person,
+ * so that a question does not vanish behind the talk of agents. A message that expires sooner supersedes no other,
+ * because then neither might be pushed.
  *
- * @param away_until in milliseconds of the wall clock, as `accepted_at`: messages that were accepted before waited while
- * the machine was away
+ * @param away_until in milliseconds of the wall clock, like `accepted_at`: messages that were accepted earlier waited
+ * while the machine was away
  */
 export function catchUpReason(
   head: WaitingInLane & { accepted_at: number; is_of_agent: boolean },
@@ -73,13 +73,13 @@ export function isTooOld(accepted_at: number, max_age_s: number, wall_ms: number
 export interface MaybeMissed {
   target_agents: readonly string[] | null;
   from_agent: string | null;
-  /** Null: the instance has no delivery of it. */
+  /** Null when the instance has no delivery of the message. */
   delivery: { state: string; reason: string | null } | null;
 }
 
 /**
- * How many of the messages since the last push were for the agents of a membership, and are not pushed: they did not
- * wake it, were superseded, or became too old.
+ * Counts the messages since the last push that were for the agents of a membership and are not pushed, because they did
+ * not wake it, were superseded, or became too old.
  */
 export function missedOf(messages: Iterable<MaybeMissed>, agent_ids: readonly string[]): number {
   let missed = 0;

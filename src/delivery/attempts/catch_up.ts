@@ -7,7 +7,10 @@ import type { Lane } from '../lanes/lane.ts';
 import type { Recipient } from '../lanes/recipient.ts';
 import { type HeadReadParts, readForHead } from './head_read.ts';
 
-/** The most deliveries that a read looks at. Beyond it, messages of people may all be pushed, and fewer are counted. */
+/**
+ * The most deliveries that a read looks at. When more wait, all messages of people may be pushed, and fewer missed ones
+ * are counted.
+ */
 const ROWS_MAX = 2_000;
 
 export interface CatchUpParts extends HeadReadParts {
@@ -17,7 +20,7 @@ export interface CatchUpParts extends HeadReadParts {
   kept_ms: number;
 }
 
-/** What was read for a head, as long as neither the lane nor the rules changed. */
+/** What was read for a head. It counts as long as neither the lane nor the rules changed. */
 interface Known extends RulesAtHead {
   generation: number;
   version: number;
@@ -27,8 +30,8 @@ interface Known extends RulesAtHead {
 
 /**
  * Judges heads of lanes by the rules of their memberships. Only instances with such rules are judged: see
- * `Target.has_rules`. Nothing is kept that a restart would lose: the rules and what waits are read for each head that is
- * pushed. The heads before it need no read of their own.
+ * `Target.has_rules`. For each head that is pushed it reads the rules and the waiting deliveries, so a restart loses
+ * nothing. Heads that the same read cancels need no read of their own.
  */
 export class CatchUp {
   readonly #parts: CatchUpParts;
@@ -38,7 +41,7 @@ export class CatchUp {
     this.#parts = parts;
   }
 
-  /** Null: the head may be pushed. `unknown`: what decides must be read first. */
+  /** Null: the head may be pushed. `unknown`: the rules and the waiting deliveries must be read first. */
   judge(recipient: Recipient, lane: Lane, head: LaneDelivery): CatchUpReason | 'unknown' | null {
     const known = this.#known.get(lane);
     if (known?.generation !== lane.generation || known.version !== recipient.registration.version) return 'unknown';
@@ -47,13 +50,13 @@ export class CatchUp {
     const judged = { seq, accepted_at, expires_at, is_of_agent: said !== null && said.from_agent !== null };
     const reason = catchUpReason(judged, known.rules, known, recipient.away_until, this.#parts.clock.wall());
     if (reason !== null) return reason;
-    // Something newer may have come since an earlier head was read, or since the last attempt.
+    // A newer delivery may have arrived since the read for an earlier head, or since the last attempt.
     if (known.seq !== seq || known.attempt_count !== attempt_count) return 'unknown';
     head.missed = known.missed;
     return null;
   }
 
-  /** Reads what decides about the head, and offers the lane to the dispatcher again. */
+  /** Reads the facts that decide about the head, and offers the lane to the dispatcher again. */
   read(recipient: Recipient, lane: Lane, head: LaneDelivery): Promise<void> {
     const { store, clock, kept_ms } = this.#parts;
     const { generation } = lane;

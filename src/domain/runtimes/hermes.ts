@@ -4,12 +4,12 @@ import type { Meaning, Probed, Runtime, RuntimeRequest, RuntimeResponse } from '
 import { adviceForProbe, at, failed, HISTORY_OPTION, isSuccess, jsonOf, JSON_HEADERS, notUnderstood } from './words.ts';
 
 const EVENT_TYPE = 'new_message';
-/** A route that filters events refuses this one, and runs no agent. */
+/** The event of a webhook test. A route that filters events refuses it, and runs no agent. */
 const PROBE_EVENT_TYPE = 'webhook_test';
 const WHY_CHARS_MAX = 200;
 
 /**
- * A route of the webhook gateway of Hermes. Its response comes before the agent runs, so the agent answers by a request of
+ * A route of the webhook gateway of Hermes. It responds before the agent runs, so the agent answers with a request of
  * its own.
  */
 export const hermes: Runtime = {
@@ -52,9 +52,9 @@ export const hermes: Runtime = {
 const HOW_TO_FILTER = `let the events of its route have ${EVENT_TYPE}, and check its filters`;
 
 /**
- * The body of the specification, value for value, with more fields behind.
+ * The body of the specification with further fields at its end.
  *
- * @param id by which Hermes knows a message that comes again
+ * @param id by which Hermes recognizes a repeated message
  */
 function eventOf(
   body: string,
@@ -67,7 +67,7 @@ function eventOf(
   return {
     method: 'POST',
     url: base_url,
-    // Hermes takes the id of a request that is not signed from here.
+    // For an unsigned request, Hermes takes the id from this header.
     headers: { ...JSON_HEADERS, ...(id !== null && { 'x-request-id': id }) },
     body: `${body.slice(0, -1)},${more.slice(1)}`,
     signed_as: 'svix',

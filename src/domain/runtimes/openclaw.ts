@@ -7,13 +7,16 @@ import { agentOf, at, below, failed, HISTORY_OPTION, isSuccess, jsonOf, JSON_HEA
 const AGENT = '{{agent_id}}';
 const SESSIONS = ['persistent', 'isolated'] as const;
 const KEY_PREFIX = 'hook:convoke:';
-/** No gateway allows such a key, so what it answers says which keys it allows, and no agent runs. */
+/**
+ * The session key of a webhook test. No gateway allows it, so no agent runs, and the response says which keys are
+ * allowed.
+ */
 const PROBE_KEY = 'webhook-test:convoke';
 const WHY_CHARS_MAX = 200;
 
 /**
- * The hooks of an OpenClaw gateway. Its response never has the text of the agent, so the agent answers by a request of
- * its own.
+ * The hooks of an OpenClaw gateway. The response never has the text of the agent, so the agent answers with a request
+ * of its own.
  */
 export const openclaw: Runtime = {
   says: 'the hooks of an OpenClaw gateway; the agent answers with a tool that makes HTTP requests',
@@ -36,7 +39,7 @@ export const openclaw: Runtime = {
       says: 'how many messages of the meeting before this one it is given: it remembers a persistent session',
     },
   },
-  // A run may take as long as its model does, and the gateway refuses the next one of the session after 15 s.
+  // A run may take as long as its model thinks, and the gateway refuses the next run of the session after 15 s.
   timeout_s: 600,
   historyOf: (options) => numberOption(options, 'history', 0),
   asksEach: () => true,
@@ -51,19 +54,19 @@ export const openclaw: Runtime = {
       deliver: false,
       waitForCompletion: true,
     };
-    // The gateway compares the request too, and ignores a key of more than 256 characters.
+    // The gateway also compares the requests, and ignores a key of more than 256 characters.
     const headers = { ...JSON_HEADERS, 'idempotency-key': asked.delivery_id };
     return { method: 'POST', url: urlOf(base_url), headers, body: JSON.stringify(body) };
   },
   read(response): Meaning {
     if (!isSuccess(response)) return { ...failed(response), ...whyRefused(response) };
-    // A hook that decided to do nothing.
+    // The hook decided to do nothing.
     if (response.status_code === 204) return { kind: 'answered', answers: [] };
     const body = jsonOf(response.body);
     if (at(body, 'ok') !== true) return notUnderstood('its body has no "ok": true, so it is no hook of OpenClaw');
     const status = at(body, 'completion', 'status');
     if (typeof status !== 'string' || status === 'ok') return { kind: 'answered', answers: [] };
-    // The agent has run. The same request would be answered with the same result.
+    // The agent has run. The same request would get the same result again.
     const run_id = String(at(body, 'runId')).slice(0, WHY_CHARS_MAX);
     const note = `the run of the agent ended as ${status.slice(0, WHY_CHARS_MAX)}; the log of OpenClaw says why, at run ${run_id}`;
     return { kind: 'answered', answers: [], note };
@@ -96,12 +99,12 @@ function urlOf(base_url: string): string {
   return new URL(base_url).pathname.endsWith('/agent') ? base_url : below(base_url, '/agent');
 }
 
-/** A session for each meeting and agent. */
+/** The key of the session, one for each meeting and agent. */
 function sessionKeyOf(asked: Asked): string {
   return `${KEY_PREFIX}${keyPart(asked.meeting_id)}:${keyPart(agentOf(asked))}`;
 }
 
-/** The gateway folds the case of a key: meetings that differ in it must not share a session. */
+/** The gateway ignores the case of a key, so meetings that differ only in case need different keys. */
 function keyPart(id: string): string {
   return id.replaceAll(/[^a-z0-9._~-]/gu, (char) =>
     [...Buffer.from(char)].map((byte) => `%${byte.toString(16).padStart(2, '0')}`).join(''),

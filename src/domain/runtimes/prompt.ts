@@ -3,8 +3,8 @@ import { nameOf, textOfMessage } from './words.ts';
 
 /**
  * A push in words, for a runtime whose response never has the answer of the agent: who is asked, what was said, and how
- * to answer. What others said stands between two marks with the id of the delivery, which nobody knows before the
- * message is sent: so no message can pretend to end there.
+ * to answer. The words of others are between two marks with the id of the delivery. Nobody knows that id before the
+ * message is sent, so no message can imitate the end mark.
  */
 export function promptOf(asked: Asked): string {
   const { agents, delivery_id, meeting_id, history } = asked;

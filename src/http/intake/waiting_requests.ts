@@ -16,7 +16,7 @@ export class WaitingRequest extends ListNode {
 /** A key, with its requests that wait. */
 class Holder extends ListNode {
   readonly key_id: string | null;
-  /** The one that waits longest is first. */
+  /** The request that waits longest is first. */
   readonly waiting = new IntrusiveList<WaitingRequest>();
 
   constructor(key_id: string | null) {
@@ -27,8 +27,8 @@ class Holder extends ListNode {
 
 /**
  * The requests that wait until something happens. Each holds a connection, and one key may make any number of them. So
- * when all connections are in use, one of these requests makes room: of the key that has most of them, the one that
- * waits longest. A key that fills the service with them ends only its own.
+ * when all connections are in use, one of these requests makes room: the longest waiting one of the key that has the
+ * most. A key that fills the service with such requests ends only its own.
  */
 export class WaitingRequests {
   readonly #holders = new Map<string | null, Holder>();
@@ -50,14 +50,14 @@ export class WaitingRequests {
     if (request.holder.waiting.delete(request)) this.#place(request.holder);
   }
 
-  /** Takes the one that makes room; null when none waits. */
+  /** Takes the request that makes room; null when none waits. */
   take(): WaitingRequest | null {
     const request = this.#with_count[this.#largest]?.first?.waiting.first ?? null;
     if (request !== null) this.delete(request);
     return request;
   }
 
-  /** A holder has one request more or less than before. */
+  /** Lists a holder again after it got or lost a request. */
   #place(holder: Holder): void {
     const count = holder.waiting.size;
     if (count === 0) {

@@ -23,7 +23,7 @@ const SAID_BEFORE = statement(`
   WHERE d.meeting_id = $meeting_id AND d.seq < $seq AND d.created_at > $since_ms AND d.state <> 'cancelled' AND m.from_agent IS NOT NULL
   ORDER BY d.seq`);
 
-/** What waits behind the head and does not expire sooner: the newest, and the newest that no agent says. */
+/** The newest delivery behind the head that does not expire sooner, and the newest such delivery that no agent says. */
 const BEHIND = statement(`
   WITH behind AS (
     SELECT d.seq, d.expires_at, d.message_no FROM deliveries d
@@ -53,7 +53,7 @@ const SINCE_PUSH = statement(`
 interface SincePushRow {
   pushed_seq: number;
   oldest_at: number | null;
-  /** JSON. */
+  /** The deliveries as JSON. */
   earlier: string | null;
 }
 

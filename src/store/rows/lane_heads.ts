@@ -17,10 +17,10 @@ export const MEMBER = `
 /** An earlier delivery of the same lane. */
 export type EarlierRow = Pick<DeliveriesTable, 'seq' | 'state' | 'reason' | 'answered_badly'>;
 
-/** Rules that ask for nothing need nothing else. */
+/** The result for a membership without rules, which needs no other facts. */
 export const WITHOUT_RULES: RulesAtHead = { rules: NO_RULES, newest: null, newest_of_people: null, missed: 0 };
 
-/** Whether the receiver saw a push of it. */
+/** Whether the receiver saw a push of the delivery. */
 export function wasPushed({ state, reason, answered_badly }: Omit<EarlierRow, 'seq'>): boolean {
   return state === 'delivered' || answered_badly > 0 || reason === 'not_200' || reason === 'gone';
 }
@@ -29,7 +29,7 @@ export function wasPushed({ state, reason, answered_badly }: Omit<EarlierRow, 's
 export interface SincePush {
   /** The seq of the last push; 0 when none is known. */
   pushed_seq: number;
-  /** Messages that were accepted before are not counted: what became of their deliveries is not known. */
+  /** Earlier messages are not counted, because the results of their deliveries are not known any more. */
   known_since_ms: number;
   /** The deliveries after the last push. */
   earlier: Iterable<EarlierRow>;
