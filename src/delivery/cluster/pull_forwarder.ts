@@ -132,6 +132,8 @@ export class PullForwarder {
       agent: this.#agents[protocol],
       headers: {
         ...headers,
+        // This node has checked that a page of its own uses the session. The other node knows only its own address.
+        ...('cookie' in headers && { origin: base.origin }),
         'content-type': 'application/json',
         'content-length': String(Buffer.byteLength(body)),
         [FORWARDED_HEADER]: mark,

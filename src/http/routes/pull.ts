@@ -135,7 +135,7 @@ async function addressOf({ limits, pull_forwarder }: PullContext, request: Pulli
 }
 
 /** The only headers that are forwarded: the other node recognizes the caller by them. */
-const PASSED_ON = ['authorization', 'cookie', 'convoke-csrf', 'origin', 'user-agent'];
+const PASSED_ON = ['authorization', 'cookie', 'convoke-csrf', 'user-agent'];
 const PASSED_BACK = ['content-type', 'retry-after', 'www-authenticate'];
 
 /** This node does not deliver to the instance: it forwards the request to the node that does. */
