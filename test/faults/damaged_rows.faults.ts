@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import pg from 'pg';
 import { test, type TestContext } from 'node:test';
-import type { Page } from '@convoke/sdk';
+import type { InviteWithLink, Page, SentMessage, Session } from '@convoke/sdk';
 import { DATABASE_FILE } from '../../src/domain/data_directory.ts';
 import { temporaryDirectory } from '../support/command_line.ts';
 import { makeDatabase } from '../support/postgres.ts';
@@ -47,11 +47,11 @@ const OF_VICTIM: Record<string, (victim: Victim) => string> = {
   instance_agents: ({ name }) => `instance_id = '${name}'`,
   recipients: ({ name }) => `instance_id = '${name}'`,
   api_keys: ({ key_id }) => `key_id = '${key_id}'`,
+  sessions: ({ key_id }) => `key_id = '${key_id}'`,
+  invites: ({ invite_id }) => `invite_id = '${invite_id}'`,
 };
 /** Of these there is nobody's own row: what stands there is each time that of all. */
 const SHARED: Record<string, string> = {
-  sessions: 'true',
-  invites: 'true',
   audit_log: 'seq = 2',
   nodes: 'node_no > 0',
   runs: 'true',
@@ -84,7 +84,16 @@ interface Damage extends Column {
 
 interface Victim {
   name: string;
+  /** Pulls, and may reply. */
+  pulls: boolean;
   key_id: string;
+  /** The headers of a session by this key. */
+  signed_in: Record<string, string>;
+  invite_id: string;
+  /** The end of its link. */
+  secret: string;
+  /** Of the message that was sent before the damage. */
+  message_id: string;
   damage: Damage;
 }
 
@@ -148,25 +157,61 @@ async function columnsOf(engine: Engine, settings: Record<string, string>): Prom
   return columns;
 }
 
-/** Makes what is to be damaged: instance, meeting, message and delivery of its own for each, and a key. */
+/** Makes what is to be damaged: instance, meeting, message and delivery of its own for each, and a key, a session or an invite. */
 async function makeVictims(service: Service, damages: Damage[], neighbour: string): Promise<Victim[]> {
   const victims: Victim[] = [];
-  for (const [i, damage] of damages.entries()) {
+  // What columns of an instance mean depends on how it is reached. Those whose damage must be told are damaged once: the
+  // log has room for some sixty lines about a table.
+  const each = damages.flatMap((damage) =>
+    damage.table === 'instances' && !TOLD.has(`instances.${damage.column}`)
+      ? [false, true].map((pulls) => ({ damage, pulls }))
+      : [{ damage, pulls: false }],
+  );
+  for (const [i, { damage, pulls }] of each.entries()) {
     const name = `victim-${i}-${damage.table}-${damage.column}`;
-    await service.register({ instance_id: name, webhook_url: 'http://127.0.0.1:1/', webhook_secret: SECRET });
+    const way = pulls ? { transport: 'pull' } : { webhook_url: 'http://127.0.0.1:1/' };
+    const body = { instance_id: name, instance_name: name, agent_ids: ['a'], webhook_secret: SECRET, replies: pulls };
+    const registered = await service.post('/api/v1/instances/register/', { ...body, ...way });
+    assert.equal(registered.status, 201, registered.text);
     await service.join(name, name, ['a']);
     await service.join(name, neighbour, ['a']);
-    const sent = await service.post(
+    const sent = await service.post<SentMessage>(
       messagesPath(name),
-      { message: { n: 1 }, target_agents: ['a'] },
+      { message: { n: 1 }, target_agents: ['a'], from_agent: 'b' },
       { 'idempotency-key': 'first' },
     );
     assert.equal(sent.status, 201, sent.text);
-    const { key_id } =
-      damage.table === 'api_keys' ? await service.createKey({ scopes: ['read'], meeting_ids: [name] }) : { key_id: '' };
-    victims.push({ name, key_id, damage });
+    const victim: Victim = {
+      name,
+      pulls,
+      key_id: '',
+      signed_in: {},
+      invite_id: '',
+      secret: '',
+      message_id: sent.body.message_id,
+      damage,
+    };
+    if (damage.table === 'api_keys') {
+      victim.key_id = (await service.createKey({ scopes: ['read'], meeting_ids: [name] })).key_id;
+    }
+    if (damage.table === 'sessions') await signIn(service, victim);
+    if (damage.table === 'invites') {
+      const invite = { meeting_ids: [name], agent_ids: ['a'], instance_id: `${name}-invited` };
+      const { body: made } = await service.post<InviteWithLink>('/api/v1/invites/', invite);
+      Object.assign(victim, { invite_id: made.invite_id, secret: made.link.split('/').at(-1) });
+    }
+    victims.push(victim);
   }
   return victims;
+}
+
+async function signIn(service: Service, victim: Victim): Promise<void> {
+  const { key_id, token } = await service.createKey({ scopes: ['read'] });
+  const authorization = `Bearer ${token}`;
+  const begun = await service.request<Session>('POST', '/api/v1/session/', { headers: { cookie: '', authorization } });
+  const cookie = String(begun.headers['set-cookie']?.[0]).split(';')[0] as string;
+  victim.key_id = key_id;
+  victim.signed_in = { cookie, origin: service.url, 'convoke-csrf': begun.body.csrf_token ?? '' };
 }
 
 const SECRET = `whsec_${Buffer.alloc(32, 7).toString('base64')}`;
@@ -195,37 +240,50 @@ async function damageAll(
   return damaged;
 }
 
-const LISTS = ['instances', 'meetings', 'deliveries', 'keys', 'audit', 'nodes'].map(
-  (noun) => `/api/v1/${noun}/?limit=500`,
+const LISTS = ['instances', 'meetings', 'deliveries', 'keys', 'audit', 'invites', 'sessions', 'nodes'].map((noun) =>
+  noun === 'sessions' || noun === 'nodes' ? `/api/v1/${noun}/` : `/api/v1/${noun}/?limit=500`,
 );
 
 /** What everybody may ask, of everything that is damaged: no answer is a 500, and no list fails for one of its rows. */
 async function askAll(service: Service, victims: Victim[]): Promise<void> {
+  const failed: string[] = [];
   // What must be told comes first: the log has room for some sixty lines about a table at once.
-  for (const { name, key_id, damage } of victims.toSorted((a, b) => Number(isTold(b)) - Number(isTold(a)))) {
-    const asked: [string, string][] = [
+  for (const victim of victims.toSorted((a, b) => Number(isTold(b)) - Number(isTold(a)))) {
+    const { name, pulls, key_id, damage } = victim;
+    const asked: [method: string, path: string, options?: object][] = [
       ['GET', instancePath(name)],
       ['POST', `${instancePath(name)}heartbeat/`],
       ['GET', messagesPath(name)],
       ['GET', `/api/v1/meetings/${name}/instances/`],
       ['GET', `/api/v1/deliveries/?meeting_id=${name}`],
       ['GET', `/api/v1/keys/${key_id || 'none'}/`],
-      ['POST', `${instancePath(name)}recover/`],
+      ['POST', `${instancePath(name)}recover/`, { body: { since: '2020-01-01T00:00:00Z' } }],
+      ['GET', `/api/v1/meetings/${name}/`],
+      ['PATCH', `/api/v1/meetings/${name}/`, { body: { hop_limit: 16 } }],
+      ['GET', `/api/v1/meetings/${name}/explain/?from_agent=b`],
+      ['GET', `/api/v1/messages/${victim.message_id}/`],
     ];
-    for (const [method, path] of asked) {
-      const options = path.endsWith('recover/') ? { body: { since: '2020-01-01T00:00:00Z' } } : {};
+    if (pulls) asked.push(['POST', `${instancePath(name)}pull/`, { body: { wait_s: 0 } }]);
+    if (damage.table === 'sessions') asked.push(['GET', '/api/v1/instances/', { headers: victim.signed_in }]);
+    if (damage.table === 'invites') {
+      asked.push(['GET', `/invite/${victim.secret}`, { headers: { cookie: '' } }]);
+      asked.push(['POST', '/api/v1/invites/redeem/', { body: { secret: victim.secret }, headers: { cookie: '' } }]);
+      asked.push(['DELETE', `/api/v1/invites/${victim.invite_id}/`]);
+    }
+    for (const [method, path, options = {}] of asked) {
       const { status, text } = await service.request(method, path, options);
       // A secret that does not open, and nothing else, cannot be passed over.
-      const may_fail = /^(?:webhook_|previous_secret|runtime$)/.test(damage.column) && status === 503;
-      assert.ok(
-        status < 500 || may_fail,
-        `${method} ${path} with ${damage.table}.${damage.column} = ${damage.value}: ${status} ${text}`,
-      );
-      assert.doesNotThrow(() => void (text === '' || JSON.parse(text)), path);
+      // That of an instance under another id does not: the invite says the id that an instance got by its damage.
+      const of_a_secret = /^(?:webhook_|previous_secret|runtime$)|^instance_id$/.test(damage.column);
+      const may_fail = of_a_secret && status === 503 && text.includes('SECRET_UNREADABLE');
+      if (status >= 500 && !may_fail)
+        failed.push(`${method} ${path} with ${damage.table}.${damage.column} = ${damage.value}: ${status} ${text}`);
+      if (path.startsWith('/api/')) assert.doesNotThrow(() => void (text === '' || JSON.parse(text)), path);
     }
   }
+  assert.deepEqual(failed, []);
   for (const list of LISTS) {
-    const { status, text } = await service.get<Page<unknown>>(list.replace('nodes/?limit=500', 'nodes/'));
+    const { status, text } = await service.get<Page<unknown>>(list);
     assert.equal(status, 200, `${list}: ${text.slice(0, 300)}`);
   }
 }
@@ -283,9 +341,10 @@ for (const engine of ENGINES) {
       await askAll(running, damaged);
       const before = receiver.requests.length;
       // All at once, so that they come in the same batches.
+      // One of them is said by an agent: the loop guard reads what was said before.
       const sends = damaged.flatMap(({ name, damage }) =>
-        [undefined, ['a']].map(async (target_agents) => {
-          const { status, text } = await running.post(messagesPath(name), { message: { n: 2 }, target_agents });
+        [{}, { target_agents: ['a'], from_agent: 'b' }].map(async (more) => {
+          const { status, text } = await running.post(messagesPath(name), { message: { n: 2 }, ...more });
           return { damage, status, text };
         }),
       );

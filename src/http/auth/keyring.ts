@@ -110,7 +110,7 @@ export class Keyring {
       this.put(key);
       // Only here, and not in `put`: a change by this node may have a higher number than an earlier change by another
       // node, which must still be read.
-      this.#change_no = key.change_no;
+      this.#change_no = Math.max(this.#change_no, key.change_no);
     }
   }
 

@@ -1,6 +1,6 @@
 import { type ApiKey, isActive, isLastingAdmin } from '../../domain/api_key.ts';
 import { Problem } from '../../domain/problem.ts';
-import { apiKeyOf } from '../rows/api_keys.ts';
+import { apiKeyOf, CHANGE_NO_MAX, isChangedSince } from '../rows/api_keys.ts';
 import { pageOf } from '../rows/page.ts';
 import { keyOf } from './page.ts';
 import type { ApiKeyStore } from '../contract/api_keys.ts';
@@ -12,7 +12,7 @@ import { KEYS } from './locks.ts';
 /** Changes of keys run one after the other: their numbers rise in the order in which they are committed. */
 const LOCK = statement(`SELECT pg_advisory_xact_lock(${KEYS})`);
 
-const NEXT_CHANGE = '(SELECT coalesce(max(change_no), 0) + 1 FROM api_keys)';
+const NEXT_CHANGE = `(SELECT coalesce(max(change_no), 0) + 1 FROM api_keys WHERE change_no < ${CHANGE_NO_MAX})`;
 
 const CREATE = statement(`
   INSERT INTO api_keys (key_id, name, scopes, meeting_ids, instance_id, digest, created_at, expires_at, change_no)
@@ -47,7 +47,7 @@ const OTHERS = statement(`${ROWS} WHERE revoked_at IS NULL AND key_id <> $key_id
 const LIST = statement(
   `${ROWS} WHERE (created_at, key_id) > ($created_at, $key_id) ORDER BY created_at, key_id LIMIT $limit`,
 );
-const CHANGED = statement(`${ROWS} WHERE change_no > $change_no ORDER BY change_no`);
+const CHANGED = statement(`${ROWS} WHERE ${isChangedSince('$change_no')} ORDER BY change_no`);
 const NOTE_USE = statement(`
   UPDATE api_keys k SET last_used_at = greatest(coalesce(k.last_used_at, 0), u.used_at)
   FROM (SELECT key_id, max(used_at) AS used_at FROM unnest($key_ids::text[], $used_ats::bigint[]) AS u(key_id, used_at) GROUP BY key_id) u

@@ -1,7 +1,17 @@
 /** API keys as both engines read them. */
 import { type ApiKey, type Scope, SCOPES } from '../../domain/api_key.ts';
-import { storedTexts, storedTextsOrNull } from './stored_values.ts';
+import { storedCount, storedTexts, storedTextsOrNull } from './stored_values.ts';
 import type { ApiKeysTable } from './tables.ts';
+
+/**
+ * The largest number of a change. A larger one is damaged, and no other change gets a number after it: one damaged row
+ * would otherwise keep every key from being made or revoked.
+ */
+export const CHANGE_NO_MAX = 2 ** 52;
+
+/** Keys that changed, and those whose number is damaged: whether that was after a change, it does not say. */
+export const isChangedSince = (change_no: string): string =>
+  `(change_no > ${change_no} OR change_no NOT BETWEEN 1 AND ${CHANGE_NO_MAX})`;
 
 export function apiKeyOf(row: ApiKeysTable): ApiKey {
   const { key_id } = row;
@@ -12,5 +22,6 @@ export function apiKeyOf(row: ApiKeysTable): ApiKey {
       SCOPES.includes(scope as Scope),
     ) as Scope[],
     meeting_ids: storedTextsOrNull(row.meeting_ids, 'api_keys', 'meeting_ids', key_id),
+    change_no: storedCount(row.change_no > CHANGE_NO_MAX ? -1 : row.change_no, 'api_keys', 'change_no', key_id),
   };
 }

@@ -1,13 +1,20 @@
 /** What decides about the head of a lane, as both engines read it. */
 import { type MaybeMissed, MISSED_MAX, missedOf, NO_RULES } from '../../domain/catch_up.ts';
 import type { RulesAtHead, SaidDelivery } from '../contract/deliveries.ts';
-import { storedTextsOrNull } from './stored_values.ts';
+import { storedCount, storedTextsJson, storedTextsOrNull, storedTime } from './stored_values.ts';
 import type { DeliveriesTable, MessagesTable } from './tables.ts';
 
-export type SaidRow = Omit<SaidDelivery, 'is_unjudged'> & { is_unjudged: number };
+export type SaidRow = Omit<SaidDelivery, 'is_unjudged'> &
+  Pick<DeliveriesTable, 'delivery_no' | 'message_no'> & { is_unjudged: number };
 
-export function saidDeliveryOf(row: SaidRow): SaidDelivery {
-  return { ...row, is_unjudged: row.is_unjudged === 1 };
+export function saidDeliveryOf({ delivery_no, message_no, ...row }: SaidRow): SaidDelivery {
+  return {
+    ...row,
+    target_agents: storedTextsJson(row.target_agents, 'deliveries', 'target_agents', String(delivery_no)),
+    accepted_at: storedTime(row.accepted_at, 'deliveries', 'created_at', String(delivery_no)),
+    hops: storedCount(row.hops, 'messages', 'hops', String(message_no)),
+    is_unjudged: row.is_unjudged === 1,
+  };
 }
 
 export const MEMBER = `

@@ -1,6 +1,6 @@
 import { type ApiKey, isActive, isLastingAdmin } from '../../domain/api_key.ts';
 import { Problem } from '../../domain/problem.ts';
-import { apiKeyOf } from '../rows/api_keys.ts';
+import { apiKeyOf, CHANGE_NO_MAX, isChangedSince } from '../rows/api_keys.ts';
 import { decodeCursor, pageOf } from '../rows/page.ts';
 import type { ApiKeyStore, NewApiKey } from '../contract/api_keys.ts';
 import type { PageRequest } from '../contract/page.ts';
@@ -8,7 +8,7 @@ import type { Database } from './database.ts';
 import type { Sync } from './sync.ts';
 import type { ApiKeysTable } from '../rows/tables.ts';
 
-const NEXT_CHANGE = '(SELECT coalesce(max(change_no), 0) + 1 FROM api_keys)';
+const NEXT_CHANGE = `(SELECT coalesce(max(change_no), 0) + 1 FROM api_keys WHERE change_no < ${CHANGE_NO_MAX})`;
 
 const CREATE = `
   INSERT INTO api_keys (key_id, name, scopes, meeting_ids, instance_id, digest, created_at, expires_at, change_no)
@@ -21,6 +21,8 @@ const REVOKE = `
 const ROTATE = `
   UPDATE api_keys SET previous_digest = digest, previous_until = ?, digest = ?, change_no = ${NEXT_CHANGE}
   WHERE key_id = ?`;
+
+const CHANGED = `SELECT * FROM api_keys WHERE ${isChangedSince('?')} ORDER BY change_no`;
 
 const END_SESSIONS = 'DELETE FROM sessions WHERE key_id = ?';
 
@@ -96,7 +98,7 @@ export function apiKeyOperations(db: Database): Sync<ApiKeyStore> {
       return get(key_id);
     },
     changedSince(change_no: number) {
-      const rows = db.prepare('SELECT * FROM api_keys WHERE change_no > ? ORDER BY change_no').all(change_no);
+      const rows = db.prepare(CHANGED).all(change_no);
       return (rows as unknown as ApiKeysTable[]).map(apiKeyOf);
     },
     recordUse(uses) {

@@ -25,7 +25,7 @@ const LIST = `
 const REVOKE = 'UPDATE invites SET revoked_at = ? WHERE invite_id = ? AND revoked_at IS NULL';
 
 const REDEEM = `
-  UPDATE invites SET redeemed_at = $wall_ms, key_id = $key_id WHERE digest = $digest AND ${IS_PENDING} RETURNING *`;
+  UPDATE invites SET redeemed_at = $wall_ms, key_id = $key_id WHERE digest = $digest AND ${IS_PENDING} RETURNING invite_id`;
 
 export function inviteOperations(
   db: Database,
@@ -63,9 +63,10 @@ export function inviteOperations(
     redeem(digest: string, new_key: NewApiKey, wall_ms: number) {
       const needs_key = db.prepare('SELECT 1 FROM api_keys LIMIT 1').get() !== undefined;
       const key_id = needs_key ? new_key.key_id : null;
-      const row = db.prepare(REDEEM).get({ digest, key_id, wall_ms }) as InvitesTable | undefined;
+      const row = db.prepare(REDEEM).get({ digest, key_id, wall_ms }) as { invite_id: string } | undefined;
       if (row === undefined) return null;
-      const invite = inviteOf(row);
+      // A SELECT reads a damaged number too, which a statement that changes something cannot read again.
+      const invite = get('invite_id', row.invite_id) as Invite;
       if (key_id === null) return { invite, key: null, instance: null };
       const key = api_keys.create(new_key);
       return { invite, key, instance: instances.patch(invite.instance_id, { owner_key_id: key_id }, wall_ms) };

@@ -19,8 +19,8 @@ import type { Database } from './database.ts';
 import type { Sync } from './sync.ts';
 
 const SAID_BEFORE = `
-  SELECT m.from_agent, m.hops, d.target_agents, d.created_at AS accepted_at, d.state = 'pending' AND d.attempt_count = 0 AND d.aside = 0 AS is_unjudged FROM (
-    SELECT message_no, meeting_id, seq, target_agents, state, created_at, attempt_count, aside FROM deliveries
+  SELECT d.delivery_no, m.message_no, m.from_agent, m.hops, d.target_agents, d.created_at AS accepted_at, d.state = 'pending' AND d.attempt_count = 0 AND d.aside = 0 AS is_unjudged FROM (
+    SELECT delivery_no, message_no, meeting_id, seq, target_agents, state, created_at, attempt_count, aside FROM deliveries
     WHERE instance_id = $instance_id AND delivery_no < $delivery_no ORDER BY delivery_no DESC LIMIT $rows_max) d
     JOIN messages m ON m.message_no = d.message_no
   WHERE d.meeting_id = $meeting_id AND d.seq < $seq AND d.created_at > $since_ms AND d.state <> 'cancelled' AND m.from_agent IS NOT NULL
