@@ -23,13 +23,13 @@ export function adviceFor(result: { outcome: Outcome; status_code: number | null
     case 'bad_status':
       return adviceForStatus(status_code ?? 0);
     case 'timeout':
-      return 'The receiver took the request and did not respond in time: respond first and let the agents work afterwards, or raise timeout_s.';
+      return `The receiver took the request and did not respond in time (${result.detail}): respond first and let the agents work afterwards, or raise timeout_s.`;
     case 'broken_response':
       return `The response was not complete HTTP (${result.detail}): check that webhook_url names an HTTP server and not some other service.`;
     case 'connect_refused':
       return 'Nothing listens at that address and port: start the runtime, and check the port in webhook_url.';
     case 'connect_timeout':
-      return 'No connection within 5 seconds: check the address in webhook_url, and any firewall between here and there.';
+      return `No connection in time (${result.detail}): check the address in webhook_url, and any firewall between here and there.`;
     case 'unreachable':
       return `The receiver could not be reached (${result.detail}): check its network and the address in webhook_url.`;
     case 'dns_failed':

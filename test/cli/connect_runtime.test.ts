@@ -101,6 +101,28 @@ describe('convoke connect --runtime openai', () => {
     );
   });
 
+  test('gives a model what this machine heard and said, where its key may not read messages', async (t) => {
+    const service = await startService(t);
+    await service.send('m', { content: 'Said before it came' });
+    await service.endOpenMode();
+    const { token } = await service.createKey({ scopes: ['instance'] });
+    const answer = (_: Received, number: number) => says(number === 1 ? 'I am listening.' : 'NO_REPLY');
+    const model = await connected(t, service, answer, '--api-key', token);
+    await service.settled(await service.send('m', { content: 'Good morning' }));
+    await service.send('m', { content: 'For ears of others' }, ['ben']);
+    await service.settled(await service.send('m', { content: 'Who is there?' }));
+    await model.count(2);
+    const said = model.requests.map((received) =>
+      chatOf(received)
+        .messages.slice(1)
+        .map(({ role, content }) => `${role} ${content}`),
+    );
+    assert.deepEqual(said, [
+      ['user somebody: Good morning'],
+      ['user somebody: Good morning', 'assistant I am listening.', 'user somebody: Who is there?'],
+    ]);
+  });
+
   test('says which option is missing or wrong before it asks the service for anything', async (t) => {
     const env = { HOME: temporaryDirectory(t) };
     const to = ['connect', '--agent', 'lena', '--to', 'http://127.0.0.1:9/v1', '--url', 'http://127.0.0.1:1'];

@@ -153,6 +153,19 @@ describe('timeout_s', () => {
     assert.deepEqual([attempts[0]?.outcome, attempts[0]?.detail], ['timeout', 'no status line arrived within 1000 ms']);
   });
 
+  test('is how long webhook-test waits, and its advice says so', async (t) => {
+    const { receiver, instance_id } = await service.member(t, service.name('meeting'), {
+      behaviour: 'hang',
+      registration: { timeout_s: 1 },
+    });
+    const { body } = await service.post<{ outcome: string; advice: string }>('/api/v1/instances/webhook-test/', {
+      instance_id,
+    });
+    assert.equal(body.outcome, 'timeout');
+    assert.match(body.advice, /no status line arrived within 1000 ms\): .* raise timeout_s/);
+    assert.equal(receiver.requests.length, 1);
+  });
+
   test('of more than 5 s delays no stop: the push is made again after the next start', async (t) => {
     const own = await startService(t);
     const m = 'm';

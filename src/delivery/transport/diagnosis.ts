@@ -2,7 +2,7 @@ import { adviceFor } from '../../domain/advice.ts';
 import type { Instance } from '../../domain/instance.ts';
 import { pushBodyHead } from '../../domain/push_body.ts';
 import { OUTCOMES } from '../../domain/outcome.ts';
-import { type RuntimeSettings, runtimeOf } from '../../domain/runtimes/runtimes.ts';
+import { type RuntimeSettings, runtimeOf, TIMEOUT_S } from '../../domain/runtimes/runtimes.ts';
 import { askedOf } from '../runtimes/asked.ts';
 import { exchangedOf } from '../runtimes/exchanged.ts';
 import { signatureOf } from '../runtimes/signature_of.ts';
@@ -16,14 +16,18 @@ export interface Diagnosis extends Omit<PushResult, 'detail' | 'retry_after' | '
   advice: string;
 }
 
+/** The caller waits on a connection that is closed after a minute without a byte. */
+const TEST_S_MAX = 30;
+
 /**
  * Makes one signed push to the stored URL, like a real one, over a connection of its own. For a runtime with a cheaper
- * request (`probeOf`) it makes that request. Nothing is recorded.
+ * request (`probeOf`) it makes that request. A push has the time of a real one, TEST_S_MAX at
+ * most. Nothing is recorded.
  *
  * @param id the id of the delivery and of the message
  */
 export async function diagnose(
-  transport: Pick<WebhookTransport, 'push'>,
+  transport: Pick<WebhookTransport, 'pushFor'>,
   instance: Instance,
   id: string,
   wall_ms: number,
@@ -32,7 +36,9 @@ export async function diagnose(
   const push = samplePush(instance, id, wall_ms, user_agent);
   const { runtime } = instance;
   const request = runtime === null ? push : requestTo(push, instance, runtime);
-  const result = await transport.push({ ...request, fresh_connection: true });
+  const has_probe = runtime !== null && runtimeOf(runtime).probeOf !== null;
+  const timeout_ms = Math.min(instance.timeout_s, has_probe ? TIMEOUT_S : TEST_S_MAX) * 1000;
+  const result = (await transport.pushFor({ ...request, fresh_connection: true }, timeout_ms)) ?? STOPPING;
   const { retry_after: _, detail, kept_body: __, ...shown } = result;
   const has_responded = result.status_code !== null && OUTCOMES[result.outcome].reached;
   if (runtime === null || !has_responded) {
@@ -43,6 +49,16 @@ export async function diagnose(
   const { is_ok, advice } = runtimeOf(runtime).readProbe(response, runtime.options);
   return { success: is_ok, ...shown, advice };
 }
+
+const STOPPING: PushResult = {
+  outcome: 'unreachable',
+  status_code: null,
+  detail: 'the service is stopping',
+  duration_ms: 0,
+  stages: [],
+  response_excerpt: '',
+  retry_after: null,
+};
 
 function samplePush(instance: Instance, id: string, wall_ms: number, user_agent: string): Push {
   const created_at = new Date(wall_ms).toISOString();

@@ -45,7 +45,7 @@ const SECRET_BYTES = 32;
 export interface InstanceContext {
   store: { instances: Pick<InstanceStore, 'list' | 'get'> };
   changes: Pick<Changes, 'instances' | 'deliveries'>;
-  webhook_transport: Pick<WebhookTransport, 'push'>;
+  webhook_transport: Pick<WebhookTransport, 'pushFor'>;
   clock: Clock;
   log: Log;
   keyring: Pick<Keyring, 'canOwn'>;

@@ -5,9 +5,10 @@ import type { Exchanged } from '../../../../delivery/runtimes/exchanged.ts';
 import { takeTurns, type Turns } from '../../../../delivery/runtimes/turns.ts';
 import type { AnsweredPart } from '../../../../delivery/transport/transport.ts';
 import { outcomeOfStatus } from '../../../../domain/outcome.ts';
-import type { PastMessage, RuntimeRequest } from '../../../../domain/runtimes/runtime.ts';
+import type { Answer, PastMessage, RuntimeRequest } from '../../../../domain/runtimes/runtime.ts';
 import { runtimeOf, type RuntimeSettings } from '../../../../domain/runtimes/runtimes.ts';
 import { note } from '../../terminal.ts';
+import { Heard } from './heard.ts';
 import type { LocalRuntime } from './local_runtime.ts';
 
 /** The longest body of a result that the service accepts. */
@@ -31,7 +32,8 @@ export class LocalAgents {
   readonly #base_url: string;
   /** The answers of agents, for pushes that are not complete yet. */
   readonly #answered = new Map<string, AnsweredPart[]>();
-  #has_noted_refusal = false;
+  /** Null while the key may read messages. */
+  #heard: Heard | null = null;
 
   constructor(
     client: Pick<ConvokeClient, 'listMessages'>,
@@ -52,16 +54,18 @@ export class LocalAgents {
     const history = await this.#historyOf(push, runtime.historyOf(options));
     if (typeof history === 'string') return { not_reached: history };
     const before = this.#answered.get(push.delivery_id) ?? [];
+    const asked = askedOf(push.body, push.headers, history);
     const turns = (await takeTurns({
       runtime,
       options,
       base_url: this.#base_url,
-      asked: askedOf(push.body, push.headers, history),
+      asked,
       answered_agents: before.flatMap(({ agents }) => agents),
       exchange: (request, agents) => this.#exchange(push, request, agents),
       pause: (ms) => pause(ms, true, { signal: push.signal }).catch(() => false),
     })) as Turns;
     const answered = [...before, ...turns.answered];
+    this.#heard?.add(push.meeting_id, asked, saidIn(answered));
     if (turns.outcome !== 'ok') {
       this.#keep(push.delivery_id, answered);
       return failureOf(turns);
@@ -79,26 +83,24 @@ export class LocalAgents {
   }
 
   /**
-   * The messages before this one; none when the key may not read them. Returns a text when the push has to be made
-   * again; it says why.
+   * The messages before this one; those that this machine heard, when the key may not read them. Returns a text when the
+   * push has to be made again; it says why.
    */
   async #historyOf({ meeting_id, seq }: PushInHand, limit: number): Promise<PastMessage[] | string> {
     if (limit === 0 || seq === null) return [];
+    if (this.#heard !== null) return newest(this.#heard.before(meeting_id, seq, limit));
     try {
       const { data } = await this.#client.listMessages(meeting_id, { before_seq: seq, limit });
-      let chars = 0;
-      const kept = data
-        .toReversed()
-        .filter(({ message }) => (chars += JSON.stringify(message).length) <= HISTORY_CHARS_MAX);
-      return kept
-        .toReversed()
-        .map((each) => ({ seq: each.seq, from_agent: each.from_agent ?? null, message: each.message }));
+      return newest(
+        data.map((each) => ({ seq: each.seq, from_agent: each.from_agent ?? null, message: each.message })),
+      );
     } catch (error) {
       if (!(error instanceof ConvokeError) || error.code !== 'not_permitted') {
         return `the messages before this one could not be read: ${(error as Error).message}`;
       }
-      if (!this.#has_noted_refusal) note('the key may not read messages: the runtime is given each one alone');
-      this.#has_noted_refusal = true;
+      if (this.#heard === null)
+        note('the key may not read messages: the runtime is given those that arrive from now on');
+      this.#heard ??= new Heard();
       return [];
     }
   }
@@ -117,6 +119,25 @@ export class LocalAgents {
     if (outcome === 'ok' && is_cut) return { ...seen, outcome: 'broken_response', detail: CUT };
     return { ...seen, outcome, detail: '' };
   }
+}
+
+/** The newest messages that fit into a request, the oldest first. */
+function newest(messages: readonly PastMessage[]): PastMessage[] {
+  let chars = 0;
+  const kept = messages
+    .toReversed()
+    .filter(({ message }) => (chars += JSON.stringify(message).length) <= HISTORY_CHARS_MAX);
+  return kept.toReversed();
+}
+
+/** What the agents of a push said, as messages. */
+function saidIn(answered: readonly AnsweredPart[]): Omit<PastMessage, 'seq'>[] {
+  return answered.flatMap(({ agents, body }) =>
+    (JSON.parse(body) as { replies: Answer[] }).replies.map((reply) => ({
+      from_agent: (typeof reply === 'object' ? reply.from_agent : undefined) ?? agents[0] ?? null,
+      message: typeof reply === 'string' ? { content: reply } : reply.message,
+    })),
+  );
 }
 
 /** Makes a failure with a status that the service takes neither for a success nor for the end of the instance. */

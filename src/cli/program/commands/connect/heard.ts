@@ -1,0 +1,31 @@
+import type { PastMessage } from '../../../../domain/runtimes/runtime.ts';
+import { HISTORY_MAX } from '../../../../domain/runtimes/words.ts';
+
+/** The most meetings that are remembered; the one that was silent for longest is forgotten first. */
+const MEETINGS_MAX = 200;
+
+/**
+ * What this machine heard and said in its meetings, since it began: the history for a runtime where the key may not read
+ * messages. It has nothing that was not pushed here.
+ */
+export class Heard {
+  readonly #meetings = new Map<string, PastMessage[]>();
+
+  /** The newest messages before one, the oldest first. */
+  before(meeting_id: string, seq: number, limit: number): PastMessage[] {
+    const messages = this.#meetings.get(meeting_id) ?? [];
+    return messages.filter((message) => message.seq < seq).slice(-limit);
+  }
+
+  /** Adds a message that was pushed, and what its agents answered. A message that was pushed before keeps its place. */
+  add(meeting_id: string, pushed: PastMessage, answers: readonly Omit<PastMessage, 'seq'>[]): void {
+    const { seq } = pushed;
+    const others = (this.#meetings.get(meeting_id) ?? []).filter((message) => message.seq !== seq);
+    // An answer has the number of what it answers, because the service alone knows its own.
+    const messages = [...others, pushed, ...answers.map((answer) => ({ seq, ...answer }))];
+    this.#meetings.delete(meeting_id);
+    this.#meetings.set(meeting_id, messages.toSorted((a, b) => a.seq - b.seq).slice(-HISTORY_MAX));
+    const [oldest] = this.#meetings.keys();
+    if (this.#meetings.size > MEETINGS_MAX && oldest !== undefined) this.#meetings.delete(oldest);
+  }
+}
