@@ -119,8 +119,8 @@ async function replyTo(service: Service, { message_id }: SentMessage): Promise<M
 }
 
 /** The first turn of a runtime that has just started takes minutes on a busy machine. */
-async function patiently<T>(look: () => Promise<T>): Promise<T> {
-  for (let looks = 1; looks < LOOKS_MAX; looks++) {
+export async function patiently<T>(look: () => Promise<T>, looks_max = LOOKS_MAX): Promise<T> {
+  for (let looks = 1; looks < looks_max; looks++) {
     try {
       return await look();
     } catch {

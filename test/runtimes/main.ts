@@ -12,6 +12,7 @@ import { proveN8n } from './n8n.ts';
 import { proveHermes } from './hermes.ts';
 import { proveOpenAi } from './openai.ts';
 import { proveOpenClaw } from './openclaw.ts';
+import { proveRunaway } from './runaway.ts';
 import { proveConnect } from './openclaw_connect.ts';
 import { proveHooks } from './openclaw_hooks.ts';
 
@@ -28,6 +29,7 @@ const LARGE = ['n8n'];
 
 const PROOFS: Readonly<Record<string, readonly (() => Promise<Proof>)[]>> = {
   openclaw: [proveOpenClaw, proveConnect, proveHooks],
+  runaway: [proveRunaway],
   hermes: [proveHermes],
   openai: [proveOpenAi],
   a2a: [proveA2a],

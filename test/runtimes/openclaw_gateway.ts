@@ -37,12 +37,13 @@ export class Gateway {
     this.token = token;
   }
 
-  static async start(directory: string, model: ModelServer): Promise<Gateway> {
+  /** @param agents that it has; one, `main`, when absent */
+  static async start(directory: string, model: ModelServer, agents: readonly string[] = []): Promise<Gateway> {
     const home = await mkdtemp(join(tmpdir(), 'convoke-openclaw-'));
     const port = await freePort();
     const example = await readFile(new URL('../../examples/openclaw.json5', import.meta.url), 'utf8');
     const { hooks } = runInNewContext(`(${example})`) as Hooks;
-    await writeFile(join(home, 'openclaw.json'), JSON.stringify(configOf(home, port, hooks, model)));
+    await writeFile(join(home, 'openclaw.json'), JSON.stringify(configOf(home, port, hooks, model, agents)));
     const gateway = new Gateway(directory, home, port, hooks.token);
     await gateway.#run();
     return gateway;
@@ -96,7 +97,13 @@ export class Gateway {
   }
 }
 
-function configOf(home: string, port: number, hooks: Hooks['hooks'], model: ModelServer): object {
+function configOf(
+  home: string,
+  port: number,
+  hooks: Hooks['hooks'],
+  model: ModelServer,
+  agents: readonly string[],
+): object {
   const shared = {
     ...hooks.mappings[0],
     match: { path: 'shared' },
@@ -116,6 +123,7 @@ function configOf(home: string, port: number, hooks: Hooks['hooks'], model: Mode
         workspace: join(home, 'workspace'),
         heartbeat: { every: '0m' },
       },
+      ...(agents.length > 0 && { list: agents.map((id, i) => ({ id, default: i === 0 })) }),
     },
     models: {
       mode: 'replace',
