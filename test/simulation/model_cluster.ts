@@ -141,6 +141,7 @@ export class ModelCluster {
         addressOfHolder: () => null,
         sign: (text) => text,
         isSigned: () => true,
+        hasOlderNode: () => false,
         broadcast: (topic, text) => this.#tell(connection, { kind: 'broadcast', topic, text }),
         stored: (message_ids, partitions) =>
           this.#store.storedOf(message_ids, (instance_id) => partitions.includes(partitionOf(instance_id))),

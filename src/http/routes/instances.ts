@@ -15,6 +15,7 @@ import { checkedRuntime, type RuntimeSettings, runtimeOf } from '../../domain/ru
 import { isoTime } from '../../domain/time.ts';
 import { isRefusal, parseWebhookUrl } from '../../domain/webhook_url.ts';
 import type { EgressPolicy } from '../../domain/address.ts';
+import type { ClusterStore } from '../../store/contract/cluster.ts';
 import type { InstanceStore } from '../../store/contract/instances.ts';
 import type { AuditTrail } from '../auth/audit_trail.ts';
 import type { Keyring } from '../auth/keyring.ts';
@@ -41,9 +42,11 @@ import { wireInstance } from '../wire.ts';
 
 const OVERLAP_S = 86_400;
 const SECRET_BYTES = 32;
+/** An upgrade of a node takes seconds. */
+const RETRY_WHEN_UPGRADED_S = 10;
 
 export interface InstanceContext {
-  store: { instances: Pick<InstanceStore, 'list' | 'get'> };
+  store: { instances: Pick<InstanceStore, 'list' | 'get'>; cluster: Pick<ClusterStore, 'hasOlderNode'> | null };
   changes: Pick<Changes, 'instances' | 'deliveries'>;
   webhook_transport: Pick<WebhookTransport, 'pushFor'>;
   clock: Clock;
@@ -87,7 +90,7 @@ const REGISTER = {
 } satisfies RouteShape;
 
 async function register(
-  { changes, log, audit_trail, egress_policy }: InstanceContext,
+  { store, changes, log, audit_trail, egress_policy }: InstanceContext,
   request: RequestFor<typeof REGISTER>,
   reply: FastifyReply,
 ) {
@@ -99,6 +102,7 @@ async function register(
   if (body.webhook_secret !== undefined) signingKey(body.webhook_secret);
   const runtime = checkedRuntime(body.runtime, body.runtime_options);
   assertShapedHere(runtime, transport);
+  if (runtime !== null) await assertNodesKnowRuntimes(store.cluster);
   const { created, instance, dropped_header_names } = await changes.instances.register(audit_trail.authorOf(request), {
     instance_id: body.instance_id,
     instance_name: body.instance_name,
@@ -371,4 +375,14 @@ function webhookHeaders(headers: Record<string, string> | undefined): Record<str
     lowered.set(lower, value.trim());
   }
   return Object.fromEntries(lowered);
+}
+
+/** While a cluster is upgraded, a node of the previous version may deliver to the instance. */
+async function assertNodesKnowRuntimes(cluster: Pick<ClusterStore, 'hasOlderNode'> | null): Promise<void> {
+  if (cluster === null || !(await cluster.hasOlderNode())) return;
+  throw new Problem(
+    'overloaded',
+    'A node of the previous version still runs, and knows no runtimes: register the instance again when all nodes run this version.',
+    { retry_after_s: RETRY_WHEN_UPGRADED_S },
+  );
 }

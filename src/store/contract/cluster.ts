@@ -103,6 +103,11 @@ export interface ClusterStore {
    */
   addressOfHolder(partition_no: number): Promise<string | null>;
   /**
+   * Whether a node of the previous version is there. It does not know the runtimes of instances: it would push the body
+   * of the specification to them, and a change of the data key by it would leave their options unreadable.
+   */
+  hasOlderNode(): Promise<boolean>;
+  /**
    * Signs a text under the data key. The signature shows the other nodes that a node of this cluster wrote the text.
    */
   sign(text: string): Promise<string>;

@@ -160,6 +160,11 @@ export class Cluster implements ClusterStore, NotifySource {
     return this.#messages.isSignatureOf(address_signature ?? '', addressOf(node_id), address) ? address : null;
   }
 
+  /** Nodes of the previous version sign nothing. */
+  async hasOlderNode(): Promise<boolean> {
+    return (await this.#db.read((session) => session.one(ANY_UNSIGNED))) !== undefined;
+  }
+
   async sign(text: string): Promise<string> {
     return this.#messages.signatureOf(TEXT, text);
   }
