@@ -8,6 +8,7 @@ import type { Page } from 'playwright-core';
 import { useVisitor } from '../support/browser.ts';
 import { pushOf, startReceiver } from '../support/receiver.ts';
 import { messagesPath, type Service, startService } from '../support/service.ts';
+import { until } from '../support/wait.ts';
 
 const visitor = useVisitor();
 
@@ -255,6 +256,55 @@ describe('the pages', { concurrency: 3 }, () => {
       await detail.getByText('up', { exact: true }).waitFor();
       assert.equal((await service.settled(sent)).state, 'delivered');
       await detail.getByRole('link', { name: /#1\s*delivered/ }).waitFor();
+    });
+  });
+
+  test('an instance that connects by itself is registered: the dialog has the command, and shows when it connects', async (t) => {
+    const { service, url } = await start(t);
+    await visitor.visit(url, { path: '/instances' }, async (page) => {
+      await page.getByRole('button', { name: 'Register' }).click();
+      const dialog = page.getByRole('dialog');
+      await dialog.getByRole('radio', { name: 'It connects by itself' }).check();
+      await dialog.getByLabel('Instance id').fill('laptop');
+      await dialog.getByLabel('Agents').fill('anna, ben');
+      assert.equal(await dialog.getByLabel('Webhook URL').count(), 0);
+      await dialog.getByRole('button', { name: 'Register' }).click();
+      await dialog.getByText('waiting for connection').waitFor();
+      const command = String(await dialog.locator('.snippet pre').textContent());
+      const wanted = `npx convoke connect --instance laptop --name laptop --agent anna --agent ben`;
+      assert.ok(command.startsWith(wanted) && command.endsWith(`--url ${url}`), command);
+      const pulled = service.post('/api/v1/instances/laptop/pull/', { wait_s: 1 });
+      await dialog.getByText('connected', { exact: true }).waitFor();
+      assert.equal((await pulled).status, 200);
+      await dialog.getByRole('button', { name: 'Show the instance' }).click();
+      await page.getByRole('region', { name: 'Instance laptop' }).waitFor();
+    });
+  });
+
+  test('an answer leads to the message that it answers, also when that is not loaded yet', async (t) => {
+    const { service, url } = await start(t);
+    const path = messagesPath('long');
+    const say = async (content: string, fields: object = {}): Promise<string> => {
+      const answer = await service.post<SentMessage>(path, { message: { content }, ...fields });
+      assert.equal(answer.status, 201, answer.text);
+      return answer.body.message_id;
+    };
+    const asked = await say('What is left?');
+    for (let i = 0; i < 120; i++) await say(`Line ${i}`);
+    await say('Three things', { from_agent: 'anna', in_reply_to: asked });
+    await visitor.visit(url, { path: '/meetings/long' }, async (page) => {
+      const answer = page.getByRole('article', { name: 'Message 122' });
+      const question = page.getByRole('article', { name: 'Message 1', exact: true });
+      await answer.waitFor();
+      assert.equal(await question.count(), 0);
+      await answer.getByRole('button', { name: 'an earlier message' }).click();
+      await question.getByText('What is left?').waitFor();
+      await until(
+        'the question to have the focus',
+        () => question.evaluate((element) => element.ownerDocument.activeElement === element),
+        (has) => has,
+      );
+      await answer.getByRole('button', { name: '#1' }).waitFor();
     });
   });
 

@@ -440,6 +440,30 @@ async function setClock(url: string, is_set: string): Promise<void> {
 }
 
 describe('partitions', () => {
+  test('a machine counts as connected only while its node was seen in the last 5 s', async (t) => {
+    const url = await makeDatabase();
+    const store = await open(t, url);
+    const lease = await store.cluster!.renew(node('a'), []);
+    await register(store, 'i');
+    await sql(url, "UPDATE instances SET transport = 'pull'");
+    const epoch = lease.partitions.find(({ partition_no }) => partition_no === partitionOf('i'))!.epoch;
+    const connection = { since: 1, address: null, client: null };
+    await store.instances.noteConnections([{ instance_id: 'i', connection, epoch }]);
+    const shown = async (): Promise<unknown[]> => {
+      const listed = await store.instances.list({ limit: 1 });
+      return [(await store.instances.get('i'))?.connection ?? null, listed.data[0]?.connection ?? null];
+    };
+    const seen = (ago_ms: number) =>
+      sql(url, 'UPDATE nodes SET seen_at = floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint - $1', [ago_ms]);
+    await seen(0);
+    assert.deepEqual(await shown(), [connection, connection]);
+    await seen(5_100);
+    assert.deepEqual(await shown(), [null, null]);
+    // A node that was only slow is back.
+    await store.cluster!.renew(node('a'), []);
+    assert.deepEqual(await shown(), [connection, connection]);
+  });
+
   test('are shared by the live nodes; a node that is gone for a lease loses its own', async (t) => {
     const url = await makeDatabase();
     let now_ms = 0;

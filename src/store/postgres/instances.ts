@@ -27,11 +27,22 @@ import { assertRoomForInstance } from './quotas.ts';
 const PENDING = `(SELECT count(*) FROM deliveries d WHERE d.partition_no = i.partition_no AND d.instance_id = i.instance_id AND d.state = 'pending' AND d.aside = 0)
   + (SELECT count(*) FROM deliveries d WHERE d.partition_no = i.partition_no AND d.instance_id = i.instance_id AND d.state = 'pending' AND d.aside = 1)`;
 
-/** The value of connected_in that an instance `i` has if its machine is connected now. */
-export const CURRENT_EPOCH = `(SELECT p.epoch FROM partitions p WHERE p.partition_no = i.partition_no)`;
+/** The epoch of the partition of an instance `i`. */
+const CURRENT_EPOCH = `(SELECT p.epoch FROM partitions p WHERE p.partition_no = i.partition_no)`;
+
+/**
+ * A node that did not renew its lease for so long counts as gone when connections are shown: it renews every 3 s. Its
+ * lease ends later, because a takeover must not come too soon.
+ */
+const SEEN_WITHIN_MS = 5_000;
+
+/** The value of connected_epoch that an instance `i` has if its machine is connected now; null when its node is gone. */
+export const CONNECTED_EPOCH = `(SELECT p.epoch FROM partitions p LEFT JOIN nodes n ON n.node_no = p.node_no
+  WHERE p.partition_no = i.partition_no
+    AND (n.seen_at IS NULL OR n.seen_at >= floor(extract(epoch FROM now()) * 1000)::bigint - ${SEEN_WITHIN_MS}))`;
 
 const GET = statement(
-  `SELECT ${of('i', INSTANCE_COLUMNS).join(', ')}, ${PENDING} AS pending_deliveries, ${CURRENT_EPOCH} AS current_epoch FROM instances i WHERE instance_id = $instance_id`,
+  `SELECT ${of('i', INSTANCE_COLUMNS).join(', ')}, ${PENDING} AS pending_deliveries, ${CONNECTED_EPOCH} AS current_epoch FROM instances i WHERE instance_id = $instance_id`,
 );
 
 /** Locks the row until the end of the transaction, so that nobody changes it after it was read. */
@@ -176,7 +187,7 @@ export function instanceOperations(
       .select(of('i', INSTANCE_COLUMNS))
       .select([
         sql<number>`${sql.raw(PENDING)}`.as('pending_deliveries'),
-        sql<number>`${sql.raw(CURRENT_EPOCH)}`.as('current_epoch'),
+        sql<number | null>`${sql.raw(CONNECTED_EPOCH)}`.as('current_epoch'),
         sql<number>`${sql.raw(INSTANCE_BYTES)}`.as('row_bytes'),
       ])
       .orderBy('i.instance_id')

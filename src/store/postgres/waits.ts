@@ -1,7 +1,7 @@
 import { sql } from 'kysely';
-import { CURRENT_EPOCH } from './instances.ts';
+import { CONNECTED_EPOCH } from './instances.ts';
 
-const IS_UNCONNECTED = `i.transport = 'pull' AND (i.connected_epoch = ${CURRENT_EPOCH}) IS NOT TRUE`;
+const IS_UNCONNECTED = `i.transport = 'pull' AND (i.connected_epoch = ${CONNECTED_EPOCH}) IS NOT TRUE`;
 
 /** What deliveries to the instance `i` may wait for. */
 export function waitsOf(now_ms: number) {

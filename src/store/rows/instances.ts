@@ -38,7 +38,7 @@ export type PreviousRow = Pick<InstancesTable, 'transport' | 'webhook_url' | 'we
  * An instance with two values that are not in its row: the count, and the current epoch. Its machine is connected if it
  * connected in that epoch.
  */
-export type CountedRow = InstancesTable & { pending_deliveries: number; current_epoch: number };
+export type CountedRow = InstancesTable & { pending_deliveries: number; current_epoch: number | null };
 
 function connectionOf(row: CountedRow): Connection | null {
   const { instance_id, current_epoch, connected_since, connected_epoch } = row;

@@ -22,6 +22,8 @@ export interface Conversation {
   problem: ConvokeError | null;
   has_earlier: boolean;
   earlier: () => Promise<void>;
+  /** Loads earlier messages until this one is among them; false when it is removed, or too far back. */
+  back: (message_id: string) => Promise<boolean>;
   again: () => void;
 }
 
@@ -83,6 +85,20 @@ export function useConversation(meeting_id: string): Conversation {
     }
   }, [meeting_id]);
 
+  const back = useCallback(
+    async (message_id: string): Promise<boolean> => {
+      for (;;) {
+        const { messages, has_earlier } = latest.current;
+        if (messages?.some((message) => message.message_id === message_id)) return true;
+        const count = messages?.length ?? 0;
+        if (!has_earlier || is_gone.current) return false;
+        await earlier();
+        if (latest.current.messages?.length === count) return false;
+      }
+    },
+    [earlier],
+  );
+
   useEffect(() => {
     is_gone.current = false;
     void again();
@@ -92,7 +108,7 @@ export function useConversation(meeting_id: string): Conversation {
     (event) => event.meeting_id === meeting_id,
     () => void again(),
   );
-  return { ...state, earlier, again: () => void again() };
+  return { ...state, earlier, back, again: () => void again() };
 }
 
 /** The messages that were loaded before, and the new ones. */

@@ -4,6 +4,7 @@ import type { Delivery, MeetingInstance, Message } from '@convoke/sdk';
 import { useQuery } from '../queries.ts';
 import { Copy } from '../parts/copy.tsx';
 import { StateMark } from '../parts/mark.tsx';
+import { notify } from '../parts/notice.tsx';
 import { Detail } from '../parts/page.tsx';
 import { Empty, Failure, Skeleton } from '../parts/states.tsx';
 import { At } from '../parts/time.tsx';
@@ -75,11 +76,15 @@ export function MeetingDetail({ meeting_id, back }: { meeting_id: string; back: 
 }
 
 function Transcript({ meeting_id, members }: { meeting_id: string; members: readonly MeetingInstance[] }): JSX.Element {
-  const { messages, deliveries, problem, has_earlier, earlier, again } = useConversation(meeting_id);
+  const { messages, deliveries, problem, has_earlier, earlier, back, again } = useConversation(meeting_id);
   const names = new Map(members.map(({ instance_id, instance_name }) => [instance_id, instance_name || instance_id]));
   const threads = useMemo(() => threadsOf(messages ?? []), [messages]);
   const [found, setFound] = useState({ message_id: '', times: 0 });
-  const jump = (message_id: string): void => setFound(({ times }) => ({ message_id, times: times + 1 }));
+  const jump = async (message_id: string): Promise<void> => {
+    const is_there = await back(message_id);
+    if (is_there) setFound(({ times }) => ({ message_id, times: times + 1 }));
+    else notify('That message is too far back, or was removed.', { is_bad: true });
+  };
   return (
     // A reversed column with a single child stays scrolled to the end, without a script.
     <div class="transcript" tabIndex={0} role="log" aria-label="Messages" aria-live="off">
@@ -104,7 +109,7 @@ function Transcript({ meeting_id, members }: { meeting_id: string; members: read
             names={names}
             thread={threads.get(message.message_id) ?? null}
             found={found.message_id === message.message_id ? found.times : 0}
-            onJump={jump}
+            onJump={(message_id) => void jump(message_id)}
           />
         ))}
       </div>
@@ -160,7 +165,9 @@ function MessageView(props: MessageViewProps): JSX.Element {
           <Copy text={message_id} what={`the id of message ${seq}`} />
         </span>
       </header>
-      {in_reply_to !== undefined && <Answered answered={thread?.answered ?? null} onJump={onJump} />}
+      {in_reply_to !== undefined && (
+        <Answered answered={thread?.answered ?? null} message_id={in_reply_to} onJump={onJump} />
+      )}
       {is_raw || text === null ? (
         <pre class="message-json" tabIndex={0} aria-label={`Message ${seq} as JSON`}>
           {JSON.stringify(message, null, 2)}

@@ -1,11 +1,13 @@
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import type { RegisteredInstance } from '@convoke/sdk';
+import { Choice } from '../parts/choice.tsx';
 import { Snippet } from '../parts/copy.tsx';
 import { Dialog, Form, TextField } from '../parts/dialog.tsx';
 import { notify } from '../parts/notice.tsx';
 import { addressOf, go } from '../router.ts';
 import { client } from '../service.ts';
+import { WaitingDialog } from './waiting_dialog.tsx';
 
 /** Reads ids from text: separated by commas or on lines of their own. */
 export function idsOf(text: string): string[] {
@@ -20,28 +22,29 @@ export function RegisterDialog({ onClose }: { onClose: () => void }): JSX.Elemen
   const [instance_name, setName] = useState('');
   const [agents, setAgents] = useState('');
   const [webhook_url, setUrl] = useState('');
+  const [way, setWay] = useState<'webhook' | 'pull'>('webhook');
   const [registered, setRegistered] = useState<RegisteredInstance | null>(null);
 
   const register = async (): Promise<void> => {
     const agent_ids = idsOf(agents);
-    const input = { instance_id, instance_name: instance_name || instance_id, agent_ids, webhook_url };
-    const instance = await client.register(input);
+    const input = { instance_id, instance_name: instance_name || instance_id, agent_ids };
+    const address = way === 'pull' ? { transport: 'pull' as const } : { transport: 'webhook' as const, webhook_url };
+    const instance = await client.register({ ...input, ...address });
     notify(`${instance.instance_name} is registered.`);
-    if (instance.webhook_secret !== undefined) return setRegistered(instance);
+    if (way === 'pull' || instance.webhook_secret !== undefined) return setRegistered(instance);
     onClose();
     go(addressOf(['instances', instance.instance_id]));
   };
 
   if (registered !== null) {
+    const show = (): void => {
+      onClose();
+      go(addressOf(['instances', registered.instance_id]));
+    };
+    // `connect` makes a secret of its own, so nobody has to copy this one.
+    if (way === 'pull') return <WaitingDialog registered={registered} onClose={show} />;
     return (
-      <SecretDialog
-        title="Registered: save this secret"
-        secret={registered.webhook_secret ?? ''}
-        onClose={() => {
-          onClose();
-          go(addressOf(['instances', registered.instance_id]));
-        }}
-      >
+      <SecretDialog title="Registered: save this secret" secret={registered.webhook_secret ?? ''} onClose={show}>
         The receiver verifies with it that a push is from this service.
       </SecretDialog>
     );
@@ -49,6 +52,15 @@ export function RegisterDialog({ onClose }: { onClose: () => void }): JSX.Elemen
   return (
     <Dialog title="Register an instance" onClose={onClose}>
       <Form action="Register" onSubmit={register}>
+        <Choice
+          label="How pushes reach it"
+          options={[
+            ['webhook', 'It has a webhook'],
+            ['pull', 'It connects by itself'],
+          ]}
+          value={way}
+          onChange={setWay}
+        />
         <TextField
           label="Instance id"
           value={instance_id}
@@ -67,16 +79,18 @@ export function RegisterDialog({ onClose }: { onClose: () => void }): JSX.Elemen
           placeholder="anna-planner, anna-coder"
           hint="The ids of the agents on this machine, separated by commas."
         />
-        <TextField
-          label="Webhook URL"
-          value={webhook_url}
-          onChange={setUrl}
-          type="url"
-          is_required
-          is_code
-          placeholder="http://127.0.0.1:9000/convoke"
-          hint="The address at which the receiver accepts pushes."
-        />
+        {way === 'webhook' && (
+          <TextField
+            label="Webhook URL"
+            value={webhook_url}
+            onChange={setUrl}
+            type="url"
+            is_required
+            is_code
+            placeholder="http://127.0.0.1:9000/convoke"
+            hint="The address at which the receiver accepts pushes."
+          />
+        )}
       </Form>
     </Dialog>
   );

@@ -30,8 +30,24 @@ export function threadsOf(messages: readonly Message[]): ReadonlyMap<string, Thr
 
 type Jump = (message_id: string) => void;
 
-export function Answered({ answered, onJump }: { answered: Message | null; onJump: Jump }): JSX.Element {
-  if (answered === null) return <p class="thread">answers an earlier message</p>;
+interface AnsweredProps {
+  /** Null when it is not loaded. */
+  answered: Message | null;
+  message_id: string;
+  onJump: Jump;
+}
+
+export function Answered({ answered, message_id, onJump }: AnsweredProps): JSX.Element {
+  if (answered === null) {
+    return (
+      <p class="thread">
+        answers{' '}
+        <button type="button" class="thread-place" onClick={() => onJump(message_id)}>
+          an earlier message
+        </button>
+      </p>
+    );
+  }
   return (
     <p class="thread">
       answers <Place message={answered} onJump={onJump} />
