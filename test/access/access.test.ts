@@ -380,7 +380,7 @@ class House {
     const { code } = results?.[0]?.problem ?? ((answer.body ?? {}) as { code?: string });
     if (code === 'not_permitted') return missing === null || is_alike ? '-' : 'forbidden, but not as what is missing';
     if (code === 'instance_id_taken') return 'taken';
-    // There is no room for listeners here, so that the answer has an end: whoever meets that was let in.
+    // There is no room for listeners here, so that the response ends. A caller that gets it was let in.
     if (code === 'overloaded') return 'yes';
     // It wants the token of a push from everybody, whatever key they have.
     if (code === 'reply_token_not_valid') return 'yes';
@@ -414,7 +414,7 @@ class House {
   }
 }
 
-/** All that a caller sees of an answer, but for the ids that he asked with, and the time. */
+/** Everything that a caller sees of a response, except the requested ids and the time. */
 function told({ status, headers, text }: Answer<unknown>, ids: Ids): string {
   const { date: _, ...others } = headers;
   let seen = JSON.stringify([status, others, text]);
@@ -507,7 +507,7 @@ describe('every route with every kind of principal:', () => {
       const answers = new Map<string, string>();
       for (const [token, code] of strangers) {
         const answer = await house.ask(ask(ids), token);
-        // Who gives a key is told that it is wrong, where he would need none as well.
+        // A wrong key is refused even where no key is needed.
         const is_asked = row === 'getSession' && token !== null;
         if (PUBLIC.includes(row) && !is_asked) {
           // The one that was made for this row can be redeemed once, and anybody may.
@@ -692,7 +692,7 @@ describe('neither response nor time tells what the caller may not see from what 
         assert.ok(missing.statements.length > 0);
         assert.deepEqual(await traceOf(owner_scope, 'present', delivery_id), missing);
       }
-      // Control: whoever owns it is answered otherwise.
+      // Control: its owner gets another response.
       const missing = await traceOf(OWNER, 'missing', MISSING.delivery_id);
       assert.notDeepEqual(await traceOf(OWNER, 'present', delivery_id), missing);
     });

@@ -93,7 +93,7 @@ for (const engine of ['SQLite', 'PostgreSQL']) {
       const pulls = await registerAs(service, ben, annas.url, undefined, 'pull');
       assert.deepEqual(pulls.dropped_header_names, Object.keys(SECRET_HEADER));
       assert.equal((await pulledAs(ben))['authorization'], undefined);
-      // What ben gives is for his machine, and not for that of anna.
+      // The headers of ben are for the machine of ben, and not for that of anna.
       await registerAs(service, ben, annas.url, { authorization: 'Bearer of-ben' }, 'pull');
       const again = await registerAs(service, ben, annas.url, undefined, 'pull');
       assert.deepEqual(again.webhook_header_names, ['authorization']);
@@ -143,7 +143,7 @@ for (const engine of ['SQLite', 'PostgreSQL']) {
         );
         assert.ok(!stream.text.includes('secret-merger'));
       }
-      // The control: whoever it belonged to was told, until it was gone.
+      // Control: the previous owner saw the events, until the instance was gone.
       assert.ok(owner.text.includes('secret-merger'));
       assert.ok(owner.events.some((event) => event.name === 'instance.removed'));
     });

@@ -71,7 +71,7 @@ describe('the address of a client', () => {
   const cases: [string, string | undefined, string | null][] = [
     ['192.0.2.1', undefined, '192.0.2.1'],
     ['::ffff:192.0.2.1', undefined, '192.0.2.1'],
-    // Who is no trusted proxy can write what he likes.
+    // A client that is no trusted proxy can write anything into the header.
     ['192.0.2.1', '198.51.100.7', '192.0.2.1'],
     ['10.0.0.1', '198.51.100.7', '198.51.100.7'],
     // What the caller wrote before it came to the first trusted proxy says nothing.

@@ -124,7 +124,7 @@ describe('a session', () => {
     for (const site of ['same-origin', 'none']) assert.equal((await read(site)).status, 200);
   });
 
-  test('ends when its owner signs out: for him, and for what he listens to', async (t) => {
+  test('ends when its owner signs out: for requests, and for feeds', async (t) => {
     const { token, key_id } = await service.createKey({ scopes: ['read'] });
     const { headers, cookie, reads } = await signIn(service, token);
     const stream = await openStream(`${service.url}/api/v1/events/`, reads);

@@ -4,7 +4,7 @@ import { test } from 'node:test';
 import { ConvokeClient, type Invite } from '@convoke/sdk';
 import { convoke, serve, stop, temporaryDirectory } from '../support/command_line.ts';
 
-test('an invite is made, listed, redeemed by whoever has its link, and revoked', async (t) => {
+test('an invite is made, listed, redeemed by anybody with its link, and revoked', async (t) => {
   const service = await serve(temporaryDirectory(t));
   t.after(() => stop(service, 'SIGKILL'));
   const env = { CONVOKE_URL: service.url };

@@ -58,7 +58,7 @@ async function npmStart(
 test('npm start answers before the pages are built, and shows them as soon as they are', async (t) => {
   const { child, url, said } = await npmStart(t, await copyOfRepository(t));
   assert.equal((await fetch(`${url}/readyz`)).status, 200);
-  // What is there until then is a page that comes again by itself; whoever is slower finds the real one.
+  // Until then there is a page that loads again by itself; a slower browser finds the real one.
   const first = await fetch(url, AS_A_BROWSER);
   if (first.status !== 200) {
     assert.deepEqual([first.status, first.headers.get('refresh')], [503, '2']);

@@ -68,7 +68,7 @@ test('batches are read one after the other; those told meanwhile go together, as
   assert.equal(reads.length, 5);
 });
 
-test('nobody waits for it for longer than he likes', async () => {
+test('nobody waits for it for longer than they want', async () => {
   const { reads, it } = following();
   it.onBatchStored({ first_no: 1, last_no: 1 });
   await it.caughtUp(1);

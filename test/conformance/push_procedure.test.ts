@@ -59,7 +59,7 @@ describe('spec 4, step 1: the mappings that are selected', { concurrency: true }
     const { status } = await service.request('DELETE', `/api/v1/instances/${instance_id}/`);
     assert.equal(status, 204);
     assert.deepEqual(await selectedBy(service, await service.send(meeting_id, {})), {});
-    // Registered anew, it is another one: it is in no meeting.
+    // Registered again, it is a new instance and in no meeting.
     await service.register({ instance_id, webhook_url: receiver.url });
     assert.deepEqual(await selectedBy(service, await service.send(meeting_id, {})), {});
     assert.equal(receiver.requests.length, 0);

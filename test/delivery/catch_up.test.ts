@@ -202,7 +202,7 @@ describe('latest', () => {
 });
 
 describe('max_age_s', () => {
-  test('what is older when its turn comes is cancelled, whoever says it', async (t) => {
+  test('what is older when its turn comes is cancelled, no matter who says it', async (t) => {
     const node = await startNode(t);
     await join(node, { max_age_s: 600 });
     await leave(node);

@@ -291,7 +291,7 @@ describe('the end of a delivery', () => {
     assert.equal((await node.send('m')).deliveries_queued, 1);
   });
 
-  test('whoever left after the message was sent still hears it, and nothing that is sent later', async (t) => {
+  test('an instance that left after the message was sent still gets it, and nothing that is sent later', async (t) => {
     const node = await startNode(t);
     await node.meeting('m', 'i');
     node.transport.answer('i', [500]);
@@ -319,7 +319,7 @@ describe('the end of a delivery', () => {
 });
 
 describe('queued again by hand', () => {
-  test('a failed delivery is tried at once with the same webhook-id, and its retries start anew', async (t) => {
+  test('a failed delivery is tried at once with the same webhook-id, and its retries start again', async (t) => {
     const node = await startNode(t);
     await node.meeting('m', 'i');
     node.transport.answer('i', [202, 500, 500, 200]);

@@ -154,7 +154,7 @@ describe('a machine that fails five times in a row', () => {
     assert.deepEqual(node.gapsTo('i'), [0, 0, 0, 0, ...DOUBLING_S]);
   });
 
-  test('is not down after four, and a success in between begins the count anew', async (t) => {
+  test('is not down after four, and a success in between begins the count again', async (t) => {
     const node = await startNode(t);
     await node.meeting('m', 'i');
     node.transport.answer('i', [202, 202, 202, 202, 200, 202, 202, 202, 202]);
@@ -283,7 +283,7 @@ describe('a thousand machines that come back at once', () => {
     return node;
   }
 
-  test('take their share and no more: whoever has no backlog is heard, and pushed to, at once', async (t) => {
+  test('take their share and no more: an instance without a backlog gets its messages at once', async (t) => {
     const node = await comeBack(t, MAX_IN_FLIGHT);
     for (let k = 1; k <= 20; k++) {
       await node.send('other');
@@ -303,7 +303,7 @@ describe('a thousand machines that come back at once', () => {
     }
   });
 
-  test('leave room for whoever has little to catch up: the next message for it brings all of it forward', async (t) => {
+  test('leave room for an instance with a small backlog: the next message for it brings all of it forward', async (t) => {
     const node = await comeBack(t, MAX_IN_FLIGHT);
     node.transport.answer('bystander', HANGS);
     await node.sendMany('other', 3);

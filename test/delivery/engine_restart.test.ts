@@ -410,7 +410,7 @@ describe('a start with a clock that is four days ahead', () => {
     assert.deepEqual(await node.states({ instance_id: 'dead' }), ['failed expired']);
   });
 
-  test('counts when whoever runs it says that the clock is right', async (t) => {
+  test('counts when the operator says that the clock is right', async (t) => {
     const node = await withPending(t);
     await node.restart(AHEAD_MS, { is_trusted: true });
     await node.maintenance().run();

@@ -75,7 +75,7 @@ describe('the budget of a pair', () => {
     for (let k = 0; k < 8; k++) {
       await node.clock.advance(450);
       await node.crash();
-      // Whoever was interrupted says something again.
+      // The interrupted agent says something again.
       await node.send('m', { from_agent: 'a', target_agents: ['b'] });
     }
     await node.clock.advance(20 * SECOND);

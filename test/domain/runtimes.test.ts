@@ -47,7 +47,7 @@ const completion = (content: unknown) => ({ choices: [{ message: { role: 'assist
 describe('openai', () => {
   const OPTIONS = { model: 'x' };
 
-  test('roles go by turns and the user begins, whoever spoke before', () => {
+  test('roles go by turns and the user begins, no matter who spoke before', () => {
     const history = [past('lena', 'I began.'), past('ben', 'Hi.'), past('lena', 'Hello.'), past('lena', 'And more.')];
     const { messages } = bodyOf('openai', OPTIONS, asked({ history })) as {
       messages: { role: string; content: string }[];

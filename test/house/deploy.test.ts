@@ -149,7 +149,7 @@ test('compose: X-Forwarded-For counts from nginx alone, and pushes go to public 
   const { subnet } = networks['convoke']!.ipam.config[0]!;
   assert.ok(contains(parseCidr(subnet)!, parseAddress(nginx)!));
   const gateway = nginx.replace(/\d+$/, '1');
-  // Whoever calls the published port comes to nginx from the gateway, which adds that to what the client wrote.
+  // A call of the published port reaches nginx from the gateway, whose address nginx adds to what the client wrote.
   assert.equal(clientAddress(nginx, `203.0.113.7, ${gateway}`, trusted), gateway);
   assert.equal(clientAddress(gateway, '203.0.113.7', trusted), gateway);
   assert.equal(clientAddress(nginx, `203.0.113.7, ${gateway}`, [parseCidr(subnet)!]), '203.0.113.7', 'the control');

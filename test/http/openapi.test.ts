@@ -1,4 +1,4 @@
-/** The OpenAPI document: what whoever makes a client of it finds there. */
+/** The OpenAPI document, as an author of a client finds it. */
 import assert from 'node:assert/strict';
 import { before, describe, test } from 'node:test';
 import type { TSchema } from 'typebox';

@@ -88,7 +88,7 @@ describe('a key whose pulls take all connections', () => {
     assert.equal((JSON.parse(answer!.text) as Pulled).pushes.length, 1);
   });
 
-  test('control: a request that the service works on makes no room, whoever asks', async (t) => {
+  test('control: a request that the service works on makes no room, no matter who asks', async (t) => {
     const service = await startService(t, { max_connections: String(CONNECTIONS) });
     await service.endOpenMode();
     const held: RawClient[] = [];

@@ -98,7 +98,7 @@ class Watched {
       ?.slice(1)
       .find((each) => each !== undefined);
     const rest = shown === undefined ? text : text.replace(shown, '');
-    // Whoever asks for the page of an invite has its secret, and is shown the command with it.
+    // A visitor of the page of an invite has its secret already, and the page shows the command with it.
     if (method === 'GET' && path.startsWith('/invite/')) return { status: answer.status, text, shown };
     this.keep(
       `the answer to ${method} ${path.split('?')[0]?.replace(/^(\/invite\/).*/, '$1')}`,

@@ -325,7 +325,7 @@ describe('a connection that is cut inside the commit of a batch', () => {
     proxy.onAnswer = () => 'pass';
     const [after] = await store.messages.accept(messages('m', 1));
     assert.ok(before?.kind === 'accepted' && after?.kind === 'accepted');
-    // A seq is missing: whoever delivers must look what is between.
+    // A seq is missing, so the node that delivers must read what is in between.
     assert.deepEqual([before.message.seq, after.message.seq], [1, 3]);
     await until('resync', () => changes.some(({ kind }) => kind === 'resync'), Boolean);
     assert.deepEqual(
@@ -487,7 +487,7 @@ describe('partitions', () => {
     now_ms += LEASE_WATCHED_MS;
     const taken = await b.cluster.renew(node('b'), []);
     assert.deepEqual([taken.partitions.length, taken.nodes.map(({ node_id }) => node_id)], [64, ['b']]);
-    // He comes back, and finds nothing left that is his.
+    // The node comes back, and holds nothing any more.
     assert.deepEqual((await a.cluster.renew(node('a'), [])).partitions, []);
     assert.deepEqual(
       (await a.cluster.list()).map(({ node_id, partition_count }) => [node_id, partition_count]),
@@ -774,7 +774,7 @@ describe('nodes tell each other', () => {
     await b.close();
   });
 
-  test('and when somebody could not hear for a while, he looks at everything again', async (t) => {
+  test('and a node that could not listen for a while reads everything again', async (t) => {
     const url = await makeDatabase();
     const proxy = await proxyTo(t, url);
     const store = await open(t, through(url, proxy));

@@ -133,7 +133,7 @@ function storesWhoSays(engine: EngineUnderTest): void {
     ]);
   });
 
-  test('a reply speaks for the agents of one instance, whoever owns it, in meetings that it is in', async (t) => {
+  test('a reply speaks for the agents of one instance, no matter who owns it, in meetings that it is in', async (t) => {
     const store = await engine.open(t);
     await member(store, 'm', 'here', ['a']);
     await member(store, 'm', 'left', ['c']);
