@@ -110,6 +110,36 @@ export function Field({ label, hint, children }: FieldProps): JSX.Element {
   );
 }
 
+interface SelectFieldProps {
+  label: string;
+  hint: string;
+  options: readonly (readonly [value: string, text: string])[];
+  value: string;
+  onChange: (value: string) => void;
+}
+
+export function SelectField({ label, hint, options, value, onChange }: SelectFieldProps): JSX.Element {
+  return (
+    <Field label={label} hint={hint}>
+      {(id, hint_id) => (
+        <select
+          id={id}
+          class="input"
+          aria-describedby={hint_id}
+          value={value}
+          onChange={(event) => onChange(event.currentTarget.value)}
+        >
+          {options.map(([option, text]) => (
+            <option key={option} value={option}>
+              {text}
+            </option>
+          ))}
+        </select>
+      )}
+    </Field>
+  );
+}
+
 interface TextFieldProps {
   label: string;
   value: string;

@@ -6,7 +6,7 @@ import { AgentTags } from '../parts/agents.tsx';
 import { Switch } from '../parts/choice.tsx';
 import { ConnectionState, connectionFacts, doesPull } from '../parts/connection.tsx';
 import { Id } from '../parts/copy.tsx';
-import { Dialog, Field, Form } from '../parts/dialog.tsx';
+import { Dialog, Form, SelectField } from '../parts/dialog.tsx';
 import { HealthState, Mark } from '../parts/mark.tsx';
 import { doing, showProblem } from '../parts/notice.tsx';
 import { Detail, Facts } from '../parts/page.tsx';
@@ -279,23 +279,13 @@ function RotateDialog({ instance_id, onClose }: { instance_id: string; onClose: 
           setSecret(rotated.webhook_secret);
         }}
       >
-        <Field label="The old secret ends" hint="Time to give the receiver the new one.">
-          {(id, hint_id) => (
-            <select
-              id={id}
-              class="input"
-              aria-describedby={hint_id}
-              value={overlap}
-              onChange={(event) => setOverlap(event.currentTarget.value)}
-            >
-              {OVERLAPS.map(([value, text]) => (
-                <option key={value} value={value}>
-                  {text}
-                </option>
-              ))}
-            </select>
-          )}
-        </Field>
+        <SelectField
+          label="The old secret ends"
+          hint="Time to give the receiver the new one."
+          options={OVERLAPS}
+          value={overlap}
+          onChange={setOverlap}
+        />
       </Form>
     </Dialog>
   );
@@ -325,26 +315,13 @@ function RecoverDialog({ instance_id, onClose }: { instance_id: string; onClose:
           onClose();
         }}
       >
-        <Field
+        <SelectField
           label="Resend what failed in"
           hint="Each is sent under the same webhook-id as before, in the order of the messages."
-        >
-          {(id, hint_id) => (
-            <select
-              id={id}
-              class="input"
-              aria-describedby={hint_id}
-              value={hours}
-              onChange={(event) => setHours(event.currentTarget.value)}
-            >
-              {SINCE.map(([value, text]) => (
-                <option key={value} value={value}>
-                  {text}
-                </option>
-              ))}
-            </select>
-          )}
-        </Field>
+          options={SINCE}
+          value={hours}
+          onChange={setHours}
+        />
       </Form>
     </Dialog>
   );

@@ -2,7 +2,7 @@ import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import type { ApiKey, ApiKeyWithToken, Scope } from '@convoke/sdk';
 import { useList } from '../queries.ts';
-import { Id, Snippet } from '../parts/copy.tsx';
+import { Id } from '../parts/copy.tsx';
 import { Dialog, Form, TextField } from '../parts/dialog.tsx';
 import { Icon } from '../parts/icons.tsx';
 import { Mark } from '../parts/mark.tsx';
@@ -14,7 +14,7 @@ import { Ago, At } from '../parts/time.tsx';
 import { addressOf } from '../router.ts';
 import { client } from '../service.ts';
 import { signIn } from '../session.ts';
-import { idsOf } from './register.tsx';
+import { idsOf, SecretDialog } from './register.tsx';
 import { Foreign } from '../parts/foreign.tsx';
 import { SessionsDialog } from './sessions.tsx';
 
@@ -185,16 +185,9 @@ function KeyDetail({ api_key, again }: { api_key: ApiKey; again: () => void }): 
 
 function TokenDialog({ made, onClose }: { made: ApiKeyWithToken; onClose: () => void }): JSX.Element {
   return (
-    <Dialog title="Save this token" onClose={onClose}>
-      <p>Programs send it as a bearer token, and people sign in with it.</p>
-      <Snippet text={made.token} what="the token" />
-      <p class="hint">It is not shown again: copy it now.</p>
-      <div class="form-end">
-        <button type="button" class="button primary" onClick={onClose}>
-          I’ve saved it
-        </button>
-      </div>
-    </Dialog>
+    <SecretDialog title="Save this token" what="the token" secret={made.token} onClose={onClose}>
+      Programs send it as a bearer token, and people sign in with it.
+    </SecretDialog>
   );
 }
 

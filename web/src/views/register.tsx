@@ -98,17 +98,25 @@ export function RegisterDialog({ onClose }: { onClose: () => void }): JSX.Elemen
 
 interface SecretDialogProps {
   title: string;
+  /** Names the secret for the button that copies it. */
+  what?: string;
   secret: string;
   onClose: () => void;
   children: preact.ComponentChildren;
 }
 
 /** Shows something that is shown only once. */
-export function SecretDialog({ title, secret, onClose, children }: SecretDialogProps): JSX.Element {
+export function SecretDialog({
+  title,
+  what = 'the secret',
+  secret,
+  onClose,
+  children,
+}: SecretDialogProps): JSX.Element {
   return (
     <Dialog title={title} onClose={onClose}>
       <p>{children}</p>
-      <Snippet text={secret} what="the secret" />
+      <Snippet text={secret} what={what} />
       <p class="hint">It is not shown again: copy it now.</p>
       <div class="form-end">
         <button type="button" class="button primary" onClick={onClose}>
