@@ -378,6 +378,16 @@ describe('the commands that call the API', () => {
     assert.match(mistyped.stderr, /joiner does not host ana; it is registered with anna\./);
   });
 
+  test('join says what a machine gets of what waited, and the list of members shows it', async () => {
+    const { url } = service;
+    const register = ['instances', 'register', 'sleeper', '--agent', 'anna', '--webhook', 'http://127.0.0.1:9/'];
+    assert.equal((await convoke([...register, '--url', url])).code, 0);
+    const rules = ['--catch-up', 'latest', '--max-age', '3600'];
+    assert.equal((await convoke(['join', 'sleeper', 'night', ...rules, '--url', url])).code, 0);
+    const shown = await convoke(['meetings', 'show', 'night', '--url', url]);
+    assert.match(shown.stdout, /sleeper .* all {2,}latest, up to 60 min old/);
+  });
+
   test('what the service refuses ends with 4 and the reason, in one line', async () => {
     const refusals: [string[], RegExp][] = [
       [['instances', 'show', 'nobody'], /nobody.*\(instance_does_not_exist\)/],

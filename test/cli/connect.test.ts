@@ -44,7 +44,19 @@ describe('connect', () => {
     if (process.platform !== 'linux') return t.skip('the unit of this test is one of systemd');
     const env = home(t);
     const to = ['--to', TO, '--header', `Authorization: Bearer ${TOKEN}`];
-    const args = ['connect', '--agent', 'anna', '--meeting', 'standup 42', ...to, '--api-key', 'cvk_key', '--install'];
+    const rules = ['--wake', 'targeted', '--catch-up', 'latest'];
+    const args = [
+      'connect',
+      '--agent',
+      'anna',
+      '--meeting',
+      'standup 42',
+      ...rules,
+      ...to,
+      '--api-key',
+      'cvk_key',
+      '--install',
+    ];
     const { code, stdout, stderr } = await convoke(args, { env });
     assert.equal(code, 0, stderr);
     assert.match(stdout, /systemctl --user enable --now convoke-connect-anna\.service/);
@@ -62,6 +74,7 @@ describe('connect', () => {
       success_statuses: null,
       ack_timeout_s: null,
       replies: false,
+      rules: { wake: 'targeted', catch_up: 'latest' },
     });
     const path = join(env.XDG_CONFIG_HOME, 'systemd/user/convoke-connect-anna.service');
     const unit = readFileSync(path, 'utf8');

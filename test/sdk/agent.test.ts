@@ -67,6 +67,14 @@ describe('serveAgent', () => {
     assert.equal(messages[1]!.in_reply_to, messages[0]!.message_id);
   });
 
+  test('joins with the rules that it was given', async (t) => {
+    const rules = { wake: 'targeted', catch_up: 'latest', max_age_s: 3_600 } as const;
+    serve(t, { agent_id: 'rita', meetings: ['ruled'], ...rules }, () => null);
+    await joined('ruled');
+    const [member] = (await client.listMeetingInstances('ruled')).data;
+    assert.deepEqual([member?.wake, member?.catch_up, member?.max_age_s], ['targeted', 'latest', 3_600]);
+  });
+
   test('a text, several messages, or nothing: what is said is in the order of the answer', async (t) => {
     const answers = ['a text', [{ content: 'one' }, 'two'], null];
     serve(t, { agent_id: 'ben', meetings: ['shapes'] }, ({ seq }) => answers[(seq ?? 0) % 2 === 1 ? 0 : 1]);

@@ -22,6 +22,8 @@ import type { StoreOperations } from './model_store.ts';
 const SHORTEST = 0.8;
 /** How soon a machine that is always well must get an accepted message, whatever happens to the others. */
 const PROMPT_MS = 1_000;
+/** What was accepted so long ago was seen when the head of its lane was judged. */
+const SEEN_MS = 2_000;
 /** Up to this many waiting deliveries of a machine are no backlog. */
 const LITTLE = 4;
 
@@ -185,6 +187,8 @@ export class Checker {
   #waits: Wait[] = [];
   /** The last time at which nobody could be prompt because of a crash, a start or a failing disk. */
   disturbed_at = 0;
+  /** Of what waited while a machine was away it gets the newest. */
+  is_latest = false;
 
   constructor(
     operations: StoreOperations,
@@ -471,6 +475,7 @@ export class Checker {
       if (track.seq <= lane.first_seq) this.fail(`${what}: seq ${track.seq} after ${lane.first_seq}`);
       lane.first_seq = track.seq;
     }
+    if (machine.ops_open === 0) this.#checkNewest(row, track, machine, what);
     this.#countWaits(sent, machine);
     track.pushed = true;
     track.attempts++;
@@ -877,9 +882,11 @@ export class Checker {
 
   /** The result of an attempt that began in an earlier term must change nothing. */
   watchSettling(node: number, settlements: readonly DeliverySettlement[], settle: () => void): void {
-    const stale = settlements.flatMap(({ delivery_id }) => {
+    const stale = settlements.flatMap(({ delivery_id, reason, epoch }) => {
       const track = this.#tracks.get(delivery_id);
-      const term = track?.terms.get(node);
+      // What was superseded needs no attempt of this node: its term is that of the settlement.
+      const is_judged = reason === 'superseded' && epoch > 0;
+      const term = is_judged ? epoch : track?.terms.get(node);
       if (track === undefined || term === undefined) return [];
       if (term === this.#termOf(track.lane.machine.instance_id)) return [];
       return [{ track, before: this.#stored(delivery_id) }];
@@ -907,7 +914,7 @@ export class Checker {
       if (!machine.untouched || !concerns(machine) || !sent.must.has(machine.instance_id)) continue;
       if (machine.ack_timeout_ms !== null && this.#waitsForLost(machine, sent.meeting_id)) continue;
       const row = this.#rows(machine.instance_id).find(({ message_id }) => message_id === sent.told?.message_id);
-      if (row?.reason === 'dropped') continue;
+      if (row?.reason === 'dropped' || row?.reason === 'superseded') continue;
       if (row === undefined || !this.#tracks.has(row.delivery_id))
         this.fail(`message ${sent.label} to ${machine.instance_id}: nobody took it over within ${within_ms} ms`);
     }
@@ -990,9 +997,38 @@ export class Checker {
       case 'pair_limit':
         if (sent.from === null) this.fail(`${what}: a person says it, and it was stopped`);
         return;
+      case 'superseded':
+        if (!this.#isSuperseded(row, sent)) this.fail(`${what}: superseded by nothing`);
+        return;
       default:
         this.fail(`${what}: cancelled as ${row.reason}`);
     }
+  }
+
+  /** Whether a newer message of the lane took its place, one of a person that of a person. */
+  #isSuperseded(row: DeliveryRow, { from }: Sent): boolean {
+    return this.#rows(row.instance_id).some((other) => {
+      if (other.meeting_id !== row.meeting_id || other.seq <= row.seq || other.reason === 'superseded') return false;
+      return from !== null || this.#sentOf(other)?.from === null;
+    });
+  }
+
+  #sentOf(row: DeliveryRow): Sent | undefined {
+    const label = this.#labelOf(row);
+    return this.sent.find((sent) => sent.label === label);
+  }
+
+  /** A machine that is probed gets the newest that waited, and of a person's messages the newest. */
+  #checkNewest(row: DeliveryRow, track: Track, machine: Machine, what: string): void {
+    if (!this.is_latest || machine.backoff_step === 0 || this.isAside(track) || track.answered_badly > 0) return;
+    const newer = this.#rows(row.instance_id).find((other) => {
+      if (other.meeting_id !== row.meeting_id || other.seq <= row.seq) return false;
+      if (other.state !== 'pending' || other.attempt_count > 0) return false;
+      const sent = this.#sentOf(other);
+      if (sent === undefined || sent.told === null || this.#now() - sent.started_at < SEEN_MS) return false;
+      return track.sent.from !== null || sent.from === null;
+    });
+    if (newer !== undefined) this.fail(`${what}: it was away, and seq ${newer.seq} is newer`);
   }
 
   // ── agents ────────────────────────────────────────────────────────────────────────────────────────────────────────

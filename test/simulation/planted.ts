@@ -6,7 +6,7 @@
 import assert from 'node:assert/strict';
 import { registerHooks } from 'node:module';
 import type { MakeWorld } from './run.ts';
-import type { World, WorldOptions } from './world.ts';
+import type { Kind, World, WorldOptions } from './world.ts';
 
 interface PlantedEdit {
   /** Below the root of the repository. */
@@ -31,6 +31,8 @@ const CLUSTER = 'test/simulation/model_cluster.ts';
 const LANE = 'src/delivery/lanes/lane.ts';
 const DELIVERY = 'src/domain/delivery.ts';
 const PULL_TRANSPORT = 'src/delivery/transport/pull_transport.ts';
+const JUDGE = 'src/delivery/attempts/catch_up.ts';
+const CATCH_UP = 'src/domain/catch_up.ts';
 const GUARD = 'src/delivery/attempts/loop_guard.ts';
 const PULL_ROUTE = 'src/http/routes/pull.ts';
 
@@ -376,6 +378,22 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     find: 'for (const said of went) {',
     replace: 'for (const said of went.slice(went.length)) {',
   },
+  'a machine that was away gets everything': {
+    file: CATCH_UP,
+    find: "return supersedes(newest_of_people) || (head.is_of_agent && supersedes(newest)) ? 'superseded' : null;",
+    replace: 'return supersedes(null) ? null : null;',
+  },
+  'agents supersede a person': {
+    file: CATCH_UP,
+    find: '(head.is_of_agent && supersedes(newest))',
+    replace: 'supersedes(newest)',
+  },
+  'what was read of a head long ago counts': {
+    file: JUDGE,
+    find: 'known.read_at > FRESH_MS',
+    replace: 'known.read_at > Infinity',
+  },
+  'the newest supersedes itself': { file: CATCH_UP, find: 'other.seq > head.seq &&', replace: '' },
   'what was stopped counts': {
     file: GUARD,
     find: 'if (reason === null) for (const pair of pairs)',
@@ -426,6 +444,12 @@ const WITH_AGENTS: readonly string[] = [
   'judges no hops',
   'what was dropped is pushed',
 ];
+const WITH_RETURNING_MACHINES: readonly string[] = [
+  'a machine that was away gets everything',
+  'agents supersede a person',
+  'the newest supersedes itself',
+  'what was read of a head long ago counts',
+];
 const WITH_PULLING_MACHINES: readonly string[] = [
   'hands out two of one lane at a time',
   'a late result ends a newer attempt',
@@ -438,10 +462,15 @@ const WITH_PULLING_MACHINES: readonly string[] = [
   'what a machine has in hand holds up its other meetings',
 ];
 
+function kindFor(name: string): Kind {
+  if (WITH_PULLING_MACHINES.includes(name)) return 'pulling';
+  if (WITH_RETURNING_MACHINES.includes(name)) return 'returning';
+  return WITH_AGENTS.includes(name) ? 'talking' : 'plain';
+}
+
 /** The worlds in which a bug can be found. */
 export function worldsFor(name: string): WorldOptions {
-  const kind = WITH_PULLING_MACHINES.includes(name) ? 'pulling' : WITH_AGENTS.includes(name) ? 'talking' : 'plain';
-  return { cluster: IN_CLUSTERS.includes(name), kind };
+  return { cluster: IN_CLUSTERS.includes(name), kind: kindFor(name) };
 }
 
 const ROOT = new URL('../../', import.meta.url).href;

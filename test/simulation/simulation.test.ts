@@ -44,6 +44,13 @@ for (const cluster of [false, true]) {
   });
 }
 
+for (const cluster of [false, true]) {
+  test(`machines that were away get the newest, and a person's newest, with ${cluster ? 'several nodes' : 'one node'}`, async () => {
+    const { finding } = await run(make, FIRST_SEED, KIND_WORLDS, { cluster, kind: 'returning' });
+    assert.equal(finding, null);
+  });
+}
+
 /**
  * These worlds once found a fault: the read of a window failed, and its retry revived a lane that had left the cache.
  */

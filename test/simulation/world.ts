@@ -16,6 +16,7 @@ import { Transports } from '../../src/delivery/transport/transports.ts';
 import type { GuardLimits } from '../../src/domain/guard_rule.ts';
 import { type Outcome, outcomeOfStatus } from '../../src/domain/outcome.ts';
 import { partitionOf } from '../../src/domain/partition.ts';
+import type { GivenRules } from '../../src/store/contract/meetings.ts';
 import type { Store } from '../../src/store/store.ts';
 import { Checker, type Flight, type Machine, promptWithin, type Sent } from './checker.ts';
 import { ModelStore, type StoreOperations } from './model_store.ts';
@@ -170,9 +171,9 @@ interface Pulls {
 
 /**
  * `pulling`: some machines pull, others have webhooks. `talking`: behind each machine is an agent that answers what it
- * gets.
+ * gets. `returning`: a machine that was away gets the newest of what waited.
  */
-export const KINDS = ['plain', 'pulling', 'talking'] as const;
+export const KINDS = ['plain', 'pulling', 'talking', 'returning'] as const;
 export type Kind = (typeof KINDS)[number];
 
 export interface WorldOptions {
@@ -285,6 +286,7 @@ export class World {
       // With one node, every process has its own term.
       termOf: (instance_id) => this.#cluster?.epochOf(instance_id) ?? this.#lives_ever,
     });
+    this.checker.is_latest = kind === 'returning';
     const instances = kind === 'talking' ? this.#agentCount() : 1 + random.below(4);
     for (let k = 0; k < instances; k++) {
       if (is_replying && this.#reply_random.chance(REPLIERS_SHARE)) this.#repliers.add(`i${k}`);
@@ -302,6 +304,8 @@ export class World {
 
   #limits(): GuardLimits {
     const random = this.#talk_random;
+    // Outsiders talk as much as they like: the guard has worlds of its own.
+    if (this.#kind === 'returning') return OFF;
     if (this.#kind !== 'talking') return { hop_limit: 16, pair_limit: 20, pair_window_s: 60 };
     const pair_limit = this.#talk === 'crowd' ? 1 + random.below(3) : random.pick([3, 8, 20]);
     // The messages of a crowd multiply with each hop, so the limit of pairs has to stop them.
@@ -336,7 +340,14 @@ export class World {
     this.#operations.instances.register(this.#registration(machine), this.#wall());
     for (const meeting_id of this.#meetings) {
       if (!random.chance(0.8) && !(this.#kind === 'talking' && meeting_id === this.#meetings[0])) continue;
-      this.#operations.meetings.join(meeting_id, instance_id, this.#agentsOf(instance_id), this.#wall());
+      this.#operations.meetings.join(
+        meeting_id,
+        instance_id,
+        this.#agentsOf(instance_id),
+        this.#wall(),
+        null,
+        this.#rules(),
+      );
     }
     this.checker.look(machine);
     if (ack_timeout_ms !== null) this.#connectMachine(machine, ack_timeout_ms);
@@ -344,6 +355,10 @@ export class World {
 
   #agentsOf(instance_id: string): string[] {
     return this.#kind === 'talking' ? [instance_id] : ['a', instance_id];
+  }
+
+  #rules(): GivenRules {
+    return this.#kind === 'returning' ? { catch_up: 'latest' } : {};
   }
 
   #registration({ instance_id, url, ack_timeout_ms }: Machine) {
@@ -1291,7 +1306,8 @@ export class World {
       const target = random.chance(0.2) ? `i${random.below(this.checker.machines.size)}` : null;
       const recent = this.checker.sent.filter(({ wall_at }) => this.#wall() - wall_at < REPEATED_WITHIN_MS);
       const repeated = recent.length > 0 && random.chance(0.15) ? random.pick(recent) : null;
-      this.#post(repeated ?? this.#newSent(meeting_id, target, null, null));
+      const from = this.#kind === 'returning' && this.#talk_random.chance(0.5) ? 'outsider' : null;
+      this.#post(repeated ?? this.#newSent(meeting_id, target, from, null));
     }
   }
 
@@ -1408,7 +1424,7 @@ export class World {
     const dice = random.below(100);
     if (dice < 20)
       this.#do(life, machine, 'join', () =>
-        store.meetings.join(meeting_id, instance_id, this.#agentsOf(instance_id), wall),
+        store.meetings.join(meeting_id, instance_id, this.#agentsOf(instance_id), wall, null, this.#rules()),
       );
     else if (dice < 32) this.#do(life, machine, 'leave', () => store.meetings.leave(meeting_id, instance_id, wall));
     else if (dice < 46) this.#register(life, machine, random.chance(0.3));

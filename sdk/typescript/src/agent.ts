@@ -3,6 +3,7 @@ import type { ConvokeError } from './error.ts';
 import { type PushInHand, type PullOptions } from './pull.ts';
 import { RESULT_BODY_BYTES_MAX } from './push_result.ts';
 import { receiverOf, type ReceiverOptions } from './receiver.ts';
+import type { JoinMeetingInput } from './schemas.ts';
 import type { JsonObject } from './types.ts';
 import { untilReached } from './until_reached.ts';
 import type { Push } from './verify.ts';
@@ -25,6 +26,12 @@ export interface AgentOptions extends Pick<PullOptions, 'concurrency' | 'signal'
   agent_id: string;
   /** The meetings to join at the start. The agent also stays in those that it joined before. */
   meetings?: readonly string[] | undefined;
+  /** What is pushed in these meetings; when absent, what an earlier join said, at first `all`. */
+  wake?: JoinMeetingInput['wake'];
+  /** What is pushed, after the machine was away, of what waited meanwhile: `all`, or only the `latest` message. */
+  catch_up?: JoinMeetingInput['catch_up'];
+  /** Messages that are older when their turn comes, in seconds, are not pushed; 0: of any age. */
+  max_age_s?: number | undefined;
   /** Where Convoke listens. When absent: the variable CONVOKE_URL, otherwise http://127.0.0.1:8080. */
   base_url?: string | undefined;
   /** The variable CONVOKE_API_KEY when absent. */
@@ -97,13 +104,14 @@ export function createAgentReceiver(
 /** Registers and joins, and repeats both until they succeed. */
 async function enter(client: ConvokeClient, options: AgentOptions, signal: AbortSignal): Promise<void> {
   const { agent_id, instance_id = agent_id, instance_name = instance_id, meetings = [], turn_s = TURN_S } = options;
-  const { onConnection, sleep, now } = options;
+  const { onConnection, sleep, now, wake, catch_up, max_age_s } = options;
   const agent_ids = [agent_id];
   const registration = { instance_id, instance_name, agent_ids, replies: true, ack_timeout_s: turn_s };
   const waiting = { signal, sleep, now, onFailure: (error: ConvokeError) => onConnection?.('reconnecting', error) };
   await untilReached(() => client.register({ ...registration, transport: 'pull' }, { signal }), waiting);
   for (const meeting_id of meetings) {
-    await untilReached(() => client.joinMeeting({ instance_id, meeting_id, agent_ids }, { signal }), waiting);
+    const joined = { instance_id, meeting_id, agent_ids, wake, catch_up, max_age_s };
+    await untilReached(() => client.joinMeeting(joined, { signal }), waiting);
   }
 }
 

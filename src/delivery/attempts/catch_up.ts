@@ -12,6 +12,8 @@ import { type HeadReadParts, readForHead } from './head_read.ts';
  * are counted.
  */
 const ROWS_MAX = 2_000;
+/** The head may have waited for its instance since it was read, and newer messages may have come. */
+const FRESH_MS = 1_000;
 
 export interface CatchUpParts extends HeadReadParts {
   store: Pick<Store, 'deliveries'>;
@@ -26,6 +28,7 @@ interface Known extends RulesAtHead {
   version: number;
   seq: number;
   attempt_count: number;
+  read_at: number;
 }
 
 /**
@@ -52,6 +55,8 @@ export class CatchUp {
     if (reason !== null) return reason;
     // A newer delivery may have arrived since the read for an earlier head, or since the last attempt.
     if (known.seq !== seq || known.attempt_count !== attempt_count) return 'unknown';
+    const waited = accepted_at < recipient.away_until;
+    if (waited && this.#parts.clock.now() - known.read_at > FRESH_MS) return 'unknown';
     head.missed = known.missed;
     return null;
   }
@@ -68,7 +73,7 @@ export class CatchUp {
         rows_max: ROWS_MAX,
       });
     return readForHead(this.#parts, recipient, lane, read, (found) => {
-      this.#known.set(lane, { ...found, generation, version, seq, attempt_count });
+      this.#known.set(lane, { ...found, generation, version, seq, attempt_count, read_at: clock.now() });
     });
   }
 }

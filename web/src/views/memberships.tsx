@@ -12,6 +12,7 @@ import { addressOf } from '../router.ts';
 import { client } from '../service.ts';
 import { InviteButton } from './invite.tsx';
 import { JoinDialog } from './join.tsx';
+import { Rules } from './rules.tsx';
 import { Foreign } from '../parts/foreign.tsx';
 
 /** Everybody who is or was in a meeting; null when there is no such meeting. */
@@ -107,30 +108,36 @@ export function Members({
   const [is_joining, setJoining] = useState(false);
   const present = members.filter(({ left_at }) => left_at === null);
   const gone = members.filter(({ left_at }) => left_at !== null);
-  const row = ({ instance_id, instance_name, health, agent_ids, left_at }: MeetingInstance): JSX.Element => (
-    <li key={instance_id} class={left_at === null ? 'member' : 'member has-left'}>
-      <HealthMark health={health} />
-      <a class="member-name" href={addressOf(['instances', instance_id])} title={instance_id}>
-        <Foreign>{instance_name || instance_id}</Foreign>
-      </a>
-      {left_at === null ? (
-        <>
-          <AgentTags agent_ids={agent_ids} />
-          <button
-            type="button"
-            class="bare text"
-            onClick={() => void doing(client.leaveMeeting({ instance_id, meeting_id }), () => `${instance_name} left.`)}
-          >
-            Leave<span class="unseen">: take {instance_name} out of the meeting</span>
-          </button>
-        </>
-      ) : (
-        <span class="faint">
-          left <Ago at={left_at} />
-        </span>
-      )}
-    </li>
-  );
+  const row = (member: MeetingInstance): JSX.Element => {
+    const { instance_id, instance_name, health, agent_ids, left_at } = member;
+    return (
+      <li key={instance_id} class={left_at === null ? 'member' : 'member has-left'}>
+        <HealthMark health={health} />
+        <a class="member-name" href={addressOf(['instances', instance_id])} title={instance_id}>
+          <Foreign>{instance_name || instance_id}</Foreign>
+        </a>
+        {left_at === null ? (
+          <>
+            <AgentTags agent_ids={agent_ids} />
+            <Rules member={member} />
+            <button
+              type="button"
+              class="bare text"
+              onClick={() =>
+                void doing(client.leaveMeeting({ instance_id, meeting_id }), () => `${instance_name} left.`)
+              }
+            >
+              Leave<span class="unseen">: take {instance_name} out of the meeting</span>
+            </button>
+          </>
+        ) : (
+          <span class="faint">
+            left <Ago at={left_at} />
+          </span>
+        )}
+      </li>
+    );
+  };
   return (
     <>
       <ul class="members">

@@ -1,15 +1,12 @@
 import { type ConvokeClient, ConvokeError } from '@convoke/sdk';
-import { Command, Option } from 'commander';
-import { MAX_AGE_S_MAX } from '../../../domain/catch_up.ts';
-import { type ApiOptions, clientFor, collect, wholeNumber, withApi } from '../api.ts';
+import { Command } from 'commander';
+import { type ApiOptions, clientFor, collect, withApi } from '../api.ts';
 import { withExamples } from '../examples.ts';
+import { catchUpOption, maxAgeOption, type RuleOptions, rulesIn, wakeOption } from '../rule_options.ts';
 import { note, print, printJson } from '../terminal.ts';
 
-interface JoinOptions extends ApiOptions {
+interface JoinOptions extends ApiOptions, RuleOptions {
   agent?: string[];
-  wake?: 'all' | 'targeted' | 'people';
-  catchUp?: 'all' | 'latest';
-  maxAge?: number;
 }
 
 export function joinCommand(): Command {
@@ -22,24 +19,9 @@ export function joinCommand(): Command {
       'an agent that takes part; repeat it for more; all of the instance when absent',
       collect,
     )
-    .addOption(
-      new Option('--wake <what>', 'what is pushed: all, only what names its agents, or only what people say').choices([
-        'all',
-        'targeted',
-        'people',
-      ]),
-    )
-    .addOption(
-      new Option(
-        '--catch-up <what>',
-        'what is pushed of what waited while its machine was away: all, or only the latest',
-      ).choices(['all', 'latest']),
-    )
-    .option(
-      '--max-age <seconds>',
-      'push no message that is older when its turn comes; 0: of any age',
-      wholeNumber(0, MAX_AGE_S_MAX),
-    )
+    .addOption(wakeOption())
+    .addOption(catchUpOption())
+    .addOption(maxAgeOption())
     .action(async (instance_id: string, meeting_id: string, options: JoinOptions) => {
       const client = clientFor(options);
       const hosted = (await client.getInstance(instance_id)).agent_ids;
@@ -48,9 +30,7 @@ export function joinCommand(): Command {
         instance_id,
         meeting_id,
         agent_ids: options.agent ?? hosted,
-        wake: options.wake,
-        catch_up: options.catchUp,
-        max_age_s: options.maxAge,
+        ...rulesIn(options),
       });
       if (options.json) {
         printJson(membership);

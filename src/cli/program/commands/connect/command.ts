@@ -2,6 +2,7 @@ import { Command, Option } from 'commander';
 import { collect, wholeNumber, withApi } from '../../api.ts';
 import { withExamples } from '../../examples.ts';
 import { withRuntime } from '../../runtime_options.ts';
+import { catchUpOption, maxAgeOption, wakeOption } from '../../rule_options.ts';
 import type { ConnectOptions } from './connect_with.ts';
 
 export function connectCommand(): Command {
@@ -25,6 +26,9 @@ export function connectCommand(): Command {
       wholeNumber(1, 600),
     )
     .option('--replies', 'say in the meeting what the runtime responds as {"reply": …}; always with --runtime')
+    .addOption(wakeOption())
+    .addOption(catchUpOption())
+    .addOption(maxAgeOption())
     .option('--install', 'save the connection, and write a unit that starts it (systemd, launchd)')
     .action(async (link_or_instance: string | undefined, options: ConnectOptions, self: Command) => {
       const { connectWith } = await import('./connect_with.ts');
@@ -40,6 +44,8 @@ export function connectCommand(): Command {
       'a runtime that wants a credential; the service does not learn of it',
     'convoke connect https://convoke.example/invite/… --to http://127.0.0.1:9000/convoke':
       'redeems an invite, and saves its key for this user alone',
+    'convoke connect anna --wake targeted --catch-up latest':
+      'from now on it hears only what names it, and after a night only the newest message',
     'convoke connect anna': 'again, with what was saved',
     'convoke connect anna --install': 'from now on, whenever this user is signed in',
   });

@@ -65,7 +65,7 @@ async function enter(
   };
   await untilReached(() => client.register(registration, { signal }), { signal, onFailure });
   for (const meeting_id of meeting_ids) {
-    const join = () => client.joinMeeting({ instance_id, meeting_id, agent_ids }, { signal });
+    const join = () => client.joinMeeting({ instance_id, meeting_id, agent_ids, ...connection.rules }, { signal });
     await untilReached(join, { signal, onFailure });
   }
 }

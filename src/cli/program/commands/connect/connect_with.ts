@@ -4,6 +4,7 @@ import { typed } from '../../command_name.ts';
 import { CommandFailure, EXIT } from '../../exit.ts';
 import { quoted } from '../../format.ts';
 import { headerOf } from '../../header.ts';
+import { type RuleOptions, rulesIn } from '../../rule_options.ts';
 import { type RuntimeChoice, runtimeChosen } from '../../runtime_options.ts';
 import { note, print } from '../../terminal.ts';
 import { connect } from './connect.ts';
@@ -11,7 +12,7 @@ import { type Connection, readConnection, saveConnection } from './connection.ts
 import { unitFor, writeUnit } from './unit.ts';
 
 /** The options and arguments of `convoke connect`. */
-export interface ConnectOptions extends ApiOptions, RuntimeChoice {
+export interface ConnectOptions extends ApiOptions, RuntimeChoice, RuleOptions {
   instance?: string;
   name?: string;
   agent?: string[];
@@ -75,7 +76,13 @@ function merged(saved: Partial<Connection>, options: ConnectOptions, isTyped: (o
     success_statuses: options.success ?? saved.success_statuses ?? null,
     ack_timeout_s: options.timeout ?? saved.ack_timeout_s ?? null,
     replies: options.replies ?? saved.replies ?? false,
+    rules: { ...saved.rules, ...given(rulesIn(options)) },
   };
+}
+
+/** Those that were given. */
+function given(rules: ReturnType<typeof rulesIn>): Connection['rules'] {
+  return Object.fromEntries(Object.entries(rules).filter(([, value]) => value !== undefined));
 }
 
 function checkedTo(to: string | undefined): string {

@@ -5,6 +5,7 @@
 import { chmod, mkdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
+import type { MemberRules } from '../../../../domain/catch_up.ts';
 import type { RuntimeSettings } from '../../../../domain/runtimes/runtimes.ts';
 import { CommandFailure, EXIT } from '../../exit.ts';
 
@@ -26,6 +27,8 @@ export interface Connection {
   ack_timeout_s: number | null;
   /** Whether a reply in the runtime's response is sent in the meeting. */
   replies: boolean;
+  /** What its memberships leave out; absent: what an earlier join said. */
+  rules?: Partial<MemberRules> | undefined;
   /** The runtime that listens there, if its requests have a shape of their own. */
   runtime?: RuntimeSettings | undefined;
 }

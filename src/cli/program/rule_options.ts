@@ -1,0 +1,31 @@
+/** The options for the rules of a membership: `convoke join` and `convoke connect` have them. */
+import { Option } from 'commander';
+import { WAKES } from '../../domain/agents_to_notify.ts';
+import { CATCH_UPS, MAX_AGE_S_MAX, type MemberRules } from '../../domain/catch_up.ts';
+import { wholeNumber } from './api.ts';
+
+export interface RuleOptions {
+  wake?: MemberRules['wake'];
+  catchUp?: MemberRules['catch_up'];
+  maxAge?: number;
+}
+
+export function wakeOption(): Option {
+  const option = new Option('--wake <what>', 'what is pushed: all, only what names its agents, or only what people say');
+  return option.choices([...WAKES]);
+}
+
+export function catchUpOption(): Option {
+  const what = 'what is pushed of what waited while its machine was away: all, or only the latest';
+  return new Option('--catch-up <what>', what).choices([...CATCH_UPS]);
+}
+
+export function maxAgeOption(): Option {
+  const what = 'push no message that is older when its turn comes; 0: of any age';
+  return new Option('--max-age <seconds>', what).argParser(wholeNumber(0, MAX_AGE_S_MAX));
+}
+
+/** The fields of a join. What is absent stays as it is. */
+export function rulesIn({ wake, catchUp, maxAge }: RuleOptions) {
+  return { wake, catch_up: catchUp, max_age_s: maxAge };
+}

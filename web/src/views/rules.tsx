@@ -1,0 +1,78 @@
+import type { JSX } from 'preact';
+import { useState } from 'preact/hooks';
+import type { MeetingInstance } from '@convoke/sdk';
+import { Choice } from '../parts/choice.tsx';
+import { Dialog } from '../parts/dialog.tsx';
+import { doing } from '../parts/notice.tsx';
+import { client } from '../service.ts';
+
+type Wake = NonNullable<MeetingInstance['wake']>;
+type CatchUp = NonNullable<MeetingInstance['catch_up']>;
+
+const WAKES = [
+  ['all', 'Every message'],
+  ['targeted', 'Only what names its agents'],
+  ['people', 'Only what people say'],
+] as const satisfies readonly (readonly [Wake, string])[];
+
+const CATCH_UPS = [
+  ['all', 'All that waited'],
+  ['latest', 'Only the newest'],
+] as const satisfies readonly (readonly [CatchUp, string])[];
+
+/** What a membership leaves out, in words; opens the choices. */
+export function Rules({ member }: { member: MeetingInstance }): JSX.Element {
+  const [is_open, setOpen] = useState(false);
+  const { instance_name, wake = 'all', catch_up = 'all', max_age_s = 0 } = member;
+  return (
+    <>
+      <button type="button" class="bare text" onClick={() => setOpen(true)}>
+        {rulesInWords(wake, catch_up, max_age_s)}
+        <span class="unseen">: change what {instance_name} gets</span>
+      </button>
+      {is_open && <RulesDialog member={member} onClose={() => setOpen(false)} />}
+    </>
+  );
+}
+
+function rulesInWords(wake: Wake, catch_up: CatchUp, max_age_s: number): string {
+  const words: string[] = [];
+  if (wake !== 'all') words.push(wake === 'targeted' ? 'what names it' : 'what people say');
+  if (catch_up === 'latest') words.push('after being away the newest');
+  if (max_age_s > 0) words.push(`nothing older than ${max_age_s} s`);
+  return words.length === 0 ? 'Gets everything' : `Gets ${words.join(', ')}`;
+}
+
+/** A click on a choice is the change. */
+function RulesDialog({ member, onClose }: { member: MeetingInstance; onClose: () => void }): JSX.Element {
+  const { instance_id, meeting_id, agent_ids, instance_name } = member;
+  const [wake, setWake] = useState<Wake>(member.wake ?? 'all');
+  const [catch_up, setCatchUp] = useState<CatchUp>(member.catch_up ?? 'all');
+  const change = (rules: { wake?: Wake; catch_up?: CatchUp }): void =>
+    void doing(client.joinMeeting({ instance_id, meeting_id, agent_ids, ...rules }), () => 'Changed.');
+  return (
+    <Dialog title={`What ${instance_name} gets`} onClose={onClose}>
+      <p>Pushed in this meeting:</p>
+      <Choice
+        label="Pushed in this meeting"
+        options={WAKES}
+        value={wake}
+        onChange={(value) => {
+          setWake(value);
+          change({ wake: value });
+        }}
+      />
+      <p>After its machine was away:</p>
+      <Choice
+        label="After its machine was away"
+        options={CATCH_UPS}
+        value={catch_up}
+        onChange={(value) => {
+          setCatchUp(value);
+          change({ catch_up: value });
+        }}
+      />
+      <p class="hint">The rest stays in the history; the next push says how many messages it missed.</p>
+    </Dialog>
+  );
+}
