@@ -11,7 +11,10 @@ export interface RuleOptions {
 }
 
 export function wakeOption(): Option {
-  const option = new Option('--wake <what>', 'what is pushed: all, only what names its agents, or only what people say');
+  const option = new Option(
+    '--wake <what>',
+    'what is pushed: all, only what names its agents, or only what people say',
+  );
   return option.choices([...WAKES]);
 }
 
