@@ -43,6 +43,7 @@ class SimulatedResponse {
   destroyed = false;
   writableFinished = false;
   statusCode = 200;
+  readonly req = { socket: { destroyed: false } };
   readonly #listeners: (() => void)[] = [];
 
   on(_event: 'close', listener: () => void): void {

@@ -282,7 +282,9 @@ function onClosed(this: PullResponse): void {
   const { pull_transport, waiting, pushes } = pulling;
   pulling.over();
   if (waiting !== null) pull_transport.cancel(waiting);
-  if (!this.writableFinished || this.statusCode !== 200) pull_transport.giveBack(pushes);
+  // Node 22 calls a response finished whose connection broke while it was written.
+  const is_written = this.writableFinished && !this.req.socket.destroyed;
+  if (!is_written || this.statusCode !== 200) pull_transport.giveBack(pushes);
 }
 
 function wirePush({ delivery_id, attempt, push, deadline_at }: HandedOut) {
