@@ -199,6 +199,20 @@ test('a client that leaves before it got its push has not had it', async () => {
   assert.equal(push.attempt, 1);
 });
 
+test('what a machine has in hand holds up none of its other meetings, however many it has', async () => {
+  const meetings = Array.from({ length: 12 }, () => service.name('meeting'));
+  const machine = await PullingMachine.start(service, meetings);
+  for (const meeting_id of meetings) await service.send(meeting_id, { content: 1 });
+  // Without the pushes in hand taken off, four are handed out: CONVOKE_INSTANCE_CONCURRENCY.
+  const in_hand: PulledPush[] = [];
+  while (in_hand.length < meetings.length) {
+    const { pushes } = await machine.pull({ max: 3, wait_s: 10 });
+    assert.notEqual(pushes.length, 0, `${in_hand.length} of ${meetings.length} were handed out`);
+    in_hand.push(...pushes);
+  }
+  for (const push of in_hand) await machine.report(push);
+});
+
 test('a stop answers waiting pulls at once, empty; what was in hand is handed out again after the start', async (t) => {
   const own = await startService(t);
   const meeting_id = own.name('meeting');

@@ -368,11 +368,6 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     find: 'if (pull_forwarder.is_draining && !brings_results) return',
     replace: 'if (pull_forwarder.is_draining) return',
   },
-  'what a machine has in hand holds up its other meetings': {
-    file: RECIPIENT,
-    find: 'return this.in_flight - this.in_hand + this.loads < concurrency;',
-    replace: 'return this.in_flight + this.loads < concurrency;',
-  },
   'a takeover forgets what a pair said': {
     file: GUARD,
     find: 'for (const said of went) {',
@@ -459,7 +454,6 @@ const WITH_PULLING_MACHINES: readonly string[] = [
   'a result that counted is forgotten',
   'what did not leave its node is waited for',
   'a node that stops loses the results that it was given',
-  'what a machine has in hand holds up its other meetings',
 ];
 
 function kindFor(name: string): Kind {
