@@ -128,7 +128,7 @@ export class Acceptor {
    * @throws Problem `idempotency_key_reused`, `not_permitted`, `invalid_fields`, `overloaded`, `shutting_down`; StoreError, IN_DOUBT when
    * it may be stored all the same
    */
-  async send(send: Send): Promise<Sent> {
+  send(send: Send): Promise<Sent> {
     return this.#send(send, false);
   }
 
