@@ -133,6 +133,26 @@ describe('an instance with the runtime openai', () => {
     assert.equal(messages[1]?.content, 'somebody: word 4\n\nsomebody: word 5\n\nsomebody: last');
   });
 
+  test('is told nothing of what was for other agents only', async (t) => {
+    const m = service.name('meeting');
+    await service.send(m, { content: 'for all' });
+    await service.send(m, { content: 'for Ben' }, ['ben']);
+    await service.send(m, { content: 'for Lena and Ben' }, ['ben', 'lena']);
+    const body = { message: { content: 'by Lena' }, from_agent: 'lena', target_agents: ['ben'] };
+    await service.post(messagesPath(m), body);
+    const { receiver } = await service.member(t, m, {
+      agent_ids: ['lena'],
+      behaviour: says('NO_REPLY'),
+      registration: OPENAI,
+    });
+    await service.send(m, { content: 'last' });
+    const { messages } = chatOf(await receiver.next());
+    assert.deepEqual(
+      messages.slice(1).map(({ content }) => content),
+      ['somebody: for all\n\nsomebody: for Lena and Ben', 'by Lena', 'somebody: last'],
+    );
+  });
+
   test('that answers with what is no chat completion is tried again, and the attempt says what is wrong', async (t) => {
     const m = service.name('meeting');
     await service.member(t, m, { agent_ids: ['lena'], behaviour: { body: '{"ok":true}' }, registration: OPENAI });

@@ -1,6 +1,6 @@
-import type { PastMessage, RuntimeRequest } from '../../domain/runtimes/runtime.ts';
+import type { Asked, PastMessage, RuntimeRequest } from '../../domain/runtimes/runtime.ts';
 import { runtimeOf, type RuntimeSettings, TIMEOUT_S } from '../../domain/runtimes/runtimes.ts';
-import type { MessageStore } from '../../store/contract/messages.ts';
+import type { MessageRow, MessageStore } from '../../store/contract/messages.ts';
 import type { Clock, Timer } from '../clock.ts';
 import { mayTakeLong } from '../transport/target.ts';
 import { signatureOf } from './signature_of.ts';
@@ -98,7 +98,7 @@ export class RuntimeTransport implements Transport {
     const { clock } = this.#parts;
     const runtime = runtimeOf({ name });
     const asked = askedOf(Buffer.from(push.body).toString(), push.headers, []);
-    const history = await this.#historyOf(asked.meeting_id, asked.seq, runtime.historyOf(options));
+    const history = await this.#historyOf(asked, runtime.historyOf(options));
     if (history === null || running.is_given_up) return null;
     return takeTurns({
       runtime,
@@ -115,17 +115,23 @@ export class RuntimeTransport implements Transport {
     });
   }
 
-  /** Null when the history cannot be read. The attempt then counts as not made. */
-  async #historyOf(meeting_id: string, before_seq: number, limit: number): Promise<PastMessage[] | null> {
+  /**
+   * What these agents may know of the messages before this one: what was for other agents only is left out.
+   *
+   * @returns null when the history cannot be read. The attempt then counts as not made.
+   */
+  async #historyOf({ meeting_id, seq, agents }: Asked, limit: number): Promise<PastMessage[] | null> {
     if (limit === 0) return [];
     try {
       const { messages } = this.#parts.store;
-      const page = await messages.list(meeting_id, { before_seq, limit, chars_max: HISTORY_CHARS_MAX });
-      return (page?.data ?? []).map(({ seq, said, message }) => ({
-        seq,
-        from_agent: said?.from_agent ?? null,
-        message: JSON.parse(message) as Record<string, unknown>,
-      }));
+      const page = await messages.list(meeting_id, { before_seq: seq, limit, chars_max: HISTORY_CHARS_MAX });
+      return (page?.data ?? [])
+        .filter((message) => concerns(message, agents))
+        .map(({ seq, said, message }) => ({
+          seq,
+          from_agent: said?.from_agent ?? null,
+          message: JSON.parse(message) as Record<string, unknown>,
+        }));
     } catch (error) {
       this.#parts.onError(error);
       return null;
@@ -208,4 +214,11 @@ function headersOf(push: Push, way: Way, request: RuntimeRequest, agents: readon
     'user-agent': push.headers['user-agent'] ?? '',
     ...way.headers,
   };
+}
+
+/** Whether a message is for everybody, for one of these agents, or said by one of them. */
+function concerns({ target_agents, said }: MessageRow, agents: readonly string[]): boolean {
+  if (target_agents === null || target_agents.length === 0) return true;
+  const from_agent = said?.from_agent ?? null;
+  return (from_agent !== null && agents.includes(from_agent)) || target_agents.some((agent) => agents.includes(agent));
 }
