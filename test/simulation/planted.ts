@@ -360,7 +360,7 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
   },
   'what did not leave its node is waited for': {
     file: PULL_ROUTE,
-    find: 'if (!this.writableFinished || this.statusCode !== 200) pull_transport.giveBack(pushes);',
+    find: 'if (!is_written || this.statusCode !== 200) pull_transport.giveBack(pushes);',
     replace: '',
   },
   'a node that stops loses the results that it was given': {

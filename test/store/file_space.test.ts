@@ -21,7 +21,7 @@ const KEPT_BYTES_MAX = 5 * MIB;
 
 /** Time in which nobody waits: a pause is a turn of the event loop. */
 const LATER: Clock = {
-  now: () => performance.now(),
+  now: () => Date.now() + 100 * DAY_MS,
   wall: () => Date.now() + 100 * DAY_MS,
   after: (_, callback) => {
     const turn = setImmediate(callback);
