@@ -53,7 +53,7 @@ export interface Convoke {
   url: string;
   /** Whether requests need no key yet. */
   is_open: boolean;
-  /** Makes the address of the page that signs in an admin, once, within five minutes. Nobody else may see it. */
+  /** Makes a link that signs in an admin. It works once, for five minutes. Nobody else may see it. */
   signInLink(): string;
   /**
    * Accepts no new connections, ends the attempts in flight, writes their results, and closes everything.

@@ -200,7 +200,7 @@ export class DemoMeeting {
       key_id: null,
       owner_scope: null,
       storeFor: (more) => store.audited({ subject: { ...stopping, ...more }, wall_ms: clock.wall() }),
-      // No entry: the demo ends because the service stops.
+      // The audit log gets no entry for the stop of the demo, because the service stops; removed instances have theirs.
       record: async () => {},
     };
   }

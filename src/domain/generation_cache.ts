@@ -1,7 +1,7 @@
 /**
  * The values that were set most recently, by name: at least half of `count_max`, at most all of it. It has two
- * generations and never removes a single entry. A Map that loses its oldest entry each time copies its content again
- * and again (see src/delivery/intrusive_list.ts).
+ * generations and never removes a single entry. If each new entry pushed the oldest out, the Map would copy its content
+ * again and again (see src/delivery/intrusive_list.ts).
  */
 export class GenerationCache<V> {
   readonly #generation_max: number;

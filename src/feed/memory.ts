@@ -32,7 +32,7 @@ export class FeedMemory {
   #chars = 0;
   /** The characters of all events so far, dropped ones included. */
   #chars_put = 0;
-  /** For the id of each removed instance, the number of the event of its last removal. */
+  /** By instance_id: the number of the event that last removed it. Older events with this id are of that instance. */
   readonly #removed = new Map<string, number>();
   readonly #chunks = new Map<string, { bytes: Buffer; next: number }>();
 

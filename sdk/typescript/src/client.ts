@@ -197,7 +197,8 @@ export class ConvokeClient {
    * Sends a message in a meeting. When it resolves, the message is stored and its pushes are queued.
    *
    * Tries again, with the same idempotency key and therefore without a second message, when Convoke cannot be reached,
-   * does not respond in time, or responds 429, 502, 503 or 504; the pause is the one the server asks for.
+   * does not respond in time, or responds 429, 502, 503 or 504. The pause is the Retry-After of the
+   * response, or one that doubles. It gives up when the Retry-After is longer than 30 s.
    */
   async sendMessage(
     meeting_id: string | number,

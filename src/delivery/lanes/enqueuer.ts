@@ -53,7 +53,7 @@ export class Enqueuer {
       // The message was read from the table before its broadcast arrived.
       if (seq <= lane.newest_seq) continue;
       if (is_after_gap && lane.newest_seq < seq - 1) this.#memory.spillTail(lane);
-      // The delivery may have been cancelled while the response of the store was on its way.
+      // The delivery may have been cancelled while the response of the store was on its way. Then its row is read first.
       let only_on_disk = requested_at < recipient.invalidated_at || staysOnDisk(recipient, lane);
       const is_long = !only_on_disk && this.#isLong(recipient, lane, now);
       if (is_long) {

@@ -86,7 +86,7 @@ export interface PushContent {
   target_agents: string;
   timestamp: string;
   said: Said | null;
-  /** How many messages were missed before it: see src/domain/catch_up.ts. */
+  /** How many earlier messages of the meeting the instance did not get: see src/domain/catch_up.ts. */
   missed?: number;
 }
 

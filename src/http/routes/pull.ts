@@ -50,7 +50,7 @@ export interface PullContext {
   pull_forwarder: Pick<PullForwarder, 'forward' | 'addressIn' | 'is_draining'> | null;
 }
 
-/** The same, with the connections of the server that has the route. */
+/** `PullContext`, and the connections of the server on which the route is registered. */
 type Context = PullContext & { connections: Pick<Connections, 'waits'> };
 
 export function pullRoutes(app: App, parts: PullContext): void {
@@ -124,7 +124,7 @@ async function readPermit(
   return { owner_scope, owner_key_id, updated_at, as_of };
 }
 
-/** The node that forwards the request says which client sent it. */
+/** The address of the client. For a forwarded request it is the one that the forwarding node names. */
 async function addressOf({ limits, pull_forwarder }: PullContext, request: PullingRequest): Promise<string | null> {
   const mark = request.headers[FORWARDED_HEADER];
   const said =

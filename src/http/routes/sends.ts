@@ -203,7 +203,8 @@ function saidBy(principal: Principal, { from_agent, in_reply_to }: SendInput): N
 
 /**
  * Two sends are the same when they have the same fingerprint. It covers the text of the message, its targets, and the
- * fields that are not in the specification. Without these fields it equals the fingerprint of the previous version.
+ * fields that are not in the specification. Without these fields it equals the fingerprint of version 0.1.0, so that
+ * a send that is repeated across an upgrade is recognized.
  */
 function fingerprintOf(message: string, target_agents: string[] | null, body: SendInput): string {
   const { from_agent, in_reply_to, expires_in_s } = body;

@@ -27,7 +27,7 @@ export interface NewMessage {
 export interface NewSaid extends Omit<Said, 'hops'> {
   /**
    * The instances for whose agents the sender may speak, in meetings that these instances are in; null: any agent.
-   * Without a key_id it is one instance, no matter which key owns it.
+   * `{ key_id: null, instance_id }` is that one instance, no matter which key owns it.
    */
   speaks_for: OwnerScope | { key_id: null; instance_id: string } | null;
 }

@@ -33,7 +33,7 @@ const list = (order: 'ASC' | 'DESC') =>
 const LAST = statement('SELECT max(message_no) AS last FROM messages');
 
 /**
- * The number of the last delivery of the message `m`. The bounds keep the sum of a damaged row within bigint, otherwise
+ * The number of the last delivery of the message `m`: its deliveries have the numbers after its own. The bounds keep the sum of a damaged row within bigint, otherwise
  * the statement would fail.
  */
 export const LAST_OF_MESSAGE = `least(m.message_no, ${2 ** 60}) + least(m.deliveries_queued, ${2 ** 30})`;

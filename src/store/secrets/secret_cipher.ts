@@ -24,7 +24,7 @@ const KEY_ID_CHARS = 16;
 export interface SecretPlace {
   table: string;
   column: string;
-  /** The key of the row. */
+  /** The primary key of the row. */
   row: string;
 }
 

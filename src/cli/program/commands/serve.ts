@@ -111,7 +111,7 @@ function announce(convoke: Convoke, config: Config, report: (line: string) => vo
   report(is_open ? 'open: no keys are needed, only this machine can reach it' : 'every request needs an API key');
 }
 
-/** Nobody can connect to the address that stands for all addresses, so the link names this machine instead. */
+/** The address that stands for all addresses works as a destination on some systems only. The link names this machine. */
 function reachable(url: string): string {
   return url.replace('//0.0.0.0:', '//127.0.0.1:').replace('//[::]:', '//[::1]:');
 }

@@ -5,7 +5,7 @@ export interface SeenNode {
   node_no: number;
   /** Changes with each renewal. */
   seen_at: number;
-  /** On the clock of the database. */
+  /** Whether its lease has ended, by the clock of the database. */
   is_lapsed: boolean;
 }
 
