@@ -167,8 +167,10 @@ async function makeVictims(service: Service, damages: Damage[], neighbour: strin
       ? [false, true].map((pulls) => ({ damage, pulls }))
       : [{ damage, pulls: false }],
   );
+  // A start reads them by their names, so those whose damage must be told come first.
+  each.sort((a, b) => Number(isTold(b)) - Number(isTold(a)));
   for (const [i, { damage, pulls }] of each.entries()) {
-    const name = `victim-${i}-${damage.table}-${damage.column}`;
+    const name = `victim-${String(i).padStart(4, '0')}-${damage.table}-${damage.column}`;
     const way = pulls ? { transport: 'pull' } : { webhook_url: 'http://127.0.0.1:1/' };
     const body = { instance_id: name, instance_name: name, agent_ids: ['a'], webhook_secret: SECRET, replies: pulls };
     const registered = await service.post('/api/v1/instances/register/', { ...body, ...way });
@@ -288,7 +290,7 @@ async function askAll(service: Service, victims: Victim[]): Promise<void> {
   }
 }
 
-const isTold = ({ damage }: Victim): boolean => TOLD.has(`${damage.table}.${damage.column}`);
+const isTold = ({ damage }: Pick<Victim, 'damage'>): boolean => TOLD.has(`${damage.table}.${damage.column}`);
 
 const TOLD = new Set(
   [
