@@ -49,6 +49,14 @@ async def test_it_registers_joins_and_says_what_the_agent_answers(service: Servi
     assert (second.from_agent, second.in_reply_to) == ("five-lines", first.message_id)
 
 
+async def test_it_joins_with_the_rules_that_it_is_given(service: Service, client: ConvokeClient) -> None:
+    rules = {"wake": "targeted", "catch_up": "latest", "max_age_s": 3600}
+    async with served(lambda _: None, service.url, agent_id="with-rules", meetings=["with-rules"], **rules):
+        await away(joined, client, "with-rules")
+    member = client.list_meeting_instances("with-rules").data[0]
+    assert (member.wake, member.catch_up, member.max_age_s) == ("targeted", "latest", 3600)
+
+
 @pytest.mark.parametrize(
     ("answer", "contents"),
     [

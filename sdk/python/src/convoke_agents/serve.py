@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 from convoke_agents.answers import Agent
 from convoke_agents.async_client import AsyncConvokeClient
@@ -38,6 +38,9 @@ def serve_agent(
     *,
     agent_id: str,
     meetings: Sequence[str] = (),
+    wake: Literal["all", "targeted", "people"] | None = None,
+    catch_up: Literal["all", "latest"] | None = None,
+    max_age_s: int | None = None,
     base_url: str | None = None,
     api_key: str | None = None,
     instance_id: str | None = None,
@@ -61,6 +64,9 @@ def serve_agent(
     :param agent: A function, `def` or `async def`, from a `Push` to an `Answer`: a text, a message, several, or None. It
         runs once for a push; when it raises, the push repeats later. A `def` runs in a thread.
     :param meetings: Meetings to join at the start. It stays in those that it was in.
+    :param wake: What is pushed in these meetings; when absent, what an earlier join said, at first `all`.
+    :param catch_up: What is pushed, after the machine was away, of what waited: `all`, or only the `latest` message.
+    :param max_age_s: Messages that are older when their turn comes are not pushed; 0: of any age.
     :param base_url: Where Convoke listens; the variable CONVOKE_URL when absent, or else http://127.0.0.1:8080.
     :param api_key: The variable CONVOKE_API_KEY when absent.
     :param instance_id: The agent_id when absent. The same at every start, so that what waited meanwhile arrives.
@@ -77,6 +83,9 @@ def serve_agent(
             agent,
             agent_id=agent_id,
             meetings=meetings,
+            wake=wake,
+            catch_up=catch_up,
+            max_age_s=max_age_s,
             base_url=base_url,
             api_key=api_key,
             instance_id=instance_id,
@@ -95,6 +104,9 @@ async def serve_agent_async(
     *,
     agent_id: str,
     meetings: Sequence[str] = (),
+    wake: Literal["all", "targeted", "people"] | None = None,
+    catch_up: Literal["all", "latest"] | None = None,
+    max_age_s: int | None = None,
     base_url: str | None = None,
     api_key: str | None = None,
     instance_id: str | None = None,
@@ -121,7 +133,16 @@ async def serve_agent_async(
     threads = ThreadPoolExecutor(concurrency, thread_name_prefix="convoke-agent")
     try:
         with _ended_by_signals(ending, stop is None):
-            entering = partial(_enter, client, instance_id, agent_id, meetings, say, ending)
+            join = partial(
+                client.join_meeting,
+                instance_id=instance_id,
+                agent_ids=[agent_id],
+                wake=wake,
+                catch_up=catch_up,
+                max_age_s=max_age_s,
+            )
+            joins = [partial(join, meeting_id=meeting_id) for meeting_id in meetings]
+            entering = partial(_enter, client, instance_id, agent_id, joins, say, ending)
             if not await entering(instance_name or instance_id, turn_s, secret):
                 return
             async with client.pull(instance_id, concurrency=concurrency, secret=secret, on_connection=say) as pulling:
@@ -144,7 +165,7 @@ async def _enter(
     client: AsyncConvokeClient,
     instance_id: str,
     agent_id: str,
-    meetings: Sequence[str],
+    joins: Sequence[Callable[[], Awaitable[object]]],
     say: OnConnection,
     ending: asyncio.Event,
     instance_name: str,
@@ -164,10 +185,7 @@ async def _enter(
             webhook_secret=secret,
         )
 
-    async def join(meeting_id: str) -> object:
-        return await client.join_meeting(instance_id=instance_id, meeting_id=meeting_id, agent_ids=[agent_id])
-
-    calls: list[Callable[[], Awaitable[object]]] = [register, *(partial(join, meeting_id) for meeting_id in meetings)]
+    calls: list[Callable[[], Awaitable[object]]] = [register, *joins]
     for call in calls:
         backoff, is_lost = Backoff(), False
         while not ending.is_set():
