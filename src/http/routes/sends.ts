@@ -150,7 +150,8 @@ async function sendMessages(
         if (limited === null) sends.push(send);
         return limited;
       } catch (error) {
-        return problemOf(error as Error);
+        if (error instanceof Problem) return error;
+        throw error;
       }
     },
   );
