@@ -41,6 +41,24 @@ async function isWith(service: Service, { instance_id }: PullingMachine): Promis
   return false;
 }
 
+test('a page with a session pulls at either node, whichever of them delivers to the instance', async (t) => {
+  const [first] = await startNodes(t);
+  await first.endOpenMode();
+  const machines = await Promise.all(Array.from({ length: MACHINES }, () => PullingMachine.start(first, [])));
+  const here = await Promise.all(machines.map((machine) => isWith(first, machine)));
+  assert.ok(here.includes(true) && here.includes(false), 'each node has some of them');
+  const { headers, body } = await first.post<{ csrf_token: string }>('/api/v1/session/');
+  const cookie = String(headers['set-cookie']?.[0]).split(';')[0] as string;
+  const by_session = { cookie, origin: first.url, 'convoke-csrf': body.csrf_token };
+  // Without an origin of the other node, the pulls that are forwarded get 403 origin_not_allowed.
+  for (const machine of machines) {
+    const answer = await machine.ask({ wait_s: 0 }, by_session);
+    assert.equal(answer.status, 200, answer.text);
+  }
+  const elsewhere = { ...by_session, origin: 'http://elsewhere.example' };
+  for (const machine of machines) assertProblem(await machine.ask({ wait_s: 0 }, elsewhere), 403, 'origin_not_allowed');
+});
+
 test('both nodes take the pulls of every machine, and both say that it is connected, and from where', async (t) => {
   const [first, second] = await startNodes(t);
   const machines = await Promise.all(Array.from({ length: MACHINES }, () => PullingMachine.start(first, ['m'])));
