@@ -61,8 +61,18 @@ export interface Query<T> {
   again: () => void;
 }
 
+interface QueryState<T> {
+  key: string | null;
+  value: T | null;
+  problem: ConvokeError | null;
+  is_busy: boolean;
+  /** Whether something changed while a request was in flight; the query then asks again. */
+  is_stale: boolean;
+}
+
 /**
- * Asks the service, and asks again after each event that concerns the query.
+ * Asks the service, and asks again after each event that concerns the query. One request at a time: every response is
+ * shown, also when the service needs longer than the time between two events.
  *
  * @param key identifies the query; another key is another query. Null: no request is made
  */
@@ -72,11 +82,10 @@ export function useQuery<T>(
   concerns: (event: FeedEvent) => boolean = () => false,
 ): Query<T> {
   const [, draw] = useState({});
-  const state = useRef<{ key: string | null; value: T | null; problem: ConvokeError | null; number: number }>(null!);
-  state.current ??= { key: null, value: null, problem: null, number: 0 };
-  if (state.current.key !== key) {
+  const state = useRef<QueryState<T>>(null!);
+  if (state.current === null || state.current.key !== key) {
     const value = key === null ? null : ((kept.get(key) ?? null) as T | null);
-    state.current = { key, value, problem: null, number: state.current.number + 1 };
+    state.current = { key, value, problem: null, is_busy: false, is_stale: false };
   }
   const latest = useRef(ask);
   latest.current = ask;
@@ -84,19 +93,21 @@ export function useQuery<T>(
   const again = useCallback(() => {
     const current = state.current;
     if (current.key === null) return;
-    const number = ++current.number;
-    const isCurrent = (): boolean => state.current === current && current.number === number;
+    current.is_stale = current.is_busy;
+    if (current.is_busy) return;
+    current.is_busy = true;
     latest
       .current()
       .then((value) => {
         keep(current.key as string, value);
-        if (isCurrent()) Object.assign(current, { value, problem: null });
+        Object.assign(current, { value, problem: null });
       })
-      .catch((error: unknown) => {
-        if (isCurrent()) current.problem = errorOf(error);
-      })
+      .catch((error: unknown) => (current.problem = errorOf(error)))
       .finally(() => {
-        if (isCurrent()) draw({});
+        current.is_busy = false;
+        if (state.current !== current) return;
+        draw({});
+        if (current.is_stale) again();
       });
   }, []);
   useEffect(again, [key]);
