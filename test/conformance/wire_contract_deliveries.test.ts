@@ -521,6 +521,15 @@ describe('what callers can do about a delivery:', { concurrency: true }, () => {
     ]);
     assert.deepEqual(await list(`meeting_id=${one}&instance_id=${b.instance_id}&state=delivered`), []);
     assert.deepEqual(await list('message_id=msg_unknown'), []);
+    const [first, last] = [sent[0]?.message_id, sent[2]?.message_id];
+    const ids = async (query: string): Promise<string[]> => (await list(query)).map(({ message_id }) => message_id);
+    assert.deepEqual(await ids(`meeting_id=${one}&before_seq=2`), [first, first]);
+    assert.deepEqual(await ids(`meeting_id=${one}&after_seq=1`), [last, last]);
+    assert.deepEqual(await ids(`meeting_id=${one}&after_seq=1&before_seq=2`), []);
+    for (const field of ['after_seq', 'before_seq']) {
+      const refused = assertProblem(await service.get(`/api/v1/deliveries/?${field}=1`), 422, 'invalid_fields');
+      assert.equal(refused.errors?.[0]?.path, field);
+    }
     assert.ok((await list(`meeting_id=${one}`)).every((delivery) => !('attempts' in delivery)));
   });
 });

@@ -230,6 +230,33 @@ test('a raw JSON message is sent character for character', async (t) => {
   assert.equal(seen[0]!.body, `{"message":${text},"target_agents":[]}`);
 });
 
+test('raw messages come back character for character, whatever they contain', async (t) => {
+  const texts = [
+    '{ "big": 12345678901234567890, "one": 1.10, "two": 1, "two": 2, "huge": 1e400 }',
+    String.raw`{"message":{"message":"}]\"\\"},"data":[{"message":1}],"\u006dessage":2}`,
+    '{}',
+  ];
+  const head = '"message_id":"msg_1","seq":1,"accepted_at":"","target_agents":["message",":{"],"from_agent":"message"';
+  const page = `{"data":[${texts.map((text) => `{${head},"message":${text}}`).join(',')}],"has_more":true}`;
+  const { client, seen } = await start(
+    t,
+    inTurn(
+      (response) => void response.end(page),
+      (response) => void response.end('{"data":[{"seq":1}],"has_more":false}'),
+      problem(404, 'meeting_does_not_exist'),
+    ),
+  );
+  const { data, has_more } = await client.listRawMessages('a/b', { before_seq: 9 });
+  assert.deepEqual(
+    data.map(({ message }) => message.text),
+    texts,
+  );
+  assert.deepEqual([data[0]?.message_id, data[0]?.from_agent, has_more], ['msg_1', 'message', true]);
+  assert.equal(seen[0]?.path, '/api/v1/meetings/a%2Fb/messages/?before_seq=9');
+  await assert.rejects(client.listRawMessages('m'), { code: 'unexpected_response' });
+  await assert.rejects(client.listRawMessages('m'), { code: 'meeting_does_not_exist' });
+});
+
 test('metrics come as the text that they are, and a refusal of them as any other', async (t) => {
   const text = '# HELP convoke_deliveries_pending Deliveries.\nconvoke_deliveries_pending 3\n';
   const { client, seen } = await start(

@@ -103,6 +103,7 @@ function holdsTheContract(engine: EngineUnderTest): void {
       ['all', {}],
       ['of an instance', { instance_id: 'i' }],
       ['of a meeting', { meeting_id: 'm' }],
+      ['of messages of a meeting', { meeting_id: 'm', after_seq: 2, before_seq: 8 }],
       ['of a state', { state: 'pending' }],
       ['of an instance in a meeting', { instance_id: 'j', meeting_id: 'm' }],
     ] as const) {
@@ -125,6 +126,9 @@ function holdsTheContract(engine: EngineUnderTest): void {
           expected,
         );
         assert.deepEqual(expected, expected.toSorted().toReversed());
+        const [after_seq, before_seq] = 'after_seq' in filter ? [filter.after_seq, filter.before_seq] : [0, Infinity];
+        const between = (await store.deliveries.list({ limit: 1_000, ...filter }, WALL)).data;
+        assert.ok(between.every(({ seq }) => seq > after_seq && seq < before_seq));
       });
     }
 

@@ -1,7 +1,8 @@
-import { errorFromResponse } from './error.ts';
+import { errorFromProxy, errorFromResponse } from './error.ts';
 import { listen, type EventsOptions } from './events.ts';
 import { type PushInHand, Puller, type PullOptions } from './pull.ts';
 import type { RawJson } from './raw_json.ts';
+import { type RawMessage, rawMessages } from './raw_messages.ts';
 import { type CallOptions, Requests, type RequestsOptions } from './requests.ts';
 import { Gatherer } from './gatherer.ts';
 import { itemOf, type MessageToSend, sendMany } from './sending_many.ts';
@@ -243,6 +244,23 @@ export class ConvokeClient {
     options?: CallOptions,
   ): Promise<MessagePage> {
     return this.#requests.call('GET', ['meetings', meeting_id, 'messages'], { ...options, query });
+  }
+
+  /** As {@link listMessages}, with the JSON of each message as it was written: no digit of a number is lost. */
+  listRawMessages(
+    meeting_id: string | number,
+    query: ListMessagesQuery = {},
+    options: CallOptions = {},
+  ): Promise<{ data: RawMessage[]; has_more: boolean }> {
+    const url = this.#requests.urlOf(['meetings', meeting_id, 'messages'], query);
+    return this.#requests.ask('GET', url, options, (response, text) => {
+      if (!response.ok) throw errorFromResponse(response, text, url, Date.now());
+      try {
+        return rawMessages(text);
+      } catch {
+        throw errorFromProxy(response, url);
+      }
+    });
   }
 
   /** One message, the chain that led to it, what answers it, and each of its deliveries with its outcome. */

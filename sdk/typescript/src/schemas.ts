@@ -1166,6 +1166,10 @@ export interface ListDeliveriesQuery {
   meeting_id?: string | undefined;
   /** Only deliveries of this message. */
   message_id?: string | undefined;
+  /** With meeting_id: only deliveries of the messages that follow this one. */
+  after_seq?: number | undefined;
+  /** With meeting_id: only deliveries of the messages before this one. */
+  before_seq?: number | undefined;
   /** The state of a delivery. Every state but `pending` is final. */
   state?: DeliveryState | undefined;
   /** The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and next_cursor continues. */

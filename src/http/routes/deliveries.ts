@@ -47,7 +47,10 @@ async function listDeliveries(
   { store, clock }: DeliveryContext,
   { query, principal }: RequestFor<typeof LIST_DELIVERIES>,
 ) {
-  if (query.meeting_id !== undefined) assertMeeting(principal, query.meeting_id);
+  const { meeting_id, after_seq, before_seq } = query;
+  if (meeting_id !== undefined) assertMeeting(principal, meeting_id);
+  else if (after_seq !== undefined) throw invalidField('after_seq', 'needs meeting_id: each meeting counts its own');
+  else if (before_seq !== undefined) throw invalidField('before_seq', 'needs meeting_id: each meeting counts its own');
   const page = await store.deliveries.list({ ...query, limit: query.limit ?? 50 }, clock.now(), principal.visibility);
   return { data: page.data.map(wireDelivery), next_cursor: page.next_cursor };
 }

@@ -14,6 +14,7 @@ import {
   OutcomeSchema,
   time,
 } from './fields.ts';
+import { seqGiven } from './messages.ts';
 import { cursor, limit } from './page.ts';
 
 const DeliveryState = enumOf(
@@ -100,6 +101,8 @@ export const ListDeliveriesQuery = Type.Object(
     instance_id: Type.Optional(instanceId('Only deliveries to this instance.')),
     meeting_id: Type.Optional(meetingId('Only deliveries of messages of this meeting.')),
     message_id: Type.Optional(madeId('Only deliveries of this message.')),
+    after_seq: seqGiven('With meeting_id: only deliveries of the messages that follow this one.'),
+    before_seq: seqGiven('With meeting_id: only deliveries of the messages before this one.'),
     state: Type.Optional(DeliveryState),
     limit,
     cursor,

@@ -82,6 +82,10 @@ export interface DeliveryFilter extends PageRequest {
   instance_id?: string | undefined;
   meeting_id?: string | undefined;
   message_id?: string | undefined;
+  /** Only with meeting_id: deliveries of messages after this one. */
+  after_seq?: number | undefined;
+  /** Only with meeting_id: deliveries of messages before this one. */
+  before_seq?: number | undefined;
   state?: DeliveryState | undefined;
 }
 

@@ -271,10 +271,12 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
           meeting_ids.length === 1
             ? sql<boolean>`m.meeting_id = ${first}`
             : sql<boolean>`m.meeting_id = ANY (${meeting_ids}::text[])`;
-        const of_meetings = query
+        let of_meetings = query
           .innerJoin('messages as m', (join) => join.on(sql<boolean>`${sql.raw(OF_MESSAGE)}`))
           .where(is_of_them)
           .where('m.message_no', '<', before);
+        if (filter.after_seq !== undefined) of_meetings = of_meetings.where('m.seq', '>', filter.after_seq);
+        if (filter.before_seq !== undefined) of_meetings = of_meetings.where('m.seq', '<', filter.before_seq);
         const in_order = meeting_ids.length === 1 ? of_meetings.orderBy('m.seq', 'desc') : of_meetings;
         query = in_order.orderBy('d.delivery_no', 'desc');
       }

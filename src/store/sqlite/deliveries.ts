@@ -195,10 +195,12 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
       const meeting_ids = meetingsOf(filter, visibility);
       if (meeting_ids === null) query = query.orderBy('d.delivery_no', 'desc');
       else {
-        const of_meetings = query
+        let of_meetings = query
           .innerJoin('messages as m', (join) => join.on(sql<boolean>`${sql.raw(OF_MESSAGE)}`))
           .where('m.meeting_id', 'in', meeting_ids)
           .where('m.message_no', '<', before);
+        if (filter.after_seq !== undefined) of_meetings = of_meetings.where('m.seq', '>', filter.after_seq);
+        if (filter.before_seq !== undefined) of_meetings = of_meetings.where('m.seq', '<', filter.before_seq);
         const in_order = meeting_ids.length === 1 ? of_meetings.orderBy('m.seq', 'desc') : of_meetings;
         query = in_order.orderBy('d.delivery_no', 'desc');
       }

@@ -729,6 +729,8 @@ class Operations:
         instance_id: str | None = None,
         meeting_id: str | None = None,
         message_id: str | None = None,
+        after_seq: int | None = None,
+        before_seq: int | None = None,
         state: DeliveryState | None = None,
         limit: int | None = None,
         cursor: str | None = None,
@@ -740,6 +742,8 @@ class Operations:
         :param instance_id: Only deliveries to this instance.
         :param meeting_id: Only deliveries of messages of this meeting.
         :param message_id: Only deliveries of this message.
+        :param after_seq: With meeting_id: only deliveries of the messages that follow this one.
+        :param before_seq: With meeting_id: only deliveries of the messages before this one.
         :param state: The state of a delivery. Every state but `pending` is final.
         :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and
             next_cursor continues.
@@ -753,6 +757,8 @@ class Operations:
                 instance_id=instance_id,
                 meeting_id=meeting_id,
                 message_id=message_id,
+                after_seq=after_seq,
+                before_seq=before_seq,
                 state=state,
                 limit=limit,
                 cursor=cursor,
@@ -765,6 +771,8 @@ class Operations:
         instance_id: str | None = None,
         meeting_id: str | None = None,
         message_id: str | None = None,
+        after_seq: int | None = None,
+        before_seq: int | None = None,
         state: DeliveryState | None = None,
         limit: int | None = None,
     ) -> Iterator[Delivery]:
@@ -775,6 +783,8 @@ class Operations:
                 instance_id=instance_id,
                 meeting_id=meeting_id,
                 message_id=message_id,
+                after_seq=after_seq,
+                before_seq=before_seq,
                 state=state,
                 limit=limit,
                 cursor=cursor,

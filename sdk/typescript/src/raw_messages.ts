@@ -1,0 +1,60 @@
+/** Messages of the history, each as the JSON text that it was sent as. */
+import { RawJson } from './raw_json.ts';
+import type { Message, MessagePage } from './types.ts';
+
+/** A message of the history whose JSON is as it was written: big numbers, `1.10` and the order of the keys survive. */
+export interface RawMessage extends Omit<Message, 'message'> {
+  message: RawJson;
+}
+
+/**
+ * @param text a page of messages, as the service responded
+ * @throws SyntaxError when it is no page of messages
+ */
+export function rawMessages(text: string): { data: RawMessage[]; has_more: boolean } {
+  const { data, has_more } = JSON.parse(text) as MessagePage;
+  const texts = messageTexts(text);
+  if (texts.length !== data.length) throw new SyntaxError('this is no page of messages');
+  return { data: data.map((message, i) => ({ ...message, message: new RawJson(texts[i] as string) })), has_more };
+}
+
+/** The page is an object, `data` in it an array, and each message in that an object with the member `message`. */
+const MESSAGE_DEPTH = 3;
+
+/** Cuts the messages out of a page that is valid JSON. */
+function messageTexts(page: string): string[] {
+  const texts: string[] = [];
+  let depth = 0;
+  for (let at = 0; at < page.length; at++) {
+    const character = page[at];
+    if (character === '{' || character === '[') depth++;
+    else if (character === '}' || character === ']') depth--;
+    else if (character === '"') {
+      const end = stringEnd(page, at);
+      const is_message = depth === MESSAGE_DEPTH && page.slice(at, end) === '"message"' && page[end] === ':';
+      if (is_message) texts.push(page.slice(end + 1, (at = valueEnd(page, end + 1))));
+      else at = end;
+      at--;
+    }
+  }
+  return texts;
+}
+
+/** Where the string that begins here ends. */
+function stringEnd(text: string, start: number): number {
+  let at = start + 1;
+  while (at < text.length && text[at] !== '"') at += text[at] === '\\' ? 2 : 1;
+  return at + 1;
+}
+
+/** Where the object or array that begins here ends. */
+function valueEnd(text: string, start: number): number {
+  let depth = 0;
+  for (let at = start; at < text.length; at++) {
+    const character = text[at];
+    if (character === '"') at = stringEnd(text, at) - 1;
+    else if (character === '{' || character === '[') depth++;
+    else if ((character === '}' || character === ']') && --depth === 0) return at + 1;
+  }
+  return text.length;
+}
