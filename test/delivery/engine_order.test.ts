@@ -34,6 +34,11 @@ async function storeElsewhere(node: TestNode, texts: string[]): Promise<StoredMe
 
 function tell(node: TestNode, messages: StoredMessage[]): void {
   node.engine.onChange({ kind: 'reading' });
+  stored(node, messages);
+}
+
+/** What the node began to read is there. */
+function stored(node: TestNode, messages: StoredMessage[]): void {
   const ranges = messages.map((message) => {
     const { meeting_id, seq } = message;
     return { meeting_id, first_seq: seq, last_seq: seq, messages: [message] };
@@ -46,6 +51,51 @@ async function everythingDelivered(node: TestNode): Promise<void> {
   const { queued_in_memory, in_flight, unsettled } = node.engine.stats;
   assert.deepEqual({ queued_in_memory, in_flight, unsettled }, { queued_in_memory: 0, in_flight: 0, unsettled: 0 });
 }
+
+describe('a node that may have missed something, and hears of a message whose result is not written yet', () => {
+  for (const before of [0, 3]) {
+    for (const others of [0, 2]) {
+      for (const is_late of [false, true]) {
+        const when = is_late ? 'after it has read the table' : 'before it has read the table';
+        test(`pushes it once: ${before} messages before it, ${others} after it, heard ${when}`, async (t) => {
+          const node = await startNode(t, { others: true });
+          await node.meeting('m', 'i');
+          tell(
+            node,
+            await storeElsewhere(
+              node,
+              upTo(before).map(() => '{}'),
+            ),
+          );
+          await node.clock.advance(SECOND);
+          const written = Promise.withResolvers<void>();
+          node.meddle = (name) => (name === 'deliveries.settle' ? written.promise : undefined);
+          const messages = await storeElsewhere(node, ['{}']);
+          tell(node, messages);
+          await node.clock.advance(SECOND);
+          assert.deepEqual(node.transport.seqsTo('i'), upTo(before + 1));
+          node.engine.onChange({ kind: 'resync' });
+          await node.clock.advance(SECOND);
+
+          node.engine.onChange({ kind: 'reading' });
+          messages.push(
+            ...(await storeElsewhere(
+              node,
+              upTo(others).map(() => '{}'),
+            )),
+          );
+          if (!is_late) stored(node, messages);
+          written.resolve();
+          await node.clock.advance(SECOND);
+          if (is_late) stored(node, messages);
+          await node.clock.advance(MINUTE);
+          assert.deepEqual(node.transport.seqsTo('i'), upTo(before + 1 + others));
+          await everythingDelivered(node);
+        });
+      }
+    }
+  }
+});
 
 describe('a lane', () => {
   test('has one attempt in flight, in the order of seq', async (t) => {

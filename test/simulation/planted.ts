@@ -235,7 +235,7 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
   'settles without the epoch': { file: CLUSTER, find: 'epoch === this.epochOf(instance_id);', replace: 'true;' },
   'ignores the run of a message': {
     file: ENQUEUER,
-    find: 'if (is_after_gap && lane.newest_seq < seq - 1) this.#memory.spillTail(lane);',
+    find: 'if (is_after_gap && has_gap) this.#memory.spillTail(lane);',
     replace: '',
   },
   'starts attempts on a lease that ran out': {

@@ -125,7 +125,10 @@ export class LaneLoader {
     const latest_due = this.#latestDue();
     const before_tail = rows.filter(({ seq }) => seq < backlog.tail_from);
     for (const row of before_tail) this.#memory.appendRead(lane, laneDeliveryOf(row, latest_due));
-    const reaches_tail = before_tail.length < rows.length;
+    const first_in_tail = rows[before_tail.length];
+    const reaches_tail = first_in_tail !== undefined;
+    // What comes before it in the tail was read from the table while its result was not written yet.
+    if (reaches_tail) this.#memory.dropSettled(lane, backlog, first_in_tail.seq);
     // The last page ends before the tail begins, so no delivery in the tail is pending any more.
     if (is_last && !reaches_tail && lane.tail_length > 0) this.#memory.spillTail(lane);
     else if (is_last || reaches_tail) this.#memory.joinTail(lane);
