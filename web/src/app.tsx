@@ -2,6 +2,7 @@ import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { useQuery } from './queries.ts';
 import { feed, type FeedState } from './feed.ts';
+import { beginPrefix, endPrefix, isPrefixed, isWriting } from './keyboard.ts';
 import { Choice } from './parts/choice.tsx';
 import { Dialog } from './parts/dialog.tsx';
 import { Brand, Icon, type IconName } from './parts/icons.tsx';
@@ -275,30 +276,21 @@ function More({ sections, section, onHelp }: MoreProps): JSX.Element {
   );
 }
 
-/** Keys are shortcuts only while nobody writes in a field and no dialog is open. */
-function isWriting(target: EventTarget | null): boolean {
-  return (
-    target instanceof HTMLElement &&
-    target.closest('input:not([type=radio], [type=checkbox]), textarea, select') !== null
-  );
-}
-
 function useShortcuts(onHelp: () => void): void {
   useEffect(() => {
-    let after_g_until = 0;
     const onKeyDown = (event: KeyboardEvent): void => {
       if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
       if (document.querySelector('dialog[open]') !== null) return;
       if (event.key === 'Escape') return leave(event);
       if (isWriting(event.target)) return;
-      if (performance.now() < after_g_until) {
-        after_g_until = 0;
+      if (isPrefixed()) {
+        endPrefix();
         const section = SECTIONS.find(({ key }) => key === event.key);
         if (section === undefined) return;
         event.preventDefault();
         return go(section.path);
       }
-      if (event.key === 'g') after_g_until = performance.now() + 1500;
+      if (event.key === 'g') beginPrefix();
       if (event.key === '?') onHelp();
       if (event.key === '/') {
         event.preventDefault();

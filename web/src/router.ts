@@ -1,4 +1,5 @@
 /** Every view has a URL. The address alone decides which view is shown. */
+import { followed } from './keyboard.ts';
 import { Observable, useObservable } from './observable.ts';
 
 export interface Place {
@@ -68,6 +69,7 @@ export function followLinks(): void {
     // The service itself serves these paths, so they are no views.
     if (/^\/(docs|api|metrics|openapi\.json)(\/|$)/.test(link.pathname)) return;
     event.preventDefault();
+    followed.by_keyboard = event.detail === 0;
     go(link.pathname + link.search);
   });
 }

@@ -1,6 +1,7 @@
 /** The frame of a view: its title, its actions, a list and, beside it, the chosen item. */
 import type { ComponentChildren, JSX } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
+import { followed } from '../keyboard.ts';
 import { filterBy } from '../router.ts';
 import { Icon } from './icons.tsx';
 
@@ -48,6 +49,9 @@ export function Detail({ title, label, back, back_label, actions, children }: De
   const body = useRef<HTMLElement>(null);
   useEffect(() => {
     body.current?.scrollTo(0, 0);
+    // From the row that opened it, its actions are then a Tab away, and Escape leads back to the row.
+    if (followed.by_keyboard) body.current?.focus({ preventScroll: true });
+    followed.by_keyboard = false;
   }, [label]);
   return (
     <section class="detail" aria-label={label} data-back={back} ref={body} tabIndex={-1}>

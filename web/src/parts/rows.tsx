@@ -1,15 +1,24 @@
 /**
  * A table of any length. Only the visible rows are in the document. All rows have the same height, so the position of a
  * row is a multiplication. With 10,000 rows it draws some forty.
+ *
+ * Rows do not move while somebody points at one, has the focus on one, has scrolled, or has paused the list.
  */
 import type { ComponentChildren, JSX } from 'preact';
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
+import { usePlace } from '../router.ts';
+import { useHeld } from './held.ts';
+import { ListFoot } from './list_foot.tsx';
+import { useListKeys } from './list_keys.ts';
+import { SortHead, type SortValue, sortedBy } from './sort.tsx';
 
 export interface Column<T> {
   head: string;
   /** Its cells are left out on a narrow screen. */
   is_wide?: boolean;
   is_number?: boolean;
+  /** What the list is sorted by when somebody chooses this column. */
+  sortBy?: (row: T) => SortValue;
   cell: (row: T) => ComponentChildren;
 }
 
@@ -17,6 +26,8 @@ interface RowsProps<T> {
   label: string;
   /** The name of the column widths in the style sheet. */
   kind: string;
+  /** Identifies what is listed, such as the filters. */
+  list: string;
   rows: readonly T[];
   columns: readonly Column<T>[];
   idOf: (row: T) => string;
@@ -25,26 +36,46 @@ interface RowsProps<T> {
   /** The name of the row's link for screen readers. */
   nameOf: (row: T) => string;
   selected?: string | null;
+  /** Whether the rows are ordered by something that changes: known rows then keep their places. */
+  is_order_kept?: boolean;
+  /** How many lines a row has on a narrow screen. */
+  narrow_lines?: 1 | 2;
   is_complete: boolean;
   /** Called when the end becomes visible. */
   more: () => void;
 }
 
 const ROW_PX = 38;
-/** On a narrow screen, a row has two lines. */
-const TALL_ROW_PX = 58;
+const TWO_LINES_PX = 54;
 const NARROW_PX = 620;
 const SPARE_ROWS = 10;
+/** How many rows are loaded to sort them. */
+const SORTED_ROWS_MAX = 5000;
 
 export function Rows<T>(props: RowsProps<T>): JSX.Element {
-  const { label, kind, rows, columns, idOf, href, nameOf, selected, is_complete, more } = props;
+  const { label, kind, columns, idOf, href, nameOf, selected, is_complete, more, narrow_lines = 2 } = props;
   const scroller = useRef<HTMLDivElement>(null);
   const [first, setFirst] = useState(0);
   const [{ width, height }, setSize] = useState({ width: innerWidth, height: innerHeight });
+  const [is_pointed, setPointed] = useState(false);
+  const [is_focused, setFocused] = useState(false);
+  const [is_scrolled, setScrolled] = useState(false);
+  const [is_paused, setPaused] = useState(false);
   /** The row that gets the focus as soon as it is in the document. */
   const wanted = useRef<number | null>(null);
   const is_narrow = width < NARROW_PX;
-  const row_px = is_narrow ? TALL_ROW_PX : ROW_PX;
+  const row_px = is_narrow && narrow_lines === 2 ? TWO_LINES_PX : ROW_PX;
+
+  const sort = usePlace().query.get('sort') ?? '';
+  const sorted = sortedBy(props.rows, columns, sort);
+  const { rows, news, is_moved, gone, catchUp } = useHeld({
+    list: `${props.list} ${sort}`,
+    fresh: sorted ?? props.rows,
+    idOf,
+    is_held: is_pointed || is_focused || is_scrolled || is_paused || !CAN_HOVER,
+    is_order_kept: sorted !== null || props.is_order_kept === true,
+    is_complete,
+  });
 
   useLayoutEffect(() => {
     const element = scroller.current;
@@ -58,10 +89,10 @@ export function Rows<T>(props: RowsProps<T>): JSX.Element {
 
   const from = Math.max(0, Math.min(first, rows.length - 1) - SPARE_ROWS);
   const to = Math.min(rows.length, first + Math.ceil(height / row_px) + SPARE_ROWS);
-  const is_end_near = !is_complete && to >= rows.length;
+  const is_wanting = to >= rows.length || (sorted !== null && props.rows.length < SORTED_ROWS_MAX);
   useEffect(() => {
-    if (is_end_near) more();
-  }, [is_end_near, rows.length]);
+    if (!is_complete && is_wanting) more();
+  }, [is_complete, is_wanting, props.rows.length, sort]);
 
   useLayoutEffect(() => {
     if (wanted.current === null) return;
@@ -71,8 +102,11 @@ export function Rows<T>(props: RowsProps<T>): JSX.Element {
     link.focus({ preventScroll: true });
   });
 
-  const onScroll = (event: { currentTarget: HTMLElement }): void =>
-    setFirst(Math.floor(event.currentTarget.scrollTop / row_px));
+  const onScroll = (event: { currentTarget: HTMLElement }): void => {
+    const { scrollTop } = event.currentTarget;
+    setFirst(Math.floor(scrollTop / row_px));
+    setScrolled(scrollTop > 0);
+  };
 
   const focusRow = (index: number): void => {
     const element = scroller.current;
@@ -91,78 +125,90 @@ export function Rows<T>(props: RowsProps<T>): JSX.Element {
     }
   };
 
-  const onKeyDown = (event: KeyboardEvent): void => {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const current = (event.target as Element).closest('[data-row]');
-    const at = current === null ? -1 : Number(current.getAttribute('data-row'));
-    const page = Math.max(1, Math.floor(height / row_px) - 2);
-    const steps: Record<string, number> = {
-      ArrowDown: at + 1,
-      j: at + 1,
-      ArrowUp: at - 1,
-      k: at - 1,
-      PageDown: at + page,
-      PageUp: at - page,
-      Home: 0,
-      End: rows.length - 1,
-    };
-    const next = steps[event.key];
-    if (next === undefined) return;
-    event.preventDefault();
-    focusRow(next);
-  };
+  useListKeys({
+    scroller,
+    page: Math.max(1, Math.floor(height / row_px) - 2),
+    count: rows.length,
+    /** Where the keys begin while no row has the focus. */
+    start: () => {
+      const at = rows.findIndex((row) => idOf(row) === selected);
+      return at === -1 ? Math.ceil((scroller.current?.scrollTop ?? 0) / row_px) : at;
+    },
+    focusRow,
+  });
 
   const shown = is_narrow ? columns.filter(({ is_wide }) => !is_wide) : columns;
   return (
-    <div
-      ref={scroller}
-      class={`rows rows-${kind}${is_narrow ? ' is-narrow' : ''}`}
-      role="table"
-      aria-label={label}
-      aria-rowcount={is_complete ? rows.length + 1 : -1}
-      onScroll={onScroll}
-      onKeyDown={onKeyDown}
-      style={{ '--row': `${row_px}px` }}
-    >
-      <div role="rowgroup" class="rows-head">
-        <div role="row" class="row" aria-rowindex={1}>
-          {shown.map(({ head, is_number }) => (
-            <span key={head} role="columnheader" class={is_number ? 'cell number' : 'cell'}>
-              {head}
-            </span>
-          ))}
+    <>
+      <div
+        ref={scroller}
+        class={`rows rows-${kind}${is_narrow ? ' is-narrow' : ''}`}
+        role="table"
+        aria-label={label}
+        aria-rowcount={is_complete ? rows.length + 1 : -1}
+        onScroll={onScroll}
+        style={{ '--row': `${row_px}px` }}
+      >
+        <div role="rowgroup" class="rows-head">
+          <div role="row" class="row" aria-rowindex={1}>
+            {shown.map((column) => (
+              <SortHead key={column.head} column={column} sort={sort} onSort={catchUp} />
+            ))}
+          </div>
+        </div>
+        <div
+          role="rowgroup"
+          class="rows-body"
+          style={{ paddingTop: `${from * row_px}px`, paddingBottom: `${(rows.length - to) * row_px}px` }}
+          onPointerEnter={({ pointerType }) => setPointed(pointerType === 'mouse')}
+          onPointerLeave={() => setPointed(false)}
+          onFocusIn={({ target }) => setFocused(target instanceof Element && target.matches(':focus-visible'))}
+          onFocusOut={() => setFocused(false)}
+        >
+          {rows.slice(from, to).map((row, i) => {
+            const id = idOf(row);
+            const index = from + i;
+            const states = [id === selected ? ' is-selected' : '', gone.has(id) ? ' is-gone' : ''];
+            return (
+              <div
+                key={id}
+                role="row"
+                class={`row${states.join('')}`}
+                title={gone.has(id) ? 'No longer in this list' : undefined}
+                aria-rowindex={index + 2}
+                data-row={index}
+              >
+                {shown.map(({ head, cell, is_number }, column) => (
+                  <div key={head} role="cell" class={is_number ? 'cell number' : 'cell'}>
+                    {column === 0 && (
+                      <a class="row-link" href={href(row)} aria-current={id === selected ? 'true' : undefined}>
+                        <span class="unseen">{nameOf(row)}</span>
+                      </a>
+                    )}
+                    {cell(row)}
+                  </div>
+                ))}
+              </div>
+            );
+          })}
         </div>
       </div>
-      <div
-        role="rowgroup"
-        class="rows-body"
-        style={{ paddingTop: `${from * row_px}px`, paddingBottom: `${(rows.length - to) * row_px}px` }}
-      >
-        {rows.slice(from, to).map((row, i) => {
-          const id = idOf(row);
-          const index = from + i;
-          return (
-            <div
-              key={id}
-              role="row"
-              class={id === selected ? 'row is-selected' : 'row'}
-              aria-rowindex={index + 2}
-              data-row={index}
-            >
-              {shown.map(({ head, cell, is_number }, column) => (
-                <div key={head} role="cell" class={is_number ? 'cell number' : 'cell'}>
-                  {column === 0 && (
-                    <a class="row-link" href={href(row)} aria-current={id === selected ? 'true' : undefined}>
-                      <span class="unseen">{nameOf(row)}</span>
-                    </a>
-                  )}
-                  {cell(row)}
-                </div>
-              ))}
-            </div>
-          );
-        })}
-      </div>
-    </div>
+      <ListFoot
+        count={rows.length}
+        is_complete={is_complete}
+        is_partly_sorted={sorted !== null && !is_complete && props.rows.length >= SORTED_ROWS_MAX}
+        news={news}
+        is_moved={is_moved}
+        is_paused={is_paused}
+        onPause={() => setPaused(!is_paused)}
+        onCatchUp={() => {
+          scroller.current?.scrollTo(0, 0);
+          catchUp();
+        }}
+      />
+    </>
   );
 }
+
+/** Without a mouse nobody can point at a row before they touch it, so the rows never move by themselves. */
+const CAN_HOVER = !matchMedia('(hover: none)').matches;

@@ -63,8 +63,9 @@ export function Audit({ seq }: { seq: string | null }): JSX.Element {
   const action = ACTIONS.find((each) => each === query.get('action'));
   const key_id = query.get('key_id') ?? '';
   const instance_id = query.get('instance_id') ?? '';
+  const list = `audit ${JSON.stringify([action, key_id, instance_id])}`;
   const { rows, problem, is_complete, more, again } = useList(
-    `audit ${JSON.stringify([action, key_id, instance_id])}`,
+    list,
     (page) =>
       client.listAudit({
         ...page,
@@ -121,6 +122,7 @@ export function Audit({ seq }: { seq: string | null }): JSX.Element {
         <Rows
           label="Audit log"
           kind="audit"
+          list={list}
           rows={rows}
           columns={COLUMNS}
           idOf={(entry) => String(entry.seq)}

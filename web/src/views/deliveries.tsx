@@ -110,6 +110,7 @@ export function Deliveries({ delivery_id }: { delivery_id: string | null }): JSX
         <Rows
           label="Deliveries"
           kind="deliveries"
+          list={key}
           rows={rows}
           columns={COLUMNS}
           idOf={(delivery) => delivery.delivery_id}

@@ -28,6 +28,7 @@ const HEALTHS = [
 const COLUMNS: Column<Instance>[] = [
   {
     head: 'Instance',
+    sortBy: ({ instance_name, instance_id }) => instance_name || instance_id,
     cell: (instance) => (
       <span class="named">
         <HealthMark health={instance.health} />
@@ -36,7 +37,7 @@ const COLUMNS: Column<Instance>[] = [
           <Foreign class="named-id">{instance.instance_id}</Foreign>
         </span>
         <ConnectionTag instance={instance} />
-        {!(instance.is_active && instance.webhook_enabled) && <span class="tag">off</span>}
+        {!(instance.is_active && instance.webhook_enabled) && <span class="tag">paused</span>}
       </span>
     ),
   },
@@ -54,11 +55,18 @@ const COLUMNS: Column<Instance>[] = [
   {
     head: 'Pending',
     is_number: true,
+    sortBy: ({ pending_deliveries }) => pending_deliveries,
     cell: ({ pending_deliveries }) => (
       <span class={pending_deliveries === 0 ? 'faint' : ''}>{pending_deliveries.toLocaleString('en')}</span>
     ),
   },
-  { head: 'Last seen', is_wide: true, is_number: true, cell: ({ last_seen_at }) => <Ago at={last_seen_at} /> },
+  {
+    head: 'Last success',
+    is_wide: true,
+    is_number: true,
+    sortBy: ({ last_success_at }) => last_success_at,
+    cell: ({ last_success_at }) => <Ago at={last_success_at} />,
+  },
 ];
 
 export function Instances({ instance_id }: { instance_id: string | null }): JSX.Element {
@@ -108,6 +116,7 @@ export function Instances({ instance_id }: { instance_id: string | null }): JSX.
         <Rows
           label="Instances"
           kind="instances"
+          list={`instances ${health} ${q}`}
           rows={rows}
           columns={COLUMNS}
           idOf={(instance) => instance.instance_id}

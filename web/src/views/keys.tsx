@@ -35,6 +35,7 @@ function stateOf({ revoked_at, expires_at }: ApiKey): KeyState {
 const COLUMNS: Column<ApiKey>[] = [
   {
     head: 'Key',
+    sortBy: ({ name, key_id }) => name ?? key_id,
     cell: (key) => (
       <span class="named">
         <Mark kind={stateOf(key) === 'in use' ? 'good' : 'off'} />
@@ -47,8 +48,19 @@ const COLUMNS: Column<ApiKey>[] = [
     ),
   },
   { head: 'Scopes', is_wide: true, cell: ({ scopes }) => <span class="clip">{scopes.join(', ')}</span> },
-  { head: 'Last used', is_number: true, cell: ({ last_used_at }) => <Ago at={last_used_at} /> },
-  { head: 'Created', is_wide: true, is_number: true, cell: ({ created_at }) => <Ago at={created_at} /> },
+  {
+    head: 'Last used',
+    is_number: true,
+    sortBy: ({ last_used_at }) => last_used_at,
+    cell: ({ last_used_at }) => <Ago at={last_used_at} />,
+  },
+  {
+    head: 'Created',
+    is_wide: true,
+    is_number: true,
+    sortBy: ({ created_at }) => created_at,
+    cell: ({ created_at }) => <Ago at={created_at} />,
+  },
 ];
 
 export function Keys({ key_id }: { key_id: string | null }): JSX.Element {
@@ -89,6 +101,7 @@ export function Keys({ key_id }: { key_id: string | null }): JSX.Element {
         <Rows
           label="Keys"
           kind="keys"
+          list="keys"
           rows={rows}
           columns={COLUMNS}
           idOf={(key) => key.key_id}

@@ -14,18 +14,45 @@ import { MeetingDetail } from './meeting.tsx';
 import { Foreign } from '../parts/foreign.tsx';
 
 const COLUMNS: Column<Meeting>[] = [
-  { head: 'Meeting', cell: ({ meeting_id }) => <Foreign class="clip strong">{meeting_id}</Foreign> },
-  { head: 'Instances', is_wide: true, is_number: true, cell: ({ instance_count }) => instance_count },
-  { head: 'Agents', is_wide: true, is_number: true, cell: ({ agent_count }) => agent_count },
-  { head: 'Messages', is_number: true, cell: ({ last_seq }) => last_seq.toLocaleString('en') },
+  {
+    head: 'Meeting',
+    sortBy: ({ meeting_id }) => meeting_id,
+    cell: ({ meeting_id }) => <Foreign class="clip strong">{meeting_id}</Foreign>,
+  },
+  {
+    head: 'Instances',
+    is_wide: true,
+    is_number: true,
+    sortBy: ({ instance_count }) => instance_count,
+    cell: ({ instance_count }) => instance_count,
+  },
+  {
+    head: 'Agents',
+    is_wide: true,
+    is_number: true,
+    sortBy: ({ agent_count }) => agent_count,
+    cell: ({ agent_count }) => agent_count,
+  },
+  {
+    head: 'Messages',
+    is_number: true,
+    sortBy: ({ last_seq }) => last_seq,
+    cell: ({ last_seq }) => last_seq.toLocaleString('en'),
+  },
   {
     head: 'Pending',
     is_number: true,
+    sortBy: ({ pending_deliveries }) => pending_deliveries,
     cell: ({ pending_deliveries }) => (
       <span class={pending_deliveries === 0 ? 'faint' : ''}>{pending_deliveries.toLocaleString('en')}</span>
     ),
   },
-  { head: 'Last activity', is_number: true, cell: ({ last_activity_at }) => <Ago at={last_activity_at} /> },
+  {
+    head: 'Last activity',
+    is_number: true,
+    sortBy: ({ last_activity_at }) => last_activity_at,
+    cell: ({ last_activity_at }) => <Ago at={last_activity_at} />,
+  },
 ];
 
 export function Meetings({ meeting_id }: { meeting_id: string | null }): JSX.Element {
@@ -67,8 +94,11 @@ export function Meetings({ meeting_id }: { meeting_id: string | null }): JSX.Ele
         <Rows
           label="Meetings"
           kind="meetings"
-          // While all of them are loaded, the busiest is first.
+          list={`meetings ${q}`}
+          // While all of them are loaded, the one with the latest activity is first.
           rows={is_complete ? rows.toSorted(byActivity) : rows}
+          is_order_kept
+          narrow_lines={1}
           columns={COLUMNS}
           idOf={(meeting) => meeting.meeting_id}
           href={(meeting) => leading(meeting.meeting_id)}

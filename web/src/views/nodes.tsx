@@ -59,6 +59,7 @@ export function Nodes({ node_id }: { node_id: string | null }): JSX.Element {
         <Rows
           label="Nodes"
           kind="nodes"
+          list="nodes"
           rows={value.data}
           columns={COLUMNS}
           idOf={(node) => node.node_id}

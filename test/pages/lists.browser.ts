@@ -1,0 +1,213 @@
+/** Lists under traffic, in a real browser: what somebody aims at is what they open, with the mouse and with keys. */
+import assert from 'node:assert/strict';
+import { describe, test, type TestContext } from 'node:test';
+import type { Page } from 'playwright-core';
+import { useVisitor } from '../support/browser.ts';
+import { startReceiver } from '../support/receiver.ts';
+import { type Service, startService } from '../support/service.ts';
+import { until } from '../support/wait.ts';
+
+const visitor = useVisitor();
+
+const MESSAGES_PER_S = 25;
+const CLICKS = 12;
+/** As many messages arrive between the choice of a row and the click. */
+const MEANWHILE = 20;
+
+/** Sends until the test ends; counts what was accepted. */
+function talk(t: TestContext, service: Service, meeting_id: string): { sent: number } {
+  const talk = { sent: 0 };
+  const timer = setInterval(() => {
+    service.send(meeting_id, { content: 'More' }).then(
+      () => talk.sent++,
+      () => clearInterval(timer),
+    );
+  }, 1000 / MESSAGES_PER_S);
+  t.after(() => clearInterval(timer));
+  return talk;
+}
+
+const linkOf = (page: Page, index: number) => page.locator(`[data-row="${index}"] .row-link`);
+const hrefOf = async (page: Page, index: number): Promise<string> =>
+  (await linkOf(page, index).getAttribute('href')) as string;
+const names = (page: Page) => page.locator('.rows-body .row-link').allInnerTexts();
+const rest = (page: Page) => page.mouse.move(60, 60);
+
+describe('lists', { concurrency: 2 }, () => {
+  test('at 25 messages a second each of 12 clicks opens the delivery that was aimed at', async (t) => {
+    const service = await startService(t);
+    await service.member(t, 'busy');
+    await visitor.visit(service.url, { path: '/deliveries' }, async (page) => {
+      const talked = talk(t, service, 'busy');
+      const more = (what: string): Promise<number> => {
+        const before = talked.sent;
+        return until(
+          what,
+          () => talked.sent,
+          (sent) => sent >= before + MEANWHILE,
+        );
+      };
+      await linkOf(page, 10).waitFor();
+      const opened: string[] = [];
+      const aimed: string[] = [];
+      for (let click = 0; click < CLICKS; click++) {
+        await rest(page);
+        // The control: while nobody points at the list, it moves.
+        const first = await hrefOf(page, 0);
+        await until(
+          'the list to move',
+          () => hrefOf(page, 0),
+          (href) => href !== first,
+        );
+        const list = await page.locator('.rows-body').boundingBox();
+        assert.ok(list !== null);
+        await page.mouse.move(list.x + list.width / 2, list.y + 100);
+        // In one look, because an unheld list moves between two.
+        const { href, x, y } = await page.locator('.rows-body').evaluate((body, index) => {
+          const row = body.querySelector(`[data-row="${index}"]`);
+          const { left, top, width, height } = (row ?? body).getBoundingClientRect();
+          const href = row?.querySelector('a')?.getAttribute('href') ?? '';
+          return { href, x: left + width / 2, y: top + height / 2 };
+        }, click % 8);
+        aimed.push(href);
+        await page.mouse.move(x, y, { steps: 5 });
+        await more('more messages while somebody aims');
+        await page.mouse.down();
+        await page.mouse.up();
+        opened.push(
+          await until(
+            'a delivery to open',
+            () => new URL(page.url()).pathname,
+            (path) => path !== opened.at(-1) && path !== '/deliveries',
+          ),
+        );
+      }
+      assert.deepEqual(opened, aimed);
+    });
+  });
+
+  test('what arrives while a list is held is counted, and shown on a click; a pause holds it without a mouse', async (t) => {
+    const service = await startService(t);
+    await service.member(t, 'quiet');
+    await service.settled(await service.send('quiet', {}));
+    await visitor.visit(service.url, { path: '/deliveries' }, async (page) => {
+      await linkOf(page, 0).waitFor();
+      await rest(page);
+      await page.getByRole('button', { name: 'Pause the list' }).click();
+      await rest(page);
+      const first = await hrefOf(page, 0);
+      for (let i = 0; i < 3; i++) await service.send('quiet', {});
+      const news = page.getByRole('button', { name: '3 new ↑' });
+      await news.waitFor();
+      assert.equal(await hrefOf(page, 0), first);
+      await news.click();
+      await linkOf(page, 3).waitFor();
+      assert.equal(await hrefOf(page, 3), first);
+      // What happens to a row is shown in its place, held or not.
+      const receiver = await startReceiver(t, { status: 500 });
+      await service.register({ instance_id: 'other', webhook_url: receiver.url });
+      await service.join('quiet', 'other', ['a']);
+      await page.getByRole('button', { name: 'Resume the list' }).click();
+      await rest(page);
+      await service.send('quiet', {});
+      await page.locator('[data-row="5"]').waitFor();
+      await page.locator('.rows-body .row').filter({ hasText: 'answered 500' }).waitFor();
+    });
+  });
+
+  test('meetings keep their order while messages arrive, until somebody sorts them again', async (t) => {
+    const service = await startService(t);
+    for (const meeting_id of ['first', 'second', 'third']) {
+      await service.member(t, meeting_id);
+      await service.send(meeting_id, {});
+    }
+    await visitor.visit(service.url, { path: '/meetings' }, async (page) => {
+      await linkOf(page, 2).waitFor();
+      await rest(page);
+      assert.deepEqual(await names(page), ['Open third', 'Open second', 'Open first']);
+      await service.send('first', {});
+      await page
+        .getByRole('row', { name: /Open first/ })
+        .getByRole('cell', { name: '2', exact: true })
+        .waitFor();
+      assert.deepEqual(await names(page), ['Open third', 'Open second', 'Open first']);
+      await page.getByRole('button', { name: 'Sort again' }).click();
+      await page.locator('[data-row="0"]', { hasText: 'first' }).waitFor();
+      assert.deepEqual(await names(page), ['Open first', 'Open third', 'Open second']);
+    });
+  });
+
+  test('a list is sorted by the column that one clicks, and the order is part of the address', async (t) => {
+    const service = await startService(t);
+    for (const [meeting_id, messages] of [
+      ['a', 2],
+      ['b', 12],
+      ['c', 1],
+    ] as const) {
+      await service.member(t, meeting_id);
+      for (let i = 0; i < messages; i++) await service.send(meeting_id, {});
+    }
+    await visitor.visit(service.url, { path: '/meetings' }, async (page) => {
+      const head = page.getByRole('columnheader', { name: 'Messages' });
+      const ordered = (expected: string[]) =>
+        until(
+          'the order',
+          () => names(page),
+          (found) => found.join() === expected.map((name) => `Open ${name}`).join(),
+        );
+      await head.getByRole('button').click();
+      await ordered(['b', 'a', 'c']);
+      assert.equal(await head.getAttribute('aria-sort'), 'descending');
+      await page.reload();
+      await ordered(['b', 'a', 'c']);
+      await head.getByRole('button').click();
+      await ordered(['c', 'a', 'b']);
+      await head.getByRole('button').click();
+      assert.equal(new URL(page.url()).search, '');
+    });
+  });
+
+  test('j, k, the arrows and Enter work after a load, after g i and after leaving the filter; the actions are two Tabs from the row', async (t) => {
+    const service = await startService(t);
+    for (const instance_id of ['alpha', 'beta', 'gamma']) {
+      await service.member(t, 'keys', { registration: { instance_id, instance_name: instance_id } });
+    }
+    await visitor.visit(service.url, { path: '/instances' }, async (page) => {
+      const { keyboard } = page;
+      const focused = (index: number) => page.locator(`[data-row="${index}"] .row-link:focus`).waitFor();
+      const opened = (id: string) => page.getByRole('region', { name: `Instance ${id}` }).waitFor();
+      await linkOf(page, 2).waitFor();
+      await keyboard.press('j');
+      await focused(0);
+      await keyboard.press('ArrowDown');
+      await focused(1);
+      await keyboard.press('k');
+      await focused(0);
+      await keyboard.press('j');
+      await keyboard.press('Enter');
+      await opened('beta');
+      await page.getByRole('button', { name: 'Test the webhook' }).waitFor();
+      await keyboard.press('Tab');
+      await keyboard.press('Tab');
+      assert.equal(
+        await page.getByRole('button', { name: 'Test the webhook' }).evaluate((button) => button.matches(':focus')),
+        true,
+      );
+      await keyboard.press('Escape');
+      await focused(1);
+      // From another view, as if with the mouse: nothing has the focus.
+      await page.getByRole('link', { name: 'Deliveries', exact: true }).click();
+      await page.getByRole('heading', { name: 'Deliveries', level: 1 }).waitFor();
+      await keyboard.type('gi');
+      await linkOf(page, 2).waitFor();
+      await keyboard.press('ArrowDown');
+      await focused(0);
+      await keyboard.press('/');
+      await keyboard.type('a');
+      await keyboard.press('Escape');
+      await linkOf(page, 2).waitFor();
+      await keyboard.press('Enter');
+      await opened('alpha');
+    });
+  });
+});

@@ -1,0 +1,28 @@
+/** What the keyboard shortcuts share. */
+
+const PREFIX_MS = 1500;
+let prefixed_until = 0;
+
+/** `g` was pressed: the next key chooses a view. */
+export function beginPrefix(): void {
+  prefixed_until = performance.now() + PREFIX_MS;
+}
+
+export function isPrefixed(): boolean {
+  return performance.now() < prefixed_until;
+}
+
+export function endPrefix(): void {
+  prefixed_until = 0;
+}
+
+/** Whether the last link was followed with the keyboard: the focus then goes to what it opened. */
+export const followed = { by_keyboard: false };
+
+/** Keys are shortcuts only while nobody writes in a field. */
+export function isWriting(target: EventTarget | null): boolean {
+  return (
+    target instanceof HTMLElement &&
+    target.closest('input:not([type=radio], [type=checkbox]), textarea, select') !== null
+  );
+}

@@ -1,0 +1,35 @@
+import type { JSX } from 'preact';
+import { counted } from '../format.ts';
+
+interface ListFootProps {
+  count: number;
+  is_complete: boolean;
+  is_partly_sorted: boolean;
+  news: number;
+  is_moved: boolean;
+  is_paused: boolean;
+  onPause: () => void;
+  onCatchUp: () => void;
+}
+
+/** Beneath a list, where it pushes nothing: how many rows there are, what waits to be shown, and the pause. */
+export function ListFoot(props: ListFootProps): JSX.Element {
+  const { count, is_complete, is_partly_sorted, news, is_moved, is_paused, onPause, onCatchUp } = props;
+  return (
+    <div class="list-foot">
+      <span class="faint clip grow">
+        {is_complete ? counted(count, 'row') : `the first ${count.toLocaleString('en')}`}
+        {is_partly_sorted && ', sorted among themselves'}
+      </span>
+      {(news > 0 || is_moved) && (
+        <button type="button" class="button primary" onClick={onCatchUp}>
+          {news > 0 ? `${news.toLocaleString('en')} new ↑` : 'Sort again'}
+        </button>
+      )}
+      <button type="button" class="button" onClick={onPause}>
+        {is_paused ? 'Resume' : 'Pause'}
+        <span class="unseen"> the list</span>
+      </button>
+    </div>
+  );
+}
