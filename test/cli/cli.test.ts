@@ -11,6 +11,7 @@ import { text as readAll } from 'node:stream/consumers';
 import { before, after, describe, test, type TestContext } from 'node:test';
 import { ConvokeClient, type Delivery, type DeliveryWithAttempts } from '@convoke/sdk';
 import type { Command } from 'commander';
+import { bytesInWords, counted } from '../../src/cli/program/format.ts';
 import { program } from '../../src/cli/program/program.ts';
 import { DATABASE_FILE } from '../../src/domain/data_directory.ts';
 import { openSqliteStore } from '../../src/store/sqlite/open.ts';
@@ -58,6 +59,11 @@ function everyCommand(command: Command): Command[] {
   return [command, ...command.commands.flatMap(everyCommand)];
 }
 
+/** Its name and those of the commands that it belongs to, without the program's. */
+function pathOf(command: Command): string[] {
+  return command.parent === null ? [] : [...pathOf(command.parent), command.name()];
+}
+
 function helpOf(command: Command): string {
   let help = '';
   command.configureOutput({ writeOut: (text) => (help += text) });
@@ -75,6 +81,26 @@ describe('help', () => {
       assert.notEqual(command.description(), '', command.name());
       assert.match(help, /\nExamples:\n  \$ (CONVOKE_\S+ )?npx convoke /, command.name());
     }
+  });
+
+  test('an option without which a command does nothing is marked, and every command that a help names is there', () => {
+    const [root, ...commands] = everyCommand(program());
+    const names = new Set(commands.map((command) => pathOf(command).join(' ')));
+    const required = new Set<string>();
+    for (const command of [root!, ...commands]) {
+      const help = helpOf(command);
+      for (const option of command.options.filter(({ mandatory }) => mandatory)) {
+        const at = `${pathOf(command).join(' ')} ${option.long}`;
+        required.add(at);
+        const entry = help.split(/\n(?=  -)/).find((text) => text.includes(`${option.long} `));
+        assert.match(entry ?? '', /\(required\)/, at);
+      }
+      for (const [, example = ''] of help.matchAll(/^ +\$ (?:CONVOKE_\S+ )?npx convoke ([^\n]*)/gm)) {
+        const words = example.split(' ').filter((word) => /^[a-z]+$/.test(word));
+        assert(words.length === 0 || names.has(words[0]!) || names.has(words.slice(0, 2).join(' ')), example);
+      }
+    }
+    assert(required.has('instances recover --since'), [...required].join());
   });
 
   test('it goes to stdout with exit code 0, and to stderr with 2 when it is the answer to a mistake', async () => {
@@ -476,6 +502,12 @@ test('doctor counts the stored webhook addresses that the settings refuse, and n
   };
   assert.match(await doctor('local'), /\nok +egress +2 webhook addresses allowed/);
   assert.match(await doctor('lan'), /\nwarn +egress +1 of 2 .* that of here .*CONVOKE_EGRESS=local would allow it/);
+});
+
+test('figures for people: one is singular, and nothing that is there is 0', () => {
+  assert.equal(counted(1, 'webhook address', 'webhook addresses'), '1 webhook address');
+  assert.equal(counted(2, 'webhook address', 'webhook addresses'), '2 webhook addresses');
+  assert.deepEqual([1, 1_024, 2 ** 20, 2 ** 30].map(bytesInWords), ['1 KiB', '1 KiB', '1 MiB', '1.0 GiB']);
 });
 
 test('doctor and the log tell that the clock is far ahead of when the service ran last', async (t) => {

@@ -251,6 +251,29 @@ test('docs/alerts.md lists every metric of ours, with its type', async () => {
   assert.deepEqual(pairs(listed), pairs(exported));
 });
 
+test('a metric of ours that ends in _total is a counter, and every counter ends so', async () => {
+  const metrics = await (await fetch(`${convoke.url}/metrics`)).text();
+  const types = [...metrics.matchAll(/^# TYPE (\w+) (\w+)$/gm)];
+  assert(types.some(([, , type]) => type === 'counter') && types.some(([, , type]) => type === 'gauge'));
+  // The library that counts what Node does has gauges with such names. The changelog says that they end with 1.0.
+  const ours = types.filter(([, name = '']) => !/^convoke_nodejs_active_\w+_total$/.test(name));
+  for (const [, name = '', type] of ours)
+    assert.equal(name.endsWith('_total'), type === 'counter', `${name} is a ${type}`);
+});
+
+test('the documents type their commands as they work in a clone, with its Node', async () => {
+  const commands: { document: string; line: string }[] = [];
+  for await (const document of glob(['*.md', 'docs/*.md'], { cwd: ROOT })) {
+    const markdown = await readFile(join(ROOT, document), 'utf8');
+    for (const [, block = ''] of markdown.matchAll(/^```(?:sh|bash|shell|console)\n([^]*?)^```/gm)) {
+      commands.push(...block.split('\n').map((line) => ({ document, line: line.trim() })));
+    }
+  }
+  assert(commands.some(({ line }) => line.startsWith('npx convoke ')));
+  const bare = commands.filter(({ line }) => /^(\$ )?(convoke|node -e) /.test(line));
+  assert.deepEqual(bare, []);
+});
+
 /** Written by a run or a build, or read from outside. */
 const MADE = /^(dist|bench\/results)\//;
 const DOCUMENTS = ['*.md', 'docs/*.md', 'bench/*.md', 'sdk/*/*.md', 'vectors/*.md'];
