@@ -63,10 +63,7 @@ export function Id({ id, what, href }: { id: string; what: string; href?: string
 export function Snippet({ text, what }: { text: string; what: string }): JSX.Element {
   return (
     <div class="snippet">
-      {/* The text scrolls, so it must be reachable without a mouse. */}
-      <pre tabIndex={0} aria-label={what}>
-        {text}
-      </pre>
+      <pre aria-label={what}>{text}</pre>
       <Copy text={text} what={what} />
     </div>
   );

@@ -2,42 +2,87 @@ import type { ComponentChildren, JSX } from 'preact';
 import { useEffect, useId, useRef, useState } from 'preact/hooks';
 import { errorOf } from '../queries.ts';
 import { Icon } from './icons.tsx';
+import { raiseNotices } from './notice.tsx';
 
 interface DialogProps {
   title: string;
   onClose: () => void;
   children: ComponentChildren;
+  /** It shows something that is shown only once, so only a button in it closes it. */
+  is_kept?: boolean;
 }
 
-/** A dialog over the page: the browser keeps the focus in it, gives it back at the end, and closes it on Escape. */
-export function Dialog({ title, onClose, children }: DialogProps): JSX.Element {
+/**
+ * A dialog over the page: the browser keeps the focus in it, and gives it back at the end. Escape and a click beside it
+ * close it, unless that would lose what is shown once or what somebody has written in it.
+ */
+export function Dialog({ title, onClose, children, is_kept = false }: DialogProps): JSX.Element {
   const dialog = useRef<HTMLDialogElement>(null);
   const heading = useId();
+  const [is_written, setWritten] = useState(false);
+  const [is_asking, setAsking] = useState(false);
   useEffect(() => {
     const focused_before = document.activeElement;
     dialog.current?.showModal();
+    raiseNotices();
     return () => {
       if (focused_before instanceof HTMLElement && focused_before.isConnected) focused_before.focus();
     };
   }, []);
-  const onBackdrop = (event: MouseEvent): void => {
-    if (event.target === dialog.current) dialog.current?.close();
+  useEffect(() => {
+    if (!is_kept) return;
+    const onLeave = (event: Event): void => event.preventDefault();
+    addEventListener('beforeunload', onLeave);
+    return () => removeEventListener('beforeunload', onLeave);
+  }, [is_kept]);
+  /** Whether it may close now; if somebody has written in it, it asks them. */
+  const mayClose = (event: Event): boolean => {
+    if (!is_kept && !is_written) return true;
+    event.preventDefault();
+    setAsking(!is_kept);
+    return false;
   };
   return (
-    <dialog ref={dialog} class="dialog" aria-labelledby={heading} onClose={onClose} onMouseDown={onBackdrop}>
+    <dialog
+      ref={dialog}
+      class="dialog"
+      aria-labelledby={heading}
+      // A browser closes a dialog at the second Escape, whatever the page says to `cancel`.
+      onClose={() => (is_kept ? dialog.current?.showModal() : onClose())}
+      onCancel={mayClose}
+      onKeyDown={(event) => event.key === 'Escape' && mayClose(event)}
+      onMouseDown={(event) => event.target === dialog.current && mayClose(event) && dialog.current?.close()}
+      onInput={({ target }) => target instanceof Element && target.matches(WRITTEN) && setWritten(true)}
+    >
       <div class="dialog-inner">
         <header class="dialog-head">
           <h2 id={heading}>{title}</h2>
-          <button type="button" class="bare" onClick={() => dialog.current?.close()}>
-            <Icon name="close" />
-            <span class="unseen">Close</span>
-          </button>
+          {!is_kept && (
+            <button type="button" class="bare" onClick={() => dialog.current?.close()}>
+              <Icon name="close" />
+              <span class="unseen">Close</span>
+            </button>
+          )}
         </header>
         {children}
+        {is_asking && (
+          <div class="dialog-ask" role="alert">
+            <span class="grow">Discard what you have entered?</span>
+            <button type="button" class="button" onClick={() => setAsking(false)}>
+              Keep editing
+            </button>
+            <button type="button" class="button dangerous" onClick={() => dialog.current?.close()}>
+              Discard
+            </button>
+          </div>
+        )}
       </div>
     </dialog>
   );
 }
+
+/** Fields whose contents nobody wants to write twice. */
+const WRITTEN = 'textarea, input:not([type=radio], [type=checkbox])';
 
 interface FormProps {
   /** The text of the button. */

@@ -1,5 +1,6 @@
 /** The result of an action, shown once, on screen and to screen readers. */
 import type { JSX } from 'preact';
+import { useLayoutEffect, useRef } from 'preact/hooks';
 import { errorOf } from '../queries.ts';
 import { Observable, useObservable } from '../observable.ts';
 import { Mark } from './mark.tsx';
@@ -41,12 +42,20 @@ export async function doing<T>(work: Promise<T>, done: (value: T) => string): Pr
   }
 }
 
+/** Dialogs that were opened later than the notice cover it until it is raised again. */
+export function raiseNotices(): void {
+  document.querySelector<HTMLElement>('.notice')?.hidePopover();
+  document.querySelector<HTMLElement>('.notice')?.showPopover();
+}
+
 export function Notices(): JSX.Element {
   const shown = useObservable(notice);
+  const box = useRef<HTMLDivElement>(null);
+  useLayoutEffect(() => box.current?.showPopover(), [shown]);
   return (
-    <div class="notices" role="status" aria-live="polite">
+    <div role="status" aria-live="polite">
       {shown !== null && (
-        <div class="notice" key={shown.number}>
+        <div class="notice" key={shown.number} ref={box} popover="manual">
           <Mark kind={shown.is_bad ? 'bad' : 'good'} />
           <span class="notice-text">{shown.text}</span>
           <button type="button" class="bare" onClick={() => (notice.value = null)}>

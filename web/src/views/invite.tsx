@@ -55,7 +55,7 @@ function InviteDialog({ meeting_id, onClose }: { meeting_id: string; onClose: ()
 
 function LinkDialog({ made, onClose }: { made: InviteWithLink; onClose: () => void }): JSX.Element {
   return (
-    <Dialog title="Send this link" onClose={onClose}>
+    <Dialog title="Send this link" onClose={onClose} is_kept>
       <Snippet text={made.link} what="the link" />
       <p>
         It works once, until <At at={made.expires_at} />, and is not shown again: copy it now. It shows its reader what
@@ -65,7 +65,7 @@ function LinkDialog({ made, onClose }: { made: InviteWithLink; onClose: () => vo
       <Snippet text={`npx convoke connect ${made.link}`} what="the command" />
       <div class="form-end">
         <button type="button" class="button primary" onClick={onClose}>
-          I have copied it
+          I’ve copied it
         </button>
       </div>
     </Dialog>

@@ -114,7 +114,7 @@ export function SecretDialog({
   children,
 }: SecretDialogProps): JSX.Element {
   return (
-    <Dialog title={title} onClose={onClose}>
+    <Dialog title={title} onClose={onClose} is_kept>
       <p>{children}</p>
       <Snippet text={secret} what={what} />
       <p class="hint">It is not shown again: copy it now.</p>

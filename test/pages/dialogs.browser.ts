@@ -1,0 +1,116 @@
+/** Dialogs in a real browser: nothing that is shown once or half written is lost, cut off or covered. */
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import type { Locator, Page } from 'playwright-core';
+import { useVisitor } from '../support/browser.ts';
+import { startReceiver } from '../support/receiver.ts';
+import { startService } from '../support/service.ts';
+
+const visitor = useVisitor();
+
+/** Presses Escape twice, because a browser gives a page only one chance to refuse it, and clicks beside the dialog. */
+async function disturb(page: Page): Promise<void> {
+  await page.keyboard.press('Escape');
+  await page.keyboard.press('Escape');
+  await page.mouse.click(4, 4);
+}
+
+/** Whether all of its text is within an element. */
+const isWhole = (element: Locator): Promise<boolean> =>
+  element.evaluate(({ scrollWidth, clientWidth }) => scrollWidth <= clientWidth);
+
+describe('dialogs', { concurrency: 2 }, () => {
+  for (const width of [1440, 390]) {
+    test(`the token of the first key is shown whole at ${width} px, and only its own button closes it`, async (t) => {
+      const service = await startService(t);
+      await visitor.visit(service.url, { path: '/keys', viewport: { width, height: 844 } }, async (page) => {
+        await page.getByRole('button', { name: 'Make a key' }).click();
+        await page.getByRole('button', { name: 'Make the key' }).click();
+        const dialog = page.getByRole('dialog', { name: 'Save this token' });
+        const token = dialog.getByLabel('the token', { exact: true });
+        const text = await token.innerText();
+        assert.match(text, /^cvk_\w{12}_\w{49}$/);
+        assert.equal(await isWhole(token), true);
+        assert.equal(await isOnScreen(dialog), true);
+        await disturb(page);
+        assert.equal(await token.innerText(), text);
+        await dialog.getByRole('button', { name: 'I’ve saved it' }).click();
+        await dialog.waitFor({ state: 'detached' });
+      });
+    });
+  }
+
+  test('a half-filled form is closed by neither Escape nor a click beside it; an empty one is', async (t) => {
+    const service = await startService(t);
+    await visitor.visit(service.url, { path: '/instances' }, async (page) => {
+      const register = page.getByRole('button', { name: 'Register' });
+      const dialog = page.getByRole('dialog', { name: 'Register an instance' });
+      await register.click();
+      await dialog.waitFor();
+      await page.keyboard.press('Escape');
+      await dialog.waitFor({ state: 'detached' });
+      await register.click();
+      await dialog.waitFor();
+      await page.mouse.click(4, 4);
+      await dialog.waitFor({ state: 'detached' });
+
+      await register.click();
+      await dialog.getByLabel('Instance id').fill('half');
+      await disturb(page);
+      assert.equal(await dialog.getByLabel('Instance id').inputValue(), 'half');
+      await dialog.getByRole('button', { name: 'Keep editing' }).click();
+      assert.equal(await dialog.getByLabel('Instance id').inputValue(), 'half');
+      await page.keyboard.press('Escape');
+      await dialog.getByRole('button', { name: 'Discard' }).click();
+      await dialog.waitFor({ state: 'detached' });
+    });
+  });
+
+  test('a notice is seen above a dialog that opens after it', async (t) => {
+    const service = await startService(t);
+    const receiver = await startReceiver(t);
+    await visitor.visit(service.url, { path: '/instances' }, async (page) => {
+      await page.getByRole('button', { name: 'Register' }).click();
+      const dialog = page.getByRole('dialog');
+      await dialog.getByLabel('Instance id').fill('mine');
+      await dialog.getByLabel('Webhook URL').fill(receiver.url);
+      await dialog.getByRole('button', { name: 'Register' }).click();
+      await page.getByRole('dialog', { name: 'Registered: save this secret' }).waitFor();
+      const notice = page.locator('[popover]').filter({ hasText: 'mine is registered.' });
+      assert.equal(await isInFront(page, notice), true);
+    });
+  });
+
+  test('the button that copies stands beside a command, and covers none of it', async (t) => {
+    const service = await startService(t);
+    await visitor.visit(service.url, { path: '/start', viewport: { width: 390, height: 844 } }, async (page) => {
+      const command = page.getByLabel('the command that connects', { exact: true });
+      await command.waitFor();
+      const button = page.getByRole('button', { name: 'Copy the command that connects' });
+      const [text, copy] = await Promise.all([command.boundingBox(), button.boundingBox()]);
+      assert.ok(text !== null && copy !== null);
+      assert.ok(text.x + text.width <= copy.x, 'the button lies over the command');
+      assert.equal(await isWhole(command), true);
+    });
+  });
+});
+
+const isOnScreen = (element: Locator): Promise<boolean> =>
+  element.evaluate((found) => {
+    const { left, top, right, bottom } = found.getBoundingClientRect();
+    const { clientWidth, clientHeight } = found.ownerDocument.documentElement;
+    return left >= 0 && top >= 0 && right <= clientWidth && bottom <= clientHeight;
+  });
+
+/** Whether nothing lies over a popover: to bring it to the front then changes nothing on the screen. */
+async function isInFront(page: Page, popover: Locator): Promise<boolean> {
+  const box = await popover.boundingBox();
+  assert.ok(box !== null);
+  const seen = await page.screenshot({ clip: box, animations: 'disabled' });
+  await popover.evaluate((found) => {
+    found.hidePopover();
+    found.showPopover();
+  });
+  const raised = await page.screenshot({ clip: box, animations: 'disabled' });
+  return seen.equals(raised);
+}
