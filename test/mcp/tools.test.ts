@@ -33,6 +33,16 @@ describe('the tools', () => {
   before(() => service.endOpenMode());
   const keyOf = async (...scopes: ('read' | 'send' | 'instance')[]) => (await service.createKey({ scopes })).token;
 
+  test('an agent that joins says which messages it wants, and what of what waited', async (t) => {
+    const anna = await connectMcp(t, service, await keyOf('read', 'instance'));
+    const [meeting_id, agent_id] = [service.name('meeting'), service.name('anna')];
+    const rules = { wake: 'targeted', catch_up: 'latest', max_age_s: 60 } as const;
+    const joined = await anna.done<Membership>('join_meeting', { meeting_id, agent_id, ...rules });
+    assert.deepEqual({ wake: joined.wake, catch_up: joined.catch_up, max_age_s: joined.max_age_s }, rules);
+    const again = await anna.done<Membership>('join_meeting', { meeting_id, agent_id });
+    assert.deepEqual({ wake: again.wake, catch_up: again.catch_up, max_age_s: again.max_age_s }, rules);
+  });
+
   for (const era of ERAS) {
     test(`an agent without any address joins, hears, answers and leaves (${era})`, async (t) => {
       const anna = await connectMcp(t, service, await keyOf('read', 'send', 'instance'), era);

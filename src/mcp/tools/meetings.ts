@@ -57,6 +57,8 @@ export const listMeetings = toolOf({
   },
 });
 
+const rules = JoinMeetingBody.properties;
+
 const CHANGING = { readOnlyHint: false, idempotentHint: true, openWorldHint: false } as const;
 
 export const joinMeeting = toolOf({
@@ -71,12 +73,14 @@ export const joinMeeting = toolOf({
       meeting_id: MeetingId,
       agent_id: AgentId,
       instance_id: OwnInstanceId,
-      wake: JoinMeetingBody.properties.wake,
+      wake: rules.wake,
+      catch_up: rules.catch_up,
+      max_age_s: rules.max_age_s,
     },
     { additionalProperties: false },
   ),
   output: MembershipSchema,
-  async run(caller, { meeting_id, agent_id, wake, instance_id: given_id }) {
+  async run(caller, { meeting_id, agent_id, instance_id: given_id, ...given_rules }) {
     const { client, signal } = caller;
     const instance_id = await caller.instanceOf({ agent_id, instance_id: given_id });
     if ((await known(caller, instance_id)) === null)
@@ -84,7 +88,7 @@ export const joinMeeting = toolOf({
         { instance_id, instance_name: agent_id, agent_ids: [agent_id], transport: 'pull' },
         { signal },
       );
-    return client.joinMeeting({ instance_id, meeting_id, agent_ids: [agent_id], wake }, { signal });
+    return client.joinMeeting({ instance_id, meeting_id, agent_ids: [agent_id], ...given_rules }, { signal });
   },
 });
 
