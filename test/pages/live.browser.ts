@@ -1,10 +1,12 @@
 /** What the pages show under traffic and in trouble, in a real browser: it is there, it is true, and it is new. */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
+import type { Page } from 'playwright-core';
 import { useVisitor } from '../support/browser.ts';
 import { CuttingProxy } from '../support/cutting_proxy.ts';
 import { type Service, startService } from '../support/service.ts';
 import { startTraffic } from '../support/traffic.ts';
+import { until } from '../support/wait.ts';
 
 const visitor = useVisitor();
 
@@ -45,6 +47,113 @@ describe('the pages under traffic', () => {
         await detail.getByRole('heading', { name: instance_name }).waitFor();
       }
       assert.ok(traffic.accepted > before, 'messages arrived meanwhile');
+    });
+  });
+});
+
+/** Chromium opens six connections to a host. */
+const TABS = 7;
+/** A file of the pages that is no view: it follows no feed. */
+const NO_VIEW = '/favicon.svg';
+
+/** The pages that hold a connection of the live feed now. */
+class FeedConnections {
+  readonly #open = new Map<object, Page>();
+
+  /** Opens an address in a new tab beside a page. */
+  async open(beside: Page, url: string): Promise<Page> {
+    const page = await beside.context().newPage();
+    page.on('request', (request) => {
+      if (new URL(request.url()).pathname === '/api/v1/events/') this.#open.set(request, page);
+    });
+    const end = (request: object): boolean => this.#open.delete(request);
+    page.on('requestfailed', end);
+    page.on('requestfinished', end);
+    page.on('close', () => this.#open.forEach((owner, request) => owner === page && end(request)));
+    await page.goto(url);
+    return page;
+  }
+
+  get holders(): Page[] {
+    return [...this.#open.values()];
+  }
+
+  /** Waits until exactly one page holds one. */
+  async holder(): Promise<Page> {
+    const read = (): Page[] => this.holders;
+    const [page] = await until('one connection of the feed', read, (pages) => pages.length === 1);
+    return page as Page;
+  }
+}
+
+/** Chromium without a screen never hides a page, so the page gets the two signals of a hidden one. */
+const setHidden = (page: Page, is_hidden: boolean): Promise<void> =>
+  page.evaluate(`{
+    Object.defineProperty(document, 'hidden', { configurable: true, value: ${is_hidden} });
+    document.dispatchEvent(new Event('visibilitychange'));
+  }`);
+
+describe('several tabs', () => {
+  test('seven tabs at once all load, stay up to date, and hold one connection of the feed together', async (t) => {
+    const service = await startService(t);
+    await service.member(t, 'busy', { registration: { instance_id: 'box', instance_name: 'GPU box' } });
+    startTraffic(t, service, 'busy', MESSAGES_PER_S);
+    await visitor.visit(service.url, { path: NO_VIEW }, async (page) => {
+      const feeds = new FeedConnections();
+      const tabs: Page[] = [];
+      while (tabs.length < TABS) tabs.push(await feeds.open(page, `${service.url}/instances`));
+      for (const tab of tabs) await tab.getByRole('row', { name: 'GPU box' }).waitFor();
+      await feeds.holder();
+      await service.patch('box', { instance_name: 'Renamed' });
+      for (const tab of tabs) {
+        await tab.getByText('Live', { exact: true }).waitFor();
+        await tab.getByRole('row', { name: 'Renamed' }).waitFor();
+      }
+      assert.equal(feeds.holders.length, 1);
+    });
+  });
+
+  test('a hidden tab holds no connection of the feed, and is up to date when it is seen again', async (t) => {
+    const service = await startService(t);
+    await service.member(t, 'room', { registration: { instance_id: 'box', instance_name: 'First' } });
+    await visitor.visit(service.url, { path: NO_VIEW }, async (page) => {
+      const feeds = new FeedConnections();
+      const open = async (): Promise<Page> => {
+        const tab = await feeds.open(page, `${service.url}/instances`);
+        await tab.getByText('Live', { exact: true }).waitFor();
+        return tab;
+      };
+      const one = await open();
+      const other = await open();
+      assert.equal(feeds.holders.length, 1);
+      const shows = (tab: Page, name: string): Promise<void> => tab.getByRole('row', { name }).waitFor();
+      const leader = await feeds.holder();
+      const follower = leader === one ? other : one;
+      await setHidden(leader, true);
+      await until(
+        'the visible tab to hold it',
+        () => feeds.holders,
+        ([page]) => page === follower,
+      );
+      await service.patch('box', { instance_name: 'Second' });
+      await shows(follower, 'Second');
+      await setHidden(follower, true);
+      await until(
+        'no tab to hold it',
+        () => feeds.holders.length,
+        (count) => count === 0,
+      );
+      await service.patch('box', { instance_name: 'Third' });
+      await setHidden(leader, false);
+      await shows(leader, 'Third');
+      assert.equal(await feeds.holder(), leader);
+      await setHidden(follower, false);
+      await shows(follower, 'Third');
+      // A tab that is closed leaves its place to another one.
+      await leader.close();
+      assert.equal(await feeds.holder(), follower);
+      await service.patch('box', { instance_name: 'Fourth' });
+      await shows(follower, 'Fourth');
     });
   });
 });

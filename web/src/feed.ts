@@ -1,7 +1,8 @@
-/** The live feed of the service, one for the whole page. */
+/** The live feed of the service, one for all tabs of the browser. */
 import type { FeedEvent as SentEvent } from '@convoke/sdk';
 import { client } from './service.ts';
 import { Observable } from './observable.ts';
+import { Tabs } from './tabs.ts';
 
 /** An event, and whom or what it concerns. `gap`: events are missing, so everything must be read again. */
 export interface FeedEvent {
@@ -15,26 +16,23 @@ export interface FeedEvent {
 
 export type FeedState = 'connecting' | 'live' | 'broken';
 
-/** A page in the background closes its connection after this time, because a browser opens only a few to one host. */
-const HIDDEN_MS_MAX = 20_000;
+/** What the tab with the connection tells the others. */
+interface News {
+  state: FeedState;
+  events: FeedEvent[];
+}
+
 /** How soon it tries again after a refusal that looks final, because the service may be in the middle of an upgrade. */
 const REFUSED_MS = 10_000;
 
 class Feed {
   readonly state = new Observable<FeedState>('connecting');
   readonly #listeners = new Set<(event: FeedEvent) => void>();
-  #following: AbortController | null = null;
+  #tabs: Tabs<News> | null = null;
   #last_event_id: string | undefined;
-  #is_wanted = false;
-
-  constructor() {
-    let timer: ReturnType<typeof setTimeout> | undefined;
-    document.addEventListener('visibilitychange', () => {
-      clearTimeout(timer);
-      if (document.hidden) timer = setTimeout(() => this.#leave(), HIDDEN_MS_MAX);
-      else if (this.#is_wanted) this.#follow();
-    });
-  }
+  /** What the other tabs do not know yet. */
+  #unsaid: FeedEvent[] = [];
+  #timer: ReturnType<typeof setTimeout> | undefined;
 
   /** Calls back with every event until the returned function is called. */
   listen(listener: (event: FeedEvent) => void): () => void {
@@ -42,56 +40,88 @@ class Feed {
     return () => this.#listeners.delete(listener);
   }
 
-  start(): void {
-    this.#is_wanted = true;
-    this.#follow();
+  /** @param whose only tabs of the same person share a connection */
+  start(whose: string): void {
+    this.#tabs = new Tabs<News>(`convoke.feed ${whose}`, {
+      lead: (signal) => this.#lead(signal),
+      hear: (news) => this.#take(news),
+      greeting: () => ({ state: this.state.value, events: [] }),
+    });
   }
 
   /** The next session may belong to another person: they must not get the events of this one. */
   stop(): void {
-    this.#is_wanted = false;
+    this.#tabs?.leave();
+    this.#tabs = null;
     this.#last_event_id = undefined;
-    this.#leave();
   }
 
-  #leave(): void {
-    this.#following?.abort();
-    this.#following = null;
-  }
-
-  #follow(): void {
-    if (this.#following !== null) return;
-    const following = new AbortController();
-    this.#following = following;
-    this.#run(following)
-      .catch(() => {
-        if (this.#following !== following) return;
-        this.state.value = 'broken';
-        setTimeout(() => {
-          if (this.#following !== following) return;
-          this.#following = null;
-          if (this.#is_wanted) this.#follow();
-        }, REFUSED_MS);
-      })
-      .catch(() => {});
-  }
-
-  async #run({ signal }: AbortController): Promise<void> {
-    const onConnection = (state: 'connected' | 'reconnecting'): void => {
-      this.state.value = state === 'connected' ? 'live' : 'broken';
-      // Data that the page read before the connection was open may have changed since then.
-      if (state === 'connected') this.#publish({ name: 'gap', at: '', sent: null });
+  /** Holds the connection until the signal ends it. */
+  async #lead(signal: AbortSignal): Promise<void> {
+    // From one leader to the next nobody follows the feed.
+    const pause = (): void => {
+      if (this.state.value === 'live') this.#publish('connecting');
+      this.#say();
     };
-    const query = this.#last_event_id === undefined ? {} : { last_event_id: this.#last_event_id };
-    for await (const sent of client.events(query, { signal, onConnection })) {
-      this.#last_event_id = sent.id;
-      this.#publish(eventOf(sent));
+    pause();
+    signal.addEventListener('abort', pause);
+    while (!signal.aborted) {
+      await this.#run(signal).catch(() => {
+        if (!signal.aborted) this.#publish('broken');
+      });
+      await passed(REFUSED_MS, signal);
     }
   }
 
-  #publish(event: FeedEvent): void {
+  async #run(signal: AbortSignal): Promise<void> {
+    const onConnection = (state: 'connected' | 'reconnecting'): void =>
+      this.#publish(state === 'connected' ? 'live' : 'broken');
+    const query = this.#last_event_id === undefined ? {} : { last_event_id: this.#last_event_id };
+    for await (const sent of client.events(query, { signal, onConnection })) {
+      // The next leader asks for what this one leaves out.
+      if (signal.aborted) return;
+      this.#publish(this.state.value, eventOf(sent));
+    }
+  }
+
+  /** In this tab at once, and in the others together with what arrives in the same moment. */
+  #publish(state: FeedState, ...events: FeedEvent[]): void {
+    this.#take({ state, events });
+    this.#unsaid.push(...events);
+    this.#timer ??= setTimeout(() => this.#say(), 0);
+  }
+
+  #say(): void {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    this.#tabs?.tell({ state: this.state.value, events: this.#unsaid });
+    this.#unsaid = [];
+  }
+
+  #take({ state, events }: News): void {
+    const is_new = state === 'live' && this.state.value !== 'live';
+    this.state.value = state;
+    // Data that the page read before the connection was open may have changed since then.
+    if (is_new) this.#pass({ name: 'gap', at: '', sent: null });
+    for (const event of events) this.#pass(event);
+  }
+
+  #pass(event: FeedEvent): void {
+    if (event.sent !== null) this.#last_event_id = event.sent.id;
     for (const listener of this.#listeners) listener(event);
   }
+}
+
+/** Resolves after a time, or when the signal is aborted. */
+function passed(ms: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    if (signal.aborted) return resolve();
+    const timer = setTimeout(resolve, ms);
+    signal.addEventListener('abort', () => {
+      clearTimeout(timer);
+      resolve();
+    });
+  });
 }
 
 function eventOf(sent: SentEvent): FeedEvent {

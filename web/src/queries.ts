@@ -30,25 +30,28 @@ export function errorOf(error: unknown): ConvokeError {
   return error instanceof ConvokeError ? error : new ConvokeError('failed', String(error));
 }
 
-/** Calls back after an event that concerns the caller, at most once in each pause. */
+/** Calls back after an event that concerns the caller, at most once in each pause, and only while somebody may look. */
 export function useFeed(concerns: (event: FeedEvent) => boolean, changed: () => void): void {
   const latest = useRef({ concerns, changed });
   latest.current = { concerns, changed };
   useEffect(() => {
     let timer: ReturnType<typeof setTimeout> | undefined;
     let called_at = 0;
+    const call = (): void => {
+      if (document.hidden) return document.addEventListener('visibilitychange', call, { once: true });
+      timer = undefined;
+      called_at = performance.now();
+      latest.current.changed();
+    };
     const stop = feed.listen((event) => {
       if (timer !== undefined || (event.name !== 'gap' && !latest.current.concerns(event))) return;
       const wait_ms = Math.max(60, called_at + PAUSE_MS - performance.now());
-      timer = setTimeout(() => {
-        timer = undefined;
-        called_at = performance.now();
-        latest.current.changed();
-      }, wait_ms);
+      timer = setTimeout(call, wait_ms);
     });
     return () => {
       stop();
       clearTimeout(timer);
+      document.removeEventListener('visibilitychange', call);
     };
   }, []);
 }

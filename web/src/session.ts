@@ -54,7 +54,7 @@ function begin(found: Session): void {
   keepCsrfToken(found.csrf_token);
   session.value = found;
   if (found.state === 'signed_out') return;
-  feed.start();
+  feed.start(found.key_id ?? '');
   // The charts then begin empty.
   recallActivity().catch(() => {});
 }
