@@ -54,6 +54,7 @@ class Feed {
     this.#tabs?.leave();
     this.#tabs = null;
     this.#last_event_id = undefined;
+    this.state.value = 'connecting';
   }
 
   /** Holds the connection until the signal ends it. */
