@@ -39,6 +39,7 @@ import { allRoutes } from './http/routes/routes.ts';
 import { createServer } from './http/server.ts';
 import { Sessions } from './http/auth/sessions.ts';
 import { newNodeId, reachableUrlOf, urlOf } from './node/identity.ts';
+import { Notices } from './node/notices.ts';
 import { engineObserver, maintenanceObserver, partitionsObserver } from './node/observers.ts';
 import { entryOfStart, warnOfClock, warnOfRefusedUrls } from './node/start.ts';
 import { openStore } from './store/open.ts';
@@ -129,6 +130,11 @@ export async function createConvoke(
   });
   const reply_access = new ReplyAccess(store.encryption, () => config.public_url ?? advertised_url);
   const delivery_log: DeliveryLog = new DeliveryLog({ log, clock, healths: () => engine.healths() });
+  const { notices_meeting: meeting_id } = config;
+  const notices =
+    meeting_id === null
+      ? null
+      : new Notices({ clock, node_id: node.node_id, meeting_id, send: (send) => engine.send(send) });
   const engine: Engine = new Engine({
     clock,
     random: Math.random,
@@ -137,13 +143,13 @@ export async function createConvoke(
     transport,
     partitions,
     expiry,
-    observer: engineObserver(metrics, feed, delivery_log, log, clock),
+    observer: engineObserver(metrics, feed, delivery_log, log, clock, notices),
     settings: { ...config, user_agent },
     reply_access,
   });
   const { cluster } = store;
   if (cluster !== null) feed.joinNodes((topic, text) => cluster.broadcast(topic, text));
-  const observer = maintenanceObserver(metrics, feed, log, clock);
+  const observer = maintenanceObserver(metrics, feed, log, clock, notices);
   const maintenance = new Maintenance(clock, store, config, expiry, observer, () => partitions.holds(0));
   const keyring = new Keyring(clock, store.api_keys, (error) =>
     log.warn({ err: error }, 'the use of keys was not noted'),
@@ -266,6 +272,7 @@ export async function createConvoke(
     signInLink: () => `${urlOf(server.server.address() as AddressInfo)}/#sign-in=${sessions.makeLink()}`,
     async close(drain_ms = 0) {
       maintenance.stop();
+      await notices?.close();
       // Other nodes take its partitions meanwhile.
       engine.drain();
       pull_transport.drain();

@@ -51,6 +51,8 @@ export interface Config {
   max_instances_per_key: number;
   max_instances_per_meeting: number;
   max_meetings_per_instance: number;
+  /** Null: notices are only logged. */
+  notices_meeting: string | null;
   /** Names of the settings that differ from their defaults. */
   changed_settings: SettingName[];
   log_level: LogLevel;

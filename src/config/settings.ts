@@ -17,6 +17,7 @@ import {
   databaseUrl,
   cidrs,
   origins,
+  meetingId,
   duration,
   durations,
 } from './value_types.ts';
@@ -184,6 +185,11 @@ export const SETTINGS = {
     wholeNumber(0, 1_000_000_000),
     '10000',
     'Meetings that one instance is in at a time; 0 is no limit.',
+  ),
+  notices_meeting: setting(
+    meetingId(),
+    '',
+    'Meeting in which the service says that an instance went down or came back, that deliveries were given up, that the loop guard stepped in, or that the store failed (docs/notices.md). When empty: nowhere but in the log.',
   ),
   log_level: setting(oneOf(LOG_LEVELS), 'info', 'The least important lines that are logged.'),
   log_format: setting(

@@ -3,6 +3,7 @@ import { type Cidr, parseCidr } from '../domain/address.ts';
 import type { KeyObject } from 'node:crypto';
 import { DATABASE_SERVERS_MAX, parseDatabaseUrl } from '../domain/database_url.ts';
 import { parseDataKey } from '../domain/data_key.ts';
+import { ID_CHARS_MAX, isAddressableId } from '../domain/id.ts';
 import type { Rate } from '../domain/token_bucket.ts';
 
 /** Reads values of one type from text. */
@@ -140,6 +141,14 @@ export function origins(): ValueType<string[]> {
 /** Whether a text is exactly what a browser sends as Origin. */
 function isOrigin(text: string): boolean {
   return /^https?:[^*]+$/.test(text) && URL.canParse(text) && new URL(text).origin === text;
+}
+
+/** Null when it is not given. */
+export function meetingId(): ValueType<string | null> {
+  return {
+    expects: `the id of a meeting: 1 to ${ID_CHARS_MAX} characters without control characters`,
+    parse: (text) => (text === '' ? null : isAddressableId(text) ? text : undefined),
+  };
 }
 
 export function duration(min: string, max: string): ValueType<number> {

@@ -4,7 +4,7 @@ import type { InstanceHealth } from '../domain/instance.ts';
 import type { CatchUpReason } from '../domain/catch_up.ts';
 import type { GuardReason } from '../domain/guard_rule.ts';
 import type { Attempt } from '../domain/outcome.ts';
-import type { QueuedDelivery } from '../store/contract/deliveries.ts';
+import type { LaneKey, QueuedDelivery } from '../store/contract/deliveries.ts';
 import type { Accepted, NewMessage } from '../store/contract/messages.ts';
 
 /** What the engine reports to logs, metrics and the feed. */
@@ -15,8 +15,8 @@ export interface Observer {
    */
   accepted(messages: number, deliveries: number, batch: readonly NewMessage[], results: readonly Accepted[]): void;
   attempted(event: AttemptEvent): void;
-  /** Deliveries ended without an attempt. */
-  settled(state: 'failed' | 'cancelled', reason: DeliveryReason, deliveries: number): void;
+  /** Deliveries ended without an attempt. `lane` is given when all of them are of one lane. */
+  settled(state: 'failed' | 'cancelled', reason: DeliveryReason, deliveries: number, lane?: LaneKey): void;
   /** A rule stopped a delivery: it is cancelled. */
   suppressed(delivery: SuppressedDelivery, reason: SuppressReason): void;
   /** A reply of an agent was stored, or not. */

@@ -24,6 +24,11 @@ export function assertAddressable(field: string, id: string): void {
 
 const ID = new RegExp(ID_PATTERN, 'u');
 
+/** Whether a text is an id that every client can put into a path. */
+export function isAddressableId(text: string): boolean {
+  return ID.test(text) && text !== '.' && text !== '..';
+}
+
 /** Whether a value that nothing has checked yet is a list of agent ids within its limits. */
 export function isAgentIds(value: unknown): value is string[] {
   if (!Array.isArray(value) || value.length > AGENT_IDS_MAX) return false;

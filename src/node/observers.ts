@@ -8,6 +8,7 @@ import type { MaintenanceObserver } from '../delivery/maintenance.ts';
 import type { Metrics } from '../delivery/metrics.ts';
 import { settledEvent } from '../feed/events.ts';
 import type { Feed } from '../feed/feed.ts';
+import type { Notices } from './notices.ts';
 import { publishAccepted, publishAttempted, publishSuppressed } from '../feed/from_engine.ts';
 
 export function engineObserver(
@@ -16,6 +17,7 @@ export function engineObserver(
   delivery_log: DeliveryLog,
   log: Log,
   clock: Clock,
+  notices: Notices | null,
 ): Observer {
   return {
     accepted(messages, deliveries, batch, results) {
@@ -27,15 +29,23 @@ export function engineObserver(
       metrics.attempted(event, wall_ms);
       if (feed.is_active) publishAttempted(feed, event, wall_ms);
       delivery_log.attempted(event);
+      notices?.attempted(event);
     },
-    settled: (state, reason, deliveries) => metrics.settled(state, reason, deliveries),
+    settled(state, reason, deliveries, lane) {
+      metrics.settled(state, reason, deliveries);
+      if (state === 'failed' && lane !== undefined) notices?.failed(lane, reason, deliveries);
+    },
     suppressed(delivery, reason) {
       metrics.settled('cancelled', reason, 1);
       if (feed.is_active) publishSuppressed(feed, delivery, reason, clock.wall());
       delivery_log.suppressed(delivery, reason);
+      notices?.suppressed(delivery, reason);
     },
     replied: (way, result) => metrics.replied(way, result),
-    storageFailed: (error) => log.error({ err: error }, 'the store failed; what attempts made is kept and tried again'),
+    storageFailed(error) {
+      log.error({ err: error }, 'the store failed; what attempts made is kept and tried again');
+      notices?.storageFailed(error);
+    },
   };
 }
 
@@ -50,11 +60,18 @@ export function partitionsObserver(metrics: Metrics, log: Log): PartitionsObserv
   };
 }
 
-export function maintenanceObserver(metrics: Metrics, feed: Feed, log: Log, clock: Clock): MaintenanceObserver {
+export function maintenanceObserver(
+  metrics: Metrics,
+  feed: Feed,
+  log: Log,
+  clock: Clock,
+  notices: Notices | null,
+): MaintenanceObserver {
   return {
     expired(lanes) {
       for (const { count: deliveries, ...lane } of lanes) {
         metrics.settled('failed', 'expired', deliveries);
+        notices?.failed(lane, 'expired', deliveries);
         const settled = { ...lane, state: 'failed', reason: 'expired', deliveries } as const;
         feed.publish(settledEvent(settled, clock.wall()));
       }

@@ -57,6 +57,7 @@ test('without a flag or a variable every setting has its default', () => {
     max_instances_per_key: 10_000,
     max_instances_per_meeting: 10_000,
     max_meetings_per_instance: 10_000,
+    notices_meeting: null,
     changed_settings: [],
     log_level: 'info',
     log_format: 'auto',

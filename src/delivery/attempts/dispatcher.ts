@@ -327,6 +327,6 @@ export class Dispatcher {
     const { epoch } = recipient.partition;
     this.#settlements.add(settlementOf(head, 'failed', 'expired', null, false, this.#clock.wall(), epoch));
     this.#memory.takeHead(lane);
-    this.#observer.settled('failed', 'expired', 1);
+    this.#observer.settled('failed', 'expired', 1, head);
   }
 }
