@@ -240,6 +240,7 @@ CREATE TABLE nodes (
   stopping smallint NOT NULL,
   signs smallint NOT NULL DEFAULT 0,
   address_signature text,
+  steps_known integer NOT NULL DEFAULT 0,
   UNIQUE (node_id),
   PRIMARY KEY (node_no)
 ) WITH (fillfactor=20);
@@ -1184,6 +1185,18 @@ AS $function$
   BEGIN
     my_node_no := renew_lease(my_node_id, my_version, my_address, is_stopping, released);
     UPDATE nodes SET signs = 1 WHERE node_no = my_node_no AND signs = 0;
+    RETURN my_node_no;
+  END $function$;
+
+CREATE OR REPLACE FUNCTION renew_lease_3(my_node_id text, my_version text, my_address text, is_stopping smallint, released smallint[], my_steps integer)
+ RETURNS bigint
+ LANGUAGE plpgsql
+AS $function$
+  DECLARE
+    my_node_no bigint;
+  BEGIN
+    my_node_no := renew_lease_2(my_node_id, my_version, my_address, is_stopping, released);
+    UPDATE nodes SET steps_known = my_steps WHERE node_no = my_node_no AND steps_known <> my_steps;
     RETURN my_node_no;
   END $function$;
 

@@ -3,6 +3,7 @@
  * worlds can be simulated in a second. Each method is one transaction. test/simulation/model_store.test.ts compares it
  * with SQLite.
  */
+import { fullAttemptsText } from '../../src/domain/attempts_text.ts';
 import { mayQueueAgain, type WaitingFor } from '../../src/domain/delivery.ts';
 import { IdCodec, NumberSource } from '../../src/domain/id.ts';
 import { ACK_TIMEOUT_S, type Connection, healthOf, type Instance, NO_HEALTH } from '../../src/domain/instance.ts';
@@ -685,7 +686,7 @@ export class ModelStore implements StoreOperations {
         if (row === undefined) continue;
         if (row.state !== 'pending') continue;
         if (row.expires_at !== settled.expires_at) continue;
-        Object.assign(row, settled, { attempts: JSON.parse(settled.attempts) as Attempt[] });
+        Object.assign(row, settled, { attempts: JSON.parse(fullAttemptsText(settled.attempts)) as Attempt[] });
       }
       for (const { webhook_url, gone_as_of, instance_id, epoch: _, ...health } of healths) {
         const instance = this.#instances.get(instance_id);

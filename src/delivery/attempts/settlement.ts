@@ -1,3 +1,4 @@
+import { attemptsText } from '../../domain/attempts_text.ts';
 import type { DeliveryReason } from '../../domain/delivery.ts';
 import type { DeliverySettlement } from '../../store/contract/deliveries.ts';
 import type { LaneDelivery } from '../lanes/lane_delivery.ts';
@@ -24,7 +25,7 @@ export function settlementOf(
     reason,
     attempt_count: delivery.attempt_count,
     answered_badly: delivery.answered_badly,
-    attempts: JSON.stringify(delivery.attempts),
+    attempts: attemptsText(delivery.attempts),
     next_attempt_at,
     aside,
     settled_at: state === 'pending' ? null : wall_ms,

@@ -39,7 +39,7 @@ export interface DeliverySettlement {
   reason: DeliveryReason | null;
   attempt_count: number;
   answered_badly: number;
-  /** The JSON text of a list of Attempt, as the store keeps it. */
+  /** As `attemptsText` writes them, and as the store keeps them. */
   attempts: string;
   next_attempt_at: number | null;
   aside: boolean;

@@ -63,7 +63,7 @@ export class Executor {
     const messages = new NodeMessages(randomUUID(), () => parts.keys.all);
     this.#cluster = new Cluster(url, this.#db, parts.ids.tag, messages, (raw) => port.change(raw), now_ms);
     this.#message_writer = new MessageWriter(url, parts.ids, this.#cluster, () => port.change({ kind: 'resync' }));
-    this.#settlement_writer = new SettlementWriter(url, parts.ids);
+    this.#settlement_writer = new SettlementWriter(url, parts.ids, this.#cluster);
     this.#accepts = new Coalescer((calls) => this.#accept(calls));
     this.#loads = new Coalescer((calls) => this.#load(calls));
     this.#settles = new Coalescer((calls) => this.#settle(calls));

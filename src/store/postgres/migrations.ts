@@ -13,7 +13,7 @@
 import { ACCEPT_MESSAGES_2, ACCEPT_MESSAGES_3, ACCEPT_MESSAGES_4 } from './functions/accept_messages.ts';
 import { AGENTS_OF_INSTANCES } from './functions/agents_of_instances.ts';
 import { RAISE_NUMBERS } from './functions/take_numbers.ts';
-import { RENEW_LEASE_2, TAKE_PARTITIONS_2 } from './cluster/lease_functions.ts';
+import { RENEW_LEASE_2, RENEW_LEASE_3, TAKE_PARTITIONS_2 } from './cluster/lease_functions.ts';
 import { FIRST_STEP } from './first_step.ts';
 
 /**
@@ -22,6 +22,9 @@ import { FIRST_STEP } from './first_step.ts';
  * that removes something that older nodes use raises the number.
  */
 export const STEPS_KNOWN_MIN = 1;
+
+/** A node that knows so many steps reads attempts in their short form. */
+export const SHORT_ATTEMPTS_STEPS = 20;
 
 export const MIGRATIONS: readonly string[] = [
   FIRST_STEP,
@@ -153,5 +156,11 @@ export const MIGRATIONS: readonly string[] = [
   ALTER TABLE memberships ADD COLUMN max_age_s bigint NOT NULL DEFAULT 0;
   ALTER TABLE instances ADD COLUMN has_rules smallint NOT NULL DEFAULT 0;
   UPDATE instances SET has_rules = 1 WHERE instance_id IN (SELECT instance_id FROM memberships WHERE wake <> 'all');
+  `,
+  `
+  -- How many steps of the schema a node knows; 0 for a node of the version before. While there is such a node, nothing is
+  -- written that only this version reads: see attempts_text.ts.
+  ALTER TABLE nodes ADD COLUMN steps_known integer NOT NULL DEFAULT 0;
+  ${RENEW_LEASE_3}
   `,
 ];

@@ -2,6 +2,7 @@
  * Reads the values of a row. A value that this service would not write is damaged: it is reported once, with its place,
  * and read as the emptiest value of its type. So a damaged value stops neither the reader nor the other rows.
  */
+import { firstSuccessOf } from '../../domain/attempts_text.ts';
 import { type Wake, WAKES } from '../../domain/agents_to_notify.ts';
 import { type CatchUp, CATCH_UPS } from '../../domain/catch_up.ts';
 import type { LastFailure, TransportName } from '../../domain/instance.ts';
@@ -76,6 +77,8 @@ export function storedAttempts(json: string, row: () => string): Attempt[] {
   if (json === '[]') return [];
   const value = valueOf(json);
   if (Array.isArray(value) && value.every(isAttempt)) return value;
+  const short = firstSuccessOf(value);
+  if (short !== null) return [short];
   reportDamaged('deliveries', 'attempts', row());
   return [];
 }

@@ -7,6 +7,7 @@ import { NODE_COLUMNS, of } from '../columns.ts';
 import { Connection } from '../connection/connection.ts';
 import { type Database, type Session, statement } from '../database.ts';
 import { ChangeReader } from './change_reader.ts';
+import { MIGRATIONS, SHORT_ATTEMPTS_STEPS } from '../migrations.ts';
 import { DedicatedConnection } from '../connection/dedicated_connection.ts';
 import { CHANNEL, type Message, type NodeMessages, NOTIFY_BYTES_MAX } from './notifications.ts';
 import type { RawChange } from './stored_rows.ts';
@@ -26,12 +27,12 @@ const LOOK_FOR_UNSIGNED_MS = 1_000;
 const NOTIFY = `SELECT pg_notify('${CHANNEL}', payload) FROM unnest($1::text[]) AS payload`;
 
 const RENEW = statement(
-  'SELECT renew_lease_2($node_id, $version, $address, $stopping::smallint, $release::smallint[]) AS node_no',
+  'SELECT renew_lease_3($node_id, $version, $address, $stopping::smallint, $release::smallint[], $steps) AS node_no',
 );
 const TAKE = statement('SELECT take_partitions_2($node_no, $wanted, $gone_nos::bigint[], $gone_seen_ats::bigint[])');
 const HELD = statement('SELECT partition_no, epoch FROM partitions WHERE node_no = $node_no ORDER BY partition_no');
 const NODES = statement(`
-  SELECT ${of('n', NODE_COLUMNS).join(', ')}, (SELECT count(*) FROM partitions p WHERE p.node_no = n.node_no) AS partition_count,
+  SELECT ${of('n', NODE_COLUMNS).join(', ')}, (SELECT count(*) FROM partitions p WHERE p.node_no = n.node_no) AS partition_count, n.steps_known,
     n.lease_until < floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS is_lapsed
   FROM nodes n ORDER BY n.node_no`);
 const SIGN_ADDRESS = statement(
@@ -56,7 +57,7 @@ const addressOf = (node_id: string): string => `address:${node_id}`;
 
 type HolderRow = Pick<NodeRow, 'node_id' | 'address'> & { address_signature: string | null };
 
-type NodesTable = Omit<NodeRow, 'stopping'> & { stopping: number; is_lapsed: boolean };
+type NodesTable = Omit<NodeRow, 'stopping'> & { stopping: number; is_lapsed: boolean; steps_known: number };
 
 export class Cluster implements ClusterStore, NotifySource {
   readonly #url: string;
@@ -76,6 +77,7 @@ export class Cluster implements ClusterStore, NotifySource {
   #probe: NodeJS.Timeout | undefined;
   #closed = false;
   readonly #watched: WatchedNodes;
+  #reads_short_attempts = false;
   #unsigned_until = 0;
   #look_for_unsigned_at = 0;
 
@@ -94,6 +96,11 @@ export class Cluster implements ClusterStore, NotifySource {
     this.#onChange = onChange;
     this.#watched = new WatchedNodes(now_ms);
     this.#change_reader = new ChangeReader(new DedicatedConnection(url), tag, () => this.#leased, onChange);
+  }
+
+  /** Whether every node reads attempts in their short form; false until this node has a lease. */
+  get readsShortAttempts(): boolean {
+    return this.#reads_short_attempts;
   }
 
   get node_id(): string | null {
@@ -118,7 +125,7 @@ export class Cluster implements ClusterStore, NotifySource {
   ): Promise<Lease> {
     if (this.#left) throw new StoreError('NODE_LEFT', 'this node has left');
     this.#node_id = node_id;
-    const values = { node_id, version, address, stopping: stopping ? 1 : 0, release };
+    const values = { node_id, version, address, stopping: stopping ? 1 : 0, release, steps: MIGRATIONS.length };
     // Each statement is a transaction: if this renewal is interrupted, the next one completes it.
     const lease = await this.#db.read(async (session) => {
       const { node_no } = (await session.one<{ node_no: number }>(RENEW, values))!;
@@ -128,6 +135,7 @@ export class Cluster implements ClusterStore, NotifySource {
       const { gone = [], living = [] } = Object.groupBy(rows, (row) =>
         this.#isGone(row, node_no) ? 'gone' : 'living',
       );
+      this.#reads_short_attempts = living.every(({ steps_known }) => steps_known >= SHORT_ATTEMPTS_STEPS);
       const staying = living.filter((other) => other.stopping === 0).map((other) => other.node_no);
       let partitions = await session.all<Lease['partitions'][number]>(HELD, { node_no });
       const wanted = fairShare(node_no, staying) - partitions.length;

@@ -51,6 +51,19 @@ export const RENEW_LEASE_2 = `
   END $$;
 `;
 
+/** The same for a node that says how many steps of the schema it knows. Nodes of the previous version call the function above. */
+export const RENEW_LEASE_3 = `
+  CREATE FUNCTION renew_lease_3(my_node_id text, my_version text, my_address text, is_stopping smallint, released smallint[], my_steps integer) RETURNS bigint
+  LANGUAGE plpgsql AS $$
+  DECLARE
+    my_node_no bigint;
+  BEGIN
+    my_node_no := renew_lease_2(my_node_id, my_version, my_address, is_stopping, released);
+    UPDATE nodes SET steps_known = my_steps WHERE node_no = my_node_no AND steps_known <> my_steps;
+    RETURN my_node_no;
+  END $$;
+`;
+
 /** Takes partitions that are free, or held by a node without a lease, up to a number. */
 export const TAKE_PARTITIONS = `
   CREATE FUNCTION take_partitions(my_node_no bigint, wanted bigint) RETURNS void LANGUAGE plpgsql AS $$

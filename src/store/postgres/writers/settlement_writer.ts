@@ -1,3 +1,4 @@
+import { fullAttemptsText } from '../../../domain/attempts_text.ts';
 import type { IdCodec } from '../../../domain/id.ts';
 import type { DeliverySettlement, HealthSettlement } from '../../contract/deliveries.ts';
 import { type BatchValue, bigints, smallints, texts } from '../connection/batch_message.ts';
@@ -12,15 +13,21 @@ const SETTLE = `SELECT settle_deliveries(${Array.from({ length: 22 }, (_, i) => 
 export class SettlementWriter {
   readonly #connection: DedicatedConnection;
   readonly #ids: IdCodec;
+  readonly #nodes: { readonly readsShortAttempts: boolean };
 
-  constructor(url: string, ids: IdCodec) {
+  /** @param nodes says whether every node reads attempts in their short form */
+  constructor(url: string, ids: IdCodec, nodes: { readonly readsShortAttempts: boolean }) {
+    this.#nodes = nodes;
     this.#connection = new DedicatedConnection(url);
     this.#ids = ids;
   }
 
   /** @throws StoreError when the database was not there for too long */
   async settle(deliveries: DeliverySettlement[], healths: HealthSettlement[]): Promise<void> {
-    const columns = [...deliveryColumns(inOneStep(deliveries), this.#ids), ...healthColumns(healths)];
+    const columns = [
+      ...deliveryColumns(inOneStep(deliveries), this.#ids, this.#nodes.readsShortAttempts),
+      ...healthColumns(healths),
+    ];
     await withRetry(() => this.#connection.use((connection) => connection.batch(SETTLE, columns, ANSWER_MS_MAX)));
   }
 
@@ -44,7 +51,7 @@ function inOneStep(deliveries: DeliverySettlement[]): DeliverySettlement[] {
   return last.size === deliveries.length ? deliveries : [...last.values()];
 }
 
-function deliveryColumns(deliveries: DeliverySettlement[], ids: IdCodec): BatchValue[] {
+function deliveryColumns(deliveries: DeliverySettlement[], ids: IdCodec, is_short: boolean): BatchValue[] {
   return [
     bigints(deliveries.map(({ delivery_id }) => ids.decode('dlv', delivery_id) ?? 0)),
     bigints(deliveries.map(({ expires_at }) => expires_at)),
@@ -53,7 +60,7 @@ function deliveryColumns(deliveries: DeliverySettlement[], ids: IdCodec): BatchV
     texts(deliveries.map(({ reason }) => reason)),
     bigints(deliveries.map(({ attempt_count }) => counted(attempt_count))),
     bigints(deliveries.map(({ answered_badly }) => counted(answered_badly))),
-    texts(deliveries.map(({ attempts }) => attempts)),
+    texts(deliveries.map(({ attempts }) => (is_short ? attempts : fullAttemptsText(attempts)))),
     bigints(deliveries.map(({ next_attempt_at }) => next_attempt_at)),
     smallints(deliveries.map(({ aside }) => (aside ? 1 : 0))),
     bigints(deliveries.map(({ settled_at }) => settled_at)),

@@ -1,0 +1,50 @@
+/**
+ * The attempts of a delivery as they are stored: the JSON text of a list. Nearly every delivery succeeds at once, and its
+ * only attempt then takes more room than the rest of the row. So such an attempt is stored as `[started_at, duration_ms,
+ * status_code]`, with the time in milliseconds, followed by what the response began with, if anything.
+ */
+import type { Attempt } from './outcome.ts';
+
+export function attemptsText(attempts: readonly Attempt[]): string {
+  const [first] = attempts;
+  if (first === undefined || attempts.length > 1 || !isFirstSuccess(first)) return JSON.stringify(attempts);
+  const { started_at, duration_ms, status_code, response_excerpt } = first;
+  const start = `[${Date.parse(started_at)},${duration_ms},${status_code}`;
+  return response_excerpt === '' ? `${start}]` : `${start},${JSON.stringify(response_excerpt)}]`;
+}
+
+/** The same text in the form that every version reads. */
+export function fullAttemptsText(text: string): string {
+  const short = /^\[-?\d/.test(text) ? firstSuccessOf(JSON.parse(text)) : null;
+  return short === null ? text : JSON.stringify([short]);
+}
+
+/** Reads the short form. Null when the value is something else. */
+export function firstSuccessOf(value: unknown): Attempt | null {
+  if (!Array.isArray(value) || value.length < 3 || value.length > 4) return null;
+  const [started_ms, duration_ms, status_code, response_excerpt = ''] = value as unknown[];
+  const started = new Date(Number.isSafeInteger(started_ms) ? (started_ms as number) : NaN);
+  if (Number.isNaN(started.getTime()) || !Number.isFinite(duration_ms)) return null;
+  if (!Number.isSafeInteger(status_code) || typeof response_excerpt !== 'string') return null;
+  return {
+    attempt: 1,
+    started_at: started.toISOString(),
+    duration_ms: duration_ms as number,
+    outcome: 'ok',
+    status_code: status_code as number,
+    detail: '',
+    response_excerpt,
+  };
+}
+
+/** Whether the short form says everything about an attempt. */
+function isFirstSuccess({ attempt, started_at, outcome, status_code, detail, answered_agents }: Attempt): boolean {
+  return (
+    attempt === 1 &&
+    outcome === 'ok' &&
+    status_code !== null &&
+    detail === '' &&
+    answered_agents === undefined &&
+    new Date(started_at).toISOString() === started_at
+  );
+}
