@@ -515,17 +515,55 @@ describe('the pages', { concurrency: 3 }, () => {
     await page.locator('.skeleton').first().waitFor({ state: 'detached' });
   }
 
-  test('nothing is wider than the screen, from a phone to a wide one', async (t) => {
-    const { url, views } = await lively(t);
-    for (const width of [360, 768, 1440]) {
-      await visitor.visit(url, { path: '/now', viewport: { width, height: 800 } }, async (page) => {
+  /** Zooming to 200 % halves the window: 720 is a laptop then, and 960 a large screen. */
+  const SCREENS = [
+    [360, 800],
+    [390, 844],
+    [720, 450],
+    [768, 1024],
+    [960, 540],
+    [1024, 768],
+    [1440, 900],
+    [1920, 1080],
+    [2560, 1440],
+  ] as const;
+
+  test('nothing is cut off or scrolls sideways, from a phone to a wide screen and at 200 % zoom', async (t) => {
+    const { service, url, views } = await lively(t);
+    await service.patch('good', { is_active: false });
+    const wrong: string[] = [];
+    for (const [width, height] of SCREENS) {
+      await visitor.visit(url, { path: '/now', viewport: { width, height } }, async (page) => {
         for (const path of views) {
           await show(page, path);
-          const wide = Number(await page.evaluate('document.documentElement.scrollWidth'));
-          assert.ok(wide <= width, `${path} at ${width} px is ${wide} px wide`);
+          for (const found of await page.evaluate<string[]>(BADLY_LAID_OUT)) wrong.push(`${width} ${path}: ${found}`);
         }
       });
     }
+    assert.deepEqual(wrong, []);
+  });
+
+  test('control: what is cut off or scrolls sideways is found', async (t) => {
+    const { url } = await start(t);
+    await visitor.visit(url, { path: '/instances' }, async (page) => {
+      await page.getByRole('heading', { level: 1 }).waitFor();
+      assert.deepEqual(await page.evaluate(BADLY_LAID_OUT), []);
+      await page.evaluate(`{
+        const main = document.querySelector('main');
+        const add = (name, className, text) => {
+          const element = document.createElement(name);
+          element.className = className;
+          if (name === 'input') element.placeholder = text;
+          else element.textContent = text;
+          main.append(element);
+          return element;
+        };
+        add('input', 'input', 'A placeholder that has no room').style.width = '60px';
+        add('button', 'button', 'A button').style.cssText = 'width: 20px; overflow: hidden; white-space: nowrap; padding: 0';
+        add('div', '', 'm'.repeat(900)).style.cssText = 'overflow-x: auto; width: 300px; white-space: nowrap';
+      }`);
+      assert.equal((await page.evaluate<string[]>(BADLY_LAID_OUT)).length, 3);
+    });
   });
 
   for (const colorScheme of ['light', 'dark'] as const) {
@@ -735,6 +773,32 @@ describe('the pages', { concurrency: 3 }, () => {
     assert.ok(bytes < BYTES_MAX, `${bytes} bytes`);
   });
 });
+
+/**
+ * What a page cuts off or lets scroll sideways. Names and ids of any length may end in an ellipsis; numbers, times, heads
+ * of columns, buttons, tags and placeholders are shown whole.
+ */
+const BADLY_LAID_OUT = `(() => {
+  const wrong = [];
+  const nameOf = (element) => element.tagName.toLowerCase() + '.' + element.className + ' ' + JSON.stringify(element.textContent.slice(0, 40));
+  const root = document.documentElement;
+  if (root.scrollWidth > root.clientWidth) wrong.push('the page is ' + root.scrollWidth + ' px wide');
+  for (const element of document.querySelectorAll('main *')) {
+    if (element.clientWidth === 0 || element.closest('svg, .plot, .unseen') !== null) continue;
+    const is_wide = element.scrollWidth > element.clientWidth + 1;
+    if (is_wide && /auto|scroll/.test(getComputedStyle(element).overflowX)) wrong.push('scrolls: ' + nameOf(element));
+    if (is_wide && element.matches('.cell.number, [role=columnheader], .button, .choice-option span, .tag:not(bdi), .figure *, .state, dt'))
+      wrong.push('cut off: ' + nameOf(element));
+    if (element.matches('input[placeholder]')) {
+      const css = getComputedStyle(element);
+      const pen = document.createElement('canvas').getContext('2d');
+      pen.font = css.font;
+      const room = element.clientWidth - parseFloat(css.paddingLeft) - parseFloat(css.paddingRight);
+      if (pen.measureText(element.placeholder).width > room) wrong.push('cut off: the placeholder ' + element.placeholder);
+    }
+  }
+  return wrong;
+})()`;
 
 interface Violation {
   id: string;

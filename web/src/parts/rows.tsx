@@ -47,7 +47,8 @@ interface RowsProps<T> {
 
 const ROW_PX = 38;
 const TWO_LINES_PX = 54;
-const NARROW_PX = 620;
+/** What the columns of the widest list need. */
+const NARROW_PX = 800;
 const SPARE_ROWS = 10;
 /** How many rows are loaded to sort them. */
 const SORTED_ROWS_MAX = 5000;

@@ -35,6 +35,7 @@ const COLUMNS: Column<Meeting>[] = [
   },
   {
     head: 'Messages',
+    is_wide: true,
     is_number: true,
     sortBy: ({ last_seq }) => last_seq,
     cell: ({ last_seq }) => last_seq.toLocaleString('en'),
