@@ -304,7 +304,8 @@ describe('the pages', { concurrency: 3 }, () => {
         () => question.evaluate((element) => element.ownerDocument.activeElement === element),
         (has) => has,
       );
-      await answer.getByRole('button', { name: '#1' }).waitFor();
+      await page.getByRole('button', { name: /newer messages/ }).click();
+      await answer.waitFor();
     });
   });
 

@@ -5,17 +5,19 @@ import { Observable, useObservable } from './observable.ts';
 export interface Place {
   path: string;
   query: URLSearchParams;
+  /** With its `#`; empty when there is none. */
+  hash: string;
 }
 
 const place = new Observable<Place>(read());
 
 function read(): Place {
-  return { path: location.pathname, query: new URLSearchParams(location.search) };
+  return { path: location.pathname, query: new URLSearchParams(location.search), hash: location.hash };
 }
 
 /** Goes to another view. With `replace`, the back button does not return to the current one. */
 export function go(to: string, { replace = false } = {}): void {
-  if (to === location.pathname + location.search) return;
+  if (to === location.pathname + location.search + location.hash) return;
   if (replace) history.replaceState(null, '', to);
   else history.pushState(null, '', to);
   place.value = read();
@@ -70,6 +72,6 @@ export function followLinks(): void {
     if (/^\/(docs|api|metrics|openapi\.json)(\/|$)/.test(link.pathname)) return;
     event.preventDefault();
     followed.by_keyboard = event.detail === 0;
-    go(link.pathname + link.search);
+    go(link.pathname + link.search + link.hash);
   });
 }

@@ -15,12 +15,13 @@ interface ComposerProps {
   meeting_id: string;
   /** Who is in the meeting now; null until it is read. */
   members: readonly MeetingInstance[] | null;
+  onSent: () => void;
 }
 
 /**
  * Sends to everybody in the meeting, or to the chosen agents. The message is from a person, so no agent is left out.
  */
-export function Composer({ meeting_id, members }: ComposerProps): JSX.Element {
+export function Composer({ meeting_id, members, onSent }: ComposerProps): JSX.Element {
   const [text, setText] = useState('');
   const [form, setForm] = useState<Form>('text');
   const [chosen, setChosen] = useState<readonly string[]>([]);
@@ -38,6 +39,7 @@ export function Composer({ meeting_id, members }: ComposerProps): JSX.Element {
       const options = targets.length === 0 ? {} : { target_agents: targets };
       const { seq, deliveries_queued } = await client.sendMessage(meeting_id, message, options);
       setText('');
+      onSent();
       notify(
         deliveries_queued === 0
           ? `No one receives #${seq}: no instance in this meeting has an agent to notify. It is in the history.`

@@ -1,174 +1,293 @@
-/** The messages of a meeting and their deliveries, kept up to date while the page shows them. */
-import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
-import { ConvokeError, type Delivery, type Message } from '@convoke/sdk';
-import { errorOf, useFeed } from '../queries.ts';
+/** A stretch of the messages of a meeting and their deliveries, kept up to date while the page shows it. */
+import { ConvokeError, type Delivery, type RawMessage } from '@convoke/sdk';
+import { type FeedEvent } from '../feed.ts';
+import { Observable } from '../observable.ts';
+import { errorOf } from '../queries.ts';
 import { client } from '../service.ts';
+import { readable } from './readable.ts';
 
+/** How many messages a request asks for. */
 const PAGE = 50;
+/**
+ * The most messages that are kept, and drawn. Beyond them, each one that comes into the stretch at one end pushes one
+ * out at the other. They must fill the highest screen several times.
+ */
+const KEPT_MAX = 150;
 const DELIVERIES_PAGE = 500;
 /**
- * The most pages of deliveries that are read for the visible messages. A meeting with more recipients shows marks for
- * the latest messages only.
+ * The most pages of deliveries that are read at a time. Where a meeting has so many recipients that this does not reach
+ * every message, the earlier ones have no marks, but a link to their deliveries.
  */
 const DELIVERY_PAGES_MAX = 4;
-/** The most messages that are kept while the user scrolls back through a conversation. */
-const MESSAGES_MAX = 2000;
 
-export interface Conversation {
-  /** Null until it was read. */
-  messages: Message[] | null;
-  /** The deliveries by message_id. A message without an entry is older than all deliveries that were read. */
-  deliveries: ReadonlyMap<string, Delivery[]>;
-  problem: ConvokeError | null;
-  has_earlier: boolean;
-  earlier: () => Promise<void>;
-  /** Loads earlier messages until this one is among them; false when it is removed, or too far back. */
-  back: (message_id: string) => Promise<boolean>;
-  again: () => void;
+/** A message, with what people read of it. */
+export interface Line extends Omit<RawMessage, 'message'> {
+  /** The message as it was sent. */
+  json: string;
+  /** Who says it, by its own words. */
+  from: string | null;
+  /** Null when it has no text in the usual fields. */
+  text: string | null;
 }
 
-interface Read {
-  messages: Message[] | null;
-  deliveries: ReadonlyMap<string, Delivery[]>;
-  problem: ConvokeError | null;
+export interface Stretch {
+  /** In the order of seq; null until they were read. */
+  lines: readonly Line[] | null;
+  /** By message_id. A message without an entry is one whose deliveries were not read. */
+  deliveries: ReadonlyMap<string, readonly Delivery[]>;
   has_earlier: boolean;
+  /** Whether it ends where the meeting ended when it was read. */
+  is_to_end: boolean;
+  /** The seq of the newest message of the meeting that is known. */
+  newest_seq: number;
+  problem: ConvokeError | null;
 }
 
-export function useConversation(meeting_id: string): Conversation {
-  const [state, setState] = useState<Read>({
-    messages: null,
-    deliveries: new Map(),
-    problem: null,
-    has_earlier: false,
-  });
-  const latest = useRef(state);
-  latest.current = state;
-  const is_gone = useRef(false);
-  const is_busy = useRef(false);
-  const is_stale = useRef(false);
+const NOTHING: Stretch = {
+  lines: null,
+  deliveries: new Map(),
+  has_earlier: false,
+  is_to_end: true,
+  newest_seq: 0,
+  problem: null,
+};
 
-  const set = (read: Read): void => {
-    if (!is_gone.current) setState((latest.current = read));
-  };
+/** The messages whose deliveries changed, from one seq to another. */
+interface Changed {
+  from: number;
+  to: number;
+}
 
-  const again = useCallback(async (): Promise<void> => {
-    if (is_busy.current) {
-      is_stale.current = true;
+const UNCHANGED: Changed = { from: Infinity, to: 0 };
+const ALL_CHANGED: Changed = { from: 0, to: Infinity };
+
+export class Conversation {
+  readonly stretch = new Observable<Stretch>(NOTHING);
+  /**
+   * Whether the reader is at the end of the meeting. New messages are shown only then, so that nothing moves while they
+   * read, and the stretch stays bounded.
+   */
+  is_followed = true;
+  readonly #meeting_id: string;
+  #changed = UNCHANGED;
+  #newest_seq = 0;
+  /** The last step; the next one begins when it has ended. */
+  #step: Promise<void> = Promise.resolve();
+  #is_growing = false;
+  #is_refreshing = false;
+  #is_stale = false;
+  #is_gone = false;
+
+  constructor(meeting_id: string) {
+    this.#meeting_id = meeting_id;
+  }
+
+  /** Nothing is shown from now on. */
+  end(): void {
+    this.#is_gone = true;
+  }
+
+  /** Remembers what an event changed, for the next refresh. */
+  note({ name, meeting_id, sent }: FeedEvent): void {
+    if (name === 'gap') return this.#isStale(ALL_CHANGED, Infinity);
+    if (meeting_id !== this.#meeting_id && meeting_id !== null) return;
+    if (sent?.name === 'message.accepted') this.#isStale({ from: sent.data.seq, to: sent.data.seq }, sent.data.seq);
+    else if (sent?.name === 'delivery.attempted') this.#isStale({ from: sent.data.seq, to: sent.data.seq }, 0);
+    else if (sent?.name === 'delivery.settled' || sent?.name === 'delivery.queued') this.#isStale(ALL_CHANGED, 0);
+  }
+
+  /** @param seq of a message that was sent; Infinity when there may be new ones, 0 when there is none */
+  #isStale({ from, to }: Changed, seq: number): void {
+    this.#changed = { from: Math.min(this.#changed.from, from), to: Math.max(this.#changed.to, to) };
+    if (seq === 0) return;
+    if (seq < Infinity) this.#newest_seq = Math.max(this.#newest_seq, seq);
+    if (!this.is_followed) this.#show({ is_to_end: false });
+  }
+
+  /** Shows the message with this seq and those around it, or the latest; false when there is no such message. */
+  async open(seq: number | null): Promise<boolean> {
+    const isThere = (): boolean => this.stretch.value.lines?.some((line) => line.seq === seq) === true;
+    if (seq !== null && isThere()) return true;
+    if (seq === null && this.stretch.value.is_to_end && this.stretch.value.lines !== null) {
+      this.is_followed = true;
+      await this.refresh();
+      return true;
+    }
+    await this.#inTurn(() => this.#open(seq));
+    return seq === null || isThere();
+  }
+
+  /** Reads what is new, and what became of what is shown. Many calls at a time become one more. */
+  async refresh(): Promise<void> {
+    this.#is_stale = true;
+    if (this.#is_refreshing) return;
+    this.#is_refreshing = true;
+    while (this.#is_stale && !this.#is_gone) {
+      this.#is_stale = false;
+      await this.#inTurn(() => this.#refresh());
+    }
+    this.#is_refreshing = false;
+  }
+
+  earlier(): void {
+    const { lines, has_earlier } = this.stretch.value;
+    const first = lines?.[0];
+    if (first !== undefined && has_earlier) this.#grow(() => this.#earlier(first.seq));
+  }
+
+  later(): void {
+    const { lines, is_to_end } = this.stretch.value;
+    const last = lines?.at(-1);
+    if (last !== undefined && !is_to_end) this.#grow(() => this.#later(last.seq));
+  }
+
+  #grow(step: () => Promise<void>): void {
+    if (this.#is_growing) return;
+    this.#is_growing = true;
+    void this.#inTurn(step).then(() => (this.#is_growing = false));
+  }
+
+  /** Every step reads and then replaces the stretch, so one follows the other. */
+  #inTurn(step: () => Promise<void>): Promise<void> {
+    const run = async (): Promise<void> => {
+      if (this.#is_gone) return;
+      try {
+        await step();
+        this.#show({ problem: null });
+      } catch (error) {
+        this.#changed = ALL_CHANGED;
+        this.#show({ problem: errorOf(error) });
+      }
+    };
+    return (this.#step = this.#step.then(run));
+  }
+
+  async #open(seq: number | null): Promise<void> {
+    if (seq === null) {
+      const { lines, has_more } = await this.#read({ limit: PAGE });
+      await this.#replace({ lines, has_earlier: has_more, is_to_end: true });
       return;
     }
-    is_busy.current = true;
-    try {
-      const { messages, has_earlier } = await newer(meeting_id, latest.current);
-      const deliveries = await deliveriesOf(meeting_id, messages, latest.current.deliveries);
-      set({ messages, deliveries, has_earlier, problem: null });
-    } catch (error) {
-      set({ ...latest.current, problem: errorOf(error) });
-    } finally {
-      is_busy.current = false;
-      if (is_stale.current && !is_gone.current) {
-        is_stale.current = false;
-        void again();
+    const limit = PAGE / 2;
+    const before = await this.#read({ before_seq: seq + 1, limit });
+    const after = await this.#read({ after_seq: seq, limit });
+    const lines = [...before.lines, ...after.lines];
+    await this.#replace({ lines, has_earlier: before.has_more, is_to_end: !after.has_more });
+  }
+
+  async #replace(read: Pick<Stretch, 'has_earlier' | 'is_to_end'> & { lines: Line[] }): Promise<void> {
+    this.#show(read);
+    this.#changed = UNCHANGED;
+    await this.#readDeliveries(ALL_CHANGED);
+  }
+
+  async #refresh(): Promise<void> {
+    const { lines, is_to_end } = this.stretch.value;
+    const last = lines?.at(-1);
+    if (lines === null || last === undefined) return this.#open(null);
+    const changed = this.#changed;
+    this.#changed = UNCHANGED;
+    let from = changed.from;
+    if (is_to_end && this.is_followed) {
+      const { lines: more, has_more } = await this.#read({ after_seq: last.seq, limit: PAGE });
+      // So much came at once that the reader could not follow anyway.
+      if (has_more) return this.#open(null);
+      from = Math.min(from, more[0]?.seq ?? Infinity);
+      this.#append(more, { is_to_end: true });
+    } else this.#show({});
+    await this.#readDeliveries({ from, to: Infinity });
+  }
+
+  async #earlier(before_seq: number): Promise<void> {
+    const { lines: more, has_more } = await this.#read({ before_seq, limit: PAGE });
+    const { lines, is_to_end } = this.stretch.value;
+    const all = [...more, ...(lines ?? [])];
+    const deliveries = await this.#deliveriesOf(more, ALL_CHANGED);
+    this.#show(
+      { lines: all.slice(0, KEPT_MAX), has_earlier: has_more, is_to_end: is_to_end && all.length <= KEPT_MAX },
+      deliveries,
+    );
+  }
+
+  async #later(after_seq: number): Promise<void> {
+    const { lines: more, has_more } = await this.#read({ after_seq, limit: PAGE });
+    const deliveries = await this.#deliveriesOf(more, ALL_CHANGED);
+    this.#append(more, { is_to_end: !has_more }, deliveries);
+  }
+
+  #append(more: Line[], end: Pick<Stretch, 'is_to_end'>, deliveries?: ReadonlyMap<string, Delivery[]>): void {
+    const { lines, has_earlier } = this.stretch.value;
+    if (more.length === 0) return this.#show(end);
+    const all = [...(lines ?? []), ...more];
+    this.#show({ ...end, lines: all.slice(-KEPT_MAX), has_earlier: has_earlier || all.length > KEPT_MAX }, deliveries);
+  }
+
+  async #readDeliveries(changed: Changed): Promise<void> {
+    const found = await this.#deliveriesOf(this.stretch.value.lines ?? [], changed);
+    if (found.size > 0) this.#show({}, found);
+  }
+
+  /** @param more deliveries that were read, by message_id */
+  #show(changes: Partial<Stretch>, more: ReadonlyMap<string, readonly Delivery[]> = new Map()): void {
+    if (this.#is_gone) return;
+    const before = this.stretch.value;
+    const after = { ...before, ...changes };
+    const { lines } = after;
+    this.#newest_seq = Math.max(this.#newest_seq, lines?.at(-1)?.seq ?? 0);
+    after.newest_seq = this.#newest_seq;
+    if (more.size > 0 || lines !== before.lines) {
+      const deliveries = new Map<string, readonly Delivery[]>();
+      for (const { message_id } of lines ?? []) {
+        const found = more.get(message_id) ?? before.deliveries.get(message_id);
+        if (found !== undefined) deliveries.set(message_id, found);
       }
+      after.deliveries = deliveries;
     }
-  }, [meeting_id]);
+    const names = Object.keys(after) as (keyof Stretch)[];
+    if (names.some((name) => after[name] !== before[name])) this.stretch.value = after;
+  }
 
-  const earlier = useCallback(async (): Promise<void> => {
-    const first = latest.current.messages?.[0];
-    if (first === undefined) return;
+  async #read(query: { after_seq?: number; before_seq?: number; limit: number }) {
     try {
-      const page = await client.listMessages(meeting_id, { before_seq: first.seq, limit: PAGE });
-      const messages = [...page.data, ...(latest.current.messages ?? [])];
-      const deliveries = await deliveriesOf(meeting_id, messages, latest.current.deliveries);
-      set({ messages, deliveries, has_earlier: page.has_more && messages.length < MESSAGES_MAX, problem: null });
+      const { data, has_more } = await client.listRawMessages(this.#meeting_id, query);
+      return { lines: data.map(lineOf), has_more };
     } catch (error) {
-      set({ ...latest.current, problem: errorOf(error) });
+      // The page was opened before the first message of the meeting.
+      if (error instanceof ConvokeError && error.code === 'meeting_does_not_exist')
+        return { lines: [], has_more: false };
+      throw error;
     }
-  }, [meeting_id]);
+  }
 
-  const back = useCallback(
-    async (message_id: string): Promise<boolean> => {
-      for (;;) {
-        const { messages, has_earlier } = latest.current;
-        if (messages?.some((message) => message.message_id === message_id)) return true;
-        const count = messages?.length ?? 0;
-        if (!has_earlier || is_gone.current) return false;
-        await earlier();
-        if (latest.current.messages?.length === count) return false;
-      }
-    },
-    [earlier],
-  );
-
-  useEffect(() => {
-    is_gone.current = false;
-    void again();
-    return () => void (is_gone.current = true);
-  }, [again]);
-  useFeed(
-    (event) => event.meeting_id === meeting_id,
-    () => void again(),
-  );
-  return { ...state, earlier, back, again: () => void again() };
+  /** The deliveries of those of the lines that changed, by message_id. */
+  async #deliveriesOf(lines: readonly Line[], { from, to }: Changed): Promise<Map<string, Delivery[]>> {
+    const found = new Map<string, Delivery[]>();
+    const wanted = lines.filter(({ seq }) => seq >= from && seq <= to);
+    const [first, last] = [wanted[0], wanted.at(-1)];
+    if (first === undefined || last === undefined) return found;
+    for (const { message_id } of wanted) found.set(message_id, []);
+    const meeting_id = this.#meeting_id;
+    const range = { meeting_id, after_seq: first.seq - 1, before_seq: last.seq + 1, limit: DELIVERIES_PAGE };
+    let cursor: string | undefined;
+    let reached_seq = 0;
+    for (let pages = 0; pages < DELIVERY_PAGES_MAX; pages++) {
+      const page: Awaited<ReturnType<typeof client.listDeliveries>> = await client.listDeliveries({ ...range, cursor });
+      for (const delivery of page.data) found.get(delivery.message_id)?.push(delivery);
+      reached_seq = page.next_cursor === null ? 0 : (page.data.at(-1)?.seq ?? 0);
+      if (page.next_cursor === null) break;
+      cursor = page.next_cursor;
+    }
+    for (const { message_id, seq } of wanted) {
+      // Deliveries of the message at which reading stopped may be missing, so that message is left out.
+      if (seq <= reached_seq) found.delete(message_id);
+      else found.get(message_id)?.sort(byInstance);
+    }
+    return found;
+  }
 }
 
-/** The messages that were loaded before, and the new ones. */
-async function newer(meeting_id: string, loaded: Read): Promise<Pick<Read, 'has_earlier'> & { messages: Message[] }> {
-  try {
-    const last = loaded.messages?.at(-1);
-    if (loaded.messages === null || last === undefined) {
-      const page = await client.listMessages(meeting_id, { limit: PAGE });
-      return { messages: page.data, has_earlier: page.has_more };
-    }
-    const messages = [...loaded.messages];
-    for (let after_seq = last.seq; ;) {
-      const page = await client.listMessages(meeting_id, { after_seq, limit: 500 });
-      messages.push(...page.data);
-      const end = page.data.at(-1);
-      if (!page.has_more || end === undefined) return { messages, has_earlier: loaded.has_earlier };
-      after_seq = end.seq;
-    }
-  } catch (error) {
-    // The page was opened before the first message of the meeting.
-    if (error instanceof ConvokeError && error.code === 'meeting_does_not_exist')
-      return { messages: [], has_earlier: false };
-    throw error;
-  }
-}
-
-async function deliveriesOf(
-  meeting_id: string,
-  messages: readonly Message[],
-  known: ReadonlyMap<string, Delivery[]>,
-): Promise<ReadonlyMap<string, Delivery[]>> {
-  const oldest_seq = messages[0]?.seq;
-  const found = new Map<string, Delivery[]>();
-  if (oldest_seq === undefined) return found;
-  let cursor: string | null = null;
-  let seen_seq = Infinity;
-  for (let pages = 0; pages < DELIVERY_PAGES_MAX; pages++) {
-    const page: Awaited<ReturnType<typeof client.listDeliveries>> = await client.listDeliveries({
-      meeting_id,
-      limit: DELIVERIES_PAGE,
-      ...(cursor !== null && { cursor }),
-    });
-    for (const delivery of page.data) {
-      const others = found.get(delivery.message_id);
-      if (others === undefined) found.set(delivery.message_id, [delivery]);
-      else others.push(delivery);
-    }
-    cursor = page.next_cursor;
-    seen_seq = cursor === null ? 0 : (page.data.at(-1)?.seq ?? 0);
-    if (seen_seq < oldest_seq) break;
-  }
-  const all = new Map<string, Delivery[]>();
-  for (const { message_id, seq } of messages) {
-    const deliveries = found.get(message_id);
-    // Deliveries of the message at which reading stopped may be missing, so that message is left out.
-    if (seq > seen_seq) all.set(message_id, (deliveries ?? []).toSorted(byInstance));
-    else if (known.has(message_id)) all.set(message_id, known.get(message_id) as Delivery[]);
-    else if (deliveries !== undefined) all.set(message_id, deliveries.toSorted(byInstance));
-  }
-  return all;
+function lineOf({ message, ...record }: RawMessage): Line {
+  return { ...record, json: message.text, ...readable(JSON.parse(message.text) as Record<string, unknown>) };
 }
 
 function byInstance(a: Delivery, b: Delivery): number {

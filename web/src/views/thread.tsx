@@ -1,17 +1,16 @@
 /** Which message a message answers, and which messages answer it. */
 import type { JSX } from 'preact';
-import type { Message } from '@convoke/sdk';
 import { Foreign } from '../parts/foreign.tsx';
-import { readable } from './readable.ts';
+import type { Line } from './conversation.ts';
 
 export interface Thread {
   /** Null when it answers no message, or one that is not loaded. */
-  answered: Message | null;
-  answers: Message[];
+  answered: Line | null;
+  answers: Line[];
 }
 
 /** The thread of each message that answers one of these or is answered by one, by message_id. */
-export function threadsOf(messages: readonly Message[]): ReadonlyMap<string, Thread> {
+export function threadsOf(messages: readonly Line[]): ReadonlyMap<string, Thread> {
   const by_id = new Map(messages.map((message) => [message.message_id, message]));
   const threads = new Map<string, Thread>();
   const threadOf = (message_id: string): Thread => {
@@ -32,7 +31,7 @@ type Jump = (message_id: string) => void;
 
 interface AnsweredProps {
   /** Null when it is not loaded. */
-  answered: Message | null;
+  answered: Line | null;
   message_id: string;
   onJump: Jump;
 }
@@ -51,7 +50,7 @@ export function Answered({ answered, message_id, onJump }: AnsweredProps): JSX.E
   return (
     <p class="thread">
       answers <Place message={answered} onJump={onJump} />
-      <Foreign class="clip">{readable(answered.message).text ?? ''}</Foreign>
+      <Foreign class="clip">{answered.text ?? ''}</Foreign>
     </p>
   );
 }
@@ -59,7 +58,7 @@ export function Answered({ answered, message_id, onJump }: AnsweredProps): JSX.E
 /** The most answers to one message that are shown: the first ones. */
 const ANSWERS_MAX = 12;
 
-export function Answers({ answers, onJump }: { answers: readonly Message[]; onJump: Jump }): JSX.Element {
+export function Answers({ answers, onJump }: { answers: readonly Line[]; onJump: Jump }): JSX.Element {
   return (
     <p class="thread thread-answers">
       answered by
@@ -71,9 +70,9 @@ export function Answers({ answers, onJump }: { answers: readonly Message[]; onJu
   );
 }
 
-function Place({ message, onJump }: { message: Message; onJump: Jump }): JSX.Element {
+function Place({ message, onJump }: { message: Line; onJump: Jump }): JSX.Element {
   const { seq, message_id, from_agent } = message;
-  const from = from_agent ?? readable(message.message).from;
+  const from = from_agent ?? message.from;
   return (
     <button type="button" class="thread-place" onClick={() => onJump(message_id)}>
       #{seq}

@@ -1,0 +1,189 @@
+/** A meeting's page with thousands of messages, in a real browser. */
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import type { Page } from 'playwright-core';
+import { useVisitor } from '../support/browser.ts';
+import { type Service, startService } from '../support/service.ts';
+import { until } from '../support/wait.ts';
+
+const visitor = useVisitor();
+
+/** The service takes so many in one request. */
+const BATCH = 500;
+/** The page keeps no more messages than these, however long the meeting is. */
+const KEPT_MAX = 150;
+
+/** Sends `line 1`, `line 2` and so on. */
+async function say(service: Service, meeting_id: string, count: number, from = 1): Promise<void> {
+  for (let sent = 0; sent < count; sent += BATCH) {
+    const messages = Array.from({ length: Math.min(BATCH, count - sent) }, (_, i) => ({
+      meeting_id,
+      message: { content: `line ${from + sent + i}` },
+    }));
+    const answer = await service.post('/api/v1/messages/', { messages });
+    assert.equal(answer.status, 200, answer.text);
+  }
+}
+
+const message = (page: Page, seq: number) => page.getByRole('article', { name: `Message ${seq}`, exact: true });
+
+const log = (page: Page) => page.getByRole('log', { name: 'Messages' });
+
+/** The seqs of the messages in the document. */
+const drawn = (page: Page) =>
+  log(page)
+    .getByRole('article')
+    .evaluateAll((articles) => articles.map((article) => Number(article.getAttribute('data-seq'))));
+
+/** Scrolls to the first or the last message in the document. */
+const scrollTo = (page: Page, end: 'top' | 'bottom') =>
+  log(page).evaluate((box, top) => box.scrollTo(0, top ? -box.scrollHeight : 0), end === 'top');
+
+/** The first message in sight, and how far below the top of the log it begins, in pixels. */
+const inSight = (page: Page) =>
+  log(page).evaluate((box) => {
+    const { top } = box.getBoundingClientRect();
+    const article = [...box.querySelectorAll('article')].find((each) => each.getBoundingClientRect().bottom > top);
+    return { seq: Number(article?.getAttribute('data-seq')), px: (article?.getBoundingClientRect().top ?? 0) - top };
+  });
+
+describe("a meeting's page", { concurrency: 2 }, () => {
+  test('holds a bounded part of a live meeting, and follows its end', async (t) => {
+    const service = await startService(t);
+    for (const agent of ['anna', 'ben', 'cora']) await service.member(t, 'live', { agent_ids: [agent] });
+    await say(service, 'live', 500);
+    await visitor.visit(service.url, { path: '/meetings/live' }, async (page) => {
+      await message(page, 500).waitFor();
+      const nodes = async (): Promise<number> => page.locator('*').count();
+      let most = 0;
+      for (let seq = 501; seq <= 900; seq += 40) {
+        await say(service, 'live', 40, seq);
+        await message(page, seq + 39).waitFor();
+        most = Math.max(most, await nodes());
+      }
+      const seqs = await drawn(page);
+      assert.deepEqual(
+        seqs,
+        Array.from({ length: KEPT_MAX }, (_, i) => 900 - KEPT_MAX + 1 + i),
+      );
+      const each = await message(page, 800).evaluate((article) => article.querySelectorAll('*').length);
+      const others = (await nodes()) - seqs.length * each;
+      assert.ok(most < others * 2 + KEPT_MAX * each * 1.5, `${most} nodes`);
+      await message(page, 900)
+        .getByRole('button', { name: /delivered/ })
+        .nth(2)
+        .waitFor();
+    });
+  });
+
+  test('does not move by a pixel while one reads further up, whatever is sent; then the end is a click away', async (t) => {
+    const service = await startService(t);
+    const { receiver } = await service.member(t, 'busy', { agent_ids: ['anna'] });
+    await say(service, 'busy', 400);
+    await receiver.count(400);
+    await visitor.visit(service.url, { path: '/meetings/busy' }, async (page) => {
+      await message(page, 400).waitFor();
+      await scrollTo(page, 'top');
+      await until(
+        'earlier messages',
+        () => drawn(page),
+        (seqs) => seqs[0]! <= 301,
+      );
+      const before = await inSight(page);
+      for (let seq = 401; seq <= 700; seq += 50) {
+        await say(service, 'busy', 50, seq);
+        await page.getByRole('button', { name: `${seq + 49 - (await drawn(page)).at(-1)!} newer messages` }).waitFor();
+        assert.deepEqual(await inSight(page), before);
+      }
+      assert.ok((await drawn(page)).length <= KEPT_MAX);
+      await page.getByRole('button', { name: /newer messages/ }).click();
+      await message(page, 700).waitFor();
+      await service.send('busy', { content: 'followed again' });
+      await page.getByText('followed again').waitFor();
+    });
+  });
+
+  test('scrolls from the end to the first message and back, with marks on every one, and what is read stays in place', async (t) => {
+    const service = await startService(t);
+    const { receiver } = await service.member(t, 'long', {
+      agent_ids: ['anna'],
+      registration: { instance_name: 'Laptop' },
+    });
+    await say(service, 'long', 1200);
+    await receiver.count(1200);
+    await visitor.visit(service.url, { path: '/meetings/long' }, async (page) => {
+      await message(page, 1200).waitFor();
+      for (let first = (await drawn(page))[0]!; first > 1;) {
+        await scrollTo(page, 'top');
+        const before = await inSight(page);
+        await until(
+          `messages before ${first}`,
+          async () => (await drawn(page))[0]!,
+          (now) => now < first,
+        );
+        const now = await message(page, before.seq).evaluate((article) => {
+          const box = article.closest('[role=log]')!;
+          return article.getBoundingClientRect().top - box.getBoundingClientRect().top;
+        });
+        if (before.px <= 0) assert.equal(now, before.px);
+        const seqs = await drawn(page);
+        assert.ok(seqs.length <= KEPT_MAX);
+        first = seqs[0]!;
+      }
+      await message(page, 1).getByRole('button', { name: 'Laptop : delivered' }).waitFor();
+      for (let last = (await drawn(page)).at(-1)!; last < 1200;) {
+        await scrollTo(page, 'bottom');
+        await until(
+          `messages after ${last}`,
+          async () => (await drawn(page)).at(-1)!,
+          (now) => now > last,
+        );
+        last = (await drawn(page)).at(-1)!;
+      }
+      await message(page, 1200).getByRole('button', { name: 'Laptop : delivered' }).waitFor();
+    });
+  });
+
+  test('has an address for each message, and opens there', async (t) => {
+    const service = await startService(t);
+    await service.member(t, 'far', { agent_ids: ['anna'], registration: { instance_name: 'Laptop' } });
+    await say(service, 'far', 2000);
+    const hasFocus = (page: Page, seq: number) =>
+      until(
+        `message ${seq} to have the focus`,
+        () => message(page, seq).evaluate((article) => article.ownerDocument.activeElement === article),
+        (has) => has,
+      );
+    await visitor.visit(service.url, { path: '/meetings/far#777' }, async (page) => {
+      await hasFocus(page, 777);
+      await message(page, 777).getByRole('button', { name: 'Laptop : delivered' }).waitFor();
+      await message(page, 775).getByRole('link', { name: '#775' }).click();
+      await hasFocus(page, 775);
+      assert.equal(new URL(page.url()).hash, '#775');
+      await page.goBack();
+      await hasFocus(page, 777);
+      await page.getByRole('button', { name: /newer messages/ }).click();
+      await message(page, 2000).waitFor();
+      assert.equal(new URL(page.url()).hash, '');
+      await page.goto(`${service.url}/meetings/far#5000`);
+      await page.getByText('Message #5000 is not here').waitFor();
+    });
+  });
+
+  test('shows the JSON of a message as it was sent, to the digit', async (t) => {
+    const service = await startService(t);
+    await service.sendText(
+      'digits',
+      '{"content":"numbers","n":12345678901234567890,"price":1.10,"list":[],"b":{"a":1}}',
+    );
+    await service.sendText('digits', '{"n":1.0}');
+    await visitor.visit(service.url, { path: '/meetings/digits' }, async (page) => {
+      await message(page, 1).getByRole('button', { name: 'JSON' }).click();
+      assert.equal(
+        await page.getByLabel('Message 1 as JSON').innerText(),
+        '{\n  "content": "numbers",\n  "n": 12345678901234567890,\n  "price": 1.10,\n  "list": [],\n  "b": {\n    "a": 1\n  }\n}',
+      );
+      assert.equal(await page.getByLabel('Message 2 as JSON').innerText(), '{\n  "n": 1.0\n}');
+    });
+  });
+});

@@ -1,0 +1,181 @@
+/** A message as the page shows it: who said what to whom, and what became of it at each instance. */
+import type { JSX } from 'preact';
+import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
+import type { Delivery } from '@convoke/sdk';
+import { Copy } from '../parts/copy.tsx';
+import { Foreign } from '../parts/foreign.tsx';
+import { StateMark } from '../parts/mark.tsx';
+import { Failure, Skeleton } from '../parts/states.tsx';
+import { At } from '../parts/time.tsx';
+import { addressOf } from '../router.ts';
+import { counted, some } from '../format.ts';
+import { indented } from '../json_text.ts';
+import type { Line } from './conversation.ts';
+import { Attempts, DeliveryStatus, useDelivery } from './delivery.tsx';
+import { Answered, Answers, type Thread } from './thread.tsx';
+import { Trace } from './trace.tsx';
+
+/**
+ * For a message to more instances than this, the page counts them by state, and marks only those that need attention.
+ */
+const MARKS_MAX = 24;
+
+interface MessageLineProps {
+  line: Line;
+  /** Null when they were not read. */
+  deliveries: readonly Delivery[] | null;
+  names: ReadonlyMap<string, string>;
+  thread: Thread | null;
+  /** Whether the user came to this message by its address or from another message. */
+  is_found: boolean;
+  onJump: (message_id: string) => void;
+}
+
+/** A message is drawn again only when something about it changed: at 50 messages a second the others cost nothing. */
+export function MessageLine(props: MessageLineProps): JSX.Element {
+  const { line, deliveries, names, thread, is_found, onJump } = props;
+  const answers = thread?.answers.map(({ seq }) => seq).join(' ');
+  return useMemo(
+    () => <MessageView {...props} />,
+    [line, deliveries, names, thread?.answered, answers, is_found, onJump],
+  );
+}
+
+function MessageView({ line, deliveries, names, thread, is_found, onJump }: MessageLineProps): JSX.Element {
+  const { seq, accepted_at, target_agents, from_agent, in_reply_to, message_id, from, text, json } = line;
+  const [opened, setOpened] = useState<string | null>(null);
+  const [is_raw, setRaw] = useState(false);
+  const [is_traced, setTraced] = useState(false);
+  const open = deliveries?.find(({ delivery_id }) => delivery_id === opened);
+  return (
+    <article
+      class={is_found ? 'message is-found' : 'message'}
+      aria-label={`Message ${seq}`}
+      data-seq={seq}
+      tabIndex={-1}
+    >
+      <header class="message-head">
+        <a class="seq" href={`#${seq}`} title="The address of this message">
+          #{seq}
+        </a>
+        <Speaker from_agent={from_agent} from={from} />
+        {target_agents !== null && target_agents.length > 0 && (
+          <span class="message-to">
+            to <Foreign>{some(target_agents, 4)}</Foreign>
+          </span>
+        )}
+        <At at={accepted_at} />
+        <span class="message-tools">
+          <button type="button" class="bare text" aria-pressed={is_raw} onClick={() => setRaw(!is_raw)}>
+            JSON<span class="unseen"> of message {seq}</span>
+          </button>
+          <button type="button" class="bare text" aria-expanded={is_traced} onClick={() => setTraced(!is_traced)}>
+            Trace<span class="unseen"> message {seq}</span>
+          </button>
+          <Copy text={message_id} what={`the id of message ${seq}`} />
+        </span>
+      </header>
+      {in_reply_to !== undefined && (
+        <Answered answered={thread?.answered ?? null} message_id={in_reply_to} onJump={onJump} />
+      )}
+      {is_raw || text === null ? (
+        <pre class="message-json" tabIndex={0} aria-label={`Message ${seq} as JSON`}>
+          {indented(json)}
+        </pre>
+      ) : (
+        <p class="message-text">{text}</p>
+      )}
+      {thread !== null && thread.answers.length > 0 && <Answers answers={thread.answers} onJump={onJump} />}
+      <Marks deliveries={deliveries} names={names} message_id={message_id} opened={opened} onOpen={setOpened} />
+      {is_traced && <Trace message_id={message_id} seq={seq} />}
+      {open !== undefined && (
+        <DeliveryDetail delivery_id={open.delivery_id} name={names.get(open.instance_id) ?? open.instance_id} />
+      )}
+    </article>
+  );
+}
+
+/** An agent is known by the key of its sender. The name in the message itself is a claim. */
+function Speaker({ from_agent, from }: { from_agent: string | undefined; from: string | null }): JSX.Element | null {
+  if (from_agent === undefined) return from === null ? null : <Foreign class="message-from">{from}</Foreign>;
+  return (
+    <>
+      <Foreign class="message-from">{from_agent}</Foreign>
+      <span class="tag">agent</span>
+    </>
+  );
+}
+
+interface MarksProps {
+  deliveries: readonly Delivery[] | null;
+  names: ReadonlyMap<string, string>;
+  message_id: string;
+  opened: string | null;
+  onOpen: (delivery_id: string | null) => void;
+}
+
+/** One mark for each instance that got the message, showing the state of the delivery. */
+function Marks({ deliveries, names, message_id, opened, onOpen }: MarksProps): JSX.Element {
+  if (deliveries === null) {
+    return (
+      <a class="marks-more" href={addressOf(['deliveries'], { message_id })}>
+        Deliveries
+      </a>
+    );
+  }
+  if (deliveries.length === 0) return <p class="marks-none">no one received it</p>;
+  const fine = deliveries.filter(({ state }) => state === 'delivered');
+  const is_crowd = deliveries.length > MARKS_MAX;
+  const shown = is_crowd ? deliveries.filter(({ state }) => state !== 'delivered').slice(0, MARKS_MAX) : deliveries;
+  return (
+    <ul class="marks" aria-label="Deliveries">
+      {is_crowd && (
+        <li>
+          <a class="mark-button" href={addressOf(['deliveries'], { message_id })}>
+            <StateMark state="delivered" />
+            {fine.length} of {deliveries.length} delivered
+          </a>
+        </li>
+      )}
+      {shown.map(({ delivery_id, instance_id, state, attempt_count }) => {
+        const name = names.get(instance_id) ?? instance_id;
+        const is_open = opened === delivery_id;
+        return (
+          <li key={delivery_id}>
+            <button
+              type="button"
+              class="mark-button"
+              aria-expanded={is_open}
+              title={`${instance_id}: ${state}, ${counted(attempt_count, 'attempt')}`}
+              onClick={() => onOpen(is_open ? null : delivery_id)}
+            >
+              <StateMark state={state} />
+              <Foreign class="clip">{name}</Foreign>
+              <span class="unseen">: {state}</span>
+              {attempt_count > 1 && <span class="faint">×{attempt_count}</span>}
+            </button>
+          </li>
+        );
+      })}
+    </ul>
+  );
+}
+
+function DeliveryDetail({ delivery_id, name }: { delivery_id: string; name: string }): JSX.Element {
+  const { value, problem, again } = useDelivery(delivery_id);
+  const box = useRef<HTMLDivElement>(null);
+  useEffect(() => box.current?.scrollIntoView({ block: 'nearest' }), [value]);
+  return (
+    <div class="delivery-detail" ref={box} role="group" aria-label={`Delivery to ${name}`}>
+      {problem !== null && value === null && <Failure problem={problem} again={again} />}
+      {value === null && problem === null && <Skeleton lines={2} />}
+      {value !== null && (
+        <>
+          <DeliveryStatus delivery={value} again={again} />
+          <Attempts delivery={value} />
+          <a href={addressOf(['deliveries', delivery_id])}>Everything about this delivery</a>
+        </>
+      )}
+    </div>
+  );
+}

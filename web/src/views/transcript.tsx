@@ -1,0 +1,208 @@
+/** The messages of a meeting: those in sight and some around them. Scrolling brings the others. */
+import type { JSX } from 'preact';
+import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
+import type { MeetingInstance } from '@convoke/sdk';
+import { feed } from '../feed.ts';
+import { counted } from '../format.ts';
+import { useObservable } from '../observable.ts';
+import { notify, showProblem } from '../parts/notice.tsx';
+import { Empty, Failure, Skeleton } from '../parts/states.tsx';
+import { useFeed } from '../queries.ts';
+import { go, usePlace } from '../router.ts';
+import { client } from '../service.ts';
+import { Conversation } from './conversation.ts';
+import { MessageLine } from './message.tsx';
+import { threadsOf } from './thread.tsx';
+
+/** Messages are loaded when fewer screens than this are left before them. */
+const SPARE_SCREENS = 2;
+/** How far from the end, in pixels, is still at the end. */
+const END_PX = 2;
+
+interface TranscriptProps {
+  meeting_id: string;
+  members: readonly MeetingInstance[];
+  /** The seq of the newest message, as far as the meeting was read. */
+  last_seq: number;
+  /** Rises when the user sends a message, which they want to see. */
+  sent: number;
+}
+
+export function Transcript({ meeting_id, members, last_seq, sent }: TranscriptProps): JSX.Element {
+  const conversation = useConversation(meeting_id);
+  const { lines, deliveries, problem, has_earlier, is_to_end, newest_seq } = useObservable(conversation.stretch);
+  const names = useMemo(() => namesOf(members), [members]);
+  const threads = useMemo(() => threadsOf(lines ?? []), [lines]);
+  const [found, setFound] = useState<number | null>(null);
+  const scroller = useRef<HTMLDivElement>(null);
+  /** The message that is scrolled to as soon as it is in the document. */
+  const wanted = useRef<number | 'end' | null>(null);
+  const held = heldIn(scroller.current, conversation.is_followed);
+
+  const grow = (): void => {
+    const box = scroller.current;
+    if (box === null || lines === null) return;
+    // In a reversed column the end is 0, and what is above it is negative.
+    const below = -box.scrollTop;
+    const above = box.scrollHeight - box.clientHeight - below;
+    const spare = SPARE_SCREENS * box.clientHeight;
+    conversation.is_followed = is_to_end && below <= END_PX;
+    if (above < spare) conversation.earlier();
+    if (below < spare) conversation.later();
+  };
+  useLayoutEffect(() => {
+    const box = scroller.current;
+    if (box === null) return;
+    if (!reach(box, wanted)) hold(box, held);
+    // After a failure the user asks again, by scrolling or with the button.
+    if (problem === null) grow();
+  });
+
+  const show = useCallback(
+    async (seq: number | null): Promise<void> => {
+      wanted.current = seq ?? 'end';
+      setFound(seq);
+      const is_there = await conversation.open(seq);
+      // It may have been in the document before.
+      if (scroller.current !== null) reach(scroller.current, wanted);
+      if (!is_there && conversation.stretch.value.problem === null)
+        notify(`Message #${seq} is not here: it was removed, or not sent yet.`, { is_bad: true });
+    },
+    [conversation],
+  );
+  const { hash } = usePlace();
+  useEffect(() => void show(seqIn(hash)), [show, hash]);
+  const showEnd = (): void => {
+    // The address would lead back.
+    go(location.pathname + location.search, { replace: true });
+    void show(null);
+  };
+  useEffect(() => {
+    if (sent > 0) showEnd();
+  }, [sent]);
+  const jump = useCallback(
+    async (message_id: string): Promise<void> => {
+      const here = conversation.stretch.value.lines?.find((line) => line.message_id === message_id);
+      try {
+        await show((here ?? (await client.getMessage(message_id, { limit: 1 }))).seq);
+      } catch (error) {
+        showProblem(error);
+      }
+    },
+    [conversation, show],
+  );
+  const onJump = useCallback((message_id: string) => void jump(message_id), [jump]);
+
+  const last = lines?.at(-1);
+  const is_behind = last !== undefined && !(is_to_end && conversation.is_followed);
+  const newer = is_behind ? Math.max(newest_seq, last_seq) - last.seq : 0;
+  return (
+    <div class="transcript-frame">
+      {/* A reversed column with a single child stays scrolled to the end, without a script. */}
+      <div
+        class="transcript"
+        tabIndex={0}
+        role="log"
+        aria-label="Messages"
+        aria-live="off"
+        ref={scroller}
+        onScroll={grow}
+      >
+        <div class="transcript-lines">
+          {lines === null && problem === null && <Skeleton />}
+          {problem !== null && <Failure problem={problem} again={() => void conversation.refresh()} />}
+          {lines?.length === 0 && (
+            <Empty title="No messages here yet.">
+              <p>Write the first message below.</p>
+            </Empty>
+          )}
+          {has_earlier && problem === null && <p class="earlier faint">Earlier messages…</p>}
+          {lines?.map((line) => (
+            <MessageLine
+              key={line.message_id}
+              line={line}
+              deliveries={deliveries.get(line.message_id) ?? null}
+              names={names}
+              thread={threads.get(line.message_id) ?? null}
+              is_found={line.seq === found}
+              onJump={onJump}
+            />
+          ))}
+        </div>
+      </div>
+      {newer > 0 && (
+        <button type="button" class="button newer" onClick={showEnd}>
+          {counted(newer, 'newer message')} ↓
+        </button>
+      )}
+    </div>
+  );
+}
+
+function useConversation(meeting_id: string): Conversation {
+  const conversation = useMemo(() => new Conversation(meeting_id), [meeting_id]);
+  useEffect(() => {
+    const stop = feed.listen((event) => conversation.note(event));
+    return () => {
+      stop();
+      conversation.end();
+    };
+  }, [conversation]);
+  useFeed(
+    (event) => event.meeting_id === meeting_id || event.meeting_id === null,
+    () => void conversation.refresh(),
+  );
+  return conversation;
+}
+
+function namesOf(members: readonly MeetingInstance[]): ReadonlyMap<string, string> {
+  return new Map(members.map(({ instance_id, instance_name }) => [instance_id, instance_name || instance_id]));
+}
+
+/** `#42` leads to the message 42. */
+function seqIn(hash: string): number | null {
+  const [, digits] = /^#(\d{1,15})$/.exec(hash) ?? [];
+  return digits === undefined ? null : Number(digits);
+}
+
+interface Held {
+  message: Element;
+  top: number;
+}
+
+/** The messages in sight, and where; none while the end is followed. Browsers differ in what they hold by themselves. */
+function heldIn(box: HTMLElement | null, is_followed: boolean): Held[] {
+  if (box === null || is_followed) return [];
+  const { top, bottom } = box.getBoundingClientRect();
+  const held: Held[] = [];
+  for (const message of box.querySelectorAll('.message')) {
+    const place = message.getBoundingClientRect();
+    if (place.top >= bottom) break;
+    if (place.bottom > top) held.push({ message, top: place.top });
+  }
+  return held;
+}
+
+/** Scrolls so that what was in sight is where it was, whatever was added above or below. */
+function hold(box: HTMLElement, held: readonly Held[]): void {
+  const stays = held.find(({ message }) => message.isConnected);
+  if (stays === undefined) return;
+  const moved_px = stays.message.getBoundingClientRect().top - stays.top;
+  if (moved_px !== 0) box.scrollTop += moved_px;
+}
+
+/** Scrolls to the wanted message and gives it the focus; false while it is not in the document, or none is wanted. */
+function reach(box: HTMLElement, wanted: { current: number | 'end' | null }): boolean {
+  if (wanted.current === null) return false;
+  if (wanted.current === 'end') {
+    wanted.current = null;
+    box.scrollTop = 0;
+    return true;
+  }
+  const message = box.querySelector<HTMLElement>(`[data-seq="${wanted.current}"]`);
+  if (message === null) return false;
+  wanted.current = null;
+  message.scrollIntoView({ block: 'nearest' });
+  message.focus({ preventScroll: true });
+  return true;
+}
