@@ -22,6 +22,9 @@ const REFERENCE_PATH = /^\/docs\/?$/;
 /** Every view has a path. The page itself judges the segments after it. */
 const VIEW = /^\/(?:$|(?:now|start|meetings|instances|deliveries|keys|audit|nodes)(?:\/|$))/;
 
+/** What a browser may open as well, and gets an answer for programs: the API, files, and links with secrets. */
+const NO_VIEW = /^\/(?:api|assets|docs|invite|mcp)(?:\/|$)/;
+
 /** An icon, a manifest. */
 const BESIDE_INDEX = /^\/[\w-]+\.\w+$/;
 
@@ -113,10 +116,13 @@ export class Pages {
     const path = pathOf(url);
     if (path === '/' || REFERENCE_PATH.test(path) || path.startsWith('/assets/')) return true;
     if (VIEW.test(path)) return isNavigation(headers);
-    return BESIDE_INDEX.test(path);
+    return BESIDE_INDEX.test(path) || (isNavigation(headers) && !NO_VIEW.test(path));
   }
 
-  /** Responds with a page or a file; false when there is no such file. */
+  /**
+   * Responds with a page or a file; false when there is no such file. Somebody who mistyped the address of a page gets
+   * the page that says so.
+   */
   async answer(request: FastifyRequest, reply: FastifyReply): Promise<boolean> {
     const path = pathOf(request.url);
     if (path === '/' && !isNavigation(request.headers)) {
@@ -136,8 +142,11 @@ export class Pages {
       return true;
     }
     const file = built.files.get(page ?? path.slice(1));
-    if (file === undefined) return false;
-    sendFile(request, reply, file);
+    const index = built.files.get(INDEX);
+    if (file !== undefined) sendFile(request, reply, file);
+    else if (index !== undefined && isNavigation(request.headers) && !NO_VIEW.test(path))
+      sendFile(request, reply.code(404), index);
+    else return false;
     return true;
   }
 

@@ -62,8 +62,15 @@ test('every view is the index for a browser; a program gets the 404 as before', 
     }
     assert.equal((await app.inject({ method: 'POST', url, headers: NAVIGATION })).statusCode, 404, url);
   }
-  for (const url of ['/nothing', '/meetingsx', '/api/v1/nothing/', '/api/v2/', '/assets/none.js', '/none.svg']) {
-    assert.equal((await app.inject({ url, headers: NAVIGATION })).statusCode, 404, url);
+  for (const url of ['/nothing', '/meetingsx', '/meetingsx/a/b', '/none.svg', '/apis/']) {
+    const page = await app.inject({ url, headers: NAVIGATION });
+    assert.deepEqual([page.statusCode, page.body], [404, INDEX], url);
+    const answer = await app.inject({ url, headers: { accept: 'application/json' } });
+    assert.deepEqual([answer.statusCode, answer.body === INDEX], [404, false], url);
+  }
+  for (const url of ['/api/v1/nothing/', '/api/v2/', '/api', '/assets/none.js', '/docs/x', '/invite/', '/mcp/x']) {
+    const answer = await app.inject({ url, headers: NAVIGATION });
+    assert.deepEqual([answer.statusCode, answer.body === INDEX], [404, false], url);
   }
   assert.deepEqual((await app.inject({ url: '/api/v1/meetings/', headers: NAVIGATION })).json(), { data: [] });
 });
