@@ -13,9 +13,11 @@ import type { Config } from './config/config.ts';
 import { isLoopbackHost } from './domain/host.ts';
 import { BoundedLog } from './delivery/bounded_log.ts';
 import { type Clock, eventLoopLoad, systemClock } from './delivery/clock.ts';
+import { Counts } from './delivery/counts.ts';
 import { DeliveryLog } from './delivery/delivery_log.ts';
 import { Engine } from './delivery/engine.ts';
 import { Expiry } from './delivery/expiry.ts';
+import { History } from './delivery/history.ts';
 import { ConnectionNotes } from './delivery/connection_notes.ts';
 import { Maintenance } from './delivery/maintenance.ts';
 import { Metrics } from './delivery/metrics.ts';
@@ -110,6 +112,9 @@ export async function createConvoke(
   const transport = new Transports({ webhook: runtime_transport, pull: pull_transport });
   const expiry = new Expiry(clock, config.expire_after_ms);
   const metrics: Metrics = new Metrics(clock, () => engine, store, expiry, pull_transport);
+  const { cluster } = store;
+  const history = new History({ clock, cluster });
+  const counts = new Counts({ clock, store });
   const feed = new Feed({
     clock,
     store,
@@ -143,13 +148,12 @@ export async function createConvoke(
     transport,
     partitions,
     expiry,
-    observer: engineObserver(metrics, feed, delivery_log, log, clock, notices),
+    observer: engineObserver(metrics, history, feed, delivery_log, log, clock, notices),
     settings: { ...config, user_agent },
     reply_access,
   });
-  const { cluster } = store;
   if (cluster !== null) feed.joinNodes((topic, text) => cluster.broadcast(topic, text));
-  const observer = maintenanceObserver(metrics, feed, log, clock, notices);
+  const observer = maintenanceObserver(metrics, history, feed, log, clock, notices);
   const maintenance = new Maintenance(clock, store, config, expiry, observer, () => partitions.holds(0));
   const keyring = new Keyring(clock, store.api_keys, (error) =>
     log.warn({ err: error }, 'the use of keys was not noted'),
@@ -211,6 +215,8 @@ export async function createConvoke(
       max_message_bytes,
       user_agent,
       metrics: () => metrics.text(),
+      counts,
+      history,
       mcp: async () => (await import('./mcp/endpoint.ts')).makeEndpoint(log),
     }),
   );
@@ -252,8 +258,13 @@ export async function createConvoke(
   }
   store.onChange((change) => {
     engine.onChange(change);
-    if (change.kind === 'broadcast') feed.onBroadcast(change.topic, change.text);
-    else if (change.kind === 'resync') feed.onResync();
+    if (change.kind === 'broadcast') {
+      feed.onBroadcast(change.topic, change.text);
+      history.onBroadcast(change.topic, change.text);
+    } else if (change.kind === 'resync') {
+      feed.onResync();
+      history.onResync();
+    }
     // One of the missed changes may be the revocation of a key.
     if (change.kind !== 'keys' && change.kind !== 'resync') return;
     keyring.refresh().catch((error: unknown) => log.error({ err: error }, 'keys that were changed could not be read'));
@@ -291,6 +302,7 @@ export async function createConvoke(
       // next start.
       transport.handOver(() => true);
       await engine.stop();
+      history.stop();
       await transport.close();
       pull_forwarder?.close();
       await keyring.close();

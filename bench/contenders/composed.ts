@@ -13,6 +13,8 @@ import { readConfig } from '../../src/config/read_config.ts';
 import { eventLoopLoad, systemClock } from '../../src/delivery/clock.ts';
 import { Engine } from '../../src/delivery/engine.ts';
 import { Expiry } from '../../src/delivery/expiry.ts';
+import { Counts } from '../../src/delivery/counts.ts';
+import { History } from '../../src/delivery/history.ts';
 import { Metrics } from '../../src/delivery/metrics.ts';
 import { Partitions } from '../../src/delivery/cluster/partitions.ts';
 import { PullTransport } from '../../src/delivery/transport/pull_transport.ts';
@@ -115,6 +117,8 @@ const server = await createServer(
     max_message_bytes,
     user_agent,
     metrics: () => metrics.text(),
+    counts: new Counts({ clock, store }),
+    history: new History({ clock, cluster: null }),
     mcp: async () => (await import('../../src/mcp/endpoint.ts')).makeEndpoint(log),
   }),
 );

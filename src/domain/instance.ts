@@ -89,6 +89,10 @@ export function healthOf(health: Pick<InstanceHealth, 'consecutive_failures' | '
   return health.last_success_at === null ? 'unknown' : 'up';
 }
 
+/** What counts of instances tell apart: their health while they are switched on, and `off`. */
+export const INSTANCE_STATES = [...HEALTH, 'off'] as const;
+export type InstanceState = (typeof INSTANCE_STATES)[number];
+
 /** Instances that are switched off get no new deliveries, and their pending ones wait. */
 export function isSwitchedOn(instance: Pick<Instance, 'is_active' | 'webhook_enabled'>): boolean {
   return instance.is_active && instance.webhook_enabled;

@@ -4,6 +4,7 @@ import type { Clock } from '../delivery/clock.ts';
 import type { PartitionsObserver } from '../delivery/cluster/partitions.ts';
 import type { DeliveryLog } from '../delivery/delivery_log.ts';
 import type { AttemptEvent, Observer } from '../delivery/events.ts';
+import type { History } from '../delivery/history.ts';
 import type { MaintenanceObserver } from '../delivery/maintenance.ts';
 import type { Metrics } from '../delivery/metrics.ts';
 import { settledEvent } from '../feed/events.ts';
@@ -13,6 +14,7 @@ import { publishAccepted, publishAttempted, publishSuppressed } from '../feed/fr
 
 export function engineObserver(
   metrics: Metrics,
+  history: History,
   feed: Feed,
   delivery_log: DeliveryLog,
   log: Log,
@@ -22,17 +24,20 @@ export function engineObserver(
   return {
     accepted(messages, deliveries, batch, results) {
       metrics.accepted(messages, deliveries);
+      history.accepted(messages);
       if (feed.is_active) publishAccepted(feed, batch, results);
     },
     attempted(event: AttemptEvent) {
       const wall_ms = clock.wall();
       metrics.attempted(event, wall_ms);
+      history.attempted(event, wall_ms);
       if (feed.is_active) publishAttempted(feed, event, wall_ms);
       delivery_log.attempted(event);
       notices?.attempted(event);
     },
     settled(state, reason, deliveries, lane) {
       metrics.settled(state, reason, deliveries);
+      if (state === 'failed') history.failed(deliveries);
       if (state === 'failed' && lane !== undefined) notices?.failed(lane, reason, deliveries);
     },
     suppressed(delivery, reason) {
@@ -62,6 +67,7 @@ export function partitionsObserver(metrics: Metrics, log: Log): PartitionsObserv
 
 export function maintenanceObserver(
   metrics: Metrics,
+  history: History,
   feed: Feed,
   log: Log,
   clock: Clock,
@@ -71,6 +77,7 @@ export function maintenanceObserver(
     expired(lanes) {
       for (const { count: deliveries, ...lane } of lanes) {
         metrics.settled('failed', 'expired', deliveries);
+        history.failed(deliveries);
         notices?.failed(lane, 'expired', deliveries);
         const settled = { ...lane, state: 'failed', reason: 'expired', deliveries } as const;
         feed.publish(settledEvent(settled, clock.wall()));

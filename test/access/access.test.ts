@@ -111,6 +111,8 @@ const TABLE: Record<string, string> = {
   'getSession':                   'yes    yes   yes    yes    yes   yes    yes    yes   yes     yes    yes',
   'signInByLink':                 'yes    yes   yes    yes    yes   yes    yes    yes   yes     yes    yes',
   'listNodes':                    'yes    yes   -      -      -     -      -      -     -       -      -',
+  'getCounts':                    'yes    yes   yes    yes    -     -      -      yes   yes     yes    yes',
+  'getHistory':                   'yes    yes   -      -      -     -      -      -     -       -      -',
   'sendReply':                    'yes    yes   yes    yes    yes   yes    yes    yes   yes     yes    yes',
   'healthz':                      'yes    yes   yes    yes    yes   yes    yes    yes   yes     yes    yes',
   'readyz':                       'yes    yes   yes    yes    yes   yes    yes    yes   yes     yes    yes',
@@ -254,6 +256,8 @@ const ASKS: Record<string, (ids: Ids) => Ask> = {
   getSession: () => ({ method: 'GET', path: '/api/v1/session/' }),
   signInByLink: ({ link }) => ({ method: 'POST', path: '/api/v1/session/link/', body: { token: link } }),
   listNodes: () => ({ method: 'GET', path: '/api/v1/nodes/' }),
+  getCounts: () => ({ method: 'GET', path: '/api/v1/counts/' }),
+  getHistory: () => ({ method: 'GET', path: '/api/v1/history/' }),
   sendReply: () => ({ method: 'POST', path: '/api/v1/replies/', body: { reply: 'x' } }),
   healthz: () => ({ method: 'GET', path: '/healthz' }),
   readyz: () => ({ method: 'GET', path: '/readyz' }),
@@ -283,6 +287,8 @@ const ABOUT_NOTHING = [
   'signOut',
   'metrics',
   'listNodes',
+  'getCounts',
+  'getHistory',
   ...PUBLIC,
 ];
 

@@ -9,7 +9,13 @@ import { tmpdir } from 'node:os';
 import { delimiter, join, sep } from 'node:path';
 import { text as readAll } from 'node:stream/consumers';
 import { before, after, describe, test, type TestContext } from 'node:test';
-import { ConvokeClient, type Delivery, type DeliveryWithAttempts } from '@convoke/sdk';
+import {
+  ConvokeClient,
+  type Counts,
+  type Delivery,
+  type DeliveryWithAttempts,
+  type ServiceHistory,
+} from '@convoke/sdk';
 import type { Command } from 'commander';
 import { bytesInWords, counted } from '../../src/cli/program/format.ts';
 import { program } from '../../src/cli/program/program.ts';
@@ -308,6 +314,29 @@ describe('the commands that call the API', () => {
     const sent = await json<{ seq: number; deliveries_queued: number }>(['send', 'json-meeting', 'Hello']);
     assert.deepEqual([sent.seq, sent.deliveries_queued], [1, 1]);
     assert.deepEqual(await json(['instances', 'remove', 'json-box']), { instance_id: 'json-box', removed: true });
+  });
+
+  test('status counts what there is, and says what happened lately', async (t) => {
+    const webhook = await machine(t, (_request, response) => response.end());
+    await run(['instances', 'register', 'counted', '--agent', 'c1', '--webhook', webhook]);
+    await run(['join', 'counted', 'counting']);
+    await run(['send', 'counting', 'Hello']);
+    await attempted('counted');
+    const { stdout, stderr } = await run(['status', '--span', '1h']);
+    assert.match(
+      stdout,
+      /^instances {6}\d+ up, \d+ failing, \d+ down, \d+ not tried yet, \d+ off; \d+ connected\n/,
+      stderr,
+    );
+    assert.match(stdout, /\npending {8}\d+ deliver(y|ies)/);
+    assert.match(
+      stdout,
+      /\nlast hour {6}\d+ messages? accepted, \d+ deliver(y|ies) succeeded, \d+ failed; \d+ attempts? failed\n/,
+    );
+    assert.match(stdout, /\nlatency {8}.*\ncounted since {2}.* ago\n$/);
+    const { counts, history } = await json<{ counts: Counts; history: ServiceHistory }>(['status']);
+    assert.ok(counts.instances.up >= 1);
+    assert.equal(history.step_s, 1);
   });
 
   test('say why something was not delivered, and what to do about it', async (t) => {

@@ -137,6 +137,7 @@ class Commands {
       ['recover', (store) => store.deliveries.recover(instance_id, wall - 60_000, now, expires_at)],
       ['expire', (store) => store.deliveries.expire(flag ? null : { instance_id, meeting_id }, limit, now, wall)],
       ['count', (store) => store.deliveries.countPending()],
+      ['count instances', (store) => store.instances.count(flag ? instance_id : null, limit)],
       [
         'patch',
         (store) => store.instances.patch(instance_id, aside ? { is_active: flag } : { webhook_enabled: flag }, wall),

@@ -6,7 +6,14 @@
 import { fullAttemptsText } from '../../src/domain/attempts_text.ts';
 import { mayQueueAgain, type WaitingFor } from '../../src/domain/delivery.ts';
 import { IdCodec, NumberSource } from '../../src/domain/id.ts';
-import { ACK_TIMEOUT_S, type Connection, healthOf, type Instance, NO_HEALTH } from '../../src/domain/instance.ts';
+import {
+  ACK_TIMEOUT_S,
+  type Connection,
+  healthOf,
+  type Instance,
+  isSwitchedOn,
+  NO_HEALTH,
+} from '../../src/domain/instance.ts';
 import { TIMEOUT_S } from '../../src/domain/runtimes/runtimes.ts';
 import { agentsToNotify } from '../../src/domain/agents_to_notify.ts';
 import { hasRules, type MemberRules, missedOf, NO_RULES } from '../../src/domain/catch_up.ts';
@@ -29,7 +36,7 @@ import {
   type NewMessage,
 } from '../../src/store/contract/messages.ts';
 import type { DeliverySettlement, LaneKey, QueuedDelivery, Waiting } from '../../src/store/contract/deliveries.ts';
-import type { InstanceRow } from '../../src/store/contract/instances.ts';
+import type { InstanceCounts, InstanceRow } from '../../src/store/contract/instances.ts';
 import {
   type MeetingFilter,
   type MeetingRow,
@@ -233,6 +240,18 @@ export class ModelStore implements StoreOperations {
         (row) => [row.instance_id],
         (row) => row,
       );
+    },
+    count: (after, limit) => {
+      const counts: InstanceCounts = { unknown: 0, up: 0, failing: 0, down: 0, off: 0, connected: 0 };
+      const part = sortedKeys(this.#instances)
+        .filter((instance_id) => instance_id > (after ?? ''))
+        .slice(0, limit);
+      for (const instance_id of part) {
+        const row = this.#get(instance_id) as InstanceRow;
+        counts[isSwitchedOn(row) ? healthOf(row) : 'off']++;
+        if (row.connection !== null) counts.connected++;
+      }
+      return { counts, next: part.length < limit ? null : (part.at(-1) ?? null) };
     },
     webhookUrls: (after, limit) =>
       sortedKeys(this.#instances)

@@ -305,6 +305,7 @@ const COMMANDS = {
       },
       d.visibility,
     ),
+  'count instances': (store, d) => store.instances.count(d.flag(1) ? d.instance_id : null, d.limit, d.visibility),
   webhookUrls: (store, d) => store.instances.webhookUrls(d.flag(1) ? d.instance_id : null, d.limit),
   'list meetings': (store, d) =>
     store.meetings.list(
@@ -418,7 +419,10 @@ const COMMANDS = {
       1_000,
     );
   },
-  pending: async (store) => [await store.deliveries.countPending(), await store.deliveries.oldestPending()],
+  pending: async (store, d) => [
+    await store.deliveries.countPending(d.visibility),
+    await store.deliveries.oldestPending(d.visibility),
+  ],
   'create key': (store, d) =>
     audited(store, d).api_keys.create({
       key_id: `key${d.unique.padStart(9, '0')}`,

@@ -13,6 +13,7 @@ import type {
   AuditEntry,
   Backup,
   BackupProgress,
+  Counts,
   CreateInviteInput,
   CreateKeyInput,
   Delivery,
@@ -25,6 +26,7 @@ import type {
   ExplainQuery,
   Explanation,
   FeedEvent,
+  GetHistoryQuery,
   GetMessageQuery,
   Instance,
   Invite,
@@ -62,6 +64,7 @@ import type {
   RotateKeyInput,
   RotateSecretInput,
   SentMessage,
+  ServiceHistory,
   ServiceNode,
   Session,
   UpdateInstanceInput,
@@ -161,6 +164,16 @@ export class ConvokeClient {
   /** Sends one signed sample push and returns, stage by stage, what happened. A failed push is no error. */
   testWebhook(instance_id: string, options?: CallOptions): Promise<Diagnosis> {
     return this.#requests.call('POST', ['instances', 'webhook-test'], { ...options, body: { instance_id } });
+  }
+
+  /** How many instances are in each state, and how many deliveries are pending: of those that the key may see. */
+  getCounts(options?: CallOptions): Promise<Counts> {
+    return this.#requests.call('GET', ['counts'], { ...options });
+  }
+
+  /** What the service did in the last five minutes, hour, or day, step by step. */
+  getHistory(query: GetHistoryQuery = {}, options?: CallOptions): Promise<ServiceHistory> {
+    return this.#requests.call('GET', ['history'], { ...options, query });
   }
 
   /** The nodes that share the store, in the order in which they joined. */

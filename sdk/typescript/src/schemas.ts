@@ -139,6 +139,12 @@ export interface Connection {
   client: string | null;
 }
 
+/** How many there are of what the key may see. */
+export interface Counts {
+  instances: InstanceCounts;
+  deliveries: DeliveryCounts;
+}
+
 /** Whom a link invites, and where. */
 export interface CreateInviteInput {
   /** The meetings that the machine may join. At most 100, of at most 8192 bytes in all. */
@@ -197,6 +203,14 @@ export interface Delivery {
   settled_at: string | null;
   /** The latest attempt; null before the first. */
   last_attempt: Attempt | null;
+}
+
+/** How many deliveries wait. */
+export interface DeliveryCounts {
+  /** Deliveries that have not ended. */
+  pending: number;
+  /** Null when none is pending. */
+  oldest_pending_at: string | null;
 }
 
 /**
@@ -384,6 +398,22 @@ export interface Instance {
   created_at: string;
   /** When a field of the registration last changed. */
   updated_at: string;
+}
+
+/** How many instances are in each state. Each is in one. */
+export interface InstanceCounts {
+  /** Switched on, and the last attempt succeeded. */
+  up: number;
+  /** Switched on, and the last one to four attempts failed. */
+  failing: number;
+  /** Switched on, and the last five attempts or more failed. */
+  down: number;
+  /** Switched on, and no attempt was made yet. */
+  unknown: number;
+  /** Switched off: `is_active` or `webhook_enabled` is false. */
+  off: number;
+  /** Instances whose machine pulls. They are also counted in one of the states above. */
+  connected: number;
 }
 
 /** A one-time link, without its secret. */
@@ -919,6 +949,38 @@ export interface SentMessages {
   results: SendResult[];
 }
 
+/** What the service did lately, column by column. The lists have an item for each step that has ended. */
+export interface ServiceHistory {
+  /** From when on this node counts: since it was started. What came before is not known. */
+  counting_since: string;
+  /**
+   * From when on it heard all other nodes without a break; `counting_since`, when there are no others or none was
+   * missed.
+   */
+  complete_since: string;
+  /** When the first step began. */
+  starts_at: string;
+  /** When the last step ended. Give it as `since` to ask for later ones. */
+  ends_at: string;
+  /** The length of a step in seconds. */
+  step_s: number;
+  /** Messages accepted in each step, the oldest step first. */
+  accepted: number[];
+  /** Deliveries that succeeded. */
+  delivered: number[];
+  /** Attempts that failed; most are followed by another attempt. */
+  failed_attempts: number[];
+  /** Deliveries that failed: no further attempt is made. */
+  failed: number[];
+  /**
+   * From the acceptance of a message to its delivery in milliseconds, the median, to an eighth. Null for a step in
+   * which nothing was delivered.
+   */
+  p50_ms: (number | null)[];
+  /** The same; 95 % of the deliveries took no longer. */
+  p95_ms: (number | null)[];
+}
+
 /** One running process of the service. */
 export interface ServiceNode {
   /** The host name of the node, and a part that is new with every start. */
@@ -1230,4 +1292,12 @@ export interface ListSessionsQuery {
   limit?: number | undefined;
   /** next_cursor of the previous page; from the beginning when absent. */
   cursor?: string | undefined;
+}
+
+/** The query of the operation `getHistory`. */
+export interface GetHistoryQuery {
+  /** How far back: `5m` in steps of a second, `1h` in steps of 10 s, `24h` in minutes. `5m` when absent. */
+  span?: '5m' | '1h' | '24h' | undefined;
+  /** Only steps that begin at this time or later: the `ends_at` of an earlier response, to ask for what is new. */
+  since?: string | undefined;
 }

@@ -25,6 +25,7 @@ import { nodesCommand } from './commands/nodes.ts';
 import { messagesCommand, sendCommand } from './commands/messages.ts';
 import { runtimesCommand } from './commands/runtimes.ts';
 import { serveCommand } from './commands/serve_command.ts';
+import { statusCommand } from './commands/status.ts';
 import { note } from './terminal.ts';
 import { traceCommand } from './commands/trace.ts';
 import { webhookTestCommand } from './commands/webhook_test.ts';
@@ -68,7 +69,7 @@ export function program(): Command {
     .version(VERSION)
     .addHelpText('after', () => `${EXIT_CODES}\n\nStart here:\n${startHere()}`);
   const groups: Record<string, Command[]> = {
-    'The service:': [serveCommand(), demoCommand(), nodesCommand(), doctorCommand(), configCommand()],
+    'The service:': [serveCommand(), demoCommand(), statusCommand(), nodesCommand(), doctorCommand(), configCommand()],
     'The data:': [backupCommand(), compactCommand(), migrateCommand(), importCommand()],
     'Messages:': [sendCommand(), messagesCommand(), explainCommand(), traceCommand(), deliveriesCommand()],
     'Who may do what:': [keysCommand(), auditCommand()],

@@ -7,6 +7,7 @@ import { type DemoContext, demoRoutes } from './demo.ts';
 import { type EncryptionContext, encryptionRoutes } from './encryption.ts';
 import { type EventContext, eventRoutes } from './events.ts';
 import { type ExplanationContext, explanationRoutes } from './explanation.ts';
+import { type FigureContext, figureRoutes } from './figures.ts';
 import { type InstanceContext, instanceRoutes } from './instances.ts';
 import { type InviteContext, inviteRoutes } from './invites.ts';
 import { type McpContext, mcpRoutes } from './mcp.ts';
@@ -30,6 +31,7 @@ export type RoutesContext = ApiKeyContext &
   EncryptionContext &
   EventContext &
   ExplanationContext &
+  FigureContext &
   InstanceContext &
   InviteContext &
   McpContext &
@@ -63,6 +65,7 @@ export function allRoutes(context: RoutesContext): (app: App) => void {
     backupRoutes(app, context);
     sessionRoutes(app, context);
     nodeRoutes(app, context);
+    figureRoutes(app, context);
     demoRoutes(app, context);
     mcpRoutes(app, context);
     serviceRoutes(app, context);

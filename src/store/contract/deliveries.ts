@@ -237,7 +237,7 @@ export interface DeliveryStore {
   timeNoted(): Promise<number | null>;
   /** Notes that a node ran until this time, on the steady clock. */
   noteTime(now_ms: number): Promise<void>;
-  countPending(): Promise<number>;
+  countPending(visibility?: Visibility | null): Promise<number>;
   /** When the oldest pending delivery was made; null when none is pending. */
-  oldestPending(): Promise<number | null>;
+  oldestPending(visibility?: Visibility | null): Promise<number | null>;
 }

@@ -1,5 +1,5 @@
 import type { OwnerScope, Visibility } from '../../domain/access.ts';
-import type { Connection, Health, Instance, TransportName } from '../../domain/instance.ts';
+import type { Connection, Health, Instance, InstanceState, TransportName } from '../../domain/instance.ts';
 import type { RuntimeSettings } from '../../domain/runtimes/runtimes.ts';
 import type { SuccessStatuses } from '../../domain/outcome.ts';
 import type { Page, PageRequest } from './page.ts';
@@ -54,6 +54,9 @@ export interface InstanceFilter extends PageRequest {
   q?: string | undefined;
 }
 
+/** Each instance is in one state. `connected` counts those whose machine pulls, whatever their state. */
+export type InstanceCounts = Record<InstanceState | 'connected', number>;
+
 /** A machine began to pull for an instance, or no longer does (null). */
 export interface ConnectionChange {
   instance_id: string;
@@ -78,6 +81,15 @@ export interface InstanceStore {
   /** The instances that exist, without counts: what the engine needs to deliver. */
   load(instance_ids: string[]): Promise<Instance[]>;
   list(filter: InstanceFilter, visibility?: Visibility | null): Promise<Page<InstanceRow>>;
+  /**
+   * Counts at most `limit` instances that follow `after`, in the order of instance_id, so that no call takes long.
+   * `next` is where to continue; null when all were counted.
+   */
+  count(
+    after: string | null,
+    limit: number,
+    visibility?: Visibility | null,
+  ): Promise<{ counts: InstanceCounts; next: string | null }>;
   /**
    * The next webhook URLs, in the order of instance_id. Instances that pull have none.
    *

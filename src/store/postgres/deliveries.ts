@@ -25,7 +25,7 @@ import { build, type Session, statement, withPartition } from './database.ts';
 import { isDeliveryVisible, IS_OWNED, ownedBy } from './owner_scope.ts';
 import { LAST_OF_MESSAGE } from './messages.ts';
 import { timestampOf } from './timestamp.ts';
-import { countWaiting, dropWaiting } from './waiting_deliveries.ts';
+import { countWaiting, dropWaiting, pendingOf } from './waiting_deliveries.ts';
 import { laneHeads } from './lane_heads.ts';
 import { waitsOf } from './waits.ts';
 
@@ -356,10 +356,12 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
     async noteTime(now_ms) {
       await session.run(NOTE_TIME, { now_ms });
     },
-    async countPending() {
+    async countPending(visibility) {
+      if (visibility) return (await pendingOf(session, visibility)).pending;
       return (await session.one<{ pending: number }>(COUNT_PENDING))!.pending;
     },
-    async oldestPending() {
+    async oldestPending(visibility) {
+      if (visibility) return (await pendingOf(session, visibility)).oldest_at;
       return (await session.one<{ oldest_at: number | null }>(OLDEST_PENDING))!.oldest_at;
     },
   };

@@ -8,11 +8,14 @@ import { pageOf } from '../rows/page.ts';
 import { keyOf, rowsOfPage } from './page.ts';
 import {
   type CountedRow,
+  type CountedState,
+  countsOf,
   INSTANCE_BYTES,
   instanceConditions,
   instanceReader,
   integerOrNull,
   type PreviousRow,
+  STATE,
 } from '../rows/instances.ts';
 import { likePattern, lowerCase } from '../rows/like.ts';
 import type { InstanceFilter, InstanceRow, InstanceStore, Registration } from '../contract/instances.ts';
@@ -230,9 +233,31 @@ export function instanceOperations(
   const tellOf = (instance_id: string, lifts: boolean, requeued = false): void =>
     void session.messages.push({ kind: 'instance', instance_id, lifts, requeued });
 
+  async function count(after: string | null, limit: number, visibility?: Visibility | null) {
+    let part = build
+      .selectFrom('instances as i')
+      .select(['i.instance_id', STATE.as('state')])
+      .select(
+        sql<number>`CASE WHEN i.connected_since IS NULL THEN 0
+        WHEN i.connected_epoch = ${sql.raw(CONNECTED_EPOCH)} THEN 1 ELSE 0 END`.as('is_connected'),
+      )
+      .where('i.instance_id', '>', after ?? '')
+      .orderBy('i.instance_id')
+      .limit(limit);
+    if (visibility) part = part.where(isInstanceVisible(visibility));
+    const { sql: text, parameters } = build
+      .selectFrom(part.as('part'))
+      .select(['state', sql<number>`count(*)`.as('instances'), sql<number>`sum(is_connected)`.as('connected')])
+      .select(sql<string>`max(instance_id)`.as('last'))
+      .groupBy('state')
+      .compile();
+    return countsOf((await session.query<CountedState>(text, parameters)).rows, limit);
+  }
+
   return {
     get,
     list,
+    count,
     async register(registration, wall_ms, owner_scope) {
       const registered = await register(registration, wall_ms, owner_scope);
       tellOf(registration.instance_id, true);

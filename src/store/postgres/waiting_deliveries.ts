@@ -1,5 +1,5 @@
 /** Counts and cancels the deliveries that wait for an instance, in a meeting, or in one lane. */
-import type { OwnerScope } from '../../domain/access.ts';
+import type { OwnerScope, Visibility } from '../../domain/access.ts';
 import type { EndedInLane, LaneKey, Waiting } from '../contract/deliveries.ts';
 import { EndedInLanes } from '../rows/ended_in_lanes.ts';
 import { type Session, type Statement, statement } from './database.ts';
@@ -76,6 +76,35 @@ export async function dropWaiting(
   if (meeting_id !== undefined) session.messages.push({ kind: 'meeting', meeting_id });
   else session.messages.push({ kind: 'instance', instance_id: instance_id as string, lifts: false, requeued: true });
   return dropped.list();
+}
+
+/** Deliveries to the instances that the caller owns, made since they were registered. */
+const OWNED = `
+  instances s ${OF_INSTANCES}
+  WHERE s.owner_key_id = $key_id::text AND s.instance_id = coalesce($owner_limit::text, s.instance_id) AND d.delivery_no >= s.first_no
+    AND d.meeting_id <> ALL ($meeting_ids::text[])`;
+const IN_MEETINGS = `
+  memberships p JOIN instances s ON s.instance_id = p.instance_id ${OF_INSTANCES} AND d.meeting_id = p.meeting_id
+  WHERE p.meeting_id = ANY ($meeting_ids::text[])`;
+
+const PARTS = [OWNED, IN_MEETINGS].flatMap((from) =>
+  [0, 1].map(
+    (aside) =>
+      `SELECT count(*) AS pending, min(d.created_at) AS oldest_at FROM ${from} AND d.state = 'pending' AND d.aside = ${aside}`,
+  ),
+);
+const PENDING_OF = statement(
+  `SELECT sum(pending)::bigint AS pending, min(oldest_at) AS oldest_at FROM (${PARTS.join(' UNION ALL ')}) part`,
+);
+
+/** What is pending of that which a caller may see, and when the oldest of it was made. */
+export async function pendingOf(session: Session, { owner_scope, meeting_ids }: Visibility) {
+  const values = {
+    key_id: owner_scope?.key_id ?? null,
+    owner_limit: owner_scope?.instance_id ?? null,
+    meeting_ids,
+  };
+  return (await session.one<{ pending: number; oldest_at: number | null }>(PENDING_OF, values))!;
 }
 
 function sourceOf({ instance_id, meeting_id }: Waiting): Source {

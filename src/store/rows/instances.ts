@@ -7,12 +7,13 @@ import {
   DOWN_AFTER_FAILURES,
   type Health,
   type Instance,
+  type InstanceState,
 } from '../../domain/instance.ts';
 import { TIMEOUT_S, TIMEOUT_S_MAX } from '../../domain/runtimes/runtimes.ts';
 import type { DataKeys } from '../secrets/data_keys.ts';
 import { type SecretColumn, secretPlace } from '../secrets/instance_secrets.ts';
 import { isSameOrigin } from '../../domain/webhook_url.ts';
-import type { InstanceRow, Registration, InstanceFilter } from '../contract/instances.ts';
+import type { InstanceCounts, InstanceRow, Registration, InstanceFilter } from '../contract/instances.ts';
 import { StoreError } from '../store_error.ts';
 import {
   storedCount,
@@ -210,6 +211,33 @@ function healthCondition(health: Health) {
     case 'down':
       return sql<boolean>`i.consecutive_failures >= ${DOWN_AFTER_FAILURES}`;
   }
+}
+
+/** What a count reads of each instance `i`. */
+export const STATE = sql<InstanceState>`CASE WHEN i.is_active = 0 OR i.webhook_enabled = 0 THEN 'off'
+  WHEN ${healthCondition('down')} THEN 'down' WHEN ${healthCondition('failing')} THEN 'failing'
+  WHEN ${healthCondition('up')} THEN 'up' ELSE 'unknown' END`;
+
+/** The instances of one state, in a part of the table that ends with `last`. */
+export interface CountedState {
+  state: InstanceState;
+  instances: number;
+  connected: number;
+  last: string;
+}
+
+export function countsOf(rows: readonly CountedState[], limit: number) {
+  const counts: InstanceCounts = { unknown: 0, up: 0, failing: 0, down: 0, off: 0, connected: 0 };
+  let instances = 0;
+  let last: string | null = null;
+  for (const row of rows) {
+    counts[row.state] += row.instances;
+    counts.connected += row.connected;
+    instances += row.instances;
+    // Both engines order ids by their bytes.
+    if (last === null || Buffer.compare(Buffer.from(row.last), Buffer.from(last)) > 0) last = row.last;
+  }
+  return { counts, next: instances < limit ? null : last };
 }
 
 /** The conditions of a filter, for queries over the instances `i`. Each engine decides how to search for a text. */

@@ -31,7 +31,7 @@ import { laneHeads } from './lane_heads.ts';
 import { waitsOf } from './waits.ts';
 import type { DeliveriesTable } from '../rows/tables.ts';
 import { storedTimestamp } from './timestamp.ts';
-import { countWaiting, dropWaiting } from './waiting_deliveries.ts';
+import { countWaiting, dropWaiting, pendingOf } from './waiting_deliveries.ts';
 
 const SETTLE_DELIVERY = `
   UPDATE deliveries SET state = ?, reason = ?, attempt_count = ?, answered_badly = ?, attempts = ?, next_attempt_at = ?, aside = ?, settled_at = ?
@@ -315,7 +315,8 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
     noteTime(now_ms: number) {
       db.prepare('UPDATE this_file SET ran_until = ?').run(now_ms);
     },
-    countPending() {
+    countPending(visibility?: Visibility | null) {
+      if (visibility) return pendingOf(db, visibility).pending;
       const { pending } = db
         .prepare(
           `SELECT (SELECT count(*) FROM deliveries WHERE state = 'pending' AND aside = 0)
@@ -324,7 +325,8 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
         .get() as { pending: number };
       return pending;
     },
-    oldestPending() {
+    oldestPending(visibility?: Visibility | null) {
+      if (visibility) return pendingOf(db, visibility).oldest_at;
       const { oldest_at } = db
         .prepare(
           `SELECT min(created_at) AS oldest_at FROM deliveries WHERE delivery_no IN (

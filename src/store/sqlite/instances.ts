@@ -8,11 +8,13 @@ import { decodeCursor, pageOf } from '../rows/page.ts';
 import type { DataKeys } from '../secrets/data_keys.ts';
 import {
   type CountedRow,
+  countsOf,
   INSTANCE_BYTES,
   instanceConditions,
   instanceReader,
   integerOrNull,
   type PreviousRow,
+  STATE,
 } from '../rows/instances.ts';
 import type {
   ConnectionChange,
@@ -163,9 +165,27 @@ export function instanceOperations(
     return pageOf(db.each(query), limit, (row) => [row.instance_id], listedRowOf);
   }
 
+  function count(after: string | null, limit: number, visibility?: Visibility | null) {
+    let part = db.build
+      .selectFrom('instances as i')
+      .select(['i.instance_id', STATE.as('state')])
+      .select(sql<number>`i.connected_since IS NOT NULL AND i.connected_epoch IS ${db.term}`.as('is_connected'))
+      .where('i.instance_id', '>', after ?? '')
+      .orderBy('i.instance_id')
+      .limit(limit);
+    if (visibility) part = part.where(isInstanceVisible(visibility));
+    const states = db.build
+      .selectFrom(part.as('part'))
+      .select(['state', sql<number>`count(*)`.as('instances'), sql<number>`sum(is_connected)`.as('connected')])
+      .select(sql<string>`max(instance_id)`.as('last'))
+      .groupBy('state');
+    return countsOf(db.all(states), limit);
+  }
+
   return {
     get,
     list,
+    count,
     register(registration: Registration, wall_ms: number, owner_scope?: OwnerScope | null) {
       const { instance_id } = registration;
       const previous = db.prepare(GET_PREVIOUS).get({ instance_id, ...ownedBy(owner_scope) }) as

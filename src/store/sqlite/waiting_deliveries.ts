@@ -1,5 +1,5 @@
 /** Counts and cancels the deliveries that wait for an instance, in a meeting, or in one lane. */
-import type { OwnerScope } from '../../domain/access.ts';
+import type { OwnerScope, Visibility } from '../../domain/access.ts';
 import type { EndedInLane, LaneKey, Waiting } from '../contract/deliveries.ts';
 import { EndedInLanes } from '../rows/ended_in_lanes.ts';
 import type { Database } from './database.ts';
@@ -55,6 +55,35 @@ export function dropWaiting(
     left -= rows.length;
   }
   return dropped.list();
+}
+
+/** Deliveries to the instances that the caller owns, made since they were registered. */
+const OWNED = `
+  instances i JOIN deliveries d ON d.instance_id = i.instance_id
+  WHERE i.owner_key_id = $key_id AND i.instance_id = coalesce($owner_limit, i.instance_id) AND d.delivery_no >= i.first_no
+    AND d.meeting_id NOT IN (SELECT value FROM json_each($meeting_ids))`;
+const IN_MEETINGS = `
+  memberships s JOIN deliveries d ON d.instance_id = s.instance_id AND d.meeting_id = s.meeting_id
+  WHERE s.meeting_id IN (SELECT value FROM json_each($meeting_ids))`;
+
+const PARTS = [OWNED, IN_MEETINGS].flatMap((from) =>
+  PLACES.map(
+    (aside) =>
+      `SELECT count(*) AS pending, min(d.delivery_no) AS oldest_no FROM ${from} AND d.state = 'pending' AND d.aside = ${aside}`,
+  ),
+);
+const PENDING_OF = `
+  SELECT pending, (SELECT created_at FROM deliveries WHERE delivery_no = oldest_no) AS oldest_at
+  FROM (SELECT sum(pending) AS pending, min(oldest_no) AS oldest_no FROM (${PARTS.join(' UNION ALL ')}))`;
+
+/** What is pending of that which a caller may see, and when the oldest of it was made. */
+export function pendingOf(db: Database, { owner_scope, meeting_ids }: Visibility) {
+  const values = {
+    key_id: owner_scope?.key_id ?? null,
+    owner_limit: owner_scope?.instance_id ?? null,
+    meeting_ids: JSON.stringify(meeting_ids),
+  };
+  return db.prepare(PENDING_OF).get(values) as { pending: number; oldest_at: number | null };
 }
 
 function sourceOf({ instance_id, meeting_id }: Waiting): { from: string; keys: Partial<LaneKey> } {

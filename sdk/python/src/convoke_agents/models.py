@@ -21,7 +21,9 @@ __all__ = [
     "Backup",
     "BackupProgress",
     "Connection",
+    "Counts",
     "Delivery",
+    "DeliveryCounts",
     "DeliveryPage",
     "DeliveryReason",
     "DeliveryState",
@@ -36,6 +38,7 @@ __all__ = [
     "GuardLimits",
     "Health",
     "Instance",
+    "InstanceCounts",
     "InstancePage",
     "Invite",
     "InvitePage",
@@ -68,6 +71,7 @@ __all__ = [
     "SendResult",
     "SentMessage",
     "SentMessages",
+    "ServiceHistory",
     "ServiceNode",
     "ServiceNodeList",
     "ServiceStatus",
@@ -238,6 +242,39 @@ class Connection(Model):
     """The address of its latest pull."""
     client: str | None
     """Its program and version, from the header user-agent."""
+
+
+class InstanceCounts(Model):
+    """How many instances are in each state. Each is in one."""
+
+    up: int
+    """Switched on, and the last attempt succeeded."""
+    failing: int
+    """Switched on, and the last one to four attempts failed."""
+    down: int
+    """Switched on, and the last five attempts or more failed."""
+    unknown: int
+    """Switched on, and no attempt was made yet."""
+    off: int
+    """Switched off: `is_active` or `webhook_enabled` is false."""
+    connected: int
+    """Instances whose machine pulls. They are also counted in one of the states above."""
+
+
+class DeliveryCounts(Model):
+    """How many deliveries wait."""
+
+    pending: int
+    """Deliveries that have not ended."""
+    oldest_pending_at: datetime | None
+    """Null when none is pending."""
+
+
+class Counts(Model):
+    """How many there are of what the key may see."""
+
+    instances: InstanceCounts
+    deliveries: DeliveryCounts
 
 
 DeliveryState: TypeAlias = Literal["pending", "delivered", "failed", "cancelled"]
@@ -1003,6 +1040,35 @@ class SentMessages(Model):
 
     results: list[SendResult]
     """In the order of the list."""
+
+
+class ServiceHistory(Model):
+    """What the service did lately, column by column. The lists have an item for each step that has ended."""
+
+    counting_since: datetime
+    """From when on this node counts: since it was started. What came before is not known."""
+    complete_since: datetime
+    """From when on it heard all other nodes without a break; `counting_since`, when there are no others or none was
+    missed."""
+    starts_at: datetime
+    """When the first step began."""
+    ends_at: datetime
+    """When the last step ended. Give it as `since` to ask for later ones."""
+    step_s: int
+    """The length of a step in seconds."""
+    accepted: list[int]
+    """Messages accepted in each step, the oldest step first."""
+    delivered: list[int]
+    """Deliveries that succeeded."""
+    failed_attempts: list[int]
+    """Attempts that failed; most are followed by another attempt."""
+    failed: list[int]
+    """Deliveries that failed: no further attempt is made."""
+    p50_ms: list[int | None]
+    """From the acceptance of a message to its delivery in milliseconds, the median, to an eighth. Null for a step in
+    which nothing was delivered."""
+    p95_ms: list[int | None]
+    """The same; 95 % of the deliveries took no longer."""
 
 
 class ServiceNode(Model):

@@ -16,6 +16,7 @@ from convoke_agents.models import (
     AuditEntry,
     AuditEntryPage,
     Backup,
+    Counts,
     Delivery,
     DeliveryPage,
     DeliveryState,
@@ -48,6 +49,7 @@ from convoke_agents.models import (
     Runtime,
     Scope,
     SentMessages,
+    ServiceHistory,
     ServiceNodeList,
     ServiceStatus,
     SuccessStatuses,
@@ -1241,6 +1243,46 @@ class Operations:
             "GET",
             "/api/v1/nodes/",
             ServiceNodeList,
+        )
+
+    def get_counts(
+        self,
+    ) -> Counts:
+        """How many instances are in each state, and how many deliveries are pending.
+
+        Counts what the lists of instances and deliveries would show to this key. A service with many instances
+        counts again only after a while, so that counting takes it at most 5 % of its time."""
+        return self._requests.call(
+            "GET",
+            "/api/v1/counts/",
+            Counts,
+        )
+
+    def get_history(
+        self,
+        *,
+        span: Literal["5m", "1h", "24h"] | None = None,
+        since: datetime | str | None = None,
+    ) -> ServiceHistory:
+        """What the service did in the last five minutes, hour, or day.
+
+        Counts and latencies in steps, of all nodes together. They are kept in memory and begin with the start of
+        the node that answers: `counting_since`. Another node counts what it did in the second in which this one
+        hears it.
+
+        :param span: How far back: `5m` in steps of a second, `1h` in steps of 10 s, `24h` in minutes. `5m` when
+            absent.
+        :param since: Only steps that begin at this time or later: the `ends_at` of an earlier response, to ask for
+            what is new.
+        """
+        return self._requests.call(
+            "GET",
+            "/api/v1/history/",
+            ServiceHistory,
+            query=given(
+                span=span,
+                since=since,
+            ),
         )
 
     def get_demo(

@@ -1,0 +1,67 @@
+import { Command, Option } from 'commander';
+import { type ConvokeClient, ConvokeError, type Counts, type GetHistoryQuery, type ServiceHistory } from '@convoke/sdk';
+import { wallNow } from '../../../wall_clock.ts';
+import { type ApiOptions, clientFor, withApi } from '../api.ts';
+import { withExamples } from '../examples.ts';
+import { ago, counted, durationInWords } from '../format.ts';
+import { printFields, printJson } from '../terminal.ts';
+
+type Span = NonNullable<GetHistoryQuery['span']>;
+const SPANS: Record<Span, string> = { '5m': 'last 5 min', '1h': 'last hour', '24h': 'last day' };
+
+interface StatusOptions extends ApiOptions {
+  span: Span;
+}
+
+export function statusCommand(): Command {
+  const command = new Command('status')
+    .description('how many instances are up, what waits, and what happened lately')
+    .addOption(new Option('--span <span>', 'how far back').choices(Object.keys(SPANS)).default('5m'))
+    .action(async (options: StatusOptions) => {
+      const client = clientFor(options);
+      const counts = await client.getCounts();
+      const history = await historyOf(client, options.span);
+      if (options.json) printJson({ counts, history });
+      else printFields({ ...countsInWords(counts), ...(history !== null && historyInWords(history, options.span)) });
+    });
+  return withExamples(withApi(command), {
+    'convoke status': 'the state of the service in a few lines',
+    'convoke status --span 24h --json': 'the counts, and every minute of the last day, for programs',
+  });
+}
+
+/** Null for a key that does not see the whole service: the counts are those of what it sees. */
+async function historyOf(client: ConvokeClient, span: Span): Promise<ServiceHistory | null> {
+  try {
+    return await client.getHistory({ span });
+  } catch (error) {
+    if (error instanceof ConvokeError && error.code === 'not_permitted') return null;
+    throw error;
+  }
+}
+
+function countsInWords({ instances, deliveries }: Counts): Record<string, string> {
+  const { up, failing, down, unknown, off, connected } = instances;
+  const { pending, oldest_pending_at } = deliveries;
+  const oldest = oldest_pending_at === null ? '' : `, the oldest from ${ago(oldest_pending_at, wallNow())}`;
+  return {
+    instances: `${up} up, ${failing} failing, ${down} down, ${unknown} not tried yet, ${off} off; ${connected} connected`,
+    pending: counted(pending, 'delivery', 'deliveries') + oldest,
+  };
+}
+
+function historyInWords(history: ServiceHistory, span: Span): Record<string, string> {
+  const sum = (counts: readonly number[]): number => counts.reduce((all, each) => all + each, 0);
+  const { counting_since, accepted, delivered, failed_attempts, failed, p50_ms, p95_ms } = history;
+  const slowest = (durations: readonly (number | null)[]): string =>
+    durationInWords(Math.max(...durations.map((ms) => ms ?? 0)));
+  return {
+    [SPANS[span]]:
+      `${counted(sum(accepted), 'message')} accepted, ${counted(sum(delivered), 'delivery', 'deliveries')} succeeded, ${sum(failed)} failed; ${counted(sum(failed_attempts), 'attempt')} failed`,
+    latency:
+      sum(delivered) === 0
+        ? 'nothing was delivered'
+        : `at worst p50 ${slowest(p50_ms)}, p95 ${slowest(p95_ms)} (steps of ${history.step_s} s)`,
+    'counted since': ago(counting_since, wallNow()),
+  };
+}

@@ -1,0 +1,121 @@
+import { type HistoryColumns, SPANS, type Span, SpansOfTime, Tally } from '../domain/history.ts';
+import type { ClusterStore } from '../store/contract/cluster.ts';
+import type { Clock, Timer } from './clock.ts';
+import type { AttemptEvent } from './events.ts';
+
+const TOPIC = 'history';
+
+export interface HistoryParts {
+  clock: Clock;
+  /** Null without other nodes. */
+  cluster: Pick<ClusterStore, 'broadcast'> | null;
+}
+
+/** Times are milliseconds since the epoch, on the wall clock. */
+export interface HistoryRead extends Omit<HistoryColumns, 'first_s' | 'end_s'> {
+  /** When this process began to count. */
+  counting_since: number;
+  /** From when on it heard all other nodes without a break. */
+  complete_since: number;
+  starts_at: number;
+  ends_at: number;
+}
+
+/**
+ * What the service did in the last day, kept in memory. An event costs an addition; once a second, while something
+ * happens, what was counted goes into the steps. In a cluster each node then sends it to the others, which count it in
+ * the second in which they hear it. So every node answers for all of them.
+ */
+export class History {
+  readonly #clock: Clock;
+  readonly #cluster: HistoryParts['cluster'];
+  readonly #spans = new SpansOfTime();
+  /** What this node did since the beginning of `#second`. */
+  readonly #present = new Tally();
+  #second = 0;
+  /** Null while nothing was counted. */
+  #closing: Timer | null = null;
+  readonly #since: number;
+  #complete_since: number;
+
+  constructor({ clock, cluster }: HistoryParts) {
+    this.#clock = clock;
+    this.#cluster = cluster;
+    this.#since = clock.now();
+    this.#complete_since = this.#since;
+  }
+
+  accepted(messages: number): void {
+    if (messages === 0) return;
+    this.#present.count('accepted', messages);
+    if (this.#closing === null) this.#begin();
+  }
+
+  attempted({ attempt, state, accepted_at }: AttemptEvent, wall_ms: number): void {
+    if (state === 'delivered') this.#present.countDelivered(wall_ms - accepted_at);
+    else if (state === 'failed') this.#present.count('failed');
+    if (attempt.outcome !== 'ok') this.#present.count('failed_attempts');
+    if (this.#closing === null) this.#begin();
+  }
+
+  /** Deliveries failed without an attempt. */
+  failed(deliveries: number): void {
+    if (deliveries === 0) return;
+    this.#present.count('failed', deliveries);
+    if (this.#closing === null) this.#begin();
+  }
+
+  #begin(): void {
+    const now = this.#clock.now();
+    this.#second = Math.floor(now / 1000);
+    this.#closing = this.#clock.after((this.#second + 1) * 1000 - now, () => this.#close());
+  }
+
+  #close(): void {
+    this.#closing?.cancel();
+    this.#closing = null;
+    this.#spans.add(this.#second, this.#present);
+    // What a broadcast fails to tell the others is missing there; the failure itself is heard of as a resync.
+    this.#cluster?.broadcast(TOPIC, this.#present.text).catch(() => {});
+    this.#present.clear();
+  }
+
+  /** Another node counted something. */
+  onBroadcast(topic: string, text: string): void {
+    const tally = topic === TOPIC ? Tally.parse(text) : null;
+    if (tally !== null) this.#spans.add(Math.floor(this.#clock.now() / 1000), tally);
+  }
+
+  /** What other nodes sent may be missing. */
+  onResync(): void {
+    this.#complete_since = this.#clock.now();
+  }
+
+  /**
+   * The steps that have ended.
+   *
+   * @param since_ms leaves out the steps that began before
+   */
+  read(span: Span, since_ms: number | null): HistoryRead {
+    const now = this.#clock.now();
+    if (this.#closing !== null && this.#second < Math.floor(now / 1000)) this.#close();
+    // Somebody may set the wall clock. The steps keep their places, and get the time that people see now.
+    const ahead_s = Math.round((this.#clock.wall() - now) / 1000);
+    const { step_s } = SPANS[span];
+    const counted_s = Math.floor(this.#since / 1000 / step_s) * step_s;
+    const since_s = since_ms === null ? counted_s : Math.max(counted_s, since_ms / 1000 - ahead_s);
+    const { first_s, end_s, ...columns } = this.#spans.read(span, since_s, now / 1000);
+    const seen = (ms: number): number => ms + ahead_s * 1000;
+    return {
+      counting_since: seen(this.#since),
+      complete_since: seen(this.#complete_since),
+      starts_at: seen(first_s * 1000),
+      ends_at: seen(end_s * 1000),
+      ...columns,
+    };
+  }
+
+  stop(): void {
+    if (this.#closing !== null) this.#close();
+  }
+}

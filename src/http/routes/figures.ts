@@ -1,0 +1,60 @@
+import type { Counts } from '../../delivery/counts.ts';
+import type { History } from '../../delivery/history.ts';
+import { assertNoMeetingLimit } from '../../domain/access.ts';
+import { isoTime, isoTimeOrNull } from '../../domain/time.ts';
+import { responses } from '../responses.ts';
+import type { App, RequestFor, RouteShape } from '../context.ts';
+import { CountsSchema, HistoryQuery, HistorySchema } from '../schemas/figures.ts';
+
+export interface FigureContext {
+  counts: Pick<Counts, 'of'>;
+  history: Pick<History, 'read'>;
+}
+
+export function figureRoutes(app: App, context: FigureContext): void {
+  app.get('/api/v1/counts/', GET_COUNTS, (request) => getCounts(context, request));
+  app.get('/api/v1/history/', GET_HISTORY, (request) => getHistory(context, request));
+}
+
+const GET_COUNTS = {
+  config: { access: ['read', 'instance'] },
+  schema: {
+    operationId: 'getCounts',
+    tags: ['service'],
+    summary: 'How many instances are in each state, and how many deliveries are pending',
+    description:
+      'Counts what the lists of instances and deliveries would show to this key. A service with many instances counts again only after a while, so that counting takes it at most 5 % of its time.',
+    response: responses({ 200: ['The counts.', CountsSchema], codes: [] }),
+  },
+} satisfies RouteShape;
+
+async function getCounts({ counts }: FigureContext, { principal }: RequestFor<typeof GET_COUNTS>) {
+  const { instances, pending, oldest_pending_at } = await counts.of(principal.visibility);
+  return { instances, deliveries: { pending, oldest_pending_at: isoTimeOrNull(oldest_pending_at) } };
+}
+
+const GET_HISTORY = {
+  config: { access: ['read'] },
+  schema: {
+    operationId: 'getHistory',
+    tags: ['service'],
+    summary: 'What the service did in the last five minutes, hour, or day',
+    description:
+      'Counts and latencies in steps, of all nodes together. They are kept in memory and begin with the start of the node that answers: `counting_since`. Another node counts what it did in the second in which this one hears it.',
+    querystring: HistoryQuery,
+    response: responses({ 200: ['The steps that have ended.', HistorySchema], codes: [] }),
+  },
+} satisfies RouteShape;
+
+async function getHistory({ history }: FigureContext, { principal, query }: RequestFor<typeof GET_HISTORY>) {
+  assertNoMeetingLimit(principal);
+  const since_ms = query.since === undefined ? null : Date.parse(query.since);
+  const { counting_since, complete_since, starts_at, ends_at, ...columns } = history.read(query.span ?? '5m', since_ms);
+  return {
+    counting_since: isoTime(counting_since),
+    complete_since: isoTime(complete_since),
+    starts_at: isoTime(starts_at),
+    ends_at: isoTime(ends_at),
+    ...columns,
+  };
+}

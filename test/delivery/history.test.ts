@@ -1,0 +1,165 @@
+/** What the service did in the last day, on a clock that the test moves. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { AttemptEvent } from '../../src/delivery/events.ts';
+import { History } from '../../src/delivery/history.ts';
+import { NO_HEALTH } from '../../src/domain/instance.ts';
+import type { Outcome } from '../../src/domain/outcome.ts';
+import { VIRTUAL_START, VirtualClock } from '../support/virtual_clock.ts';
+
+const HOUR_MS = 3_600_000;
+
+function attempt(state: AttemptEvent['state'], outcome: Outcome, accepted_at = VIRTUAL_START): AttemptEvent {
+  return {
+    delivery_id: 'dlv',
+    message_id: 'msg',
+    meeting_id: 'm',
+    seq: 1,
+    instance_id: 'i',
+    attempt: {
+      attempt: 1,
+      started_at: '',
+      duration_ms: 1,
+      outcome,
+      status_code: null,
+      detail: '',
+      response_excerpt: '',
+    },
+    state,
+    reason: null,
+    retry_in_ms: null,
+    accepted_at,
+    health_before: NO_HEALTH,
+    health_after: NO_HEALTH,
+  };
+}
+
+/** Histories on one clock, each of which broadcasts to the others. */
+function nodes(clock: VirtualClock, count: number): History[] {
+  const all: History[] = [];
+  for (let i = 0; i < count; i++) {
+    const broadcast = async (topic: string, text: string): Promise<void> => {
+      for (const other of all) if (other !== all[i]) other.onBroadcast(topic, text);
+    };
+    all.push(new History({ clock, cluster: { broadcast } }));
+  }
+  return all;
+}
+
+const sum = (counts: readonly number[]): number => counts.reduce((all, each) => all + each, 0);
+
+test('messages, deliveries, failed attempts and failed deliveries are counted in their second', async () => {
+  const clock = new VirtualClock();
+  const history = new History({ clock, cluster: null });
+  history.accepted(3);
+  await clock.advance(1_500);
+  history.attempted(attempt('delivered', 'ok'), clock.wall());
+  history.attempted(attempt('pending', 'bad_status'), clock.wall());
+  history.attempted(attempt('failed', 'gone'), clock.wall());
+  history.failed(5);
+  assert.deepEqual(history.read('5m', null).accepted, [3], 'a second that has not ended is left out');
+  await clock.advance(1_500);
+  const { accepted, delivered, failed_attempts, failed, p50_ms, p95_ms, ...rest } = history.read('5m', null);
+  assert.deepEqual(
+    { accepted, delivered, failed_attempts, failed },
+    { accepted: [3, 0, 0], delivered: [0, 1, 0], failed_attempts: [0, 2, 0], failed: [0, 6, 0] },
+  );
+  assert.ok(p50_ms[0] === null && p95_ms[2] === null);
+  assert.ok(Math.abs(p50_ms[1]! - 1_500) <= 1_500 / 8 && p95_ms[1] === p50_ms[1]);
+  assert.deepEqual(rest, {
+    counting_since: VIRTUAL_START,
+    complete_since: VIRTUAL_START,
+    starts_at: VIRTUAL_START,
+    ends_at: VIRTUAL_START + 3_000,
+    step_s: 1,
+  });
+});
+
+test('the end of one response continues the next: no step twice, none left out', async () => {
+  const clock = new VirtualClock();
+  const history = new History({ clock, cluster: null });
+  const seen: number[] = [];
+  let since: number | null = null;
+  for (let i = 1; i <= 40; i++) {
+    history.accepted(i);
+    await clock.advance(250);
+    const { accepted, ends_at } = history.read('5m', since);
+    seen.push(...accepted);
+    since = ends_at;
+  }
+  assert.equal(seen.length, 10);
+  assert.equal(sum(seen), (40 * 41) / 2);
+});
+
+test('a day stays, older seconds go, and a node at rest has no timer', async () => {
+  const clock = new VirtualClock();
+  const history = new History({ clock, cluster: null });
+  for (let hour = 0; hour < 48; hour++) {
+    history.accepted(1);
+    await clock.advance(HOUR_MS);
+  }
+  assert.equal(clock.timers, 0);
+  assert.equal(sum(history.read('24h', null).accepted), 24);
+  assert.equal(sum(history.read('5m', null).accepted), 0);
+  assert.equal(history.read('24h', null).counting_since, VIRTUAL_START);
+});
+
+test('somebody sets the wall clock: the steps keep their order, and have the time that people see', async () => {
+  const clock = new VirtualClock();
+  const history = new History({ clock, cluster: null });
+  history.accepted(1);
+  await clock.advance(2_000);
+  clock.stepWall(-HOUR_MS);
+  history.accepted(2);
+  await clock.advance(2_000);
+  const { accepted, ends_at, starts_at } = history.read('5m', null);
+  assert.deepEqual(accepted, [1, 0, 2, 0]);
+  assert.equal(ends_at, clock.wall());
+  assert.equal(starts_at, clock.wall() - 4_000);
+});
+
+test('every node of a cluster answers for all of them', async () => {
+  const clock = new VirtualClock();
+  const [first, second, third] = nodes(clock, 3) as [History, History, History];
+  first.accepted(10);
+  second.attempted(attempt('delivered', 'ok'), clock.wall());
+  third.attempted(attempt('pending', 'timeout'), clock.wall());
+  await clock.advance(3_000);
+  for (const node of [first, second, third]) {
+    const { accepted, delivered, failed_attempts, p50_ms } = node.read('5m', null);
+    assert.deepEqual([sum(accepted), sum(delivered), sum(failed_attempts)], [10, 1, 1]);
+    assert.deepEqual(
+      p50_ms.filter((ms) => ms !== null),
+      [0],
+    );
+  }
+});
+
+test('a node that lost the others says from when on it heard all of them', async () => {
+  const clock = new VirtualClock();
+  const history = new History({ clock, cluster: { broadcast: async () => {} } });
+  await clock.advance(60_000);
+  history.onResync();
+  const { counting_since, complete_since } = history.read('5m', null);
+  assert.deepEqual([counting_since, complete_since], [VIRTUAL_START, VIRTUAL_START + 60_000]);
+});
+
+test('texts of other topics, and texts that are no counts, change nothing', async () => {
+  const clock = new VirtualClock();
+  const history = new History({ clock, cluster: { broadcast: async () => {} } });
+  history.onBroadcast('feed.ask', '[0,1]');
+  for (const text of ['', '[0]', '[999,1]', '{"0":1}']) history.onBroadcast('history', text);
+  await clock.advance(1_000);
+  assert.deepEqual(history.read('5m', null).accepted, [0]);
+  history.onBroadcast('history', '[0,1]');
+  await clock.advance(1_000);
+  assert.deepEqual(history.read('5m', null).accepted, [0, 1], 'control: counts of another node do');
+});
+
+test('a broadcast that fails costs this node nothing', async () => {
+  const clock = new VirtualClock();
+  const history = new History({ clock, cluster: { broadcast: () => Promise.reject(new Error('cut off')) } });
+  history.accepted(4);
+  await clock.advance(1_000);
+  assert.deepEqual(history.read('5m', null).accepted, [4]);
+});
