@@ -32,23 +32,26 @@ export const CountsSchema = Type.Object(
 const counts = (description: string) => Type.Array(Type.Integer({ minimum: 0 }), { description });
 const durations = (description: string) => Type.Array(nullable(Type.Integer({ minimum: 0 })), { description });
 
-export const HistoryQuery = Type.Object({
-  span: Type.Optional(
-    Type.Unsafe<Span>({
-      ...enumOf(Object.keys(SPANS) as Span[], {
-        description:
-          'How far back: `5m` in steps of a second, `1h` in steps of 10 s, `24h` in minutes. `5m` when absent.',
+export const HistoryQuery = Type.Object(
+  {
+    span: Type.Optional(
+      Type.Unsafe<Span>({
+        ...enumOf(Object.keys(SPANS) as Span[], {
+          description:
+            'How far back: `5m` in steps of a second, `1h` in steps of 10 s, `24h` in minutes. `5m` when absent.',
+        }),
+        ...expected('must be 5m, 1h or 24h'),
       }),
-      ...expected('must be 5m, 1h or 24h'),
-    }),
-  ),
-  since: Type.Optional(
-    timeInput(
-      'Only steps that begin at this time or later: the `ends_at` of an earlier response, to ask for what is new.',
-      '2026-03-01T09:30:00.000Z',
     ),
-  ),
-});
+    since: Type.Optional(
+      timeInput(
+        'Only steps that begin at this time or later: the `ends_at` of an earlier response, to ask for what is new.',
+        '2026-03-01T09:30:00.000Z',
+      ),
+    ),
+  },
+  { additionalProperties: false },
+);
 
 export const HistorySchema = Type.Object(
   {
