@@ -16,13 +16,18 @@ const FIRST: Attempt = {
   response_excerpt: '',
 };
 
+/** Other years have six digits and a sign. */
+const FOUR_DIGITS = { min: new Date('0000-01-01T00:00:00.000Z'), max: new Date('9999-12-31T23:59:59.999Z') };
+
 /** Often a first success, or nearly one. */
 const mostly = <T>(usual: T, other: fc.Arbitrary<T>): fc.Arbitrary<T> =>
   fc.oneof({ weight: 7, arbitrary: fc.constant(usual) }, { weight: 1, arbitrary: other });
 const anAttempt: fc.Arbitrary<Attempt> = fc
   .record({
     attempt: mostly(1, fc.integer({ min: 1, max: 3 })),
-    started_at: fc.date({ noInvalidDate: true }).map((date) => date.toISOString()),
+    started_at: fc
+      .oneof(fc.date({ noInvalidDate: true }), fc.date({ ...FOUR_DIGITS, noInvalidDate: true }))
+      .map((date) => date.toISOString()),
     duration_ms: fc.double({ noNaN: true, noDefaultInfinity: true }).map((ms) => (ms === 0 ? 0 : ms)),
     outcome: mostly<Outcome>('ok', fc.constantFrom(...(Object.keys(OUTCOMES) as Outcome[]))),
     status_code: mostly<number | null>(200, fc.option(fc.integer({ min: 100, max: 599 }))),
