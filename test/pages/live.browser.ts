@@ -21,6 +21,9 @@ async function startBehindProxy(t: TestContext): Promise<{ service: Service; pro
   return { service, proxy, url: `http://127.0.0.1:${proxy.port}` };
 }
 
+const colourOf = (page: Page): Promise<string> =>
+  page.evaluate<string>("getComputedStyle(document.querySelector('.figure dd')).color");
+
 describe('the pages under traffic', () => {
   test('an API that needs longer than the pause between two events still fills a page, and the page stays up to date', async (t) => {
     const { service, proxy, url } = await startBehindProxy(t);
@@ -92,6 +95,35 @@ const setHidden = (page: Page, is_hidden: boolean): Promise<void> =>
     Object.defineProperty(document, 'hidden', { configurable: true, value: ${is_hidden} });
     document.dispatchEvent(new Event('visibilitychange'));
   }`);
+
+describe('a service that goes away', () => {
+  test('is missed: since when, with values that are grey, and a mark in the title, until it is back', async (t) => {
+    const service = await startService(t);
+    const { url } = service;
+    await service.member(t, 'busy', { registration: { instance_id: 'box', instance_name: 'GPU box' } });
+    startTraffic(t, service, 'busy', MESSAGES_PER_S);
+    await visitor.visit(url, { path: '/now', allowed: /Failed to load resource/ }, async (page) => {
+      const banner = page.getByRole('alert').getByText(/Not connected since \d\d:\d\d:\d\d; values are stale$/);
+      await page.getByText('Live', { exact: true }).waitFor();
+      const colour = await colourOf(page);
+      assert.equal(await banner.count(), 0);
+      assert.equal(await page.title(), 'Now · Convoke');
+
+      await service.stop();
+      await banner.waitFor();
+      assert.equal(await page.title(), '(not connected) Now · Convoke');
+      assert.notEqual(await colourOf(page), colour);
+
+      await service.restart({ port: new URL(url).port });
+      await service.patch('box', { instance_name: 'Renamed' });
+      await banner.waitFor({ state: 'detached' });
+      assert.equal(await page.title(), 'Now · Convoke');
+      assert.equal(await colourOf(page), colour);
+      await page.getByRole('link', { name: 'Instances', exact: true }).click();
+      await page.getByRole('row', { name: 'Renamed' }).waitFor();
+    });
+  });
+});
 
 describe('several tabs', () => {
   test('seven tabs at once all load, stay up to date, and hold one connection of the feed together', async (t) => {

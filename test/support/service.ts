@@ -99,9 +99,16 @@ export class Service {
     this.#convoke = await createConvoke(config, { log, ...(this.#clock !== undefined && { clock: this.#clock }) });
   }
 
+  /** Stops, and keeps the data; `restart` starts it again. */
+  async stop(): Promise<void> {
+    const convoke = this.#convoke;
+    this.#convoke = null;
+    await convoke?.close();
+  }
+
   /** Stops, and starts again on the same data and another port, with these settings changed and the log empty. */
   async restart(changed: Partial<Record<SettingName, string>>): Promise<void> {
-    await this.#convoke?.close();
+    await this.stop();
     this.#settings = { ...this.#settings, ...changed };
     this.log.length = 0;
     await this.start();

@@ -3,12 +3,15 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 import { useQuery } from './queries.ts';
 import { feed, type FeedState } from './feed.ts';
 import { beginPrefix, endPrefix, isPrefixed, isWriting } from './keyboard.ts';
+import { lost_since } from './lost.ts';
 import { Choice } from './parts/choice.tsx';
 import { Dialog } from './parts/dialog.tsx';
 import { Brand, Icon, type IconName } from './parts/icons.tsx';
+import { LostBanner } from './parts/lost.tsx';
 import { Notices } from './parts/notice.tsx';
 import { Empty, Skeleton } from './parts/states.tsx';
 import { Page } from './parts/page.tsx';
+import { TabTitle } from './parts/tab.tsx';
 import { go, partsOf, usePlace } from './router.ts';
 import { client, may, session } from './service.ts';
 import { signOut } from './session.ts';
@@ -73,6 +76,7 @@ function Frame(): JSX.Element {
   const parts = partsOf(place.path);
   const [section = '', ...rest] = parts ?? [''];
   const sections = SECTIONS.filter(({ is_shown }) => is_shown?.() !== false);
+  const is_lost = useObservable(lost_since) !== null;
 
   useShortcuts(() => setHelp(true));
   // The element with the focus has gone with the previous view.
@@ -93,7 +97,8 @@ function Frame(): JSX.Element {
     </a>
   );
   return (
-    <div class="frame">
+    <div class={is_lost ? 'frame is-lost' : 'frame'}>
+      <TabTitle />
       <a
         class="skip"
         href={place.path}
@@ -125,6 +130,7 @@ function Frame(): JSX.Element {
         </div>
       </header>
       <main class="main" ref={main} tabIndex={-1}>
+        <LostBanner />
         <View section={section} rest={parts === null ? null : rest} />
       </main>
       <Notices />

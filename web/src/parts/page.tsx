@@ -4,6 +4,7 @@ import { useEffect, useRef } from 'preact/hooks';
 import { followed } from '../keyboard.ts';
 import { filterBy } from '../router.ts';
 import { Icon } from './icons.tsx';
+import { useTitle } from './tab.tsx';
 
 interface PageProps {
   title: string;
@@ -16,9 +17,7 @@ interface PageProps {
 }
 
 export function Page({ title, tools, actions, children, detail }: PageProps): JSX.Element {
-  useEffect(() => {
-    document.title = `${title} · Convoke`;
-  }, [title]);
+  useTitle(title);
   return (
     <div class={detail ? 'page has-detail' : 'page'}>
       <section class="page-list" aria-label={title}>

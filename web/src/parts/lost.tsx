@@ -1,0 +1,19 @@
+import type { JSX } from 'preact';
+import { lost_since } from '../lost.ts';
+import { useObservable } from '../observable.ts';
+import { Mark } from './mark.tsx';
+import { timeOfDay } from './time.tsx';
+
+/** Says above a view that nothing in it is new. */
+export function LostBanner(): JSX.Element {
+  const since = useObservable(lost_since);
+  return (
+    <div role="alert">
+      {since !== null && (
+        <p class="lost">
+          <Mark kind="bad" /> Not connected since {timeOfDay(since)}; values are stale
+        </p>
+      )}
+    </div>
+  );
+}
