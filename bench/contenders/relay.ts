@@ -145,6 +145,7 @@ export class Relay {
         target_agents: JSON.stringify(agents),
         timestamp: send.timestamp,
         said: null,
+        trace: null,
       });
       this.#next(receiver);
     }

@@ -66,6 +66,7 @@ async function seed({ file, fleet, pending_messages = 0 }: Seed): Promise<{ deli
         timestamp: '2030-01-01T00:00:00.000Z',
         target_agents: null,
         said: null,
+        trace: null,
         idempotency: null,
         wall_ms,
         expires_at: wall_ms + EXPIRE_AFTER_MS,

@@ -225,6 +225,7 @@ CREATE TABLE messages (
   from_agent text COLLATE "C",
   in_reply_to bigint,
   hops bigint NOT NULL DEFAULT 0,
+  trace text,
   UNIQUE (meeting_id, seq),
   PRIMARY KEY (message_no)
 ) WITH (autovacuum_vacuum_scale_factor=0.05, autovacuum_vacuum_insert_scale_factor=0.05);
@@ -1037,6 +1038,222 @@ AS $function$
       ), stored_messages AS (
         INSERT INTO messages (message_no, meeting_id, seq, accepted_at, deliveries_queued, target_agents, timestamp, message, from_agent, in_reply_to, hops)
         SELECT n.message_no, n.meeting_id, n.seq, wall_ats[n.place], n.deliveries_queued, targets[n.place], timestamps[n.place], texts[n.place], from_agents[n.place], answered_nos[n.place], coalesce(hops[n.place], 0) FROM numbered n
+      ), stored_deliveries AS (
+        INSERT INTO deliveries (delivery_no, message_no, meeting_id, seq, instance_id, partition_no, target_agents, expires_at, created_at)
+        SELECT taken.first_no + r.nth - 1 + r.number, n.message_no, n.meeting_id, n.seq, r.instance_id, r.partition_no, r.agents, expire_ats[n.place], wall_ats[n.place]
+        FROM taken CROSS JOIN recipient r JOIN numbered n ON n.nth = r.nth ORDER BY r.number
+      ), stored_keys AS (
+        INSERT INTO idempotency_keys (meeting_id, key, fingerprint, message_no, seq, accepted_at, deliveries_queued, created_at, sender)
+        SELECT n.meeting_id, key_names[n.place], fingerprints[n.place], n.message_no, n.seq, wall_ats[n.place], n.deliveries_queued, wall_ats[n.place], senders[n.place]
+        FROM numbered n WHERE has_keys AND keys[n.place] IS NOT NULL
+        ON CONFLICT (meeting_id, key) DO UPDATE SET fingerprint = excluded.fingerprint, message_no = excluded.message_no, seq = excluded.seq,
+          accepted_at = excluded.accepted_at, deliveries_queued = excluded.deliveries_queued, created_at = excluded.created_at, sender = excluded.sender
+      ), noted AS (
+        INSERT INTO batches (run_no, batch_no, first_no, last_no, stored)
+        SELECT my_run_no, my_batch_no, taken.first_no, taken.first_no + taken.wanted - 1,
+          CASE WHEN is_new IS NULL THEN repeat('1', cardinality(of_meetings))
+            ELSE (SELECT string_agg(CASE WHEN f.is_new THEN '1' ELSE '0' END, '' ORDER BY f.place) FROM unnest(is_new) WITH ORDINALITY AS f(is_new, place)) END
+        FROM taken
+      )
+      SELECT json_agg(n.place ORDER BY n.nth)::text, json_agg(n.message_no ORDER BY n.nth)::text, json_agg(n.seq ORDER BY n.nth)::text,
+        json_agg(n.deliveries_queued ORDER BY n.nth)::text, json_agg(wall_ats[n.place] ORDER BY n.nth)::text,
+        (SELECT json_agg(r.instance_id ORDER BY r.number)::text FROM recipient r), (SELECT json_agg(r.agents ORDER BY r.number)::text FROM recipient r),
+        NULL::text, CASE WHEN has_said THEN json_agg(hops[n.place] ORDER BY n.nth)::text END
+      FROM numbered n;
+
+    IF EXISTS (SELECT 1 FROM nodes n WHERE n.node_id IS DISTINCT FROM my_node_id) THEN
+      SELECT * INTO batch FROM batches WHERE run_no = my_run_no AND batch_no = my_batch_no;
+      PERFORM pg_notify('convoke', json_build_object('from', teller, 'kind', 'stored', 'first_no', batch.first_no, 'last_no', batch.last_no)::text);
+    END IF;
+  END $function$;
+
+CREATE OR REPLACE FUNCTION accept_messages_5(my_run_no bigint, my_batch_no bigint, meeting_ids text[], created_ats bigint[], counts bigint[], hints bigint[], of_meetings integer[], wall_ats bigint[], expire_ats bigint[], targets text[], timestamps text[], texts text[], has_said boolean, from_agents text[], answered_nos bigint[], speakers text[], speaker_limits text[], traces text[], has_keys boolean, keys text[], senders text[], fingerprints text[], teller text, my_node_id text)
+ RETURNS TABLE(places text, message_nos text, seqs text, queued_counts text, accepted_ats text, instance_ids text, agent_lists text, former_fingerprints text, hop_counts text)
+ LANGUAGE plpgsql
+AS $function$
+  #variable_conflict use_column
+  DECLARE
+    batch batches%ROWTYPE;
+    is_new boolean[];
+    new_counts bigint[] := counts;
+    last_seqs bigint[];
+    former_seqs bigint[];
+    key_names text[];
+    refused text;
+    hops bigint[];
+  BEGIN
+    -- A batch that is sent again waits here for what becomes of the first.
+    PERFORM 1 FROM runs WHERE run_no = my_run_no FOR UPDATE;
+    IF NOT FOUND THEN
+      RAISE EXCEPTION 'the run % is not known', my_run_no USING ERRCODE = 'CV001';
+    END IF;
+    SELECT * INTO batch FROM batches WHERE run_no = my_run_no ORDER BY batch_no DESC LIMIT 1;
+    IF batch.batch_no > my_batch_no THEN
+      RETURN;
+    END IF;
+    IF batch.batch_no = my_batch_no THEN
+      RETURN QUERY
+        WITH stored AS MATERIALIZED (
+          SELECT nth.place, m.*
+          FROM (SELECT flag.place, row_number() OVER (ORDER BY flag.place) AS nth
+                FROM unnest(string_to_array(batch.stored, NULL)) WITH ORDINALITY AS flag(stored, place) WHERE flag.stored = '1') nth
+            JOIN (SELECT *, row_number() OVER (ORDER BY message_no) AS nth
+                  FROM messages WHERE message_no BETWEEN batch.first_no AND batch.last_no) m USING (nth)
+        )
+        SELECT json_agg(s.place ORDER BY s.place)::text, json_agg(s.message_no ORDER BY s.place)::text, json_agg(s.seq ORDER BY s.place)::text,
+          json_agg(s.deliveries_queued ORDER BY s.place)::text, json_agg(s.accepted_at ORDER BY s.place)::text,
+          (SELECT json_agg(d.instance_id ORDER BY d.delivery_no)::text FROM deliveries d WHERE d.delivery_no BETWEEN batch.first_no AND batch.last_no),
+          (SELECT json_agg(d.target_agents ORDER BY d.delivery_no)::text FROM deliveries d WHERE d.delivery_no BETWEEN batch.first_no AND batch.last_no),
+          NULL::text, json_agg(s.hops ORDER BY s.place)::text
+        FROM stored s HAVING count(*) > 0;
+      RETURN QUERY 
+        SELECT json_agg(i.place)::text, json_agg(k.message_no)::text, json_agg(k.seq)::text, json_agg(k.deliveries_queued)::text, json_agg(k.accepted_at)::text,
+          NULL::text, NULL::text, json_agg(k.fingerprint)::text, NULL::text
+        FROM unnest(of_meetings, keys, senders, string_to_array(batch.stored, NULL)) WITH ORDINALITY AS i(of_meeting, key, sender, stored, place)
+          CROSS JOIN LATERAL (SELECT * FROM idempotency_keys k WHERE k.meeting_id = meeting_ids[i.of_meeting] AND k.key IN (i.key, i.sender || E'\n' || i.key) AND (k.sender IS NULL OR k.sender = i.sender) ORDER BY k.created_at DESC LIMIT 1) k
+        WHERE i.stored = '0' HAVING count(*) > 0;
+      RETURN;
+    END IF;
+
+    PERFORM pg_advisory_xact_lock_shared(1668247158, 3);
+
+    -- Of one with a hint there is a row, unless the database has lost it.
+    IF array_position(hints, NULL) IS NOT NULL THEN
+      
+    INSERT INTO meetings (meeting_id, last_seq, created_at, last_activity_at)
+      SELECT w.meeting_id, 0, w.created_at, w.created_at
+      FROM unnest(meeting_ids, created_ats, hints) WITH ORDINALITY AS w(meeting_id, created_at, hint, place) WHERE w.hint IS NULL ORDER BY w.place
+      ON CONFLICT (meeting_id) DO NOTHING;
+    END IF;
+    
+    SELECT array_agg(g.last_seq ORDER BY w.place) INTO last_seqs
+      FROM unnest(meeting_ids) WITH ORDINALITY AS w(meeting_id, place)
+        CROSS JOIN LATERAL (SELECT g.last_seq FROM meetings g WHERE g.meeting_id = w.meeting_id OFFSET 0 FOR UPDATE) g;
+    IF cardinality(last_seqs) IS DISTINCT FROM cardinality(meeting_ids) THEN
+      
+    INSERT INTO meetings (meeting_id, last_seq, created_at, last_activity_at)
+      SELECT w.meeting_id, 0, w.created_at, w.created_at
+      FROM unnest(meeting_ids, created_ats, hints) WITH ORDINALITY AS w(meeting_id, created_at, hint, place) WHERE true ORDER BY w.place
+      ON CONFLICT (meeting_id) DO NOTHING;
+      
+    SELECT array_agg(g.last_seq ORDER BY w.place) INTO last_seqs
+      FROM unnest(meeting_ids) WITH ORDINALITY AS w(meeting_id, place)
+        CROSS JOIN LATERAL (SELECT g.last_seq FROM meetings g WHERE g.meeting_id = w.meeting_id OFFSET 0 FOR UPDATE) g;
+    END IF;
+
+    IF has_keys THEN
+      SELECT array_agg(k.key IS NULL ORDER BY i.place) INTO is_new
+        FROM unnest(of_meetings, wall_ats, keys, senders) WITH ORDINALITY AS i(of_meeting, wall_at, key, sender, place)
+          LEFT JOIN LATERAL (SELECT k.key FROM idempotency_keys k
+            WHERE k.meeting_id = meeting_ids[i.of_meeting] AND k.key IN (i.key, i.sender || E'\n' || i.key) AND (k.sender IS NULL OR k.sender = i.sender) AND k.created_at > i.wall_at - 86400000 LIMIT 1) k ON true;
+      SELECT array_agg(CASE WHEN i.key IS NOT NULL AND (
+            EXISTS (SELECT 1 FROM idempotency_keys k WHERE k.meeting_id = meeting_ids[i.of_meeting]
+              AND k.key IN (i.key, i.sender || E'\n' || i.key) AND (k.sender <> i.sender OR k.key <> i.key) OFFSET 0)
+            OR i.rank > 1 AND NOT EXISTS (SELECT 1 FROM idempotency_keys k WHERE k.meeting_id = meeting_ids[i.of_meeting]
+              AND k.key = i.key AND k.sender = i.sender OFFSET 0))
+          THEN i.sender || E'\n' || i.key ELSE i.key END ORDER BY i.place) INTO key_names
+        FROM (SELECT u.*, row_number() OVER (PARTITION BY u.of_meeting, u.key, u.is_new ORDER BY u.place) AS rank
+          FROM unnest(of_meetings, senders, keys, is_new) WITH ORDINALITY AS u(of_meeting, sender, key, is_new, place)) i;
+      RETURN QUERY 
+        SELECT json_agg(i.place)::text, json_agg(k.message_no)::text, json_agg(k.seq)::text, json_agg(k.deliveries_queued)::text, json_agg(k.accepted_at)::text,
+          NULL::text, NULL::text, json_agg(k.fingerprint)::text, NULL::text
+        FROM unnest(of_meetings, keys, senders, is_new) WITH ORDINALITY AS i(of_meeting, key, sender, is_new, place)
+          CROSS JOIN LATERAL (SELECT * FROM idempotency_keys k WHERE k.meeting_id = meeting_ids[i.of_meeting] AND k.key IN (i.key, i.sender || E'\n' || i.key) AND (k.sender IS NULL OR k.sender = i.sender) ORDER BY k.created_at DESC LIMIT 1) k
+        WHERE NOT i.is_new HAVING count(*) > 0;
+      SELECT array_agg(coalesce(counted.n, 0) ORDER BY w.place) INTO new_counts
+        FROM unnest(meeting_ids) WITH ORDINALITY AS w(meeting_id, place)
+          LEFT JOIN (SELECT i.of_meeting, count(*) AS n FROM unnest(of_meetings, is_new) AS i(of_meeting, is_new) WHERE i.is_new GROUP BY i.of_meeting) counted
+            ON counted.of_meeting = w.place;
+      IF NOT (true = ANY (is_new)) THEN
+        RETURN;
+      END IF;
+    END IF;
+
+    IF has_said THEN
+      SELECT json_agg(json_build_array(j.place, j.field))::text INTO refused FROM (
+        SELECT u.place, CASE
+          WHEN (u.speaker IS NOT NULL OR u.speaker_limit IS NOT NULL) AND NOT EXISTS (SELECT 1 FROM memberships s JOIN instances o ON o.instance_id = s.instance_id
+              WHERE s.meeting_id = meeting_ids[u.of_meeting] AND s.left_at IS NULL
+                AND (u.speaker IS NULL OR o.owner_key_id = u.speaker) AND o.instance_id = coalesce(u.speaker_limit, o.instance_id)
+                AND u.from_agent IN (SELECT json_array_elements_text(s.agent_ids::json)) OFFSET 0) THEN 'from_agent'
+          WHEN u.answered_no IS NOT NULL AND NOT EXISTS (SELECT 1 FROM messages m
+              WHERE m.message_no = u.answered_no AND m.meeting_id = meeting_ids[u.of_meeting] OFFSET 0) THEN 'in_reply_to' END AS field
+        FROM unnest(of_meetings, from_agents, answered_nos, speakers, speaker_limits)
+          WITH ORDINALITY AS u(of_meeting, from_agent, answered_no, speaker, speaker_limit, place)
+        WHERE is_new IS NULL OR is_new[u.place]) j WHERE j.field IS NOT NULL;
+      IF refused IS NOT NULL THEN
+        RAISE EXCEPTION 'messages are refused' USING ERRCODE = 'CV003', DETAIL = refused;
+      END IF;
+    END IF;
+
+    -- With a lower bound few entries of the index are looked at, instead of all on its last page.
+    SELECT array_agg(greatest(w.last_seq, coalesce(
+        (SELECT m.seq FROM messages m WHERE m.meeting_id = w.meeting_id AND m.seq >= w.hint ORDER BY m.seq DESC LIMIT 1),
+        (SELECT m.seq FROM messages m WHERE m.meeting_id = w.meeting_id ORDER BY m.seq DESC LIMIT 1))) ORDER BY w.place) INTO former_seqs
+      FROM unnest(meeting_ids, hints, last_seqs) WITH ORDINALITY AS w(meeting_id, hint, last_seq, place);
+
+    IF has_said THEN
+      SELECT array_agg(CASE WHEN c.from_agent IS NULL THEN 0 ELSE c.before + c.nth END ORDER BY c.place) INTO hops FROM (
+        SELECT k.place, k.from_agent,
+          coalesce(max(k.own) OVER (PARTITION BY k.of_meeting, k.chain) - 1, k.newest, 0) AS before,
+          count(*) FILTER (WHERE k.counts) OVER (PARTITION BY k.of_meeting, k.chain ORDER BY k.place) AS nth
+        FROM (
+          SELECT w.*, count(w.own) OVER (PARTITION BY w.of_meeting ORDER BY w.place) AS chain FROM (
+            SELECT u.place, u.of_meeting, u.from_agent, u.counts,
+              CASE WHEN NOT u.counts THEN NULL WHEN u.from_agent IS NULL THEN 0
+                ELSE (SELECT m.hops + 1 FROM messages m WHERE m.message_no = u.answered_no) END AS own,
+              (SELECT m.hops FROM messages m WHERE m.meeting_id = meeting_ids[u.of_meeting] AND m.seq = former_seqs[u.of_meeting]
+                AND wall_ats[u.place] - m.accepted_at < 600000) AS newest
+            FROM (SELECT i.*, is_new IS NULL OR is_new[i.place] AS counts
+              FROM unnest(of_meetings, from_agents, answered_nos) WITH ORDINALITY AS i(of_meeting, from_agent, answered_no, place)) u) w) k) c;
+    END IF;
+
+    -- None is before the last: that is found first, however many dead ones there are that cannot be removed yet.
+    IF my_batch_no % 100 = 0 THEN
+      DELETE FROM batches WHERE run_no = my_run_no AND batch_no < my_batch_no;
+    END IF;
+
+    RETURN QUERY
+      WITH meeting AS MATERIALIZED (
+        SELECT w.* FROM unnest(meeting_ids, new_counts, former_seqs) WITH ORDINALITY AS w(meeting_id, n, former_seq, of_meeting)
+        WHERE w.n > 0
+      ), item AS MATERIALIZED (
+        -- Without its texts: those are taken from their arrays by place where they are stored, and not carried through joins and sorts.
+        SELECT i.place, i.of_meeting, row_number() OVER (ORDER BY i.place) AS nth, row_number() OVER (PARTITION BY i.of_meeting ORDER BY i.place) AS rank
+        FROM unnest(of_meetings) WITH ORDINALITY AS i(of_meeting, place)
+        WHERE is_new IS NULL OR is_new[i.place]
+      ), membership AS MATERIALIZED (
+        SELECT s.meeting_id, s.instance_id, s.agent_ids, s.wake FROM memberships s WHERE s.meeting_id = ANY (meeting_ids) AND s.left_at IS NULL
+      ), member AS MATERIALIZED (
+        SELECT w.of_meeting, s.instance_id, r.partition_no, s.agent_ids, s.wake
+        FROM membership s JOIN meeting w ON w.meeting_id = s.meeting_id JOIN recipients r ON r.instance_id = s.instance_id
+        WHERE r.instance_id = ANY (ARRAY(SELECT DISTINCT s.instance_id FROM membership s))
+      ), recipient AS MATERIALIZED (
+        SELECT i.nth, r.instance_id, r.partition_no, notified.agents, row_number() OVER (ORDER BY i.nth, r.instance_id) AS number
+        FROM item i JOIN member r ON r.of_meeting = i.of_meeting
+          -- OFFSET 0 keeps it from being computed twice, once for its value and once for the condition below.
+          CROSS JOIN LATERAL (SELECT CASE WHEN r.wake <> 'all' AND (r.wake = 'people' AND from_agents[i.place] IS NOT NULL
+            OR r.wake = 'targeted' AND (targets[i.place] IS NULL OR targets[i.place] = '[]')) THEN '[]'
+            WHEN targets[i.place] IS NULL OR targets[i.place] = '[]' THEN CASE WHEN from_agents[i.place] IS NULL THEN r.agent_ids ELSE (
+            SELECT coalesce('[' || string_agg(agent.value::text, ',' ORDER BY agent.place) || ']', '[]')
+            FROM json_array_elements(r.agent_ids::json) WITH ORDINALITY AS agent(value, place)
+            WHERE agent.value #>> '{}' <> from_agents[i.place]) END ELSE (
+  SELECT coalesce('[' || string_agg(agent.value::text, ',' ORDER BY agent.place) || ']', '[]')
+  FROM json_array_elements(r.agent_ids::json) WITH ORDINALITY AS agent(value, place)
+  WHERE agent.value::text IN (SELECT target.value::text FROM json_array_elements(targets[i.place]::json) AS target(value))) END AS agents OFFSET 0) notified
+        WHERE notified.agents <> '[]'
+      ), sent AS MATERIALIZED (
+        SELECT r.nth, count(*) AS n FROM recipient r GROUP BY r.nth
+      ), taken AS MATERIALIZED (
+        SELECT wanted, take_numbers(wanted) AS first_no FROM (SELECT (SELECT count(*) FROM item) + (SELECT count(*) FROM recipient) AS wanted) counted
+      ), numbered AS MATERIALIZED (
+        SELECT i.place, i.nth, w.meeting_id, w.former_seq + i.rank AS seq, coalesce(sent.n, 0) AS deliveries_queued,
+          taken.first_no + i.nth - 1
+            + coalesce(sum(sent.n) OVER (ORDER BY i.nth ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)::bigint AS message_no
+        FROM taken CROSS JOIN item i JOIN meeting w ON w.of_meeting = i.of_meeting LEFT JOIN sent ON sent.nth = i.nth
+      ), stored_messages AS (
+        INSERT INTO messages (message_no, meeting_id, seq, accepted_at, deliveries_queued, target_agents, timestamp, message, from_agent, in_reply_to, hops, trace)
+        SELECT n.message_no, n.meeting_id, n.seq, wall_ats[n.place], n.deliveries_queued, targets[n.place], timestamps[n.place], texts[n.place], from_agents[n.place], answered_nos[n.place], coalesce(hops[n.place], 0), traces[n.place] FROM numbered n
       ), stored_deliveries AS (
         INSERT INTO deliveries (delivery_no, message_no, meeting_id, seq, instance_id, partition_no, target_agents, expires_at, created_at)
         SELECT taken.first_no + r.nth - 1 + r.number, n.message_no, n.meeting_id, n.seq, r.instance_id, r.partition_no, r.agents, expire_ats[n.place], wall_ats[n.place]

@@ -206,7 +206,7 @@ CREATE TABLE messages (
   deliveries_queued INTEGER NOT NULL,
   target_agents TEXT,
   timestamp TEXT NOT NULL,
-  message TEXT NOT NULL, from_agent TEXT, in_reply_to INTEGER, hops INTEGER NOT NULL DEFAULT 0,
+  message TEXT NOT NULL, from_agent TEXT, in_reply_to INTEGER, hops INTEGER NOT NULL DEFAULT 0, trace TEXT,
   UNIQUE (meeting_id, seq)
 ) STRICT;
 

@@ -169,6 +169,7 @@ export class DemoMeeting {
           timestamp: created_at,
           target_agents: target_agents ?? null,
           said: from_agent === undefined ? null : { from_agent, in_reply_to, speaks_for: null },
+          trace: null,
           expires_in_ms: null,
           idempotency: null,
         });

@@ -681,7 +681,7 @@ describe('neither response nor time tells what the caller may not see from what 
       };
       await store.instances.register(registration, 1);
       await store.meetings.join('m', 'present', ['a'], 1);
-      const unsaid = { target_agents: null, said: null, idempotency: null };
+      const unsaid = { target_agents: null, said: null, trace: null, idempotency: null };
       const message = { meeting_id: 'm', message: '{}', timestamp: '', ...unsaid };
       const [accepted] = await store.messages.accept([{ ...message, wall_ms: 1, expires_at: 1 }]);
       assert.ok(accepted?.kind === 'accepted');

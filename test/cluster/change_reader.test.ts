@@ -16,6 +16,7 @@ const NO_DELIVERIES = {
   timestamps: null,
   messages: null,
   said: null,
+  traces: null,
 };
 
 /** Reads that a test answers; they are of a database that it plays. */

@@ -21,6 +21,7 @@ async function storeElsewhere(node: TestNode, texts: string[]): Promise<StoredMe
       timestamp: '',
       target_agents: null,
       said: null,
+      trace: null,
       idempotency: null,
       wall_ms,
       expires_at,

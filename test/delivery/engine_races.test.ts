@@ -315,7 +315,14 @@ describe('a database that is behind what this node knows, and gives a seq again'
       await node.clock.advance(SECOND);
       // Stored by another node, and lost: the table never had it.
       const lost = { message_id: 'msg_lost', meeting_id: 'm', seq: 4, accepted_at: node.clock.wall() };
-      const message = { ...lost, message: '{}', timestamp: '', said: null, expires_at: node.clock.now() + HOUR };
+      const message = {
+        ...lost,
+        message: '{}',
+        timestamp: '',
+        said: null,
+        trace: null,
+        expires_at: node.clock.now() + HOUR,
+      };
       const deliveries = [{ delivery_id: 'dlv_lost', instance_id: 'i', target_agents: '["a"]' }];
       const range = { meeting_id: 'm', first_seq: 4, last_seq: 4, messages: [{ ...message, deliveries }] };
       node.engine.onChange({ kind: 'reading' });

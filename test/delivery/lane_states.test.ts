@@ -19,6 +19,7 @@ function deliveryOf(seq: number): LaneDelivery {
     body_head: new Uint8Array(),
     timestamp: '',
     said: null,
+    trace: null,
     accepted_at: 0,
     expires_at: 1,
     attempt_count: 0,

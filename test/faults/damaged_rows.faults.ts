@@ -303,6 +303,7 @@ const TOLD = new Set(
     ],
     [
       'messages.target_agents',
+      'messages.trace',
       'deliveries.target_agents',
       'deliveries.attempts',
       'api_keys.scopes',

@@ -47,7 +47,7 @@ describe('an origin that is listed', () => {
         'access-control-allow-origin': APP,
         'access-control-allow-methods': 'GET, POST, PATCH, DELETE',
         'access-control-allow-headers':
-          'authorization, content-type, convoke-reply-token, idempotency-key, last-event-id',
+          'authorization, content-type, convoke-reply-token, idempotency-key, last-event-id, traceparent, tracestate',
         'access-control-expose-headers': 'date, idempotency-replayed, retry-after, www-authenticate',
         'access-control-max-age': '7200',
       });

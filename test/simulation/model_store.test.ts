@@ -80,6 +80,7 @@ class Commands {
                 k % 2 === 0 || message_id === null
                   ? null
                   : { from_agent: flag ? 'a' : null, in_reply_to: message_id, speaks_for: null },
+              trace: k % 3 === 0 ? '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01' : null,
               idempotency: aside ? { key: `k${k}`, sender: flag ? 's' : '', fingerprint: flag ? 'x' : 'y' } : null,
               wall_ms: wall,
               expires_at,

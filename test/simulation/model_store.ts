@@ -70,6 +70,7 @@ interface Message {
   deliveries_queued: number;
   target_agents: string[] | null;
   timestamp: string;
+  trace: string | null;
   said: Said | null;
   message: string;
 }
@@ -491,6 +492,7 @@ export class ModelStore implements StoreOperations {
       deliveries_queued: queued.length,
       target_agents: sent.target_agents,
       timestamp: sent.timestamp,
+      trace: sent.trace,
       said,
       message: sent.message,
     };
@@ -535,7 +537,7 @@ export class ModelStore implements StoreOperations {
     for (const message_id of message_ids) {
       const found = this.#messages.get(message_id);
       if (found === undefined) continue;
-      const { message_no, meeting_id, seq, accepted_at, timestamp, said, message, deliveries_queued } = found;
+      const { message_no, meeting_id, seq, accepted_at, timestamp, said, trace, message, deliveries_queued } = found;
       const range = ranges.get(meeting_id) ?? { meeting_id, first_seq: seq, last_seq: seq, messages: [] };
       ranges.set(meeting_id, range);
       range.last_seq = seq;
@@ -556,7 +558,7 @@ export class ModelStore implements StoreOperations {
         target_agents,
       }));
       const { expires_at } = rows[0]!;
-      const head = { message_id, meeting_id, seq, accepted_at, timestamp, said };
+      const head = { message_id, meeting_id, seq, accepted_at, timestamp, said, trace };
       range.messages.push({ ...head, message, expires_at, deliveries });
     }
     return [...ranges.values()];
@@ -635,7 +637,7 @@ export class ModelStore implements StoreOperations {
   }
 
   #queued(row: ModelDelivery): QueuedDelivery {
-    const { message_id, meeting_id, seq, message, timestamp, said, accepted_at } = row.message;
+    const { message_id, meeting_id, seq, message, timestamp, said, trace, accepted_at } = row.message;
     const { delivery_id, instance_id, target_agents, expires_at, attempt_count, answered_badly, attempts } = row;
     return {
       delivery_id,
@@ -647,6 +649,7 @@ export class ModelStore implements StoreOperations {
       message,
       timestamp,
       said,
+      trace,
       accepted_at,
       expires_at,
       attempt_count,
@@ -973,7 +976,7 @@ function earliest(rows: readonly ModelDelivery[]): number | null {
 }
 
 function headOf(row: Message): MessageHead {
-  const { message_no: _, timestamp: __, message: ___, ...head } = row;
+  const { message_no: _, timestamp: __, message: ___, trace: ____, ...head } = row;
   return head;
 }
 

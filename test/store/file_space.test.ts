@@ -40,7 +40,15 @@ async function opened(data: string): Promise<{ store: Store; file: string }> {
 /** Messages that nobody is in the meeting for, each of a MiB. */
 async function fill(store: Store, count: number): Promise<void> {
   const message = JSON.stringify('x'.repeat(MIB));
-  const common = { meeting_id: 'm', timestamp: '', target_agents: null, said: null, idempotency: null, expires_at: 0 };
+  const common = {
+    meeting_id: 'm',
+    timestamp: '',
+    target_agents: null,
+    said: null,
+    trace: null,
+    idempotency: null,
+    expires_at: 0,
+  };
   for (let i = 0; i < count; i++) await store.messages.accept([{ ...common, message, wall_ms: Date.now() }]);
 }
 

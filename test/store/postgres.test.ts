@@ -6,7 +6,7 @@ import { describe, test, type TestContext } from 'node:test';
 import pg from 'pg';
 import { LEASE_WATCHED_MS, partitionOf, PARTITIONS } from '../../src/domain/partition.ts';
 import { openPostgresStore } from '../../src/store/postgres/open.ts';
-import { ACCEPT_MESSAGES_4 } from '../../src/store/postgres/functions/accept_messages.ts';
+import { ACCEPT_MESSAGES_5 } from '../../src/store/postgres/functions/accept_messages.ts';
 import { SETTLE_DELIVERIES } from '../../src/store/postgres/functions/settle_deliveries.ts';
 import { RAISE_NUMBERS, TAKE_NUMBERS } from '../../src/store/postgres/functions/take_numbers.ts';
 import { RENEW_LEASE } from '../../src/store/postgres/cluster/lease_functions.ts';
@@ -23,6 +23,7 @@ import { temporaryFile } from '../support/node.ts';
 import { makeDatabase } from '../support/postgres.ts';
 import { PostgresServer } from '../support/postgres_server.ts';
 import { lane, meeting, messages, newMessage, register, settled } from '../support/store_contents.ts';
+import { TRACE } from '../support/store_commands.ts';
 import { until } from '../support/wait.ts';
 
 async function open(t: TestContext, url: string, now_ms?: () => number): Promise<Store> {
@@ -109,7 +110,7 @@ describe('a database that knows less than a node, because it took over without t
     const url = await makeDatabase();
     const WHOLE_LOOK =
       /,\s+\(SELECT m\.seq FROM messages m WHERE m\.meeting_id = w\.meeting_id ORDER BY m\.seq DESC LIMIT 1\)/;
-    await withoutPart(url, ACCEPT_MESSAGES_4, WHOLE_LOOK, '');
+    await withoutPart(url, ACCEPT_MESSAGES_5, WHOLE_LOOK, '');
     const store = await fallenBehind(t, url);
     assert.deepEqual(await store.messages.accept([newMessage('m')]), [{ kind: 'damaged' }]);
   });
@@ -135,7 +136,7 @@ describe('a database that knows less than a node, because it took over without t
   test('control: trusting that what the node knows is there, it would store messages of no meeting', async (t) => {
     const url = await makeDatabase();
     const IS_LOST = 'IF cardinality(last_seqs) IS DISTINCT FROM cardinality(meeting_ids)';
-    await withoutPart(url, ACCEPT_MESSAGES_4, IS_LOST, 'IF false');
+    await withoutPart(url, ACCEPT_MESSAGES_5, IS_LOST, 'IF false');
     const store = await lost(t, url);
     await store.messages.accept(OF_ALL);
     assert.equal(await store.messages.list('m', FIRST_PAGE), null);
@@ -243,7 +244,7 @@ describe('a connection that is cut inside the commit of a batch', () => {
       await meeting(store, 'm', 'i', 'j');
       await store.messages.accept([newMessage('m', { idempotency: IDEMPOTENCY })]);
       if (!has_memory) {
-        await withoutPart(url, ACCEPT_MESSAGES_4, 'batch.batch_no = my_batch_no THEN', 'false THEN');
+        await withoutPart(url, ACCEPT_MESSAGES_5, 'batch.batch_no = my_batch_no THEN', 'false THEN');
         await sql(url, 'ALTER TABLE batches DROP CONSTRAINT batches_pkey');
       }
       const seen = cutAnswerTo(proxy, 'the marked one');
@@ -636,7 +637,12 @@ describe('nodes tell each other', () => {
       newMessage('m', { message: '{"n":1}', timestamp: '"then\\u0000"' }),
       newMessage('empty', { message: '{"n":2}' }),
       newMessage('m', { message: '{"n":3}', target_agents: ['nobody'] }),
-      newMessage('m', { message: '{"n":4}', said: AGENT, idempotency: { key: 'k', sender: '', fingerprint: 'f' } }),
+      newMessage('m', {
+        message: '{"n":4}',
+        said: AGENT,
+        trace: TRACE,
+        idempotency: { key: 'k', sender: '', fingerprint: 'f' },
+      }),
     ];
     const accepted = await a.messages.accept(batch);
     await a.messages.accept([batch[3]!]);
@@ -648,11 +654,11 @@ describe('nodes tell each other', () => {
     const stored = accepted.flatMap((each, i) => {
       assert.equal(each.kind, 'accepted');
       const { message_id, meeting_id, seq, accepted_at } = each.message;
-      const { message, timestamp, expires_at } = batch[i]!;
+      const { message, timestamp, trace, expires_at } = batch[i]!;
       const deliveries = each.deliveries.filter(({ instance_id }) => !held.has(partitionOf(instance_id)));
       if (deliveries.length === 0) return [];
       const { said } = each;
-      return [{ message_id, meeting_id, seq, accepted_at, message, timestamp, said, expires_at, deliveries }];
+      return [{ message_id, meeting_id, seq, accepted_at, message, timestamp, said, trace, expires_at, deliveries }];
     });
     const counts = stored.map(({ deliveries }) => deliveries.length);
     assert.ok(counts[0]! > 0 && counts[0]! < ids.length);
@@ -866,7 +872,7 @@ describe('an instance that is removed while others send', () => {
       const url = await makeDatabase();
       const [a, b] = [await open(t, url), await open(t, url)];
       await meeting(a, 'm', 'i');
-      if (!excludes) await withoutPart(url, ACCEPT_MESSAGES_4, /PERFORM pg_advisory_xact_lock_shared[^;]*;/, '');
+      if (!excludes) await withoutPart(url, ACCEPT_MESSAGES_5, /PERFORM pg_advisory_xact_lock_shared[^;]*;/, '');
       const waiting = async () =>
         (await sql<{ n: number }>(url, 'SELECT count(*)::int AS n FROM pg_locks WHERE NOT granted'))[0]!.n;
       // Somebody else is about to store the same key: that is waited for after the recipients were found.

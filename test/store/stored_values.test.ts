@@ -14,6 +14,7 @@ import {
   storedTexts,
   storedTextsJson,
   storedTime,
+  storedTrace,
 } from '../../src/store/rows/stored_values.ts';
 
 const ATTEMPT = {
@@ -44,6 +45,15 @@ test('what this service writes is read as it was written, and nothing is reporte
     [storedCount(7, 't', 'c', 'r'), storedTime(8.64e15, 't', 'c', 'r'), storedTime(null, 't', 'c', 'r')],
     [7, 8.64e15, null],
   );
+  const trace = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01';
+  for (const each of [null, trace, `${trace} a=1`]) assert.equal(storedTrace(each, 7), each);
+});
+
+test('a damaged trace is none, and never a header', () => {
+  const told: DamagedValue[] = [];
+  onDamagedValue((damaged) => told.push(damaged));
+  for (const text of ['', 'nonsense', '00-0-0-01', 'x: y\r\nz: 1']) assert.equal(storedTrace(text, 7), null);
+  assert.deepEqual(told, [{ table: 'messages', column: 'trace', row: '7' }]);
 });
 
 test('nonsense is empty, and told once', () => {

@@ -15,7 +15,7 @@ export async function makeDataFile(t: TestContext): Promise<string> {
   await store.instances.register({ instance_id: 'i', instance_name: 'n', ...webhook, ...rest }, 0);
   await store.meetings.join('m', 'i', ['a'], 0);
   const sent = { meeting_id: 'm', message: '{"content":"x"}', timestamp: '', target_agents: null, said: null };
-  await store.messages.accept([{ ...sent, idempotency: null, wall_ms: 0, expires_at: 1 }]);
+  await store.messages.accept([{ ...sent, trace: null, idempotency: null, wall_ms: 0, expires_at: 1 }]);
   const subject = { principal: 'open', address: null, action: 'service.start', target_kind: 'service' } as const;
   for (let at = 0; at < AUDIT_ENTRIES; at++) {
     await store.audit.append({ ...subject, target_id: null, details: {}, outcome: 'done', code: null }, at);

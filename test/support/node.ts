@@ -179,6 +179,7 @@ export interface SendOptions {
   text?: string;
   expires_in_ms?: number;
   from_agent?: string;
+  trace?: string;
   in_reply_to?: string;
 }
 
@@ -422,6 +423,7 @@ export class TestNode {
       timestamp: '',
       target_agents: target_agents ?? null,
       said: from_agent === undefined ? null : { from_agent, in_reply_to, speaks_for: null },
+      trace: options.trace ?? null,
       expires_in_ms: expires_in_ms ?? null,
       idempotency: key === undefined ? null : { key, sender: '', fingerprint: text },
     };

@@ -12,6 +12,9 @@ import type { DeliverySettlement, EndedInLane, LaneKey, QueuedDelivery } from '.
 import { Problem } from '../../src/domain/problem.ts';
 import { SECRET } from './node.ts';
 
+/** A trace that a message may belong to. */
+export const TRACE = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01';
+
 /** Ids that sort, compare, quote and match in their own ways. */
 const INSTANCE_IDS = ['a', 'A', 'é', '\u{1F600}', "o'%_\\", '\uffee"{},'];
 const MEETING_IDS = ['m', 'M', ' ', '\u{1F600}\\n', '100%'];
@@ -155,6 +158,7 @@ const COMMANDS = {
         ...withTimestamp(d.flag(4, k) ? d.text : MESSAGES[(k + d.limit) % MESSAGES.length]!, d.pick(5, TIMESTAMPS)),
         target_agents: d.flag(6, k) ? d.pick(0, [[], ['a'], ['b', 'nobody', '"c"'], ['nobody']]) : null,
         said: saidIn(d, k),
+        trace: d.pick(3, [null, null, TRACE, `${TRACE} a=1`]),
         idempotency:
           d.flag(7, k) && saidIn(d, k) === null
             ? {

@@ -37,6 +37,7 @@ export function newMessage(meeting_id: string, changes: Partial<NewMessage> = {}
     timestamp: '',
     target_agents: null,
     said: null,
+    trace: null,
     idempotency: null,
     wall_ms: WALL,
     expires_at: NEVER,

@@ -915,6 +915,10 @@ export interface SendMessagesItem {
    * to 255 printable ASCII characters.
    */
   idempotency_key?: string;
+  /** The trace that the message belongs to, as in the header of the same name. Absent: that of the request. */
+  traceparent?: string;
+  /** The state of that trace. One that cannot be read is ignored. */
+  tracestate?: string;
 }
 
 /** What became of one of many messages: `message` when it is stored, otherwise `problem`. */

@@ -17,7 +17,7 @@ import { type Backpressure, WAITING_HIGH } from './backpressure.ts';
 /** A message to send, as the HTTP layer hands it over. */
 export interface Send extends Pick<
   NewMessage,
-  'meeting_id' | 'message' | 'timestamp' | 'target_agents' | 'said' | 'idempotency'
+  'meeting_id' | 'message' | 'timestamp' | 'target_agents' | 'said' | 'trace' | 'idempotency'
 > {
   /**
    * After how long its deliveries expire, if that is less than the setting `expire_after`; null: the setting decides.

@@ -32,7 +32,8 @@ export class Enqueuer {
    * @param is_own whether this node stored it; false when another node stored it
    */
   enqueue(stored: StoredMessage, contiguous_from: number | null, requested_at: number, is_own: boolean): void {
-    const { message_id, meeting_id, seq, message, timestamp, said, accepted_at, expires_at, deliveries } = stored;
+    const { message_id, meeting_id, seq, message, timestamp, said, trace, accepted_at, expires_at, deliveries } =
+      stored;
     let body_head: Uint8Array | null = null;
     const now = this.#clock.now();
     for (const { delivery_id, instance_id, target_agents } of deliveries) {
@@ -78,6 +79,7 @@ export class Enqueuer {
           body_head: (body_head ??= pushBodyHead(meeting_id, message)),
           timestamp,
           said,
+          trace,
           accepted_at,
           expires_at,
           attempt_count: 0,

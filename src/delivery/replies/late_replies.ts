@@ -3,6 +3,7 @@ import { GenerationCache } from '../../domain/generation_cache.ts';
 import { invalidField, Problem } from '../../domain/problem.ts';
 import { readReply, REPLIES_MAX } from '../../domain/reply.ts';
 import { replyStanding, type ReplyToken } from '../../domain/reply_token.ts';
+import type { TraceContext } from '../../domain/trace_context.ts';
 import type { AcceptedMessage } from '../../store/contract/messages.ts';
 import type { Store } from '../../store/store.ts';
 import type { Clock } from '../clock.ts';
@@ -23,6 +24,7 @@ export interface LateReply {
   value: unknown;
   text: string;
   idempotency_key: string | undefined;
+  trace: TraceContext | null;
 }
 
 export interface LateRepliesParts {
@@ -105,7 +107,7 @@ export class LateReplies {
     for (let place = from; place < REPLIES_MAX; place++) {
       const idempotency = { key: `${delivery_id}/${place}`, fingerprint };
       try {
-        const sent = await this.#engine.send(replySend(delivery, read.reply, idempotency));
+        const sent = await this.#engine.send(replySend(delivery, read.reply, reply.trace, idempotency));
         this.#counts.set(delivery_id, Math.max(place + 1, this.#counts.get(delivery_id) ?? 0));
         return sent;
       } catch (error) {

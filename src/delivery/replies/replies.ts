@@ -149,7 +149,7 @@ export class Replies {
   async #tryToStore(delivery: LaneDelivery, reply: Reply, place: string): Promise<Accepted | null> {
     try {
       const idempotency = { key: `${delivery.delivery_id}:${place}`, fingerprint: FINGERPRINT };
-      return await this.#acceptor.store(replySend(delivery, reply, idempotency));
+      return await this.#acceptor.store(replySend(delivery, reply, delivery.trace, idempotency));
     } catch (error) {
       // While the service has no room, there is nothing to report.
       if (!(error instanceof Problem)) this.#observer.storageFailed(error);

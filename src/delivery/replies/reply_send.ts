@@ -1,4 +1,5 @@
 import type { Reply } from '../../domain/reply.ts';
+import type { TraceContext } from '../../domain/trace_context.ts';
 import type { Send } from '../accept/acceptor.ts';
 
 /**
@@ -11,6 +12,7 @@ const SENDER = 'reply';
 export function replySend(
   delivery: { meeting_id: string; message_id: string; instance_id: string },
   { message, timestamp, from_agent, target_agents }: Reply,
+  trace: TraceContext | null,
   idempotency: { key: string; fingerprint: string },
 ): Send {
   const { meeting_id, message_id: in_reply_to, instance_id } = delivery;
@@ -20,6 +22,7 @@ export function replySend(
     timestamp,
     target_agents,
     said: { from_agent, in_reply_to, speaks_for: { key_id: null, instance_id } },
+    trace,
     expires_in_ms: null,
     idempotency: { ...idempotency, sender: SENDER },
   };

@@ -1,5 +1,6 @@
 import type { Asked, PastMessage, RuntimeRequest } from '../../domain/runtimes/runtime.ts';
 import { runtimeOf, type RuntimeSettings, TIMEOUT_S } from '../../domain/runtimes/runtimes.ts';
+import { traceHeadersIn } from '../../domain/trace_context.ts';
 import type { MessageRow, MessageStore } from '../../store/contract/messages.ts';
 import type { Clock, Timer } from '../clock.ts';
 import { mayTakeLong } from '../transport/target.ts';
@@ -212,6 +213,7 @@ function headersOf(push: Push, way: Way, request: RuntimeRequest, agents: readon
     ...request.headers,
     ...signatureOf(push, way, request),
     'user-agent': push.headers['user-agent'] ?? '',
+    ...traceHeadersIn(push.headers),
     ...way.headers,
   };
 }

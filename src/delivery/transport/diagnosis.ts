@@ -73,6 +73,7 @@ function samplePush(instance: Instance, id: string, wall_ms: number, user_agent:
       target_agents: JSON.stringify(instance.agent_ids),
       timestamp: created_at,
       said: null,
+      trace: null,
     },
     targetOf(instance),
     1,

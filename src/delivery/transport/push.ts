@@ -1,6 +1,7 @@
 import { pushBody } from '../../domain/push_body.ts';
 import type { Said } from '../../domain/said.ts';
 import { signPush } from '../../domain/signature.ts';
+import { type TraceContext, traceHeaders } from '../../domain/trace_context.ts';
 import { signingKeysOf, type Target } from './target.ts';
 import type { Push } from './transport.ts';
 
@@ -34,6 +35,8 @@ export const RESERVED_HEADERS: ReadonlySet<string> = new Set([
   'convoke-hops',
   'convoke-missed',
   'convoke-test',
+  'traceparent',
+  'tracestate',
   REPLY_URL_HEADER,
   REPLY_TOKEN_HEADER,
 ]);
@@ -86,6 +89,8 @@ export interface PushContent {
   target_agents: string;
   timestamp: string;
   said: Said | null;
+  /** The trace that the message belongs to. */
+  trace: TraceContext | null;
   /** How many earlier messages of the meeting the instance did not get: see src/domain/catch_up.ts. */
   missed?: number;
 }
@@ -121,6 +126,7 @@ export function pushOf(
       'convoke-attempt': String(attempt),
       ...(delivery.said !== null && saidHeaders(delivery.said)),
       ...(delivery.missed !== undefined && delivery.missed > 0 && { 'convoke-missed': String(delivery.missed) }),
+      ...(delivery.trace !== null && traceHeaders(delivery.trace)),
     },
     body,
     success_statuses: target.success_statuses,

@@ -14,7 +14,8 @@ const API_PATH = '/api/';
 
 const METHODS = 'GET, POST, PATCH, DELETE';
 /** The headers of requests that the documentation names. Those of sessions are missing on purpose. */
-const REQUEST_HEADERS = 'authorization, content-type, convoke-reply-token, idempotency-key, last-event-id';
+const REQUEST_HEADERS =
+  'authorization, content-type, convoke-reply-token, idempotency-key, last-event-id, traceparent, tracestate';
 /** The headers of responses that clients read. */
 const RESPONSE_HEADERS = 'date, idempotency-replayed, retry-after, www-authenticate';
 /** How long a browser remembers a permission, in seconds. Chromium caps it at two hours. */

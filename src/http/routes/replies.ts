@@ -6,6 +6,7 @@ import { REPLY_TOKEN_HEADER } from '../../delivery/transport/push.ts';
 import { NOTHING_ALLOWED } from '../../domain/access.ts';
 import { Problem } from '../../domain/problem.ts';
 import type { ReplyToken } from '../../domain/reply_token.ts';
+import { traceOf } from '../../domain/trace_context.ts';
 import type { Limits } from '../auth/limits.ts';
 import type { App, RequestFor, RouteShape } from '../context.ts';
 import { responses } from '../responses.ts';
@@ -62,6 +63,7 @@ async function sendReply(context: ReplyContext, request: RequestFor<typeof SEND_
     value: request.body.reply,
     text: request.json?.textOf('reply') ?? '',
     idempotency_key: request.headers['idempotency-key'],
+    trace: traceOf(request.headers.traceparent, request.headers.tracestate),
   });
   if (sent.repeated) void reply.header('idempotency-replayed', 'true');
   return reply.code(201).send(wireSent(sent.message));

@@ -8,6 +8,7 @@ import { assertAddressable, uniqueIds } from '../../domain/id.ts';
 import type { JsonBody } from '../../domain/json_body.ts';
 import { timestampOf } from '../../domain/push_body.ts';
 import { invalidField, Problem } from '../../domain/problem.ts';
+import { type TraceContext, traceOf } from '../../domain/trace_context.ts';
 import type { NewSaid } from '../../store/contract/messages.ts';
 import type { Limits } from '../auth/limits.ts';
 import { validator } from '../intake/validate.ts';
@@ -22,6 +23,7 @@ import {
   SendMessageBody,
   SendMessagesBody,
   SendMessagesItem,
+  SendManyHeaders,
   type SendResultSchema,
   SentHeaders,
   SentMessageSchema,
@@ -74,7 +76,13 @@ async function sendMessage(
 ) {
   const text = json?.textOf('message') ?? null;
   const sent = await engine.send(
-    sendOf(principal, meeting_id, body, text, headers['idempotency-key'], max_message_bytes),
+    sendOf(
+      principal,
+      meeting_id,
+      { ...body, trace: traceIn(headers), key: headers['idempotency-key'] },
+      text,
+      max_message_bytes,
+    ),
   );
   if (sent.repeated) void reply.header('idempotency-replayed', 'true');
   return reply.code(201).send(wireSent(sent.message));
@@ -84,9 +92,8 @@ async function sendMessage(
 function sendOf(
   principal: Principal,
   meeting_id: string,
-  input: SendInput,
+  { trace, key, ...input }: SendInput & { trace: TraceContext | null; key: string | undefined },
   message: string | null,
-  key: string | undefined,
   max_message_bytes: number,
 ): Send {
   assertAddressable('meeting_id', meeting_id);
@@ -107,6 +114,7 @@ function sendOf(
     timestamp: timestampOf(input.message, message),
     target_agents,
     said: saidBy(principal, input),
+    trace,
     expires_in_ms: input.expires_in_s === undefined ? null : input.expires_in_s * 1000,
     idempotency:
       key === undefined
@@ -123,6 +131,7 @@ const SEND_MESSAGES = {
     summary: 'Send many messages, in one meeting or in several',
     description:
       'Each item is judged by itself: a bad one fails alone, and its problem stands in its place in the response. The messages are stored together, and within a meeting in the order of the list. Each counts as one send against the limits. When the storage fails, or the service is overloaded, the rest of the list fails too: send it again with the same idempotency keys.',
+    headers: SendManyHeaders,
     body: SendMessagesBody,
     response: responses({
       200: ['What became of each message, in the order of the list.', SentMessagesSchema],
@@ -138,13 +147,14 @@ async function sendMessages(
   request: RequestFor<typeof SEND_MESSAGES>,
 ): Promise<Static<typeof SentMessagesSchema>> {
   const { principal } = request;
+  const trace = traceIn(request.headers);
   const sends: Send[] = [];
   let limited: Problem | null = null;
   const refused = (request.json?.items('messages', max_message_bytes + LIST_BODY_BYTES_MAX) ?? []).map(
     (item): Problem | null => {
       try {
         if (limited !== null) return limited;
-        const send = sendOfItem(principal, item, max_message_bytes);
+        const send = sendOfItem(principal, item, trace, max_message_bytes);
         // The guard of the route has already counted one send.
         if (sends.length > 0) limited = exceededLimit(limits, request);
         if (limited === null) sends.push(send);
@@ -168,11 +178,21 @@ async function sendMessages(
 type Result = PromiseSettledResult<Sent>;
 
 /** @throws Problem for an item that the service refuses */
-function sendOfItem(principal: Principal, item: JsonBody | Problem, max_message_bytes: number): Send {
+function sendOfItem(
+  principal: Principal,
+  item: JsonBody | Problem,
+  trace_of_request: TraceContext | null,
+  max_message_bytes: number,
+): Send {
   if (item instanceof Problem) throw item;
-  const { meeting_id, idempotency_key, ...input } = validItem(item.value);
+  const { meeting_id, idempotency_key: key, traceparent, tracestate, ...input } = validItem(item.value);
   const text = item.textOf('message');
-  return sendOf(principal, meetingIdOf(meeting_id, item), input, text, idempotency_key, max_message_bytes);
+  const trace = traceparent === undefined ? trace_of_request : traceOf(traceparent, tracestate);
+  return sendOf(principal, meetingIdOf(meeting_id, item), { ...input, trace, key }, text, max_message_bytes);
+}
+
+function traceIn({ traceparent, tracestate }: Static<typeof SendManyHeaders>): TraceContext | null {
+  return traceOf(traceparent, tracestate);
 }
 
 /** Counts one more send. Returns the Problem when the limit is used up. */

@@ -80,6 +80,12 @@ const PUSH_HEADERS = [
     false,
     'The token for that, for 24 hours and 20 replies. The signature does not cover it.',
   ),
+  header(
+    'traceparent',
+    false,
+    'The trace that the message belongs to, as in W3C Trace Context; absent when there is none. The signature does not cover it.',
+  ),
+  header('tracestate', false, 'The state of that trace. The signature does not cover it.'),
   header('user-agent', true, 'Convoke and its version.'),
 ];
 

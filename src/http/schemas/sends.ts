@@ -1,4 +1,5 @@
 import Type from 'typebox';
+import { TRACESTATE_CHARS_MAX } from '../../domain/trace_context.ts';
 import { agentId, agentIds, enumOf, expected, JsonObject, JUDGED_APART, MeetingId, named, time } from './fields.ts';
 import { MeetingIdInput } from './meetings.ts';
 import { message_id } from './messages.ts';
@@ -69,7 +70,23 @@ const idempotencyKey = (what: string) =>
     }),
   );
 
-export const SendHeaders = Type.Object({ 'idempotency-key': idempotencyKey('one header') });
+/** Not checked: many programs and proxies add them by themselves, and no message may fail because of them. */
+const TRACE_HEADERS = {
+  traceparent: Type.Optional(
+    Type.String({
+      description:
+        'The trace that the message belongs to, as in W3C Trace Context. Every push of the message has it, or its continuation when the service takes part in the trace. One that cannot be read is ignored.',
+    }),
+  ),
+  tracestate: Type.Optional(
+    Type.String({ description: 'The state of that trace. One that cannot be read is ignored.' }),
+  ),
+};
+
+export const SendHeaders = Type.Object({ 'idempotency-key': idempotencyKey('one header'), ...TRACE_HEADERS });
+
+/** Headers of a request with many messages: for items without a traceparent of their own. */
+export const SendManyHeaders = Type.Object(TRACE_HEADERS);
 
 /** Headers of the response to a send. */
 export const SentHeaders = {
@@ -82,7 +99,27 @@ export const SentHeaders = {
 export const MESSAGES_MAX = 500;
 
 export const SendMessagesItem = Type.Object(
-  { meeting_id: MeetingIdInput, ...SEND_FIELDS, idempotency_key: idempotencyKey('a text') },
+  {
+    meeting_id: MeetingIdInput,
+    ...SEND_FIELDS,
+    idempotency_key: idempotencyKey('a text'),
+    traceparent: Type.Optional(
+      Type.String({
+        pattern: '^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$',
+        description:
+          'The trace that the message belongs to, as in the header of the same name. Absent: that of the request.',
+        examples: ['00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01'],
+        ...expected('must be a traceparent of W3C Trace Context: 00-, 32, 16 and 2 hexadecimal digits'),
+      }),
+    ),
+    tracestate: Type.Optional(
+      Type.String({
+        pattern: `^[\\x20-\\x7e]{0,${TRACESTATE_CHARS_MAX}}$`,
+        description: 'The state of that trace. One that cannot be read is ignored.',
+        ...expected(`must be a tracestate of at most ${TRACESTATE_CHARS_MAX} printable ASCII characters`),
+      }),
+    ),
+  },
   {
     ...named('SendMessagesItem', 'One of many messages, with its meeting.'),
     additionalProperties: false,

@@ -3,7 +3,9 @@ import type { NewMessage, AcceptedMessage, AcceptedDelivery } from './messages.t
 
 /** A message that another node stored, with its deliveries in partitions of this node that have had no attempt yet. */
 export interface StoredMessage
-  extends Omit<AcceptedMessage, 'deliveries_queued'>, Pick<NewMessage, 'message' | 'timestamp' | 'expires_at'> {
+  extends
+    Omit<AcceptedMessage, 'deliveries_queued'>,
+    Pick<NewMessage, 'message' | 'timestamp' | 'trace' | 'expires_at'> {
   said: Said | null;
   deliveries: AcceptedDelivery[];
 }

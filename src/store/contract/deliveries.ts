@@ -3,6 +3,7 @@ import type { DeliveryReason, DeliveryState, WaitingFor } from '../../domain/del
 import type { MemberRules, NewestInLane } from '../../domain/catch_up.ts';
 import type { InstanceHealth } from '../../domain/instance.ts';
 import type { Said } from '../../domain/said.ts';
+import type { TraceContext } from '../../domain/trace_context.ts';
 import type { Attempt } from '../../domain/outcome.ts';
 import type { Page, PageRequest } from './page.ts';
 
@@ -19,6 +20,7 @@ export interface QueuedDelivery {
   message: string;
   timestamp: string;
   said: Said | null;
+  trace: TraceContext | null;
   accepted_at: number;
   expires_at: number;
   attempt_count: number;

@@ -1,5 +1,6 @@
 import type { OwnerScope } from '../../domain/access.ts';
 import type { RefusedField, Said } from '../../domain/said.ts';
+import type { TraceContext } from '../../domain/trace_context.ts';
 
 /** How long an Idempotency-Key returns the first result. */
 export const IDEMPOTENCY_MS = 86_400_000;
@@ -17,6 +18,8 @@ export interface NewMessage {
   target_agents: string[] | null;
   /** Null when the sender gave neither from_agent nor in_reply_to. */
   said: NewSaid | null;
+  /** The trace that it belongs to; null: none. */
+  trace: TraceContext | null;
   /** Idempotency keys belong to a sender: `sender` is the key_id, or empty when there is none. */
   idempotency: { key: string; sender: string; fingerprint: string } | null;
   wall_ms: number;

@@ -31,7 +31,7 @@ import { waitsOf } from './waits.ts';
 
 const QUEUED_COLUMNS = `
   d.delivery_no, d.message_no, d.meeting_id, d.seq, d.instance_id, d.target_agents, d.expires_at, d.attempt_count, d.answered_badly,
-  d.attempts, d.next_attempt_at, m.message, m.timestamp, m.accepted_at, m.from_agent, m.in_reply_to, m.hops`;
+  d.attempts, d.next_attempt_at, m.message, m.timestamp, m.accepted_at, m.from_agent, m.in_reply_to, m.hops, m.trace`;
 
 /**
  * The length of a delivery as PostgreSQL counts it, in characters. `queuedChars` counts UTF-16 units, which are never

@@ -10,7 +10,12 @@
  * (COLLATE "C"), as in SQLite. Booleans are 0 and 1, lists and objects are JSON text, times are milliseconds since the
  * epoch.
  */
-import { ACCEPT_MESSAGES_2, ACCEPT_MESSAGES_3, ACCEPT_MESSAGES_4 } from './functions/accept_messages.ts';
+import {
+  ACCEPT_MESSAGES_2,
+  ACCEPT_MESSAGES_3,
+  ACCEPT_MESSAGES_4,
+  ACCEPT_MESSAGES_5,
+} from './functions/accept_messages.ts';
 import { AGENTS_OF_INSTANCES } from './functions/agents_of_instances.ts';
 import { RAISE_NUMBERS } from './functions/take_numbers.ts';
 import { RENEW_LEASE_2, RENEW_LEASE_3, TAKE_PARTITIONS_2 } from './cluster/lease_functions.ts';
@@ -162,5 +167,10 @@ export const MIGRATIONS: readonly string[] = [
   -- written that only this version reads: see attempts_text.ts.
   ALTER TABLE nodes ADD COLUMN steps_known integer NOT NULL DEFAULT 0;
   ${RENEW_LEASE_3}
+  `,
+  `
+  -- The trace that a message belongs to: see src/domain/trace_context.ts. A node of the version before stores none.
+  ALTER TABLE messages ADD COLUMN trace text;
+  ${ACCEPT_MESSAGES_5}
   `,
 ];

@@ -11,8 +11,8 @@ import {
   queuedChars,
 } from '../contract/deliveries.ts';
 import { type SaidColumns, saidOf } from './messages.ts';
-import { reportDamaged, storedAttempts, storedTexts, storedTextsJson } from './stored_values.ts';
-import type { DeliveriesTable } from './tables.ts';
+import { reportDamaged, storedAttempts, storedTexts, storedTextsJson, storedTrace } from './stored_values.ts';
+import type { DeliveriesTable, MessagesTable } from './tables.ts';
 
 /** How many of the first rows of a lane are checked for expiry. */
 export const LANE_FRONT_MAX = 500;
@@ -24,9 +24,10 @@ export const LANE_FRONT_MAX = 500;
 export const PRUNE_WINDOW = 5_000;
 
 /** A pending delivery with its message. */
-export type QueuedRow = Omit<QueuedDelivery, 'delivery_id' | 'message_id' | 'attempts' | 'said'> &
+export type QueuedRow = Omit<QueuedDelivery, 'delivery_id' | 'message_id' | 'attempts' | 'said' | 'trace'> &
   Pick<DeliveriesTable, 'delivery_no' | 'message_no' | 'attempts'> &
-  SaidColumns;
+  SaidColumns &
+  Pick<MessagesTable, 'trace'>;
 
 /**
  * The deliveries with a damaged `expires_at`, which is read as the largest safe number. Their rows get that number too,
@@ -52,7 +53,7 @@ export function pageOfLane(rows: Iterable<QueuedRow>): QueuedRow[] {
 }
 
 export function queuedDeliveryOf(
-  { delivery_no, message_no, attempts, from_agent, in_reply_to, hops, ...row }: QueuedRow,
+  { delivery_no, message_no, attempts, from_agent, in_reply_to, hops, trace, ...row }: QueuedRow,
   ids: IdCodec,
 ): QueuedDelivery {
   return {
@@ -60,6 +61,7 @@ export function queuedDeliveryOf(
     delivery_id: ids.encode('dlv', delivery_no),
     message_id: ids.encode('msg', message_no),
     said: saidOf({ from_agent, in_reply_to, hops }, message_no, ids),
+    trace: storedTrace(trace, message_no),
     target_agents: storedTextsJson(row.target_agents, 'deliveries', 'target_agents', String(delivery_no)),
     attempts: storedAttempts(attempts, () => String(delivery_no)),
   };

@@ -96,7 +96,7 @@ export const ANSWERED_CHAIN = `
   SELECT ${BRIEF_COLUMNS} FROM chain JOIN messages m ON m.message_no = chain.message_no
   WHERE chain.distance > 0 ORDER BY chain.distance`;
 
-export type HeadRow = Omit<MessagesTable, 'timestamp' | 'message'>;
+export type HeadRow = Omit<MessagesTable, 'timestamp' | 'message' | 'trace'>;
 
 /** Makes a page from `limit + 1` rows, as above. Here `chars_max` bounds the lists of agents. */
 export function pageOfHeads(

@@ -8,6 +8,7 @@ import { type CatchUp, CATCH_UPS } from '../../domain/catch_up.ts';
 import type { LastFailure, TransportName } from '../../domain/instance.ts';
 import { type Attempt, OUTCOMES, type SuccessStatuses } from '../../domain/outcome.ts';
 import { isShapedName, type RuntimeSettings } from '../../domain/runtimes/runtimes.ts';
+import { isTrace, type TraceContext } from '../../domain/trace_context.ts';
 
 export interface DamagedValue {
   table: string;
@@ -118,6 +119,13 @@ export function storedCatchUp(text: string, meeting_id: string, instance_id: str
   const catch_up = CATCH_UPS.find((each) => each === text);
   if (catch_up === undefined) reportDamaged('memberships', 'catch_up', JSON.stringify([meeting_id, instance_id]));
   return catch_up ?? 'all';
+}
+
+/** Damaged text would become a header of the push. */
+export function storedTrace(text: string | null, message_no: number): TraceContext | null {
+  if (text === null || isTrace(text)) return text;
+  reportDamaged('messages', 'trace', String(message_no));
+  return null;
 }
 
 /** A number that counts something. */

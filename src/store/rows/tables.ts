@@ -95,6 +95,7 @@ export interface MessagesTable {
   /** A message_no. */
   in_reply_to: number | null;
   hops: number;
+  trace: string | null;
 }
 
 export interface DeliveriesTable {

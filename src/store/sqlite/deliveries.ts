@@ -45,7 +45,7 @@ const SWITCH_OFF = 'UPDATE instances SET webhook_enabled = 0 WHERE instance_id =
 
 const QUEUED_COLUMNS = `
   d.delivery_no, d.message_no, d.meeting_id, d.seq, d.instance_id, d.target_agents, d.expires_at, d.attempt_count, d.answered_badly,
-  d.attempts, d.next_attempt_at, m.message, m.timestamp, m.accepted_at, m.from_agent, m.in_reply_to, m.hops
+  d.attempts, d.next_attempt_at, m.message, m.timestamp, m.accepted_at, m.from_agent, m.in_reply_to, m.hops, m.trace
   FROM deliveries d JOIN messages m ON m.message_no = d.message_no`;
 
 const LOAD_LANE = `

@@ -41,8 +41,8 @@ const NEXT_SEQ = `
 
 const INSERT_MESSAGE = `
   INSERT INTO messages (message_no, meeting_id, seq, accepted_at, deliveries_queued, target_agents, timestamp, message,
-    from_agent, in_reply_to, hops)
-  VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`;
+    from_agent, in_reply_to, hops, trace)
+  VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`;
 
 /** Whether an agent belongs to an instance that is in the meeting and that the sender owns or names. */
 const SPEAKS_FOR = `
@@ -149,6 +149,7 @@ export function messageOperations(
       said?.from_agent ?? null,
       answered?.message_no ?? null,
       said?.hops ?? 0,
+      message.trace,
     );
     const insert = db.prepare(INSERT_DELIVERY);
     const deliveries = queued.map(({ instance_id, target_agents }, i) => {

@@ -322,4 +322,8 @@ export const MIGRATIONS: readonly string[] = [
   ALTER TABLE instances ADD COLUMN has_rules INTEGER NOT NULL DEFAULT 0;
   UPDATE instances SET has_rules = 1 WHERE instance_id IN (SELECT instance_id FROM memberships WHERE wake <> 'all');
   `,
+  `
+  -- The trace that a message belongs to: see src/domain/trace_context.ts.
+  ALTER TABLE messages ADD COLUMN trace TEXT;
+  `,
 ];

@@ -30,7 +30,8 @@ const READ = statement(`
         json_agg(m.timestamp ORDER BY m.message_no) FILTER (WHERE m.is_mine)::text AS timestamps,
         json_agg(m.message ORDER BY m.message_no) FILTER (WHERE m.is_mine)::text AS messages,
         json_agg(json_build_array(m.message_no, m.from_agent, m.in_reply_to, m.hops))
-          FILTER (WHERE m.is_mine AND (m.from_agent IS NOT NULL OR m.in_reply_to IS NOT NULL))::text AS said
+          FILTER (WHERE m.is_mine AND (m.from_agent IS NOT NULL OR m.in_reply_to IS NOT NULL))::text AS said,
+        json_agg(json_build_array(m.message_no, m.trace)) FILTER (WHERE m.is_mine AND m.trace IS NOT NULL)::text AS traces
       FROM (
         SELECT m.*, w.message_no IS NOT NULL AS is_mine
         FROM (SELECT * FROM messages m WHERE m.message_no >= b.first_no AND m.message_no <= b.last_no OFFSET 0) m

@@ -7,6 +7,7 @@ import type { Said } from '../../../domain/said.ts';
 import type { AcceptedDelivery } from '../../contract/messages.ts';
 import type { Change, StoredRange } from '../../contract/cluster.ts';
 import { saidOf } from '../../rows/messages.ts';
+import { storedTrace } from '../../rows/stored_values.ts';
 import { numbersIn, textsIn } from '../json_lists.ts';
 import { timestampOf } from '../timestamp.ts';
 
@@ -28,6 +29,8 @@ export interface BatchRow {
    * columns of `Said`.
    */
   said: string | null;
+  /** An item for each of these messages that belongs to a trace: its message_no, and the trace. */
+  traces: string | null;
   /** Columns with an item for each of these deliveries. */
   delivery_nos: string | null;
   /** The message_no of each delivery. */
@@ -58,6 +61,7 @@ function rangesOf(row: BatchRow, ids: IdCodec): StoredRange[] {
     textsIn(row.messages),
   ];
   const said = saidIn(row.said, ids);
+  const traces = row.traces === null ? null : new Map(JSON.parse(row.traces) as [number, string][]);
   const nextDeliveries = deliveriesOf(row, ids);
   const ranges = new Map<string, StoredRange>();
   let at = 0;
@@ -77,6 +81,7 @@ function rangesOf(row: BatchRow, ids: IdCodec): StoredRange[] {
       message: messages[at]!,
       timestamp: timestampOf(timestamps[at]!),
       said: said?.get(message_no) ?? null,
+      trace: storedTrace(traces?.get(message_no) ?? null, message_no),
       expires_at,
       deliveries,
     });

@@ -130,6 +130,19 @@ const WAKES_SOME: WakeParts = {
             `,
 };
 
+/** The trace of each message. */
+interface TraceParts {
+  parameters: string;
+  columns: string;
+  values: string;
+}
+
+/** Earlier versions store no trace. */
+const NO_TRACES: TraceParts = { parameters: '', columns: '', values: '' };
+
+/** When no message of a batch has a trace, the list is empty, and each element of it reads as null. */
+const TRACES: TraceParts = { parameters: ' traces text[],', columns: ', trace', values: ', traces[n.place]' };
+
 /** The row of the result for messages whose key was used before: those items `i` for which `condition` holds. */
 function repeatedKeys({ same_key, latest }: Keys, said: SaidParts, items: string, condition: string): string {
   return `
@@ -157,12 +170,12 @@ function repeatedKeys({ same_key, latest }: Keys, said: SaidParts, items: string
  * message or for each of their deliveries. A row for each item would cost more, here and for the reader. There is one
  * row for messages that were stored, and one with fingerprints for messages whose key was used before.
  */
-function acceptMessages(name: string, of: Keys, said: SaidParts, wake: WakeParts = WAKES_ALL): string {
+function acceptMessages(name: string, of: Keys, said: SaidParts, wake = WAKES_ALL, trace = NO_TRACES): string {
   return `
   CREATE FUNCTION ${name}(
     my_run_no bigint, my_batch_no bigint,
     meeting_ids text[], created_ats bigint[], counts bigint[], hints bigint[],
-    of_meetings int[], wall_ats bigint[], expire_ats bigint[], targets text[], timestamps text[], texts text[],${said.parameters}
+    of_meetings int[], wall_ats bigint[], expire_ats bigint[], targets text[], timestamps text[], texts text[],${said.parameters}${trace.parameters}
     has_keys boolean, keys text[],${of.parameters} fingerprints text[],
     teller text, my_node_id text
   ) RETURNS TABLE (
@@ -274,8 +287,8 @@ ${said.count}
             + coalesce(sum(sent.n) OVER (ORDER BY i.nth ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)::bigint AS message_no
         FROM taken CROSS JOIN item i JOIN meeting w ON w.of_meeting = i.of_meeting LEFT JOIN sent ON sent.nth = i.nth
       ), stored_messages AS (
-        INSERT INTO messages (message_no, meeting_id, seq, accepted_at, deliveries_queued, target_agents, timestamp, message${said.columns})
-        SELECT n.message_no, n.meeting_id, n.seq, wall_ats[n.place], n.deliveries_queued, targets[n.place], timestamps[n.place], texts[n.place]${said.values} FROM numbered n
+        INSERT INTO messages (message_no, meeting_id, seq, accepted_at, deliveries_queued, target_agents, timestamp, message${said.columns}${trace.columns})
+        SELECT n.message_no, n.meeting_id, n.seq, wall_ats[n.place], n.deliveries_queued, targets[n.place], timestamps[n.place], texts[n.place]${said.values}${trace.values} FROM numbered n
       ), stored_deliveries AS (
         INSERT INTO deliveries (delivery_no, message_no, meeting_id, seq, instance_id, partition_no, target_agents, expires_at, created_at)
         SELECT taken.first_no + r.nth - 1 + r.number, n.message_no, n.meeting_id, n.seq, r.instance_id, r.partition_no, r.agents, expire_ats[n.place], wall_ats[n.place]
@@ -319,3 +332,6 @@ export const ACCEPT_MESSAGES_3 = acceptMessages('accept_messages_3', OF_SENDER, 
 
 /** The same, with memberships that say what wakes them. */
 export const ACCEPT_MESSAGES_4 = acceptMessages('accept_messages_4', OF_SENDER, WHO_SAYS, WAKES_SOME);
+
+/** The same, with the trace that a message belongs to. */
+export const ACCEPT_MESSAGES_5 = acceptMessages('accept_messages_5', OF_SENDER, WHO_SAYS, WAKES_SOME, TRACES);

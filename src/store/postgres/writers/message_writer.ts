@@ -24,12 +24,12 @@ const ANSWER_MS_MAX = 2_500;
 const HINTS_MAX = 20_000;
 
 /**
- * A run counts as known only when the last batch with a result, $24, is stored. Otherwise the database is behind this
+ * A run counts as known only when the last batch with a result, $25, is stored. Otherwise the database is behind this
  * node, and the run with that number may be another one.
  */
-const ACCEPT = `SELECT * FROM accept_messages_4(
-  CASE WHEN $24::bigint = 0 OR EXISTS (SELECT 1 FROM batches WHERE run_no = $1 AND batch_no >= $24::bigint) THEN $1 END,
-  $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)`;
+const ACCEPT = `SELECT * FROM accept_messages_5(
+  CASE WHEN $25::bigint = 0 OR EXISTS (SELECT 1 FROM batches WHERE run_no = $1 AND batch_no >= $25::bigint) THEN $1 END,
+  $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24)`;
 
 /** Waits until no batch of the run is in progress. After that, its last batch either is stored or never will be. */
 const END_RUN = 'DELETE FROM runs WHERE run_no = $1';
@@ -73,7 +73,7 @@ interface Stored {
   hops: number;
 }
 
-/** The columns of a batch, as accept_messages_4 takes them; a repeated key is sent once. */
+/** The columns of a batch, as accept_messages_5 takes them; a repeated key is sent once. */
 interface Batch {
   columns: BatchValue[];
   sent: NewMessage[];
@@ -313,7 +313,7 @@ function refusedIn(error: unknown): Map<number, RefusedField> | null {
   return detail === null ? null : new Map(JSON.parse(detail) as [number, RefusedField][]);
 }
 
-/** Columns for accept_messages_4. */
+/** Columns for accept_messages_5. */
 function batchOf(messages: NewMessage[], hints: GenerationCache<number>, ids: IdCodec): Batch {
   const meetings = new Map<string, { place: number; created_at: number; count: number }>();
   const first_with_key = new Map<string, number>();
@@ -349,6 +349,7 @@ function batchOf(messages: NewMessage[], hints: GenerationCache<number>, ids: Id
     texts(sent.map(({ timestamp }) => timestampText(timestamp))),
     texts(sent.map(({ message }) => message)),
     ...saidColumns(sent, ids),
+    texts(sent.some(({ trace }) => trace !== null) ? sent.map(({ trace }) => trace) : []),
     first_with_key.size > 0,
     texts(sent.map(({ idempotency }) => idempotency?.key ?? null)),
     texts(sent.map(({ idempotency }) => idempotency?.sender ?? null)),

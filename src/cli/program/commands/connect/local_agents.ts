@@ -7,6 +7,7 @@ import type { AnsweredPart } from '../../../../delivery/transport/transport.ts';
 import { outcomeOfStatus } from '../../../../domain/outcome.ts';
 import type { Answer, PastMessage, RuntimeRequest } from '../../../../domain/runtimes/runtime.ts';
 import { runtimeOf, type RuntimeSettings } from '../../../../domain/runtimes/runtimes.ts';
+import { traceHeadersIn } from '../../../../domain/trace_context.ts';
 import { note } from '../../terminal.ts';
 import { Heard } from './heard.ts';
 import type { LocalRuntime } from './local_runtime.ts';
@@ -108,7 +109,7 @@ export class LocalAgents {
   async #exchange(push: PushInHand, request: RuntimeRequest, agents: readonly string[]): Promise<Exchanged> {
     const [agent = ''] = agents;
     const key = agents.length === 1 ? `${push.delivery_id}:${encodeURIComponent(agent)}` : push.delivery_id;
-    const headers = { 'idempotency-key': key, ...request.headers };
+    const headers = { 'idempotency-key': key, ...traceHeadersIn(push.headers), ...request.headers };
     const result = await this.#local.send({ ...request, headers }, push.signal, TURN_MS_MAX);
     if ('not_reached' in result) {
       return { outcome: 'unreachable', status_code: null, detail: result.not_reached, retry_after: null, body: '' };
