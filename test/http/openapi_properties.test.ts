@@ -57,13 +57,7 @@ describe('every operation:', () => {
     const query = Object.entries(input.query).flatMap(([name, value]) =>
       [value].flat().map((each) => `${name}=${encodeURIComponent(String(each))}`),
     );
-    // Some headers may be any text; what no client can send as a header is left out.
-    const headers = Object.fromEntries(
-      Object.entries(input.header).flatMap(([name, value]) => {
-        const text = String(value);
-        return /^[\x20-\x7e]*$/.test(text) ? [[name, text]] : [];
-      }),
-    );
+    const headers = Object.fromEntries(Object.entries(input.header).map(([name, value]) => [name, String(value)]));
     const to = query.length === 0 ? filled : `${filled}?${query.join('&')}`;
     return service.request(method, to, body === null ? { headers } : { body: input.body, headers });
   }

@@ -137,6 +137,9 @@ const BY_NAME: Record<string, fc.Arbitrary<unknown>> = {
   // Only webhooks, because a pull would wait for a push that never arrives.
   transport: fc.constant('webhook'),
   token: fc.stringMatching(/^[A-Za-z0-9_-]{43}$/),
+  // As headers, they hold ASCII only.
+  traceparent: fc.stringMatching(/^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$/),
+  tracestate: fc.stringMatching(/^[\x20-\x7e]{0,50}$/),
   // Any object.
   message: fc.dictionary(fc.string({ unit: 'grapheme' }), fc.jsonValue()),
 };
