@@ -10,6 +10,7 @@ import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
 import type { Logger } from 'pino';
 import type { Config } from './config/config.ts';
+import type { TraceSettings } from './config/traces.ts';
 import { isLoopbackHost } from './domain/host.ts';
 import { BoundedLog } from './delivery/bounded_log.ts';
 import { type Clock, eventLoopLoad, systemClock } from './delivery/clock.ts';
@@ -80,10 +81,17 @@ export class NoKeyError extends Error {
  */
 export async function createConvoke(
   config: Config,
-  { log: lines, clock = systemClock() }: { log: Logger; clock?: Clock },
+  {
+    log: lines,
+    clock = systemClock(),
+    traces: trace_settings = null,
+  }: { log: Logger; clock?: Clock; traces?: TraceSettings | null },
 ): Promise<Convoke> {
   const log = new BoundedLog(lines, clock);
   const user_agent = `Convoke/${VERSION}`;
+  const node_id = newNodeId();
+  const traces =
+    trace_settings && (await import('./node/traces/traces.ts')).startTraces(trace_settings, { node_id, clock, log });
   const { store, opened } = openStore(config, {
     committed: (commit) => metrics.committed(commit),
     damaged: (damaged) =>
@@ -123,7 +131,7 @@ export async function createConvoke(
     written: () => engine.written(),
     onError: (error) => log.error({ err: error }, 'the live feed could not read the store'),
   });
-  const node = { node_id: newNodeId(), version: VERSION, started_at: clock.wall(), address: () => advertised_url };
+  const node = { node_id, version: VERSION, started_at: clock.wall(), address: () => advertised_url };
   let url = '';
   let advertised_url = '';
   const partitions = new Partitions(clock, store.cluster, node, partitionsObserver(metrics, log));
@@ -151,6 +159,7 @@ export async function createConvoke(
     observer: engineObserver(metrics, history, feed, delivery_log, log, clock, notices),
     settings: { ...config, user_agent },
     reply_access,
+    tracer: traces?.tracer ?? null,
   });
   if (cluster !== null) feed.joinNodes((topic, text) => cluster.broadcast(topic, text));
   const observer = maintenanceObserver(metrics, history, feed, log, clock, notices);
@@ -304,6 +313,7 @@ export async function createConvoke(
       await engine.stop();
       history.stop();
       await transport.close();
+      await traces?.close();
       pull_forwarder?.close();
       await keyring.close();
       await audit_trail.close();

@@ -52,6 +52,7 @@ import { Replies } from './replies/replies.ts';
 import type { ReplyAccess } from './replies/reply_access.ts';
 import { PendingScan } from './pending_scan.ts';
 import { TimerQueue } from './timer_queue.ts';
+import type { Tracer } from './tracer.ts';
 import type { Transport } from './transport/transport.ts';
 
 /** The loop guard's limits, for meetings without limits of their own. */
@@ -83,6 +84,8 @@ export interface EngineParts {
   settings: EngineSettings;
   /** Lets receivers reply later; absent: they cannot reply later. */
   reply_access?: ReplyAccess | undefined;
+  /** Follows messages for a system that collects traces. */
+  tracer?: Tracer | null;
 }
 
 /** How long a stop waits for the last results of attempts to be written. */
@@ -108,6 +111,7 @@ export class Engine {
 
   constructor(given: EngineParts) {
     const { clock, random, load, store, transport, partitions, expiry, observer, settings, reply_access } = given;
+    const { tracer = null } = given;
     const timers = new TimerQueue(clock);
     const memory = this.#memory;
     const turns = this.#turns;
@@ -165,9 +169,15 @@ export class Engine {
     const onRelief = (): void => this.#acceptor.flushIfReady();
     const backpressure = new Backpressure({ ...parts, cluster_backlog: cluster?.cluster_backlog ?? null, onRelief });
     const intake = { backpressure, invalidations, enqueuer };
-    const acceptor = new Acceptor({ ...parts, ...intake, seen_ranges: cluster?.seen_ranges ?? null, expire_after_ms });
+    const acceptor = new Acceptor({
+      ...parts,
+      ...intake,
+      seen_ranges: cluster?.seen_ranges ?? null,
+      tracer,
+      expire_after_ms,
+    });
     const replies = new Replies({ clock, observer, acceptor, max_message_bytes });
-    const attempts = new Attempts({ ...parts, retries, results, replies, reply_access, user_agent });
+    const attempts = new Attempts({ ...parts, retries, results, replies, reply_access, tracer, user_agent });
     const pending_scan = new PendingScan(clock, timers, store, (error) => observer.storageFailed(error));
     dispatcher.connect({ attempts, loader, retries, registrations, backpressure, replies });
 

@@ -4,7 +4,7 @@ import { execFile } from 'node:child_process';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { test } from 'node:test';
+import { test, type TestContext } from 'node:test';
 import { promisify } from 'node:util';
 import { Worker } from 'node:worker_threads';
 
@@ -16,26 +16,43 @@ const PROGRAM = `
   const loaded = [];
   registerHooks({ load: (url, context, next) => (loaded.push(url), next(url, context)) });
   const { readConfig } = await import(${url('../../src/config/read_config.ts')});
+  const { readTraces } = await import(${url('../../src/config/traces.ts')});
   const { createConvoke } = await import(${url('../../src/convoke.ts')});
   const { pino } = await import('pino');
   const { config } = readConfig({ flags: { port: '0', data: process.argv[1] } });
-  const service = await createConvoke(config, { log: pino({ level: 'silent' }) });
+  const service = await createConvoke(config, { log: pino({ level: 'silent' }), traces: readTraces(process.env).settings });
   await service.close(0);
   console.log(JSON.stringify(loaded));
 `;
 
-test('a start on a data file loads no driver of PostgreSQL, no query builder, no second validator, no fetch and no MCP', async (t) => {
+/** The modules of packages that a start loads. */
+async function loadedBy(t: TestContext, env: Record<string, string> = {}): Promise<string[]> {
   const data = await mkdtemp(join(tmpdir(), 'convoke-start-memory-'));
   t.after(() => rm(data, { recursive: true, force: true }));
   const args = ['--no-warnings', '--input-type=module', '--eval', PROGRAM, data];
-  const { stdout } = await promisify(execFile)(process.execPath, args);
-  const loaded = (JSON.parse(stdout) as string[]).flatMap((module) => module.split('/node_modules/').slice(1));
+  const own = Object.entries(process.env).filter(([name]) => !name.startsWith('OTEL_'));
+  const { stdout } = await promisify(execFile)(process.execPath, args, { env: { ...Object.fromEntries(own), ...env } });
+  return (JSON.parse(stdout) as string[]).flatMap((module) => module.split('/node_modules/').slice(1));
+}
+
+test('a start on a data file loads no driver of PostgreSQL, no query builder, no second validator, no fetch and no MCP', async (t) => {
+  const loaded = await loadedBy(t);
   const of = (names: RegExp): string[] => loaded.filter((path) => names.test(path));
   assert.notDeepEqual(of(/^fastify\//), [], 'control: what it needs is seen');
   assert.notDeepEqual(of(/^undici\//), [], 'control: what it needs is seen');
   assert.deepEqual(of(/^(kysely|pg|pg-[^/]*|ajv|@fastify\/ajv-compiler)\/|^fast-json-stringify\/index/), []);
   assert.deepEqual(of(/^(@modelcontextprotocol|zod)\//), []);
   assert.deepEqual(of(/^undici\/(index\.js|lib\/(web\/(fetch\/index|websocket)|cache|mock))/), []);
+});
+
+test('OpenTelemetry is loaded only when its variables switch traces on', async (t) => {
+  // prom-client loads the API, which does nothing by itself.
+  const of = (loaded: string[]): string[] => loaded.filter((path) => /^@opentelemetry\/(?!api\/)/.test(path));
+  const on = { OTEL_EXPORTER_OTLP_ENDPOINT: 'http://127.0.0.1:9' };
+  assert.deepEqual(of(await loadedBy(t)), []);
+  assert.deepEqual(of(await loadedBy(t, { ...on, OTEL_SDK_DISABLED: 'true' })), []);
+  assert.deepEqual(of(await loadedBy(t, { ...on, OTEL_TRACES_EXPORTER: 'none' })), []);
+  assert.notDeepEqual(of(await loadedBy(t, on)), [], 'control: switched on, it is seen');
 });
 
 test('the threads of a service give memory back at the same time: V8 has its flags once for all of them', async () => {

@@ -21,6 +21,7 @@ import type {
 import { pino } from 'pino';
 import { readConfig } from '../../src/config/read_config.ts';
 import type { SettingName } from '../../src/config/settings.ts';
+import type { TraceSettings } from '../../src/config/traces.ts';
 import type { Clock } from '../../src/delivery/clock.ts';
 import { type Convoke, createConvoke } from '../../src/convoke.ts';
 import { makeDatabase } from './postgres.ts';
@@ -72,11 +73,16 @@ export class Service {
   #names = 0;
 
   readonly #clock: Clock | undefined;
+  readonly #traces: TraceSettings | null;
 
-  /** @param clock the clock of the system when absent */
-  constructor(settings: Partial<Record<SettingName, string>> = {}, clock?: Clock) {
+  /**
+   * @param clock the clock of the system when absent
+   * @param traces how traces are sent; null: they are not
+   */
+  constructor(settings: Partial<Record<SettingName, string>> = {}, clock?: Clock, traces: TraceSettings | null = null) {
     this.#settings = settings;
     this.#clock = clock;
+    this.#traces = traces;
   }
 
   get url(): string {
@@ -96,7 +102,8 @@ export class Service {
     const { config } = readConfig({ flags: { port: '0', data: this.#data, database_url, ...this.#settings } });
     const write = (line: string): void => void this.log.push(JSON.parse(line) as LogLine);
     const log = pino({ level: 'debug', base: null }, { write });
-    this.#convoke = await createConvoke(config, { log, ...(this.#clock !== undefined && { clock: this.#clock }) });
+    const clock = this.#clock !== undefined && { clock: this.#clock };
+    this.#convoke = await createConvoke(config, { log, traces: this.#traces, ...clock });
   }
 
   /** Stops, and keeps the data; `restart` starts it again. */

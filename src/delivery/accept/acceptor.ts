@@ -11,6 +11,7 @@ import type { Partitions } from '../cluster/partitions.ts';
 import type { SeenRanges } from '../cluster/seen_ranges.ts';
 import type { Clock } from '../clock.ts';
 import type { Observer } from '../events.ts';
+import type { Tracer } from '../tracer.ts';
 import type { Enqueuer } from '../lanes/enqueuer.ts';
 import { type Backpressure, WAITING_HIGH } from './backpressure.ts';
 
@@ -58,6 +59,7 @@ export interface AcceptorParts {
   invalidations: InvalidationClock;
   enqueuer: Enqueuer;
   dispatcher: Dispatcher;
+  tracer: Tracer | null;
   expire_after_ms: number;
 }
 
@@ -71,6 +73,7 @@ export class Acceptor {
   readonly #invalidations: InvalidationClock;
   readonly #enqueuer: Enqueuer;
   readonly #dispatcher: Dispatcher;
+  readonly #tracer: Tracer | null;
   readonly #expire_after_ms: number;
   readonly #batcher: Batcher<NewMessage, Accepted>;
   /** Averages over recent messages: deliveries per message, and the length of a delivery's list of agents. */
@@ -87,6 +90,7 @@ export class Acceptor {
     this.#invalidations = parts.invalidations;
     this.#enqueuer = parts.enqueuer;
     this.#dispatcher = parts.dispatcher;
+    this.#tracer = parts.tracer;
     this.#expire_after_ms = parts.expire_after_ms;
     const lingers = parts.store.lingers ?? NO_LINGER;
     this.#batcher = new Batcher(
@@ -173,7 +177,12 @@ export class Acceptor {
    * @param is_joined stores it in the transaction of the message that was given just before
    * @throws Problem `overloaded`; StoreError, IN_DOUBT when it may be stored all the same
    */
-  store({ expires_in_ms, ...send }: Send, is_joined = false): Promise<Accepted> {
+  store(send: Send, is_joined = false): Promise<Accepted> {
+    if (this.#tracer === null) return this.#add(send, is_joined);
+    return this.#tracer.accept(send, async (trace) => this.#add({ ...send, trace }, is_joined));
+  }
+
+  #add({ expires_in_ms, ...send }: Send, is_joined: boolean): Promise<Accepted> {
     if (this.#store.stall?.is_stalled === true) throw stalled();
     const agents_chars = send.target_agents?.reduce((sum, agent_id) => sum + agent_id.length, 0) ?? 0;
     const weight = send.message.length + agents_chars + MESSAGE_OVERHEAD_BYTES;
@@ -188,7 +197,9 @@ export class Acceptor {
     const expected = batch.length * this.#fan_out;
     this.#backpressure.expect(expected);
     const requested_at = this.#invalidations.now;
+    const began_at = this.#clock.wall();
     const results = await this.#store.messages.accept(batch).finally(() => this.#backpressure.expect(-expected));
+    this.#tracer?.committed(batch, began_at, this.#clock.wall());
     let messages = 0;
     let deliveries = 0;
     let chars = 0;

@@ -10,6 +10,7 @@ import type { RecipientCache } from '../lanes/recipient_cache.ts';
 import type { Retries } from '../lanes/retries.ts';
 import type { Replies } from '../replies/replies.ts';
 import type { ReplyAccess } from '../replies/reply_access.ts';
+import type { Tracer } from '../tracer.ts';
 import { pushOf } from '../transport/push.ts';
 import type { Target } from '../transport/target.ts';
 import type { PushResult, Transport } from '../transport/transport.ts';
@@ -28,6 +29,7 @@ export interface AttemptsParts {
   dispatcher: Dispatcher;
   replies: Replies;
   reply_access?: ReplyAccess | undefined;
+  tracer: Tracer | null;
   user_agent: string;
 }
 
@@ -84,6 +86,7 @@ export class Attempts {
   readonly #dispatcher: Dispatcher;
   readonly #replies: Replies;
   readonly #reply_access: ReplyAccess | undefined;
+  readonly #tracer: Tracer | null;
   readonly #user_agent: string;
 
   constructor(parts: AttemptsParts) {
@@ -97,6 +100,7 @@ export class Attempts {
     this.#dispatcher = parts.dispatcher;
     this.#replies = parts.replies;
     this.#reply_access = parts.reply_access;
+    this.#tracer = parts.tracer;
     this.#user_agent = parts.user_agent;
   }
 
@@ -110,7 +114,9 @@ export class Attempts {
     this.#memory.tried(lane, head);
     const started_wall = this.#clock.wall();
     const attempt = head.attempt_count + 1;
-    const push = pushOf(head, target, attempt, started_wall, this.#user_agent);
+    const traced = this.#tracer?.attempt(head, target, attempt, started_wall) ?? null;
+    const content = traced === null ? head : { ...head, trace: traced.trace };
+    const push = pushOf(content, target, attempt, started_wall, this.#user_agent);
     const answered_before = answeredAgents(head.attempts);
     if (answered_before.length > 0) push.answered_agents = answered_before;
     if (target.replies) {
@@ -120,7 +126,8 @@ export class Attempts {
     /** @param settles how the result changes the delivery; null when it changes nothing */
     const end = (settles: (() => void) | null): void => {
       lane.end();
-      settles?.();
+      if (settles === null) traced?.ended(null);
+      else settles();
       this.#goOn(recipient, lane, generation);
       this.#in_flight.conclude(recipient);
       this.#dispatcher.run();
@@ -136,6 +143,7 @@ export class Attempts {
       const settle = (words: string): void => {
         const made = attemptOf(attempt, started_wall, result, inWords(result.detail, words), answered_before);
         this.#results.apply(recipient, lane, head, made, judged);
+        traced?.ended(made);
       };
       const isLost = (): boolean => recipient.dropped;
       const unsent = target.replies ? this.#replies.take(head, result, isLost) : '';

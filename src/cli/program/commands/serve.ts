@@ -3,6 +3,7 @@ import { resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { pino, type Logger } from 'pino';
 import type { Config } from '../../../config/config.ts';
+import { readTraces } from '../../../config/traces.ts';
 import { disablePretenuring } from '../../../delivery/v8_flags.ts';
 import { type Convoke, createConvoke } from '../../../convoke.ts';
 import { releaseStartMemory } from '../../../store/thread/start_memory.ts';
@@ -97,7 +98,10 @@ export async function serve(config: Config): Promise<void> {
 
 async function start(config: Config, log: Logger): Promise<Convoke> {
   await makeDirectory(config.data);
-  return createConvoke(config, { log });
+  const { settings: traces, warnings } = readTraces(process.env);
+  for (const warning of warnings) log.warn(warning);
+  if (traces !== null) log.info('traces are sent to the collector that the OTEL_ variables name');
+  return createConvoke(config, { log, traces });
 }
 
 function announce(convoke: Convoke, config: Config, report: (line: string) => void): void {

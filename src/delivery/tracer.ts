@@ -1,0 +1,31 @@
+/** What the engine reports to a system that collects traces. The engine does not know which. */
+import type { Attempt } from '../domain/outcome.ts';
+import type { TraceContext } from '../domain/trace_context.ts';
+import type { Accepted, NewMessage } from '../store/contract/messages.ts';
+import type { LaneDelivery } from './lanes/lane_delivery.ts';
+import type { Target } from './transport/target.ts';
+
+/** Follows messages through the service. Without one, a message keeps the trace of its sender, and nothing more is done. */
+export interface Tracer {
+  /**
+   * Follows a message from its arrival until it is stored.
+   *
+   * @param store stores it, with the trace that it belongs to from here on
+   */
+  accept(
+    message: Pick<NewMessage, 'meeting_id' | 'trace'>,
+    store: (trace: TraceContext | null) => Promise<Accepted>,
+  ): Promise<Accepted>;
+  /** A batch was stored in one transaction. Times are wall time. */
+  committed(batch: readonly NewMessage[], started_at: number, ended_at: number): void;
+  /** An attempt begins. */
+  attempt(delivery: LaneDelivery, target: Target, attempt: number, started_at: number): AttemptTrace;
+}
+
+/** An attempt that is followed. */
+export interface AttemptTrace {
+  /** For the headers of the push. */
+  readonly trace: TraceContext | null;
+  /** @param made as it is stored; null: the attempt counts as not made */
+  ended(made: Attempt | null): void;
+}

@@ -1,0 +1,96 @@
+/**
+ * Sends traces to a collector, with the OpenTelemetry SDK. This module is loaded only when traces are switched on, so
+ * the packages cost nothing otherwise.
+ */
+import { diag, DiagLogLevel } from '@opentelemetry/api';
+import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-proto';
+import {
+  detectResources,
+  resourceAttributesEnvDetector,
+  resourceFromAttributes,
+  serviceNameEnvDetector,
+} from '@opentelemetry/resources';
+import {
+  AlwaysOffSampler,
+  AlwaysOnSampler,
+  BatchSpanProcessor,
+  ParentBasedSampler,
+  type Sampler,
+  TraceIdRatioBasedSampler,
+  TracerProvider,
+} from '@opentelemetry/sdk-trace';
+import type { Sampling, TraceSettings } from '../../config/traces.ts';
+import type { Log } from '../../delivery/bounded_log.ts';
+import type { Clock } from '../../delivery/clock.ts';
+import type { Tracer } from '../../delivery/tracer.ts';
+import { VERSION } from '../../version.ts';
+import { OtelTracer } from './otel_tracer.ts';
+
+/** How long a stop waits for the collector. */
+const FLUSH_MS_MAX = 1_000;
+
+export interface Traces {
+  tracer: Tracer;
+  /** Sends the spans that wait, and ends. A collector that does not respond holds up no stop. */
+  close(): Promise<void>;
+}
+
+/**
+ * Starts to send traces. Where to, is in the standard environment variables, which the exporter reads. Spans that the
+ * collector does not take are dropped, and the log says so.
+ */
+export function startTraces(
+  settings: TraceSettings,
+  { node_id, clock, log }: { node_id: string; clock: Clock; log: Log },
+): Traces {
+  diag.setLogger(logOf(log), { logLevel: DiagLogLevel.WARN, suppressOverrideMessage: true });
+  const own = resourceFromAttributes({
+    'service.name': 'convoke',
+    'service.version': VERSION,
+    'service.instance.id': node_id,
+  });
+  const given = detectResources({ detectors: [resourceAttributesEnvDetector, serviceNameEnvDetector] });
+  const processor = new BatchSpanProcessor({
+    exporter: new OTLPTraceExporter(),
+    maxQueueSize: settings.queue_spans_max,
+    maxExportBatchSize: settings.batch_spans_max,
+    scheduledDelayMillis: settings.send_every_ms,
+    exportTimeoutMillis: settings.send_ms_max,
+  });
+  const provider = new TracerProvider({
+    resource: own.merge(given),
+    sampler: samplerOf(settings.sampling),
+    spanProcessors: [processor],
+  });
+  return {
+    tracer: new OtelTracer(provider.getTracer('convoke', VERSION), clock),
+    async close() {
+      const timed_out = Promise.withResolvers<void>();
+      const timer = clock.after(FLUSH_MS_MAX, timed_out.resolve);
+      const flushed = provider
+        .shutdown()
+        .catch((error: unknown) => log.warn({ err: error }, 'the last spans were not sent to the collector'));
+      await Promise.race([flushed, timed_out.promise]);
+      timer.cancel();
+    },
+  };
+}
+
+function samplerOf({ is_parent_based, ratio }: Sampling): Sampler {
+  const root =
+    ratio === 0 ? new AlwaysOffSampler() : ratio === 1 ? new AlwaysOnSampler() : new TraceIdRatioBasedSampler(ratio);
+  return is_parent_based ? new ParentBasedSampler({ root }) : root;
+}
+
+/** What the SDK reports: exports that failed, and spans that were dropped. */
+function logOf(log: Log) {
+  const text = 'OpenTelemetry could not send all traces';
+  const fieldsOf = (message: string, details: unknown[]) => ({ why: [message, ...details].map(String).join(' ') });
+  return {
+    error: (message: string, ...details: unknown[]) => log.warn(fieldsOf(message, details), text),
+    warn: (message: string, ...details: unknown[]) => log.warn(fieldsOf(message, details), text),
+    info: () => {},
+    debug: () => {},
+    verbose: () => {},
+  };
+}
