@@ -89,7 +89,8 @@ export function assertScope(principal: Principal, any_of: readonly Scope[]): voi
   const { scopes } = principal;
   if (isAdmin(principal) || any_of.some((scope) => scopes.includes(scope))) return;
   const wanted = [...any_of.filter((scope) => scope !== 'admin'), 'admin'].join(' or ');
-  throw new Problem('not_permitted', `This needs the scope ${wanted}; this key has ${scopes.join(' and ')}.`);
+  const has = scopes.join() === 'read' ? 'Your key is read-only' : `Your key has ${scopes.join(' and ')}`;
+  throw new Problem('not_permitted', `${has}; this needs the scope ${wanted}.`);
 }
 
 /**

@@ -4,15 +4,15 @@
  */
 export const OUTCOMES = {
   blocked: { reached: false, says: 'the address is one that the egress policy forbids' },
-  dns_failed: { reached: false, says: 'the host name could not be resolved' },
+  dns_failed: { reached: false, says: 'host not found' },
   connect_refused: { reached: false, says: 'the receiver refused the connection' },
   connect_timeout: { reached: false, says: 'no connection was made in time' },
   unreachable: { reached: false, says: 'the receiver could not be reached' },
   tls_failed: { reached: false, says: 'the TLS handshake failed' },
-  timeout: { reached: true, says: 'connected, but no status line arrived in time' },
+  timeout: { reached: true, says: 'no answer in time' },
   broken_response: { reached: true, says: 'connected, but the response was cut off or was not HTTP' },
   bad_status: { reached: true, says: 'answered with a status that is no success' },
-  gone: { reached: true, says: 'answered 410: pushing was turned off' },
+  gone: { reached: true, says: 'answered 410 Gone: pushing was turned off' },
   not_200: { reached: true, says: 'answered with a 2xx status that is not 200' },
   ok: { reached: true, says: 'answered with a success status' },
 } as const satisfies Record<string, { reached: boolean; says: string }>;

@@ -22,7 +22,7 @@ export const PROBLEMS = {
   api_key_malformed: {
     status: 401,
     title: 'This API key is incomplete or mistyped',
-    advice: 'Copy it again, all of it: a key is cvk_, 12 characters, _ and 49 characters.',
+    advice: 'Copy it again.',
   },
   api_key_unknown: {
     status: 401,

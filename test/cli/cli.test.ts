@@ -346,7 +346,7 @@ describe('the commands that call the API', () => {
     await run(['send', 'silence', 'Anybody?']);
     const { delivery_id } = await attempted('dead');
     const shown = (await run(['deliveries', 'show', delivery_id])).stdout;
-    assert.match(shown, /state +pending: waits for the back-off of its instance/);
+    assert.match(shown, /state +pending: waiting: its instance is down/);
     assert.match(shown, /1\. \S+ {2}the receiver refused the connection/);
     assert.match(shown, /convoke webhook-test dead shows what is wrong/);
 
@@ -373,7 +373,7 @@ describe('the commands that call the API', () => {
     assert.match((await run(['meetings', '--search', 'loud'])).stdout, /1, paused/);
     const [waiting] = await json<{ delivery_id: string }[]>(['deliveries', '--message', message_id]);
     const shown = (await run(['deliveries', 'show', waiting!.delivery_id])).stdout;
-    assert.match(shown, /waits for its meeting to be resumed/);
+    assert.match(shown, /waiting: its meeting is paused/);
     assert.match(shown, /convoke meetings resume loud lets it go on/);
     assert.equal((await run(['deliveries', 'drop'])).code, 2);
     const counted = await run(['deliveries', 'drop', '--meeting', 'loud']);

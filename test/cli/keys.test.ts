@@ -153,7 +153,7 @@ describe('with a service', () => {
     assert.equal((await run(['messages', 'm'], reader.token)).code, 0);
     assert.match(
       (await run(['send', 'm', 'x'], reader.token)).stderr,
-      /needs the scope send or instance or admin; .*\(not_permitted\)\n$/,
+      /needs the scope send or instance or admin\. .*\(not_permitted\)\n$/,
     );
     assert.match(
       (await run(['messages', 'other'], reader.token)).stderr,

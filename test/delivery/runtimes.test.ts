@@ -170,7 +170,7 @@ describe('timeout_s', () => {
     const { instance_id } = await service.member(t, m, { behaviour: 'hang', registration: { timeout_s: 1 } });
     assert.equal((await service.instance(instance_id)).timeout_s, 1);
     const { attempts } = await service.attempted(await service.send(m, { content: 'hi' }));
-    assert.deepEqual([attempts[0]?.outcome, attempts[0]?.detail], ['timeout', 'no status line arrived within 1000 ms']);
+    assert.deepEqual([attempts[0]?.outcome, attempts[0]?.detail], ['timeout', 'no answer within 1 s']);
   });
 
   test('is how long webhook-test waits, and its advice says so', async (t) => {
@@ -182,7 +182,7 @@ describe('timeout_s', () => {
       instance_id,
     });
     assert.equal(body.outcome, 'timeout');
-    assert.match(body.advice, /no status line arrived within 1000 ms\): .* raise timeout_s/);
+    assert.match(body.advice, /no answer within 1 s\): .* raise timeout_s/);
     assert.equal(receiver.requests.length, 1);
   });
 

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { durationInWords as durationInCommands } from '../../src/cli/program/format.ts';
-import { durationInWords as durationInPages } from '../../web/src/format.ts';
+import { durationInWords as durationInPages, failureInWords, whyInWords } from '../../web/src/format.ts';
 
 const SECOND = 1_000;
 const MINUTE = 60 * SECOND;
@@ -15,4 +15,26 @@ test('pages and commands say the same of a duration', () => {
       assert.equal(durationInPages(ms), durationInCommands(ms), `${ms} ms`);
     }
   }
+});
+
+test('a failure is said once', () => {
+  const failure = { status_code: null };
+  const said = [
+    failureInWords({ ...failure, outcome: 'dns_failed', detail: 'host not found: nowhere.test' }),
+    failureInWords({ ...failure, outcome: 'timeout', detail: 'no answer within 5 s' }),
+    failureInWords({ outcome: 'gone', status_code: 410, detail: 'answered 410' }),
+    failureInWords({ outcome: 'bad_status', status_code: 500, detail: 'answered 500' }),
+    failureInWords({ ...failure, outcome: 'connect_refused', detail: 'nothing listens on port 9000 (ECONNREFUSED)' }),
+  ];
+  assert.deepEqual(said, [
+    'host not found: nowhere.test',
+    'no answer within 5 s',
+    'answered 410 Gone: pushing was turned off',
+    'answered 500',
+    'the receiver refused the connection: nothing listens on port 9000 (ECONNREFUSED)',
+  ]);
+});
+
+test('a delivery that was given up says after how many attempts', () => {
+  assert.equal(whyInWords({ reason: 'exhausted', waiting_for: null, attempt_count: 6 }), 'gave up after 6 attempts');
 });

@@ -44,7 +44,7 @@ describe('the pages', { concurrency: 3 }, () => {
       const bad = said.getByRole('button', { name: /^A machine : pending/ });
       await bad.click();
       await said.getByText('answered 500').waitFor();
-      await said.getByText(/waits for its next attempt/).waitFor();
+      await said.getByText(/waiting for its next attempt/).waitFor();
 
       await page.getByRole('group', { name: 'To' }).getByRole('button', { name: 'anna', exact: true }).click();
       await message.fill('Only you');
@@ -121,7 +121,7 @@ describe('the pages', { concurrency: 3 }, () => {
       const composer = page.getByRole('form', { name: 'Send a message' });
       await composer.getByText(/^(Laptop, GPU box|GPU box, Laptop) will hear it$/).waitFor();
       await service.patch(off, { webhook_enabled: false });
-      await composer.getByText('Laptop will not hear it: switched off').waitFor();
+      await composer.getByText('Laptop will not hear it: paused').waitFor();
       await composer.getByText('GPU box will hear it', { exact: true }).waitFor();
       receiver.behaviour = { status: 204 };
       for (let i = 0; i < 5; i++) await service.send('ears', {});
@@ -313,7 +313,7 @@ describe('the pages', { concurrency: 3 }, () => {
     const { service, url } = await start(t);
     const receiver = await startReceiver(t);
     await visitor.visit(url, { path: '/instances', allowed: /422/ }, async (page) => {
-      await page.getByText('No machine is registered yet.').waitFor();
+      await page.getByText('No instances yet').waitFor();
       await page.getByRole('button', { name: 'Register' }).click();
       const dialog = page.getByRole('dialog');
       await dialog.getByLabel('Instance id').fill('mine');
@@ -348,7 +348,7 @@ describe('the pages', { concurrency: 3 }, () => {
 
       await detail.getByRole('button', { name: 'Delete…' }).click();
       await dialog.getByRole('button', { name: 'Delete', exact: true }).click();
-      await page.getByText('No machine is registered yet.').waitFor();
+      await page.getByText('No instances yet').waitFor();
       assert.equal((await service.get('/api/v1/instances/mine/')).status, 404);
     });
   });
@@ -370,7 +370,7 @@ describe('the pages', { concurrency: 3 }, () => {
       await rows.first().waitFor();
       assert.equal(await rows.count(), 1);
       await page.getByRole('searchbox', { name: 'Instance id' }).fill(good.instance_id);
-      await page.getByText('No deliveries match.').waitFor();
+      await page.getByText('No deliveries match').waitFor();
       await page.getByRole('button', { name: 'Clear the filter' }).click();
       await rows.nth(1).waitFor();
       assert.equal(new URL(page.url()).search, '');

@@ -165,7 +165,7 @@ function View({ section, rest }: { section: string; rest: string[] | null }): JS
   }
   return (
     <Page title="Nothing here">
-      <Empty title="There is no page at this address.">
+      <Empty title="There is no page at this address">
         <p>
           <a href="/now">See what happens now</a>
         </p>

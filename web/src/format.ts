@@ -10,12 +10,12 @@ export const HEALTH_WORDS: Record<Health, string> = {
 
 const OUTCOMES: Record<Outcome, string> = {
   blocked: 'the address is one that the egress policy forbids',
-  dns_failed: 'the host was not found',
+  dns_failed: 'host not found',
   connect_refused: 'the receiver refused the connection',
   connect_timeout: 'no connection was made in time',
   unreachable: 'the receiver could not be reached',
   tls_failed: 'the TLS handshake failed',
-  timeout: 'no response in time',
+  timeout: 'no answer in time',
   broken_response: 'the response was cut off or was not HTTP',
   bad_status: 'answered with a status that is no success',
   gone: 'answered 410 Gone: pushing was turned off',
@@ -23,10 +23,9 @@ const OUTCOMES: Record<Outcome, string> = {
   ok: 'answered with a success status',
 };
 
-const REASONS: Record<DeliveryReason, string> = {
+const REASONS: Record<Exclude<DeliveryReason, 'exhausted'>, string> = {
   not_200: 'the receiver responded with a 2xx status that is not 200',
   gone: 'the receiver responded 410 and wants no more pushes',
-  exhausted: 'every retry failed',
   expired: 'not delivered before it expired',
   instance_deleted: 'the instance was removed',
   dropped: 'somebody dropped what waited',
@@ -37,12 +36,12 @@ const REASONS: Record<DeliveryReason, string> = {
 };
 
 const WAITS: Record<WaitingFor, string> = {
-  turn: 'its turn behind earlier messages',
-  retry: 'its next attempt',
-  back_off: 'its instance, which is tried again later',
-  paused: 'its meeting, which is paused',
-  switched_off: 'its instance to be switched on',
-  connection: 'its machine to pull',
+  turn: 'waiting for its turn behind earlier messages',
+  retry: 'waiting for its next attempt',
+  back_off: 'waiting: its instance is down',
+  paused: 'waiting: its meeting is paused',
+  switched_off: 'waiting: its instance is paused',
+  connection: 'waiting for its machine to connect',
 };
 
 /** How an attempt ended: `answered 500`, `the receiver refused the connection`. */
@@ -51,18 +50,25 @@ export function outcomeInWords({ outcome, status_code }: Pick<Attempt, 'outcome'
   return is_status && status_code !== null ? `answered ${status_code}` : OUTCOMES[outcome];
 }
 
-/** Why an attempt failed, with the details beyond its outcome. */
+/** Outcomes whose detail does not say what happened without them. */
+const SAID_FIRST: ReadonlySet<Outcome> = new Set(['blocked', 'tls_failed', 'gone', 'connect_refused']);
+
+/** Why an attempt failed, said once: mostly its detail says all of it. */
 export function failureInWords(attempt: Pick<Attempt, 'outcome' | 'status_code' | 'detail'>): string {
   const outcome = outcomeInWords(attempt);
-  if (attempt.detail === '') return outcome;
-  return attempt.detail.startsWith(outcome) ? attempt.detail : `${outcome}: ${attempt.detail}`;
+  const { detail } = attempt;
+  if (detail === '' || outcome.startsWith(detail)) return outcome;
+  return SAID_FIRST.has(attempt.outcome) && !detail.startsWith(outcome) ? `${outcome}: ${detail}` : detail;
 }
 
 /** The explanation of a delivery's state; empty when none is needed. */
-export function whyInWords({ reason, waiting_for }: Pick<Delivery, 'reason' | 'waiting_for'>): string {
+export function whyInWords({ reason, waiting_for, attempt_count }: Explained): string {
+  if (reason === 'exhausted') return `gave up after ${counted(attempt_count, 'attempt')}`;
   if (reason !== null) return REASONS[reason];
-  return waiting_for === null ? '' : `waits for ${WAITS[waiting_for]}`;
+  return waiting_for === null ? '' : WAITS[waiting_for];
 }
+
+type Explained = Pick<Delivery, 'reason' | 'waiting_for' | 'attempt_count'>;
 
 export function durationInWords(ms: number): string {
   if (ms < 1) return '<1 ms';

@@ -30,6 +30,11 @@ export function errorOf(error: unknown): ConvokeError {
   return error instanceof ConvokeError ? error : new ConvokeError('failed', String(error));
 }
 
+/** Whether the service did not answer at all. */
+export function isAway(code: string): boolean {
+  return code === 'unreachable' || code === 'timeout';
+}
+
 /** Calls back after an event that concerns the caller, at most once in each pause, and only while somebody may look. */
 export function useFeed(concerns: (event: FeedEvent) => boolean, changed: () => void): void {
   const latest = useRef({ concerns, changed });

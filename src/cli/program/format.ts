@@ -15,10 +15,9 @@ export const STATE_STYLES: Record<Delivery['state'], Style> = {
   cancelled: 'dim',
 };
 
-const REASONS: Record<NonNullable<Delivery['reason']>, string> = {
+const REASONS: Record<Exclude<NonNullable<Delivery['reason']>, 'exhausted'>, string> = {
   not_200: 'the receiver responded with a 2xx status that is not 200',
   gone: 'the receiver responded 410 and wants no more pushes',
-  exhausted: 'every retry failed',
   expired: 'the receiver could not be reached in time',
   instance_deleted: 'the instance was removed',
   dropped: 'somebody dropped what waited',
@@ -29,23 +28,27 @@ const REASONS: Record<NonNullable<Delivery['reason']>, string> = {
 };
 
 const WAITS: Record<NonNullable<Delivery['waiting_for']>, string> = {
-  turn: 'its turn behind earlier messages',
-  retry: 'its next attempt',
-  back_off: 'the back-off of its instance, which was not reached',
-  connection: 'its machine to pull',
-  paused: 'its meeting to be resumed',
-  switched_off: 'its instance to be enabled',
+  turn: 'waiting for its turn behind earlier messages',
+  retry: 'waiting for its next attempt',
+  back_off: 'waiting: its instance is down',
+  connection: 'waiting for its machine to connect',
+  paused: 'waiting: its meeting is paused',
+  switched_off: 'waiting: its instance is paused',
 };
 
 /** The state of a delivery, with the reason for it. */
-export function stateInWords({ state, reason, waiting_for }: Delivery): string {
+export function stateInWords({ state, reason, waiting_for, attempt_count }: Delivery): string {
+  if (reason === 'exhausted') return `${state}: gave up after ${counted(attempt_count, 'attempt')}`;
   if (reason !== null) return `${state}: ${REASONS[reason]}`;
-  return waiting_for === null ? state : `${state}: waits for ${WAITS[waiting_for]}`;
+  return waiting_for === null ? state : `${state}: ${WAITS[waiting_for]}`;
 }
 
 /** How an attempt ended: its outcome, the detail, and how long it took. */
 export function attemptInWords({ outcome, status_code, detail, duration_ms }: Attempt): string {
   const what = outcome === 'ok' || outcome === 'bad_status' ? `answered ${status_code}` : OUTCOMES[outcome].says;
+  // These details say all of it.
+  if (outcome === 'dns_failed' || outcome === 'timeout')
+    return `${detail || what} after ${durationInWords(duration_ms)}`;
   const more = detail === '' ? '' : ` (${detail})`;
   return `${what}${more} after ${durationInWords(duration_ms)}`;
 }

@@ -7,7 +7,7 @@ import type { AddressBytes, EgressPolicy } from '../../domain/address.ts';
 import type { Outcome } from '../../domain/outcome.ts';
 import { describeDenial } from '../../domain/webhook_url.ts';
 import type { WebhookTarget } from '../../domain/webhook_url.ts';
-import type { HostResolver } from './resolver.ts';
+import { type HostResolver, NO_SUCH_NAME } from './resolver.ts';
 import type { Stage } from './transport.ts';
 
 /**
@@ -63,7 +63,7 @@ export class ConnectAttempt {
     this.#observer.beginStage('dns');
     const lookup = this.#options.resolver.lookup(hostname, timeout_ms, (found) => {
       this.#abandon_lookup = undefined;
-      if (!found.ok) return this.#fail('dns_failed', `${hostname} could not be resolved: ${found.detail}`);
+      if (!found.ok) return this.#fail('dns_failed', hostNotFound(hostname, found.detail));
       this.#observer.endStage(true, describeAddresses(found.addresses));
       this.#onAddresses(found.addresses);
     });
@@ -210,4 +210,9 @@ const TLS_ERROR_TEXT: Record<string, string> = {
 function describeTlsError({ code = 'EUNKNOWN' }: NodeJS.ErrnoException, hostname: string): string {
   if (code === 'ERR_TLS_CERT_ALTNAME_INVALID') return `its certificate is not for ${hostname} (${code})`;
   return `${TLS_ERROR_TEXT[code] ?? 'the handshake failed'} (${code})`;
+}
+
+/** That the name does not exist needs no further cause. */
+function hostNotFound(hostname: string, why: string): string {
+  return why === NO_SUCH_NAME ? `host not found: ${hostname}` : `host not found: ${hostname} (${why})`;
 }

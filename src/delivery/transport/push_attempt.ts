@@ -216,7 +216,7 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
   expire(): void {
     if (this.#settled) return;
     if (this.#status_code !== null) return this.#settleByStatus(false);
-    const when = this.#context.is_closed ? 'before the service stopped' : `within ${this.#timeout_ms} ms`;
+    const when = this.#context.is_closed ? 'before the service stopped' : `within ${inSeconds(this.#timeout_ms)}`;
     switch (this.#stage) {
       case 'dns':
         return this.#settle('dns_failed', `no name server answered ${when}`);
@@ -226,7 +226,7 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
         return this.#settle('tls_failed', `the TLS handshake was not finished ${when}`);
       default: {
         const unread = (this.#connection?.socket.writableLength ?? 0) > 0;
-        return this.#settle('timeout', `${unread ? 'the request was not read' : 'no status line arrived'} ${when}`);
+        return this.#settle('timeout', `${unread ? 'the request was not read' : 'no answer'} ${when}`);
       }
     }
   }
@@ -302,4 +302,9 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
 /** Rounded to a tenth of a millisecond. */
 function elapsed(from_ms: number, to_ms: number): number {
   return Math.round((to_ms - from_ms) * 10) / 10;
+}
+
+/** `5 s`, and milliseconds where seconds are not whole. */
+function inSeconds(ms: number): string {
+  return ms % 1000 === 0 ? `${ms / 1000} s` : `${ms} ms`;
 }

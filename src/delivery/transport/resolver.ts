@@ -144,9 +144,11 @@ class DnsLookup implements Lookup {
 
 const NO_RECORD_CODES = new Set(['ENODATA', 'ENOTFOUND']);
 
+export const NO_SUCH_NAME = 'there is no such name';
+
 const LOOKUP_ERROR_TEXT: Record<string, string> = {
   ENODATA: 'the name has no address',
-  ENOTFOUND: 'there is no such name',
+  ENOTFOUND: NO_SUCH_NAME,
   ETIMEOUT: 'no name server answered in time',
   ECONNREFUSED: 'no name server could be reached',
   ESERVFAIL: 'the name server failed to look it up',

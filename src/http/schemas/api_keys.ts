@@ -35,7 +35,7 @@ const Scopes = Type.Array(ScopeSchema, {
   maxItems: SCOPES.length,
   description: 'What the key may be used for.',
   examples: [['instance', 'send']],
-  ...expected(`must be a list with at least one of ${SCOPES.join(', ')}`),
+  ...expected(`must have at least one of ${SCOPES.join(', ')}`),
 });
 
 const KEY_MEETINGS_MAX = 1000;

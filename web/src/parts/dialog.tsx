@@ -1,6 +1,6 @@
 import type { ComponentChildren, JSX } from 'preact';
 import { useEffect, useId, useRef, useState } from 'preact/hooks';
-import { errorOf } from '../queries.ts';
+import { errorOf, isAway } from '../queries.ts';
 import { Icon } from './icons.tsx';
 import { raiseNotices } from './notice.tsx';
 
@@ -107,8 +107,9 @@ export function Form({ action, is_dangerous = false, onSubmit, children, aside }
     try {
       await onSubmit();
     } catch (error) {
-      const { detail, errors } = errorOf(error);
-      setRefusal(errors.length > 0 ? errors.map(({ path, message }) => `${path} ${message}`) : [detail]);
+      const { code, detail, errors } = errorOf(error);
+      if (isAway(code)) setRefusal(['The service does not answer. Your entries are kept: try again.']);
+      else setRefusal(errors.length > 0 ? errors.map(({ path, message }) => `${path} ${message}`) : [detail]);
     } finally {
       setBusy(false);
     }

@@ -1,7 +1,7 @@
 /** The result of an action, shown once, on screen and to screen readers. */
 import type { JSX } from 'preact';
 import { useLayoutEffect, useRef } from 'preact/hooks';
-import { errorOf } from '../queries.ts';
+import { errorOf, isAway } from '../queries.ts';
 import { Observable, useObservable } from '../observable.ts';
 import { Mark } from './mark.tsx';
 import { Icon } from './icons.tsx';
@@ -25,7 +25,8 @@ export function notify(text: string, { is_bad = false } = {}): void {
 }
 
 export function showProblem(error: unknown): void {
-  const { detail, errors } = errorOf(error);
+  const { code, detail, errors } = errorOf(error);
+  if (isAway(code)) return notify('Not done: the service does not answer. Try again.', { is_bad: true });
   const fields = errors.map(({ path, message }) => `${path} ${message}`).filter((text) => !detail.includes(text));
   notify([detail, ...fields].join(' '), { is_bad: true });
 }

@@ -1,6 +1,7 @@
 /** What a list shows instead of rows: that it is loading, that it is empty, or why it failed. */
 import type { ComponentChildren, JSX } from 'preact';
 import type { ConvokeError } from '@convoke/sdk';
+import { isAway } from '../queries.ts';
 import { Mark } from './mark.tsx';
 
 export function Empty({ title, children }: { title: string; children?: ComponentChildren }): JSX.Element {
@@ -13,19 +14,33 @@ export function Empty({ title, children }: { title: string; children?: Component
 }
 
 export function Failure({ problem, again }: { problem: ConvokeError; again: () => void }): JSX.Element {
-  const is_away = problem.code === 'unreachable' || problem.code === 'timeout';
+  const is_away = isAway(problem.code);
   return (
     <div class="empty" role="alert">
       <p class="empty-title">
-        <Mark kind="bad" /> {is_away ? 'The service does not respond.' : 'That did not work.'}
+        <Mark kind="bad" /> {is_away ? 'The service does not answer' : 'That did not work'}
       </p>
-      <p>
-        {is_away ? 'Is it still running? This page continues by itself when the service responds.' : problem.detail}
-      </p>
+      <p>{is_away ? 'Is it still running? This page goes on by itself when the service answers.' : problem.detail}</p>
       <button type="button" class="button" onClick={again}>
         Try again
       </button>
     </div>
+  );
+}
+
+/** What stands in place of failures when there are none. Without an instance nothing is healthy. */
+export function Healthy({ is_any_up, is_any_there }: { is_any_up: boolean; is_any_there: boolean }): JSX.Element {
+  if (is_any_up) {
+    return (
+      <p class="panel-empty">
+        <Mark kind="good" /> All instances are healthy
+      </p>
+    );
+  }
+  return (
+    <p class="panel-empty">
+      <Mark kind="off" /> {is_any_there ? 'No instance was tried yet' : 'No instances yet'}
+    </p>
   );
 }
 

@@ -108,7 +108,7 @@ export function Audit({ seq }: { seq: string | null }): JSX.Element {
       {rows === null && problem === null && <Skeleton />}
       {problem !== null && <Failure problem={problem} again={again} />}
       {rows?.length === 0 && problem === null && (
-        <Empty title="No entries match.">
+        <Empty title="No entries match">
           <button
             type="button"
             class="button"

@@ -1,13 +1,13 @@
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import { type MeetingInstance, rawJson } from '@convoke/sdk';
-import { errorOf } from '../queries.ts';
+import { errorOf, isAway } from '../queries.ts';
 import { notify } from '../parts/notice.tsx';
 import { Choice } from '../parts/choice.tsx';
 import { client } from '../service.ts';
 import { counted } from '../format.ts';
 import { Foreign } from '../parts/foreign.tsx';
-import { Hearers } from './hearers.tsx';
+import { Hearers, whyNobody } from './hearers.tsx';
 
 type Form = 'text' | 'json';
 
@@ -42,7 +42,7 @@ export function Composer({ meeting_id, members, onSent }: ComposerProps): JSX.El
       onSent();
       notify(
         deliveries_queued === 0
-          ? `No one receives #${seq}: no instance in this meeting has an agent to notify. It is in the history.`
+          ? `No one received #${seq}: ${await whyNobody(meeting_id, targets)}. It is in the history.`
           : `Sent #${seq} to ${counted(deliveries_queued, 'instance')}.`,
       );
     } catch (error) {
@@ -132,5 +132,6 @@ function parsed(text: string): object {
 
 function textOf(error: unknown): string {
   if (error instanceof TypeError) return 'A message must be a JSON object, in braces.';
-  return errorOf(error).detail;
+  const { code, detail } = errorOf(error);
+  return isAway(code) ? 'Not sent: the service does not answer. Your text is kept.' : detail;
 }

@@ -87,7 +87,7 @@ export function Deliveries({ delivery_id }: { delivery_id: string | null }): JSX
       {rows === null && problem === null && <Skeleton />}
       {problem !== null && <Failure problem={problem} again={again} />}
       {rows?.length === 0 && problem === null && (
-        <Empty title={is_filtered ? 'No deliveries match.' : 'Nothing was sent yet.'}>
+        <Empty title={is_filtered ? 'No deliveries match' : 'No deliveries yet'}>
           {is_filtered ? (
             <>
               <p>Ids are compared exactly.</p>

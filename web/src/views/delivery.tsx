@@ -119,7 +119,7 @@ export function DeliveryStatus({
 }
 
 export function Attempts({ delivery: { attempts, attempt_count } }: { delivery: DeliveryWithAttempts }): JSX.Element {
-  if (attempt_count === 0) return <p class="faint">No attempts yet.</p>;
+  if (attempt_count === 0) return <p class="faint">No attempts yet</p>;
   const longest_ms = Math.max(1, ...attempts.map(({ duration_ms }) => duration_ms));
   return (
     <ol class="attempts">

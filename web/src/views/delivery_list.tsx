@@ -26,7 +26,7 @@ export function DeliveryList({ query, most, without }: DeliveryListProps): JSX.E
       (query.meeting_id === undefined || event.meeting_id === query.meeting_id),
   );
   if (value === null) return problem === null ? <Skeleton lines={3} /> : <Failure problem={problem} again={again} />;
-  if (value.data.length === 0) return <p class="faint">Nothing was sent to it yet.</p>;
+  if (value.data.length === 0) return <p class="faint">No deliveries yet</p>;
   return (
     <ul class="short-list">
       {value.data.map((delivery) => (

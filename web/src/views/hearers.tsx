@@ -30,7 +30,7 @@ export function Hearers({ meeting_id, targets }: HearersProps): JSX.Element {
     <p class="hearers" id="hearers">
       {value !== null && groups.length === 0 && (
         <span class="hearers-group">
-          <Mark kind="off" /> nobody will hear it: no agent to notify
+          <Mark kind="off" /> No one will hear it: no agent to notify
         </span>
       )}
       {groups.map(({ mark, words, who }) => (
@@ -60,13 +60,24 @@ interface Kind {
 /** Memberships that have ended, or for whose agents the message is not, are not shown. */
 const KINDS: readonly Kind[] = [
   { is: ({ pushed }) => pushed === 'now', mark: 'good', words: 'will hear it' },
-  { is: ({ why }) => why === 'paused', mark: 'waiting', words: 'will hear it when the meeting goes on' },
+  { is: ({ why }) => why === 'paused', mark: 'waiting', words: 'will hear it when the meeting is resumed' },
   { is: ({ why }) => why === 'connection', mark: 'waiting', words: 'will hear it when connected' },
   { is: ({ why }) => why === 'back_off', mark: 'bad', words: 'will hear it when up again' },
   {
     is: ({ why }) => why === 'inactive' || why === 'switched_off',
     mark: 'off',
-    words: 'will not hear it: switched off',
+    words: 'will not hear it: paused',
   },
   { is: ({ why }) => why === 'wake', mark: 'off', words: 'will not be woken: it stands in the history' },
 ];
+
+/** Why a message that was just sent made no delivery. */
+export async function whyNobody(meeting_id: string, targets: readonly string[]): Promise<string> {
+  const nobody = 'no instance in this meeting has an agent to notify';
+  const query = { target_agents: [...targets], limit: MEMBERSHIPS_MAX };
+  const { data } = await client.explain(meeting_id, query).catch(() => ({ data: [] }));
+  const paused = data.filter(({ why }) => why === 'inactive' || why === 'switched_off');
+  if (paused.length === 0) return nobody;
+  const names = some(paused.map(({ instance_name, instance_id }) => instance_name || instance_id));
+  return `${names} ${paused.length === 1 ? 'is' : 'are'} paused`;
+}

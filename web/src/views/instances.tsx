@@ -100,7 +100,7 @@ export function Instances({ instance_id }: { instance_id: string | null }): JSX.
       {rows === null && problem === null && <Skeleton />}
       {problem !== null && <Failure problem={problem} again={again} />}
       {rows?.length === 0 && problem === null && (
-        <Empty title={q === '' && health === '' ? 'No machine is registered yet.' : 'No instances match.'}>
+        <Empty title={q === '' && health === '' ? 'No instances yet' : 'No instances match'}>
           {q === '' && health === '' ? (
             <p>
               Register one here, or follow the <a href="/start">guide</a>.

@@ -1,6 +1,6 @@
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
-import type { ApiKey, ApiKeyWithToken, Scope } from '@convoke/sdk';
+import { type ApiKey, type ApiKeyWithToken, ConvokeError, type Scope } from '@convoke/sdk';
 import { useList } from '../queries.ts';
 import { Id } from '../parts/copy.tsx';
 import { Dialog, Form, TextField } from '../parts/dialog.tsx';
@@ -93,7 +93,7 @@ export function Keys({ key_id }: { key_id: string | null }): JSX.Element {
       {rows === null && problem === null && <Skeleton />}
       {problem !== null && <Failure problem={problem} again={again} />}
       {rows?.length === 0 && problem === null && (
-        <Empty title="There is no key: anybody who reaches this address may do everything.">
+        <Empty title="No keys yet: everybody who reaches this address may do everything">
           <p>The first key ends that for good, and must be an admin key. Save its token: without it nobody gets in.</p>
         </Empty>
       )}
@@ -212,6 +212,7 @@ function MakeDialog({ is_first, onClose }: { is_first: boolean; onClose: () => v
   const [expires, setExpires] = useState('');
   const [made, setMade] = useState<ApiKeyWithToken | null>(null);
   const make = async (): Promise<void> => {
+    if (scopes.length === 0) throw new ConvokeError('failed', 'Choose at least one scope.');
     const meeting_ids = idsOf(meetings);
     const key = await client.createKey({
       scopes: [...scopes],
@@ -231,7 +232,7 @@ function MakeDialog({ is_first, onClose }: { is_first: boolean; onClose: () => v
         {is_first && <p>From now on every request needs a key. The first one must be an admin's, without an end.</p>}
         <TextField label="Name" value={name} onChange={setName} placeholder="laptop of Anna" />
         <fieldset class="checks">
-          <legend>It may</legend>
+          <legend>Scopes</legend>
           {SCOPES.map(([scope, text]) => (
             <label key={scope}>
               <input

@@ -81,7 +81,7 @@ export function Meetings({ meeting_id }: { meeting_id: string | null }): JSX.Ele
       {rows === null && problem === null && <Skeleton />}
       {problem !== null && <Failure problem={problem} again={again} />}
       {rows?.length === 0 && problem === null && (
-        <Empty title={q === '' ? 'No meetings yet.' : 'No meetings match.'}>
+        <Empty title={q === '' ? 'No meetings yet' : 'No meetings match'}>
           {q === '' ? (
             <p>A meeting exists as soon as an instance joins it or a message is sent in it.</p>
           ) : (

@@ -123,7 +123,7 @@ function Marks({ deliveries, names, message_id, opened, onOpen }: MarksProps): J
       </a>
     );
   }
-  if (deliveries.length === 0) return <p class="marks-none">no one received it</p>;
+  if (deliveries.length === 0) return <p class="marks-none">No one received it</p>;
   const fine = deliveries.filter(({ state }) => state === 'delivered');
   const is_crowd = deliveries.length > MARKS_MAX;
   const shown = is_crowd ? deliveries.filter(({ state }) => state !== 'delivered').slice(0, MARKS_MAX) : deliveries;

@@ -8,7 +8,7 @@ import { Chart, type Line } from '../parts/chart.tsx';
 import { Choice } from '../parts/choice.tsx';
 import { HealthMark, Mark, type MarkKind } from '../parts/mark.tsx';
 import { Page } from '../parts/page.tsx';
-import { Skeleton } from '../parts/states.tsx';
+import { Healthy, Skeleton } from '../parts/states.tsx';
 import { Ago, timeOfDay } from '../parts/time.tsx';
 import { BIN_S, type Points } from '../rates.ts';
 import { addressOf } from '../router.ts';
@@ -174,9 +174,10 @@ function Failing(): JSX.Element {
       <div class="panel-body" tabIndex={0} role="group" aria-label="Last failures">
         {value === null && <Skeleton lines={4} />}
         {value !== null && failing.length === 0 && (
-          <p class="panel-empty">
-            <Mark kind="good" /> Every instance that was tried accepts its pushes.
-          </p>
+          <Healthy
+            is_any_up={value.get('up')?.data.length !== 0}
+            is_any_there={value.get('unknown')?.data.length !== 0}
+          />
         )}
         <ul class="failures">
           {failing.slice(0, 30).map((instance) => (

@@ -112,7 +112,7 @@ export function Transcript({ meeting_id, members, last_seq, sent }: TranscriptPr
           {lines === null && problem === null && <Skeleton />}
           {problem !== null && <Failure problem={problem} again={() => void conversation.refresh()} />}
           {lines?.length === 0 && (
-            <Empty title="No messages here yet.">
+            <Empty title="No messages yet">
               <p>Write the first message below.</p>
             </Empty>
           )}

@@ -36,7 +36,7 @@ function listCommand(): Command {
         return;
       }
       if (rows.length === 0) {
-        note(`No meeting fits. One exists as soon as an instance joins it: see \`${typed('join --help')}\`.`);
+        note(`No meetings match. One exists as soon as an instance joins it: see \`${typed('join --help')}\`.`);
         return;
       }
       const now_ms = wallNow();
