@@ -220,6 +220,7 @@ export async function createConvoke(
       late_replies,
       node,
       limits_of_meetings: config,
+      retention_deliveries_ms: config.retention_deliveries_ms,
       egress_policy,
       max_message_bytes,
       user_agent,

@@ -113,6 +113,7 @@ const server = await createServer(
     public_url: null,
     demo: new DemoMeeting({ store, changes, engine, clock, log, egress_policy, delivers: () => true }),
     limits_of_meetings: config,
+    retention_deliveries_ms: config.retention_deliveries_ms,
     egress_policy,
     max_message_bytes,
     user_agent,

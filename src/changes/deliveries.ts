@@ -2,7 +2,7 @@ import type { Clock } from '../delivery/clock.ts';
 import type { Engine } from '../delivery/engine.ts';
 import { queuedEvent, settledEvent } from '../feed/events.ts';
 import type { Feed } from '../feed/feed.ts';
-import type { DeliveryRow, DeliveryStore, LaneKey, Waiting } from '../store/contract/deliveries.ts';
+import type { DeliveryRow, DeliveryStore, LaneKey, Recovery, Waiting } from '../store/contract/deliveries.ts';
 import type { MessageStore } from '../store/contract/messages.ts';
 import type { Author } from './author.ts';
 
@@ -10,9 +10,16 @@ import type { Author } from './author.ts';
 const DROP_BATCH = 2_000;
 /** One call responds after about this time, well before a client or a proxy gives up. */
 const DROP_MS_MAX = 10_000;
+/** The most deliveries that one transaction queues again: other calls of the store wait some 10 ms for it. */
+const RECOVER_BATCH = 1_000;
+/** As DROP_MS_MAX. */
+const RECOVER_MS_MAX = 10_000;
 
 export interface DeliveryChangesParts {
-  store: { deliveries: Pick<DeliveryStore, 'get' | 'countWaiting' | 'drop'>; messages: Pick<MessageStore, 'last'> };
+  store: {
+    deliveries: Pick<DeliveryStore, 'get' | 'countWaiting' | 'drop' | 'recover'>;
+    messages: Pick<MessageStore, 'last'>;
+  };
   engine: Pick<Engine, 'deliveryRetried' | 'dropped'>;
   feed: Pick<Feed, 'publish'>;
   clock: Clock;
@@ -45,17 +52,41 @@ export class DeliveryChanges {
     return row;
   }
 
-  /** Queues again the deliveries of an instance that failed since `since_ms`; null when there is no such instance. */
-  async recover(author: Author, instance_id: string, since_ms: number): ReturnType<DeliveryStore['recover']> {
-    const { engine, feed, clock, expire_after_ms } = this.#parts;
-    const now = clock.now();
-    const { deliveries } = author.storeFor();
-    const recovered = await deliveries.recover(instance_id, since_ms, now, now + expire_after_ms, author.owner_scope);
-    if (recovered === null) return null;
+  /**
+   * Queues failed deliveries of an instance again, at most `limit`. One call does a part: call it again with the same
+   * `of` until `done`. What was queued again is no longer failed, so nothing is queued twice, and a stop between two
+   * steps loses nothing. Null when there is no such instance.
+   */
+  async recover(author: Author, of: Recovery, limit = Infinity): Promise<{ recovered: number; done: boolean } | null> {
+    const { store, clock, expire_after_ms } = this.#parts;
+    const ends_at = clock.now() + RECOVER_MS_MAX;
+    let recovered = 0;
+    // The first step writes the audit entry for all steps.
+    let step: Pick<DeliveryStore, 'recover'> = author.storeFor().deliveries;
+    for (;;) {
+      const now = clock.now();
+      const most = Math.min(RECOVER_BATCH, limit - recovered);
+      const made = await step
+        .recover(of, most, now, now + expire_after_ms, author.owner_scope)
+        .catch((error: unknown) => {
+          // The call failed, but the store may have made the change all the same.
+          this.#recovered(of.instance_id, 0);
+          throw error;
+        });
+      if (made === null) return null;
+      step = store.deliveries;
+      recovered += made.recovered;
+      this.#recovered(of.instance_id, made.recovered);
+      if (made.recovered < most) return { recovered, done: true };
+      if (recovered >= limit || clock.now() >= ends_at) return { recovered, done: false };
+    }
+  }
+
+  #recovered(instance_id: string, deliveries: number): void {
+    const { engine, feed, clock } = this.#parts;
     engine.deliveryRetried({ instance_id, meeting_id: '', aside: true });
-    const queued = { instance_id, meeting_id: null, delivery_id: null, deliveries: recovered.recovered };
-    if (queued.deliveries > 0) feed.publish(queuedEvent(queued, clock.wall()));
-    return recovered;
+    const queued = { instance_id, meeting_id: null, delivery_id: null, deliveries };
+    if (deliveries > 0) feed.publish(queuedEvent(queued, clock.wall()));
   }
 
   /** How many deliveries `drop` would cancel now. */

@@ -657,7 +657,7 @@ describe('neither response nor time tells what the caller may not see from what 
     leave: (store, owner_scope, id) => store.meetings.leave('m', id, 1, owner_scope),
     getDelivery: (store, owner_scope, _, id) => store.deliveries.get(id, 1, { owner_scope, meeting_ids: [] }),
     retry: (store, owner_scope, _, id) => store.deliveries.retry(id, 1, 1, owner_scope),
-    recover: (store, owner_scope, id) => store.deliveries.recover(id, 0, 1, 1, owner_scope),
+    recover: (store, owner_scope, id) => store.deliveries.recover({ instance_id: id, since_ms: 0, until_ms: 9 }, 10, 1, 1, owner_scope),
     remove: (store, owner_scope, id) => store.instances.remove(id, 10, 1, owner_scope),
   };
   const OWNER = { key_id: 'a', instance_id: null };

@@ -434,11 +434,11 @@ describe('an instance', () => {
     assert.deepEqual((await second.client.listDeliveries({ instance_id: 'i' })).data, []);
     await assert.rejects(second.client.getDelivery(delivery_id), { code: 'delivery_does_not_exist' });
     await assert.rejects(second.client.retryDelivery(delivery_id), { code: 'delivery_does_not_exist' });
-    assert.deepEqual(await second.client.recover('i', { since: '2020-01-01T00:00:00Z' }), { recovered: 0 });
+    assert.equal((await second.client.recover('i', { since: '2020-01-01T00:00:00Z' })).recovered, 0);
     // Control: it is there, and would be pushed.
     const admin = new ConvokeClient({ base_url: service.url, api_key: service.token ?? '' });
     assert.equal((await admin.getDelivery(delivery_id)).state, 'failed');
-    assert.deepEqual(await admin.recover('i', { since: '2020-01-01T00:00:00Z' }), { recovered: 1 });
+    assert.equal((await admin.recover('i', { since: '2020-01-01T00:00:00Z' })).recovered, 1);
   });
 });
 

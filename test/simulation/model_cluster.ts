@@ -128,9 +128,9 @@ export class ModelCluster {
           else if (instance_id !== undefined) changed(instance_id, false, true);
           return deliveries.drop(waiting, ...args);
         },
-        recover: (instance_id, ...args) => {
-          changed(instance_id, true, true);
-          return deliveries.recover(instance_id, ...args);
+        recover: (of, ...args) => {
+          changed(of.instance_id, true, true);
+          return deliveries.recover(of, ...args);
         },
       },
       cluster: {

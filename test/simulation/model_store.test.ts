@@ -47,6 +47,9 @@ class Commands {
     const aside = random.chance(0.4);
     const due = aside ? now + random.below(2_000) : random.pick([null, now + 500]);
     const flag = random.chance(0.5);
+    const recovery = flag
+      ? { instance_id, since_ms: wall - 60_000, until_ms: wall }
+      : { instance_id, delivery_ids: [delivery_id] };
     const draws: [string, Command][] = [
       [
         'register',
@@ -135,7 +138,12 @@ class Commands {
       ],
       ['list by state', (store) => store.deliveries.list({ limit: 100, state }, now)],
       ['retry', (store) => store.deliveries.retry(delivery_id, now, expires_at)],
-      ['recover', (store) => store.deliveries.recover(instance_id, wall - 60_000, now, expires_at)],
+      ['recover', (store) => store.deliveries.recover(recovery, limit, now, expires_at)],
+      ['recoverable', (store) => store.deliveries.countRecoverable(recovery, limit)],
+      [
+        'missed',
+        (store) => store.deliveries.countMissed(instance_id, { since_ms: wall - 60_000, until_ms: wall }, 1_000),
+      ],
       ['expire', (store) => store.deliveries.expire(flag ? null : { instance_id, meeting_id }, limit, now, wall)],
       ['count', (store) => store.deliveries.countPending()],
       ['count instances', (store) => store.instances.count(flag ? instance_id : null, limit)],

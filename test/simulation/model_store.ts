@@ -35,7 +35,13 @@ import {
   type MessageHead,
   type NewMessage,
 } from '../../src/store/contract/messages.ts';
-import type { DeliverySettlement, LaneKey, QueuedDelivery, Waiting } from '../../src/store/contract/deliveries.ts';
+import type {
+  DeliverySettlement,
+  LaneKey,
+  QueuedDelivery,
+  Recovery,
+  Waiting,
+} from '../../src/store/contract/deliveries.ts';
 import type { InstanceCounts, InstanceRow } from '../../src/store/contract/instances.ts';
 import {
   type MeetingFilter,
@@ -679,6 +685,18 @@ export class ModelStore implements StoreOperations {
     return lanes.slice(0, limit);
   }
 
+  /** What a recovery queues again, in its order. */
+  #recoverable(of: Recovery): ModelDelivery[] {
+    const rows = this.#of_instance.get(of.instance_id) ?? [];
+    if ('delivery_ids' in of) {
+      return rows.filter((row) => of.delivery_ids.includes(row.delivery_id) && mayQueueAgain(row));
+    }
+    const settledAt = (row: ModelDelivery): number => row.settled_at ?? 0;
+    return rows
+      .filter((row) => row.state === 'failed' && settledAt(row) >= of.since_ms && settledAt(row) <= of.until_ms)
+      .toSorted((a, b) => settledAt(a) - settledAt(b));
+  }
+
   #requeue(row: ModelDelivery, now_ms: number, expires_at: number): void {
     row.state = 'pending';
     row.reason = null;
@@ -840,13 +858,25 @@ export class ModelStore implements StoreOperations {
       this.#change(instance_id, { backoff_step: 0, backoff_until: null });
       return { instance_id, meeting_id: row.message.meeting_id, aside: state !== 'pending' || aside };
     },
-    recover: (instance_id, since_ms, now_ms, expires_at) => {
-      if (this.#change(instance_id, { backoff_step: 0, backoff_until: null }) === null) return null;
-      const failed = (this.#of_instance.get(instance_id) ?? []).filter(
-        ({ state, settled_at }) => state === 'failed' && settled_at !== null && settled_at >= since_ms,
-      );
-      for (const row of failed) this.#requeue(row, now_ms, expires_at);
-      return { recovered: failed.length };
+    recover: (of, limit, now_ms, expires_at) => {
+      if (this.#change(of.instance_id, { backoff_step: 0, backoff_until: null }) === null) return null;
+      const found = this.#recoverable(of).slice(0, limit);
+      for (const row of found) this.#requeue(row, now_ms, expires_at);
+      return { recovered: found.length };
+    },
+    countRecoverable: (of, most) =>
+      this.#instances.has(of.instance_id) ? Math.min(this.#recoverable(of).length, most) : null,
+    countMissed: (instance_id, { since_ms, until_ms }) => {
+      const has_delivery = new Set((this.#of_instance.get(instance_id) ?? []).map(({ message }) => message));
+      const missed = [...this.#messages.values()].filter((message) => {
+        const member = this.#memberships.get(message.meeting_id)?.get(instance_id);
+        if (member === undefined || member.left_at !== null || has_delivery.has(message)) return false;
+        if (message.accepted_at < Math.max(since_ms, member.joined_at) || message.accepted_at > until_ms) return false;
+        const targets = message.target_agents === null ? null : new Set(message.target_agents);
+        const from_agent = message.said?.from_agent ?? null;
+        return agentsToNotify(member.agent_ids, targets, from_agent, member.wake).length > 0;
+      });
+      return { messages: missed.length, at_least: false };
     },
     expire: (after, lanes_max, now_ms, wall_ms) => {
       const expired = new EndedInLanes();

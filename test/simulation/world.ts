@@ -38,6 +38,7 @@ const MINUTE = 60 * SECOND;
 const HOUR = 60 * MINUTE;
 const SECRET = `whsec_${Buffer.alloc(32, 7).toString('base64')}`;
 const STEPS_MAX = 50_000;
+const EVER = { since_ms: 0, until_ms: Number.MAX_SAFE_INTEGER };
 /** Forty agents have so many pairs that their worlds need this many steps. */
 const STEPS_MAX_OF_CROWD = 500_000;
 const ANSWER_MS_MAX = 20;
@@ -1447,7 +1448,7 @@ export class World {
       this.checker.markManual(instance_id);
       this.#do(life, machine, 'recover', async () => {
         const now = this.#steady();
-        await store.deliveries.recover(instance_id, 0, now, now + this.#settings.expire_after_ms);
+        await store.deliveries.recover({ instance_id, ...EVER }, 1e9, now, now + this.#settings.expire_after_ms);
         this.checker.markManual(instance_id);
         engine.deliveryRetried({ instance_id, meeting_id: '', aside: true });
       });

@@ -724,7 +724,7 @@ describe('nodes tell each other', () => {
     await a.instances.patch('i', { instance_name: 'other' }, 1);
     await a.instances.patch('i', { is_active: true }, 1);
     await a.instances.heartbeat('i', 2);
-    await a.deliveries.recover('i', 0, 1, 2);
+    await a.deliveries.recover({ instance_id: 'i', since_ms: 0, until_ms: 1 }, 10, 1, 2);
     await a.instances.remove('i', 10, 1);
     await a.api_keys.create({
       key_id: 'k',

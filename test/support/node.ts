@@ -401,7 +401,8 @@ export class TestNode {
 
   async recover(instance_id: string, since_ms: number): Promise<number> {
     const now = this.clock.now();
-    const recovered = await this.store.deliveries.recover(instance_id, since_ms, now, now + SETTINGS.expire_after_ms);
+    const of = { instance_id, since_ms, until_ms: this.clock.wall() };
+    const recovered = await this.store.deliveries.recover(of, 1_000, now, now + SETTINGS.expire_after_ms);
     this.engine.deliveryRetried({ instance_id, meeting_id: '', aside: true });
     return recovered?.recovered ?? 0;
   }

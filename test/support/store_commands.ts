@@ -8,7 +8,13 @@ import { HEALTH } from '../../src/domain/instance.ts';
 import { sessionIdOf } from '../../src/domain/session.ts';
 import type { NewMessage } from '../../src/store/contract/messages.ts';
 import type { AuditedStore, Store } from '../../src/store/store.ts';
-import type { DeliverySettlement, EndedInLane, LaneKey, QueuedDelivery } from '../../src/store/contract/deliveries.ts';
+import type {
+  DeliverySettlement,
+  EndedInLane,
+  LaneKey,
+  QueuedDelivery,
+  Recovery,
+} from '../../src/store/contract/deliveries.ts';
 import { Problem } from '../../src/domain/problem.ts';
 import { SECRET } from './node.ts';
 
@@ -391,12 +397,13 @@ const COMMANDS = {
     ),
   retry: (store, d) => audited(store, d).deliveries.retry(d.delivery_id, d.now, d.wall + 60_000, rarely(d)),
   recover: (store, d) =>
-    audited(store, d).deliveries.recover(
+    audited(store, d).deliveries.recover(recoveryOf(d), d.limit, d.now, d.wall + 60_000, rarely(d)),
+  'count recoverable': (store, d) => store.deliveries.countRecoverable(recoveryOf(d), d.limit, rarely(d)),
+  'count missed': (store, d) =>
+    store.deliveries.countMissed(
       d.instance_id,
-      d.wall - d.pick(1, [0, 5_000, 1e9]),
-      d.now,
-      d.wall + 60_000,
-      rarely(d),
+      { since_ms: d.wall - d.pick(1, [0, 5_000, 1e9]), until_ms: d.wall - d.pick(2, [0, 0, 1_000]) },
+      d.pick(3, [1, 3, 1_000]),
     ),
   expire: async (store, d) => {
     const expired: EndedInLane[] = [];
@@ -517,6 +524,12 @@ const COMMANDS = {
     }),
   ping: (store) => store.ping(),
 } satisfies Record<string, (store: Store, draw: Draw) => unknown>;
+
+/** A time, or a delivery that is often one of the instance. */
+function recoveryOf({ instance_id, delivery_id, wall, pick, flag }: Draw): Recovery {
+  if (flag(5)) return { instance_id, delivery_ids: [delivery_id, 'dlv_unknown'] };
+  return { instance_id, since_ms: wall - pick(1, [0, 5_000, 1e9]), until_ms: wall - pick(2, [0, 0, 1_000]) };
+}
 
 /** SQLite may take a timestamp from its message, so the two say the same. */
 function withTimestamp(text: string, timestamp: string): Pick<NewMessage, 'message' | 'timestamp'> {

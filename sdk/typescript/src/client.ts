@@ -126,9 +126,34 @@ export class ConvokeClient {
     return this.#requests.call('POST', ['instances', instance_id, 'rotate-secret'], { ...options, body: input });
   }
 
-  /** Queues the deliveries of the instance that failed at or after `since` again. */
+  /**
+   * Queues failed deliveries of the instance again: those of a time, or those of `delivery_ids`. With `dry_run` it only
+   * counts them. One call may do a part: see {@link recovering}.
+   */
   recover(instance_id: string, input: RecoverInput, options?: CallOptions): Promise<Recovered> {
     return this.#requests.call('POST', ['instances', instance_id, 'recover'], { ...options, body: input });
+  }
+
+  /**
+   * Queues failed deliveries again part by part, `limit` in each, until none is left. Yields after each part how many
+   * were queued so far. To cancel, leave the loop: what is queued already is still sent.
+   *
+   *     for await (const queued of client.recovering('laptop-anna', { since })) console.log(queued);
+   */
+  async *recovering(
+    instance_id: string,
+    { limit = 1_000, ...input }: RecoverInput,
+    options?: CallOptions,
+  ): AsyncGenerator<number, void, undefined> {
+    let queued = 0;
+    let of = input;
+    for (let done = false; !done;) {
+      const part = await this.recover(instance_id, { ...of, limit }, options);
+      queued += part.recovered;
+      done = part.done;
+      if (part.until !== null) of = { ...of, until: part.until };
+      yield queued;
+    }
   }
 
   /**

@@ -634,6 +634,17 @@ export interface MessageTrace extends Message {
   deliveries_cursor: string | null;
 }
 
+/**
+ * Messages of that time for the agents that the instance has in its meetings now, without a delivery: it was switched
+ * off when they were sent. They are in the history of their meetings, and are not pushed later.
+ */
+export interface MissedMessages {
+  /** How many messages. */
+  messages: number;
+  /** True when there may be more: not all messages were read. */
+  at_least: boolean;
+}
+
 /** Somebody is signed in on a page. */
 export interface OpenSession {
   /** The id with which the session can be ended; it cannot be used to sign in. */
@@ -736,16 +747,36 @@ export interface PulledPush {
   deadline_at: string;
 }
 
-/** Which failed deliveries are queued again. */
+/** Which failed deliveries are queued again: those of a time (since), or some (delivery_ids). */
 export interface RecoverInput {
-  /** RFC 3339; deliveries that failed at or after it are queued again. */
-  since: string;
+  /** Queues the deliveries again that failed at or after this time. */
+  since?: string | undefined;
+  /** With since: only those that failed at or before this time. Now, unless it is earlier. */
+  until?: string | undefined;
+  /**
+   * Instead of since: these deliveries of the instance, if they failed or were cancelled. Others in the list are left
+   * as they are.
+   */
+  delivery_ids?: string[] | undefined;
+  /** The most deliveries that this call queues again: a small limit shows the progress. */
+  limit?: number | undefined;
+  /** Only count what would be queued again, and what the instance missed while it was switched off. */
+  dry_run?: boolean | undefined;
 }
 
-/** The result of a recovery. */
+/** The result of a recovery, or of a call of it that does a part. */
 export interface Recovered {
-  /** How many failed deliveries were queued again. */
+  /** How many deliveries were queued again, or would be. */
   recovered: number;
+  /** The end of the time: when `done` is false, the next call gives it as `until`. Null with delivery_ids. */
+  until: string | null;
+  /** Whether they were only counted. */
+  dry_run: boolean;
+  /** False when more may be left: call again, with this `until`. */
+  done: boolean;
+  /** Only with dry_run: true when there are more than 100000. */
+  at_least?: boolean;
+  missed?: MissedMessages;
 }
 
 /** The invite that a machine redeems. */

@@ -29,8 +29,6 @@ import {
   InstanceSchema,
   ListInstancesQuery,
   PatchInstanceBody,
-  RecoverBody,
-  RecoveredSchema,
   RegisterBody,
   RegisteredInstanceSchema,
   RotateSecretBody,
@@ -47,7 +45,7 @@ const RETRY_WHEN_UPGRADED_S = 10;
 
 export interface InstanceContext {
   store: { instances: Pick<InstanceStore, 'list' | 'get'>; cluster: Pick<ClusterStore, 'hasOlderNode'> | null };
-  changes: Pick<Changes, 'instances' | 'deliveries'>;
+  changes: Pick<Changes, 'instances'>;
   webhook_transport: Pick<WebhookTransport, 'pushFor'>;
   clock: Clock;
   log: Log;
@@ -67,7 +65,6 @@ export function instanceRoutes(app: App, context: InstanceContext): void {
   );
   app.post('/api/v1/instances/:instance_id/heartbeat/', HEARTBEAT, (request) => heartbeat(context, request));
   app.post('/api/v1/instances/:instance_id/rotate-secret/', ROTATE_SECRET, (request) => rotateSecret(context, request));
-  app.post('/api/v1/instances/:instance_id/recover/', RECOVER, (request) => recover(context, request));
   app.post('/api/v1/instances/webhook-test/', TEST_WEBHOOK, (request) => testWebhook(context, request));
 }
 
@@ -274,29 +271,6 @@ async function rotateSecret({ changes, audit_trail }: InstanceContext, request: 
     instance_id,
   );
   return { webhook_secret, previous_secret_expires_at: isoTime(row.previous_secret_until ?? 0) };
-}
-
-const RECOVER = {
-  config: { access: ['instance'], audit: { action: 'instance.recover', target: 'instance' } },
-  schema: {
-    operationId: 'recover',
-    tags: ['instances'],
-    summary: 'Queue the failed deliveries of an instance again',
-    description: 'The deliveries that failed at or after `since`, with the same webhook-id as before.',
-    params: InstanceParams,
-    body: RecoverBody,
-    response: responses({
-      200: ['How many were queued.', RecoveredSchema],
-      codes: ['instance_does_not_exist'],
-    }),
-  },
-} satisfies RouteShape;
-
-async function recover({ changes, audit_trail }: InstanceContext, request: RequestFor<typeof RECOVER>) {
-  const { params, body } = request;
-  const { instance_id } = params;
-  const author = audit_trail.authorOf(request);
-  return existing(await changes.deliveries.recover(author, instance_id, Date.parse(body.since)), instance_id);
 }
 
 const TEST_WEBHOOK = {

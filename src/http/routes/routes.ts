@@ -17,6 +17,7 @@ import { type MessageContext, messageRoutes } from './messages.ts';
 import { type NodeContext, nodeRoutes } from './nodes.ts';
 import { documentRoute } from './openapi.ts';
 import { type PullContext, pullRoutes } from './pull.ts';
+import { type RecoveryContext, recoveryRoutes } from './recovery.ts';
 import { type ReplyContext, replyRoutes } from './replies.ts';
 import { type SendContext, sendRoutes } from './sends.ts';
 import { type ServiceContext, serviceRoutes } from './service.ts';
@@ -40,6 +41,7 @@ export type RoutesContext = ApiKeyContext &
   MessageTraceContext &
   NodeContext &
   PullContext &
+  RecoveryContext &
   ReplyContext &
   SendContext &
   ServiceContext &
@@ -49,6 +51,7 @@ export type RoutesContext = ApiKeyContext &
 export function allRoutes(context: RoutesContext): (app: App) => void {
   return (app) => {
     instanceRoutes(app, context);
+    recoveryRoutes(app, context);
     pullRoutes(app, context);
     meetingRoutes(app, context);
     explanationRoutes(app, context);

@@ -18,7 +18,6 @@ import {
   requiredUnless,
   text,
   time,
-  timeInput,
 } from './fields.ts';
 import { KeyId } from './api_keys.ts';
 import { cursor, limit } from './page.ts';
@@ -298,22 +297,6 @@ export const RotatedSecretSchema = Type.Object(
     previous_secret_expires_at: time('Until then every push carries two signatures.'),
   },
   named('RotatedSecret', 'The new secret of an instance.'),
-);
-
-export const RecoverBody = Type.Object(
-  {
-    since: timeInput('RFC 3339; deliveries that failed at or after it are queued again.', '2026-03-01T09:30:00Z'),
-  },
-  {
-    ...named('RecoverInput', 'Which failed deliveries are queued again.'),
-    additionalProperties: false,
-    examples: [{ since: '2026-03-01T09:30:00Z' }],
-  },
-);
-
-export const RecoveredSchema = Type.Object(
-  { recovered: Type.Integer({ description: 'How many failed deliveries were queued again.' }) },
-  named('Recovered', 'The result of a recovery.'),
 );
 
 export const WebhookTestBody = Type.Object(

@@ -104,6 +104,15 @@ export interface LaneKey {
   meeting_id: string;
 }
 
+/** A time of the wall clock, both ends included. */
+export interface Span {
+  since_ms: number;
+  until_ms: number;
+}
+
+/** Deliveries of an instance to queue again: those that failed in a time, or some that may be queued again. */
+export type Recovery = { instance_id: string } & (Span | { delivery_ids: readonly string[] });
+
 /** A page of a lane, or of the deliveries aside, ends where its deliveries reach this many characters. */
 export const LANE_PAGE_CHARS_MAX = 256 << 10;
 
@@ -206,16 +215,24 @@ export interface DeliveryStore {
     owner_scope?: OwnerScope | null,
   ): Promise<{ instance_id: string; meeting_id: string; aside: boolean } | null>;
   /**
-   * Queues again, in order, the deliveries of an instance that failed at or after `since_ms`; null when there is no
-   * such instance.
+   * Queues again, in order, at most `limit` of these deliveries; null when there is no such instance. Fewer than `limit`
+   * means that none is left. Ends the back-off of the instance.
    */
   recover(
-    instance_id: string,
-    since_ms: number,
+    of: Recovery,
+    limit: number,
     now_ms: number,
     expires_at: number,
     owner_scope?: OwnerScope | null,
   ): Promise<{ recovered: number } | null>;
+  /** How many deliveries `recover` would queue again, counted up to `most`; null when there is no such instance. */
+  countRecoverable(of: Recovery, most: number, owner_scope?: OwnerScope | null): Promise<number | null>;
+  /**
+   * How many messages were accepted in this time for the agents of an instance, by its memberships as they are now, and
+   * have no delivery to it: it was switched off. Reads at most `rows_max` messages and memberships, the newest messages
+   * of each meeting first; `at_least` says that there may be more.
+   */
+  countMissed(instance_id: string, span: Span, rows_max: number): Promise<{ messages: number; at_least: boolean }>;
   /**
    * Fails the pending deliveries that have expired, in at most `lanes_max` lanes that follow `after`. `next` is where
    * to continue; null when all lanes were checked.

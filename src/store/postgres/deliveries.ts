@@ -22,11 +22,12 @@ import { DELIVERY_COLUMNS, of } from './columns.ts';
 import { boundExpiry } from './damaged_expiry.ts';
 import { keyOf, rowsOfPage } from './page.ts';
 import { build, type Session, statement, withPartition } from './database.ts';
-import { isDeliveryVisible, IS_OWNED, ownedBy } from './owner_scope.ts';
+import { isDeliveryVisible, ownedBy } from './owner_scope.ts';
 import { LAST_OF_MESSAGE } from './messages.ts';
 import { timestampOf } from './timestamp.ts';
 import { countWaiting, dropWaiting, pendingOf } from './waiting_deliveries.ts';
 import { laneHeads } from './lane_heads.ts';
+import { recovery, REQUEUE, RESET_BACKOFF } from './recovery.ts';
 import { waitsOf } from './waits.ts';
 
 const QUEUED_COLUMNS = `
@@ -126,28 +127,11 @@ const LOCK_DELIVERY = statement(
   'SELECT instance_id, meeting_id, state, reason, aside, next_attempt_at FROM deliveries WHERE delivery_no = $delivery_no FOR UPDATE',
 );
 
-/** An owner must not retry deliveries that failed for an earlier instance with the same id. */
-const FIRST_OWNED = statement(
-  `SELECT first_no FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED} FOR UPDATE`,
-);
-
 const BRING_FORWARD = statement(
   'UPDATE deliveries SET next_attempt_at = $next_attempt_at WHERE delivery_no = $delivery_no',
 );
 
-/** Makes failed deliveries pending again, aside and due now. Bad responses are counted from 0 again. */
-const REQUEUE = `
-  UPDATE deliveries SET state = 'pending', reason = NULL, aside = 1, answered_badly = 0, next_attempt_at = $now_ms, expires_at = $expires_at, settled_at = NULL
-  WHERE `;
 const REQUEUE_ONE = statement(`${REQUEUE} delivery_no = $delivery_no AND state <> 'pending'`);
-const REQUEUE_OF_INSTANCE = statement(
-  `${REQUEUE} state = 'failed' AND instance_id = $instance_id AND settled_at >= $since_ms AND delivery_no >= $first_no`,
-);
-
-/** Deliveries that are queued again by hand are tried at once, even when their instance is backing off. */
-const RESET_BACKOFF = statement(
-  'UPDATE instances SET backoff_step = 0, backoff_until = NULL WHERE instance_id = $instance_id',
-);
 
 const PRUNE_DELIVERIES = statement(`
   DELETE FROM deliveries WHERE delivery_no = ANY (ARRAY(
@@ -310,15 +294,7 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
       session.messages.push({ kind: 'instance', instance_id, lifts: true, requeued: true });
       return { instance_id, meeting_id, aside: row.state !== 'pending' || row.aside === 1 };
     },
-    async recover(instance_id, since_ms, now_ms, expires_at, owner_scope) {
-      const instance = await session.one<{ first_no: number }>(FIRST_OWNED, { instance_id, ...ownedBy(owner_scope) });
-      if (instance === undefined) return null;
-      await session.run(RESET_BACKOFF, { instance_id });
-      const first_no = owner_scope ? instance.first_no : 0;
-      const recovered = await session.run(REQUEUE_OF_INSTANCE, { instance_id, since_ms, first_no, now_ms, expires_at });
-      session.messages.push({ kind: 'instance', instance_id, lifts: true, requeued: true });
-      return { recovered };
-    },
+    ...recovery(session, numberOf),
     async expire(after, lanes_max, now_ms, wall_ms) {
       const lanes = await pendingLanes(after, lanes_max);
       const expired = new EndedInLanes();

@@ -71,7 +71,7 @@ const READS: Readonly<Partial<Record<string, readonly string[]>>> = {
   meetings: ['get', 'list', 'instances', 'settings', 'allSettings', 'candidates'],
   messages: ['list', 'get', 'answeredBy', 'answersTo', 'last', 'since'],
   deliveries:
-    'loadLanes loadAside saidBefore rulesAtHead pendingLanes pendingAside get list countWaiting countPending oldestPending timeNoted'.split(
+    'loadLanes loadAside saidBefore rulesAtHead pendingLanes pendingAside get list countWaiting countRecoverable countMissed countPending oldestPending timeNoted'.split(
       ' ',
     ),
   encryption: ['keyIds', 'derivedKeys'],

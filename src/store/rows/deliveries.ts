@@ -108,6 +108,9 @@ function waitingFor(row: ListedRow): WaitingFor | null {
   return row.next_attempt_at === null ? 'turn' : 'retry';
 }
 
+/** `mayQueueAgain` as a condition. */
+export const MAY_QUEUE_AGAIN = `(state = 'failed' OR (state = 'cancelled' AND reason <> 'instance_deleted'))`;
+
 /** @returns why a delivery cannot be queued again */
 export function notRetryable(row: { state: string; reason: string | null }): Problem {
   return new Problem(

@@ -28,6 +28,7 @@ import type { Sync } from './sync.ts';
 import { isDeliveryVisible, IS_OWNED, ownedBy } from './owner_scope.ts';
 import type { Recipients } from './meeting_recipients.ts';
 import { laneHeads } from './lane_heads.ts';
+import { recovery, requeue, resetBackoff } from './recovery.ts';
 import { waitsOf } from './waits.ts';
 import type { DeliveriesTable } from '../rows/tables.ts';
 import { storedTimestamp } from './timestamp.ts';
@@ -84,9 +85,6 @@ const FIND_OWNED = `
   SELECT instance_id, meeting_id, state, reason, aside, next_attempt_at FROM deliveries
   WHERE delivery_no = $delivery_no AND ($owner_key_id IS NULL OR instance_id IN
     (SELECT i.instance_id FROM instances i WHERE i.instance_id = deliveries.instance_id AND first_no <= $delivery_no AND ${IS_OWNED}))`;
-
-/** An owner must not retry deliveries that failed for an earlier instance with the same id. */
-const FIRST_OWNED = `SELECT first_no FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED}`;
 
 export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recipients): Sync<DeliveryStore> {
   /** 0 for a delivery_id that this file did not make: no row has that number. */
@@ -222,7 +220,7 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
         const next_attempt_at = row.aside === 1 ? now_ms : null;
         db.prepare('UPDATE deliveries SET next_attempt_at = ? WHERE delivery_no = ?').run(next_attempt_at, delivery_no);
       } else if (mayQueueAgain(row) && instanceExists(db, row.instance_id)) {
-        requeue(db, 'delivery_no = ?', [delivery_no], now_ms, expires_at);
+        requeue(db, 'delivery_no = $delivery_no', { delivery_no }, now_ms, expires_at);
       } else {
         throw notRetryable(row);
       }
@@ -233,27 +231,7 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
         aside: row.state !== 'pending' || row.aside === 1,
       };
     },
-    recover(
-      instance_id: string,
-      since_ms: number,
-      now_ms: number,
-      expires_at: number,
-      owner_scope?: OwnerScope | null,
-    ) {
-      const instance = db.prepare(FIRST_OWNED).get({ instance_id, ...ownedBy(owner_scope) }) as
-        { first_no: number } | undefined;
-      if (instance === undefined) return null;
-      resetBackoff(db, instance_id);
-      return {
-        recovered: requeue(
-          db,
-          `instance_id = ? AND settled_at >= ? AND state = 'failed' AND delivery_no >= ?`,
-          [instance_id, since_ms, owner_scope ? instance.first_no : 0],
-          now_ms,
-          expires_at,
-        ),
-      };
-    },
+    ...recovery(db, numberOf),
     expire(after: LaneKey | null, lanes_max: number, now_ms: number, wall_ms: number) {
       const expired = new EndedInLanes();
       const lanes = pendingLanes(db, after, lanes_max);
@@ -350,28 +328,6 @@ function pendingLanes(db: Database, after: LaneKey | null, limit: number): LaneK
     lanes.push(key);
   }
   return lanes;
-}
-
-/** Makes failed deliveries pending again, aside and due now. Bad responses are counted from 0 again. */
-function requeue(
-  db: Database,
-  condition: string,
-  values: (string | number)[],
-  now_ms: number,
-  expires_at: number,
-): number {
-  const { changes } = db
-    .prepare(
-      `UPDATE deliveries SET state = 'pending', reason = NULL, aside = 1, answered_badly = 0, next_attempt_at = ?, expires_at = ?, settled_at = NULL
-       WHERE ${condition}`,
-    )
-    .run(now_ms, expires_at, ...values);
-  return Number(changes);
-}
-
-/** Deliveries that are queued again by hand are tried at once, even when their instance is backing off. */
-function resetBackoff(db: Database, instance_id: string): void {
-  db.prepare('UPDATE instances SET backoff_step = 0, backoff_until = NULL WHERE instance_id = ?').run(instance_id);
 }
 
 function instanceExists(db: Database, instance_id: string): boolean {

@@ -55,6 +55,7 @@ __all__ = [
     "MessageBrief",
     "MessagePage",
     "MessageTrace",
+    "MissedMessages",
     "OpenSession",
     "OpenSessionPage",
     "Outcome",
@@ -827,6 +828,16 @@ class MessageTrace(Model):
     """Give it as cursor when you list the deliveries of this message, to get the others; null when there are none."""
 
 
+class MissedMessages(Model):
+    """Messages of that time for the agents that the instance has in its meetings now, without a delivery: it was
+    switched off when they were sent. They are in the history of their meetings, and are not pushed later."""
+
+    messages: int
+    """How many messages."""
+    at_least: bool
+    """True when there may be more: not all messages were read."""
+
+
 class OpenSession(Model):
     """Somebody is signed in on a page."""
 
@@ -910,10 +921,19 @@ class Pulled(Model):
 
 
 class Recovered(Model):
-    """The result of a recovery."""
+    """The result of a recovery, or of a call of it that does a part."""
 
     recovered: int
-    """How many failed deliveries were queued again."""
+    """How many deliveries were queued again, or would be."""
+    until: datetime | None
+    """The end of the time: when `done` is false, the next call gives it as `until`. Null with delivery_ids."""
+    dry_run: bool
+    """Whether they were only counted."""
+    done: bool
+    """False when more may be left: call again, with this `until`."""
+    at_least: bool | None = None
+    """Only with dry_run: true when there are more than 100000."""
+    missed: MissedMessages | None = None
 
 
 class RedeemedInvite(Model):

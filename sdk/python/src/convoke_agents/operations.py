@@ -320,28 +320,6 @@ class Operations:
             ),
         )
 
-    def recover(
-        self,
-        instance_id: str,
-        *,
-        since: datetime | str,
-    ) -> Recovered:
-        """Queue the failed deliveries of an instance again.
-
-        The deliveries that failed at or after `since`, with the same webhook-id as before.
-
-        :param instance_id: The key of an instance.
-        :param since: RFC 3339; deliveries that failed at or after it are queued again.
-        """
-        return self._requests.call(
-            "POST",
-            f"/api/v1/instances/{segment(instance_id)}/recover/",
-            Recovered,
-            body=given(
-                since=since,
-            ),
-        )
-
     def test_webhook(
         self,
         *,
@@ -360,6 +338,45 @@ class Operations:
             Diagnosis,
             body=given(
                 instance_id=instance_id,
+            ),
+        )
+
+    def recover(
+        self,
+        instance_id: str,
+        *,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        delivery_ids: Sequence[str] | None = None,
+        limit: int | None = None,
+        dry_run: bool | None = None,
+    ) -> Recovered:
+        """Queue the failed deliveries of an instance again.
+
+        The deliveries that failed from `since` to `until`, or those of `delivery_ids`, with the same webhook-id
+        as before. With `dry_run` it only counts them. When `done` is false, call it again with the `until` of the
+        response: what was queued again is not queued twice, also after a restart. To cancel, call it no more;
+        what is queued already is still sent. The instance gets them one after the other, beside new messages.
+
+        :param instance_id: The key of an instance.
+        :param since: Queues the deliveries again that failed at or after this time.
+        :param until: With since: only those that failed at or before this time. Now, unless it is earlier.
+        :param delivery_ids: Instead of since: these deliveries of the instance, if they failed or were cancelled.
+            Others in the list are left as they are.
+        :param limit: The most deliveries that this call queues again: a small limit shows the progress.
+        :param dry_run: Only count what would be queued again, and what the instance missed while it was switched
+            off.
+        """
+        return self._requests.call(
+            "POST",
+            f"/api/v1/instances/{segment(instance_id)}/recover/",
+            Recovered,
+            body=given(
+                since=since,
+                until=until,
+                delivery_ids=delivery_ids,
+                limit=limit,
+                dry_run=dry_run,
             ),
         )
 

@@ -17,6 +17,7 @@ import { withExamples } from '../examples.ts';
 import { note, print, printFields, printJson, printTable } from '../terminal.ts';
 import { ago, counted, HEALTH_STYLES, listInWords, quoted } from '../format.ts';
 import { headerOf } from '../header.ts';
+import { recoverCommand } from './recover.ts';
 import { type RuntimeChoice, runtimeChosen, withRuntime } from '../runtime_options.ts';
 import { typed } from '../command_name.ts';
 
@@ -271,19 +272,4 @@ function rotateSecretCommand(): Command {
       print(`the old one signs as well until ${rotated.previous_secret_expires_at}`);
     });
   return withExamples(withApi(command), { 'convoke instances rotate-secret laptop-anna': 'a new secret, shown once' });
-}
-
-function recoverCommand(): Command {
-  const command = new Command('recover')
-    .description('queue its failed deliveries again')
-    .argument('<instance_id>')
-    .requiredOption('--since <time>', 'those that failed at or after it, such as 2026-03-01T09:30:00Z')
-    .action(async (instance_id: string, { since, ...options }: ApiOptions & { since: string }) => {
-      const result = await clientFor(options).recover(instance_id, { since });
-      if (options.json) printJson(result);
-      else print(`queued again: ${deliveries(result.recovered)}`);
-    });
-  return withExamples(withApi(command), {
-    'convoke instances recover laptop-anna --since 2026-03-01T09:30:00Z': 'after the machine was repaired',
-  });
 }

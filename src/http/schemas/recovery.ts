@@ -1,0 +1,76 @@
+import Type from 'typebox';
+import { expected, flag, madeId, named, nullable, time, timeInput } from './fields.ts';
+
+/** The most deliveries of one call, counted or chosen. */
+export const RECOVERED_MAX = 100_000;
+/** As many as a page of a list has. */
+export const CHOSEN_MAX = 500;
+
+export const RecoverBody = Type.Object(
+  {
+    since: Type.Optional(
+      timeInput('Queues the deliveries again that failed at or after this time.', '2026-03-01T09:30:00Z'),
+    ),
+    until: Type.Optional(
+      timeInput(
+        'With since: only those that failed at or before this time. Now, unless it is earlier.',
+        '2026-03-01T12:00:00Z',
+      ),
+    ),
+    delivery_ids: Type.Optional(
+      Type.Array(madeId('The key of a delivery.'), {
+        minItems: 1,
+        maxItems: CHOSEN_MAX,
+        description:
+          'Instead of since: these deliveries of the instance, if they failed or were cancelled. Others in the list are left as they are.',
+        ...expected(`must be a list of 1 to ${CHOSEN_MAX} delivery ids`),
+      }),
+    ),
+    limit: Type.Optional(
+      Type.Integer({
+        minimum: 1,
+        maximum: RECOVERED_MAX,
+        description: 'The most deliveries that this call queues again: a small limit shows the progress.',
+        ...expected(`must be a whole number from 1 to ${RECOVERED_MAX}`),
+      }),
+    ),
+    dry_run: flag('Only count what would be queued again, and what the instance missed while it was switched off.'),
+  },
+  {
+    ...named(
+      'RecoverInput',
+      'Which failed deliveries are queued again: those of a time (since), or some (delivery_ids).',
+    ),
+    additionalProperties: false,
+    minProperties: 1,
+    examples: [{ since: '2026-03-01T09:30:00Z', until: '2026-03-01T12:00:00Z' }],
+  },
+);
+
+const MissedSchema = Type.Object(
+  {
+    messages: Type.Integer({ description: 'How many messages.' }),
+    at_least: Type.Boolean({ description: 'True when there may be more: not all messages were read.' }),
+  },
+  named(
+    'MissedMessages',
+    'Messages of that time for the agents that the instance has in its meetings now, without a delivery: it was switched off when they were sent. They are in the history of their meetings, and are not pushed later.',
+  ),
+);
+
+export const RecoveredSchema = Type.Object(
+  {
+    recovered: Type.Integer({ description: 'How many deliveries were queued again, or would be.' }),
+    until: nullable(
+      time('A time.'),
+      'The end of the time: when `done` is false, the next call gives it as `until`. Null with delivery_ids.',
+    ),
+    dry_run: Type.Boolean({ description: 'Whether they were only counted.' }),
+    done: Type.Boolean({ description: 'False when more may be left: call again, with this `until`.' }),
+    at_least: Type.Optional(
+      Type.Boolean({ description: `Only with dry_run: true when there are more than ${RECOVERED_MAX}.` }),
+    ),
+    missed: Type.Optional(MissedSchema),
+  },
+  named('Recovered', 'The result of a recovery, or of a call of it that does a part.'),
+);

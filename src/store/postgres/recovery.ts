@@ -1,0 +1,94 @@
+/** Queues failed deliveries of an instance again, and counts what it missed while it was switched off. */
+import { MAY_QUEUE_AGAIN } from '../rows/deliveries.ts';
+import type { DeliveryStore, Recovery } from '../contract/deliveries.ts';
+import { membershipOf } from '../rows/meetings.ts';
+import { messagesWithout, Missed, PRESENT, type WithoutRow } from '../rows/recovery.ts';
+import type { MembershipsTable } from '../rows/tables.ts';
+import { type Session, statement } from './database.ts';
+import { LAST_OF_MESSAGE } from './messages.ts';
+import { IS_OWNED, ownedBy } from './owner_scope.ts';
+
+/** An owner must not retry deliveries that failed for an earlier instance with the same id. */
+const FIRST_OWNED = `SELECT first_no FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED}`;
+const FIND_OWNED = statement(FIRST_OWNED);
+const LOCK_OWNED = statement(`${FIRST_OWNED} FOR UPDATE`);
+
+const FAILED_IN = `
+  SELECT delivery_no FROM deliveries
+  WHERE instance_id = $instance_id AND settled_at >= $since_ms AND settled_at <= $until_ms AND state = 'failed' AND delivery_no >= $first_no
+  ORDER BY settled_at, delivery_no LIMIT $limit`;
+
+const CHOSEN = `
+  SELECT delivery_no FROM deliveries
+  WHERE delivery_no = ANY ($delivery_nos::bigint[]) AND instance_id = $instance_id AND ${MAY_QUEUE_AGAIN} AND delivery_no >= $first_no
+  ORDER BY delivery_no LIMIT $limit`;
+
+/** Makes settled deliveries pending again, aside and due now. Bad responses are counted from 0 again. */
+export const REQUEUE = `
+  UPDATE deliveries SET state = 'pending', reason = NULL, aside = 1, answered_badly = 0, next_attempt_at = $now_ms, expires_at = $expires_at, settled_at = NULL
+  WHERE `;
+
+const requeued = (found: string) => statement(`${REQUEUE} state <> 'pending' AND delivery_no = ANY (ARRAY(${found}))`);
+const counted = (found: string) => statement(`SELECT count(*) AS count FROM (${found}) found`);
+
+const OF_TIME = { requeue: requeued(FAILED_IN), count: counted(FAILED_IN) };
+const OF_CHOSEN = { requeue: requeued(CHOSEN), count: counted(CHOSEN) };
+
+/** Deliveries that are queued again by hand are tried at once, even when their instance is backing off. */
+export const RESET_BACKOFF = statement(
+  'UPDATE instances SET backoff_step = 0, backoff_until = NULL WHERE instance_id = $instance_id',
+);
+
+const FIND_PRESENT = statement(PRESENT);
+const MESSAGES_WITHOUT = statement(messagesWithout(LAST_OF_MESSAGE));
+
+export function recovery(
+  session: Session,
+  numberOf: (delivery_id: string) => number,
+): Pick<DeliveryStore, 'recover' | 'countRecoverable' | 'countMissed'> {
+  const selected = (of: Recovery) => {
+    const { instance_id } = of;
+    if ('since_ms' in of) {
+      const { since_ms, until_ms } = of;
+      return { statements: OF_TIME, values: { instance_id, since_ms, until_ms } };
+    }
+    return { statements: OF_CHOSEN, values: { instance_id, delivery_nos: of.delivery_ids.map(numberOf) } };
+  };
+
+  return {
+    async recover(of, limit, now_ms, expires_at, owner_scope) {
+      const { instance_id } = of;
+      const found = await session.one<{ first_no: number }>(LOCK_OWNED, { instance_id, ...ownedBy(owner_scope) });
+      if (found === undefined) return null;
+      await session.run(RESET_BACKOFF, { instance_id });
+      const { statements, values } = selected(of);
+      const first_no = owner_scope ? found.first_no : 0;
+      const recovered = await session.run(statements.requeue, { ...values, first_no, limit, now_ms, expires_at });
+      session.messages.push({ kind: 'instance', instance_id, lifts: true, requeued: true });
+      return { recovered };
+    },
+    async countRecoverable(of, most, owner_scope) {
+      const { instance_id } = of;
+      const found = await session.one<{ first_no: number }>(FIND_OWNED, { instance_id, ...ownedBy(owner_scope) });
+      if (found === undefined) return null;
+      const { statements, values } = selected(of);
+      const first_no = owner_scope ? found.first_no : 0;
+      return (await session.one<{ count: number }>(statements.count, { ...values, first_no, limit: most }))!.count;
+    },
+    async countMissed(instance_id, span, rows_max) {
+      const missed = new Missed(span, rows_max);
+      const present = await session.all<MembershipsTable>(FIND_PRESENT, { instance_id, rows_max });
+      for (const row of present) {
+        if (missed.rows_left === 0) {
+          missed.stop();
+          break;
+        }
+        const member = membershipOf(row);
+        const of_member = missed.spanOf(member);
+        const values = { instance_id, meeting_id: member.meeting_id, ...of_member, rows_max: missed.rows_left };
+        missed.add(member, of_member, await session.all<WithoutRow>(MESSAGES_WITHOUT, values));
+      }
+      return missed.result;
+    },
+  };
+}

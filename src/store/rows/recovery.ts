@@ -1,0 +1,92 @@
+/** What an instance missed while it was switched off, as both engines count it. */
+import { agentsToNotify } from '../../domain/agents_to_notify.ts';
+import type { Membership } from '../contract/meetings.ts';
+import type { Span } from '../contract/deliveries.ts';
+import { storedTextsOrNull } from './stored_values.ts';
+
+/** The characters of the lists of agents that are read of one meeting. */
+const LISTS_CHARS_MAX = 1 << 20;
+
+/** The memberships whose messages are counted. */
+export const PRESENT = `
+  SELECT meeting_id, instance_id, agent_ids, joined_at, left_at, wake, catch_up, max_age_s FROM memberships
+  WHERE instance_id = $instance_id AND left_at IS NULL ORDER BY meeting_id LIMIT $rows_max`;
+
+/**
+ * The newest messages of a meeting: how many were read, the time of the oldest, and of those in the time the ones that
+ * have no delivery to the instance.
+ *
+ * @param last_of_message the number of the last delivery of the message `m`
+ */
+export const messagesWithout = (last_of_message: string): string => `
+  WITH recent AS MATERIALIZED (
+    SELECT m.message_no, m.seq, m.accepted_at, ${last_of_message} AS last_no FROM messages m
+    WHERE m.meeting_id = $meeting_id ORDER BY m.seq DESC LIMIT $rows_max
+  ), seen AS MATERIALIZED (
+    SELECT count(*) AS read_count, min(accepted_at) AS oldest_at FROM recent
+  ), missing AS (
+    SELECT m.message_no, m.seq, m.from_agent, m.target_agents, coalesce(length(m.target_agents), 0) AS chars,
+      sum(coalesce(length(m.target_agents), 0)) OVER (ORDER BY m.seq DESC) AS chars_read
+    FROM recent r JOIN messages m ON m.message_no = r.message_no
+    WHERE r.accepted_at >= $since_ms AND r.accepted_at <= $until_ms AND NOT EXISTS (
+      SELECT 1 FROM deliveries d WHERE d.instance_id = $instance_id AND d.delivery_no > r.message_no AND d.delivery_no <= r.last_no)
+  )
+  SELECT seen.read_count, seen.oldest_at, missing.message_no, missing.from_agent, missing.target_agents,
+    (SELECT count(*) FROM missing) AS missing_count
+  FROM seen LEFT JOIN missing ON missing.chars_read - missing.chars < ${LISTS_CHARS_MAX}`;
+
+/** A row of `messagesWithout`; message_no is null when there is no such message. */
+export interface WithoutRow {
+  read_count: number;
+  oldest_at: number | null;
+  message_no: number | null;
+  from_agent: string | null;
+  target_agents: string | null;
+  missing_count: number;
+}
+
+/** Counts what the memberships of an instance missed, meeting by meeting, until `rows_max` rows were read. */
+export class Missed {
+  readonly #span: Span;
+  #rows_left: number;
+  #messages = 0;
+  #at_least = false;
+
+  constructor(span: Span, rows_max: number) {
+    this.#span = span;
+    this.#rows_left = rows_max;
+  }
+
+  get rows_left(): number {
+    return this.#rows_left;
+  }
+
+  get result(): { messages: number; at_least: boolean } {
+    return { messages: this.#messages, at_least: this.#at_least };
+  }
+
+  /** The time that counts for a membership: a message from before it joined was not for it. */
+  spanOf({ joined_at }: Membership): Span {
+    return { since_ms: Math.max(this.#span.since_ms, joined_at), until_ms: this.#span.until_ms };
+  }
+
+  /** Some memberships are not read any more. */
+  stop(): void {
+    this.#at_least = true;
+  }
+
+  /** @param rows what `messagesWithout` found with `rows_left` as its limit */
+  add({ agent_ids, wake }: Membership, { since_ms }: Span, rows: readonly WithoutRow[]): void {
+    const { read_count, oldest_at, missing_count } = rows[0]!;
+    const messages = rows.filter(({ message_no }) => message_no !== null);
+    for (const { message_no, target_agents, from_agent } of messages) {
+      const targets = storedTextsOrNull(target_agents, 'messages', 'target_agents', String(message_no));
+      const named = targets === null ? null : new Set(targets);
+      if (agentsToNotify(agent_ids, named, from_agent, wake).length > 0) this.#messages++;
+    }
+    const is_cut = read_count === this.#rows_left && oldest_at !== null && oldest_at >= since_ms;
+    if (is_cut || missing_count > messages.length) this.#at_least = true;
+    // A membership without messages costs a read, too.
+    this.#rows_left = Math.max(0, this.#rows_left - Math.max(1, read_count));
+  }
+}
