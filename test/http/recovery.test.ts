@@ -36,8 +36,9 @@ const delivered = (service: Service, instance_id: string, count: number) =>
     (rows) => rows.length === count,
   );
 
-const numbersOf = ({ requests }: Receiver): unknown[] =>
-  requests.map(({ text }) => (JSON.parse(text) as { message: { n: unknown } }).message.n);
+/** The numbers of the messages that were pushed. */
+const numbersOf = ({ requests }: Receiver): number[] =>
+  requests.map(({ text }) => (JSON.parse(text) as { message: { n: number } }).message.n).toSorted((a, b) => a - b);
 
 describe('a recovery', { concurrency: true }, () => {
   const service = useService();
@@ -90,7 +91,7 @@ describe('a recovery', { concurrency: true }, () => {
     for await (const queued of client.recovering(instance_id, { since, limit: 2 })) progress.push(queued);
     assert.deepEqual(progress, [2, 3]);
     await delivered(service, instance_id, 5);
-    assert.deepEqual(numbersOf(receiver).toSorted(), [1, 2, 3, 4, 5]);
+    assert.deepEqual(numbersOf(receiver), [1, 2, 3, 4, 5]);
   });
 
   test('takes chosen deliveries, and leaves those that are delivered', async (t) => {
@@ -155,5 +156,5 @@ test('a restart in the middle loses nothing: what is queued goes out, and the sa
   const rest = await recover(service, instance_id, { since, until: part.until });
   assert.deepEqual([rest.recovered, rest.done], [2, true]);
   await delivered(service, instance_id, 4);
-  assert.deepEqual(numbersOf(receiver).toSorted(), [1, 2, 3, 4]);
+  assert.deepEqual(numbersOf(receiver), [1, 2, 3, 4]);
 });
