@@ -3,7 +3,13 @@ import type { Engine } from '../delivery/engine.ts';
 import type { AuditSubject } from '../domain/audit.ts';
 import { changedEvent, registeredEvent, removedEvent, settledEvent } from '../feed/events.ts';
 import type { Feed } from '../feed/feed.ts';
-import type { InstancePatch, InstanceRow, InstanceStore, Registration } from '../store/contract/instances.ts';
+import {
+  type InstancePatch,
+  type InstanceRow,
+  type InstanceStore,
+  liftsBackoff,
+  type Registration,
+} from '../store/contract/instances.ts';
 import type { Author } from './author.ts';
 
 /**
@@ -46,7 +52,7 @@ export class InstanceChanges {
     const { instances } = author.storeFor(handOver(patch));
     const row = await instances.patch(instance_id, patch, clock.wall(), author.owner_scope);
     if (row === null) return null;
-    engine.instanceChanged(row, patch.is_active === true || patch.webhook_enabled === true);
+    engine.instanceChanged(row, liftsBackoff(patch));
     feed.publish(changedEvent(row, givenFields(patch), clock.wall()));
     return row;
   }

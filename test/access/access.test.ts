@@ -82,6 +82,7 @@ const TABLE: Record<string, string> = {
   'listDeliveries':               'yes    yes   yes    no     -     -      -      yes   yes     no     no',
   'listDeliveries (meeting)':     'yes    yes   yes    -      -     -      -      yes   -       no     no',
   'getDelivery':                  'yes    yes   yes    no     -     -      -      yes   yes     no     no',
+  'getDeliveryPush':              'yes    yes   yes    no     -     -      -      yes   yes     no     no',
   'retryDelivery':                'yes    -     -      -      -     -      -      yes   yes     no     no',
   'dropDeliveries':               'yes    -     -      -      -     -      -      yes   yes     no     no',
   'dropDeliveries (meeting)':     'yes    -     -      -      -     -      -      yes   -       no     no',
@@ -219,6 +220,7 @@ const ASKS: Record<string, (ids: Ids) => Ask> = {
     path: `/api/v1/deliveries/?meeting_id=${HERE}&instance_id=${instance_id}`,
   }),
   getDelivery: ({ delivery_id }) => ({ method: 'GET', path: `/api/v1/deliveries/${delivery_id}/` }),
+  getDeliveryPush: ({ delivery_id }) => ({ method: 'GET', path: `/api/v1/deliveries/${delivery_id}/push/` }),
   retryDelivery: ({ delivery_id }) => ({ method: 'POST', path: `/api/v1/deliveries/${delivery_id}/retry/` }),
   dropDeliveries: ({ instance_id }) => ({ method: 'POST', path: '/api/v1/deliveries/drop/', body: { instance_id } }),
   'dropDeliveries (meeting)': ({ instance_id }) => ({
@@ -605,6 +607,7 @@ describe('the walk finds what is missing; control:', () => {
       'listDeliveries',
       'listDeliveries (meeting)',
       'getDelivery',
+      'getDeliveryPush',
     ]);
   });
 
@@ -657,7 +660,8 @@ describe('neither response nor time tells what the caller may not see from what 
     leave: (store, owner_scope, id) => store.meetings.leave('m', id, 1, owner_scope),
     getDelivery: (store, owner_scope, _, id) => store.deliveries.get(id, 1, { owner_scope, meeting_ids: [] }),
     retry: (store, owner_scope, _, id) => store.deliveries.retry(id, 1, 1, owner_scope),
-    recover: (store, owner_scope, id) => store.deliveries.recover({ instance_id: id, since_ms: 0, until_ms: 9 }, 10, 1, 1, owner_scope),
+    recover: (store, owner_scope, id) =>
+      store.deliveries.recover({ instance_id: id, since_ms: 0, until_ms: 9 }, 10, 1, 1, owner_scope),
     remove: (store, owner_scope, id) => store.instances.remove(id, 10, 1, owner_scope),
   };
   const OWNER = { key_id: 'a', instance_id: null };

@@ -165,6 +165,7 @@ describe('every method makes the request of the wire contract:', () => {
     ['listMessages', (c) => c.listMessages('m', { after_seq: 0 }), 'GET', '/api/v1/meetings/m/messages/?after_seq=0'],
     ['listDeliveries', (c) => c.listDeliveries({ state: 'failed' }), 'GET', '/api/v1/deliveries/?state=failed'],
     ['getDelivery', (c) => c.getDelivery('dlv_1'), 'GET', '/api/v1/deliveries/dlv_1/'],
+    ['getDeliveryPush', (c) => c.getDeliveryPush('dlv_1'), 'GET', '/api/v1/deliveries/dlv_1/push/'],
     ['retryDelivery', (c) => c.retryDelivery('dlv_1'), 'POST', '/api/v1/deliveries/dlv_1/retry/'],
     [
       'dropDeliveries',

@@ -270,10 +270,18 @@ export class ModelStore implements StoreOperations {
           webhook_url: (this.#instances.get(instance_id) as Instance).webhook_url,
         })),
     patch: (instance_id, patch, wall_ms) => {
-      const lifts = patch.is_active === true || patch.webhook_enabled === true;
+      const before = this.#instances.get(instance_id);
+      const is_moved = patch.webhook_url !== undefined && patch.webhook_url !== before?.webhook_url;
+      const lifts = patch.is_active === true || patch.webhook_enabled === true || is_moved;
+      const drops =
+        patch.webhook_headers === undefined &&
+        patch.webhook_url !== undefined &&
+        !isSameOrigin(before?.webhook_url ?? '', patch.webhook_url);
       const given = Object.fromEntries(Object.entries(patch).filter(([, value]) => value !== undefined));
       return this.#change(instance_id, {
         ...(given as Partial<Instance>),
+        ...(is_moved && NO_HEALTH),
+        ...(drops && { webhook_headers: {} }),
         ...(lifts && { backoff_step: 0, backoff_until: null }),
         updated_at: wall_ms,
       });

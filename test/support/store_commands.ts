@@ -227,6 +227,8 @@ const COMMANDS = {
       d.instance_id,
       {
         instance_name: d.flag(1) ? d.text : undefined,
+        agent_ids: d.flag(1, 1) ? d.agent_ids : undefined,
+        webhook_url: d.pick(7, [undefined, undefined, 'http://one.test/', 'http://one.test/b', 'http://two.test/']),
         is_active: d.flag(2) ? d.flag(2, 1) : undefined,
         webhook_enabled: d.flag(5) ? d.flag(5, 1) : undefined,
         webhook_headers: d.flag(6) ? { y: d.text } : undefined,

@@ -17,6 +17,7 @@ import type {
   CreateInviteInput,
   CreateKeyInput,
   Delivery,
+  DeliveryPush,
   DeliveryWithAttempts,
   Demo,
   Diagnosis,
@@ -330,6 +331,11 @@ export class ConvokeClient {
   /** One delivery with every attempt made for it. */
   getDelivery(delivery_id: string, options?: CallOptions): Promise<DeliveryWithAttempts> {
     return this.#requests.call('GET', ['deliveries', delivery_id], { ...options });
+  }
+
+  /** The request that an attempt of the delivery makes, without its secrets: see {@link curlOf}. */
+  getDeliveryPush(delivery_id: string, options?: CallOptions): Promise<DeliveryPush> {
+    return this.#requests.call('GET', ['deliveries', delivery_id, 'push'], { ...options });
   }
 
   /** Queues a failed or pending delivery at once, under the same webhook-id. */

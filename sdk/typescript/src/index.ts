@@ -2,6 +2,7 @@ export { createAgentReceiver, serveAgent } from './agent.ts';
 export type { Agent, AgentAnswer, AgentOptions, AgentPush, AgentReceiverOptions } from './agent.ts';
 export { ConvokeClient } from './client.ts';
 export type { ConvokeClientOptions } from './client.ts';
+export { curlOf } from './curl.ts';
 export { ConvokeError } from './error.ts';
 export type { EventsOptions } from './events.ts';
 export { all, pages } from './pages.ts';

@@ -213,6 +213,24 @@ export interface DeliveryCounts {
   oldest_pending_at: string | null;
 }
 
+/** The request that an attempt of a delivery makes, without its secrets. */
+export interface DeliveryPush {
+  /** The key of the delivery, and the webhook-id of every attempt. */
+  delivery_id: string;
+  /** The webhook_url of the instance as it is now. Null when it has none, is gone, or is not shown to this key. */
+  url: string | null;
+  /** The runtime of the instance: it gets this push in a shape of its own. Null: it gets it as it is here. */
+  runtime: 'spec' | 'openai' | 'openclaw' | 'hermes' | 'template' | 'a2a' | 'langgraph' | 'dify' | null;
+  /**
+   * The headers by their names. `[hidden]` stands for a value of webhook_headers, `[signature]` for the signature.
+   * Attempts differ in convoke-attempt, webhook-timestamp and webhook-signature only. Headers of a trace, for replies
+   * and of what was missed are left out.
+   */
+  headers: Record<string, string>;
+  /** The body: JSON, with the message as its sender wrote it. */
+  body: string;
+}
+
 /**
  * Why a delivery failed or was cancelled. `not_200`: a 2xx that does not count; `gone`: 410; `exhausted`: too many bad
  * answers; `expired`: not reached for too long; `instance_deleted`: its instance was deleted; `dropped`: somebody
@@ -1098,6 +1116,10 @@ export type Transport = 'webhook' | 'pull';
 export interface UpdateInstanceInput {
   /** The name that people see. */
   instance_name?: string | undefined;
+  /** Agent ids; duplicates are dropped, order is kept. At most 1000, of at most 40000 bytes in all. */
+  agent_ids?: string[] | undefined;
+  /** Where pushes are sent: http or https, no user name or password in it. */
+  webhook_url?: string | undefined;
   /** Whether the instance takes part at all. */
   is_active?: boolean | undefined;
   /** Whether pushes are sent. */

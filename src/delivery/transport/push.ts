@@ -110,26 +110,39 @@ export function pushOf(
 ): Push {
   const body = pushBody(delivery.body_head, delivery.target_agents, delivery.timestamp);
   const timestamp_s = Math.floor(wall_ms / 1000);
+  const signature = signPush(signingKeysOf(target, wall_ms), delivery.delivery_id, timestamp_s, body);
   return {
     instance_id: delivery.instance_id,
     url: target.url,
-    headers: {
-      ...target.headers,
-      'content-type': 'application/json',
-      'user-agent': user_agent,
-      'webhook-id': delivery.delivery_id,
-      'webhook-timestamp': String(timestamp_s),
-      'webhook-signature': signPush(signingKeysOf(target, wall_ms), delivery.delivery_id, timestamp_s, body),
-      'idempotency-key': delivery.delivery_id,
-      'convoke-message-id': delivery.message_id,
-      'convoke-seq': String(delivery.seq),
-      'convoke-attempt': String(attempt),
-      ...(delivery.said !== null && saidHeaders(delivery.said)),
-      ...(delivery.missed !== undefined && delivery.missed > 0 && { 'convoke-missed': String(delivery.missed) }),
-      ...(delivery.trace !== null && traceHeaders(delivery.trace)),
-    },
+    headers: pushHeaders(target.headers, delivery, attempt, timestamp_s, signature, user_agent),
     body,
     success_statuses: target.success_statuses,
+  };
+}
+
+/** @param own those of the instance */
+export function pushHeaders(
+  own: Record<string, string>,
+  delivery: Pick<PushContent, 'delivery_id' | 'message_id' | 'seq' | 'said' | 'missed' | 'trace'>,
+  attempt: number,
+  timestamp_s: number,
+  signature: string,
+  user_agent: string,
+): Record<string, string> {
+  return {
+    ...own,
+    'content-type': 'application/json',
+    'user-agent': user_agent,
+    'webhook-id': delivery.delivery_id,
+    'webhook-timestamp': String(timestamp_s),
+    'webhook-signature': signature,
+    'idempotency-key': delivery.delivery_id,
+    'convoke-message-id': delivery.message_id,
+    'convoke-seq': String(delivery.seq),
+    'convoke-attempt': String(attempt),
+    ...(delivery.said !== null && saidHeaders(delivery.said)),
+    ...(delivery.missed !== undefined && delivery.missed > 0 && { 'convoke-missed': String(delivery.missed) }),
+    ...(delivery.trace !== null && traceHeaders(delivery.trace)),
   };
 }
 

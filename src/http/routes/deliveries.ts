@@ -127,7 +127,7 @@ async function dropDeliveries({ changes, audit_trail }: DeliveryContext, request
   return { ...(await changes.deliveries.drop(author, of)), dry_run };
 }
 
-function deliveryNotFound(delivery_id: string): Problem {
+export function deliveryNotFound(delivery_id: string): Problem {
   return new Problem(
     'delivery_does_not_exist',
     `There is no delivery ${JSON.stringify(delivery_id)}; settled ones are removed after a while.`,

@@ -6,7 +6,7 @@ import type { Clock } from '../../delivery/clock.ts';
 import { diagnose } from '../../delivery/transport/diagnosis.ts';
 import { RESERVED_HEADERS } from '../../delivery/transport/push.ts';
 import type { WebhookTransport } from '../../delivery/transport/webhook_transport.ts';
-import { assertMayRegister, assertMeeting, type Principal } from '../../domain/access.ts';
+import { assertMayRegister, assertMeeting, type Principal, type Visibility } from '../../domain/access.ts';
 import { assertAddressable, uniqueIds } from '../../domain/id.ts';
 import type { TransportName } from '../../domain/instance.ts';
 import { invalidField, Problem } from '../../domain/problem.ts';
@@ -175,24 +175,32 @@ const UPDATE_INSTANCE = {
     tags: ['instances'],
     summary: 'Change an instance, or switch it on or off',
     description:
-      'Only the fields that are given change. Switching it on ends its back-off, and its pending deliveries are sent.',
+      'Only the fields that are given change. Switching it on ends its back-off, and its pending deliveries are sent. With another webhook_url they go there; its health begins again, and webhook_headers that are not given again are dropped when its origin is another. The agents in its meetings stay as they are.',
     params: InstanceParams,
     body: PatchInstanceBody,
     response: responses({
       200: ['The instance.', InstanceSchema],
-      codes: ['instance_does_not_exist'],
+      codes: ['instance_does_not_exist', 'webhook_url_not_allowed'],
     }),
   },
 } satisfies RouteShape;
 
 async function updateInstance(
-  { changes, keyring, audit_trail }: InstanceContext,
+  { store, changes, keyring, audit_trail, egress_policy }: InstanceContext,
   request: RequestFor<typeof UPDATE_INSTANCE>,
 ) {
   const { params, body, principal } = request;
   const { instance_id } = params;
   if (body.owner_key_id !== undefined) assertHandOver(principal, body.owner_key_id, keyring);
-  const patch = { ...body, webhook_headers: webhookHeaders(body.webhook_headers) };
+  if (body.webhook_url !== undefined) {
+    const { transport } = existing(await store.instances.get(instance_id, ownedBy(principal)), instance_id);
+    assertUrlAllowed(body.webhook_url, transport, egress_policy);
+  }
+  const patch = {
+    ...body,
+    agent_ids: body.agent_ids && uniqueIds(body.agent_ids),
+    webhook_headers: webhookHeaders(body.webhook_headers),
+  };
   const author = audit_trail.authorOf(request);
   const row = existing(await changes.instances.update(author, instance_id, patch), instance_id);
   return wireInstance(row);
@@ -294,12 +302,15 @@ async function testWebhook(
   request: RequestFor<typeof TEST_WEBHOOK>,
 ) {
   const { body, principal } = request;
-  const { owner_scope } = principal;
-  const visibility = owner_scope === null ? null : { owner_scope, meeting_ids: [] };
-  const row = existing(await store.instances.get(body.instance_id, visibility), body.instance_id);
+  const row = existing(await store.instances.get(body.instance_id, ownedBy(principal)), body.instance_id);
   if (row.transport !== 'webhook') throw invalidField('instance_id', 'pulls: there is no webhook to test');
   await audit_trail.authorOf(request).record();
   return diagnose(webhook_transport, row, `test-${randomUUID()}`, clock.wall(), user_agent);
+}
+
+/** Shows a principal only what it may change. */
+function ownedBy({ owner_scope }: Principal): Visibility | null {
+  return owner_scope === null ? null : { owner_scope, meeting_ids: [] };
 }
 
 export function existing<Row>(row: Row | null, instance_id: string): Row {

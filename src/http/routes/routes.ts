@@ -3,6 +3,7 @@ import { type ApiKeyContext, apiKeyRoutes } from './api_keys.ts';
 import { type AuditContext, auditRoutes } from './audit.ts';
 import { type BackupContext, backupRoutes } from './backups.ts';
 import { type DeliveryContext, deliveryRoutes } from './deliveries.ts';
+import { type DeliveryPushContext, deliveryPushRoutes } from './delivery_push.ts';
 import { type DemoContext, demoRoutes } from './demo.ts';
 import { type EncryptionContext, encryptionRoutes } from './encryption.ts';
 import { type EventContext, eventRoutes } from './events.ts';
@@ -28,6 +29,7 @@ export type RoutesContext = ApiKeyContext &
   AuditContext &
   BackupContext &
   DeliveryContext &
+  DeliveryPushContext &
   DemoContext &
   EncryptionContext &
   EventContext &
@@ -60,6 +62,7 @@ export function allRoutes(context: RoutesContext): (app: App) => void {
     messageTraceRoutes(app, context);
     replyRoutes(app, context);
     deliveryRoutes(app, context);
+    deliveryPushRoutes(app, context);
     eventRoutes(app, context);
     encryptionRoutes(app, context);
     apiKeyRoutes(app, context);

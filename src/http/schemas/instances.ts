@@ -250,6 +250,8 @@ export const RegisterBody = Type.Object(
 export const PatchInstanceBody = Type.Object(
   {
     instance_name: Type.Optional(InstanceName),
+    agent_ids: Type.Optional(AgentIds),
+    webhook_url: Type.Optional(WebhookUrl),
     is_active: Type.Optional(Type.Boolean({ description: 'Whether the instance takes part at all.' })),
     webhook_enabled: Type.Optional(Type.Boolean({ description: 'Whether pushes are sent.' })),
     webhook_headers: Type.Optional(WebhookHeaders),

@@ -35,6 +35,9 @@ export interface Registration {
 
 export interface InstancePatch {
   instance_name?: string | undefined;
+  agent_ids?: string[] | undefined;
+  /** Another URL forgets the health of the old one, and drops headers that another origin would read. */
+  webhook_url?: string | undefined;
   is_active?: boolean | undefined;
   webhook_enabled?: boolean | undefined;
   webhook_headers?: Record<string, string> | undefined;
@@ -44,6 +47,11 @@ export interface InstancePatch {
   replies?: boolean | undefined;
   /** The new owner; null: none. */
   owner_key_id?: string | null | undefined;
+}
+
+/** Whether a change ends the back-off. The same URL again may end it too, which costs an attempt. */
+export function liftsBackoff({ is_active, webhook_enabled, webhook_url }: InstancePatch): boolean {
+  return is_active === true || webhook_enabled === true || webhook_url !== undefined;
 }
 
 export interface InstanceFilter extends PageRequest {
@@ -96,7 +104,7 @@ export interface InstanceStore {
    * @param after the last instance_id of the page before
    */
   webhookUrls(after: string | null, limit: number): Promise<{ instance_id: string; webhook_url: string }[]>;
-  /** Null when there is no such instance. Switching on ends the back-off. */
+  /** Null when there is no such instance. Switching on ends the back-off, and so does another URL. */
   patch(
     instance_id: string,
     patch: InstancePatch,

@@ -14,11 +14,18 @@ import {
   instanceConditions,
   instanceReader,
   integerOrNull,
+  patchedHeaders,
   type PreviousRow,
   STATE,
 } from '../rows/instances.ts';
 import { likePattern, lowerCase } from '../rows/like.ts';
-import type { InstanceFilter, InstanceRow, InstanceStore, Registration } from '../contract/instances.ts';
+import {
+  type InstanceFilter,
+  type InstanceRow,
+  type InstanceStore,
+  liftsBackoff,
+  type Registration,
+} from '../contract/instances.ts';
 import type { Visibility } from '../../domain/access.ts';
 import type { InstancesTable } from '../rows/tables.ts';
 import { INSTANCE_COLUMNS, of } from './columns.ts';
@@ -90,6 +97,9 @@ const UPDATE = statement(`
     updated_at = $wall_ms
   WHERE instance_id = $instance_id`);
 
+/** Whether a change names another URL: the health of the old one no longer applies. */
+const IS_MOVED = '($webhook_url::text IS NOT NULL AND $webhook_url <> webhook_url)';
+
 /**
  * A change of owner drops the headers of an instance that pulls, because the new owner would get them with the pushes.
  * A webhook keeps them: its server stays the same.
@@ -97,6 +107,11 @@ const UPDATE = statement(`
 const PATCH = statement(`
   UPDATE instances SET
     instance_name = coalesce($instance_name, instance_name),
+    agent_ids = coalesce($agent_ids, agent_ids),
+    consecutive_failures = CASE WHEN ${IS_MOVED} THEN 0 ELSE consecutive_failures END,
+    last_success_at = CASE WHEN ${IS_MOVED} THEN NULL ELSE last_success_at END,
+    last_failure = CASE WHEN ${IS_MOVED} THEN NULL ELSE last_failure END,
+    webhook_url = coalesce($webhook_url::text, webhook_url),
     is_active = coalesce($is_active::smallint, is_active),
     webhook_enabled = coalesce($webhook_enabled::smallint, webhook_enabled),
     webhook_headers = coalesce($webhook_headers, CASE WHEN $hand_over::int = 1 AND transport = 'pull' THEN $no_headers END, webhook_headers),
@@ -105,8 +120,8 @@ const PATCH = statement(`
     timeout_s = coalesce($timeout_s::int, timeout_s),
     replies = coalesce($replies::smallint, replies),
     owner_key_id = CASE WHEN $hand_over::int = 1 THEN $owner ELSE owner_key_id END,
-    backoff_step = CASE WHEN $is_active = 1 OR $webhook_enabled = 1 THEN 0 ELSE backoff_step END,
-    backoff_until = CASE WHEN $is_active = 1 OR $webhook_enabled = 1 THEN NULL ELSE backoff_until END,
+    backoff_step = CASE WHEN $is_active = 1 OR $webhook_enabled = 1 OR ${IS_MOVED} THEN 0 ELSE backoff_step END,
+    backoff_until = CASE WHEN $is_active = 1 OR $webhook_enabled = 1 OR ${IS_MOVED} THEN NULL ELSE backoff_until END,
     updated_at = $wall_ms
   WHERE instance_id = $instance_id AND ${IS_OWNED}`);
 
@@ -268,13 +283,19 @@ export function instanceOperations(
     },
     webhookUrls: (after, limit) => session.all(WEBHOOK_URLS, { after: after ?? '', limit }),
     async patch(instance_id, patch, wall_ms, owner_scope) {
+      const previous =
+        patch.webhook_url === undefined
+          ? undefined
+          : await session.one<PreviousRow>(GET_PREVIOUS, { instance_id, ...ownedBy(owner_scope) });
+      const headers = patchedHeaders(patch, previous);
       const changes = await session.run(PATCH, {
         instance_id,
         instance_name: patch.instance_name ?? null,
+        agent_ids: patch.agent_ids === undefined ? null : JSON.stringify(patch.agent_ids),
+        webhook_url: patch.webhook_url ?? null,
         is_active: integerOrNull(patch.is_active),
         webhook_enabled: integerOrNull(patch.webhook_enabled),
-        webhook_headers:
-          patch.webhook_headers === undefined ? null : encryptHeaders(instance_id, patch.webhook_headers),
+        webhook_headers: headers === null ? null : encryptHeaders(instance_id, headers),
         success_statuses: patch.success_statuses ?? null,
         ack_timeout_s: patch.ack_timeout_s ?? null,
         timeout_s: patch.timeout_s ?? null,
@@ -286,7 +307,7 @@ export function instanceOperations(
         ...ownedBy(owner_scope),
       });
       if (changes === 0) return null;
-      tellOf(instance_id, patch.is_active === true || patch.webhook_enabled === true);
+      tellOf(instance_id, liftsBackoff(patch));
       return get(instance_id);
     },
     async noteConnections(changes) {

@@ -13,7 +13,13 @@ import { TIMEOUT_S, TIMEOUT_S_MAX } from '../../domain/runtimes/runtimes.ts';
 import type { DataKeys } from '../secrets/data_keys.ts';
 import { type SecretColumn, secretPlace } from '../secrets/instance_secrets.ts';
 import { isSameOrigin } from '../../domain/webhook_url.ts';
-import type { InstanceCounts, InstanceRow, Registration, InstanceFilter } from '../contract/instances.ts';
+import type {
+  InstanceCounts,
+  InstanceFilter,
+  InstancePatch,
+  InstanceRow,
+  Registration,
+} from '../contract/instances.ts';
 import { StoreError } from '../store_error.ts';
 import {
   storedCount,
@@ -193,6 +199,21 @@ export function instanceReader(keys: DataKeys) {
   }
 
   return { instanceOf, instanceRowOf, listedRowOf, encryptSecret, encryptHeaders, secretOf, registeredValues };
+}
+
+/**
+ * The headers that a change writes; null when they stay. Headers that are not given again do not follow an instance to
+ * another server, as in a registration.
+ *
+ * @param previous the row of the instance; undefined when there is none
+ */
+export function patchedHeaders(
+  { webhook_headers, webhook_url }: Pick<InstancePatch, 'webhook_headers' | 'webhook_url'>,
+  previous: Pick<PreviousRow, 'webhook_url'> | undefined,
+): Record<string, string> | null {
+  if (webhook_headers !== undefined) return webhook_headers;
+  if (webhook_url === undefined || previous === undefined) return null;
+  return isSameOrigin(previous.webhook_url, webhook_url) ? null : {};
 }
 
 /** The bytes of the long columns of `i`. */

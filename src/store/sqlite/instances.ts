@@ -13,6 +13,7 @@ import {
   instanceConditions,
   instanceReader,
   integerOrNull,
+  patchedHeaders,
   type PreviousRow,
   STATE,
 } from '../rows/instances.ts';
@@ -75,6 +76,9 @@ const REGISTER = `
     last_seen_at = $wall_ms,
     updated_at = $wall_ms`;
 
+/** Whether a change names another URL: the health of the old one no longer applies. */
+const IS_MOVED = '($webhook_url IS NOT NULL AND $webhook_url <> webhook_url)';
+
 /**
  * A change of owner drops the headers of an instance that pulls, because the new owner would get them with the pushes.
  * A webhook keeps them: its server stays the same.
@@ -82,6 +86,11 @@ const REGISTER = `
 const PATCH = `
   UPDATE instances SET
     instance_name = coalesce($instance_name, instance_name),
+    agent_ids = coalesce($agent_ids, agent_ids),
+    consecutive_failures = CASE WHEN ${IS_MOVED} THEN 0 ELSE consecutive_failures END,
+    last_success_at = CASE WHEN ${IS_MOVED} THEN NULL ELSE last_success_at END,
+    last_failure = CASE WHEN ${IS_MOVED} THEN NULL ELSE last_failure END,
+    webhook_url = coalesce($webhook_url, webhook_url),
     is_active = coalesce($is_active, is_active),
     webhook_enabled = coalesce($webhook_enabled, webhook_enabled),
     webhook_headers = coalesce($webhook_headers, CASE WHEN $hand_over = 1 AND transport = 'pull' THEN $no_headers END, webhook_headers),
@@ -90,8 +99,8 @@ const PATCH = `
     timeout_s = coalesce($timeout_s, timeout_s),
     replies = coalesce($replies, replies),
     owner_key_id = CASE WHEN $hand_over = 1 THEN $owner ELSE owner_key_id END,
-    backoff_step = CASE WHEN $is_active = 1 OR $webhook_enabled = 1 THEN 0 ELSE backoff_step END,
-    backoff_until = CASE WHEN $is_active = 1 OR $webhook_enabled = 1 THEN NULL ELSE backoff_until END,
+    backoff_step = CASE WHEN $is_active = 1 OR $webhook_enabled = 1 OR ${IS_MOVED} THEN 0 ELSE backoff_step END,
+    backoff_until = CASE WHEN $is_active = 1 OR $webhook_enabled = 1 OR ${IS_MOVED} THEN NULL ELSE backoff_until END,
     updated_at = $wall_ms
   WHERE instance_id = $instance_id AND ${IS_OWNED}`;
 
@@ -213,13 +222,19 @@ export function instanceOperations(
         .all(after ?? '', limit) as { instance_id: string; webhook_url: string }[];
     },
     patch(instance_id: string, patch: InstancePatch, wall_ms: number, owner_scope?: OwnerScope | null) {
+      const previous =
+        patch.webhook_url === undefined
+          ? undefined
+          : (db.prepare(GET_PREVIOUS).get({ instance_id, ...ownedBy(owner_scope) }) as PreviousRow | undefined);
+      const headers = patchedHeaders(patch, previous);
       const { changes } = db.prepare(PATCH).run({
         instance_id,
         instance_name: patch.instance_name ?? null,
+        agent_ids: patch.agent_ids === undefined ? null : JSON.stringify(patch.agent_ids),
+        webhook_url: patch.webhook_url ?? null,
         is_active: integerOrNull(patch.is_active),
         webhook_enabled: integerOrNull(patch.webhook_enabled),
-        webhook_headers:
-          patch.webhook_headers === undefined ? null : encryptHeaders(instance_id, patch.webhook_headers),
+        webhook_headers: headers === null ? null : encryptHeaders(instance_id, headers),
         success_statuses: patch.success_statuses ?? null,
         ack_timeout_s: patch.ack_timeout_s ?? null,
         timeout_s: patch.timeout_s ?? null,

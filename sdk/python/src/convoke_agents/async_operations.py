@@ -19,6 +19,7 @@ from convoke_agents.models import (
     Counts,
     Delivery,
     DeliveryPage,
+    DeliveryPush,
     DeliveryState,
     DeliveryWithAttempts,
     Demo,
@@ -217,6 +218,8 @@ class AsyncOperations:
         instance_id: str,
         *,
         instance_name: str | None = None,
+        agent_ids: Sequence[str] | None = None,
+        webhook_url: str | None = None,
         is_active: bool | None = None,
         webhook_enabled: bool | None = None,
         webhook_headers: Mapping[str, str] | None = None,
@@ -229,10 +232,14 @@ class AsyncOperations:
         """Change an instance, or switch it on or off.
 
         Only the fields that are given change. Switching it on ends its back-off, and its pending deliveries are
-        sent.
+        sent. With another webhook_url they go there; its health begins again, and webhook_headers that are not
+        given again are dropped when its origin is another. The agents in its meetings stay as they are.
 
         :param instance_id: The key of an instance.
         :param instance_name: The name that people see.
+        :param agent_ids: Agent ids; duplicates are dropped, order is kept. At most 1000, of at most 40000 bytes in
+            all.
+        :param webhook_url: Where pushes are sent: http or https, no user name or password in it.
         :param is_active: Whether the instance takes part at all.
         :param webhook_enabled: Whether pushes are sent.
         :param webhook_headers: Headers sent with every push, such as authorization. No response contains their
@@ -255,6 +262,8 @@ class AsyncOperations:
             body=given(
                 {"owner_key_id": owner_key_id},
                 instance_name=instance_name,
+                agent_ids=agent_ids,
+                webhook_url=webhook_url,
                 is_active=is_active,
                 webhook_enabled=webhook_enabled,
                 webhook_headers=webhook_headers,
@@ -879,6 +888,24 @@ class AsyncOperations:
             "POST",
             f"/api/v1/deliveries/{segment(delivery_id)}/retry/",
             DeliveryWithAttempts,
+        )
+
+    async def get_delivery_push(
+        self,
+        delivery_id: str,
+    ) -> DeliveryPush:
+        """The request that an attempt of a delivery makes.
+
+        Its headers and its body, for the latest attempt, or for the first when none was made. The address and the
+        headers are those of the instance now. Values of webhook_headers are `[hidden]`, and the signature is
+        `[signature]`. The response to each attempt is with the delivery.
+
+        :param delivery_id: The key of a delivery.
+        """
+        return await self._requests.call(
+            "GET",
+            f"/api/v1/deliveries/{segment(delivery_id)}/push/",
+            DeliveryPush,
         )
 
     async def reencrypt(

@@ -25,6 +25,7 @@ __all__ = [
     "Delivery",
     "DeliveryCounts",
     "DeliveryPage",
+    "DeliveryPush",
     "DeliveryReason",
     "DeliveryState",
     "DeliveryWithAttempts",
@@ -335,6 +336,23 @@ class DeliveryPage(Model):
     """The items of this page."""
     next_cursor: str | None
     """Give it as cursor to get the next page; null on the last one."""
+
+
+class DeliveryPush(Model):
+    """The request that an attempt of a delivery makes, without its secrets."""
+
+    delivery_id: str
+    """The key of the delivery, and the webhook-id of every attempt."""
+    url: str | None
+    """The webhook_url of the instance as it is now. Null when it has none, is gone, or is not shown to this key."""
+    runtime: Literal["spec", "openai", "openclaw", "hermes", "template", "a2a", "langgraph", "dify"] | str | None
+    """The runtime of the instance: it gets this push in a shape of its own. Null: it gets it as it is here."""
+    headers: dict[str, str]
+    """The headers by their names. `[hidden]` stands for a value of webhook_headers, `[signature]` for the signature.
+    Attempts differ in convoke-attempt, webhook-timestamp and webhook-signature only. Headers of a trace, for
+    replies and of what was missed are left out."""
+    body: str
+    """The body: JSON, with the message as its sender wrote it."""
 
 
 class DeliveryWithAttempts(Model):

@@ -1,4 +1,4 @@
-import type { Delivery, DeliveryState, DeliveryWithAttempts } from '@convoke/sdk';
+import { curlOf, type Delivery, type DeliveryPush, type DeliveryState, type DeliveryWithAttempts } from '@convoke/sdk';
 import { Command, Option } from 'commander';
 import { DELIVERY_STATES } from '../../../domain/delivery.ts';
 import { wallNow } from '../../../wall_clock.ts';
@@ -71,14 +71,29 @@ function showCommand(): Command {
   const command = new Command('show')
     .description('show one delivery with every attempt')
     .argument('<delivery_id>')
-    .action(async (delivery_id: string, options: ApiOptions) => {
-      const delivery = await clientFor(options).getDelivery(delivery_id);
+    .option('--curl', 'print its request as a curl command, without the secrets')
+    .action(async (delivery_id: string, { curl = false, ...options }: ApiOptions & { curl?: boolean }) => {
+      const client = clientFor(options);
+      if (curl) return printPush(await client.getDeliveryPush(delivery_id), options);
+      const delivery = await client.getDelivery(delivery_id);
       if (options.json) printJson(delivery);
       else printDelivery(delivery);
     });
   return withExamples(withApi(command), {
     'convoke deliveries show dlv_01JNM8ZK3V7Q4T1X5S9R2WBCDF': 'why it was not delivered, in words',
+    'convoke deliveries show dlv_01JNM8ZK3V7Q4T1X5S9R2WBCDF --curl': 'its request, to make it by hand',
   });
+}
+
+function printPush(push: DeliveryPush, { json }: ApiOptions): void {
+  if (json) return printJson(push);
+  const command = curlOf(push);
+  if (command === null) {
+    const why =
+      push.runtime === null ? 'its instance has no address' : `its runtime ${push.runtime} gets another shape`;
+    throw new CommandFailure(EXIT.failed, `there is no command: ${why}`);
+  }
+  print(command);
 }
 
 function printDelivery(delivery: DeliveryWithAttempts): void {

@@ -1,0 +1,17 @@
+import type { DeliveryPush } from './types.ts';
+
+/**
+ * A curl command that makes the request of a delivery again, for a POSIX shell; null when the delivery has no URL, or its
+ * runtime gets another shape. It holds no secret: `[hidden]` and `[signature]` stand for them, so a receiver that checks
+ * them refuses the request until you put them in.
+ */
+export function curlOf({ url, runtime, headers, body }: DeliveryPush): string | null {
+  if (url === null || runtime !== null) return null;
+  const given = Object.entries(headers).map(([name, value]) => `-H ${quoted(`${name}: ${value}`)}`);
+  return [`curl -X POST ${quoted(url)}`, ...given, `--data-binary ${quoted(body)}`].join(' \\\n  ');
+}
+
+/** Within single quotes a POSIX shell changes nothing; only the quote itself ends them. */
+function quoted(text: string): string {
+  return `'${text.replaceAll("'", `'\\''`)}'`;
+}
