@@ -68,8 +68,8 @@ describe('an instance:', { concurrency: true }, () => {
     const { instance_id } = await service.register({ webhook_url: WEBHOOK_URL });
     for (const body of [
       {},
-      { agent_ids: ['a'] },
-      { webhook_url: WEBHOOK_URL },
+      { agent_ids: 'a' },
+      { webhook_url: 7 },
       { instance_id: 'x' },
       { webhook_secret: 'x' },
       { is_active: 'true' },
