@@ -48,7 +48,7 @@ async function getDeliveryPush(
   const instance = await store.instances.get(delivery.instance_id, visibility);
   const { attempt = 1, started_at } = delivery.attempts.at(-1) ?? {};
   const timestamp_s = Math.floor((started_at === undefined ? clock.wall() : Date.parse(started_at)) / 1000);
-  // The trace of a delivery is kept no longer than it is pending.
+  // The headers of a trace are for tools that watch, and not for the receiver.
   const of = { ...delivery, said: message.said, trace: null };
   return {
     delivery_id,
