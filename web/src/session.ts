@@ -2,7 +2,8 @@
 import type { Session } from '@convoke/sdk';
 import { errorOf, forgetResponses } from './queries.ts';
 import { feed } from './feed.ts';
-import { recallActivity, followActivity } from './activity.ts';
+import { forgetHistory } from './history.ts';
+import { followActivity } from './activity.ts';
 import { showProblem } from './parts/notice.tsx';
 import { client, keepCsrfToken, session } from './service.ts';
 
@@ -50,11 +51,10 @@ export async function signOut(): Promise<void> {
 
 function begin(found: Session): void {
   forgetResponses();
+  forgetHistory();
   feed.stop();
   keepCsrfToken(found.csrf_token);
   session.value = found;
   if (found.state === 'signed_out') return;
   feed.start(found.key_id ?? '');
-  // The charts then begin empty.
-  recallActivity().catch(() => {});
 }

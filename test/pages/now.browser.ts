@@ -1,0 +1,164 @@
+/** The page Now in a real browser: charts with a past, the machines that fail, and what a tab costs at rest. */
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import type { Counts, ServiceHistory } from '@convoke/sdk';
+import type { Page, Response } from 'playwright-core';
+import { type Clock, systemClock } from '../../src/delivery/clock.ts';
+import { useVisitor } from '../support/browser.ts';
+import { startReceiver } from '../support/receiver.ts';
+import { startService } from '../support/service.ts';
+import { until } from '../support/wait.ts';
+
+const visitor = useVisitor();
+
+const chart = (page: Page, name: string) => page.getByRole('region', { name });
+const legend = (page: Page, name: string, line: string) =>
+  chart(page, name)
+    .locator('.legend > div', { has: page.getByText(line, { exact: true }) })
+    .locator('dd');
+
+/** Points at a chart from left to right until its legend shows a value of the line that satisfies the condition. */
+async function pointed(page: Page, name: string, line: string, holds: (text: string) => boolean): Promise<string> {
+  const plot = chart(page, name).locator('.u-over');
+  const { width } = (await plot.boundingBox())!;
+  for (let x = 1; x < width; x += 1) {
+    await plot.hover({ position: { x, y: 20 } });
+    const text = await legend(page, name, line).innerText();
+    if (holds(text)) return text;
+  }
+  return `no such value under ${width} points`;
+}
+
+const isPositive = (text: string): boolean => Number(text) > 0;
+
+describe('the page Now', { concurrency: 2 }, () => {
+  test('draws what happened before it was opened: 5 minutes, an hour and a day, with attempts that failed', async (t) => {
+    let ahead_ms = 0;
+    const machine = systemClock();
+    const clock: Clock = { ...machine, now: () => machine.now() + ahead_ms, wall: () => machine.wall() + ahead_ms };
+    const service = await startService(t, {}, clock);
+    await service.member(t, 'm');
+    const ill = await service.member(t, 'm', { behaviour: { status: 500 } });
+    for (let i = 0; i < 20; i++) await service.send('m', { i });
+    await ill.receiver.count(1);
+    const sum = (counts: readonly number[]): number => counts.reduce((all, each) => all + each, 0);
+    await until(
+      'the service to have counted it',
+      async () => (await service.get<ServiceHistory>('/api/v1/history/')).body,
+      ({ delivered, failed_attempts }) => sum(delivered) >= 20 && sum(failed_attempts) >= 1,
+    );
+    // Until the minute has ended, a day has no step.
+    ahead_ms = 90_000;
+    await visitor.visit(service.url, { path: '/now' }, async (page) => {
+      for (const span of ['5 min', '1 h', '24 h']) {
+        await page.getByRole('radio', { name: span }).check({ force: true });
+        const p50 = legend(page, 'Latency, from acceptance to delivery', 'p50');
+        await until(
+          `a latency of ${span}`,
+          () => p50.innerText(),
+          (text) => / (ms|s)$/.test(text),
+        );
+        for (const line of ['accepted', 'delivered', 'failed attempts']) {
+          const found = await pointed(page, 'Throughput per second', line, isPositive);
+          assert.ok(isPositive(found), `${line}, ${span}: ${found}`);
+        }
+      }
+    });
+  });
+
+  test('a line has a gap, and no zeros, where the service was not there', async (t) => {
+    const service = await startService(t, { port: '0' });
+    await service.member(t, 'm');
+    await service.send('m', {});
+    await visitor.visit(service.url, { path: '/now', allowed: /./ }, async (page) => {
+      const accepted = legend(page, 'Throughput per second', 'accepted');
+      await until(
+        'the first second',
+        () => accepted.innerText(),
+        (text) => text !== '–',
+      );
+      await page.route('**/api/v1/history/**', (route) => route.abort());
+      const over = chart(page, 'Throughput per second').locator('.u-over');
+      const { width } = (await over.boundingBox())!;
+      await until(
+        'a gap at the right end',
+        async () => {
+          await over.hover({ position: { x: width / 2, y: 20 } });
+          await over.hover({ position: { x: width - 1, y: 20 } });
+          return accepted.innerText();
+        },
+        (text) => text === '–',
+      );
+    });
+  });
+
+  test('says how many machines fail and why, what waits first, and shows the rest on demand', async (t) => {
+    const service = await startService(t);
+    const { url: ill } = await startReceiver(t, { status: 500 });
+    const of = async (webhook_url: string, count: number, prefix: string): Promise<void> => {
+      for (let i = 0; i < count; i++) {
+        const { instance_id } = await service.register({
+          instance_id: `${prefix}-${i}`,
+          instance_name: '',
+          webhook_url,
+        });
+        await service.join('m', instance_id, ['a']);
+      }
+    };
+    await of(ill, 50, 'ill');
+    await of('http://127.0.0.1:1/', 11, 'refusing');
+    await service.join('waiting', 'refusing-7', ['a']);
+    await service.send('m', {});
+    for (let i = 0; i < 3; i++) await service.send('waiting', { i });
+    await service.member(t, 'well');
+    await service.send('well', {});
+    await service.register({ instance_id: 'off', webhook_url: 'http://127.0.0.1:1/' });
+    await service.patch('off', { is_active: false });
+    await until(
+      'everything to be tried',
+      async () => (await service.get<Counts>('/api/v1/counts/')).body.instances,
+      ({ failing, down, up }) => failing + down === 61 && up === 1,
+    );
+    await visitor.visit(service.url, { path: '/now' }, async (page) => {
+      const panel = page.getByRole('region', { name: 'Instances', exact: true });
+      await panel.getByText('30 of 61 shown').waitFor();
+      await panel.getByRole('heading', { name: '50 machines: answered 500' }).waitFor();
+      await panel.getByRole('heading', { name: '11 machines: the receiver refused the connection' }).waitFor();
+      await panel.getByText('1 paused').waitFor();
+      const links = panel.locator('.failures a');
+      assert.equal(await links.count(), 30);
+      const refusing = panel.getByRole('region', { name: /^11 machines/ }).locator('.failures a');
+      assert.equal(await refusing.first().innerText(), 'refusing-7', 'four wait for it, and one for each other');
+      await panel.getByRole('button', { name: 'Show 31 more' }).click();
+      await panel.getByText('61 of 61 shown').waitFor();
+      assert.equal(await links.count(), 61);
+    });
+  });
+
+  test('costs a request a second and few bytes, with 5,000 instances and while messages are sent', async (t) => {
+    const service = await startService(t);
+    await service.member(t, 'm', { behaviour: { status: 500 } });
+    for (let at = 0; at < 5_000; at += 50)
+      await Promise.all(Array.from({ length: 50 }, () => service.register({ webhook_url: 'http://127.0.0.1:1/' })));
+    await visitor.visit(service.url, { path: '/now' }, async (page) => {
+      await page.getByRole('region', { name: 'Instances', exact: true }).getByText('5,000').waitFor();
+      const answers: Response[] = [];
+      page.on('response', (response) => answers.push(response));
+      const isHistory = (answer: Response): boolean => answer.url().includes('/api/v1/history/');
+      // One request for the history every two seconds is the clock of this test.
+      const polls = 5;
+      await until(
+        'ten seconds of the page',
+        () => service.send('m', {}).then(() => answers.filter(isHistory).length),
+        (count) => count >= polls,
+      );
+      assert.ok(answers.length <= 2 * polls + 2, answers.map((answer) => answer.url()).join('\n'));
+      let bytes = 0;
+      for (const answer of answers) {
+        const { responseBodySize, responseHeadersSize } = await answer.request().sizes();
+        bytes += responseBodySize + responseHeadersSize;
+      }
+      assert.ok(bytes / (2 * polls) <= 3_000, `${bytes} bytes in ${polls} polls`);
+    });
+  });
+});

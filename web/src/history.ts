@@ -1,0 +1,137 @@
+/** What the service did lately, as the service counted it: the data of the charts. */
+import { useEffect, useRef, useState } from 'preact/hooks';
+import type { ConvokeError, GetHistoryQuery, ServiceHistory } from '@convoke/sdk';
+import { errorOf } from './queries.ts';
+import { client } from './service.ts';
+
+export type Span = NonNullable<GetHistoryQuery['span']>;
+
+export const COUNTS = ['accepted', 'delivered', 'failed_attempts', 'failed'] as const;
+const DURATIONS = ['p50_ms', 'p95_ms'] as const;
+
+/** How long each span is, and how often the steps that have ended since are asked for. */
+const SPANS: Record<Span, { span_s: number; every_ms: number }> = {
+  '5m': { span_s: 300, every_ms: 2_000 },
+  '1h': { span_s: 3_600, every_ms: 10_000 },
+  '24h': { span_s: 86_400, every_ms: 60_000 },
+};
+
+type Column = (number | null)[];
+
+/** The steps of a span, up to now. Null is what is not known: the lines have a gap there, not zeros. */
+export type Points = { at: number[]; step_s: number } & Record<
+  (typeof COUNTS)[number] | (typeof DURATIONS)[number],
+  Column
+>;
+
+/** The steps that have arrived, by the second in which each began. */
+class Steps {
+  readonly #span: Span;
+  readonly #rows = new Map<number, Record<string, number | null>>();
+  #step_s = 1;
+  #ends_at: string | undefined;
+  /** When the last response came, on the clock of this page: that of the machine may differ from that of the service. */
+  #read_at = 0;
+
+  constructor(span: Span) {
+    this.#span = span;
+  }
+
+  /** Asks for what has ended since the last response. */
+  async read(): Promise<void> {
+    const since = this.#ends_at;
+    const history = await client.getHistory({ span: this.#span, ...(since !== undefined && { since }) });
+    this.#take(history);
+  }
+
+  #take(history: ServiceHistory): void {
+    this.#step_s = history.step_s;
+    this.#ends_at = history.ends_at;
+    this.#read_at = performance.now();
+    const first_s = this.#stepAt(Date.parse(history.starts_at) / 1000);
+    for (const i of history.accepted.keys()) {
+      const row: Record<string, number | null> = {};
+      for (const name of COUNTS) row[name] = history[name][i]! / history.step_s;
+      for (const name of DURATIONS) row[name] = history[name][i] ?? null;
+      this.#rows.set(first_s + i * history.step_s, row);
+    }
+    const oldest_s = Date.parse(history.ends_at) / 1000 - SPANS[this.#span].span_s - history.step_s;
+    for (const at of this.#rows.keys()) if (at < oldest_s) this.#rows.delete(at);
+  }
+
+  /** Somebody may have set the clock of the service: then its steps no longer begin at whole minutes. */
+  #stepAt(second: number): number {
+    return Math.round(second / this.#step_s) * this.#step_s;
+  }
+
+  /** While the service does not answer, time goes on: what is missing is a gap at the right end. */
+  points(): Points {
+    const step_s = this.#step_s;
+    const { span_s, every_ms } = SPANS[this.#span];
+    const points: Points = {
+      at: [],
+      step_s,
+      accepted: [],
+      delivered: [],
+      failed_attempts: [],
+      failed: [],
+      p50_ms: [],
+      p95_ms: [],
+    };
+    const silent_ms = performance.now() - this.#read_at;
+    const newest_s = Date.parse(this.#ends_at ?? '') / 1000;
+    const end_s = this.#stepAt(newest_s) + (silent_ms > 3 * every_ms ? this.#stepAt(silent_ms / 1000) : 0);
+    for (let at = end_s - span_s; at < end_s; at += step_s) {
+      const row = this.#rows.get(at);
+      points.at.push(at);
+      for (const name of [...COUNTS, ...DURATIONS]) points[name].push(row?.[name] ?? null);
+    }
+    return points;
+  }
+}
+
+/** They stay while the page is open, so that a view that is opened again is not empty. */
+const kept = new Map<Span, Steps>();
+
+/** Forgets everything: the next session may belong to another person. */
+export function forgetHistory(): void {
+  kept.clear();
+}
+
+interface HistoryRead {
+  /** Counts per second, and durations in milliseconds. Null until the first response. */
+  points: Points | null;
+  /** Why the last request failed. */
+  problem: ConvokeError | null;
+}
+
+/** Asks for the steps of a span as they end, while the page is seen. Null: for none. */
+export function useHistory(span: Span | null): HistoryRead {
+  const [, draw] = useState({});
+  const problem = useRef<ConvokeError | null>(null);
+  useEffect(() => {
+    if (span === null) return;
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    let is_left = false;
+    const ask = async (): Promise<void> => {
+      if (!document.hidden) {
+        const steps = kept.get(span) ?? new Steps(span);
+        try {
+          await steps.read();
+          kept.set(span, steps);
+          problem.current = null;
+        } catch (error) {
+          problem.current = errorOf(error);
+        }
+        if (!is_left) draw({});
+      }
+      if (!is_left) timer = setTimeout(ask, SPANS[span].every_ms);
+    };
+    void ask();
+    return () => {
+      is_left = true;
+      clearTimeout(timer);
+    };
+  }, [span]);
+  return { points: (span !== null && kept.get(span)?.points()) || null, problem: problem.current };
+}

@@ -1,0 +1,206 @@
+/** Instances by state, and those that fail: by cause, and what waits first. */
+import type { JSX } from 'preact';
+import { useEffect, useRef, useState } from 'preact/hooks';
+import type { Counts, Instance } from '@convoke/sdk';
+import { useQuery } from '../queries.ts';
+import { Foreign } from '../parts/foreign.tsx';
+import { HealthMark, Mark } from '../parts/mark.tsx';
+import { Skeleton } from '../parts/states.tsx';
+import { Ago } from '../parts/time.tsx';
+import { addressOf } from '../router.ts';
+import { client } from '../service.ts';
+import { counted, failureInWords, outcomeInWords } from '../format.ts';
+
+const HEALTHS = ['up', 'failing', 'down', 'unknown'] as const;
+/** The most machines of each kind that are read; the page of instances lists all. */
+const READ_MAX = 500;
+/** How many are shown before somebody asks for the rest. */
+const SHOWN_FIRST = 30;
+/** The least time between two readings while only the numbers change. */
+const AGAIN_MS = 10_000;
+
+export function Failing({ counts }: { counts: Counts | null }): JSX.Element {
+  const failing = counts === null ? null : counts.instances.failing + counts.instances.down;
+  const machines = useFailing(counts, failing);
+  const [is_all, setAll] = useState(false);
+  const shown = is_all ? machines : (machines?.slice(0, SHOWN_FIRST) ?? null);
+  return (
+    <section class="panel" aria-labelledby="failing">
+      <header class="panel-head">
+        <h2 id="failing">Instances</h2>
+        <States counts={counts} />
+      </header>
+      <div class="panel-body" tabIndex={0} role="group" aria-label="Machines that fail">
+        {(counts === null || (failing !== 0 && machines === null)) && <Skeleton lines={4} />}
+        {failing === 0 && (
+          <p class="panel-empty">
+            <Mark kind="good" /> {healthyInWords(counts!)}
+          </p>
+        )}
+        {failing !== null && failing > 0 && shown !== null && (
+          <>
+            {groupsOf(shown, machines!).map((group) => (
+              <Group key={group.cause} group={group} />
+            ))}
+            <p class="failing-rest">
+              <span>
+                {shown.length.toLocaleString('en')} of {Math.max(failing, machines!.length).toLocaleString('en')} shown
+              </span>
+              {shown.length < machines!.length && (
+                <button type="button" class="button" onClick={() => setAll(true)}>
+                  Show {machines!.length - shown.length} more
+                </button>
+              )}
+              {machines!.length < failing && <a href={addressOf(['instances'], { health: 'down' })}>All instances</a>}
+            </p>
+          </>
+        )}
+      </div>
+    </section>
+  );
+}
+
+/**
+ * The machines that fail, in their order. They are read again at once when their number changes, and after a while when
+ * what waits for them does: most of the time nothing is asked.
+ */
+function useFailing(counts: Counts | null, failing: number | null): Instance[] | null {
+  const { value, again } = useQuery(failing ? 'failing instances' : null, async () => {
+    const pages = await Promise.all(
+      (['down', 'failing'] as const).map((health) =>
+        client.listInstances({ health, is_active: true, limit: READ_MAX }),
+      ),
+    );
+    return pages.flatMap(({ data }) => data.filter(({ webhook_enabled }) => webhook_enabled));
+  });
+  const states = counts === null ? '' : `${counts.instances.failing} ${counts.instances.down}`;
+  useEffect(again, [states]);
+  const now = `${states} ${counts?.deliveries.pending}`;
+  const latest = useRef({ now, read: now });
+  latest.current.now = now;
+  useEffect(() => {
+    const timer = setInterval(() => {
+      if (document.hidden || latest.current.read === latest.current.now) return;
+      latest.current.read = latest.current.now;
+      again();
+    }, AGAIN_MS);
+    return () => clearInterval(timer);
+  }, []);
+  return failing === 0 || value === null ? null : value.toSorted(byWeight);
+}
+
+/** What waits most comes first, then what has waited longest for a success. */
+function byWeight(a: Instance, b: Instance): number {
+  if (a.pending_deliveries !== b.pending_deliveries) return b.pending_deliveries - a.pending_deliveries;
+  return (a.last_success_at ?? '') < (b.last_success_at ?? '') ? -1 : 1;
+}
+
+interface Cause {
+  cause: string;
+  /** Those that are shown. */
+  machines: Instance[];
+  /** Of all, with those that are not shown. */
+  count: number;
+  pending: number;
+}
+
+function causeOf({ last_failure }: Instance): string {
+  return last_failure === null ? 'no failure on record' : outcomeInWords(last_failure);
+}
+
+/** The causes of all machines, those with the most that waits first. */
+function groupsOf(shown: readonly Instance[], all: readonly Instance[]): Cause[] {
+  const groups = new Map<string, Cause>();
+  for (const machine of all) {
+    const cause = causeOf(machine);
+    const group = groups.get(cause) ?? { cause, machines: [], count: 0, pending: 0 };
+    group.count++;
+    group.pending += machine.pending_deliveries;
+    groups.set(cause, group);
+  }
+  for (const machine of shown) groups.get(causeOf(machine))!.machines.push(machine);
+  return [...groups.values()]
+    .filter(({ machines, count }) => count > 1 || machines.length > 0)
+    .toSorted((a, b) => b.pending - a.pending || b.count - a.count);
+}
+
+function Group({ group }: { group: Cause }): JSX.Element {
+  const { cause, machines, count, pending } = group;
+  return (
+    <section class="cause" aria-label={`${counted(count, 'machine')}: ${cause}`}>
+      {count > 1 && (
+        <header class="cause-head">
+          <h3>
+            {counted(count, 'machine')}: {cause}
+          </h3>
+          {pending > 0 && <span>{pending.toLocaleString('en')} waiting</span>}
+        </header>
+      )}
+      <ul class="failures">
+        {machines.map((instance) => (
+          <FailureRow key={instance.instance_id} instance={instance} />
+        ))}
+      </ul>
+    </section>
+  );
+}
+
+function FailureRow({ instance }: { instance: Instance }): JSX.Element {
+  const { instance_id, instance_name, health, last_failure, last_success_at, pending_deliveries } = instance;
+  return (
+    <li class="failure">
+      <HealthMark health={health} />
+      <div class="grow">
+        <a href={addressOf(['instances', instance_id])}>
+          <Foreign>{instance_name || instance_id}</Foreign>
+        </a>
+        <p class="failure-why">
+          <Foreign>{last_failure === null ? 'no failure on record' : failureInWords(last_failure)}</Foreign>
+        </p>
+        {last_failure !== null && (
+          <p class="failure-advice">
+            <Foreign>{last_failure.advice}</Foreign>
+          </p>
+        )}
+      </div>
+      <div class="failure-side">
+        {pending_deliveries > 0 && <span>{pending_deliveries.toLocaleString('en')} waiting</span>}
+        <span>
+          {last_success_at === null ? (
+            'no success yet'
+          ) : (
+            <>
+              last success <Ago at={last_success_at} />
+            </>
+          )}
+        </span>
+      </div>
+    </li>
+  );
+}
+
+function healthyInWords({ instances: { up, unknown, off } }: Counts): string {
+  if (up === 0 && unknown === 0 && off === 0) return 'No machine is registered yet.';
+  if (up === 0) return 'No machine was tried yet.';
+  return 'Every instance that was tried accepts its pushes.';
+}
+
+function States({ counts }: { counts: Counts | null }): JSX.Element {
+  const shown = (count: number | undefined): string => count?.toLocaleString('en') ?? '–';
+  const instances = counts?.instances;
+  return (
+    <ul class="healths">
+      {HEALTHS.map((health) => (
+        <li key={health}>
+          <a href={addressOf(['instances'], { health })}>
+            <HealthMark health={health} /> {shown(instances?.[health])}
+          </a>
+        </li>
+      ))}
+      {instances !== undefined && instances.off > 0 && <li class="faint">{shown(instances.off)} paused</li>}
+      {instances !== undefined && instances.connected > 0 && (
+        <li class="faint">{shown(instances.connected)} connected</li>
+      )}
+    </ul>
+  );
+}
