@@ -5,7 +5,7 @@ import type { InstanceCounts, InstanceStore } from '../store/contract/instances.
 import type { Clock } from './clock.ts';
 
 /** A part of so many takes the store some milliseconds, in which nothing else of it waits long. */
-const INSTANCES_AT_ONCE = 5_000;
+const INSTANCES_AT_ONCE = 2_000;
 /** Counts are kept for this many times as long as they took. So counting takes the store at most 5 % of its time. */
 const KEPT_TIMES = 19;
 /** The most callers with different rights whose counts are kept. */

@@ -65,7 +65,13 @@ export function Failing({ counts }: { counts: Counts | null }): JSX.Element {
  * what waits for them does: most of the time nothing is asked.
  */
 function useFailing(counts: Counts | null, failing: number | null): Instance[] | null {
+  const states = counts === null ? '' : `${counts.instances.failing} ${counts.instances.down}`;
+  const latest = useRef('');
+  latest.current = `${states} ${counts?.deliveries.pending}`;
+  /** What the counts were when the machines were read. */
+  const read = useRef('');
   const { value, again } = useQuery(failing ? 'failing instances' : null, async () => {
+    read.current = latest.current;
     const pages = await Promise.all(
       (['down', 'failing'] as const).map((health) =>
         client.listInstances({ health, is_active: true, limit: READ_MAX }),
@@ -73,17 +79,11 @@ function useFailing(counts: Counts | null, failing: number | null): Instance[] |
     );
     return pages.flatMap(({ data }) => data.filter(({ webhook_enabled }) => webhook_enabled));
   });
-  const states = counts === null ? '' : `${counts.instances.failing} ${counts.instances.down}`;
-  useEffect(again, [states]);
-  const now = `${states} ${counts?.deliveries.pending}`;
-  const latest = useRef({ now, read: now });
-  latest.current.now = now;
   useEffect(() => {
-    const timer = setInterval(() => {
-      if (document.hidden || latest.current.read === latest.current.now) return;
-      latest.current.read = latest.current.now;
-      again();
-    }, AGAIN_MS);
+    if (!read.current.startsWith(`${states} `)) again();
+  }, [states]);
+  useEffect(() => {
+    const timer = setInterval(() => !document.hidden && read.current !== latest.current && again(), AGAIN_MS);
     return () => clearInterval(timer);
   }, []);
   return failing === 0 || value === null ? null : value.toSorted(byWeight);
