@@ -4,8 +4,8 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 import type { Counts, Instance } from '@convoke/sdk';
 import { useQuery } from '../queries.ts';
 import { Foreign } from '../parts/foreign.tsx';
-import { HealthMark, Mark } from '../parts/mark.tsx';
-import { Skeleton } from '../parts/states.tsx';
+import { HealthMark } from '../parts/mark.tsx';
+import { Healthy, Skeleton } from '../parts/states.tsx';
 import { Ago } from '../parts/time.tsx';
 import { addressOf } from '../router.ts';
 import { client } from '../service.ts';
@@ -33,9 +33,10 @@ export function Failing({ counts }: { counts: Counts | null }): JSX.Element {
       <div class="panel-body" tabIndex={0} role="group" aria-label="Machines that fail">
         {(counts === null || (failing !== 0 && machines === null)) && <Skeleton lines={4} />}
         {failing === 0 && (
-          <p class="panel-empty">
-            <Mark kind="good" /> {healthyInWords(counts!)}
-          </p>
+          <Healthy
+            is_any_up={counts!.instances.up > 0}
+            is_any_there={counts!.instances.unknown + counts!.instances.off > 0}
+          />
         )}
         {failing !== null && failing > 0 && shown !== null && (
           <>
@@ -177,12 +178,6 @@ function FailureRow({ instance }: { instance: Instance }): JSX.Element {
       </div>
     </li>
   );
-}
-
-function healthyInWords({ instances: { up, unknown, off } }: Counts): string {
-  if (up === 0 && unknown === 0 && off === 0) return 'No machine is registered yet.';
-  if (up === 0) return 'No machine was tried yet.';
-  return 'Every instance that was tried accepts its pushes.';
 }
 
 function States({ counts }: { counts: Counts | null }): JSX.Element {
