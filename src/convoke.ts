@@ -37,6 +37,7 @@ import { Feed } from './feed/feed.ts';
 import { connectionEvent } from './feed/events.ts';
 import { Keyring } from './http/auth/keyring.ts';
 import { Limits } from './http/auth/limits.ts';
+import { PortalLinks } from './http/auth/portal_links.ts';
 import { Pages } from './http/pages.ts';
 import { allRoutes } from './http/routes/routes.ts';
 import { createServer } from './http/server.ts';
@@ -167,6 +168,8 @@ export async function createConvoke(
   const keyring = new Keyring(clock, store.api_keys, (error) =>
     log.warn({ err: error }, 'the use of keys was not noted'),
   );
+  const portal_links = new PortalLinks(store.encryption, keyring, clock);
+  keyring.identifyOther = (token) => portal_links.identify(token);
   const limits = new Limits(config, clock);
   const sessions: Sessions = new Sessions({ store, keyring, limits, clock, node_id: node.node_id });
   const audit_trail = new AuditTrail({
@@ -177,12 +180,20 @@ export async function createConvoke(
     onError: (error) => log.error({ err: error }, 'the audit log could not be written'),
   });
   const { egress_policy, expire_after_ms, max_message_bytes } = config;
-  const changes = new Changes({ store, engine, feed, keyring, reply_access, clock, expire_after_ms });
+  const changes = new Changes({
+    store,
+    engine,
+    feed,
+    keyring,
+    derived: [reply_access, portal_links],
+    clock,
+    expire_after_ms,
+  });
   const late_replies = new LateReplies({ store, engine, clock, max_message_bytes, keyring, observer: metrics });
   const pull_forwarder = store.cluster === null ? null : new PullForwarder({ cluster: store.cluster, clock });
   const delivers = (instance_id: string): boolean => partitions.of(instance_id) !== null;
   const demo = new DemoMeeting({ store, changes, engine, clock, log, egress_policy, delivers });
-  const pages = new Pages();
+  const pages = new Pages(config.portal_origins);
   const building = createServer(
     {
       clock,
@@ -218,6 +229,7 @@ export async function createConvoke(
       public_url: config.public_url,
       reply_access,
       late_replies,
+      portal_links,
       node,
       limits_of_meetings: config,
       retention_deliveries_ms: config.retention_deliveries_ms,
@@ -241,7 +253,7 @@ export async function createConvoke(
         'secrets are still encrypted under the previous data key: `convoke keys reencrypt` ends the change',
       );
     }
-    await reply_access.refresh();
+    await Promise.all([reply_access.refresh(), portal_links.refresh()]);
     await keyring.refresh();
     keyring.onChange = () => {
       feed.judge();

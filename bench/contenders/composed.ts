@@ -23,6 +23,7 @@ import { ReplyAccess } from '../../src/delivery/replies/reply_access.ts';
 import { createWebhookTransport } from '../../src/delivery/transport/webhook_transport.ts';
 import { AuditTrail } from '../../src/http/auth/audit_trail.ts';
 import { Keyring } from '../../src/http/auth/keyring.ts';
+import { PortalLinks } from '../../src/http/auth/portal_links.ts';
 import { Limits } from '../../src/http/auth/limits.ts';
 import { Changes } from '../../src/changes/changes.ts';
 import { DemoMeeting } from '../../src/demo/meeting.ts';
@@ -89,7 +90,9 @@ const sessions = new Sessions({ store, keyring, limits, clock, node_id: '' });
 const audit_trail = new AuditTrail({ store, keyring, limits, clock, onError });
 const reply_access = new ReplyAccess(store.encryption, () => '');
 const late_replies = new LateReplies({ store, engine, clock, max_message_bytes, keyring, observer: metrics });
-const changes = new Changes({ store, engine, feed, keyring, reply_access, clock, expire_after_ms });
+const portal_links = new PortalLinks(store.encryption, keyring, clock);
+const derived = [reply_access, portal_links];
+const changes = new Changes({ store, engine, feed, keyring, derived, clock, expire_after_ms });
 const who = { keyring, limits, sessions, audit_trail };
 const pages = new Pages();
 const server = await createServer(
@@ -108,6 +111,7 @@ const server = await createServer(
     ...who,
     reply_access,
     late_replies,
+    portal_links,
     node: { node_id: '', version: '', started_at: 0, address: () => '' },
     pages,
     public_url: null,

@@ -11,8 +11,8 @@ const CALL_MS_MAX = 2_000;
 
 export interface ServiceChangesParts {
   store: Pick<Store, 'encryption' | 'backups'>;
-  /** Its keys are derived from the data key: it reads them again when the data key has changed. */
-  reply_access: { refresh(): Promise<void> };
+  /** Their keys are derived from the data key: they read them again when the data key has changed. */
+  derived: readonly { refresh(): Promise<void> }[];
   clock: Clock;
 }
 
@@ -30,7 +30,7 @@ export class ServiceChanges {
    * @throws Problem `encryption_key_given`
    */
   async reencrypt(author: Author): Promise<{ key_id: string; rewritten: number; done: boolean }> {
-    const { clock, store, reply_access } = this.#parts;
+    const { clock, store, derived } = this.#parts;
     const ends_at = clock.now() + CALL_MS_MAX;
     const { key_id } = await author.storeFor().encryption.changeKey(clock.wall());
     let rewritten = 0;
@@ -43,7 +43,7 @@ export class ServiceChanges {
     }
     await store.encryption.endChange();
     await store.encryption.forgetPreviousKey();
-    await reply_access.refresh();
+    await Promise.all(derived.map((each) => each.refresh()));
     return { key_id, rewritten, done: true };
   }
 

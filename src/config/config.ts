@@ -37,6 +37,8 @@ export interface Config {
   max_feed_listeners: number;
   /** Origins whose pages may call the API with a key. */
   cors_origins: string[];
+  /** Origins whose pages may frame the portal. */
+  portal_origins: string[];
   /** Proxies whose X-Forwarded-For is believed. */
   trust_proxy: Cidr[];
   /** Null: no limit. */

@@ -147,6 +147,11 @@ export const SETTINGS = {
     '',
     "Origins whose pages may call the API from a browser, separated by commas. They need a key: cookies and sessions are never taken from them. When empty: only the service's own pages (docs/browser.md).",
   ),
+  portal_origins: setting(
+    origins(),
+    '',
+    'Origins whose pages may show portal links in a frame, separated by commas (docs/portal.md). Nothing else of the service can be framed.',
+  ),
   trust_proxy: setting(
     cidrs(),
     '',

@@ -20,6 +20,7 @@ export const AUDIT_ACTIONS = [
   'key.create',
   'key.rotate',
   'key.revoke',
+  'portal_link.create',
   'invite.create',
   'invite.redeem',
   'invite.revoke',

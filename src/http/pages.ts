@@ -20,7 +20,10 @@ const REFERENCE = 'docs.html';
 const REFERENCE_PATH = /^\/docs\/?$/;
 
 /** Every view has a path. The page itself judges the segments after it. */
-const VIEW = /^\/(?:$|(?:now|start|meetings|instances|deliveries|keys|audit|nodes)(?:\/|$))/;
+const VIEW = /^\/(?:$|portal(?:\/|$)|(?:now|start|meetings|instances|deliveries|keys|audit|nodes)(?:\/|$))/;
+
+/** The only path that can be framed. */
+const PORTAL = /^\/portal(?:\/|$)/;
 
 /** What a browser may open as well, and gets an answer for programs: the API, files, and links with secrets. */
 const NO_VIEW = /^\/(?:api|assets|docs|invite|mcp)(?:\/|$)/;
@@ -102,12 +105,22 @@ interface Built {
 
 export class Pages {
   readonly #directory: string;
+  readonly #portal_headers: Readonly<Record<string, string>>;
   #built: Built | null = null;
   #reading: Promise<Built | null> | null = null;
 
-  /** @param directory where the built pages are */
-  constructor(directory = DIRECTORY) {
+  /**
+   * @param portal_origins the origins whose pages may frame the portal
+   * @param directory where the built pages are
+   */
+  constructor(portal_origins: readonly string[] = [], directory = DIRECTORY) {
     this.#directory = directory;
+    const ancestors = portal_origins.length === 0 ? "'none'" : portal_origins.join(' ');
+    const policy = PAGE_HEADERS['content-security-policy'].replace(
+      "frame-ancestors 'none'",
+      `frame-ancestors ${ancestors}`,
+    );
+    this.#portal_headers = { ...PAGE_HEADERS, 'content-security-policy': policy };
   }
 
   /** Whether a request without a route is for the pages. */
@@ -143,7 +156,9 @@ export class Pages {
     }
     const file = built.files.get(page ?? path.slice(1));
     const index = built.files.get(INDEX);
-    if (file !== undefined) sendFile(request, reply, file);
+    // It is the same page: at this path it takes nothing but the link, and no cookie.
+    const is_portal = page === INDEX && PORTAL.test(path);
+    if (file !== undefined) sendFile(request, reply, is_portal ? { ...file, headers: this.#portal_headers } : file);
     else if (index !== undefined && isNavigation(request.headers) && !NO_VIEW.test(path))
       sendFile(request, reply.code(404), index);
     else return false;

@@ -91,6 +91,7 @@ const TABLE: Record<string, string> = {
   'getKey':                       'yes    -     -      -      -     -      -      -     -       -      -',
   'revokeKey':                    'yes    -     -      -      -     -      -      -     -       -      -',
   'rotateKey':                    'yes    -     -      -      -     -      -      -     -       -      -',
+  'createPortalLink':             'yes    -     -      -      -     -      -      -     -       -      -',
   'createInvite':                 'yes    -     -      -      -     -      -      -     -       -      -',
   'listInvites':                  'yes    -     -      -      -     -      -      -     -       -      -',
   'revokeInvite':                 'yes    -     -      -      -     -      -      -     -       -      -',
@@ -233,6 +234,7 @@ const ASKS: Record<string, (ids: Ids) => Ask> = {
   getKey: ({ key_id }) => ({ method: 'GET', path: `/api/v1/keys/${key_id}/` }),
   revokeKey: ({ key_id }) => ({ method: 'DELETE', path: `/api/v1/keys/${key_id}/` }),
   rotateKey: ({ key_id }) => ({ method: 'POST', path: `/api/v1/keys/${key_id}/rotate/` }),
+  createPortalLink: ({ key_id }) => ({ method: 'POST', path: `/api/v1/keys/${key_id}/portal-link/` }),
   createInvite: ({ meeting_id, agent_id }) => ({
     method: 'POST',
     path: '/api/v1/invites/',
@@ -359,8 +361,8 @@ class House {
       const { data } = (await this.service.get<Page<OpenSession>>('/api/v1/sessions/?limit=1')).body;
       return { ...ids, session_id: data[0]!.session_id };
     }
-    if (row.endsWith('Key')) {
-      const { key_id } = await this.service.createKey({ scopes: ['read'] });
+    if (row.endsWith('Key') || row === 'createPortalLink') {
+      const { key_id } = await this.service.createKey({ scopes: ['instance'] });
       return { ...ids, key_id };
     }
     const ask = ASKS['register']!(ids);

@@ -77,6 +77,7 @@ describe('every route that changes something', () => {
     createKey: () => [{ scopes: ['read'] }, 'key.create'],
     revokeKey: () => [undefined, 'key.revoke'],
     rotateKey: () => [undefined, 'key.rotate'],
+    createPortalLink: () => [undefined, 'portal_link.create'],
     createInvite: () => [{ meeting_ids: ['m'], agent_ids: ['a'] }, 'invite.create'],
     revokeInvite: () => [undefined, 'invite.revoke'],
     endSession: () => [undefined, 'session.end'],
@@ -104,7 +105,7 @@ describe('every route that changes something', () => {
       const sent = await service.send('m', {}, ['a']);
       const deliveries = await service.deliveriesOf(sent);
       const { delivery_id } = deliveries.find((each) => each.instance_id === instance_id) ?? { delivery_id: '' };
-      const { key_id } = await service.createKey({ scopes: ['read'] });
+      const { key_id } = await service.createKey({ scopes: ['instance'] });
       await service.post('/api/v1/session/');
       const { session_id } = (await client.listSessions({ limit: 1 })).data[0]!;
       const { invite_id } = await client.createInvite({ meeting_ids: ['m'], agent_ids: ['a'] });

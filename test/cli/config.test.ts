@@ -46,6 +46,7 @@ test('without a flag or a variable every setting has its default', () => {
     max_connections: 10_000,
     max_feed_listeners: 100,
     cors_origins: [],
+    portal_origins: [],
     trust_proxy: [],
     send_rate: null,
     send_rate_per_address: null,

@@ -139,6 +139,7 @@ const CHANGES: Record<string, Change> = {
   },
   revokeKey: { audit: 'key.revoke', event: NO_EVENT_FOR_KEYS, engine: NOT_DELIVERED },
   rotateKey: { audit: 'key.rotate', event: NO_EVENT_FOR_KEYS, engine: NOT_DELIVERED },
+  createPortalLink: { audit: 'portal_link.create', event: NO_EVENT_FOR_KEYS, engine: NOT_DELIVERED },
   createInvite: {
     body: ({ meeting_id }) => ({ meeting_ids: [meeting_id], agent_ids: ['a'] }),
     audit: 'invite.create',
@@ -188,7 +189,7 @@ async function makeIds(service: Service, client: ConvokeClient, t: TestContext):
   // Another 2xx than 200 fails at once.
   const { instance_id } = await service.member(t, meeting_id, { behaviour: () => ({ status: 202 }) });
   const { delivery_id } = await service.settled(await service.send(meeting_id, {}));
-  const { key_id } = await service.createKey({ scopes: ['read'] });
+  const { key_id } = await service.createKey({ scopes: ['instance'] });
   await service.post('/api/v1/session/');
   const { session_id } = (await client.listSessions({ limit: 1 })).data[0]!;
   // The instance exists, so that it gets another owner.

@@ -34,7 +34,7 @@ const FILES = {
 async function serve(t: TestContext, directory: string): Promise<App> {
   const app: App = Fastify();
   app.setErrorHandler((error, _request, reply) => reply.code((error as { status?: number }).status ?? 500).send(error));
-  addUnknownRoutes(app, new Pages(directory));
+  addUnknownRoutes(app, new Pages([], directory));
   app.get('/api/v1/meetings/', async () => ({ data: [] }));
   t.after(() => app.close());
   return app;

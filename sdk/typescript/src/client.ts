@@ -62,6 +62,8 @@ import type {
   RegisterInput,
   RotatedSecret,
   ReplyInput,
+  PortalLink,
+  PortalLinkInput,
   RotateKeyInput,
   RotateSecretInput,
   SentMessage,
@@ -404,6 +406,14 @@ export class ConvokeClient {
   /** Makes a new token. Until the overlap ends, the old one is accepted too. */
   rotateKey(key_id: string, input: RotateKeyInput = {}, options?: CallOptions): Promise<ApiKeyWithToken> {
     return this.#requests.call('POST', ['keys', key_id, 'rotate'], { ...options, body: input });
+  }
+
+  /**
+   * Makes a link to a page that shows the instances of a key, for an hour at most, also in a frame of another product.
+   * Whoever has the link may use it. For admins. Fails with `not_permitted` for a key without the scope `instance`.
+   */
+  createPortalLink(key_id: string, input: PortalLinkInput = {}, options?: CallOptions): Promise<PortalLink> {
+    return this.#requests.call('POST', ['keys', key_id, 'portal-link'], { ...options, body: input });
   }
 
   /**

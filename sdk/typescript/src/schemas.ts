@@ -71,6 +71,7 @@ export type AuditAction =
   | 'key.create'
   | 'key.rotate'
   | 'key.revoke'
+  | 'portal_link.create'
   | 'invite.create'
   | 'invite.redeem'
   | 'invite.revoke'
@@ -691,6 +692,22 @@ export type Outcome =
   | 'gone'
   | 'not_200'
   | 'ok';
+
+/** A link to the instances of a key. */
+export interface PortalLink {
+  /** Show it to the owner of the key only: who has it may use it until it expires. */
+  link: string;
+  /** From then on it is refused. */
+  expires_at: string;
+}
+
+/** What a portal link shows, and for how long. */
+export interface PortalLinkInput {
+  /** Shows only this instance of the key; absent: all of them. */
+  instance_id?: string | undefined;
+  /** How long the link can be used, in seconds; an hour when absent, which is the most. */
+  expires_in_s?: number | undefined;
+}
 
 /** An error: RFC 9457, application/problem+json. */
 export interface ProblemDetails {

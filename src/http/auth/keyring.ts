@@ -87,6 +87,8 @@ export class Keyring {
   #is_closed = false;
   /** Called when a key was made or changed, because sessions and feeds that depend on it may have to end. */
   onChange: () => void = () => {};
+  /** Identifies a request whose token is that of no key; null when the token is nothing else either. */
+  identifyOther: (token: string) => Standing | null = () => null;
 
   constructor(clock: Clock, store: ApiKeyStore, onError: (error: unknown) => void) {
     this.#clock = clock;
@@ -195,7 +197,11 @@ export class Keyring {
     const token = BEARER.exec(authorization)?.[1];
     if (token === undefined) throw new Problem('api_key_missing');
     const key_id = keyIdOf(token);
-    if (key_id === null) throw new Problem('api_key_malformed');
+    if (key_id === null) {
+      const standing = this.identifyOther(token);
+      if (standing === null) throw new Problem('api_key_malformed');
+      return standing;
+    }
     return this.#standingOf(token, key_id);
   }
 

@@ -184,3 +184,12 @@ function rateLimited(setting: string, wait_ms: number): Problem {
     { retry_after_s },
   );
 }
+
+/** Where people reach the service: the configured URL, or the one by which this client reached it. */
+export function publicUrlOf(
+  request: FastifyRequest,
+  limits: Pick<Limits, 'isHttps'>,
+  public_url: string | null,
+): string {
+  return public_url ?? `${limits.isHttps(request) ? 'https' : 'http'}://${request.headers.host ?? ''}`;
+}

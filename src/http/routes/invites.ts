@@ -19,7 +19,7 @@ import { Problem } from '../../domain/problem.ts';
 import { isoTime } from '../../domain/time.ts';
 import type { InviteStore } from '../../store/contract/invites.ts';
 import type { AuditTrail } from '../auth/audit_trail.ts';
-import type { Limits } from '../auth/limits.ts';
+import { type Limits, publicUrlOf } from '../auth/limits.ts';
 import type { App, RequestFor, RouteShape } from '../context.ts';
 import { isNavigation, PAGE_HEADERS, type Pages } from '../pages.ts';
 import { responses } from '../responses.ts';
@@ -229,12 +229,10 @@ async function ended({ store, clock }: Pick<InviteContext, 'store' | 'clock'>, i
   return new Problem('invite_ended', endedInWords(now, inviteState(now, clock.wall())));
 }
 
-/** The link under the configured URL; without one, under the URL by which this client reaches the service. */
 function linkOf(
   request: FastifyRequest,
   { limits, public_url }: Pick<InviteContext, 'public_url'> & { limits: Pick<Limits, 'isHttps'> },
   secret: string,
 ): string {
-  const reached = `${limits.isHttps(request) ? 'https' : 'http'}://${request.headers.host ?? ''}`;
-  return `${public_url ?? reached}${INVITE_PATH}${secret}`;
+  return `${publicUrlOf(request, limits, public_url)}${INVITE_PATH}${secret}`;
 }

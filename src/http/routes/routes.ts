@@ -17,6 +17,7 @@ import { type MessageTraceContext, messageTraceRoutes } from './message_trace.ts
 import { type MessageContext, messageRoutes } from './messages.ts';
 import { type NodeContext, nodeRoutes } from './nodes.ts';
 import { documentRoute } from './openapi.ts';
+import { type PortalLinkContext, portalLinkRoutes } from './portal_links.ts';
 import { type PullContext, pullRoutes } from './pull.ts';
 import { type RecoveryContext, recoveryRoutes } from './recovery.ts';
 import { type ReplyContext, replyRoutes } from './replies.ts';
@@ -42,6 +43,7 @@ export type RoutesContext = ApiKeyContext &
   MessageContext &
   MessageTraceContext &
   NodeContext &
+  PortalLinkContext &
   PullContext &
   RecoveryContext &
   ReplyContext &
@@ -67,6 +69,7 @@ export function allRoutes(context: RoutesContext): (app: App) => void {
     encryptionRoutes(app, context);
     apiKeyRoutes(app, context);
     inviteRoutes(app, context);
+    portalLinkRoutes(app, context);
     auditRoutes(app, context);
     backupRoutes(app, context);
     sessionRoutes(app, context);

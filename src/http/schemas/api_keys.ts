@@ -1,5 +1,6 @@
 import Type, { type Static } from 'typebox';
 import { SCOPES } from '../../domain/api_key.ts';
+import { PORTAL_LINK_S } from '../../domain/portal_link.ts';
 import {
   enumOf,
   expected,
@@ -118,6 +119,36 @@ export const RotateKeyBody = Type.Object(
     additionalProperties: false,
     examples: [{ overlap_seconds: 3600 }],
   },
+);
+
+export const PortalLinkBody = Type.Object(
+  {
+    instance_id: Type.Optional(instanceId('Shows only this instance of the key; absent: all of them.')),
+    expires_in_s: Type.Optional(
+      Type.Integer({
+        minimum: 1,
+        maximum: PORTAL_LINK_S,
+        description: 'How long the link can be used, in seconds; an hour when absent, which is the most.',
+        default: PORTAL_LINK_S,
+      }),
+    ),
+  },
+  {
+    ...named('PortalLinkInput', 'What a portal link shows, and for how long.'),
+    additionalProperties: false,
+    examples: [{ instance_id: 'laptop-anna' }],
+  },
+);
+
+export const PortalLinkSchema = Type.Object(
+  {
+    link: Type.String({
+      description: 'Show it to the owner of the key only: who has it may use it until it expires.',
+      examples: ['https://convoke.example/portal/#link=cvp_…'],
+    }),
+    expires_at: time('From then on it is refused.'),
+  },
+  named('PortalLink', 'A link to the instances of a key.'),
 );
 
 export const ListKeysQuery = Type.Object({ limit, cursor }, { additionalProperties: false });

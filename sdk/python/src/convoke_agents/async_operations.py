@@ -43,6 +43,7 @@ from convoke_agents.models import (
     MessageTrace,
     OpenSession,
     OpenSessionPage,
+    PortalLink,
     Recovered,
     Reencryption,
     RegisteredInstance,
@@ -1139,6 +1140,33 @@ class AsyncOperations:
             "DELETE",
             f"/api/v1/invites/{segment(invite_id)}/",
             None,
+        )
+
+    async def create_portal_link(
+        self,
+        key_id: str,
+        *,
+        instance_id: str | None = None,
+        expires_in_s: int | None = None,
+    ) -> PortalLink:
+        """Make a link that shows the instances of a key, for an hour at most.
+
+        Whoever opens the link sees the instances of the key and their deliveries, and may change them as the key
+        may; nothing else. Pages of the origins in CONVOKE_PORTAL_ORIGINS may show it in a frame. It ends when
+        either the key or yours is revoked or rotated.
+
+        :param key_id: The key of an API key.
+        :param instance_id: Shows only this instance of the key; absent: all of them.
+        :param expires_in_s: How long the link can be used, in seconds; an hour when absent, which is the most.
+        """
+        return await self._requests.call(
+            "POST",
+            f"/api/v1/keys/{segment(key_id)}/portal-link/",
+            PortalLink,
+            body=given(
+                instance_id=instance_id,
+                expires_in_s=expires_in_s,
+            ),
         )
 
     async def list_audit(

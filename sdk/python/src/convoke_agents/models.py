@@ -60,6 +60,7 @@ __all__ = [
     "OpenSession",
     "OpenSessionPage",
     "Outcome",
+    "PortalLink",
     "Problem",
     "Pulled",
     "PulledPush",
@@ -177,7 +178,7 @@ class Attempt(Model):
     the others."""
 
 
-AuditAction: TypeAlias = Literal["instance.register", "instance.update", "instance.hand_over", "instance.delete", "instance.rotate_secret", "instance.recover", "instance.webhook_test", "meeting.join", "meeting.leave", "meeting.update", "delivery.retry", "delivery.drop", "key.create", "key.rotate", "key.revoke", "invite.create", "invite.redeem", "invite.revoke", "session.begin", "session.end", "encryption.reencrypt", "authenticate", "service.start", "service.backup", "service.import", "audit.prune", "demo.start", "demo.stop"]
+AuditAction: TypeAlias = Literal["instance.register", "instance.update", "instance.hand_over", "instance.delete", "instance.rotate_secret", "instance.recover", "instance.webhook_test", "meeting.join", "meeting.leave", "meeting.update", "delivery.retry", "delivery.drop", "key.create", "key.rotate", "key.revoke", "portal_link.create", "invite.create", "invite.redeem", "invite.revoke", "session.begin", "session.end", "encryption.reencrypt", "authenticate", "service.start", "service.backup", "service.import", "audit.prune", "demo.start", "demo.stop"]
 """What was done or refused."""
 
 
@@ -878,6 +879,15 @@ class OpenSessionPage(Model):
     """The items of this page."""
     next_cursor: str | None
     """Give it as cursor to get the next page; null on the last one."""
+
+
+class PortalLink(Model):
+    """A link to the instances of a key."""
+
+    link: str = Field(repr=False)
+    """Show it to the owner of the key only: who has it may use it until it expires."""
+    expires_at: datetime
+    """From then on it is refused."""
 
 
 class Problem(Model):

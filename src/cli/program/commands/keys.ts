@@ -2,7 +2,7 @@ import { all, type ApiKey, type OpenSession, type Scope } from '@convoke/sdk';
 import { Command, InvalidArgumentError, Option } from 'commander';
 import { SCOPES } from '../../../domain/api_key.ts';
 import { wallNow } from '../../../wall_clock.ts';
-import { collect, wholeNumber } from '../api.ts';
+import { type ApiOptions, clientFor, collect, wholeNumber, withApi } from '../api.ts';
 import { withExamples } from '../examples.ts';
 import { reencryptCommand } from './reencrypt.ts';
 import { onServiceOrFile, type ServiceOrFileOptions, withServiceOrFile } from '../service_or_file.ts';
@@ -19,6 +19,7 @@ export function keysCommand(): Command {
     .addCommand(createCommand())
     .addCommand(revokeCommand())
     .addCommand(rotateCommand())
+    .addCommand(portalLinkCommand())
     .addCommand(sessionsCommand())
     .addCommand(endSessionCommand())
     .addCommand(reencryptCommand());
@@ -161,6 +162,28 @@ function rotateCommand(): Command {
   return withExamples(withServiceOrFile(command), {
     'convoke keys rotate 4f7k2m9q0a1b': 'both tokens work for a day, so that nothing stops',
     'convoke keys rotate 4f7k2m9q0a1b --overlap 0': 'the old token leaked: refuse it at once',
+  });
+}
+
+interface PortalLinkOptions extends ApiOptions {
+  instance?: string;
+  expiresIn?: number;
+}
+
+function portalLinkCommand(): Command {
+  const command = new Command('portal-link')
+    .description('make a link that shows the instances of a key, and nothing else, for an hour')
+    .argument('<key_id>')
+    .option('--instance <instance_id>', 'show only this instance')
+    .option('--expires-in <seconds>', 'how long it can be used', wholeNumber(1, 3_600))
+    .action(async (key_id: string, { instance, expiresIn, ...options }: PortalLinkOptions) => {
+      const input = { instance_id: instance, expires_in_s: expiresIn };
+      const made = await clientFor(options).createPortalLink(key_id, input);
+      if (options.json) printJson(made);
+      else printFields({ link: made.link, 'valid until': made.expires_at });
+    });
+  return withExamples(withApi(command), {
+    'convoke keys portal-link 4f7k2m9q0a1b': 'open it in a browser, or in a frame of your own product',
   });
 }
 

@@ -1,0 +1,124 @@
+import { createSecretKey, type KeyObject } from 'node:crypto';
+import type { Clock } from '../../delivery/clock.ts';
+import type { Principal } from '../../domain/access.ts';
+import {
+  isPortalToken,
+  makePortalToken,
+  type PortalDigests,
+  type PortalTerms,
+  portalClaims,
+} from '../../domain/portal_link.ts';
+import { Problem, type ProblemCode } from '../../domain/problem.ts';
+import type { EncryptionStore } from '../../store/contract/encryption.ts';
+import type { Keyring } from './keyring.ts';
+import type { Standing } from './standing.ts';
+
+/** The purpose of the derived keys: one data key gives a different key for each purpose. */
+const PURPOSE = 'portal links';
+
+/** The standing of a request with a portal link. It depends on the key whose instances it shows, and on its maker. */
+class PortalStanding implements Standing {
+  readonly principal: Principal;
+  /** A link cannot begin a session. */
+  readonly token = null;
+  readonly #links: PortalLinks;
+  readonly #terms: PortalTerms;
+  readonly #digests: PortalDigests;
+
+  constructor(links: PortalLinks, principal: Principal, terms: PortalTerms, digests: PortalDigests) {
+    this.#links = links;
+    this.principal = principal;
+    this.#terms = terms;
+    this.#digests = digests;
+  }
+
+  revocationReason(): ProblemCode | null {
+    return this.#links.revocationReason(this.#terms, this.#digests);
+  }
+}
+
+/**
+ * Portal links: an admin makes one for a key, and whoever opens it may do for an hour what the key may do with its own
+ * instances. The secret is derived from the data key, which all nodes share.
+ */
+export class PortalLinks {
+  readonly #store: Pick<EncryptionStore, 'derivedKeys'>;
+  readonly #keyring: Keyring;
+  readonly #clock: Clock;
+  /** The first makes tokens; the others are derived from data keys that are being replaced. */
+  #secrets: readonly KeyObject[] = [];
+
+  constructor(store: Pick<EncryptionStore, 'derivedKeys'>, keyring: Keyring, clock: Clock) {
+    this.#store = store;
+    this.#keyring = keyring;
+    this.#clock = clock;
+  }
+
+  /** Reads the secrets: before the first request, and whenever the data key changes. */
+  async refresh(): Promise<void> {
+    const secrets = await this.#store.derivedKeys(PURPOSE);
+    this.#secrets = secrets.map((secret) => createSecretKey(secret, 'base64'));
+  }
+
+  /** @throws Problem `key_does_not_exist`, `key_not_active`, `not_permitted` for a key that owns no instances of its own */
+  make(terms: PortalTerms): string {
+    const [secret] = this.#secrets;
+    const digests = this.#digestsOf(terms);
+    if (secret === undefined || digests === null) throw new Problem('key_does_not_exist');
+    if (this.revocationReason(terms, digests) !== null) throw new Problem('key_not_active');
+    if (this.#principalOf(terms) === null) {
+      throw new Problem(
+        'not_permitted',
+        'A link shows the instances of a key with the scope instance that is no admin.',
+      );
+    }
+    return makePortalToken(secret, terms, digests);
+  }
+
+  /**
+   * Who makes a request with the token of a link; null when it is none.
+   *
+   * @throws Problem `api_key_unknown` when it was not made here, or one of its keys has another token by now;
+   * `api_key_expired`, `api_key_revoked`
+   */
+  identify(token: string): Standing | null {
+    const terms = portalClaims(token);
+    if (terms === null) return null;
+    const digests = this.#digestsOf(terms);
+    const principal = this.#principalOf(terms);
+    if (digests === null || principal === null || !isPortalToken(this.#secrets, token, digests))
+      throw new Problem('api_key_unknown', 'This link is not valid here, or not any more. Open it again where it was.');
+    const code = this.revocationReason(terms, digests);
+    if (code !== null) throw new Problem(code, 'This link has ended. Open it again where it was.');
+    return new PortalStanding(this, principal, terms, digests);
+  }
+
+  /** Why a link has ended; null while it is valid. */
+  revocationReason({ key_id, maker_id, expires_at }: PortalTerms, { key, maker }: PortalDigests): ProblemCode | null {
+    if (expires_at <= this.#clock.wall()) return 'api_key_expired';
+    return (
+      this.#keyring.revocationReason({ key_id, digest: key }) ??
+      this.#keyring.revocationReason({ key_id: maker_id, digest: maker })
+    );
+  }
+
+  #digestsOf({ key_id, maker_id }: PortalTerms): PortalDigests | null {
+    const [key, maker] = [this.#keyring.known(key_id)?.key, this.#keyring.known(maker_id)?.key];
+    return key === undefined || maker === undefined ? null : { key: key.digest, maker: maker.digest };
+  }
+
+  /** The rights of the key with its own instances, and nothing else of what it may do. */
+  #principalOf({ key_id, instance_id }: PortalTerms): Principal | null {
+    const known = this.#keyring.known(key_id);
+    if (known === null || !known.key.scopes.includes('instance') || known.key.scopes.includes('admin')) return null;
+    const limited_to = known.key.instance_id;
+    if (limited_to !== null && instance_id !== null && limited_to !== instance_id) return null;
+    const owner_scope = { key_id, instance_id: limited_to ?? instance_id };
+    return {
+      ...known.principal,
+      scopes: ['instance'],
+      owner_scope,
+      visibility: { owner_scope, meeting_ids: [] },
+    };
+  }
+}
