@@ -1,6 +1,6 @@
 /** The live feed of the service, one for all tabs of the browser. */
-import type { FeedEvent as SentEvent } from '@convoke/sdk';
-import { client } from './service.ts';
+import type { ConvokeError, FeedEvent as SentEvent } from '@convoke/sdk';
+import { client, noteEnd } from './service.ts';
 import { Observable } from './observable.ts';
 import { Tabs } from './tabs.ts';
 
@@ -75,8 +75,10 @@ class Feed {
   }
 
   async #run(signal: AbortSignal): Promise<void> {
-    const onConnection = (state: 'connected' | 'reconnecting'): void =>
+    const onConnection = (state: 'connected' | 'reconnecting', error: ConvokeError | null): void => {
+      noteEnd(error?.code ?? null);
       this.#publish(state === 'connected' ? 'live' : 'broken');
+    };
     const query = this.#last_event_id === undefined ? {} : { last_event_id: this.#last_event_id };
     for await (const sent of client.events(query, { signal, onConnection })) {
       // The next leader asks for what this one leaves out.

@@ -40,19 +40,47 @@ export const client = new ConvokeClient({
     const token = csrfToken();
     if (token !== null) headers.set('convoke-csrf', token);
     const response = await fetch(input, { ...init, headers });
-    if (session.value !== null && (await wantsSignIn(response))) {
-      session.value = { ...session.value, state: 'signed_out', scopes: [] };
+    const { value } = session;
+    if (value === null || value.state === 'signed_out') return response;
+    const code = await whySignIn(response);
+    if (code !== null) {
+      signed_out_because.value =
+        WHY_SIGN_IN[code === 'session_ended' ? (feed_end ?? code) : code] ??
+        'You were signed out. Sign in again to go on.';
+      session.value = { ...value, state: 'signed_out', scopes: [] };
     }
     return response;
   },
 });
 
-/** Whether a person must sign in: the session ended, its token was lost, or the first key was made. */
-async function wantsSignIn(response: Response): Promise<boolean> {
-  if (response.status === 401) return true;
-  if (response.status !== 403) return false;
-  const { code } = (await response.clone().json()) as ProblemDetails;
-  return code === 'csrf_token_wrong';
+/** Why the page asks for a key again; null when the user signed out. */
+export const signed_out_because = new Observable<string | null>(null);
+
+/** What the live feed said last of its end. It knows more than a response: a session ends with its key. */
+let feed_end: string | null = null;
+
+export function noteEnd(code: string | null): void {
+  feed_end = code;
+}
+
+const WHY_SIGN_IN: Record<string, string> = {
+  api_key_revoked: 'You were signed out: your key was revoked. Ask an admin for a new one.',
+  api_key_expired: 'You were signed out: your key has expired. Ask an admin for a new one.',
+  session_ended:
+    'You were signed out: your session has ended, after 12 hours, because somebody ended it, or because your key was revoked or replaced.',
+  api_key_missing: 'The service asks for a key now: the session has ended, or the first key was made.',
+  csrf_token_wrong: 'You were signed out: in another tab somebody signed out, or signed in again.',
+};
+
+/** The code of a response after which a person must sign in; null after any other. */
+async function whySignIn(response: Response): Promise<string | null> {
+  if (response.status !== 401 && response.status !== 403) return null;
+  const problem = (await response
+    .clone()
+    .json()
+    .catch(() => null)) as ProblemDetails | null;
+  if (response.status === 401) return problem?.code ?? '';
+  return problem?.code === 'csrf_token_wrong' ? problem.code : null;
 }
 
 /** The OpenAPI document of the service. */

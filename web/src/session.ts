@@ -5,7 +5,7 @@ import { feed } from './feed.ts';
 import { forgetHistory } from './history.ts';
 import { followActivity } from './activity.ts';
 import { showProblem } from './parts/notice.tsx';
-import { client, keepCsrfToken, session } from './service.ts';
+import { client, keepCsrfToken, session, signed_out_because } from './service.ts';
 
 /** The pause before a service that did not respond is asked again. */
 const AGAIN_MS = 2000;
@@ -55,6 +55,7 @@ function begin(found: Session): void {
   feed.stop();
   keepCsrfToken(found.csrf_token);
   session.value = found;
+  signed_out_because.value = null;
   if (found.state === 'signed_out') return;
   feed.start(found.key_id ?? '');
 }

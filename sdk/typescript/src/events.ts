@@ -48,6 +48,7 @@ export async function* listen(
         if (event.id !== null) id = event.id;
         if (event.data === '') continue;
         // This event says why the connection closes. The next connection shows whether that is final.
+        if (event.name === 'end') error = endOf(event.data);
         if (event.name === 'end' || event.name === 'overflow') continue;
         yield { name: event.name, data: JSON.parse(event.data) as unknown, id: id ?? '' } as FeedEvent;
       }
@@ -61,6 +62,12 @@ export async function* listen(
     const wait_ms = Math.min(WAIT_FIRST_MS * 2 ** failures++, WAIT_MS_MAX) * (0.5 + Math.random() / 2);
     await sleep(Math.max(wait_ms, (error?.retry_after_s ?? 0) * 1000), signal).catch(() => {});
   }
+}
+
+/** Why the service ended the feed; null when it does not say. */
+function endOf(data: string): ConvokeError | null {
+  const { code } = JSON.parse(data) as { code?: string };
+  return code === undefined ? null : new ConvokeError(code, 'the service ended the live feed');
 }
 
 /** One connection: reports that it is open, then yields its events. */

@@ -2,17 +2,25 @@ import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import { Form, TextField } from '../parts/dialog.tsx';
 import { Brand } from '../parts/icons.tsx';
+import { useObservable } from '../observable.ts';
+import { signed_out_because } from '../service.ts';
 import { signIn } from '../session.ts';
 
 /** Shown instead of every view while the service requires a key. */
 export function SignIn(): JSX.Element {
   const [key, setKey] = useState('');
+  const why = useObservable(signed_out_because);
   return (
     <main class="sign-in">
       <div class="sign-in-box">
         <h1>
           <Brand /> Convoke
         </h1>
+        {why !== null && (
+          <p class="refusal" role="alert">
+            {why}
+          </p>
+        )}
         <p>This service asks for a key. It is exchanged for a session, and kept nowhere in this browser.</p>
         <Form action="Sign in" onSubmit={() => signIn(key.trim())}>
           <TextField
