@@ -1,15 +1,14 @@
 import type { JSX } from 'preact';
-import { useState } from 'preact/hooks';
+import { useRef, useState } from 'preact/hooks';
 import { type MeetingInstance, rawJson } from '@convoke/sdk';
 import { errorOf, isAway } from '../queries.ts';
 import { notify } from '../parts/notice.tsx';
 import { Choice } from '../parts/choice.tsx';
 import { client } from '../service.ts';
 import { counted } from '../format.ts';
-import { Foreign } from '../parts/foreign.tsx';
+import { type Draft, draftOf, keepDraft } from '../drafts.ts';
 import { Hearers, whyNobody } from './hearers.tsx';
-
-type Form = 'text' | 'json';
+import { Recipients } from './recipients.tsx';
 
 interface ComposerProps {
   meeting_id: string;
@@ -22,13 +21,18 @@ interface ComposerProps {
  * Sends to everybody in the meeting, or to the chosen agents. The message is from a person, so no agent is left out.
  */
 export function Composer({ meeting_id, members, onSent }: ComposerProps): JSX.Element {
-  const [text, setText] = useState('');
-  const [form, setForm] = useState<Form>('text');
-  const [chosen, setChosen] = useState<readonly string[]>([]);
+  const [draft, setDraft] = useState(() => draftOf(meeting_id));
+  const { text, form } = draft;
   const [refusal, setRefusal] = useState<string | null>(null);
   const [is_busy, setBusy] = useState(false);
   const agent_ids = [...new Set(members?.flatMap((member) => member.agent_ids))];
-  const targets = chosen.filter((agent_id) => agent_ids.includes(agent_id));
+  const targets = draft.targets.filter((agent_id) => agent_ids.includes(agent_id));
+  const latest = useRef(draft);
+  const write = (changes: Partial<Draft>): void => {
+    const changed = (latest.current = { ...latest.current, ...changes });
+    setDraft(changed);
+    keepDraft(meeting_id, changed);
+  };
 
   const send = async (): Promise<void> => {
     if (is_busy || text.trim() === '') return;
@@ -38,7 +42,8 @@ export function Composer({ meeting_id, members, onSent }: ComposerProps): JSX.El
       const message = form === 'json' ? parsed(text) : { content: text, created_at: new Date().toISOString() };
       const options = targets.length === 0 ? {} : { target_agents: targets };
       const { seq, deliveries_queued } = await client.sendMessage(meeting_id, message, options);
-      setText('');
+      // What somebody writes while the service answers stays.
+      if (latest.current.text === text) write({ text: '' });
       onSent();
       notify(
         deliveries_queued === 0
@@ -68,24 +73,7 @@ export function Composer({ meeting_id, members, onSent }: ComposerProps): JSX.El
       }}
     >
       {agent_ids.length > 0 && (
-        <div class="composer-to" role="group" aria-label="To">
-          <button type="button" class="chip" aria-pressed={targets.length === 0} onClick={() => setChosen([])}>
-            Everybody
-          </button>
-          {agent_ids.map((agent_id) => (
-            <button
-              key={agent_id}
-              type="button"
-              class="chip"
-              aria-pressed={targets.includes(agent_id)}
-              onClick={() =>
-                setChosen(targets.includes(agent_id) ? targets.filter((id) => id !== agent_id) : [...targets, agent_id])
-              }
-            >
-              <Foreign>{agent_id}</Foreign>
-            </button>
-          ))}
-        </div>
+        <Recipients agent_ids={agent_ids} chosen={targets} onChange={(chosen) => write({ targets: chosen })} />
       )}
       <textarea
         class={form === 'json' ? 'input composer-text code' : 'input composer-text'}
@@ -95,7 +83,7 @@ export function Composer({ meeting_id, members, onSent }: ComposerProps): JSX.El
         rows={form === 'json' ? 4 : 2}
         value={text}
         spellcheck={form === 'text'}
-        onInput={(event) => setText(event.currentTarget.value)}
+        onInput={(event) => write({ text: event.currentTarget.value })}
         onKeyDown={onKeyDown}
       />
       {members !== null && <Hearers meeting_id={meeting_id} targets={targets} />}
@@ -112,7 +100,7 @@ export function Composer({ meeting_id, members, onSent }: ComposerProps): JSX.El
             ['json', 'JSON'],
           ]}
           value={form}
-          onChange={setForm}
+          onChange={(chosen) => write({ form: chosen })}
         />
         <span class="faint composer-hint">
           {form === 'json' ? 'Ctrl Enter sends' : 'Enter sends, Shift Enter breaks the line'}

@@ -20,12 +20,10 @@ export function Hearers({ meeting_id, targets }: HearersProps): JSX.Element {
   const query = { target_agents: [...targets], limit: MEMBERSHIPS_MAX };
   const { value } = useQuery(
     `hearers ${JSON.stringify([meeting_id, ...targets])}`,
-    async () => (await client.explain(meeting_id, query)).data,
+    () => client.explain(meeting_id, query),
     (event) => event.name.startsWith('instance.') || event.name === 'meeting.changed',
   );
-  const groups = KINDS.map((kind) => ({ ...kind, who: value?.filter(kind.is) ?? [] })).filter(
-    ({ who }) => who.length > 0,
-  );
+  const groups = KINDS.flatMap((kind) => groupsOf(kind, value?.data.filter(kind.is) ?? []));
   return (
     <p class="hearers" id="hearers">
       {value !== null && groups.length === 0 && (
@@ -47,22 +45,56 @@ export function Hearers({ meeting_id, targets }: HearersProps): JSX.Element {
           </span>
         </span>
       ))}
+      {value !== null && value.next_cursor !== null && <span>These are the first {MEMBERSHIPS_MAX} instances.</span>}
     </p>
   );
+}
+
+interface Group {
+  mark: MarkKind;
+  words: string;
+  who: Explanation[];
+}
+
+/** Instances of a kind, apart by what the rules of their memberships may do while a message waits. */
+function groupsOf({ mark, words, may_wait = false }: Kind, rows: readonly Explanation[]): Group[] {
+  const groups = new Map<string, Group>();
+  for (const row of rows) {
+    const unless = may_wait ? unlessOf(row.may_become ?? []) : '';
+    const group = groups.get(unless) ?? { mark, words: words + unless, who: [] };
+    group.who.push(row);
+    groups.set(unless, group);
+  }
+  return [...groups.values()];
+}
+
+function unlessOf(may_become: NonNullable<Explanation['may_become']>): string {
+  if (may_become.length === 0) return '';
+  const words = may_become.map((reason) =>
+    reason === 'superseded' ? 'a newer message comes first' : 'it is too old by then',
+  );
+  return `, unless ${words.join(' or ')}`;
 }
 
 interface Kind {
   is: (row: Explanation) => boolean;
   mark: MarkKind;
   words: string;
+  /** The message waits, so the rules of the membership may leave it out. */
+  may_wait?: boolean;
 }
 
 /** Memberships that have ended, or for whose agents the message is not, are not shown. */
 const KINDS: readonly Kind[] = [
   { is: ({ pushed }) => pushed === 'now', mark: 'good', words: 'will hear it' },
-  { is: ({ why }) => why === 'paused', mark: 'waiting', words: 'will hear it when the meeting is resumed' },
-  { is: ({ why }) => why === 'connection', mark: 'waiting', words: 'will hear it when connected' },
-  { is: ({ why }) => why === 'back_off', mark: 'bad', words: 'will hear it when up again' },
+  {
+    is: ({ why }) => why === 'paused',
+    mark: 'waiting',
+    words: 'will hear it when the meeting is resumed',
+    may_wait: true,
+  },
+  { is: ({ why }) => why === 'connection', mark: 'waiting', words: 'will hear it when connected', may_wait: true },
+  { is: ({ why }) => why === 'back_off', mark: 'bad', words: 'will hear it when up again', may_wait: true },
   {
     is: ({ why }) => why === 'inactive' || why === 'switched_off',
     mark: 'off',

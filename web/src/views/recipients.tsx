@@ -1,0 +1,90 @@
+/** Whom a message is for: everybody in the meeting, or the chosen agents. */
+import type { JSX } from 'preact';
+import { useId, useState } from 'preact/hooks';
+import { Foreign } from '../parts/foreign.tsx';
+
+/** Up to so many agents each have a button. Beyond them one types a name. */
+const BUTTONS_MAX = 8;
+/** The most names that are suggested. */
+const SUGGESTED_MAX = 50;
+
+interface RecipientsProps {
+  agent_ids: readonly string[];
+  /** None: everybody. */
+  chosen: readonly string[];
+  onChange: (chosen: readonly string[]) => void;
+}
+
+export function Recipients({ agent_ids, chosen, onChange }: RecipientsProps): JSX.Element {
+  const shown = agent_ids.length > BUTTONS_MAX ? chosen : agent_ids;
+  const toggle = (agent_id: string): void =>
+    onChange(chosen.includes(agent_id) ? chosen.filter((id) => id !== agent_id) : [...chosen, agent_id]);
+  return (
+    <div class="composer-to" role="group" aria-label="To">
+      <button type="button" class="chip" aria-pressed={chosen.length === 0} onClick={() => onChange([])}>
+        Everybody
+      </button>
+      {shown.map((agent_id) => (
+        <button
+          key={agent_id}
+          type="button"
+          class="chip"
+          aria-pressed={chosen.includes(agent_id)}
+          onClick={() => toggle(agent_id)}
+        >
+          <Foreign>{agent_id}</Foreign>
+        </button>
+      ))}
+      {agent_ids.length > BUTTONS_MAX && (
+        <OneMore
+          agent_ids={agent_ids.filter((agent_id) => !chosen.includes(agent_id))}
+          onChoose={(agent_id) => onChange([...chosen, agent_id])}
+        />
+      )}
+    </div>
+  );
+}
+
+/** A field that completes the name of an agent. */
+function OneMore({ agent_ids, onChoose }: { agent_ids: readonly string[]; onChoose: (agent_id: string) => void }) {
+  const [typed, setTyped] = useState('');
+  const list = useId();
+  const wanted = typed.toLowerCase();
+  const fitting = agent_ids.filter((agent_id) => agent_id.toLowerCase().includes(wanted)).slice(0, SUGGESTED_MAX);
+  const choose = (agent_id: string): void => {
+    setTyped('');
+    onChoose(agent_id);
+  };
+  return (
+    <>
+      <input
+        class="input chip-input"
+        aria-label="Add an agent"
+        placeholder={`One of ${agent_ids.length} agents…`}
+        list={list}
+        value={typed}
+        autocomplete="off"
+        spellcheck={false}
+        onInput={(event) => {
+          const { value } = event.currentTarget;
+          // A suggestion that somebody chose. A name that they type may be the beginning of another one.
+          const is_chosen = !(event instanceof InputEvent) || event.inputType === 'insertReplacementText';
+          if (is_chosen && agent_ids.includes(value)) choose(value);
+          else setTyped(value);
+        }}
+        onKeyDown={(event) => {
+          if (event.key !== 'Enter') return;
+          event.preventDefault();
+          const [only] = fitting;
+          if (agent_ids.includes(typed)) choose(typed);
+          else if (fitting.length === 1 && only !== undefined) choose(only);
+        }}
+      />
+      <datalist id={list}>
+        {fitting.map((agent_id) => (
+          <option key={agent_id} value={agent_id} />
+        ))}
+      </datalist>
+    </>
+  );
+}
