@@ -3,8 +3,8 @@ import assert from 'node:assert/strict';
 import { readdir, stat } from 'node:fs/promises';
 import { describe, test, type TestContext } from 'node:test';
 import type { OpenSession, Page as ListOf, SentMessage, ServiceNode, Session } from '@convoke/sdk';
-import axe from 'axe-core';
 import type { Page } from 'playwright-core';
+import { seriousIn } from '../support/axe.ts';
 import { useVisitor } from '../support/browser.ts';
 import { pushOf, startReceiver } from '../support/receiver.ts';
 import { messagesPath, type Service, startService } from '../support/service.ts';
@@ -800,19 +800,3 @@ const BADLY_LAID_OUT = `(() => {
   }
   return wrong;
 })()`;
-
-interface Violation {
-  id: string;
-  impact: string;
-  nodes: { html: string; failureSummary: string }[];
-}
-
-/** What axe finds serious on a page. */
-async function seriousIn(page: Page): Promise<string[]> {
-  if (!(await page.evaluate<boolean>("'axe' in window"))) await page.evaluate(axe.source);
-  const violations = await page.evaluate<Violation[]>(
-    "axe.run({ resultTypes: ['violations'] }).then(({ violations }) => violations)",
-  );
-  const grave = violations.filter(({ impact }) => impact === 'serious' || impact === 'critical');
-  return grave.flatMap(({ id, nodes }) => nodes.map(({ html, failureSummary }) => `${id}: ${html} ${failureSummary}`));
-}

@@ -118,11 +118,13 @@ export function Form({ action, is_dangerous = false, onSubmit, children, aside }
     <form class="form" onSubmit={(event) => void submit(event)}>
       {children}
       {refusal !== null && (
-        <ul class="refusal" role="alert">
-          {refusal.map((text) => (
-            <li key={text}>{text}</li>
-          ))}
-        </ul>
+        <div class="refusal" role="alert">
+          <ul>
+            {refusal.map((text) => (
+              <li key={text}>{text}</li>
+            ))}
+          </ul>
+        </div>
       )}
       <div class="form-end">
         {aside}

@@ -24,6 +24,7 @@ export function MeetingDetail({ meeting_id, back }: { meeting_id: string; back: 
   );
   const { value: meeting, again } = useMeeting(meeting_id);
   const [sent, setSent] = useState(0);
+  const [is_open, setOpen] = useState(false);
   const present = members?.filter(({ left_at }) => left_at === null) ?? [];
   return (
     <Detail
@@ -45,7 +46,7 @@ export function MeetingDetail({ meeting_id, back }: { meeting_id: string; back: 
       }
     >
       <div class="meeting">
-        <details class="meeting-members">
+        <details class="meeting-members" onToggle={(event) => setOpen(event.currentTarget.open)}>
           <summary>
             <span>{members === null ? '…' : counted(present.length, 'instance')}</span>
             <span class="faint clip">
@@ -55,7 +56,7 @@ export function MeetingDetail({ meeting_id, back }: { meeting_id: string; back: 
               )}
             </span>
           </summary>
-          {members !== null && <Members meeting_id={meeting_id} members={members} />}
+          {is_open && members !== null && <Members meeting_id={meeting_id} members={members} />}
         </details>
         {meeting !== null && <Paused meeting={meeting} again={again} />}
         {meeting !== null && <Stopped meeting={meeting} again={again} />}

@@ -97,6 +97,9 @@ export function MeetingsOf({ instance }: { instance: Instance }): JSX.Element {
   );
 }
 
+/** With more members than this, one filters to see the others. */
+const MEMBERS_MAX = 50;
+
 /** Who is in a meeting, and who was. */
 export function Members({
   meeting_id,
@@ -106,8 +109,10 @@ export function Members({
   members: readonly MeetingInstance[];
 }): JSX.Element {
   const [is_joining, setJoining] = useState(false);
+  const [wanted, setWanted] = useState('');
   const present = members.filter(({ left_at }) => left_at === null);
   const gone = members.filter(({ left_at }) => left_at !== null);
+  const fitting = [...present, ...gone].filter((member) => fits(member, wanted.toLowerCase()));
   const row = (member: MeetingInstance): JSX.Element => {
     const { instance_id, instance_name, health, agent_ids, left_at } = member;
     return (
@@ -140,10 +145,25 @@ export function Members({
   };
   return (
     <>
-      <ul class="members">
-        {present.map(row)}
-        {gone.map(row)}
-      </ul>
+      {members.length > MEMBERS_MAX && (
+        <input
+          type="search"
+          class="input members-filter"
+          aria-label="Filter the members"
+          placeholder={`Find one of ${members.length.toLocaleString('en')}: name, id or agent`}
+          value={wanted}
+          autocomplete="off"
+          spellcheck={false}
+          onInput={(event) => setWanted(event.currentTarget.value)}
+        />
+      )}
+      <ul class="members">{fitting.slice(0, MEMBERS_MAX).map(row)}</ul>
+      {fitting.length > MEMBERS_MAX && (
+        <p class="faint">
+          These are the first {MEMBERS_MAX} of {fitting.length.toLocaleString('en')}.
+        </p>
+      )}
+      {fitting.length === 0 && wanted !== '' && <p class="faint">No members match.</p>}
       {present.length === 0 && (
         <p class="faint">No instance is in this meeting: new messages are stored, and no one receives them.</p>
       )}
@@ -155,5 +175,11 @@ export function Members({
       </div>
       {is_joining && <JoinDialog meeting_id={meeting_id} onClose={() => setJoining(false)} />}
     </>
+  );
+}
+
+function fits({ instance_id, instance_name, agent_ids }: MeetingInstance, wanted: string): boolean {
+  return (
+    wanted === '' || [instance_id, instance_name, ...agent_ids].some((text) => text.toLowerCase().includes(wanted))
   );
 }

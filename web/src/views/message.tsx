@@ -69,6 +69,7 @@ function MessageView({ line, deliveries, names, thread, is_found, onJump }: Mess
           <button type="button" class="bare text" aria-pressed={is_raw} onClick={() => setRaw(!is_raw)}>
             JSON<span class="unseen"> of message {seq}</span>
           </button>
+          {is_raw && <Copy text={json} what={`the JSON of message ${seq}, as it was sent`} />}
           <button type="button" class="bare text" aria-expanded={is_traced} onClick={() => setTraced(!is_traced)}>
             Trace<span class="unseen"> message {seq}</span>
           </button>
@@ -83,7 +84,7 @@ function MessageView({ line, deliveries, names, thread, is_found, onJump }: Mess
           {indented(json)}
         </pre>
       ) : (
-        <p class="message-text">{text}</p>
+        <Words text={text} seq={seq} />
       )}
       {thread !== null && thread.answers.length > 0 && <Answers answers={thread.answers} onJump={onJump} />}
       <Marks deliveries={deliveries} names={names} message_id={message_id} opened={opened} onOpen={setOpened} />
@@ -93,6 +94,38 @@ function MessageView({ line, deliveries, names, thread, is_found, onJump }: Mess
       )}
     </article>
   );
+}
+
+/** What of a long text is shown until somebody wants all of it. */
+const FOLDED_CHARS = 1_200;
+const FOLDED_LINES = 14;
+
+function Words({ text, seq }: { text: string; seq: number }): JSX.Element {
+  const [is_whole, setWhole] = useState(false);
+  const beginning = beginningOf(text);
+  if (beginning === text) return <p class="message-text">{text}</p>;
+  return (
+    <>
+      <p class="message-text">{is_whole ? text : `${beginning}…`}</p>
+      <button type="button" class="bare text fold" aria-expanded={is_whole} onClick={() => setWhole(!is_whole)}>
+        {is_whole ? 'Show less' : `Show all ${text.length.toLocaleString('en')} characters`}
+        <span class="unseen"> of message {seq}</span>
+      </button>
+    </>
+  );
+}
+
+function beginningOf(text: string): string {
+  const lines = text.split('\n', FOLDED_LINES + 1);
+  const beginning = lines.length > FOLDED_LINES ? lines.slice(0, FOLDED_LINES).join('\n') : text;
+  // A line more or a few words more are not worth a click; half of an emoji is no character.
+  const is_short = beginning.length <= FOLDED_CHARS * 1.2;
+  return is_short
+    ? beginning
+    : beginning
+        .slice(0, FOLDED_CHARS)
+        .toWellFormed()
+        .replace(/\ufffd$/, '');
 }
 
 /** An agent is known by the key of its sender. The name in the message itself is a claim. */

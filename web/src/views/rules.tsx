@@ -2,9 +2,10 @@ import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import type { MeetingInstance } from '@convoke/sdk';
 import { Choice } from '../parts/choice.tsx';
-import { Dialog } from '../parts/dialog.tsx';
-import { doing } from '../parts/notice.tsx';
+import { Dialog, Form, TextField } from '../parts/dialog.tsx';
+import { notify } from '../parts/notice.tsx';
 import { client } from '../service.ts';
+import { durationInWords } from '../format.ts';
 
 type Wake = NonNullable<MeetingInstance['wake']>;
 type CatchUp = NonNullable<MeetingInstance['catch_up']>;
@@ -26,7 +27,7 @@ export function Rules({ member }: { member: MeetingInstance }): JSX.Element {
   const { instance_name, wake = 'all', catch_up = 'all', max_age_s = 0 } = member;
   return (
     <>
-      <button type="button" class="bare text" onClick={() => setOpen(true)}>
+      <button type="button" class="bare text member-rules" onClick={() => setOpen(true)}>
         {rulesInWords(wake, catch_up, max_age_s)}
         <span class="unseen">: change what {instance_name} gets</span>
       </button>
@@ -39,40 +40,38 @@ function rulesInWords(wake: Wake, catch_up: CatchUp, max_age_s: number): string 
   const words: string[] = [];
   if (wake !== 'all') words.push(wake === 'targeted' ? 'what names it' : 'what people say');
   if (catch_up === 'latest') words.push('after being away the newest');
-  if (max_age_s > 0) words.push(`nothing older than ${max_age_s} s`);
+  if (max_age_s > 0) words.push(`nothing older than ${durationInWords(max_age_s * 1000)}`);
   return words.length === 0 ? 'Gets everything' : `Gets ${words.join(', ')}`;
 }
 
-/** A click on a choice is the change. */
 function RulesDialog({ member, onClose }: { member: MeetingInstance; onClose: () => void }): JSX.Element {
   const { instance_id, meeting_id, agent_ids, instance_name } = member;
   const [wake, setWake] = useState<Wake>(member.wake ?? 'all');
   const [catch_up, setCatchUp] = useState<CatchUp>(member.catch_up ?? 'all');
-  const change = (rules: { wake?: Wake; catch_up?: CatchUp }): void =>
-    void doing(client.joinMeeting({ instance_id, meeting_id, agent_ids, ...rules }), () => 'Changed.');
+  const [age, setAge] = useState(String(member.max_age_s ?? 0));
+  const save = async (): Promise<void> => {
+    // The service refuses what is no number, and says so.
+    const rules = { wake, catch_up, max_age_s: Number(age) };
+    await client.joinMeeting({ instance_id, meeting_id, agent_ids, ...rules });
+    notify(`${instance_name}: ${rulesInWords(wake, catch_up, rules.max_age_s)}.`);
+    onClose();
+  };
   return (
     <Dialog title={`What ${instance_name} gets`} onClose={onClose}>
-      <p>Pushed in this meeting:</p>
-      <Choice
-        label="Pushed in this meeting"
-        options={WAKES}
-        value={wake}
-        onChange={(value) => {
-          setWake(value);
-          change({ wake: value });
-        }}
-      />
-      <p>After its machine was away:</p>
-      <Choice
-        label="After its machine was away"
-        options={CATCH_UPS}
-        value={catch_up}
-        onChange={(value) => {
-          setCatchUp(value);
-          change({ catch_up: value });
-        }}
-      />
-      <p class="hint">The rest stays in the history; the next push says how many messages it missed.</p>
+      <Form action="Save" onSubmit={save}>
+        <p>Pushed in this meeting:</p>
+        <Choice label="Pushed in this meeting" options={WAKES} value={wake} onChange={setWake} />
+        <p>After its machine was away:</p>
+        <Choice label="After its machine was away" options={CATCH_UPS} value={catch_up} onChange={setCatchUp} />
+        <TextField
+          label="Not older than, in seconds"
+          value={age}
+          onChange={setAge}
+          is_required
+          hint="0: of any age. What is older when its turn comes is cancelled."
+        />
+        <p class="hint">The rest stays in the history; the next push says how many messages it missed.</p>
+      </Form>
     </Dialog>
   );
 }

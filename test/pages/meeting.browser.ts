@@ -1,0 +1,248 @@
+/** What surrounds the messages of a meeting on its page: its members, the composer, and the session of the reader. */
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import type { Page } from 'playwright-core';
+import { seriousIn } from '../support/axe.ts';
+import { useVisitor } from '../support/browser.ts';
+import { startReceiver } from '../support/receiver.ts';
+import { type Service, startService } from '../support/service.ts';
+import { until } from '../support/wait.ts';
+
+const visitor = useVisitor();
+
+const composer = (page: Page) => page.getByRole('form', { name: 'Send a message' });
+const text = (page: Page) => page.getByRole('textbox', { name: 'Message' });
+
+/** Instances in a meeting, each with an agent of its own. */
+async function crowd(service: Service, webhook_url: string, meeting_id: string, count: number): Promise<void> {
+  const ids = Array.from({ length: count }, (_, i) => String(i).padStart(4, '0'));
+  for (let at = 0; at < count; at += 50) {
+    await Promise.all(
+      ids.slice(at, at + 50).map(async (id) => {
+        const instance = { instance_id: `machine-${id}`, instance_name: `Machine ${id}`, agent_ids: [`agent-${id}`] };
+        await service.register({ ...instance, webhook_url });
+        await service.join(meeting_id, instance.instance_id, instance.agent_ids);
+      }),
+    );
+  }
+}
+
+describe("a meeting's page", { concurrency: 2 }, () => {
+  test('says what each member gets, changes it, and is accessible while it does', async (t) => {
+    const service = await startService(t);
+    const registration = { instance_id: 'gpu', instance_name: 'GPU box' };
+    await service.member(t, 'ruled', { agent_ids: ['anna'], registration });
+    for (const colorScheme of ['light', 'dark'] as const) {
+      await visitor.visit(service.url, { path: '/meetings/ruled', colorScheme, allowed: /422/ }, async (page) => {
+        await page.locator('.meeting-members > summary').click();
+        await page.getByRole('button', { name: /change what GPU box gets/ }).click();
+        const dialog = page.getByRole('dialog', { name: 'What GPU box gets' });
+        await dialog.getByRole('radio', { name: 'Only what people say' }).check({ force: true });
+        await dialog.getByRole('radio', { name: 'Only the newest' }).check({ force: true });
+        const age = dialog.getByLabel('Not older than, in seconds');
+        await age.fill('soon');
+        await dialog.getByRole('button', { name: 'Save' }).click();
+        await dialog.getByRole('alert').getByText('max_age_s').waitFor();
+        await age.fill('90');
+        assert.deepEqual(await seriousIn(page), []);
+        const is_cut = await dialog.evaluate((element) => element.scrollWidth > element.clientWidth);
+        assert.equal(is_cut, false);
+        await dialog.getByRole('button', { name: 'Save' }).click();
+        await dialog.waitFor({ state: 'detached' });
+        const words = 'Gets what people say, after being away the newest, nothing older than 90 s';
+        await page.getByRole('button', { name: words }).waitFor();
+        assert.deepEqual(await seriousIn(page), []);
+      });
+      const { body } = await service.get<{ data: object[] }>('/api/v1/meetings/ruled/instances/');
+      const [{ wake, catch_up, max_age_s } = {}] = body.data as { [name: string]: unknown }[];
+      assert.deepEqual([wake, catch_up, max_age_s], ['people', 'latest', 90]);
+      await service.post('/api/v1/instances/join-meeting/', {
+        instance_id: 'gpu',
+        meeting_id: 'ruled',
+        agent_ids: ['anna'],
+        wake: 'all',
+        catch_up: 'all',
+        max_age_s: 0,
+      });
+    }
+  });
+
+  test('says that a message may never be heard, where it waits and the rules of a membership leave out what waited', async (t) => {
+    const service = await startService(t);
+    const pulling = (instance_id: string) => ({ instance_id, instance_name: instance_id, transport: 'pull' });
+    for (const [id, rules] of Object.entries({
+      patient: {},
+      newest: { catch_up: 'latest' },
+      both: { catch_up: 'latest', max_age_s: 60 },
+    })) {
+      assert.equal(
+        (await service.post('/api/v1/instances/register/', { ...pulling(id), agent_ids: [id] })).status,
+        201,
+      );
+      const join = { instance_id: id, meeting_id: 'away', agent_ids: [id], ...rules };
+      assert.equal((await service.post('/api/v1/instances/join-meeting/', join)).status, 201);
+    }
+    await visitor.visit(service.url, { path: '/meetings/away' }, async (page) => {
+      const hears = (words: string) => composer(page).getByText(words, { exact: true }).waitFor();
+      await hears('patient will hear it when connected');
+      await hears('newest will hear it when connected, unless a newer message comes first');
+      await hears('both will hear it when connected, unless a newer message comes first or it is too old by then');
+    });
+  });
+
+  test('keeps a draft: in another meeting, after a reload, and until the same key signs in again, and says why it asks', async (t) => {
+    const service = await startService(t);
+    const { token } = await service.endOpenMode();
+    const key = await service.createKey({ scopes: ['admin'], name: 'mine' });
+    for (const meeting_id of ['one', 'two']) await service.send(meeting_id, { content: 'hello' });
+    await visitor.visit(service.url, { path: '/meetings/one', allowed: /401/ }, async (page) => {
+      const signIn = async (with_token: string): Promise<void> => {
+        await page.getByLabel('Key').fill(with_token);
+        await page.getByRole('button', { name: 'Sign in' }).click();
+      };
+      await signIn(key.token);
+      await text(page).fill('not sent yet');
+      await page.getByRole('link', { name: 'Open two' }).click();
+      await page.getByRole('region', { name: 'Meeting two' }).waitFor();
+      assert.equal(await text(page).inputValue(), '');
+      await page.goBack();
+      await page.getByRole('region', { name: 'Meeting one' }).waitFor();
+      assert.equal(await text(page).inputValue(), 'not sent yet');
+      await page.reload();
+      await text(page).waitFor();
+      assert.equal(await text(page).inputValue(), 'not sent yet');
+
+      const { key_id } = key;
+      const rotated = await service.post<{ token: string }>(`/api/v1/keys/${key_id}/rotate/`, { overlap_seconds: 0 });
+      assert.equal(rotated.status, 200, rotated.text);
+      await page
+        .getByRole('alert')
+        .getByText(/You were signed out/)
+        .waitFor();
+      await signIn(token);
+      await text(page).waitFor();
+      assert.equal(await text(page).inputValue(), '');
+      await page.getByRole('button', { name: 'Sign out' }).click();
+      await page.getByLabel('Key').waitFor();
+      assert.equal(await page.getByRole('alert').count(), 0);
+      await signIn(rotated.body.token);
+      await text(page).waitFor();
+      assert.equal(await text(page).inputValue(), 'not sent yet');
+
+      assert.equal((await service.request('DELETE', `/api/v1/keys/${key_id}/`)).status, 204);
+      await page.getByRole('alert').getByText('your key was revoked').waitFor();
+      assert.equal(new URL(page.url()).pathname, '/meetings/one');
+    });
+  });
+
+  test('draws of 2,000 members only those that are looked for, and takes any of their agents as a recipient', async (t) => {
+    const service = await startService(t);
+    const receiver = await startReceiver(t);
+    await crowd(service, receiver.url, 'crowd', 2000);
+    await service.send('crowd', { content: 'hello' });
+    await visitor.visit(service.url, { path: '/meetings/crowd' }, async (page) => {
+      await page.getByText('2,000 instances').waitFor();
+      await page.getByRole('article').getByText('of 2000 delivered').waitFor();
+      await page.locator('.meeting-members > summary').click();
+      await page.getByText('These are the first 50 of 2,000.').waitFor();
+      const elements = await page.locator('*').count();
+      assert.ok(elements < 3000, `${elements} elements`);
+      await page.getByRole('searchbox', { name: 'Filter the members' }).fill('agent-1234');
+      await page.getByRole('link', { name: 'Machine 1234' }).waitFor();
+      await page.locator('.meeting-members > summary').click();
+
+      const add = composer(page).getByRole('combobox', { name: 'Add an agent' });
+      await add.fill('agent-0777');
+      await add.press('Enter');
+      await add.fill('1999');
+      await add.press('Enter');
+      await composer(page).getByRole('button', { name: 'agent-1999' }).click();
+      await text(page).fill('to one of 2,000');
+      await composer(page).getByRole('button', { name: 'Send to 1 agent' }).click();
+      await page.getByText('to agent-0777').waitFor();
+    });
+  });
+
+  test('has 55 agents in one line, and half of the window for the conversation at 200 % zoom', async (t) => {
+    const service = await startService(t);
+    const receiver = await startReceiver(t);
+    await crowd(service, receiver.url, 'zoomed', 55);
+    for (let i = 0; i < 20; i++) await service.send('zoomed', { content: `line ${i}` });
+    // A window of 1440 × 900 at 200 %.
+    await visitor.visit(
+      service.url,
+      { path: '/meetings/zoomed', viewport: { width: 720, height: 450 } },
+      async (page) => {
+        await composer(page).getByRole('combobox', { name: 'Add an agent' }).waitFor();
+        const heightOf = async (locator: ReturnType<Page['locator']>) => (await locator.boundingBox())?.height ?? 0;
+        assert.ok((await heightOf(composer(page).getByRole('group', { name: 'To' }))) <= 32);
+        const height = await heightOf(page.getByRole('log', { name: 'Messages' }));
+        assert.ok(height >= 220, `${height} px`);
+        await text(page).fill('still room to write');
+        await composer(page).getByRole('button', { name: 'Send to everybody' }).click();
+        await page.getByRole('article').getByText('still room to write').waitFor();
+      },
+    );
+  });
+
+  test('folds a long message, and shows all of it on a click', async (t) => {
+    const service = await startService(t);
+    const lines = Array.from({ length: 400 }, (_, i) => `line ${i}.`);
+    await service.send('folded', { content: lines.join('\n') });
+    await service.send('folded', { content: 'x'.repeat(5000) });
+    await service.send('folded', { content: 'short' });
+    await visitor.visit(service.url, { path: '/meetings/folded' }, async (page) => {
+      const article = (seq: number) => page.getByRole('article', { name: `Message ${seq}` });
+      await article(1).getByText('line 13.').waitFor();
+      for (const seq of [1, 2]) {
+        const box = await article(seq).boundingBox();
+        assert.ok((box?.height ?? Infinity) < 450, `${box?.height} px`);
+      }
+      assert.equal(await article(1).getByText('line 399.').count(), 0);
+      await article(1)
+        .getByRole('button', { name: /^Show all/ })
+        .click();
+      await article(1).getByText('line 399.').waitFor();
+      assert.equal(
+        await article(3)
+          .getByRole('button', { name: /^Show all/ })
+          .count(),
+        0,
+      );
+    });
+  });
+
+  test('gives the agents of a member and the tag of a speaker their room beside a long name', async (t) => {
+    const service = await startService(t);
+    const instance_name =
+      'A machine with a name that goes on and on, as names do when nobody stops them, or so they say';
+    const agent = 'an-agent-whose-name-is-very-long-because-somebody-liked-it-so';
+    await service.member(t, 'names', { agent_ids: [agent, 'b'], registration: { instance_id: 'long', instance_name } });
+    const message = { message: { content: 'hi' }, from_agent: agent, target_agents: [agent, 'b', 'c', 'd'] };
+    await service.post('/api/v1/meetings/names/messages/', message);
+    for (const width of [390, 768, 1024, 1440]) {
+      await visitor.visit(service.url, { path: '/meetings/names', viewport: { width, height: 900 } }, async (page) => {
+        await page.locator('.meeting-members > summary').click();
+        const widthOf = async (locator: ReturnType<Page['locator']>) => (await locator.boundingBox())?.width ?? 0;
+        const tags = await widthOf(page.locator('.member .tag').first());
+        assert.ok(tags >= 120, `${tags} px at ${width}`);
+        const tag = page.getByRole('article').getByText('agent', { exact: true });
+        const is_whole = await tag.evaluate((element) => element.scrollWidth <= element.clientWidth);
+        assert.ok(is_whole, `the tag at ${width}`);
+      });
+    }
+  });
+
+  test('is not there at a mistyped address, which says so in words', async (t) => {
+    const service = await startService(t);
+    await visitor.visit(service.url, { path: '/meetngs/standup', allowed: /404/ }, async (page) => {
+      await page.getByText('There is no page at this address.').waitFor();
+      await page.getByRole('link', { name: 'See what happens now' }).click();
+      await until(
+        'the page Now',
+        () => new URL(page.url()).pathname,
+        (path) => path === '/now',
+      );
+    });
+  });
+});
