@@ -45,10 +45,11 @@ export function Transcript({ meeting_id, members, last_seq, sent }: TranscriptPr
     // In a reversed column the end is 0, and what is above it is negative.
     const below = -box.scrollTop;
     const above = box.scrollHeight - box.clientHeight - below;
-    const spare = SPARE_SCREENS * box.clientHeight;
+    // On a screen so high that a third of the messages do not fill it, loading at one end would ask for the other end.
+    const spare = Math.min(SPARE_SCREENS * box.clientHeight, Math.max(END_PX, box.scrollHeight / 3 - box.clientHeight));
     conversation.is_followed = is_to_end && below <= END_PX;
-    if (above < spare) conversation.earlier();
-    if (below < spare) conversation.later();
+    if (above <= spare) conversation.earlier();
+    if (below <= spare) conversation.later();
   };
   useLayoutEffect(() => {
     const box = scroller.current;
@@ -65,6 +66,7 @@ export function Transcript({ meeting_id, members, last_seq, sent }: TranscriptPr
       const is_there = await conversation.open(seq);
       // It may have been in the document before.
       if (scroller.current !== null) reach(scroller.current, wanted);
+      if (!is_there) wanted.current = null;
       if (!is_there && conversation.stretch.value.problem === null)
         notify(`Message #${seq} is not here: it was removed, or not sent yet.`, { is_bad: true });
     },
