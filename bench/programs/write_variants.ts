@@ -36,7 +36,7 @@ const UPDATE = /UPDATE deliveries d SET .*?;/s;
 /** Replaces parts of a function. @throws when it has no such part: the variant is then for an earlier version */
 async function replaceIn(client: pg.Client, name: string, part: string | RegExp, replacement: string): Promise<void> {
   const { rows } = await client.query<{ text: string }>(
-    'SELECT pg_get_functiondef(oid) AS text FROM pg_proc WHERE proname = $1',
+    'SELECT pg_get_functiondef(oid) AS text FROM pg_proc WHERE proname ~ $1 ORDER BY oid DESC LIMIT 1',
     [name],
   );
   const { text } = rows[0]!;
@@ -45,8 +45,9 @@ async function replaceIn(client: pg.Client, name: string, part: string | RegExp,
   await client.query(changed);
 }
 
-const ACCEPT = 'accept_messages_4';
-const SETTLE = 'settle_deliveries';
+/** The function that this version calls is the newest one with such a name. */
+const ACCEPT = '^accept_messages';
+const SETTLE = '^settle_deliveries';
 const NUMBER = 'taken.first_no + r.nth - 1 + r.number';
 const FROM_RECIPIENTS = 'FROM taken CROSS JOIN recipient r JOIN numbered n ON n.nth = r.nth ORDER BY r.number';
 const SETTLED = `unnest(delivery_nos, expire_ats, epochs, states, reasons, attempt_counts, badly_counts, attempt_lists, next_attempt_ats, asides, settled_ats)
@@ -68,9 +69,10 @@ async function besideATable(client: pg.Client): Promise<void> {
       SELECT ${NUMBER}, r.partition_no, n.seq, r.instance_id, n.meeting_id ${FROM_RECIPIENTS}
     ), ${INSERT_DELIVERIES}`,
   );
-  const { rows } = await client.query<{ text: string }>('SELECT prosrc AS text FROM pg_proc WHERE proname = $1', [
-    SETTLE,
-  ]);
+  const { rows } = await client.query<{ text: string }>(
+    'SELECT prosrc AS text FROM pg_proc WHERE proname ~ $1 ORDER BY oid DESC LIMIT 1',
+    [SETTLE],
+  );
   const update = UPDATE.exec(rows[0]!.text)![0];
   await replaceIn(
     client,
@@ -130,9 +132,10 @@ const LATE = `${NO_STATE_IN_AN_INDEX} ${PENDING_TABLE}`;
 
 async function lateIn(client: pg.Client, fillfactor: number): Promise<void> {
   await client.query(`${LATE} ALTER TABLE deliveries SET (fillfactor = ${fillfactor});`);
-  const { rows } = await client.query<{ text: string }>('SELECT prosrc AS text FROM pg_proc WHERE proname = $1', [
-    SETTLE,
-  ]);
+  const { rows } = await client.query<{ text: string }>(
+    'SELECT prosrc AS text FROM pg_proc WHERE proname ~ $1 ORDER BY oid DESC LIMIT 1',
+    [SETTLE],
+  );
   const update = UPDATE.exec(rows[0]!.text)![0];
   await replaceIn(
     client,

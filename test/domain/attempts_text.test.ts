@@ -34,7 +34,7 @@ const anAttempt: fc.Arbitrary<Attempt> = fc
     detail: mostly('', fc.string()),
     response_excerpt: mostly('', fc.string({ unit: 'binary' })),
     answered_agents: mostly<string[] | undefined>(undefined, fc.array(fc.string())),
-  })
+  } satisfies Record<keyof Attempt, fc.Arbitrary<unknown>>)
   .map(({ answered_agents, ...attempt }) => (answered_agents ? { ...attempt, answered_agents } : attempt));
 
 test('attempts are read as they were written, in the short form and in full', () => {
