@@ -80,6 +80,15 @@ describe('convoke connect --runtime openai', () => {
     );
   });
 
+  test('gives it the trace of the message', async (t) => {
+    const service = await startService(t);
+    const model = await connected(t, service, says('NO_REPLY'));
+    const trace = { traceparent: '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01', tracestate: 'a=1' };
+    await service.post(messagesPath('m'), { message: { content: 'Who is there?' } }, trace);
+    const { traceparent, tracestate } = (await model.next()).headers;
+    assert.deepEqual({ traceparent, tracestate }, trace);
+  });
+
   test('asks each agent once, although another one fails, and each says its own', async (t) => {
     const service = await startService(t, { retry_schedule: '10ms,10ms,10ms' });
     const failing = new Set(['ben']);

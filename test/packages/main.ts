@@ -24,7 +24,7 @@ import {
   type Runtime,
   TYPESCRIPTS,
 } from './runtimes.ts';
-import { demo, links, serve, tooOld, unpacked } from './service.ts';
+import { demo, links, serve, tooOld, traces, unpacked } from './service.ts';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const PROGRAMS = fileURLToPath(new URL('programs/', import.meta.url));
@@ -116,6 +116,10 @@ function serviceChecks(tarball: string): Check[] {
       name: `service, convoke serve on PostgreSQL, Node ${version}`,
       run: async () => serve(await node(version), await local(), 'PostgreSQL'),
     })),
+    {
+      name: 'service, its traces',
+      run: async () => traces(await node(NODES_OF_SERVICE.at(-1)!), await local()),
+    },
     {
       name: 'service, a global install',
       async run() {

@@ -3,9 +3,11 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import { chmod, chown, mkdir, readFile, readdir, rm } from 'node:fs/promises';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { delimiter, dirname, join } from 'node:path';
 import { createInterface } from 'node:readline';
-import { text } from 'node:stream/consumers';
+import { buffer, text } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { PostgresServer } from '../support/postgres_server.ts';
 import { environment, run, SYSTEM_PATH } from './run.ts';
@@ -68,6 +70,43 @@ export async function serve(runtime: Runtime, cwd: string, database: 'SQLite' | 
     await server?.stop();
     await rm(data, { recursive: true, force: true });
     await rm(join(cwd, 'copy.db'), { force: true });
+  }
+}
+
+/** It sends its spans to a collector, at the latest when it stops. */
+export async function traces(runtime: Runtime, cwd: string): Promise<string> {
+  const bodies: Promise<Buffer>[] = [];
+  const collector = createServer((request, response) => {
+    if (request.url === '/v1/traces') bodies.push(buffer(request));
+    response.writeHead(200, { 'content-type': 'application/x-protobuf' }).end();
+  });
+  collector.listen(0, '127.0.0.1');
+  await once(collector, 'listening');
+  const endpoint = `http://127.0.0.1:${(collector.address() as AddressInfo).port}`;
+  const data = join(cwd, 'data-of-traces');
+  const child = spawn(join(cwd, 'node_modules/.bin/convoke'), ['serve', '--port', '0', '--data', data], {
+    cwd,
+    env: environment({ path: pathOf(runtime), env: { OTEL_EXPORTER_OTLP_ENDPOINT: endpoint } }),
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  const errors = text(child.stderr);
+  try {
+    const lines = createInterface({ input: child.stdout });
+    const [line] = (await Promise.race([once(lines, 'line'), once(child, 'close')])) as [unknown];
+    const url = /^convoke ready (http:\S+)/.exec(String(line))?.[1];
+    if (url === undefined) throw new Error(`it is not ready: ${await errors}`);
+    const headers = { 'content-type': 'application/json' };
+    await fetch(`${url}/api/v1/meetings/m/messages/`, { method: 'POST', headers, body: '{"message":{}}' });
+    child.kill('SIGTERM');
+    await once(child, 'close');
+    const sent = Buffer.concat(await Promise.all(bodies)).toString('latin1');
+    const named = ['messaging.system', 'send', 'commit'].filter((name) => sent.includes(name));
+    if (named.length < 3) throw new Error(`the collector got ${bodies.length} requests: ${await errors}`);
+    return `sent ${sent.length} bytes of spans`;
+  } finally {
+    child.kill('SIGKILL');
+    collector.close();
+    await rm(data, { recursive: true, force: true });
   }
 }
 

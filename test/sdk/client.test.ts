@@ -188,6 +188,22 @@ describe('every method makes the request of the wire contract:', () => {
   }
 });
 
+test('a trace travels in headers with one message, and in the fields of each of many', async (t) => {
+  const { client, seen, base_url } = await start(t, json(200, { results: [{ status: 201, message: {} }] }));
+  const trace = { traceparent: '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01', tracestate: 'a=1' };
+  const headersOf = ({ headers: { traceparent, tracestate } }: Seen) => ({ traceparent, tracestate });
+  await client.sendMessage('m', {}, trace);
+  await client.sendReply('cvr_x', 'hi', trace);
+  await client.sendMessage('m', {});
+  assert.deepEqual(seen.map(headersOf), [trace, trace, { traceparent: undefined, tracestate: undefined }]);
+  assert.equal(seen[0]?.body, '{"message":{}}');
+  await client.sendMany([{ meeting_id: 'm', message: {}, idempotency_key: 'k', ...trace }]);
+  await new ConvokeClient({ base_url, gather_ms: 0 }).sendMessage('m', {}, { idempotency_key: 'k', ...trace });
+  const item = { meeting_id: 'm', idempotency_key: 'k', ...trace, message: {} };
+  for (const { body } of seen.slice(3)) assert.deepEqual(JSON.parse(body), { messages: [item] });
+  assert.equal(seen.length, 5);
+});
+
 test('a 204 resolves to nothing', async (t) => {
   const { client } = await start(t, (response) => response.writeHead(204).end());
   assert.equal(await client.deleteInstance('i'), undefined);

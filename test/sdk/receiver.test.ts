@@ -124,6 +124,8 @@ describe('a verified push', () => {
       hops: null,
       reply_url: null,
       reply_token: null,
+      traceparent: null,
+      tracestate: null,
       test: false,
       body,
     });
@@ -148,6 +150,13 @@ describe('a verified push', () => {
     const { body, headers } = signed({ headers: said });
     const { from_agent, in_reply_to, hops } = await verify(body, headers, SECRET, { now });
     assert.deepEqual([from_agent, in_reply_to, hops], ['anna é', 'msg_0', 2]);
+  });
+
+  test('says to which trace it belongs', async () => {
+    const trace = { traceparent: '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01', tracestate: 'a=1' };
+    const { body, headers } = signed({ headers: trace });
+    const { traceparent, tracestate } = await verify(body, headers, SECRET, { now });
+    assert.deepEqual({ traceparent, tracestate }, trace);
   });
 
   test('keeps the text that was signed, so that big numbers can be read from it', async () => {

@@ -41,6 +41,26 @@ def test_pushes_arrive_in_order_and_their_replies_are_in_the_meeting(client: Con
     assert said(client, "in-order", 6)[-1] == "heard 4"
 
 
+def test_a_trace_goes_from_the_sender_to_the_push_and_to_a_later_reply(client: ConvokeClient) -> None:
+    client.register(
+        instance_id="traced", instance_name="Traced", agent_ids=["anna"], transport="pull", replies=True
+    )
+    client.join_meeting(instance_id="traced", meeting_id="traced", agent_ids=["anna"])
+    trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    client.send_message("traced", {"content": "question"}, traceparent=trace, tracestate="a=1")
+    client.send_message("traced", {"content": "later"})
+    seen: list[PushInHand] = []
+    for push in client.pull("traced"):
+        seen.append(push)
+        push.respond()
+        if len(seen) == 2:
+            break
+    assert [(push.traceparent, push.tracestate) for push in seen] == [(trace, "a=1"), (None, None)]
+    assert seen[0].reply_token is not None
+    reply = client.send_reply(seen[0].reply_token, "answer", traceparent=trace)
+    assert reply.meeting_id == "traced"
+
+
 def test_a_result_may_come_from_another_thread_while_others_are_handed_out(client: ConvokeClient) -> None:
     for meeting_id in ("thread-a", "thread-b"):
         enter(client, "threads", meeting_id)

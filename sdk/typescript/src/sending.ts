@@ -23,12 +23,18 @@ export interface SendingOptions {
   sleep?: ((ms: number, signal: AbortSignal | undefined) => Promise<void>) | undefined;
 }
 
-export interface ReplyOptions extends CallOptions {
+/** The trace of a message, as in W3C Trace Context. A `fetch` that OpenTelemetry instruments adds it by itself. */
+export interface TraceOptions {
+  traceparent?: string | undefined;
+  tracestate?: string | undefined;
+}
+
+export interface ReplyOptions extends CallOptions, TraceOptions {
   /** A random one when absent. Give your own to repeat a reply safely across restarts of your program. */
   idempotency_key?: string | undefined;
 }
 
-export interface SendOptions extends CallOptions {
+export interface SendOptions extends CallOptions, TraceOptions {
   /** Push only to these agents; empty or absent: to all agents of the meeting. */
   target_agents?: readonly string[] | undefined;
   /** The agent that says it: a broadcast leaves it out. Absent: a person, or a program that is no agent. */
@@ -49,9 +55,10 @@ export async function send(
   message: object | RawJson,
   options: SendOptions,
 ): Promise<SentMessage> {
-  const { signal, idempotency_key, ...given } = options;
+  const { signal, idempotency_key, traceparent, tracestate, ...given } = options;
   const request = { path: ['meetings', meeting_id, 'messages'], text: sendBody(message, given), headers: {} };
-  return untilStored(requests, { send_attempts_max, sleep }, request, { signal, idempotency_key });
+  const more = { signal, idempotency_key, traceparent, tracestate };
+  return untilStored(requests, { send_attempts_max, sleep }, request, more);
 }
 
 /** Sends one reply with the token of a push, in the same way. */
@@ -70,9 +77,14 @@ async function untilStored(
   requests: Requests,
   { send_attempts_max = SEND_ATTEMPTS_MAX, sleep = pause }: SendingOptions,
   { path, text, headers: given }: { path: (string | number)[]; text: string; headers: Record<string, string> },
-  { signal, idempotency_key = randomId() }: ReplyOptions,
+  { signal, idempotency_key = randomId(), traceparent, tracestate }: ReplyOptions,
 ): Promise<SentMessage> {
-  const headers = { ...given, 'idempotency-key': idempotency_key };
+  const headers = {
+    ...given,
+    'idempotency-key': idempotency_key,
+    ...(traceparent !== undefined && { traceparent }),
+    ...(tracestate !== undefined && { tracestate }),
+  };
   for (let attempt = 1; ; attempt++) {
     try {
       return await requests.call<SentMessage>('POST', path, { signal, text, headers });
@@ -91,7 +103,10 @@ async function untilStored(
  *
  * @throws TypeError when the message is not an object
  */
-export function sendBody(message: object, given: Omit<SendOptions, 'signal' | 'idempotency_key'>): string {
+export function sendBody(
+  message: object,
+  given: Omit<SendOptions, 'signal' | 'idempotency_key' | keyof TraceOptions>,
+): string {
   if (typeof message !== 'object' || message === null || Array.isArray(message)) {
     throw new TypeError('a message must be an object; for JSON text use rawJson(text)');
   }

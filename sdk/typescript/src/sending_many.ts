@@ -111,10 +111,18 @@ async function sendRequest(
 }
 
 /** @throws TypeError when the message is not an object */
-export function itemOf({ meeting_id, message, idempotency_key = randomId(), ...given }: MessageToSend): Item {
+export function itemOf({
+  meeting_id,
+  message,
+  idempotency_key = randomId(),
+  traceparent,
+  tracestate,
+  ...given
+}: MessageToSend): Item {
   const text = sendBody(message, given);
+  const own = JSON.stringify({ meeting_id, idempotency_key, traceparent, tracestate });
   return {
-    text: `${JSON.stringify({ meeting_id, idempotency_key }).slice(0, -1)},${text.slice(1)}`,
+    text: `${own.slice(0, -1)},${text.slice(1)}`,
     idempotency_key,
     result: null,
   };

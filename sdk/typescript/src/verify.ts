@@ -39,6 +39,9 @@ export interface Push {
    */
   reply_url: string | null;
   reply_token: string | null;
+  /** The trace that the message belongs to, for what you do with it; null: none. Not covered by the signature. */
+  traceparent: string | null;
+  tracestate: string | null;
   /** True for the sample push of a webhook test. The webhook-id shows it, and the signature covers that id. */
   test: boolean;
   /** The JSON text that was signed, character for character. */
@@ -266,6 +269,8 @@ export function readPush(bytes: Uint8Array, headers: HeadersLike): Push {
     hops: count(header(headers, 'convoke-hops')),
     reply_url: header(headers, 'convoke-reply-url'),
     reply_token: header(headers, 'convoke-reply-token'),
+    traceparent: header(headers, 'traceparent'),
+    tracestate: header(headers, 'tracestate'),
     test: webhook_id.startsWith(TEST_ID_PREFIX),
     body,
   };

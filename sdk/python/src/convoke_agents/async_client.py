@@ -66,6 +66,8 @@ class AsyncConvokeClient(AsyncOperations):
         in_reply_to: str | None = None,
         expires_in_s: int | None = None,
         idempotency_key: str | None = None,
+        traceparent: str | None = None,
+        tracestate: str | None = None,
     ) -> SentMessage:
         """Sends a message in a meeting, again under the same idempotency key where that helps: `ConvokeClient.send_message`."""
         return await self._store(
@@ -77,14 +79,26 @@ class AsyncConvokeClient(AsyncOperations):
                 in_reply_to=in_reply_to,
                 expires_in_s=expires_in_s,
                 idempotency_key=idempotency_key,
+                traceparent=traceparent,
+                tracestate=tracestate,
             )
         )
 
     async def send_reply(
-        self, reply_token: str, reply: str | Mapping[str, Any], *, idempotency_key: str | None = None
+        self,
+        reply_token: str,
+        reply: str | Mapping[str, Any],
+        *,
+        idempotency_key: str | None = None,
+        traceparent: str | None = None,
+        tracestate: str | None = None,
     ) -> SentMessage:
         """Replies to a push that was responded to before, without a key: `ConvokeClient.send_reply`."""
-        return await self._store(reply_to_send(reply_token, reply, idempotency_key=idempotency_key))
+        return await self._store(
+            reply_to_send(
+                reply_token, reply, idempotency_key=idempotency_key, traceparent=traceparent, tracestate=tracestate
+            )
+        )
 
     async def _store(self, sending: Sending) -> SentMessage:
         attempt = 1

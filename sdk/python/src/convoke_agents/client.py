@@ -76,6 +76,8 @@ class ConvokeClient(Operations):
         in_reply_to: str | None = None,
         expires_in_s: int | None = None,
         idempotency_key: str | None = None,
+        traceparent: str | None = None,
+        tracestate: str | None = None,
     ) -> SentMessage:
         """Sends a message in a meeting. When it returns, the message is stored and its pushes are queued.
 
@@ -88,6 +90,9 @@ class ConvokeClient(Operations):
         :param in_reply_to: The message_id, in the same meeting, that it answers.
         :param expires_in_s: Seconds after which it is not pushed any more, where that is earlier than the service's limit.
         :param idempotency_key: A random one when absent. Give your own to repeat a send safely after a restart.
+        :param traceparent: The trace that it belongs to, as in W3C Trace Context. An `httpx` that OpenTelemetry
+            instruments adds it by itself.
+        :param tracestate: The state of that trace.
         """
         return self._store(
             message_to_send(
@@ -98,11 +103,19 @@ class ConvokeClient(Operations):
                 in_reply_to=in_reply_to,
                 expires_in_s=expires_in_s,
                 idempotency_key=idempotency_key,
+                traceparent=traceparent,
+                tracestate=tracestate,
             )
         )
 
     def send_reply(
-        self, reply_token: str, reply: str | Mapping[str, Any], *, idempotency_key: str | None = None
+        self,
+        reply_token: str,
+        reply: str | Mapping[str, Any],
+        *,
+        idempotency_key: str | None = None,
+        traceparent: str | None = None,
+        tracestate: str | None = None,
     ) -> SentMessage:
         """Replies to a push that was responded to before, without a key: in its meeting, as one of its agents.
 
@@ -112,7 +125,11 @@ class ConvokeClient(Operations):
         :param reply: A text, which becomes `{"content": text}`, or `{"message": {…}}` with `from_agent` and
             `target_agents` where they are needed.
         """
-        return self._store(reply_to_send(reply_token, reply, idempotency_key=idempotency_key))
+        return self._store(
+            reply_to_send(
+                reply_token, reply, idempotency_key=idempotency_key, traceparent=traceparent, tracestate=tracestate
+            )
+        )
 
     def _store(self, sending: Sending) -> SentMessage:
         attempt = 1

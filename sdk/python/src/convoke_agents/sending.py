@@ -55,6 +55,8 @@ def message_to_send(
     in_reply_to: str | None,
     expires_in_s: int | None,
     idempotency_key: str | None,
+    traceparent: str | None,
+    tracestate: str | None,
 ) -> Sending:
     """:raises TypeError: the message is no mapping"""
     if not isinstance(message, (Mapping, RawJson)):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -64,14 +66,26 @@ def message_to_send(
         given(target_agents=target_agents, from_agent=from_agent, in_reply_to=in_reply_to, expires_in_s=expires_in_s)
     )[1:]
     body = f'{{"message":{text}}}' if fields == "}" else f'{{"message":{text},{fields}'
-    return _sending(f"/api/v1/meetings/{segment(meeting_id)}/messages/", body, {}, idempotency_key)
+    return _sending(f"/api/v1/meetings/{segment(meeting_id)}/messages/", body, _trace(traceparent, tracestate), idempotency_key)
 
 
-def reply_to_send(reply_token: str, reply: str | Mapping[str, Any], *, idempotency_key: str | None) -> Sending:
+def reply_to_send(
+    reply_token: str,
+    reply: str | Mapping[str, Any],
+    *,
+    idempotency_key: str | None,
+    traceparent: str | None,
+    tracestate: str | None,
+) -> Sending:
     """The reply to a push that was responded to before, with the token of the push."""
-    return _sending(
-        "/api/v1/replies/", json_text({"reply": reply}), {"convoke-reply-token": reply_token}, idempotency_key
-    )
+    headers = {"convoke-reply-token": reply_token, **_trace(traceparent, tracestate)}
+    return _sending("/api/v1/replies/", json_text({"reply": reply}), headers, idempotency_key)
+
+
+def _trace(traceparent: str | None, tracestate: str | None) -> dict[str, str]:
+    """The headers of the trace that a message belongs to."""
+    headers = {"traceparent": traceparent, "tracestate": tracestate}
+    return {name: value for name, value in headers.items() if value is not None}
 
 
 def _sending(path: str, text: str, headers: dict[str, str], idempotency_key: str | None) -> Sending:

@@ -76,6 +76,9 @@ class Push:
     """With this and `reply_token` the instance can reply later, for a day: `client.send_reply(push.reply_token, …)`, or a
     POST to the address. None unless the instance may reply. Not covered by the signature."""
     reply_token: str | None = field(repr=False)
+    traceparent: str | None
+    """The trace that the message belongs to, for what you do with it; None: none. Not covered by the signature."""
+    tracestate: str | None
     test: bool
     """True for the sample push of a webhook test, known by its webhook-id, which the signature covers."""
     body: str
@@ -222,6 +225,8 @@ def read_push(body: bytes | str, headers: Mapping[str, str]) -> Push:
         from_agent=_decoded(named.get("convoke-from-agent")),
         in_reply_to=named.get("convoke-in-reply-to"),
         hops=_count(named.get("convoke-hops")),
+        traceparent=named.get("traceparent"),
+        tracestate=named.get("tracestate"),
         reply_url=named.get("convoke-reply-url"),
         reply_token=named.get("convoke-reply-token"),
         test=webhook_id.startswith(_TEST_ID_PREFIX),
