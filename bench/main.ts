@@ -20,7 +20,15 @@ import type { Row, Scenario } from './scenarios/scenario.ts';
 import { pullCrowd, pullLatency, pullThroughput } from './scenarios/pull.ts';
 import { backlog, idle, registry } from './scenarios/size.ts';
 import { slowDiskScenario } from './scenarios/slow_disk.ts';
-import { fanOut1, fanOut100, fewSenders, idleTransaction, manyInOne, oneLane } from './scenarios/throughput.ts';
+import {
+  fanOut1,
+  fanOut100,
+  fewSenders,
+  idleTransaction,
+  manyInOne,
+  oneLane,
+  withTraces,
+} from './scenarios/throughput.ts';
 
 const SCENARIOS: Scenario[] = [
   fanOut1,
@@ -40,6 +48,7 @@ const SCENARIOS: Scenario[] = [
   pullThroughput,
   herdScenario,
   manyInOne,
+  withTraces,
   commands,
 ];
 

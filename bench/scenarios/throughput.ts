@@ -2,6 +2,7 @@
 import { type Contender, convoke, relay } from '../contenders/contenders.ts';
 import type { Bench } from '../measure/measure.ts';
 import { oneNode, oneNodeBesideIdleTransaction, twoNodes } from '../contenders/on_postgres.ts';
+import { traced } from '../contenders/traced.ts';
 import { PEERS, skipLocked, skipLockedBesideIdleTransaction } from '../peers/peers.ts';
 import {
   COMMITS,
@@ -201,5 +202,26 @@ export const manyInOne: Scenario = {
       at_least: 2.5,
     },
     { says: 'at most 50 µs of processor time', row: togetherOf(convoke), figure: 'cpu_us_per_message', at_most: 50 },
+  ],
+};
+
+/** One in a hundred traces is recorded. */
+const SAMPLED = { OTEL_TRACES_SAMPLER: 'parentbased_traceidratio', OTEL_TRACES_SAMPLER_ARG: '0.01' };
+
+export const withTraces: Scenario = {
+  name: 'u',
+  title: 'traces: fan-out 1 as in (a), without traces, with one in a hundred recorded, and with all recorded',
+  columns: [MESSAGES, CPU_PER_MESSAGE, ...LATENCY, LAG, MEMORY, ...FAULTS],
+  rows: [convoke, traced(convoke, 'convoke, 1 % of traces', SAMPLED), traced(convoke, 'convoke, all traces')].map(
+    (contender) => saturated(contender, FAN_OUT_1),
+  ),
+  targets: [
+    {
+      says: 'all traces: at least half as many messages',
+      row: 'convoke, all traces',
+      figure: 'messages_per_s',
+      against: { row: convoke.name },
+      at_least: 0.5,
+    },
   ],
 };

@@ -42,9 +42,7 @@ def test_pushes_arrive_in_order_and_their_replies_are_in_the_meeting(client: Con
 
 
 def test_a_trace_goes_from_the_sender_to_the_push_and_to_a_later_reply(client: ConvokeClient) -> None:
-    client.register(
-        instance_id="traced", instance_name="Traced", agent_ids=["anna"], transport="pull", replies=True
-    )
+    client.register(instance_id="traced", instance_name="Traced", agent_ids=["anna"], transport="pull", replies=True)
     client.join_meeting(instance_id="traced", meeting_id="traced", agent_ids=["anna"])
     trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
     client.send_message("traced", {"content": "question"}, traceparent=trace, tracestate="a=1")

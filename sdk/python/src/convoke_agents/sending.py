@@ -66,7 +66,9 @@ def message_to_send(
         given(target_agents=target_agents, from_agent=from_agent, in_reply_to=in_reply_to, expires_in_s=expires_in_s)
     )[1:]
     body = f'{{"message":{text}}}' if fields == "}" else f'{{"message":{text},{fields}'
-    return _sending(f"/api/v1/meetings/{segment(meeting_id)}/messages/", body, _trace(traceparent, tracestate), idempotency_key)
+    return _sending(
+        f"/api/v1/meetings/{segment(meeting_id)}/messages/", body, _trace(traceparent, tracestate), idempotency_key
+    )
 
 
 def reply_to_send(
