@@ -544,6 +544,93 @@ describe('the pages', { concurrency: 3 }, () => {
     assert.deepEqual(wrong, []);
   });
 
+  test('on a phone everything to press is as large as a finger, and a low window leaves room to read', async (t) => {
+    const { url, views } = await lively(t);
+    await visitor.visit(url, { path: '/now', viewport: { width: 390, height: 844 } }, async (page) => {
+      const small: string[] = [];
+      for (const path of views) {
+        await show(page, path);
+        const found = await page.evaluate<
+          string[]
+        >(`[...document.querySelectorAll('.button, .bare, .chip, .mark-button, .choice-option, .rows-body .row, .input')]
+          .filter((element) => element.offsetParent !== null && element.getBoundingClientRect().height < 38)
+          .map((element) => element.className + ' ' + element.textContent)`);
+        for (const each of found) small.push(`${path}: ${each}`);
+      }
+      assert.deepEqual(small, []);
+    });
+    await visitor.visit(url, { path: '/meetings/room', viewport: { width: 720, height: 450 } }, async (page) => {
+      await page.getByRole('article').first().waitFor();
+      const box = await page.getByRole('log', { name: 'Messages' }).boundingBox();
+      assert.ok(box !== null && box.height >= 160, `the conversation has ${box?.height} px`);
+    });
+  });
+
+  test('a tab is named after what it shows, the sign-in field has the focus, and the frame says who is signed in', async (t) => {
+    const { service, url } = await start(t);
+    const { token } = await service.endOpenMode();
+    await service.member(t, 'room', { registration: { instance_id: 'inside' } });
+    await visitor.visit(url, { path: '/instances/inside' }, async (page) => {
+      await page.getByLabel('Key').waitFor();
+      await page.keyboard.type(token);
+      await page.keyboard.press('Enter');
+      const titled = (expected: string) =>
+        until(
+          'the title',
+          () => page.title(),
+          (title) => title === expected,
+        );
+      await titled('Instance inside · Convoke');
+      await page.getByRole('link', { name: 'Close the instance' }).click();
+      await titled('Instances · Convoke');
+      const { version } = (await service.get<Session>('/api/v1/session/')).body;
+      await page.getByText(`Convoke ${version}`).waitFor();
+      await page.getByText('the first', { exact: true }).waitFor();
+    });
+  });
+
+  test('a key that may only read sees no button that it may not press', async (t) => {
+    const { service, url } = await start(t);
+    await service.endOpenMode();
+    const reader = await service.createKey({ scopes: ['read'], name: 'reader' });
+    const { instance_id } = await service.member(t, 'room', { behaviour: { status: 500 } });
+    const { delivery_id } = await service.attempted(await service.send('room', { content: 'hello' }));
+    /** Buttons that read: they copy, open, filter, hold a list, or sign out. */
+    const reads = /^(Copy|JSON|Trace|Pause the list|Keyboard|Sign out|Earlier|A machine|Sort|More)/;
+    const places = [
+      '/now',
+      '/meetings',
+      '/meetings/room',
+      '/instances',
+      `/instances/${instance_id}`,
+      '/deliveries',
+      `/deliveries/${delivery_id}`,
+      '/start',
+    ];
+    await visitor.visit(url, { path: '/now' }, async (page) => {
+      await page.getByLabel('Key').fill(reader.token);
+      await page.getByRole('button', { name: 'Sign in' }).click();
+      await page.getByText('read-only').waitFor();
+      for (const path of places) {
+        await show(page, path);
+        if (path === '/meetings/room') {
+          await page.locator('.meeting-members > summary').click();
+          await page.getByText('Your key is read-only; sending needs the send scope.').waitFor();
+        }
+        const names = await page
+          .locator('.frame button:visible, .frame [role=switch]')
+          .evaluateAll((buttons) =>
+            buttons.filter((button) => !button.matches('.sort, .more')).map((button) => button.textContent ?? ''),
+          );
+        assert.deepEqual(
+          names.map((name) => name.trim()).filter((name) => !reads.test(name)),
+          [],
+          path,
+        );
+      }
+    });
+  });
+
   test('control: what is cut off or scrolls sideways is found', async (t) => {
     const { url } = await start(t);
     await visitor.visit(url, { path: '/instances' }, async (page) => {

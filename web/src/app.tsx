@@ -7,6 +7,7 @@ import { lost_since } from './lost.ts';
 import { Choice } from './parts/choice.tsx';
 import { Dialog } from './parts/dialog.tsx';
 import { Brand, Icon, type IconName } from './parts/icons.tsx';
+import { Who } from './parts/who.tsx';
 import { LostBanner } from './parts/lost.tsx';
 import { Notices } from './parts/notice.tsx';
 import { Empty, Skeleton } from './parts/states.tsx';
@@ -120,6 +121,7 @@ function Frame(): JSX.Element {
         </nav>
         <div class="side-end">
           <LiveState />
+          <Who />
           <ThemeChoice />
           <div class="side-row">
             <button type="button" class="bare text" onClick={() => setHelp(true)}>
@@ -263,6 +265,7 @@ function More({ sections, section, onHelp }: MoreProps): JSX.Element {
           </div>
           <div class="more-end">
             <LiveState />
+            <Who />
             <ThemeChoice />
             <button
               type="button"

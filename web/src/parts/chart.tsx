@@ -66,7 +66,7 @@ export function Chart({ title, at, lines, inWords, is_sparse = false }: ChartPro
             incrs: [15, 30, 60, 120, 300, 600, 900, 1800],
             values: (_, ticks) => ticks.map((s) => timeOfDay(s * 1000).slice(-8, s % 60 === 0 ? -3 : undefined)),
           },
-          { ...axis, size: 54, values: (_, ticks) => ticks.map((value) => (value === null ? '' : inWords(value))) },
+          { ...axis, size: 54, values: (_, ticks) => labelsOf(ticks, inWords) },
         ],
         series: [
           {},
@@ -127,7 +127,13 @@ export function Chart({ title, at, lines, inWords, is_sparse = false }: ChartPro
 function niceTop(max: number | null): number {
   if (max === null || max <= 0) return 1;
   const power = 10 ** Math.floor(Math.log10(max));
-  const steps = [1, 2, 4, 5, 10];
-  const step = steps.find((step) => step * power >= max * 1.05) ?? 20;
+  const steps = [1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10];
+  const step = steps.find((step) => step * power >= max * 1.02) ?? 12;
   return step * power;
+}
+
+/** The labels of an axis. One that repeats the one below it says nothing. */
+function labelsOf(ticks: readonly (number | null)[], inWords: (value: number) => string): string[] {
+  const labels = ticks.map((value) => (value === null ? '' : value === 0 ? '0' : inWords(value)));
+  return labels.map((label, i) => (label === labels[i - 1] ? '' : label));
 }

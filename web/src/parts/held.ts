@@ -42,6 +42,19 @@ export function useHeld<T>({ list, fresh, idOf, is_held, is_order_kept = false, 
   return { ...held, catchUp };
 }
 
+interface Pointed {
+  is_pointed: boolean;
+  /** For the element whose rows are held. */
+  pointing: { onPointerEnter: (event: PointerEvent) => void; onPointerLeave: () => void };
+}
+
+/** Whether somebody points into a list with a mouse. */
+export function usePointed(): Pointed {
+  const [is_pointed, setPointed] = useState(false);
+  const onPointerEnter = ({ pointerType }: PointerEvent): void => setPointed(pointerType === 'mouse');
+  return { is_pointed, pointing: { onPointerEnter, onPointerLeave: () => setPointed(false) } };
+}
+
 const NONE: ReadonlySet<string> = new Set();
 
 /** The known rows in their old order with their new contents, and the new ones where nothing moves. */

@@ -1,8 +1,12 @@
 import type { JSX } from 'preact';
+import type { ConvokeError } from '@convoke/sdk';
 import { counted } from '../format.ts';
+import { isAway } from '../queries.ts';
+import { Mark } from './mark.tsx';
 
 interface ListFootProps {
   count: number;
+  problem: ConvokeError | null;
   is_complete: boolean;
   is_partly_sorted: boolean;
   news: number;
@@ -14,13 +18,19 @@ interface ListFootProps {
 
 /** Beneath a list, where it pushes nothing: how many rows there are, what waits to be shown, and the pause. */
 export function ListFoot(props: ListFootProps): JSX.Element {
-  const { count, is_complete, is_partly_sorted, news, is_moved, is_paused, onPause, onCatchUp } = props;
+  const { count, problem, is_complete, is_partly_sorted, news, is_moved, is_paused, onPause, onCatchUp } = props;
   return (
     <div class="list-foot">
       <span class="faint clip grow">
         {is_complete ? counted(count, 'row') : `the first ${count.toLocaleString('en')}`}
         {is_partly_sorted && ', sorted among themselves'}
       </span>
+      {problem !== null && (
+        <span class="list-problem" role="alert">
+          <Mark kind="bad" />
+          <span class="clip">{isAway(problem.code) ? 'The service does not answer' : problem.detail}</span>
+        </span>
+      )}
       {(news > 0 || is_moved) && (
         <button type="button" class="button primary" onClick={onCatchUp}>
           {news > 0 ? `${news.toLocaleString('en')} new ↑` : 'Sort again'}

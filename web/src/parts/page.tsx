@@ -3,6 +3,7 @@ import type { ComponentChildren, JSX } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 import { followed } from '../keyboard.ts';
 import { filterBy } from '../router.ts';
+import { Observable, useObservable } from '../observable.ts';
 import { Icon } from './icons.tsx';
 import { useTitle } from './tab.tsx';
 
@@ -17,7 +18,8 @@ interface PageProps {
 }
 
 export function Page({ title, tools, actions, children, detail }: PageProps): JSX.Element {
-  useTitle(title);
+  // What is open beside the list names the tab.
+  useTitle(useObservable(opened) ?? title);
   return (
     <div class={detail ? 'page has-detail' : 'page'}>
       <section class="page-list" aria-label={title}>
@@ -33,6 +35,9 @@ export function Page({ title, tools, actions, children, detail }: PageProps): JS
   );
 }
 
+/** The name of what is open beside the list; null while nothing is. */
+const opened = new Observable<string | null>(null);
+
 interface DetailProps {
   title: ComponentChildren;
   /** The name that screen readers say. */
@@ -47,6 +52,12 @@ interface DetailProps {
 export function Detail({ title, label, back, back_label, actions, children }: DetailProps): JSX.Element {
   const body = useRef<HTMLElement>(null);
   useEffect(() => {
+    opened.value = label;
+    return () => {
+      if (opened.value === label) opened.value = null;
+    };
+  }, [label]);
+  useEffect(() => {
     body.current?.scrollTo(0, 0);
     // From the row that opened it, its actions are then a Tab away, and Escape leads back to the row.
     if (followed.by_keyboard) body.current?.focus({ preventScroll: true });
@@ -56,7 +67,9 @@ export function Detail({ title, label, back, back_label, actions, children }: De
     <section class="detail" aria-label={label} data-back={back} ref={body} tabIndex={-1}>
       <header class="detail-head">
         <a class="bare back" href={back}>
+          {/* In place of the list it leads back, and beside the list it closes. */}
           <Icon name="back" />
+          <Icon name="close" />
           <span class="unseen">{back_label}</span>
         </a>
         <h2 class="detail-title">{title}</h2>

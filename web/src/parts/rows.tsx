@@ -6,8 +6,9 @@
  */
 import type { ComponentChildren, JSX } from 'preact';
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
+import type { ConvokeError } from '@convoke/sdk';
 import { usePlace } from '../router.ts';
-import { useHeld } from './held.ts';
+import { useHeld, usePointed } from './held.ts';
 import { ListFoot } from './list_foot.tsx';
 import { useListKeys } from './list_keys.ts';
 import { SortHead, type SortValue, sortedBy } from './sort.tsx';
@@ -29,6 +30,8 @@ interface RowsProps<T> {
   /** Identifies what is listed, such as the filters. */
   list: string;
   rows: readonly T[];
+  /** Why the rows are not up to date. */
+  problem: ConvokeError | null;
   columns: readonly Column<T>[];
   idOf: (row: T) => string;
   /** Where a row leads. */
@@ -58,7 +61,7 @@ export function Rows<T>(props: RowsProps<T>): JSX.Element {
   const scroller = useRef<HTMLDivElement>(null);
   const [first, setFirst] = useState(0);
   const [{ width, height }, setSize] = useState({ width: innerWidth, height: innerHeight });
-  const [is_pointed, setPointed] = useState(false);
+  const { is_pointed, pointing } = usePointed();
   const [is_focused, setFocused] = useState(false);
   const [is_scrolled, setScrolled] = useState(false);
   const [is_paused, setPaused] = useState(false);
@@ -161,8 +164,7 @@ export function Rows<T>(props: RowsProps<T>): JSX.Element {
           role="rowgroup"
           class="rows-body"
           style={{ paddingTop: `${from * row_px}px`, paddingBottom: `${(rows.length - to) * row_px}px` }}
-          onPointerEnter={({ pointerType }) => setPointed(pointerType === 'mouse')}
-          onPointerLeave={() => setPointed(false)}
+          {...pointing}
           onFocusIn={({ target }) => setFocused(target instanceof Element && target.matches(':focus-visible'))}
           onFocusOut={() => setFocused(false)}
         >
@@ -196,6 +198,7 @@ export function Rows<T>(props: RowsProps<T>): JSX.Element {
       </div>
       <ListFoot
         count={rows.length}
+        problem={props.problem}
         is_complete={is_complete}
         is_partly_sorted={sorted !== null && !is_complete && props.rows.length >= SORTED_ROWS_MAX}
         news={news}

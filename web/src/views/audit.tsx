@@ -106,7 +106,7 @@ export function Audit({ seq }: { seq: string | null }): JSX.Element {
       detail={chosen !== undefined && <EntryDetail key={chosen.seq} entry={chosen} back={leading()} />}
     >
       {rows === null && problem === null && <Skeleton />}
-      {problem !== null && <Failure problem={problem} again={again} />}
+      {problem !== null && !rows?.length && <Failure problem={problem} again={again} />}
       {rows?.length === 0 && problem === null && (
         <Empty title="No entries match">
           <button
@@ -122,6 +122,7 @@ export function Audit({ seq }: { seq: string | null }): JSX.Element {
         <Rows
           label="Audit log"
           kind="audit"
+          problem={problem}
           list={list}
           rows={rows}
           columns={COLUMNS}

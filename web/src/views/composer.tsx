@@ -4,7 +4,7 @@ import { type MeetingInstance, rawJson } from '@convoke/sdk';
 import { errorOf, isAway } from '../queries.ts';
 import { notify } from '../parts/notice.tsx';
 import { Choice } from '../parts/choice.tsx';
-import { client } from '../service.ts';
+import { client, may } from '../service.ts';
 import { counted } from '../format.ts';
 import { type Draft, draftOf, keepDraft } from '../drafts.ts';
 import { Hearers, whyNobody } from './hearers.tsx';
@@ -20,7 +20,16 @@ interface ComposerProps {
 /**
  * Sends to everybody in the meeting, or to the chosen agents. The message is from a person, so no agent is left out.
  */
-export function Composer({ meeting_id, members, onSent }: ComposerProps): JSX.Element {
+export function Composer(props: ComposerProps): JSX.Element {
+  if (may('send')) return <Writing {...props} />;
+  return (
+    <p class="composer faint">
+      Your key {may('instance') ? 'may not send here' : 'is read-only'}; sending needs the send scope.
+    </p>
+  );
+}
+
+function Writing({ meeting_id, members, onSent }: ComposerProps): JSX.Element {
   const [draft, setDraft] = useState(() => draftOf(meeting_id));
   const { text, form } = draft;
   const [refusal, setRefusal] = useState<string | null>(null);

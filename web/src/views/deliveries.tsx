@@ -6,7 +6,7 @@ import { State } from '../parts/mark.tsx';
 import { Filter, Page } from '../parts/page.tsx';
 import { type Column, Rows } from '../parts/rows.tsx';
 import { Empty, Failure, Skeleton } from '../parts/states.tsx';
-import { Ago } from '../parts/time.tsx';
+import { Ago, timeOfDay } from '../parts/time.tsx';
 import { addressOf, filterBy, usePlace } from '../router.ts';
 import { client } from '../service.ts';
 import { durationInWords, outcomeInWords, whyInWords } from '../format.ts';
@@ -52,8 +52,9 @@ const COLUMNS: Column<Delivery>[] = [
 function whatHappened(delivery: Delivery): string {
   const why = whyInWords(delivery);
   if (delivery.last_attempt === null) return why;
-  const outcome = outcomeInWords(delivery.last_attempt);
-  return why === '' ? outcome : `${outcome}; ${why}`;
+  const { last_attempt, next_attempt_at } = delivery;
+  const next = next_attempt_at === null ? '' : `next try at ${timeOfDay(next_attempt_at)}`;
+  return [outcomeInWords(last_attempt), why, next].filter((text) => text !== '').join('; ');
 }
 
 export function Deliveries({ delivery_id }: { delivery_id: string | null }): JSX.Element {
@@ -85,7 +86,7 @@ export function Deliveries({ delivery_id }: { delivery_id: string | null }): JSX
       detail={delivery_id !== null && <DeliveryDetail key={delivery_id} delivery_id={delivery_id} back={leading()} />}
     >
       {rows === null && problem === null && <Skeleton />}
-      {problem !== null && <Failure problem={problem} again={again} />}
+      {problem !== null && !rows?.length && <Failure problem={problem} again={again} />}
       {rows?.length === 0 && problem === null && (
         <Empty title={is_filtered ? 'No deliveries match' : 'No deliveries yet'}>
           {is_filtered ? (
@@ -110,6 +111,7 @@ export function Deliveries({ delivery_id }: { delivery_id: string | null }): JSX
         <Rows
           label="Deliveries"
           kind="deliveries"
+          problem={problem}
           list={key}
           rows={rows}
           columns={COLUMNS}

@@ -9,7 +9,7 @@ import { Detail, Facts } from '../parts/page.tsx';
 import { Failure, Skeleton } from '../parts/states.tsx';
 import { Ago, At } from '../parts/time.tsx';
 import { addressOf } from '../router.ts';
-import { client } from '../service.ts';
+import { client, may } from '../service.ts';
 import { durationInWords, outcomeInWords, whyInWords } from '../format.ts';
 import { Excerpt } from './diagnosis.tsx';
 import { Foreign } from '../parts/foreign.tsx';
@@ -89,7 +89,7 @@ export function DeliveryStatus({
 }): JSX.Element {
   const { delivery_id, state, next_attempt_at } = delivery;
   const why = whyInWords(delivery);
-  const can_retry = state === 'pending' || state === 'failed';
+  const can_retry = (state === 'pending' || state === 'failed') && may('instance');
   return (
     <div class="status-line">
       <State state={state} />
@@ -98,10 +98,10 @@ export function DeliveryStatus({
         <span class="faint">
           {Date.parse(next_attempt_at) > Date.now() ? (
             <>
-              next attempt <Ago at={next_attempt_at} />
+              next try <Ago at={next_attempt_at} />
             </>
           ) : (
-            'its next attempt is due'
+            'its next try is due'
           )}
         </span>
       )}

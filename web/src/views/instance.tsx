@@ -8,6 +8,7 @@ import { ConnectionState, connectionFacts, doesPull } from '../parts/connection.
 import { Id } from '../parts/copy.tsx';
 import { Dialog, Form, SelectField } from '../parts/dialog.tsx';
 import { HealthState, Mark } from '../parts/mark.tsx';
+import { May } from '../parts/may.tsx';
 import { doing, showProblem } from '../parts/notice.tsx';
 import { Detail, Facts } from '../parts/page.tsx';
 import { Failure, Skeleton } from '../parts/states.tsx';
@@ -96,31 +97,33 @@ function InstanceBody({ instance, again, back, removing }: InstanceBodyProps): J
             </span>
           </p>
         )}
-        <div class="button-row">
-          {!pulls && (
+        <May scope="instance">
+          <div class="button-row">
+            {!pulls && (
+              <button
+                type="button"
+                class="button primary"
+                onClick={() => void test()}
+                aria-disabled={diagnosis === 'running'}
+              >
+                Test the webhook
+              </button>
+            )}
             <button
               type="button"
-              class="button primary"
-              onClick={() => void test()}
-              aria-disabled={diagnosis === 'running'}
+              class="button"
+              title="Ends the back-off, so that pending deliveries are sent at once"
+              onClick={() =>
+                void doing(client.heartbeat(instance_id), () => 'Pending deliveries are being sent.').then(again)
+              }
             >
-              Test the webhook
+              Retry pending now
             </button>
-          )}
-          <button
-            type="button"
-            class="button"
-            title="Ends the back-off, so that pending deliveries are sent at once"
-            onClick={() =>
-              void doing(client.heartbeat(instance_id), () => 'Pending deliveries are being sent.').then(again)
-            }
-          >
-            Retry pending now
-          </button>
-          <button type="button" class="button" onClick={() => setAsking('recover')}>
-            Resend failed…
-          </button>
-        </div>
+            <button type="button" class="button" onClick={() => setAsking('recover')}>
+              Resend failed…
+            </button>
+          </div>
+        </May>
         <div role="status">
           {diagnosis === 'running' && <Skeleton lines={3} />}
           {diagnosis !== null && diagnosis !== 'running' && <DiagnosisView diagnosis={diagnosis} />}
@@ -156,18 +159,20 @@ function InstanceBody({ instance, again, back, removing }: InstanceBodyProps): J
               : [['Owned by key', <Id id={instance.owner_key_id} what="the key id" />] as const]),
           ]}
         />
-        <div class="button-row">
-          <Switch
-            label="Active"
-            is_on={instance.is_active}
-            onChange={(is_active) => change({ is_active }, is_active ? 'Active again.' : PAUSED)}
-          />
-          <Switch
-            label={pulls ? 'Pushes' : 'Webhook'}
-            is_on={instance.webhook_enabled}
-            onChange={(webhook_enabled) => change({ webhook_enabled }, webhook_enabled ? 'Switched on.' : PAUSED)}
-          />
-        </div>
+        <May scope="instance">
+          <div class="button-row">
+            <Switch
+              label="Active"
+              is_on={instance.is_active}
+              onChange={(is_active) => change({ is_active }, is_active ? 'Active again.' : PAUSED)}
+            />
+            <Switch
+              label={pulls ? 'Pushes' : 'Webhook'}
+              is_on={instance.webhook_enabled}
+              onChange={(webhook_enabled) => change({ webhook_enabled }, webhook_enabled ? 'Switched on.' : PAUSED)}
+            />
+          </div>
+        </May>
       </div>
 
       <div class="detail-block">
@@ -182,20 +187,22 @@ function InstanceBody({ instance, again, back, removing }: InstanceBodyProps): J
         <DeliveryList query={{ instance_id }} most={8} without="instance" />
       </div>
 
-      <div class="detail-block">
-        <h3>Manage</h3>
-        <div class="button-row">
-          <button type="button" class="button" onClick={() => setAsking('rotate')}>
-            Rotate the secret…
-          </button>
-          <button type="button" class="button" onClick={() => setAsking('drop')}>
-            Drop pending…
-          </button>
-          <button type="button" class="button dangerous" onClick={() => setAsking('delete')}>
-            Delete…
-          </button>
+      <May scope="instance">
+        <div class="detail-block">
+          <h3>Manage</h3>
+          <div class="button-row">
+            <button type="button" class="button" onClick={() => setAsking('rotate')}>
+              Rotate the secret…
+            </button>
+            <button type="button" class="button" onClick={() => setAsking('drop')}>
+              Drop pending…
+            </button>
+            <button type="button" class="button dangerous" onClick={() => setAsking('delete')}>
+              Delete…
+            </button>
+          </div>
         </div>
-      </div>
+      </May>
 
       {asking === 'rotate' && <RotateDialog instance_id={instance_id} onClose={close} />}
       {asking === 'recover' && <RecoverDialog instance_id={instance_id} onClose={close} />}

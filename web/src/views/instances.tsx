@@ -5,6 +5,7 @@ import { useList } from '../queries.ts';
 import { Choice } from '../parts/choice.tsx';
 import { Icon } from '../parts/icons.tsx';
 import { HealthMark } from '../parts/mark.tsx';
+import { May } from '../parts/may.tsx';
 import { Filter, Page } from '../parts/page.tsx';
 import { type Column, Rows } from '../parts/rows.tsx';
 import { Empty, Failure, Skeleton } from '../parts/states.tsx';
@@ -91,14 +92,16 @@ export function Instances({ instance_id }: { instance_id: string | null }): JSX.
         </>
       }
       actions={
-        <button type="button" class="button primary" onClick={() => setRegistering(true)}>
-          <Icon name="plus" /> Register
-        </button>
+        <May scope="instance">
+          <button type="button" class="button primary" onClick={() => setRegistering(true)}>
+            <Icon name="plus" /> Register
+          </button>
+        </May>
       }
       detail={instance_id !== null && <InstanceDetail key={instance_id} instance_id={instance_id} back={leading()} />}
     >
       {rows === null && problem === null && <Skeleton />}
-      {problem !== null && <Failure problem={problem} again={again} />}
+      {problem !== null && !rows?.length && <Failure problem={problem} again={again} />}
       {rows?.length === 0 && problem === null && (
         <Empty title={q === '' && health === '' ? 'No instances yet' : 'No instances match'}>
           {q === '' && health === '' ? (
@@ -116,6 +119,7 @@ export function Instances({ instance_id }: { instance_id: string | null }): JSX.
         <Rows
           label="Instances"
           kind="instances"
+          problem={problem}
           list={`instances ${health} ${q}`}
           rows={rows}
           columns={COLUMNS}

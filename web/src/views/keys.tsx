@@ -91,7 +91,7 @@ export function Keys({ key_id }: { key_id: string | null }): JSX.Element {
       detail={chosen !== undefined && <KeyDetail key={chosen.key_id} api_key={chosen} again={again} />}
     >
       {rows === null && problem === null && <Skeleton />}
-      {problem !== null && <Failure problem={problem} again={again} />}
+      {problem !== null && !rows?.length && <Failure problem={problem} again={again} />}
       {rows?.length === 0 && problem === null && (
         <Empty title="No keys yet: everybody who reaches this address may do everything">
           <p>The first key ends that for good, and must be an admin key. Save its token: without it nobody gets in.</p>
@@ -101,6 +101,7 @@ export function Keys({ key_id }: { key_id: string | null }): JSX.Element {
         <Rows
           label="Keys"
           kind="keys"
+          problem={problem}
           list="keys"
           rows={rows}
           columns={COLUMNS}

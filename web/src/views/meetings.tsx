@@ -9,7 +9,7 @@ import { type Column, Rows } from '../parts/rows.tsx';
 import { Empty, Failure, Skeleton } from '../parts/states.tsx';
 import { Ago } from '../parts/time.tsx';
 import { addressOf, filterBy, go, usePlace } from '../router.ts';
-import { client } from '../service.ts';
+import { client, may } from '../service.ts';
 import { MeetingDetail } from './meeting.tsx';
 import { Foreign } from '../parts/foreign.tsx';
 
@@ -72,14 +72,16 @@ export function Meetings({ meeting_id }: { meeting_id: string | null }): JSX.Ele
       title="Meetings"
       tools={<Filter label="Filter by id" name="q" value={q} is_first />}
       actions={
-        <button type="button" class="button" onClick={() => setOpening(true)}>
-          <Icon name="plus" /> New
-        </button>
+        (may('send') || may('instance')) && (
+          <button type="button" class="button" onClick={() => setOpening(true)}>
+            <Icon name="plus" /> New
+          </button>
+        )
       }
       detail={meeting_id !== null && <MeetingDetail key={meeting_id} meeting_id={meeting_id} back={leading()} />}
     >
       {rows === null && problem === null && <Skeleton />}
-      {problem !== null && <Failure problem={problem} again={again} />}
+      {problem !== null && !rows?.length && <Failure problem={problem} again={again} />}
       {rows?.length === 0 && problem === null && (
         <Empty title={q === '' ? 'No meetings yet' : 'No meetings match'}>
           {q === '' ? (
@@ -95,6 +97,7 @@ export function Meetings({ meeting_id }: { meeting_id: string | null }): JSX.Ele
         <Rows
           label="Meetings"
           kind="meetings"
+          problem={problem}
           list={`meetings ${q}`}
           // While all of them are loaded, the one with the latest activity is first.
           rows={is_complete ? rows.toSorted(byActivity) : rows}

@@ -5,11 +5,12 @@ import { useQuery } from '../queries.ts';
 import { AgentTags } from '../parts/agents.tsx';
 import { Icon } from '../parts/icons.tsx';
 import { HealthMark } from '../parts/mark.tsx';
+import { May } from '../parts/may.tsx';
 import { doing } from '../parts/notice.tsx';
 import { Failure, Skeleton } from '../parts/states.tsx';
 import { Ago } from '../parts/time.tsx';
 import { addressOf } from '../router.ts';
-import { client } from '../service.ts';
+import { client, may } from '../service.ts';
 import { InviteButton } from './invite.tsx';
 import { JoinDialog } from './join.tsx';
 import { Rules } from './rules.tsx';
@@ -71,7 +72,7 @@ export function MeetingsOf({ instance }: { instance: Instance }): JSX.Element {
                 left <Ago at={left_at} />
               </span>
             )}
-            {left_at === null && (
+            {left_at === null && may('instance') && (
               <button type="button" class="bare text" onClick={() => leave(meeting_id)}>
                 Leave<span class="unseen"> {meeting_id}</span>
               </button>
@@ -80,9 +81,11 @@ export function MeetingsOf({ instance }: { instance: Instance }): JSX.Element {
         ))}
       </ul>
       {value?.has_more === true && <p class="faint">These are the first {MEETINGS_MAX}; it is in more.</p>}
-      <button type="button" class="button" onClick={() => setJoining(true)}>
-        <Icon name="plus" /> Join a meeting
-      </button>
+      <May scope="instance">
+        <button type="button" class="button" onClick={() => setJoining(true)}>
+          <Icon name="plus" /> Join a meeting
+        </button>
+      </May>
       {is_joining && (
         <JoinDialog
           instance_id={instance_id}
@@ -124,16 +127,18 @@ export function Members({
         {left_at === null ? (
           <>
             <AgentTags agent_ids={agent_ids} />
-            <Rules member={member} />
-            <button
-              type="button"
-              class="bare text"
-              onClick={() =>
-                void doing(client.leaveMeeting({ instance_id, meeting_id }), () => `${instance_name} left.`)
-              }
-            >
-              Leave<span class="unseen">: take {instance_name} out of the meeting</span>
-            </button>
+            <May scope="instance">
+              <Rules member={member} />
+              <button
+                type="button"
+                class="bare text"
+                onClick={() =>
+                  void doing(client.leaveMeeting({ instance_id, meeting_id }), () => `${instance_name} left.`)
+                }
+              >
+                Leave<span class="unseen">: take {instance_name} out of the meeting</span>
+              </button>
+            </May>
           </>
         ) : (
           <span class="faint">
@@ -168,9 +173,11 @@ export function Members({
         <p class="faint">No instance is in this meeting: new messages are stored, and no one receives them.</p>
       )}
       <div class="button-row">
-        <button type="button" class="button" onClick={() => setJoining(true)}>
-          <Icon name="plus" /> Let an instance join
-        </button>
+        <May scope="instance">
+          <button type="button" class="button" onClick={() => setJoining(true)}>
+            <Icon name="plus" /> Let an instance join
+          </button>
+        </May>
         <InviteButton meeting_id={meeting_id} />
       </div>
       {is_joining && <JoinDialog meeting_id={meeting_id} onClose={() => setJoining(false)} />}

@@ -54,11 +54,12 @@ export function Nodes({ node_id }: { node_id: string | null }): JSX.Element {
   return (
     <Page title="Nodes" detail={chosen !== undefined && <NodeDetail key={chosen.node_id} node={chosen} />}>
       {value === null && problem === null && <Skeleton />}
-      {problem !== null && <Failure problem={problem} again={again} />}
+      {problem !== null && value === null && <Failure problem={problem} again={again} />}
       {value !== null && (
         <Rows
           label="Nodes"
           kind="nodes"
+          problem={problem}
           list="nodes"
           rows={value.data}
           columns={COLUMNS}

@@ -1,5 +1,5 @@
 import type { JSX } from 'preact';
-import { useState } from 'preact/hooks';
+import { useEffect, useRef, useState } from 'preact/hooks';
 import { Form, TextField } from '../parts/dialog.tsx';
 import { Brand } from '../parts/icons.tsx';
 import { useObservable } from '../observable.ts';
@@ -10,9 +10,11 @@ import { signIn } from '../session.ts';
 export function SignIn(): JSX.Element {
   const [key, setKey] = useState('');
   const why = useObservable(signed_out_because);
+  const box = useRef<HTMLDivElement>(null);
+  useEffect(() => box.current?.querySelector('input')?.focus(), []);
   return (
     <main class="sign-in">
-      <div class="sign-in-box">
+      <div class="sign-in-box" ref={box}>
         <h1>
           <Brand /> Convoke
         </h1>

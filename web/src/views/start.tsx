@@ -19,18 +19,29 @@ interface Progress {
 }
 
 async function progress(): Promise<Progress> {
-  const [instances, meetings, delivered] = await Promise.all([
-    client.listInstances({ limit: 3 }),
+  const [instances, meetings] = await Promise.all([
+    client.listInstances({ limit: 20 }),
     client.listMeetings({ limit: 100 }),
-    client.listDeliveries({ state: 'delivered', limit: 1 }),
   ]);
+  const own = meetings.data.filter(({ meeting_id }) => !OF_DEMO.test(meeting_id));
+  const used_meeting = own.find(({ last_seq }) => last_seq > 0)?.meeting_id ?? null;
+  const delivered =
+    used_meeting === null
+      ? null
+      : await client.listDeliveries({ meeting_id: used_meeting, state: 'delivered', limit: 1 });
   return {
-    instances: instances.data.map(({ instance_name, instance_id }) => instance_name || instance_id),
-    joined: meetings.data.find(({ instance_count }) => instance_count > 0)?.meeting_id ?? null,
-    used_meeting: meetings.data.find(({ last_seq }) => last_seq > 0)?.meeting_id ?? null,
-    delivered: delivered.data[0]?.instance_id ?? null,
+    instances: instances.data
+      .filter(({ instance_id }) => !OF_DEMO.test(instance_id))
+      .map(({ instance_name, instance_id }) => instance_name || instance_id)
+      .slice(0, 3),
+    joined: own.find(({ instance_count }) => instance_count > 0)?.meeting_id ?? null,
+    used_meeting,
+    delivered: delivered?.data[0]?.instance_id ?? null,
   };
 }
+
+/** Meetings and instances of the demo: it shows how things look, and does none of the steps. */
+const OF_DEMO = /^demo-[0-9a-f]{6}(-|$)/;
 
 /** How a machine takes part: it connects by itself, or it has a webhook and is registered with curl or the program. */
 type Way = 'connect' | 'curl' | 'cli';
@@ -62,6 +73,13 @@ export function Start(): JSX.Element {
       <div class="guide" tabIndex={0} role="group" aria-label="Guide">
         {may('admin') && <DemoView />}
         <ol class="steps">
+          <Step title="Start a receiver" is_done={is_done} result="">
+            <p>
+              It stands for your agent's runtime, and prints what arrives. If the runtime already listens somewhere, use
+              its address below.
+            </p>
+            <Snippet what="the command that receives" text={RECEIVER} />
+          </Step>
           {way === 'connect' ? (
             <Step title="Connect a machine" is_done={done.joined !== null} result={done.instances.join(', ')}>
               <p>
@@ -181,6 +199,13 @@ interface Commands {
 }
 
 const WEBHOOK = 'http://127.0.0.1:9000/convoke';
+
+/** A receiver that accepts everything. One for real use verifies the signature, as docs/receivers.md shows. */
+const RECEIVER =
+  `node -e 'require("http").createServer((push, answer) => {\n` +
+  `  push.pipe(process.stdout, { end: false });\n` +
+  `  push.on("end", () => answer.end());\n` +
+  `}).listen(9000, "127.0.0.1")'`;
 
 function connectCommand(address: string): string {
   return `npx convoke connect --agent anna-planner --meeting standup-42 \\\n  --to ${WEBHOOK} --url ${address}`;

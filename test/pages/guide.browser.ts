@@ -1,0 +1,71 @@
+/** The guide, followed by the letter: its commands are typed, and each step ticks itself off. */
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { dirname } from 'node:path';
+import { describe, test, type TestContext } from 'node:test';
+import type { Page } from 'playwright-core';
+import { useVisitor } from '../support/browser.ts';
+import { freePort } from '../support/free_port.ts';
+import { startService } from '../support/service.ts';
+import { until } from '../support/wait.ts';
+
+const visitor = useVisitor();
+
+/** Runs a command in a shell until the test ends; what it prints grows. */
+function type(t: TestContext, command: string): { printed: string; ended: Promise<unknown> } {
+  const path = `${dirname(process.execPath)}:${process.env['PATH']}`;
+  const child = spawn('sh', ['-c', `exec ${command}`], { env: { PATH: path }, stdio: ['ignore', 'pipe', 'ignore'] });
+  const run = { printed: '', ended: once(child, 'exit') };
+  child.stdout.on('data', (bytes: Buffer) => (run.printed += bytes.toString()));
+  t.after(() => child.kill());
+  return run;
+}
+
+const stepOf = (page: Page, name: string) => page.getByRole('main').getByRole('listitem').filter({ hasText: name });
+const done = (page: Page, name: string) => stepOf(page, name).getByText('(done)').waitFor({ state: 'attached' });
+
+describe('the guide', () => {
+  test('its commands, typed one after the other, begin with a receiver and end with a message in it', async (t) => {
+    const service = await startService(t);
+    const port = String(await freePort());
+    await visitor.visit(service.url, { path: '/start' }, async (page) => {
+      await page.getByRole('radio', { name: 'Webhook: curl' }).check({ force: true });
+      // The port of the guide may be taken here.
+      const command = async (what: string): Promise<string> =>
+        (await page.getByLabel(`the command that ${what}`, { exact: true }).innerText()).replaceAll('9000', port);
+      const receiver = type(t, await command('receives'));
+      await type(t, await command('registers')).ended;
+      await done(page, 'Register an instance');
+      await type(t, await command('joins')).ended;
+      await done(page, 'Let it join a meeting');
+      await type(t, await command('sends')).ended;
+      await done(page, 'Say something there');
+      await done(page, 'See it arrive');
+      await done(page, 'Start a receiver');
+      await until(
+        'the message to be printed',
+        () => receiver.printed,
+        (text) => text.includes('Good morning'),
+      );
+    });
+  });
+
+  test('the demo ticks nothing off', async (t) => {
+    const service = await startService(t);
+    await visitor.visit(service.url, { path: '/start' }, async (page) => {
+      await page.getByRole('button', { name: 'Start the demo' }).click();
+      await page
+        .getByRole('article')
+        .getByRole('button', { name: /delivered/ })
+        .first()
+        .waitFor();
+      await page.goBack();
+      await page.getByText(/The demo runs/).waitFor();
+      // The control: what somebody does beside it is ticked off, and nothing else.
+      await service.member(t, 'mine');
+      await done(page, 'Connect a machine');
+      assert.equal(await page.getByText('(done)').count(), 1);
+    });
+  });
+});
