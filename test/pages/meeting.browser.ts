@@ -236,7 +236,7 @@ describe("a meeting's page", { concurrency: 2 }, () => {
   test('is not there at a mistyped address, which says so in words', async (t) => {
     const service = await startService(t);
     await visitor.visit(service.url, { path: '/meetngs/standup', allowed: /404/ }, async (page) => {
-      await page.getByText('There is no page at this address.').waitFor();
+      await page.getByText('There is no page at this address').waitFor();
       await page.getByRole('link', { name: 'See what happens now' }).click();
       await until(
         'the page Now',
