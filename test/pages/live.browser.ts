@@ -125,6 +125,48 @@ describe('a service that goes away', () => {
   });
 });
 
+/** Whether the icon of the tab is another one than at rest; the browser must accept it as an image. */
+const hasMark = (page: Page): Promise<boolean> =>
+  page.evaluate<boolean>(`(async () => {
+    const image = new Image();
+    image.src = document.querySelector('link[rel=icon]').href;
+    await image.decode();
+    return image.naturalWidth > 0 && !image.src.endsWith('/favicon.svg');
+  })()`);
+
+describe('the title and the icon of a tab', () => {
+  test('say how many machines are down, also while the tab is hidden, and that they are up again', async (t) => {
+    const service = await startService(t);
+    const { instance_id, receiver } = await service.member(t, 'room', { behaviour: { status: 204 } });
+    const { instance_id: paused } = await service.member(t, 'room', { behaviour: { status: 204 } });
+    await visitor.visit(service.url, { path: '/meetings' }, async (page) => {
+      const titled = (title: string): Promise<string> =>
+        until(
+          `the title ${title}`,
+          () => page.title(),
+          (found) => found === title,
+        );
+      await titled('Meetings · Convoke');
+      assert.equal(await hasMark(page), false);
+      // Five failures in a row make an instance down.
+      for (let i = 0; i < 5; i++) await service.send('room', {});
+      await titled('(2 down) Meetings · Convoke');
+      assert.equal(await hasMark(page), true);
+      await service.patch(paused, { is_active: false });
+      await titled('(1 down) Meetings · Convoke');
+
+      const other = await page.context().newPage();
+      await other.goto(`${service.url}/instances`);
+      await setHidden(page, true);
+      receiver.behaviour = {};
+      await service.heartbeat(instance_id);
+      await service.send('room', {});
+      await titled('Meetings · Convoke');
+      assert.equal(await hasMark(page), false);
+    });
+  });
+});
+
 describe('several tabs', () => {
   test('seven tabs at once all load, stay up to date, and hold one connection of the feed together', async (t) => {
     const service = await startService(t);

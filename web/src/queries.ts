@@ -35,15 +35,25 @@ export function isAway(code: string): boolean {
   return code === 'unreachable' || code === 'timeout';
 }
 
+interface FeedOptions {
+  /** Whether a hidden tab shows it too, as its title. */
+  is_seen_hidden?: boolean;
+}
+
 /** Calls back after an event that concerns the caller, at most once in each pause, and only while somebody may look. */
-export function useFeed(concerns: (event: FeedEvent) => boolean, changed: () => void): void {
+export function useFeed(
+  concerns: (event: FeedEvent) => boolean,
+  changed: () => void,
+  { is_seen_hidden = false }: FeedOptions = {},
+): void {
   const latest = useRef({ concerns, changed });
   latest.current = { concerns, changed };
   useEffect(() => {
     let timer: ReturnType<typeof setTimeout> | undefined;
     let called_at = 0;
     const call = (): void => {
-      if (document.hidden) return document.addEventListener('visibilitychange', call, { once: true });
+      if (document.hidden && !is_seen_hidden)
+        return document.addEventListener('visibilitychange', call, { once: true });
       timer = undefined;
       called_at = performance.now();
       latest.current.changed();
@@ -88,6 +98,7 @@ export function useQuery<T>(
   key: string | null,
   ask: () => Promise<T>,
   concerns: (event: FeedEvent) => boolean = () => false,
+  options?: FeedOptions,
 ): Query<T> {
   const [, draw] = useState({});
   const state = useRef<QueryState<T>>(null!);
@@ -119,7 +130,7 @@ export function useQuery<T>(
       });
   }, []);
   useEffect(again, [key]);
-  useFeed(concerns, again);
+  useFeed(concerns, again, options);
   return { value: state.current.value, problem: state.current.problem, again };
 }
 
