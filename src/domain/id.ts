@@ -52,6 +52,11 @@ export function uniqueIds(ids: readonly string[]): string[] {
 const EPOCH_MS = Date.UTC(2024, 0, 1);
 export const NUMBERS_PER_MS = 4096;
 
+/** The lowest number that a row made at this time can have: numbers are never behind the clock. */
+export function numberAt(ms: number): number {
+  return Math.max(0, Math.min((Math.floor(ms) - EPOCH_MS) * NUMBERS_PER_MS, Number.MAX_SAFE_INTEGER));
+}
+
 export class NumberSource {
   readonly #now: () => number;
   #last: number;

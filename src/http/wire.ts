@@ -10,7 +10,7 @@ import { isoTime, isoTimeOrNull } from '../domain/time.ts';
 import type { Static } from 'typebox';
 import type { DeliveryRow } from '../store/contract/deliveries.ts';
 import type { InstanceRow } from '../store/contract/instances.ts';
-import type { AcceptedMessage, MessageRow } from '../store/contract/messages.ts';
+import type { AcceptedMessage, FoundMessage, MessageRow } from '../store/contract/messages.ts';
 import type { MeetingInstance, MeetingRow, Membership } from '../store/contract/meetings.ts';
 import type { NodeRow } from '../store/contract/cluster.ts';
 import type { ApiKeySchema } from './schemas/api_keys.ts';
@@ -152,6 +152,11 @@ export function messageText({ message_id, seq, accepted_at, target_agents, said,
   const head = { message_id, seq, accepted_at: isoTime(accepted_at), target_agents };
   const fields = JSON.stringify({ ...head, ...saidFields(said) });
   return `${fields.slice(0, -1)},"message":${message}}`;
+}
+
+/** The same for a message that was found, with its meeting. */
+export function foundMessageText({ meeting_id, deliveries_queued, ...message }: FoundMessage): string {
+  return `${JSON.stringify({ meeting_id, deliveries_queued }).slice(0, -1)},${messageText(message).slice(1)}`;
 }
 
 export function wireSent(message: AcceptedMessage): Static<typeof SentMessageSchema> {

@@ -78,8 +78,10 @@ const TABLE: Record<string, string> = {
   'sendMessages':                 'yes    -     -      -      yes   yes    -      -     -       -      -',
   'sendMessages (as an agent)':   'yes    -     -      -      yes   yes    -      yes   -       -      -',
   'listMessages':                 'yes    yes   yes    -      -     -      -      -     -       -      -',
+  'findMessages':                 'yes    yes   yes    no     -     -      -      -     -       -      -',
   'getMessage':                   'yes    yes   yes    no     -     -      -      -     -       -      -',
   'listDeliveries':               'yes    yes   yes    no     -     -      -      yes   yes     no     no',
+  'listDeliveries (text)':        'yes    yes   yes    no     -     -      -      -     -       -      -',
   'listDeliveries (meeting)':     'yes    yes   yes    -      -     -      -      yes   -       no     no',
   'getDelivery':                  'yes    yes   yes    no     -     -      -      yes   yes     no     no',
   'getDeliveryPush':              'yes    yes   yes    no     -     -      -      yes   yes     no     no',
@@ -214,8 +216,13 @@ const ASKS: Record<string, (ids: Ids) => Ask> = {
     body: { messages: [{ meeting_id: HERE, message: {}, target_agents: ['nobody'], from_agent: agent_id }] },
   }),
   listMessages: ({ meeting_id }) => ({ method: 'GET', path: messagesPath(meeting_id) }),
+  findMessages: ({ delivery_id }) => ({ method: 'GET', path: `/api/v1/messages/?id=${delivery_id}` }),
   getMessage: ({ message_id }) => ({ method: 'GET', path: `/api/v1/messages/${message_id}/` }),
   listDeliveries: ({ instance_id }) => ({ method: 'GET', path: `/api/v1/deliveries/?instance_id=${instance_id}` }),
+  'listDeliveries (text)': ({ instance_id }) => ({
+    method: 'GET',
+    path: `/api/v1/deliveries/?instance_id=${instance_id}&text=%7B`,
+  }),
   'listDeliveries (meeting)': ({ instance_id }) => ({
     method: 'GET',
     path: `/api/v1/deliveries/?meeting_id=${HERE}&instance_id=${instance_id}`,
@@ -371,7 +378,7 @@ class House {
     assert.equal(registered.status, 201, registered.text);
     if (owner === null) await this.service.patch(ids.instance_id, { owner_key_id: null });
     await this.service.join(HERE, ids.instance_id, [ids.agent_id]);
-    if (!row.includes('Deliver') && row !== 'getMessage') return ids;
+    if (!row.includes('Deliver') && row !== 'getMessage' && row !== 'findMessages') return ids;
     const sent = await this.service.send(HERE, {}, [ids.agent_id]);
     const [delivery] = await this.service.deliveriesOf(sent);
     return { ...ids, message_id: sent.message_id, delivery_id: delivery!.delivery_id };

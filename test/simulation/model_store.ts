@@ -54,11 +54,11 @@ import type { Page, PageRequest } from '../../src/store/contract/page.ts';
 import { isUnset, patched } from '../../src/store/rows/meeting_settings.ts';
 import type { StoredRange } from '../../src/store/contract/cluster.ts';
 
-/** The operations of the SQLite thread, without those on its file, and without keys, which the engine does not use. */
-export type StoreOperations = Omit<
-  Operations,
-  'storage' | 'encryption' | 'api_keys' | 'invites' | 'audit' | 'sessions' | 'file'
->;
+/** The operations of the SQLite thread, without those on its file, and without keys and searches, which the engine does not use. */
+export type StoreOperations = Pick<Operations, 'instances' | 'meetings'> & {
+  messages: Omit<Operations['messages'], 'ofDelivery' | 'search'>;
+  deliveries: Omit<Operations['deliveries'], 'search'>;
+};
 
 interface Meeting {
   meeting_id: string;

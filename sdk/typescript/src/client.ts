@@ -27,6 +27,8 @@ import type {
   ExplainQuery,
   Explanation,
   FeedEvent,
+  FindMessagesQuery,
+  FoundMessage,
   GetHistoryQuery,
   GetMessageQuery,
   Instance,
@@ -66,6 +68,7 @@ import type {
   PortalLinkInput,
   RotateKeyInput,
   RotateSecretInput,
+  SearchPage,
   SentMessage,
   ServiceHistory,
   ServiceNode,
@@ -325,8 +328,16 @@ export class ConvokeClient {
     }
   }
 
+  /**
+   * Finds messages by an `id` (of a message or of a delivery), by their number in a meeting, or by their text; the newest
+   * first. A search by text reads the messages: `pages` and `all` go on until it has read all of them.
+   */
+  findMessages(query: FindMessagesQuery = {}, options?: CallOptions): Promise<SearchPage<FoundMessage>> {
+    return this.#requests.call('GET', ['messages'], { ...options, query });
+  }
+
   /** The deliveries, the newest first. */
-  listDeliveries(query: ListDeliveriesQuery = {}, options?: CallOptions): Promise<Page<Delivery>> {
+  listDeliveries(query: ListDeliveriesQuery = {}, options?: CallOptions): Promise<SearchPage<Delivery>> {
     return this.#requests.call('GET', ['deliveries'], { ...options, query });
   }
 

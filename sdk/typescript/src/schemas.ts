@@ -349,6 +349,27 @@ export interface FieldError {
   message: string;
 }
 
+/** A message with its meeting. */
+export interface FoundMessage extends Message {
+  /** The key of a meeting. */
+  meeting_id: string;
+  /** How many instances get it. */
+  deliveries_queued: number;
+}
+
+/** One page of a search. */
+export interface FoundMessagePage {
+  /** The items of this page. */
+  data: FoundMessage[];
+  /** Give it as cursor to get the next page; null on the last one. */
+  next_cursor: string | null;
+  /**
+   * Present when the search stopped before the page was full, because a request reads only so many rows: everything
+   * since this time was searched. The page may be empty; next_cursor continues.
+   */
+  searched_to?: string;
+}
+
 /** The limits of the loop guard that are in force. */
 export interface GuardLimits {
   /** Messages of agents that answer each other, in a row; 0: any number. */
@@ -636,11 +657,7 @@ export interface MessagePage {
 }
 
 /** A message, the chain that led to it, what answers it, and each of its deliveries. */
-export interface MessageTrace extends Message {
-  /** The key of a meeting. */
-  meeting_id: string;
-  /** How many instances get it. */
-  deliveries_queued: number;
+export interface MessageTrace extends FoundMessage {
   /** What it answers, what that one answers, and so on: the nearest first, at most 50. */
   answered: MessageBrief[];
   /** What answers it, in the order of seq, among 1,000 messages of its meeting. */
@@ -1270,6 +1287,8 @@ export interface ExplainQuery {
   from_agent?: string | undefined;
   /** The message_id, in the same meeting, that it answers. */
   in_reply_to?: string | undefined;
+  /** Only the membership of this instance. */
+  instance_id?: string | undefined;
   /** The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and next_cursor continues. */
   limit?: number | undefined;
   /** next_cursor of the previous page; from the beginning when absent. */
@@ -1284,6 +1303,26 @@ export interface ListMessagesQuery {
   before_seq?: number | undefined;
   /** The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and next_cursor continues. */
   limit?: number | undefined;
+}
+
+/** The query of the operation `findMessages`. */
+export interface FindMessagesQuery {
+  /** The message with this message_id, or that of the delivery with this delivery_id, which is its webhook-id. */
+  id?: string | undefined;
+  /** Only messages of this meeting. */
+  meeting_id?: string | undefined;
+  /** Only the message with this number in its meeting; with meeting_id it is found at once. */
+  seq?: number | undefined;
+  /** Only messages whose JSON contains this text; capital letters from A to Z count as small ones. */
+  text?: string | undefined;
+  /** Sent at or after this time. */
+  since?: string | undefined;
+  /** Sent before this time. */
+  until?: string | undefined;
+  /** The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and next_cursor continues. */
+  limit?: number | undefined;
+  /** next_cursor of the previous page; from the beginning when absent. */
+  cursor?: string | undefined;
 }
 
 /** The query of the operation `getMessage`. */
@@ -1308,6 +1347,18 @@ export interface ListDeliveriesQuery {
   before_seq?: number | undefined;
   /** The state of a delivery. Every state but `pending` is final. */
   state?: DeliveryState | undefined;
+  /** Only deliveries of messages that were sent at or after this time. */
+  since?: string | undefined;
+  /** Only deliveries of messages that were sent before this time. */
+  until?: string | undefined;
+  /** Only deliveries with an attempt that was answered with this status. */
+  status_code?: number | undefined;
+  /** How an attempt ended, in the order of its stages: up to `tls_failed` the receiver was not reached. */
+  outcome?: Outcome | undefined;
+  /** Only deliveries for this agent, in all meetings. */
+  agent_id?: string | undefined;
+  /** Only messages whose JSON contains this text; capital letters from A to Z count as small ones. */
+  text?: string | undefined;
   /** The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and next_cursor continues. */
   limit?: number | undefined;
   /** next_cursor of the previous page; from the beginning when absent. */

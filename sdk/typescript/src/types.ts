@@ -18,6 +18,15 @@ export interface Page<T> {
   next_cursor: string | null;
 }
 
+/** A page of a search, which may end before it has read everything. */
+export interface SearchPage<T> extends Page<T> {
+  /**
+   * Present when the search stopped before the page was full: everything since this time was searched. The page may be
+   * empty; `next_cursor` continues.
+   */
+  searched_to?: string;
+}
+
 interface HealthChange {
   instance_id: string;
   health: Exclude<Health, 'unknown'>;

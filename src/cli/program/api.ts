@@ -1,4 +1,4 @@
-import { all, ConvokeClient, type ConvokeError, type Page, type PageStart } from '@convoke/sdk';
+import { all, ConvokeClient, type ConvokeError, type PageStart, type SearchPage } from '@convoke/sdk';
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { CommandFailure, EXIT } from './exit.ts';
 import { note } from './terminal.ts';
@@ -54,15 +54,16 @@ export function clientFor({ url, apiKey }: Pick<ApiOptions, 'url' | 'apiKey'>): 
 /** One page, or all pages with `--all`. Prints a note to stderr when there is more. */
 export async function listed<T>(
   options: ListOptions,
-  list: (query: PageStart & { limit: number }) => Promise<Page<T>>,
+  list: (query: PageStart & { limit: number }) => Promise<SearchPage<T>>,
 ): Promise<T[]> {
   if (options.all) {
     const items: T[] = [];
     for await (const item of all((start) => list({ limit: 500, ...start }))) items.push(item);
     return items;
   }
-  const { data, next_cursor } = await list({ limit: options.limit });
-  if (next_cursor !== null) note(`These are the first ${data.length}; there are more: --all prints them.`);
+  const { data, next_cursor, searched_to } = await list({ limit: options.limit });
+  if (searched_to !== undefined) note(`Searched back to ${searched_to}: --all searches further.`);
+  else if (next_cursor !== null) note(`These are the first ${data.length}; there are more: --all prints them.`);
   return data;
 }
 

@@ -13,6 +13,7 @@ import { demoCommand } from './commands/demo_command.ts';
 import { doctorCommand } from './commands/doctor_command.ts';
 import { CommandFailure, EXIT } from './exit.ts';
 import { explainCommand } from './commands/explain.ts';
+import { findCommand } from './commands/find.ts';
 import { importCommand } from './commands/import.ts';
 import { instancesCommand } from './commands/instances.ts';
 import { inviteCommand, invitesCommand } from './commands/invites.ts';
@@ -71,7 +72,14 @@ export function program(): Command {
   const groups: Record<string, Command[]> = {
     'The service:': [serveCommand(), demoCommand(), statusCommand(), nodesCommand(), doctorCommand(), configCommand()],
     'The data:': [backupCommand(), compactCommand(), migrateCommand(), importCommand()],
-    'Messages:': [sendCommand(), messagesCommand(), explainCommand(), traceCommand(), deliveriesCommand()],
+    'Messages:': [
+      sendCommand(),
+      messagesCommand(),
+      findCommand(),
+      explainCommand(),
+      traceCommand(),
+      deliveriesCommand(),
+    ],
     'Who may do what:': [keysCommand(), auditCommand()],
     'Who takes part:': [
       connectCommand(),

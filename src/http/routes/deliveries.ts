@@ -1,24 +1,25 @@
 import type { Changes } from '../../changes/changes.ts';
 import type { Clock } from '../../delivery/clock.ts';
-import { assertMeeting } from '../../domain/access.ts';
+import { assertMeeting, assertScope } from '../../domain/access.ts';
 import { invalidField, Problem } from '../../domain/problem.ts';
-import type { DeliveryStore } from '../../store/contract/deliveries.ts';
+import type { DeliveryRow, DeliveryStore } from '../../store/contract/deliveries.ts';
+import { SEARCH_READS } from '../../store/contract/search.ts';
 import type { AuditTrail } from '../auth/audit_trail.ts';
 import { responses } from '../responses.ts';
 import type { App, RequestFor, RouteShape } from '../context.ts';
 import {
+  DeliveryPageSchema,
   DeliveryParams,
-  DeliverySchema,
   DeliveryWithAttemptsSchema,
   DropDeliveriesBody,
   DroppedSchema,
   ListDeliveriesQuery,
 } from '../schemas/deliveries.ts';
-import { pageOf } from '../schemas/page.ts';
 import { wireDelivery, wireDeliveryWithAttempts } from '../wire.ts';
+import { searchOn, wireSearched } from './searches.ts';
 
 export interface DeliveryContext {
-  store: { deliveries: Pick<DeliveryStore, 'list' | 'get'> };
+  store: { deliveries: Pick<DeliveryStore, 'list' | 'search' | 'get'> };
   changes: Pick<Changes, 'deliveries'>;
   clock: Clock;
   audit_trail: Pick<AuditTrail, 'authorOf'>;
@@ -37,9 +38,10 @@ const LIST_DELIVERIES = {
     operationId: 'listDeliveries',
     tags: ['deliveries'],
     summary: 'List deliveries, newest first',
-    description: 'The deliveries of messages to instances. Settled ones are removed when their retention ends.',
+    description:
+      'The deliveries of messages to instances. Settled ones are removed when their retention ends. By instance_id, meeting_id and message_id they are found at once. The other filters read deliveries, newest first: one request reads so many of them and then says in `searched_to` how far it came; next_cursor continues there. With `text` it needs the scope read.',
     querystring: ListDeliveriesQuery,
-    response: responses({ 200: ['A page of deliveries.', pageOf(DeliverySchema)], codes: [] }),
+    response: responses({ 200: ['A page of deliveries.', DeliveryPageSchema], codes: [] }),
   },
 } satisfies RouteShape;
 
@@ -47,12 +49,35 @@ async function listDeliveries(
   { store, clock }: DeliveryContext,
   { query, principal }: RequestFor<typeof LIST_DELIVERIES>,
 ) {
-  const { meeting_id, after_seq, before_seq } = query;
+  const { meeting_id, instance_id, message_id, after_seq, before_seq, limit = 50, cursor, ...search } = query;
   if (meeting_id !== undefined) assertMeeting(principal, meeting_id);
   else if (after_seq !== undefined) throw invalidField('after_seq', 'needs meeting_id: each meeting counts its own');
   else if (before_seq !== undefined) throw invalidField('before_seq', 'needs meeting_id: each meeting counts its own');
-  const page = await store.deliveries.list({ ...query, limit: query.limit ?? 50 }, clock.now(), principal.visibility);
-  return { data: page.data.map(wireDelivery), next_cursor: page.next_cursor };
+  const keys = { meeting_id, instance_id, message_id, after_seq, before_seq };
+  if (Object.keys(search).length === 0) {
+    const page = await store.deliveries.list({ ...keys, limit, cursor }, clock.now(), principal.visibility);
+    return { data: page.data.map(wireDelivery), next_cursor: page.next_cursor };
+  }
+  const { since, until, ...parts } = search;
+  let { visibility } = principal;
+  if (parts.text !== undefined) {
+    assertScope(principal, ['read']);
+    // A machine must not learn by searching what was said in a meeting whose messages its key may not read.
+    visibility &&= { ...visibility, owner_scope: null };
+  }
+  const wanted = {
+    ...keys,
+    ...parts,
+    since_ms: since === undefined ? undefined : Date.parse(since),
+    until_ms: until === undefined ? undefined : Date.parse(until),
+  };
+  const found = await searchOn<DeliveryRow>(
+    { limit, cursor },
+    clock,
+    ({ attempts }) => JSON.stringify(attempts).length,
+    (page) => store.deliveries.search({ ...wanted, ...page }, SEARCH_READS, clock.now(), visibility),
+  );
+  return { data: found.data.map(wireDelivery), ...wireSearched(found) };
 }
 
 const GET_DELIVERY = {

@@ -67,7 +67,7 @@ async function explain(
  */
 export async function explanationsOf(context: ExplanationContext, meeting_id: string, query: Query) {
   const { store, clock, limits_of_meetings } = context;
-  const { target_agents, cursor, limit = 50 } = query;
+  const { target_agents, instance_id, cursor, limit = 50 } = query;
   const from_agent = query.from_agent ?? null;
   const settings = (await store.meetings.settings(meeting_id)) ?? NO_SETTINGS;
   const limits = limitsInForce(settings, limits_of_meetings);
@@ -77,7 +77,7 @@ export async function explanationsOf(context: ExplanationContext, meeting_id: st
   const is_guarded = isGuarded(message, limits);
   const page = await store.meetings.candidates(
     meeting_id,
-    { cursor, limit: is_guarded ? Math.min(limit, GUARDED_ROWS_MAX) : limit },
+    { instance_id, cursor, limit: is_guarded ? Math.min(limit, GUARDED_ROWS_MAX) : limit },
     clock.now(),
   );
   if (page === null) throw meetingNotFound(meeting_id);

@@ -13,6 +13,7 @@ import { type InstanceContext, instanceRoutes } from './instances.ts';
 import { type InviteContext, inviteRoutes } from './invites.ts';
 import { type McpContext, mcpRoutes } from './mcp.ts';
 import { type MeetingContext, meetingRoutes } from './meetings.ts';
+import { type MessageSearchContext, messageSearchRoutes } from './message_search.ts';
 import { type MessageTraceContext, messageTraceRoutes } from './message_trace.ts';
 import { type MessageContext, messageRoutes } from './messages.ts';
 import { type NodeContext, nodeRoutes } from './nodes.ts';
@@ -41,6 +42,7 @@ export type RoutesContext = ApiKeyContext &
   McpContext &
   MeetingContext &
   MessageContext &
+  MessageSearchContext &
   MessageTraceContext &
   NodeContext &
   PortalLinkContext &
@@ -61,6 +63,7 @@ export function allRoutes(context: RoutesContext): (app: App) => void {
     explanationRoutes(app, context);
     sendRoutes(app, context);
     messageRoutes(app, context);
+    messageSearchRoutes(app, context);
     messageTraceRoutes(app, context);
     replyRoutes(app, context);
     deliveryRoutes(app, context);

@@ -1,8 +1,10 @@
 import Type from 'typebox';
 import { DELIVERY_REASONS, DELIVERY_STATES, WAITING_FOR } from '../../domain/delivery.ts';
 import {
+  agentId,
   agentIds,
   enumOf,
+  expected,
   flag,
   instanceId,
   InstanceId,
@@ -13,9 +15,10 @@ import {
   nullable,
   OutcomeSchema,
   time,
+  timeInput,
 } from './fields.ts';
 import { seqGiven } from './messages.ts';
-import { cursor, limit } from './page.ts';
+import { cursor, limit, searchPageOf, textSearched } from './page.ts';
 
 const DeliveryState = enumOf(
   DELIVERY_STATES,
@@ -104,11 +107,30 @@ export const ListDeliveriesQuery = Type.Object(
     after_seq: seqGiven('With meeting_id: only deliveries of the messages that follow this one.'),
     before_seq: seqGiven('With meeting_id: only deliveries of the messages before this one.'),
     state: Type.Optional(DeliveryState),
+    since: Type.Optional(
+      timeInput('Only deliveries of messages that were sent at or after this time.', '2026-03-01T09:30:00Z'),
+    ),
+    until: Type.Optional(
+      timeInput('Only deliveries of messages that were sent before this time.', '2026-03-01T09:30:00Z'),
+    ),
+    status_code: Type.Optional(
+      Type.Integer({
+        minimum: 100,
+        maximum: 999,
+        description: 'Only deliveries with an attempt that was answered with this status.',
+        ...expected('must be a whole number from 100 to 999'),
+      }),
+    ),
+    outcome: Type.Optional(OutcomeSchema),
+    agent_id: Type.Optional(agentId('Only deliveries for this agent, in all meetings.')),
+    text: textSearched,
     limit,
     cursor,
   },
   { additionalProperties: false },
 );
+
+export const DeliveryPageSchema = searchPageOf(DeliverySchema);
 
 export const DeliveryParams = Type.Object({ delivery_id: madeId('The key of a delivery.') });
 

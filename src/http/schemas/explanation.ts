@@ -1,7 +1,7 @@
 import Type from 'typebox';
 import { CATCH_UP_REASONS } from '../../domain/catch_up.ts';
 import { PUSHED, WHY_NOT_NOW } from '../../domain/explanation.ts';
-import { agentId, agentIds, AgentIds, enumOf, InstanceId, madeId, named, nullable } from './fields.ts';
+import { agentId, agentIds, AgentIds, enumOf, InstanceId, instanceId, madeId, named, nullable } from './fields.ts';
 import { InstanceName } from './instances.ts';
 import { cursor, limit } from './page.ts';
 
@@ -48,6 +48,7 @@ export const ExplainQuery = Type.Object(
     ),
     from_agent: Type.Optional(agentId('The agent that says it; absent: a person, or a program that is no agent.')),
     in_reply_to: Type.Optional(madeId('The message_id, in the same meeting, that it answers.')),
+    instance_id: Type.Optional(instanceId('Only the membership of this instance.')),
     limit,
     cursor,
   },

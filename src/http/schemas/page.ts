@@ -1,6 +1,6 @@
 /** Long lists are returned in pages. */
 import Type, { type TSchema } from 'typebox';
-import { expected, nullable } from './fields.ts';
+import { expected, NO_CONTROLS_PATTERN, nullable, time } from './fields.ts';
 
 /** `{data, next_cursor}`: next_cursor is null on the last page. */
 export const pageOf = <T extends TSchema & { title?: string }>(item: T) =>
@@ -14,6 +14,28 @@ export const pageOf = <T extends TSchema & { title?: string }>(item: T) =>
     },
     { title: `${item.title}Page`, description: 'One page of a list.' },
   );
+
+/** A page of a search, which may end before it has read everything. */
+export const searchPageOf = <T extends TSchema & { title?: string }>(item: T) => {
+  const { properties, title } = pageOf(item) as ReturnType<typeof pageOf<T>> & { title: string };
+  const searched_to = Type.Optional(
+    time(
+      'Present when the search stopped before the page was full, because a request reads only so many rows: everything since this time was searched. The page may be empty; next_cursor continues.',
+    ),
+  );
+  return Type.Object({ ...properties, searched_to }, { title, description: 'One page of a search.' });
+};
+
+/** A text to search messages for. */
+export const textSearched = Type.Optional(
+  Type.String({
+    minLength: 1,
+    maxLength: 200,
+    pattern: NO_CONTROLS_PATTERN,
+    description: 'Only messages whose JSON contains this text; capital letters from A to Z count as small ones.',
+    ...expected('must be a string of 1 to 200 characters without control characters'),
+  }),
+);
 
 export const limit = Type.Optional(
   Type.Integer({

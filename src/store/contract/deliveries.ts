@@ -6,6 +6,7 @@ import type { Said } from '../../domain/said.ts';
 import type { TraceContext } from '../../domain/trace_context.ts';
 import type { Attempt } from '../../domain/outcome.ts';
 import type { Page, PageRequest } from './page.ts';
+import type { DeliveryKeys, DeliverySearch, Reads, SearchPage } from './search.ts';
 
 /** A pending delivery as the engine needs it. */
 export interface QueuedDelivery {
@@ -80,14 +81,7 @@ export interface DeliveryRow {
   settled_at: number | null;
 }
 
-export interface DeliveryFilter extends PageRequest {
-  instance_id?: string | undefined;
-  meeting_id?: string | undefined;
-  message_id?: string | undefined;
-  /** Only with meeting_id: deliveries of messages after this one. */
-  after_seq?: number | undefined;
-  /** Only with meeting_id: deliveries of messages before this one. */
-  before_seq?: number | undefined;
+export interface DeliveryFilter extends DeliveryKeys, PageRequest {
   state?: DeliveryState | undefined;
 }
 
@@ -204,6 +198,13 @@ export interface DeliveryStore {
   ): Promise<RulesAtHead>;
   get(delivery_id: string, now_ms: number, visibility?: Visibility | null): Promise<DeliveryRow | null>;
   list(filter: DeliveryFilter, now_ms: number, visibility?: Visibility | null): Promise<Page<DeliveryRow>>;
+  /** Deliveries by what no index has, newest first. Reads at most `reads` of those that the keys in the search select. */
+  search(
+    search: DeliverySearch,
+    reads: Reads,
+    now_ms: number,
+    visibility?: Visibility | null,
+  ): Promise<SearchPage<DeliveryRow>>;
   /**
    * Queues a failed delivery again, aside and due at once. Makes a pending delivery that waits for its time due now.
    * Null when there is no such delivery; rejects with `delivery_not_retryable`.

@@ -103,5 +103,9 @@ export interface MeetingStore {
     filter: PageRequest & { include_left?: boolean | undefined },
   ): Promise<Page<MeetingInstance> | null>;
   /** Null when there is no such meeting. @param now_ms steady time, as back-offs have it */
-  candidates(meeting_id: string, page: PageRequest, now_ms: number): Promise<Page<CandidateRow> | null>;
+  candidates(
+    meeting_id: string,
+    filter: PageRequest & { instance_id?: string | undefined },
+    now_ms: number,
+  ): Promise<Page<CandidateRow> | null>;
 }

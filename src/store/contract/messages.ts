@@ -1,6 +1,7 @@
 import type { OwnerScope } from '../../domain/access.ts';
 import type { RefusedField, Said } from '../../domain/said.ts';
 import type { TraceContext } from '../../domain/trace_context.ts';
+import type { MessageSearch, Reads, SearchPage } from './search.ts';
 
 /** How long an Idempotency-Key returns the first result. */
 export const IDEMPOTENCY_MS = 86_400_000;
@@ -114,6 +115,10 @@ export interface MessageStore {
   ): Promise<{ data: MessageRow[]; has_more: boolean } | null>;
   /** Null when there is no such message. */
   get(message_id: string): Promise<FoundMessage | null>;
+  /** The message of a delivery, also when the delivery is removed already; null when there is none. */
+  ofDelivery(delivery_id: string): Promise<FoundMessage | null>;
+  /** Messages by their text and time, newest first. Reads at most `reads`. */
+  search(search: MessageSearch, reads: Reads): Promise<SearchPage<FoundMessage>>;
   /**
    * The chain of messages that a message answers, the nearest first: at most `limit`, and only as far as they are kept.
    */

@@ -1,14 +1,9 @@
 import { mayQueueAgain } from '../../domain/delivery.ts';
 import type { IdCodec } from '../../domain/id.ts';
-import { sql } from 'kysely';
 import type { OwnerScope } from '../../domain/access.ts';
 import { PARTITIONS, partitionOf } from '../../domain/partition.ts';
-import { pageOf } from '../rows/page.ts';
 import {
-  DELIVERY_BYTES,
-  deliveryRowOf,
   LANE_FRONT_MAX,
-  meetingsOf,
   notRetryable,
   pageOfLane,
   PRUNE_WINDOW,
@@ -16,19 +11,16 @@ import {
   type QueuedRow,
 } from '../rows/deliveries.ts';
 import { EndedInLanes } from '../rows/ended_in_lanes.ts';
-import { type DeliveryFilter, type DeliveryStore, type LaneKey, LANE_PAGE_CHARS_MAX } from '../contract/deliveries.ts';
+import { type DeliveryStore, type LaneKey, LANE_PAGE_CHARS_MAX } from '../contract/deliveries.ts';
 import type { DeliveriesTable } from '../rows/tables.ts';
-import { DELIVERY_COLUMNS, of } from './columns.ts';
 import { boundExpiry } from './damaged_expiry.ts';
-import { keyOf, rowsOfPage } from './page.ts';
-import { build, type Session, statement, withPartition } from './database.ts';
-import { isDeliveryVisible, ownedBy } from './owner_scope.ts';
-import { LAST_OF_MESSAGE } from './messages.ts';
+import { deliveryLists, OF_MESSAGE } from './delivery_lists.ts';
+import { type Session, statement, withPartition } from './database.ts';
+import { ownedBy } from './owner_scope.ts';
 import { timestampOf } from './timestamp.ts';
 import { countWaiting, dropWaiting, pendingOf } from './waiting_deliveries.ts';
 import { laneHeads } from './lane_heads.ts';
 import { recovery, REQUEUE, RESET_BACKOFF } from './recovery.ts';
-import { waitsOf } from './waits.ts';
 
 const QUEUED_COLUMNS = `
   d.delivery_no, d.message_no, d.meeting_id, d.seq, d.instance_id, d.target_agents, d.expires_at, d.attempt_count, d.answered_badly,
@@ -111,9 +103,6 @@ const EXPIRE_LANES = statement(`
 const EXPIRE_ASIDE = statement(`
   UPDATE deliveries SET state = 'failed', reason = 'expired', next_attempt_at = NULL, settled_at = $wall_ms
   WHERE state = 'pending' AND aside = 1 AND expires_at <= $now_ms RETURNING instance_id, meeting_id`);
-
-/** The deliveries `d` of the message `m`: their numbers follow that of the message. */
-const OF_MESSAGE = `d.delivery_no > m.message_no AND d.delivery_no <= ${LAST_OF_MESSAGE}`;
 
 /** A delivery of an instance that the caller owns. A caller that owns everything also finds one whose instance is gone. */
 const FIND_OWNED = statement(`
@@ -223,54 +212,7 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
     pendingLanes,
     pendingAside: (partitions = ALL_PARTITIONS) => session.all(PENDING_ASIDE, { partitions }),
     boundAside: (latest_ms, partitions = ALL_PARTITIONS) => session.run(BOUND_ASIDE, { latest_ms, partitions }),
-    async get(delivery_id, now_ms, visibility) {
-      const found = selectDeliveries(now_ms).where('d.delivery_no', '=', numberOf(delivery_id));
-      const [row] = await session.built(visibility ? found.where(isDeliveryVisible(visibility)) : found);
-      return row === undefined ? null : deliveryRowOf(row, ids);
-    },
-    async list({ limit, cursor, ...filter }: DeliveryFilter, now_ms, visibility) {
-      let query = selectDeliveries(now_ms).limit(limit + 1);
-      if (visibility) query = query.where(isDeliveryVisible(visibility));
-      if (filter.instance_id !== undefined) query = query.where('d.instance_id', '=', filter.instance_id);
-      if (filter.state !== undefined) query = query.where('d.state', '=', filter.state);
-      if (filter.message_id !== undefined) {
-        const message_no = ids.decode('msg', filter.message_id) ?? 0;
-        query = query
-          .where('d.delivery_no', '>', message_no)
-          .where(
-            sql<boolean>`d.delivery_no <= (SELECT ${sql.raw(LAST_OF_MESSAGE)} FROM messages m WHERE m.message_no = ${message_no})`,
-          );
-      }
-      const before = cursor === undefined ? Number.MAX_SAFE_INTEGER : (keyOf(cursor, ['number'])[0] as number);
-      query = query.where('d.delivery_no', '<', before);
-      // Newest first. When the list is limited to some meetings, the query starts from their messages, newest first,
-      // and adds the deliveries of each. The order is the same, and the query does not read other meetings, which may
-      // have a million deliveries.
-      const meeting_ids = meetingsOf(filter, visibility);
-      if (meeting_ids === null) query = query.orderBy('d.delivery_no', 'desc');
-      else {
-        const [first] = meeting_ids;
-        // An index returns rows in its own order only when the columns before have a single value each.
-        const is_of_them =
-          meeting_ids.length === 1
-            ? sql<boolean>`m.meeting_id = ${first}`
-            : sql<boolean>`m.meeting_id = ANY (${meeting_ids}::text[])`;
-        let of_meetings = query
-          .innerJoin('messages as m', (join) => join.on(sql<boolean>`${sql.raw(OF_MESSAGE)}`))
-          .where(is_of_them)
-          .where('m.message_no', '<', before);
-        if (filter.after_seq !== undefined) of_meetings = of_meetings.where('m.seq', '>', filter.after_seq);
-        if (filter.before_seq !== undefined) of_meetings = of_meetings.where('m.seq', '<', filter.before_seq);
-        const in_order = meeting_ids.length === 1 ? of_meetings.orderBy('m.seq', 'desc') : of_meetings;
-        query = in_order.orderBy('d.delivery_no', 'desc');
-      }
-      return pageOf(
-        await rowsOfPage(session, query, 'delivery_no DESC'),
-        limit,
-        (row) => [row.delivery_no],
-        (row) => deliveryRowOf(row, ids),
-      );
-    },
+    ...deliveryLists(session, ids),
     async retry(delivery_id: string, now_ms: number, expires_at: number, owner_scope?: OwnerScope | null) {
       const delivery_no = numberOf(delivery_id);
       const found = await session.one<{ instance_id: string }>(FIND_OWNED, { delivery_no, ...ownedBy(owner_scope) });
@@ -344,13 +286,3 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
 }
 
 const NO_LANE: LaneKey = { instance_id: '', meeting_id: '' };
-
-function selectDeliveries(now_ms: number) {
-  return build
-    .selectFrom('deliveries as d')
-    .leftJoin('instances as i', 'i.instance_id', 'd.instance_id')
-    .leftJoin('meeting_settings as t', 't.meeting_id', 'd.meeting_id')
-    .select(of('d', DELIVERY_COLUMNS))
-    .select(['t.paused', 'i.is_active', 'i.webhook_enabled', sql<number>`${sql.raw(DELIVERY_BYTES)}`.as('row_bytes')])
-    .select(waitsOf(now_ms));
-}

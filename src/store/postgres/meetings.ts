@@ -196,9 +196,10 @@ export function meetingOperations(session: Session, { quotas }: { quotas: Quotas
         (row) => ({ ...membershipOf(row), instance_name: row.instance_name, health: healthOf(row) }),
       );
     },
-    async candidates(meeting_id, page, now_ms) {
+    async candidates(meeting_id, { instance_id, ...page }, now_ms) {
       if (!(await exists(meeting_id))) return null;
-      const query = members(meeting_id, page).select(['i.is_active', 'i.webhook_enabled', ...waitsOf(now_ms)]);
+      let query = members(meeting_id, page).select(['i.is_active', 'i.webhook_enabled', ...waitsOf(now_ms)]);
+      if (instance_id !== undefined) query = query.where('s.instance_id', '=', instance_id);
       return pageOf(
         await rowsOfPage(session, query, 'instance_id'),
         page.limit,

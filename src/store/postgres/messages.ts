@@ -5,6 +5,7 @@ import {
   ANSWERS,
   briefOf,
   type BriefRow,
+  FOUND_COLUMNS,
   foundMessageOf,
   type FoundRow,
   type HeadRow,
@@ -15,6 +16,8 @@ import {
   type Scanned,
 } from '../rows/messages.ts';
 import { type Session, statement } from './database.ts';
+import { messageSearch } from './message_search.ts';
+import { LAST_OF_MESSAGE } from './search.ts';
 
 const EXISTS = statement('SELECT 1 FROM meetings WHERE meeting_id = $meeting_id');
 
@@ -32,12 +35,6 @@ const list = (order: 'ASC' | 'DESC') =>
 
 const LAST = statement('SELECT max(message_no) AS last FROM messages');
 
-/**
- * The number of the last delivery of the message `m`: its deliveries have the numbers after its own. The bounds keep the sum of a damaged row within bigint, otherwise
- * the statement would fail.
- */
-export const LAST_OF_MESSAGE = `least(m.message_no, ${2 ** 60}) + least(m.deliveries_queued, ${2 ** 30})`;
-
 const HEAD_COLUMNS =
   'message_no, meeting_id, seq, accepted_at, deliveries_queued, target_agents, from_agent, in_reply_to, hops';
 
@@ -53,9 +50,7 @@ const HEADS_SINCE = statement(`
       ORDER BY message_no LIMIT $limit) page) cut
   WHERE chars_before <= $chars_max ORDER BY message_no`);
 
-const FIND = statement(`
-  SELECT meeting_id, deliveries_queued, message_no, seq, accepted_at, target_agents, message, from_agent, in_reply_to, hops
-  FROM messages WHERE message_no = $message_no`);
+const FIND = statement(`SELECT ${FOUND_COLUMNS.join(', ')} FROM messages WHERE message_no = $message_no`);
 const ANSWERED_BY = statement(ANSWERED_CHAIN);
 const LAST_SCANNED = statement(SCANNED);
 const ANSWERS_TO = statement(ANSWERS);
@@ -83,6 +78,7 @@ export function messageOperations(session: Session, { ids }: { ids: IdCodec }): 
       const row = await session.one<FoundRow>(FIND, { message_no: numberOf(message_id) });
       return row === undefined ? null : foundMessageOf(row, ids);
     },
+    ...messageSearch(session, ids),
     async answeredBy(message_id, limit) {
       const rows = await session.all<BriefRow>(ANSWERED_BY, { message_no: numberOf(message_id), limit });
       return rows.map((row) => briefOf(row, ids));

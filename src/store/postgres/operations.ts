@@ -69,9 +69,9 @@ const MAKERS: { [Noun in keyof Operations]: (session: Session, parts: Parts) => 
 const READS: Readonly<Partial<Record<string, readonly string[]>>> = {
   instances: ['get', 'load', 'list', 'count', 'webhookUrls'],
   meetings: ['get', 'list', 'instances', 'settings', 'allSettings', 'candidates'],
-  messages: ['list', 'get', 'answeredBy', 'answersTo', 'last', 'since'],
+  messages: ['list', 'get', 'ofDelivery', 'search', 'answeredBy', 'answersTo', 'last', 'since'],
   deliveries:
-    'loadLanes loadAside saidBefore rulesAtHead pendingLanes pendingAside get list countWaiting countRecoverable countMissed countPending oldestPending timeNoted'.split(
+    'loadLanes loadAside saidBefore rulesAtHead pendingLanes pendingAside get list search countWaiting countRecoverable countMissed countPending oldestPending timeNoted'.split(
       ' ',
     ),
   encryption: ['keyIds', 'derivedKeys'],

@@ -5,7 +5,7 @@ import { membershipOf } from '../rows/meetings.ts';
 import { messagesWithout, Missed, PRESENT, type WithoutRow } from '../rows/recovery.ts';
 import type { MembershipsTable } from '../rows/tables.ts';
 import { type Session, statement } from './database.ts';
-import { LAST_OF_MESSAGE } from './messages.ts';
+import { LAST_OF_MESSAGE } from './search.ts';
 import { IS_OWNED, ownedBy } from './owner_scope.ts';
 
 /** An owner must not retry deliveries that failed for an earlier instance with the same id. */

@@ -57,6 +57,22 @@ function messageOf(
 
 export type FoundRow = PagedRow & Pick<MessagesTable, 'meeting_id' | 'deliveries_queued'>;
 
+export const FOUND_COLUMNS = [
+  'meeting_id',
+  'deliveries_queued',
+  'message_no',
+  'seq',
+  'accepted_at',
+  'target_agents',
+  'message',
+  'from_agent',
+  'in_reply_to',
+  'hops',
+] as const satisfies (keyof FoundRow)[];
+
+/** The bytes of the long columns of `m`. */
+export const MESSAGE_BYTES = 'octet_length(m.message) + coalesce(octet_length(m.target_agents), 0)';
+
 export function foundMessageOf({ meeting_id, deliveries_queued, ...row }: FoundRow, ids: IdCodec): FoundMessage {
   return { meeting_id, deliveries_queued, ...messageOf(row, ids) };
 }

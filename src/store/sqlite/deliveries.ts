@@ -1,14 +1,9 @@
-import { sql } from 'kysely';
 import { mayQueueAgain } from '../../domain/delivery.ts';
 import type { IdCodec } from '../../domain/id.ts';
 import type { OwnerScope, Visibility } from '../../domain/access.ts';
 import { EndedInLanes } from '../rows/ended_in_lanes.ts';
-import { decodeCursor, pageOf } from '../rows/page.ts';
 import {
-  DELIVERY_BYTES,
-  deliveryRowOf,
   LANE_FRONT_MAX,
-  meetingsOf,
   notRetryable,
   pageOfLane,
   PRUNE_WINDOW,
@@ -16,20 +11,14 @@ import {
   type QueuedRow,
   withDamagedExpiry,
 } from '../rows/deliveries.ts';
-import type {
-  DeliveryFilter,
-  DeliverySettlement,
-  DeliveryStore,
-  HealthSettlement,
-  LaneKey,
-} from '../contract/deliveries.ts';
+import type { DeliverySettlement, DeliveryStore, HealthSettlement, LaneKey } from '../contract/deliveries.ts';
 import type { Database } from './database.ts';
 import type { Sync } from './sync.ts';
-import { isDeliveryVisible, IS_OWNED, ownedBy } from './owner_scope.ts';
+import { deliveryLists, OF_MESSAGE } from './delivery_lists.ts';
+import { IS_OWNED, ownedBy } from './owner_scope.ts';
 import type { Recipients } from './meeting_recipients.ts';
 import { laneHeads } from './lane_heads.ts';
 import { recovery, requeue, resetBackoff } from './recovery.ts';
-import { waitsOf } from './waits.ts';
 import type { DeliveriesTable } from '../rows/tables.ts';
 import { storedTimestamp } from './timestamp.ts';
 import { countWaiting, dropWaiting, pendingOf } from './waiting_deliveries.ts';
@@ -76,9 +65,6 @@ const BOUND_EXPIRY = `
   UPDATE deliveries SET expires_at = ${Number.MAX_SAFE_INTEGER} WHERE delivery_no = ? AND expires_at > ${Number.MAX_SAFE_INTEGER}`;
 
 const EXPIRE = `UPDATE deliveries SET state = 'failed', reason = 'expired', next_attempt_at = NULL, settled_at = ? WHERE `;
-
-/** The deliveries `d` of the message `m`: their numbers follow that of the message. */
-const OF_MESSAGE = 'd.delivery_no > m.message_no AND d.delivery_no <= m.message_no + m.deliveries_queued';
 
 /** A delivery of an instance that the caller owns. A caller that owns everything also finds one whose instance is gone. */
 const FIND_OWNED = `
@@ -167,48 +153,7 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
         .run({ latest_ms });
       return Number(changes);
     },
-    get(delivery_id: string, now_ms: number, visibility?: Visibility | null) {
-      const found = selectDeliveries(db, now_ms).where('d.delivery_no', '=', numberOf(delivery_id));
-      const row = db.all(visibility ? found.where(isDeliveryVisible(visibility)) : found)[0];
-      return row === undefined ? null : deliveryRowOf(row, ids);
-    },
-    list({ limit, cursor, ...filter }: DeliveryFilter, now_ms: number, visibility?: Visibility | null) {
-      let query = selectDeliveries(db, now_ms).limit(limit + 1);
-      if (visibility) query = query.where(isDeliveryVisible(visibility));
-      if (filter.instance_id !== undefined) query = query.where('d.instance_id', '=', filter.instance_id);
-      if (filter.state !== undefined) query = query.where('d.state', '=', filter.state);
-      if (filter.message_id !== undefined) {
-        const message_no = ids.decode('msg', filter.message_id) ?? 0;
-        query = query
-          .where('d.delivery_no', '>', message_no)
-          .where(
-            sql<boolean>`d.delivery_no <= ${message_no} + (SELECT deliveries_queued FROM messages WHERE message_no = ${message_no})`,
-          );
-      }
-      const before = cursor === undefined ? Number.MAX_SAFE_INTEGER : (decodeCursor(cursor, ['number'])[0] as number);
-      query = query.where('d.delivery_no', '<', before);
-      // Newest first. When the list is limited to some meetings, the query starts from their messages, newest first,
-      // and adds the deliveries of each. The order is the same, and the query does not read other meetings, which may
-      // have a million deliveries.
-      const meeting_ids = meetingsOf(filter, visibility);
-      if (meeting_ids === null) query = query.orderBy('d.delivery_no', 'desc');
-      else {
-        let of_meetings = query
-          .innerJoin('messages as m', (join) => join.on(sql<boolean>`${sql.raw(OF_MESSAGE)}`))
-          .where('m.meeting_id', 'in', meeting_ids)
-          .where('m.message_no', '<', before);
-        if (filter.after_seq !== undefined) of_meetings = of_meetings.where('m.seq', '>', filter.after_seq);
-        if (filter.before_seq !== undefined) of_meetings = of_meetings.where('m.seq', '<', filter.before_seq);
-        const in_order = meeting_ids.length === 1 ? of_meetings.orderBy('m.seq', 'desc') : of_meetings;
-        query = in_order.orderBy('d.delivery_no', 'desc');
-      }
-      return pageOf(
-        db.each(query),
-        limit,
-        (row) => [row.delivery_no],
-        (row) => deliveryRowOf(row, ids),
-      );
-    },
+    ...deliveryLists(db, ids),
     retry(delivery_id: string, now_ms: number, expires_at: number, owner_scope?: OwnerScope | null) {
       const delivery_no = numberOf(delivery_id);
       const row = db.prepare(FIND_OWNED).get({ delivery_no, ...ownedBy(owner_scope) }) as
@@ -332,15 +277,4 @@ function pendingLanes(db: Database, after: LaneKey | null, limit: number): LaneK
 
 function instanceExists(db: Database, instance_id: string): boolean {
   return db.prepare('SELECT 1 FROM instances WHERE instance_id = ?').get(instance_id) !== undefined;
-}
-
-function selectDeliveries(db: Database, now_ms: number) {
-  return db.build
-    .selectFrom('deliveries as d')
-    .leftJoin('instances as i', 'i.instance_id', 'd.instance_id')
-    .selectAll('d')
-    .leftJoin('meeting_settings as t', 't.meeting_id', 'd.meeting_id')
-    .select(['i.is_active', 'i.webhook_enabled', 't.paused'])
-    .select(waitsOf(db, now_ms))
-    .select(sql<number>`${sql.raw(DELIVERY_BYTES)}`.as('row_bytes'));
 }

@@ -169,9 +169,10 @@ export function meetingOperations(
         (row) => ({ ...membershipOf(row), instance_name: row.instance_name, health: healthOf(row) }),
       );
     },
-    candidates(meeting_id, page, now_ms) {
+    candidates(meeting_id, { instance_id, ...page }, now_ms) {
       if (!exists(meeting_id)) return null;
-      const query = members(meeting_id, page).select(['i.is_active', 'i.webhook_enabled', ...waitsOf(db, now_ms)]);
+      let query = members(meeting_id, page).select(['i.is_active', 'i.webhook_enabled', ...waitsOf(db, now_ms)]);
+      if (instance_id !== undefined) query = query.where('s.instance_id', '=', instance_id);
       return pageOf(db.each(query), page.limit, (row) => [row.instance_id], candidateOf);
     },
   };

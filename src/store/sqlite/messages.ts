@@ -5,6 +5,7 @@ import { IDEMPOTENCY_MS } from '../contract/messages.ts';
 import type { Accepted, AcceptedMessage, MessageStore, NewMessage, NewSaid } from '../contract/messages.ts';
 import type { Database } from './database.ts';
 import { isOfTheStorage } from './errors.ts';
+import { messageSearch } from './message_search.ts';
 import { IS_OWNED, ownedBy } from './owner_scope.ts';
 import type { Sync } from './sync.ts';
 import type { Recipients } from './meeting_recipients.ts';
@@ -13,6 +14,7 @@ import {
   ANSWERS,
   briefOf,
   type BriefRow,
+  FOUND_COLUMNS,
   foundMessageOf,
   type FoundRow,
   type HeadRow,
@@ -72,7 +74,7 @@ const HEADS_SINCE = `
 
 const MESSAGE_COLUMNS = 'message_no, seq, accepted_at, target_agents, message, from_agent, in_reply_to, hops';
 
-const FIND = `SELECT meeting_id, deliveries_queued, ${MESSAGE_COLUMNS} FROM messages WHERE message_no = ?`;
+const FIND = `SELECT ${FOUND_COLUMNS.join(', ')} FROM messages WHERE message_no = ?`;
 
 export function messageOperations(
   db: Database,
@@ -214,6 +216,7 @@ export function messageOperations(
       const row = db.prepare(FIND).get(numberOf(message_id)) as unknown as FoundRow | undefined;
       return row === undefined ? null : foundMessageOf(row, ids);
     },
+    ...messageSearch(db, ids),
     answeredBy(message_id, limit) {
       const rows = db.prepare(ANSWERED_CHAIN).all({ message_no: numberOf(message_id), limit });
       return (rows as unknown as BriefRow[]).map((row) => briefOf(row, ids));

@@ -36,6 +36,8 @@ __all__ = [
     "Explanation",
     "ExplanationPage",
     "FieldError",
+    "FoundMessage",
+    "FoundMessagePage",
     "GuardLimits",
     "Health",
     "Instance",
@@ -331,12 +333,15 @@ class Delivery(Model):
 
 
 class DeliveryPage(Model):
-    """One page of a list."""
+    """One page of a search."""
 
     data: list[Delivery]
     """The items of this page."""
     next_cursor: str | None
     """Give it as cursor to get the next page; null on the last one."""
+    searched_to: datetime | None = None
+    """Present when the search stopped before the page was full, because a request reads only so many rows:
+    everything since this time was searched. The page may be empty; next_cursor continues."""
 
 
 class DeliveryPush(Model):
@@ -488,6 +493,43 @@ class FieldError(Model):
     """The field, dotted: `agent_ids.3`; empty for the body as a whole."""
     message: str
     """What the value must be."""
+
+
+class FoundMessage(Model):
+    """A message with its meeting."""
+
+    message_id: str
+    """The key of a message."""
+    seq: int
+    """The number of the message in its meeting, from 1."""
+    accepted_at: datetime
+    """When it was stored."""
+    target_agents: list[str] | None
+    """The agents that it is for; null: all agents of the meeting."""
+    from_agent: str | None = None
+    """The agent that says it; absent: a person, or a program that is no agent."""
+    in_reply_to: str | None = None
+    """The message_id that it answers; absent: the sender named none. That message may be gone."""
+    hops: int | None = None
+    """How many messages of agents in a row led to it, itself included; 0 for a person. Absent when it has neither
+    from_agent nor in_reply_to."""
+    message: JsonObject
+    meeting_id: str
+    """The key of a meeting."""
+    deliveries_queued: int
+    """How many instances get it."""
+
+
+class FoundMessagePage(Model):
+    """One page of a search."""
+
+    data: list[FoundMessage]
+    """The items of this page."""
+    next_cursor: str | None
+    """Give it as cursor to get the next page; null on the last one."""
+    searched_to: datetime | None = None
+    """Present when the search stopped before the page was full, because a request reads only so many rows:
+    everything since this time was searched. The page may be empty; next_cursor continues."""
 
 
 class GuardLimits(Model):

@@ -27,6 +27,8 @@ from convoke_agents.models import (
     DroppedDeliveries,
     Explanation,
     ExplanationPage,
+    FoundMessage,
+    FoundMessagePage,
     Health,
     Instance,
     InstancePage,
@@ -43,6 +45,7 @@ from convoke_agents.models import (
     MessageTrace,
     OpenSession,
     OpenSessionPage,
+    Outcome,
     PortalLink,
     Recovered,
     Reencryption,
@@ -619,6 +622,7 @@ class Operations:
         target_agents: Sequence[str] | None = None,
         from_agent: str | None = None,
         in_reply_to: str | None = None,
+        instance_id: str | None = None,
         limit: int | None = None,
         cursor: str | None = None,
     ) -> ExplanationPage:
@@ -632,6 +636,7 @@ class Operations:
             of the meeting but from_agent.
         :param from_agent: The agent that says it; absent: a person, or a program that is no agent.
         :param in_reply_to: The message_id, in the same meeting, that it answers.
+        :param instance_id: Only the membership of this instance.
         :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and
             next_cursor continues.
         :param cursor: next_cursor of the previous page; from the beginning when absent.
@@ -644,6 +649,7 @@ class Operations:
                 target_agents=target_agents,
                 from_agent=from_agent,
                 in_reply_to=in_reply_to,
+                instance_id=instance_id,
                 limit=limit,
                 cursor=cursor,
             ),
@@ -656,6 +662,7 @@ class Operations:
         target_agents: Sequence[str] | None = None,
         from_agent: str | None = None,
         in_reply_to: str | None = None,
+        instance_id: str | None = None,
         limit: int | None = None,
     ) -> Iterator[Explanation]:
         """Each item of `explain`, asking for the next page when it is needed. `limit` is the size of a page."""
@@ -666,6 +673,7 @@ class Operations:
                 target_agents=target_agents,
                 from_agent=from_agent,
                 in_reply_to=in_reply_to,
+                instance_id=instance_id,
                 limit=limit,
                 cursor=cursor,
             )
@@ -726,6 +734,80 @@ class Operations:
             ),
         )
 
+    def find_messages(
+        self,
+        *,
+        id: str | None = None,
+        meeting_id: str | None = None,
+        seq: int | None = None,
+        text: str | None = None,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> FoundMessagePage:
+        """Find messages by an id, by their number in a meeting, or by their text; newest first.
+
+        Messages of all meetings that the key may see, also those that nobody got. A search reads the messages
+        themselves: one request reads so many of them and then says in `searched_to` how far it came; next_cursor
+        continues there.
+
+        :param id: The message with this message_id, or that of the delivery with this delivery_id, which is its
+            webhook-id.
+        :param meeting_id: Only messages of this meeting.
+        :param seq: Only the message with this number in its meeting; with meeting_id it is found at once.
+        :param text: Only messages whose JSON contains this text; capital letters from A to Z count as small ones.
+        :param since: Sent at or after this time.
+        :param until: Sent before this time.
+        :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and
+            next_cursor continues.
+        :param cursor: next_cursor of the previous page; from the beginning when absent.
+        """
+        return self._requests.call(
+            "GET",
+            "/api/v1/messages/",
+            FoundMessagePage,
+            query=given(
+                id=id,
+                meeting_id=meeting_id,
+                seq=seq,
+                text=text,
+                since=since,
+                until=until,
+                limit=limit,
+                cursor=cursor,
+            ),
+        )
+
+    def find_messages_all(
+        self,
+        *,
+        id: str | None = None,
+        meeting_id: str | None = None,
+        seq: int | None = None,
+        text: str | None = None,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        limit: int | None = None,
+    ) -> Iterator[FoundMessage]:
+        """Each item of `find_messages`, asking for the next page when it is needed. `limit` is the size of a page."""
+        cursor: str | None = None
+        while True:
+            page = self.find_messages(
+                id=id,
+                meeting_id=meeting_id,
+                seq=seq,
+                text=text,
+                since=since,
+                until=until,
+                limit=limit,
+                cursor=cursor,
+            )
+            yield from page.data
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
     def get_message(
         self,
         message_id: str,
@@ -761,12 +843,21 @@ class Operations:
         after_seq: int | None = None,
         before_seq: int | None = None,
         state: DeliveryState | None = None,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        status_code: int | None = None,
+        outcome: Outcome | None = None,
+        agent_id: str | None = None,
+        text: str | None = None,
         limit: int | None = None,
         cursor: str | None = None,
     ) -> DeliveryPage:
         """List deliveries, newest first.
 
-        The deliveries of messages to instances. Settled ones are removed when their retention ends.
+        The deliveries of messages to instances. Settled ones are removed when their retention ends. By
+        instance_id, meeting_id and message_id they are found at once. The other filters read deliveries, newest
+        first: one request reads so many of them and then says in `searched_to` how far it came; next_cursor
+        continues there. With `text` it needs the scope read.
 
         :param instance_id: Only deliveries to this instance.
         :param meeting_id: Only deliveries of messages of this meeting.
@@ -774,6 +865,13 @@ class Operations:
         :param after_seq: With meeting_id: only deliveries of the messages that follow this one.
         :param before_seq: With meeting_id: only deliveries of the messages before this one.
         :param state: The state of a delivery. Every state but `pending` is final.
+        :param since: Only deliveries of messages that were sent at or after this time.
+        :param until: Only deliveries of messages that were sent before this time.
+        :param status_code: Only deliveries with an attempt that was answered with this status.
+        :param outcome: How an attempt ended, in the order of its stages: up to `tls_failed` the receiver was not
+            reached.
+        :param agent_id: Only deliveries for this agent, in all meetings.
+        :param text: Only messages whose JSON contains this text; capital letters from A to Z count as small ones.
         :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and
             next_cursor continues.
         :param cursor: next_cursor of the previous page; from the beginning when absent.
@@ -789,6 +887,12 @@ class Operations:
                 after_seq=after_seq,
                 before_seq=before_seq,
                 state=state,
+                since=since,
+                until=until,
+                status_code=status_code,
+                outcome=outcome,
+                agent_id=agent_id,
+                text=text,
                 limit=limit,
                 cursor=cursor,
             ),
@@ -803,6 +907,12 @@ class Operations:
         after_seq: int | None = None,
         before_seq: int | None = None,
         state: DeliveryState | None = None,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        status_code: int | None = None,
+        outcome: Outcome | None = None,
+        agent_id: str | None = None,
+        text: str | None = None,
         limit: int | None = None,
     ) -> Iterator[Delivery]:
         """Each item of `list_deliveries`, asking for the next page when it is needed. `limit` is the size of a page."""
@@ -815,6 +925,12 @@ class Operations:
                 after_seq=after_seq,
                 before_seq=before_seq,
                 state=state,
+                since=since,
+                until=until,
+                status_code=status_code,
+                outcome=outcome,
+                agent_id=agent_id,
+                text=text,
                 limit=limit,
                 cursor=cursor,
             )

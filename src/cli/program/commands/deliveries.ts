@@ -1,8 +1,16 @@
-import { curlOf, type Delivery, type DeliveryPush, type DeliveryState, type DeliveryWithAttempts } from '@convoke/sdk';
+import {
+  curlOf,
+  type Delivery,
+  type DeliveryPush,
+  type DeliveryState,
+  type DeliveryWithAttempts,
+  type Outcome,
+} from '@convoke/sdk';
 import { Command, Option } from 'commander';
 import { DELIVERY_STATES } from '../../../domain/delivery.ts';
+import { OUTCOMES } from '../../../domain/outcome.ts';
 import { wallNow } from '../../../wall_clock.ts';
-import { type ApiOptions, clientFor, type ListOptions, listed, withApi, withList } from '../api.ts';
+import { type ApiOptions, clientFor, type ListOptions, listed, wholeNumber, withApi, withList } from '../api.ts';
 import { withExamples } from '../examples.ts';
 import { CommandFailure, EXIT } from '../exit.ts';
 import { typed } from '../command_name.ts';
@@ -29,6 +37,12 @@ interface ListFilters extends ListOptions {
   meeting?: string;
   message?: string;
   state?: DeliveryState;
+  since?: string;
+  until?: string;
+  status?: number;
+  outcome?: Outcome;
+  agent?: string;
+  text?: string;
 }
 
 function listCommand(): Command {
@@ -38,15 +52,27 @@ function listCommand(): Command {
     .option('--meeting <meeting_id>', 'only those of the meeting')
     .option('--message <message_id>', 'only those of the message')
     .addOption(new Option('--state <state>', 'only those in this state').choices([...DELIVERY_STATES]))
-    .action(async ({ instance, meeting, message, state, ...options }: ListFilters) => {
+    .option('--since <time>', 'only those of messages sent at or after it, such as 2026-03-01T09:30:00Z')
+    .option('--until <time>', 'only those of messages sent before it')
+    .option('--status <code>', 'only those with an attempt that was answered so, such as 500', wholeNumber(100, 999))
+    .addOption(
+      new Option('--outcome <outcome>', 'only those with an attempt that ended so').choices(Object.keys(OUTCOMES)),
+    )
+    .option('--agent <agent_id>', 'only those for the agent, in all meetings')
+    .option('--text <text>', 'only those of messages with this text')
+    .action(async (given: ListFilters) => {
+      const { instance, meeting, message, state, since, until, status, outcome, agent, text, ...options } = given;
       const client = clientFor(options);
-      const filters = { instance_id: instance, meeting_id: meeting, message_id: message, state };
+      const keys = { instance_id: instance, meeting_id: meeting, message_id: message };
+      const filters = { ...keys, state, since, until, status_code: status, outcome, agent_id: agent, text };
       const rows = await listed(options, (page) => client.listDeliveries({ ...filters, ...page }));
       if (options.json) printJson(rows);
       else printDeliveries(rows);
     });
   return withExamples(withList(command), {
     'convoke deliveries list --message msg_01JNM8ZK3V7Q4T1X5S9R2WBCDE': 'who has received a message, and who has not',
+    'convoke deliveries list --status 500 --since 2026-03-01T09:30:00Z': 'what was answered 500 since a time',
+    'convoke deliveries list --agent anna-planner': 'what an agent was sent, in all meetings',
   });
 }
 

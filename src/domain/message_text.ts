@@ -1,0 +1,20 @@
+/**
+ * How a text may stand in a message, in lower case (ASCII only). A message is kept as its sender wrote it, so one text has several
+ * forms: as JSON; as JSON in ASCII only, which is what Python writes; the same with `\/`, which is what PHP writes. The text as it was
+ * typed finds parts of the JSON itself, such as `"status":"red"`.
+ */
+export function formsOf(text: string): string[] {
+  const json = JSON.stringify(text).slice(1, -1);
+  const ascii = json.replaceAll(
+    /[\u0080-\uffff]/g,
+    (unit) => String.raw`\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`,
+  );
+  const forms = [text, json, ascii, ascii.replaceAll('/', String.raw`\/`)];
+  return [...new Set(forms.map((form) => form.replaceAll(/[A-Z]/g, (letter) => letter.toLowerCase())))];
+}
+
+/** Whether a message contains a text: what the searches of the store decide too. */
+export function holdsText(message: string, text: string): boolean {
+  const lower = message.replaceAll(/[A-Z]/g, (letter) => letter.toLowerCase());
+  return formsOf(text).some((form) => lower.includes(form));
+}

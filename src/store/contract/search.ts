@@ -1,0 +1,59 @@
+/** Searches read the rows themselves, because no index has what they look for. So each call reads only so much. */
+import type { DeliveryState } from '../../domain/delivery.ts';
+import type { Outcome } from '../../domain/outcome.ts';
+import type { Page, PageRequest } from './page.ts';
+
+/** The most that one call of a search reads, so that no other call waits long for it. */
+export interface Reads {
+  rows: number;
+  bytes: number;
+}
+
+export const SEARCH_READS: Reads = { rows: 5_000, bytes: 4 << 20 };
+
+/**
+ * A page of what a search found. `searched_to` is not null when the search ended at its limit: all rows since that time were read, and
+ * `next_cursor` continues there. Then the page may be short, or empty.
+ */
+export interface SearchPage<T> extends Page<T> {
+  searched_to: number | null;
+}
+
+/** When a row was made: at or after `since_ms`, and before `until_ms`. */
+export interface MadeWithin {
+  since_ms?: number | undefined;
+  until_ms?: number | undefined;
+}
+
+/** The keys in the row of a delivery: by these it is found without reading others. */
+export interface DeliveryKeys {
+  instance_id?: string | undefined;
+  meeting_id?: string | undefined;
+  message_id?: string | undefined;
+  /** Only with meeting_id: deliveries of messages after this one. */
+  after_seq?: number | undefined;
+  /** Only with meeting_id: deliveries of messages before this one. */
+  before_seq?: number | undefined;
+}
+
+/** What a delivery must have beside the keys in its row. */
+export interface DeliverySearch extends DeliveryKeys, PageRequest, MadeWithin {
+  state?: DeliveryState | undefined;
+  /** An attempt was answered with it. */
+  status_code?: number | undefined;
+  /** An attempt ended so; with `status_code`, the same attempt. */
+  outcome?: Outcome | undefined;
+  /** It is for this agent. */
+  agent_id?: string | undefined;
+  /** Its message contains this text: see `formsOf`. */
+  text?: string | undefined;
+}
+
+export interface MessageSearch extends PageRequest, MadeWithin {
+  meeting_id?: string | undefined;
+  /** Only messages of these meetings; absent: of all. */
+  meeting_ids?: string[] | undefined;
+  /** Its number; with `meeting_id` it is found at once. */
+  seq?: number | undefined;
+  text?: string | undefined;
+}

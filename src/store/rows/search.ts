@@ -1,0 +1,137 @@
+/** Searches, as both engines make them. */
+import { type RawBuilder, sql } from 'kysely';
+import { numberAt } from '../../domain/id.ts';
+import { formsOf } from '../../domain/message_text.ts';
+import type { Page } from '../contract/page.ts';
+import type { DeliveryRow } from '../contract/deliveries.ts';
+import type { DeliverySearch, MadeWithin, MessageSearch, Reads, SearchPage } from '../contract/search.ts';
+import { encodeCursor } from './page.ts';
+
+/** Rows by their numbers: `from` and above, and below `below`. */
+export interface Numbers {
+  from: number;
+  below: number;
+}
+
+/**
+ * How much earlier or later the clock that gives a number may be than the one that notes the time of its row: they are read one after
+ * the other, and with PostgreSQL on two machines.
+ */
+export const CLOCKS_APART_MS = 60_000;
+
+/** The lowest number of a row that was made at or after a time. */
+export function numberSince(since_ms: number | undefined): number {
+  return since_ms === undefined ? 0 : numberAt(since_ms - CLOCKS_APART_MS);
+}
+
+/** The first row that a call of a search does not read any more. */
+export interface Beyond {
+  number: number;
+  made_at: number;
+}
+
+/** Finds that row among the rows to read, of which there are at most `reads.rows + 1`. The first row is always read. */
+export function beyondOf(
+  rows: Iterable<{ number: number; made_at: number; row_bytes: number }>,
+  reads: Reads,
+): Beyond | null {
+  let read = 0;
+  let bytes = 0;
+  for (const { number, made_at, row_bytes } of rows) {
+    bytes += row_bytes;
+    if (read === reads.rows || (read > 0 && bytes > reads.bytes)) return { number, made_at };
+    read++;
+  }
+  return null;
+}
+
+/** @param page what was found among the rows that were read */
+export function searched<T>(page: Page<T>, beyond: Beyond | null): SearchPage<T> {
+  if (page.next_cursor !== null || beyond === null) return { ...page, searched_to: null };
+  return { data: page.data, next_cursor: encodeCursor([beyond.number + 1]), searched_to: beyond.made_at };
+}
+
+/** The parts of a condition that engines write differently. */
+export interface Dialect {
+  contains(column: RawBuilder<string>, text: string): RawBuilder<boolean>;
+  /** Turns ASCII letters only into lower case. */
+  lower(column: RawBuilder<string>): RawBuilder<string>;
+  isOneOf(column: RawBuilder<string>, texts: string[]): RawBuilder<boolean>;
+}
+
+const ANY_OF = sql` OR `;
+const ALL_OF = sql` AND `;
+
+/** The same text in every call: a prepared statement is kept for each text. */
+function within(column: string, { since_ms, until_ms }: MadeWithin): RawBuilder<boolean> {
+  const made_at = sql.ref<number>(column);
+  return sql<boolean>`${made_at} >= ${since_ms ?? -Number.MAX_SAFE_INTEGER} AND ${made_at} < ${until_ms ?? Number.MAX_SAFE_INTEGER}`;
+}
+
+function holds(dialect: Dialect, column: string, text: string): RawBuilder<boolean> {
+  const lower = dialect.lower(sql.ref<string>(column));
+  return sql<boolean>`(${sql.join(
+    formsOf(text).map((form) => dialect.contains(lower, form)),
+    ANY_OF,
+  )})`;
+}
+
+/** The condition for the messages `m`. */
+export function isMessageFound(
+  { text, meeting_ids, seq, ...made }: Omit<MessageSearch, 'limit'>,
+  dialect: Dialect,
+): RawBuilder<boolean> {
+  return all([
+    within('m.accepted_at', made),
+    ...(meeting_ids === undefined ? [] : [dialect.isOneOf(sql.ref('m.meeting_id'), meeting_ids)]),
+    ...(seq === undefined ? [] : [sql<boolean>`m.seq = ${seq}`]),
+    ...(text === undefined ? [] : [holds(dialect, 'm.message', text)]),
+  ]);
+}
+
+/**
+ * The condition for the deliveries `d`. It looks for parts of stored JSON, which Convoke wrote itself. A name with its quote marks
+ * cannot be part of a string in there, because the marks would be escaped. What else fits, `isFoundDelivery` leaves out.
+ */
+export function isDeliveryFound(search: DeliverySearch, dialect: Dialect): RawBuilder<boolean> {
+  const { state, status_code, outcome, agent_id, text } = search;
+  return all([
+    within('d.created_at', search),
+    ...(state === undefined ? [] : [sql<boolean>`d.state = ${state}`]),
+    ...(status_code === undefined ? [] : [attempted(dialect, `"status_code":${status_code}`, isSuccess(status_code))]),
+    ...(outcome === undefined ? [] : [attempted(dialect, `"outcome":${JSON.stringify(outcome)}`, outcome === 'ok')]),
+    ...(agent_id === undefined ? [] : [dialect.contains(sql.ref('d.target_agents'), JSON.stringify(agent_id))]),
+    ...(text === undefined
+      ? []
+      : [
+          sql<boolean>`EXISTS (SELECT 1 FROM messages x WHERE x.message_no = d.message_no AND ${holds(dialect, 'x.message', text)})`,
+        ]),
+  ]);
+}
+
+/** A first attempt that succeeded is stored without names: see attempts_text.ts. */
+function attempted(dialect: Dialect, part: string, may_be_short: boolean): RawBuilder<boolean> {
+  const contains = dialect.contains(sql.ref('d.attempts'), part);
+  if (!may_be_short) return contains;
+  return sql<boolean>`(${contains} OR (d.attempts <> '[]' AND substr(d.attempts, 1, 2) <> '[{'))`;
+}
+
+const isSuccess = (status_code: number): boolean => status_code >= 200 && status_code < 300;
+
+/** Whether a delivery that fits the condition above is one that was searched for. */
+export function isFoundDelivery(
+  { attempts, target_agents }: DeliveryRow,
+  { status_code, outcome, agent_id }: DeliverySearch,
+): boolean {
+  if (agent_id !== undefined && !target_agents.includes(agent_id)) return false;
+  if (status_code === undefined && outcome === undefined) return true;
+  return attempts.some(
+    (attempt) =>
+      (status_code === undefined || attempt.status_code === status_code) &&
+      (outcome === undefined || attempt.outcome === outcome),
+  );
+}
+
+function all(conditions: RawBuilder<boolean>[]): RawBuilder<boolean> {
+  return sql<boolean>`(${sql.join(conditions, ALL_OF)})`;
+}
