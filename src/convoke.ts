@@ -19,6 +19,7 @@ import { DeliveryLog } from './delivery/delivery_log.ts';
 import { Engine } from './delivery/engine.ts';
 import { Expiry } from './delivery/expiry.ts';
 import { History } from './delivery/history.ts';
+import { InstanceHistory } from './delivery/instance_history.ts';
 import { ConnectionNotes } from './delivery/connection_notes.ts';
 import { Maintenance } from './delivery/maintenance.ts';
 import { Metrics } from './delivery/metrics.ts';
@@ -123,6 +124,7 @@ export async function createConvoke(
   const metrics: Metrics = new Metrics(clock, () => engine, store, expiry, pull_transport);
   const { cluster } = store;
   const history = new History({ clock, cluster });
+  const instance_history = new InstanceHistory({ clock, cluster });
   const counts = new Counts({ clock, store });
   const feed = new Feed({
     clock,
@@ -157,7 +159,7 @@ export async function createConvoke(
     transport,
     partitions,
     expiry,
-    observer: engineObserver(metrics, history, feed, delivery_log, log, clock, notices),
+    observer: engineObserver(metrics, history, instance_history, feed, delivery_log, log, clock, notices),
     settings: { ...config, user_agent },
     reply_access,
     tracer: traces?.tracer ?? null,
@@ -239,6 +241,7 @@ export async function createConvoke(
       metrics: () => metrics.text(),
       counts,
       history,
+      instance_history,
       mcp: async () => (await import('./mcp/endpoint.ts')).makeEndpoint(log),
     }),
   );
@@ -283,6 +286,7 @@ export async function createConvoke(
     if (change.kind === 'broadcast') {
       feed.onBroadcast(change.topic, change.text);
       history.onBroadcast(change.topic, change.text);
+      instance_history.onBroadcast(change.topic, change.text);
     } else if (change.kind === 'resync') {
       feed.onResync();
       history.onResync();
@@ -325,6 +329,7 @@ export async function createConvoke(
       transport.handOver(() => true);
       await engine.stop();
       history.stop();
+      instance_history.stop();
       await transport.close();
       await traces?.close();
       pull_forwarder?.close();

@@ -15,6 +15,7 @@ import { Engine } from '../../src/delivery/engine.ts';
 import { Expiry } from '../../src/delivery/expiry.ts';
 import { Counts } from '../../src/delivery/counts.ts';
 import { History } from '../../src/delivery/history.ts';
+import { InstanceHistory } from '../../src/delivery/instance_history.ts';
 import { Metrics } from '../../src/delivery/metrics.ts';
 import { Partitions } from '../../src/delivery/cluster/partitions.ts';
 import { PullTransport } from '../../src/delivery/transport/pull_transport.ts';
@@ -124,6 +125,7 @@ const server = await createServer(
     metrics: () => metrics.text(),
     counts: new Counts({ clock, store }),
     history: new History({ clock, cluster: null }),
+    instance_history: new InstanceHistory({ clock, cluster: null }),
     mcp: async () => (await import('../../src/mcp/endpoint.ts')).makeEndpoint(log),
   }),
 );

@@ -52,9 +52,7 @@ export class History {
   }
 
   attempted({ attempt, state, accepted_at }: AttemptEvent, wall_ms: number): void {
-    if (state === 'delivered') this.#present.countDelivered(wall_ms - accepted_at);
-    else if (state === 'failed') this.#present.count('failed');
-    if (attempt.outcome !== 'ok') this.#present.count('failed_attempts');
+    this.#present.attempted(attempt.outcome, state, wall_ms - accepted_at);
     if (this.#closing === null) this.#begin();
   }
 

@@ -1,5 +1,7 @@
 /** What the service did lately: counts in steps of equal length, for three spans that end now. */
 
+import type { Outcome } from './outcome.ts';
+
 /** What is counted. `failed_attempts` counts attempts, `accepted` messages, the others deliveries. */
 export const COUNTED = ['accepted', 'delivered', 'failed_attempts', 'failed'] as const;
 export type Counted = (typeof COUNTED)[number];
@@ -54,6 +56,11 @@ export class Tally {
     } catch {
       return null;
     }
+    return Tally.of(pairs);
+  }
+
+  /** The tally in a list of pairs, as `text` has it; null when it is none. */
+  static of(pairs: unknown): Tally | null {
     if (!Array.isArray(pairs) || pairs.length % 2 !== 0) return null;
     const tally = new Tally();
     for (let i = 0; i < pairs.length; i += 2) {
@@ -72,6 +79,13 @@ export class Tally {
   countDelivered(duration_ms: number): void {
     this.#values[PLACES.delivered]!++;
     this.#values[COUNTED.length + binOf(duration_ms)]!++;
+  }
+
+  /** @param duration_ms from the acceptance of the message until now */
+  attempted(outcome: Outcome, state: 'delivered' | 'failed' | 'pending', duration_ms: number): void {
+    if (state === 'delivered') this.countDelivered(duration_ms);
+    else if (state === 'failed') this.count('failed');
+    if (outcome !== 'ok') this.count('failed_attempts');
   }
 
   add(other: Tally): void {

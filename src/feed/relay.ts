@@ -4,6 +4,7 @@
  */
 import type { Clock, Timer } from '../delivery/clock.ts';
 import { type FeedEvent, feedEventsIn } from '../domain/feed_event.ts';
+import { packedTexts } from '../domain/packed_texts.ts';
 
 /** Broadcasts a text of at most TEXT_BYTES_MAX to all other nodes. */
 export type BroadcastToNodes = (topic: string, text: string) => Promise<void>;
@@ -100,7 +101,7 @@ export class FeedRelay {
     this.#bytes = 0;
     this.#has_lost = false;
     try {
-      for (const text of packed(texts)) await this.#broadcast(EVENTS, text);
+      for (const text of packedTexts(texts, TEXT_BYTES_MAX)) await this.#broadcast(EVENTS, text);
       if (has_lost) await this.#broadcast(EVENTS, LOST);
     } catch {
       this.#has_lost = true;
@@ -112,23 +113,4 @@ export class FeedRelay {
   stop(): void {
     this.#timer?.cancel();
   }
-}
-
-/** Packs the texts into lists, each as long as a broadcast can be. */
-function packed(texts: string[]): string[] {
-  const lists: string[] = [];
-  let list: string[] = [];
-  let bytes = 2;
-  for (const text of texts) {
-    const more = Buffer.byteLength(text) + 1;
-    if (bytes + more > TEXT_BYTES_MAX) {
-      lists.push(`[${list.join(',')}]`);
-      list = [];
-      bytes = 2;
-    }
-    list.push(text);
-    bytes += more;
-  }
-  if (list.length > 0) lists.push(`[${list.join(',')}]`);
-  return lists;
 }

@@ -5,6 +5,7 @@ import type { PartitionsObserver } from '../delivery/cluster/partitions.ts';
 import type { DeliveryLog } from '../delivery/delivery_log.ts';
 import type { AttemptEvent, Observer } from '../delivery/events.ts';
 import type { History } from '../delivery/history.ts';
+import type { InstanceHistory } from '../delivery/instance_history.ts';
 import type { MaintenanceObserver } from '../delivery/maintenance.ts';
 import type { Metrics } from '../delivery/metrics.ts';
 import { settledEvent } from '../feed/events.ts';
@@ -15,6 +16,7 @@ import { publishAccepted, publishAttempted, publishSuppressed } from '../feed/fr
 export function engineObserver(
   metrics: Metrics,
   history: History,
+  instance_history: InstanceHistory,
   feed: Feed,
   delivery_log: DeliveryLog,
   log: Log,
@@ -31,6 +33,7 @@ export function engineObserver(
       const wall_ms = clock.wall();
       metrics.attempted(event, wall_ms);
       history.attempted(event, wall_ms);
+      instance_history.attempted(event, wall_ms);
       if (feed.is_active) publishAttempted(feed, event, wall_ms);
       delivery_log.attempted(event);
       notices?.attempted(event);

@@ -58,6 +58,7 @@ const TABLE: Record<string, string> = {
   'listInstances':                'yes    yes   yes    no     -     -      -      yes   yes     no     no',
   'listInstances (meeting)':      'yes    yes   yes    -      -     -      -      yes   -       no     no',
   'getInstance':                  'yes    yes   yes    no     -     -      -      yes   yes     no     no',
+  'getInstanceHistory':           'yes    yes   yes    no     -     -      -      yes   yes     no     no',
   'updateInstance':               'yes    -     -      -      -     -      -      yes   yes     no     no',
   'updateInstance (hand over)':   'yes    -     -      -      -     -      -      -     -       -      -',
   'deleteInstance':               'yes    -     -      -      -     -      -      yes   yes     no     no',
@@ -160,6 +161,7 @@ const ASKS: Record<string, (ids: Ids) => Ask> = {
     path: `/api/v1/instances/?meeting_id=${HERE}&agent_id=${agent_id}`,
   }),
   getInstance: ({ instance_id }) => ({ method: 'GET', path: instances(instance_id) }),
+  getInstanceHistory: ({ instance_id }) => ({ method: 'GET', path: `${instances(instance_id)}history/` }),
   updateInstance: ({ instance_id }) => ({
     method: 'PATCH',
     path: instances(instance_id),

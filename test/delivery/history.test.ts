@@ -3,19 +3,20 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { AttemptEvent } from '../../src/delivery/events.ts';
 import { History } from '../../src/delivery/history.ts';
+import { InstanceHistory } from '../../src/delivery/instance_history.ts';
 import { NO_HEALTH } from '../../src/domain/instance.ts';
 import type { Outcome } from '../../src/domain/outcome.ts';
 import { VIRTUAL_START, VirtualClock } from '../support/virtual_clock.ts';
 
 const HOUR_MS = 3_600_000;
 
-function attempt(state: AttemptEvent['state'], outcome: Outcome, accepted_at = VIRTUAL_START): AttemptEvent {
+function attempt(state: AttemptEvent['state'], outcome: Outcome, instance_id = 'i'): AttemptEvent {
   return {
     delivery_id: 'dlv',
     message_id: 'msg',
     meeting_id: 'm',
     seq: 1,
-    instance_id: 'i',
+    instance_id,
     attempt: {
       attempt: 1,
       started_at: '',
@@ -28,7 +29,7 @@ function attempt(state: AttemptEvent['state'], outcome: Outcome, accepted_at = V
     state,
     reason: null,
     retry_in_ms: null,
-    accepted_at,
+    accepted_at: VIRTUAL_START,
     health_before: NO_HEALTH,
     health_after: NO_HEALTH,
   };
@@ -162,4 +163,47 @@ test('a broadcast that fails costs this node nothing', async () => {
   history.accepted(4);
   await clock.advance(1_000);
   assert.deepEqual(history.read('5m', null).accepted, [4]);
+});
+
+test('the pushes of an instance are counted in steps of ten minutes, the present one included', async () => {
+  const clock = new VirtualClock();
+  const history = new InstanceHistory({ clock, cluster: null });
+  history.attempted(attempt('delivered', 'ok'), clock.wall());
+  history.attempted(attempt('pending', 'timeout', 'another'), clock.wall());
+  await clock.advance(600_000);
+  history.attempted(attempt('failed', 'gone'), clock.wall());
+  const { counting_since, starts_at, ends_at, ...columns } = history.read('i', 0);
+  assert.deepEqual(columns, {
+    step_s: 600,
+    delivered: [1, 0],
+    failed_attempts: [0, 1],
+    failed: [0, 1],
+    p50_ms: [0, null],
+    p95_ms: [0, null],
+  });
+  assert.equal(counting_since, VIRTUAL_START);
+  assert.equal(ends_at - starts_at, 1_200_000);
+  assert.deepEqual(history.read('another', 0).failed_attempts, [1, 0]);
+  assert.deepEqual(history.read('nobody', 0).delivered, [0, 0]);
+  await clock.advance(10_000);
+  assert.equal(clock.timers, 0, 'at rest there is no timer');
+});
+
+test('every node of a cluster answers for an instance, after ten seconds, and ignores what is no count', async () => {
+  const clock = new VirtualClock();
+  const texts: string[] = [];
+  const second = new InstanceHistory({ clock, cluster: { broadcast: async () => {} } });
+  const broadcast = async (topic: string, text: string): Promise<void> => {
+    texts.push(text);
+    second.onBroadcast(topic, text);
+  };
+  const first = new InstanceHistory({ clock, cluster: { broadcast } });
+  for (let i = 0; i < 1_000; i++) first.attempted(attempt('delivered', 'ok', `machine-${i} é`), clock.wall());
+  await clock.advance(10_000);
+  for (let i = 0; i < 1_000; i++) assert.deepEqual(second.read(`machine-${i} é`, 0).delivered, [1]);
+  assert.ok(texts.length > 1 && texts.every((text) => Buffer.byteLength(text) <= 5_600));
+  for (const text of ['', '{}', '[7]', '[["machine-1 é"]]', '[["machine-1 é",[0]]]', '[[1,[1,1]]]'])
+    second.onBroadcast('history.instances', text);
+  second.onBroadcast('history', '[["machine-1 é",[1,1]]]');
+  assert.deepEqual(second.read('machine-1 é', 0).delivered, [1]);
 });

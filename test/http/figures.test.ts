@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { describe, test } from 'node:test';
-import type { Counts, CreateKeyInput, Delivery, Instance, Page, ServiceHistory } from '@convoke/sdk';
+import type { Counts, CreateKeyInput, Delivery, Instance, InstanceHistory, Page, ServiceHistory } from '@convoke/sdk';
 import { makeDatabase } from '../support/postgres.ts';
 import { PullingMachine } from '../support/pulling.ts';
 import { assertProblem, type Service, startService } from '../support/service.ts';
@@ -147,6 +147,20 @@ for (const [store, settings] of Object.entries(STORES)) {
     });
   });
 }
+
+test('the history of an instance has its attempts, and is there for those who see the instance', async (t) => {
+  const service = await startService(t);
+  const { instance_id } = await service.member(t, 'm', { behaviour: { status: 202 } });
+  await service.settled(await service.send('m', {}));
+  const path = `/api/v1/instances/${instance_id}/history/`;
+  const read = async (): Promise<InstanceHistory> => (await service.get<InstanceHistory>(path)).body;
+  const before = await read();
+  assert.deepEqual([sum(before.failed), sum(before.failed_attempts), sum(before.delivered)], [1, 1, 0]);
+  assert.equal(before.step_s, 600);
+  const { created_at } = await service.instance(instance_id);
+  assert.ok(before.counting_since <= created_at || Date.parse(before.counting_since) - Date.parse(created_at) < 1_000);
+  assertProblem(await service.get('/api/v1/instances/nobody/history/'), 404, 'instance_does_not_exist');
+});
 
 test('a span and a time that are not valid are named', async (t) => {
   const service = await startService(t);

@@ -32,6 +32,7 @@ import type {
   GetHistoryQuery,
   GetMessageQuery,
   Instance,
+  InstanceHistory,
   Invite,
   InviteWithLink,
   JoinMeetingInput,
@@ -111,6 +112,11 @@ export class ConvokeClient {
 
   getInstance(instance_id: string, options?: CallOptions): Promise<Instance> {
     return this.#requests.call('GET', ['instances', instance_id], { ...options });
+  }
+
+  /** How its pushes went in the last day, in steps of ten minutes. */
+  getInstanceHistory(instance_id: string, options?: CallOptions): Promise<InstanceHistory> {
+    return this.#requests.call('GET', ['instances', instance_id, 'history'], { ...options });
   }
 
   updateInstance(instance_id: string, changes: UpdateInstanceInput, options?: CallOptions): Promise<Instance> {

@@ -456,6 +456,34 @@ export interface InstanceCounts {
   connected: number;
 }
 
+/** How the pushes of an instance went in the last day, column by column. */
+export interface InstanceHistory {
+  /**
+   * From when on the attempts of this instance are counted. What came before is not known, or of another instance with
+   * this id.
+   */
+  counting_since: string;
+  /** When the first step began. */
+  starts_at: string;
+  /** When the last step ends. It is the present one. */
+  ends_at: string;
+  /** The length of a step in seconds. */
+  step_s: number;
+  /** Deliveries that succeeded in each step, the oldest step first. */
+  delivered: number[];
+  /** Attempts that failed; most are followed by another attempt. */
+  failed_attempts: number[];
+  /** Deliveries that failed by an attempt: no further attempt is made. */
+  failed: number[];
+  /**
+   * From the acceptance of a message to its delivery in milliseconds, the median, to an eighth. Null for a step in
+   * which nothing was delivered.
+   */
+  p50_ms: (number | null)[];
+  /** The same; 95 % of the deliveries took no longer. */
+  p95_ms: (number | null)[];
+}
+
 /** A one-time link, without its secret. */
 export interface Invite {
   /** The key of an invite. It is no secret: nobody can redeem an invite with it. */

@@ -76,3 +76,22 @@ export const HistorySchema = Type.Object(
     'What the service did lately, column by column. The lists have an item for each step that has ended.',
   ),
 );
+
+export const InstanceHistorySchema = Type.Object(
+  {
+    counting_since: time(
+      'From when on the attempts of this instance are counted. What came before is not known, or of another instance with this id.',
+    ),
+    starts_at: time('When the first step began.'),
+    ends_at: time('When the last step ends. It is the present one.'),
+    step_s: Type.Integer({ description: 'The length of a step in seconds.', examples: [600] }),
+    delivered: counts('Deliveries that succeeded in each step, the oldest step first.'),
+    failed_attempts: counts('Attempts that failed; most are followed by another attempt.'),
+    failed: counts('Deliveries that failed by an attempt: no further attempt is made.'),
+    p50_ms: durations(
+      'From the acceptance of a message to its delivery in milliseconds, the median, to an eighth. Null for a step in which nothing was delivered.',
+    ),
+    p95_ms: durations('The same; 95 % of the deliveries took no longer.'),
+  },
+  named('InstanceHistory', 'How the pushes of an instance went in the last day, column by column.'),
+);

@@ -42,6 +42,7 @@ __all__ = [
     "Health",
     "Instance",
     "InstanceCounts",
+    "InstanceHistory",
     "InstancePage",
     "Invite",
     "InvitePage",
@@ -625,6 +626,31 @@ class Instance(Model):
     """When it was first registered."""
     updated_at: datetime
     """When a field of the registration last changed."""
+
+
+class InstanceHistory(Model):
+    """How the pushes of an instance went in the last day, column by column."""
+
+    counting_since: datetime
+    """From when on the attempts of this instance are counted. What came before is not known, or of another instance
+    with this id."""
+    starts_at: datetime
+    """When the first step began."""
+    ends_at: datetime
+    """When the last step ends. It is the present one."""
+    step_s: int
+    """The length of a step in seconds."""
+    delivered: list[int]
+    """Deliveries that succeeded in each step, the oldest step first."""
+    failed_attempts: list[int]
+    """Attempts that failed; most are followed by another attempt."""
+    failed: list[int]
+    """Deliveries that failed by an attempt: no further attempt is made."""
+    p50_ms: list[int | None]
+    """From the acceptance of a message to its delivery in milliseconds, the median, to an eighth. Null for a step in
+    which nothing was delivered."""
+    p95_ms: list[int | None]
+    """The same; 95 % of the deliveries took no longer."""
 
 
 class InstancePage(Model):

@@ -31,6 +31,7 @@ from convoke_agents.models import (
     FoundMessagePage,
     Health,
     Instance,
+    InstanceHistory,
     InstancePage,
     Invite,
     InvitePage,
@@ -1471,6 +1472,23 @@ class Operations:
                 span=span,
                 since=since,
             ),
+        )
+
+    def get_instance_history(
+        self,
+        instance_id: str,
+    ) -> InstanceHistory:
+        """How the pushes of an instance went in the last day.
+
+        Deliveries, failed attempts and latencies in steps of ten minutes, kept in memory for the 4,096 instances
+        that were tried last. In a cluster, what another node did is there after 10 s.
+
+        :param instance_id: The key of an instance.
+        """
+        return self._requests.call(
+            "GET",
+            f"/api/v1/instances/{segment(instance_id)}/history/",
+            InstanceHistory,
         )
 
     def get_demo(

@@ -1,0 +1,105 @@
+import { Tally } from '../domain/history.ts';
+import { INSTANCE_STEP_S, type InstanceColumns, INSTANCES_MAX, StepsOfInstances } from '../domain/instance_history.ts';
+import { packedTexts } from '../domain/packed_texts.ts';
+import type { Clock, Timer } from './clock.ts';
+import type { AttemptEvent } from './events.ts';
+import type { HistoryParts } from './history.ts';
+
+const TOPIC = 'history.instances';
+const BROADCAST_BYTES_MAX = 5_600;
+/** What attempts made is kept by itself for so long, and then counted and broadcast together. */
+const GATHERED_MS = 10_000;
+
+/** Times are milliseconds since the epoch, on the wall clock. */
+export interface InstanceHistoryRead extends Omit<InstanceColumns, 'first_s'> {
+  counting_since: number;
+  starts_at: number;
+  ends_at: number;
+  step_s: number;
+}
+
+/**
+ * How the pushes of each instance went in the last day, of the instances that were tried last. In a cluster the nodes
+ * send each other what they counted every 10 s, so that each of them answers for any instance.
+ */
+export class InstanceHistory {
+  readonly #clock: Clock;
+  readonly #cluster: HistoryParts['cluster'];
+  readonly #steps: StepsOfInstances;
+  #gathered = new Map<string, Tally>();
+  #timer: Timer | null = null;
+
+  constructor({ clock, cluster }: HistoryParts) {
+    this.#clock = clock;
+    this.#cluster = cluster;
+    this.#steps = new StepsOfInstances(Math.floor(clock.now() / 1000));
+  }
+
+  attempted({ instance_id, attempt, state, accepted_at }: AttemptEvent, wall_ms: number): void {
+    let tally = this.#gathered.get(instance_id);
+    if (tally === undefined) {
+      if (this.#gathered.size >= INSTANCES_MAX) this.#count();
+      tally = new Tally();
+      this.#gathered.set(instance_id, tally);
+      this.#timer ??= this.#clock.after(GATHERED_MS, () => this.#count());
+    }
+    tally.attempted(attempt.outcome, state, wall_ms - accepted_at);
+  }
+
+  #count(): void {
+    this.#timer?.cancel();
+    this.#timer = null;
+    const gathered = this.#gathered;
+    this.#gathered = new Map();
+    const second = Math.floor(this.#clock.now() / 1000);
+    for (const [instance_id, tally] of gathered) this.#steps.add(instance_id, second, tally);
+    if (this.#cluster === null) return;
+    const texts = [...gathered].map(([instance_id, { text }]) => `[${JSON.stringify(instance_id)},${text}]`);
+    for (const text of packedTexts(texts, BROADCAST_BYTES_MAX)) this.#cluster.broadcast(TOPIC, text).catch(() => {});
+  }
+
+  /** Another node counted something. */
+  onBroadcast(topic: string, text: string): void {
+    if (topic !== TOPIC) return;
+    const second = Math.floor(this.#clock.now() / 1000);
+    for (const [instance_id, tally] of talliesIn(text)) this.#steps.add(instance_id, second, tally);
+  }
+
+  /** @param registered_at when the instance was registered: its id may have belonged to somebody else before */
+  read(instance_id: string, registered_at: number): InstanceHistoryRead {
+    if (this.#gathered.has(instance_id)) this.#count();
+    const now = this.#clock.now();
+    const ahead_s = Math.round((this.#clock.wall() - now) / 1000);
+    const registered_s = Math.ceil(registered_at / 1000) - ahead_s;
+    const { since_s, first_s, ...columns } = this.#steps.read(instance_id, registered_s, now / 1000);
+    const seen = (second: number): number => (second + ahead_s) * 1000;
+    const starts_at = seen(first_s);
+    return {
+      counting_since: seen(since_s),
+      starts_at,
+      ends_at: starts_at + columns.delivered.length * INSTANCE_STEP_S * 1000,
+      step_s: INSTANCE_STEP_S,
+      ...columns,
+    };
+  }
+
+  stop(): void {
+    this.#timer?.cancel();
+  }
+}
+
+/** Leaves out what is no count of an instance. */
+function talliesIn(text: string): [string, Tally][] {
+  let list: unknown;
+  try {
+    list = JSON.parse(text);
+  } catch {
+    return [];
+  }
+  if (!Array.isArray(list)) return [];
+  return (list as unknown[]).flatMap((item): [string, Tally][] => {
+    const [instance_id, pairs] = Array.isArray(item) ? (item as unknown[]) : [];
+    const tally = Tally.of(pairs);
+    return typeof instance_id === 'string' && tally !== null ? [[instance_id, tally]] : [];
+  });
+}

@@ -1,0 +1,120 @@
+/** How the pushes of each instance went in the last day. */
+import { type Counted, Tally } from './history.ts';
+
+/** A day. 3.5 KB for each instance. */
+export const INSTANCE_STEP_S = 600;
+const STEPS = 144;
+/** The most instances that are remembered: those that were tried last. All of them together take 15 MB. */
+export const INSTANCES_MAX = 4_096;
+
+const SHOWN = ['delivered', 'failed_attempts', 'failed'] as const satisfies Counted[];
+/** The columns of a step that has ended: what is shown, and two latencies, with 1 added so that 0 is none. */
+const WIDTH = SHOWN.length + 2;
+
+/** The steps of one instance, column by column. The last step has not ended. */
+export interface InstanceColumns extends Record<(typeof SHOWN)[number], number[]> {
+  first_s: number;
+  p50_ms: (number | null)[];
+  p95_ms: (number | null)[];
+}
+
+class InstanceSteps {
+  /** Nothing is known of the time before. */
+  readonly since_s: number;
+  /** The step that has not ended, with every duration; of those before only the quantiles are kept. */
+  readonly #present = new Tally();
+  #number: number;
+  readonly #ended = new Uint32Array(STEPS * WIDTH);
+  readonly #numbers = new Uint32Array(STEPS);
+
+  constructor(since_s: number, number: number) {
+    this.since_s = since_s;
+    this.#number = number;
+  }
+
+  /** @returns whether a new step began. `number` must not be less than in the call before */
+  add(number: number, tally: Tally): boolean {
+    const begins = number !== this.#number;
+    if (begins) {
+      this.#end();
+      this.#number = number;
+    }
+    this.#present.add(tally);
+    return begins;
+  }
+
+  #end(): void {
+    const place = this.#number % STEPS;
+    this.#numbers[place] = this.#number;
+    this.#ended.set(valuesOf(this.#present), place * WIDTH);
+    this.#present.clear();
+  }
+
+  valuesAt(number: number): ArrayLike<number> {
+    if (number === this.#number) return valuesOf(this.#present);
+    const place = number % STEPS;
+    return this.#numbers[place] === number ? this.#ended.subarray(place * WIDTH, (place + 1) * WIDTH) : NOTHING;
+  }
+}
+
+const NOTHING = new Uint32Array(WIDTH);
+
+function valuesOf(tally: Tally): number[] {
+  const latencies = [0.5, 0.95].map((share) => (tally.quantileMs(share) ?? -1) + 1);
+  return [...SHOWN.map((what) => tally.of(what)), ...latencies];
+}
+
+/** The steps of the instances that were tried last. Seconds are those of a clock that does not go back. */
+export class StepsOfInstances {
+  readonly #instances = new Map<string, InstanceSteps>();
+  #since_s: number;
+
+  constructor(since_s: number) {
+    this.#since_s = since_s;
+  }
+
+  get size(): number {
+    return this.#instances.size;
+  }
+
+  add(instance_id: string, second: number, tally: Tally): void {
+    const number = Math.floor(second / INSTANCE_STEP_S);
+    let steps = this.#instances.get(instance_id);
+    if (steps === undefined) {
+      steps = new InstanceSteps(this.#since_s, number);
+      this.#instances.set(instance_id, steps);
+    }
+    // The map keeps the order in which they were tried, to a step.
+    if (steps.add(number, tally)) {
+      this.#instances.delete(instance_id);
+      this.#instances.set(instance_id, steps);
+    }
+    if (this.#instances.size <= INSTANCES_MAX) return;
+    this.#instances.delete(this.#instances.keys().next().value as string);
+    // An instance that comes back may be the one that was forgotten.
+    this.#since_s = second;
+  }
+
+  /** @param since_s leaves out the steps that ended before */
+  read(instance_id: string, since_s: number, now_s: number): InstanceColumns & { since_s: number } {
+    const steps = this.#instances.get(instance_id);
+    const known_s = Math.max(steps?.since_s ?? this.#since_s, since_s);
+    const last = Math.floor(now_s / INSTANCE_STEP_S);
+    const first = Math.max(Math.floor(known_s / INSTANCE_STEP_S), last - STEPS + 1);
+    const columns: InstanceColumns = {
+      first_s: first * INSTANCE_STEP_S,
+      delivered: [],
+      failed_attempts: [],
+      failed: [],
+      p50_ms: [],
+      p95_ms: [],
+    };
+    for (let number = first; number <= last; number++) {
+      const values = steps?.valuesAt(number) ?? NOTHING;
+      for (const [i, what] of SHOWN.entries()) columns[what].push(values[i]!);
+      columns.p50_ms.push(values[SHOWN.length]! === 0 ? null : values[SHOWN.length]! - 1);
+      columns.p95_ms.push(values[SHOWN.length + 1]! === 0 ? null : values[SHOWN.length + 1]! - 1);
+    }
+    return { ...columns, since_s: known_s };
+  }
+}
