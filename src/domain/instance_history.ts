@@ -1,10 +1,10 @@
 /** How the pushes of each instance went in the last day. */
 import { type Counted, Tally } from './history.ts';
 
-/** A day. 3.5 KB for each instance. */
+/** A day. 5 KB for each instance. */
 export const INSTANCE_STEP_S = 600;
 const STEPS = 144;
-/** The most instances that are remembered: those that were tried last. All of them together take 15 MB. */
+/** The most instances that are remembered: those that were tried last. All of them together take 20 MB. */
 export const INSTANCES_MAX = 4_096;
 
 const SHOWN = ['delivered', 'failed_attempts', 'failed'] as const satisfies Counted[];

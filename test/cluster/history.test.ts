@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { test } from 'node:test';
-import type { ServiceHistory, ServiceNode } from '@convoke/sdk';
+import type { InstanceHistory, ServiceHistory, ServiceNode } from '@convoke/sdk';
 import { makeDatabase } from '../support/postgres.ts';
 import { type Service, startService } from '../support/service.ts';
 import { until } from '../support/wait.ts';
@@ -30,5 +30,14 @@ test('each node answers for what both accepted, tried and delivered', async (t) 
       (history) => sum(history.delivered) >= 2 * MEMBERS && sum(history.failed) >= 2,
     );
     assert.deepEqual([accepted, delivered, failed, failed_attempts].map(sum), [2, 2 * MEMBERS, 2, 2]);
+  }
+  // One of the nodes delivers to each machine, and the other hears of it.
+  for (const node of nodes) {
+    const { delivered } = await until(
+      'what was counted to be sent',
+      async () => (await node.get<InstanceHistory>('/api/v1/instances/machine-0/history/')).body,
+      (history) => sum(history.delivered) >= 2,
+    );
+    assert.equal(sum(delivered), 2);
   }
 });

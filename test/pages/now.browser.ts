@@ -29,6 +29,8 @@ async function pointed(page: Page, name: string, lines: readonly string[]): Prom
   assert.deepEqual([...missing], [], 'lines that are 0 everywhere');
 }
 
+const isDuration = (text: string): boolean => / (ms|s)$/.test(text);
+
 describe('the page Now', { concurrency: 2 }, () => {
   test('draws what happened before it was opened: 5 minutes, an hour and a day, with attempts that failed', async (t) => {
     let ahead_ms = 0;
@@ -51,11 +53,7 @@ describe('the page Now', { concurrency: 2 }, () => {
       for (const span of ['5 min', '1 h', '24 h']) {
         await page.getByRole('radio', { name: span }).check({ force: true });
         const p50 = legend(page, 'Latency, from acceptance to delivery', 'p50');
-        await until(
-          `a latency of ${span}`,
-          () => p50.innerText(),
-          (text) => / (ms|s)$/.test(text),
-        );
+        await until(`a latency of ${span}`, () => p50.innerText(), isDuration);
         // In a day this was less than a point ago.
         if (span !== '24 h') await pointed(page, 'Throughput per second', ['accepted', 'delivered', 'failed attempts']);
       }
@@ -153,6 +151,24 @@ describe('the page Now', { concurrency: 2 }, () => {
         bytes += responseBodySize + responseHeadersSize;
       }
       assert.ok(bytes / (2 * polls) <= 3_000, `${bytes} bytes in ${polls} polls`);
+    });
+  });
+
+  test('leads to a machine, whose page says how its last day went', async (t) => {
+    const service = await startService(t);
+    const { instance_id, receiver } = await service.member(t, 'm', { behaviour: { status: 202 } });
+    await service.settled(await service.send('m', {}));
+    receiver.behaviour = { status: 200 };
+    for (let i = 0; i < 3; i++) await service.settled(await service.send('m', { i }));
+    await visitor.visit(service.url, { path: `/instances/${instance_id}` }, async (page) => {
+      await page.getByText(/^75 % of 4 attempts succeeded, since /).waitFor();
+      assert.equal(await legend(page, 'Attempts in 10 minutes', 'succeeded').innerText(), '3');
+      assert.equal(await legend(page, 'Attempts in 10 minutes', 'failed').innerText(), '1');
+      await until('a latency', () => legend(page, 'Latency of its deliveries', 'p95').innerText(), isDuration);
+    });
+    const untried = await service.register({ webhook_url: 'http://127.0.0.1:1/' });
+    await visitor.visit(service.url, { path: `/instances/${untried.instance_id}` }, async (page) => {
+      await page.getByText(/^No attempts since /).waitFor();
     });
   });
 });

@@ -19,6 +19,7 @@ import { counted, failureInWords } from '../format.ts';
 import { DeliveryList } from './delivery_list.tsx';
 import { DiagnosisView } from './diagnosis.tsx';
 import { DropDialog } from './drop.tsx';
+import { LastDay } from './last_day.tsx';
 import { MeetingsOf } from './memberships.tsx';
 import { SecretDialog } from './register.tsx';
 import { Foreign } from '../parts/foreign.tsx';
@@ -173,6 +174,11 @@ function InstanceBody({ instance, again, back, removing }: InstanceBodyProps): J
             />
           </div>
         </May>
+      </div>
+
+      <div class="detail-block">
+        <h3>Last day</h3>
+        <LastDay instance_id={instance_id} />
       </div>
 
       <div class="detail-block">

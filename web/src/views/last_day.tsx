@@ -1,0 +1,53 @@
+import type { JSX } from 'preact';
+import { useEffect } from 'preact/hooks';
+import { useQuery } from '../queries.ts';
+import { Chart } from '../parts/chart.tsx';
+import { timeOfDay } from '../parts/time.tsx';
+import { client } from '../service.ts';
+import { counted, durationInWords } from '../format.ts';
+
+const AGAIN_MS = 20_000;
+
+/** How the attempts at an instance went in the last day, and how long its deliveries took. */
+export function LastDay({ instance_id }: { instance_id: string }): JSX.Element | null {
+  const { value, again } = useQuery(`history of ${instance_id}`, () => client.getInstanceHistory(instance_id));
+  useEffect(() => {
+    const timer = setInterval(() => !document.hidden && again(), AGAIN_MS);
+    return () => clearInterval(timer);
+  }, []);
+  if (value === null) return null;
+  const { starts_at, step_s, counting_since, delivered, failed_attempts, p50_ms, p95_ms } = value;
+  const sum = (counts: readonly number[]): number => counts.reduce((all, each) => all + each, 0);
+  const succeeded = sum(delivered);
+  const attempts = succeeded + sum(failed_attempts);
+  if (attempts === 0) return <p class="faint">No attempts since {timeOfDay(counting_since)}.</p>;
+  const at = delivered.map((_, i) => Date.parse(starts_at) / 1000 + i * step_s);
+  const share = Math.floor((100 * succeeded) / attempts);
+  return (
+    <>
+      <p>
+        {share} % of {counted(attempts, 'attempt')} succeeded, since {timeOfDay(counting_since)}.
+      </p>
+      <Chart
+        title="Attempts in 10 minutes"
+        at={at}
+        lines={[
+          { name: 'succeeded', colour: '--good', values: delivered, is_filled: true },
+          { name: 'failed', colour: '--bad', values: failed_attempts },
+        ]}
+        inWords={(count) => count.toLocaleString('en')}
+        is_sparse
+      />
+      <Chart
+        title="Latency of its deliveries"
+        at={at}
+        lines={[
+          { name: 'p50', colour: '--chart-1', values: p50_ms, is_filled: true },
+          { name: 'p95', colour: '--chart-2', values: p95_ms, is_dashed: true },
+        ]}
+        inWords={durationInWords}
+        is_sparse
+      />
+    </>
+  );
+}
