@@ -615,6 +615,7 @@ describe('the walk finds what is missing; control:', () => {
       'listInstances',
       'listInstances (meeting)',
       'getInstance',
+      'getInstanceHistory',
       'listDeliveries',
       'listDeliveries (meeting)',
       'getDelivery',
