@@ -63,7 +63,7 @@ export function Chart({ title, at, lines, inWords, is_sparse = false }: ChartPro
             grid: { show: false },
             size: 26,
             space: 70,
-            incrs: [15, 30, 60, 120, 300, 600, 900, 1800],
+            incrs: [15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 14_400, 21_600],
             values: (_, ticks) => ticks.map((s) => timeOfDay(s * 1000).slice(-8, s % 60 === 0 ? -3 : undefined)),
           },
           { ...axis, size: 54, values: (_, ticks) => labelsOf(ticks, inWords) },
