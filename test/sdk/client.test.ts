@@ -86,6 +86,9 @@ describe('every method makes the request of the wire contract:', () => {
       '/api/v1/instances/?is_active=false&q=a%26b&limit=5',
     ],
     ['getInstance', (c) => c.getInstance('i'), 'GET', '/api/v1/instances/i/'],
+    ['getInstanceHistory', (c) => c.getInstanceHistory('i'), 'GET', '/api/v1/instances/i/history/'],
+    ['getCounts', (c) => c.getCounts(), 'GET', '/api/v1/counts/'],
+    ['getHistory', (c) => c.getHistory({ span: '1h' }), 'GET', '/api/v1/history/?span=1h'],
     [
       'updateInstance',
       (c) => c.updateInstance('i', { is_active: true }),
