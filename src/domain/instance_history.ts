@@ -64,6 +64,10 @@ function valuesOf(tally: Tally): number[] {
   return [...SHOWN.map((what) => tally.of(what)), ...latencies];
 }
 
+function latencyIn(value: number): number | null {
+  return value === 0 ? null : value - 1;
+}
+
 /** The steps of the instances that were tried last. Seconds are those of a clock that does not go back. */
 export class StepsOfInstances {
   readonly #instances = new Map<string, InstanceSteps>();
@@ -112,8 +116,8 @@ export class StepsOfInstances {
     for (let number = first; number <= last; number++) {
       const values = steps?.valuesAt(number) ?? NOTHING;
       for (const [i, what] of SHOWN.entries()) columns[what].push(values[i]!);
-      columns.p50_ms.push(values[SHOWN.length]! === 0 ? null : values[SHOWN.length]! - 1);
-      columns.p95_ms.push(values[SHOWN.length + 1]! === 0 ? null : values[SHOWN.length + 1]! - 1);
+      columns.p50_ms.push(latencyIn(values[SHOWN.length]!));
+      columns.p95_ms.push(latencyIn(values[SHOWN.length + 1]!));
     }
     return { ...columns, since_s: known_s };
   }
