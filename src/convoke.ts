@@ -331,12 +331,14 @@ export async function createConvoke(
       history.stop();
       instance_history.stop();
       await transport.close();
-      await traces?.close();
+      // A collector that does not respond delays nothing else.
+      const spans_sent = traces?.close();
       pull_forwarder?.close();
       await keyring.close();
       await audit_trail.close();
       await store.close();
       delivery_log.close();
+      await spans_sent;
       log.close();
     },
   };

@@ -6,12 +6,14 @@ import { Writable } from 'node:stream';
 import type { App } from './context.ts';
 import { EXCHANGE, type Exchange, type Watched } from './intake/connection.ts';
 
-/** The only headers that are passed on: a route recognizes the caller of the outer request by them. */
+/** The only headers that are passed on: a route recognizes the caller of the outer request by them, and its trace. */
 const PASSED_ON = [
   'authorization',
   'host',
   'origin',
   'sec-fetch-site',
+  'traceparent',
+  'tracestate',
   'user-agent',
   'x-forwarded-for',
   'x-forwarded-proto',

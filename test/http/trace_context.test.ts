@@ -125,6 +125,19 @@ for (const store of ['SQLite', 'PostgreSQL'] as const) {
       ]);
     });
 
+    test('of a request to /mcp is that of the message that its tool sends', async (t) => {
+      const meeting_id = service.name('meeting');
+      const { receiver } = await service.member(t, meeting_id);
+      const params = { name: 'send_message', arguments: { meeting_id, content: 'hello' } };
+      const answer = await service.post(
+        '/mcp',
+        { jsonrpc: '2.0', id: 1, method: 'tools/call', params },
+        { accept: 'application/json, text/event-stream', traceparent, tracestate },
+      );
+      assert.equal(answer.status, 200, answer.text);
+      assert.deepEqual(tracesOf([await receiver.next()]), [[traceparent, tracestate]]);
+    });
+
     test('is in the push that a machine pulls', async () => {
       const meeting_id = service.name('meeting');
       const machine = await PullingMachine.start(service, [meeting_id]);

@@ -60,6 +60,9 @@ def test_every_operation_has_its_method_with_the_fields_of_the_request(client: t
     body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
     fields = set(SCHEMAS[body["$ref"].rsplit("/", 1)[1]]["properties"]) if "$ref" in body else set()
     parameters = {each["name"].replace("-", "_") for each in operation.get("parameters", [])}
+    if name == "sendMessages":
+        # Each message has fields of its own for its trace.
+        parameters -= {"traceparent", "tracestate"}
     assert set(inspect.signature(method).parameters) - {"self"} == fields | parameters
 
 
