@@ -304,6 +304,7 @@ describe('a collector that takes nothing', () => {
     collector.hangs = true;
     await send(service, 'm', { traceparent });
     await beforeTimer('the stop', 5_000, service.close());
+    assert.equal(service.log.at(-1)?.msg, 'the last spans were not sent to the collector');
   });
 
   test('because it is not there is named in the log, and messages are pushed', async (t) => {

@@ -78,7 +78,9 @@ export class OtelTracer implements Tracer {
 
   attempt(delivery: LaneDelivery, target: Target, attempt: number, started_at: number): AttemptTrace {
     const { trace } = delivery;
-    if (this.#open >= OPEN_SPANS_MAX) return { trace, ended: () => {} };
+    // Whether a trace is recorded was decided when its message was stored.
+    const is_recorded = trace === null || isSampled(trace);
+    if (!is_recorded || this.#open >= OPEN_SPANS_MAX) return { trace, ended: () => {} };
     const parent = contextOf(trace);
     const about = {
       [ATTRIBUTE.message_id]: delivery.message_id,
@@ -87,7 +89,7 @@ export class OtelTracer implements Tracer {
       [OWN_ATTRIBUTE.seq]: delivery.seq,
       [OWN_ATTRIBUTE.attempt]: attempt,
     };
-    if (trace !== null && isSampled(trace)) {
+    if (trace !== null) {
       const attributes = { [ATTRIBUTE.system]: SYSTEM, [ATTRIBUTE.meeting_id]: delivery.meeting_id, ...about };
       const waits_since = Math.min(waitsSince(delivery), started_at);
       this.#spans.startSpan(SPAN.wait, { startTime: waits_since, attributes }, parent).end(started_at);
