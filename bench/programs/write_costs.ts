@@ -120,6 +120,8 @@ async function measured(variant: Variant, round: number): Promise<Measured> {
       settle: (settled[of] - accepted[of]) / deliveries.length,
       vacuum: (vacuumed[of] - settled[of]) / deliveries.length,
     });
+    // A session reports its statistics late, but at its end.
+    await store.close();
     const { rows } = await client.query<{ pending: number; n: number; bytes: number; hot: number }>(
       `SELECT (SELECT count(*) FROM deliveries WHERE state = 'pending')::int AS pending, (SELECT count(*) FROM deliveries)::int AS n,
          (SELECT sum(pg_total_relation_size(oid)) FROM pg_class WHERE relkind = 'r' AND relname IN ('deliveries', 'pending_deliveries'))::float8 AS bytes,
