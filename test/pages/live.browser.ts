@@ -21,6 +21,48 @@ async function startBehindProxy(t: TestContext): Promise<{ service: Service; pro
   return { service, proxy, url: `http://127.0.0.1:${proxy.port}` };
 }
 
+/** Some seconds of a chart of five minutes, in pixels. */
+const SECONDS_PX = 12;
+/** The chart leaves so much room at the right end. */
+const MARGIN_PX = 26;
+
+/** A piece of a line on a chart, and the pixels up to the next piece, or to the end of the chart. */
+interface Run {
+  length: number;
+  blank_after: number;
+}
+
+/** The pieces of the lines of latency, by the columns of the canvas that have a colour of theirs. */
+function runsOf(page: Page): Promise<Run[]> {
+  return page.evaluate<Run[]>(`(() => {
+    const canvas = document.querySelectorAll('.chart canvas')[1];
+    const { width, height } = canvas;
+    const sample = document.createElement('canvas').getContext('2d');
+    const colours = ['--chart-1', '--chart-2'].map((name) => {
+      sample.fillStyle = getComputedStyle(canvas).getPropertyValue(name);
+      sample.fillRect(0, 0, 1, 1);
+      return sample.getImageData(0, 0, 1, 1).data;
+    });
+    const { data } = canvas.getContext('2d').getImageData(0, 0, width, height);
+    const has = (x) => {
+      for (let y = 0; y < height; y++) {
+        const at = (y * width + x) * 4;
+        if (data[at + 3] < 128) continue;
+        if (colours.some((colour) => [0, 1, 2].every((i) => Math.abs(data[at + i] - colour[i]) < 40))) return true;
+      }
+      return false;
+    };
+    const runs = [];
+    for (let x = 0; x < width; x++) {
+      const last = runs.at(-1);
+      if (!has(x)) { if (last) last.blank_after++; }
+      else if (!last || last.blank_after > 0) runs.push({ length: 1, blank_after: 0 });
+      else last.length++;
+    }
+    return runs;
+  })()`);
+}
+
 const colourOf = (page: Page): Promise<string> =>
   page.evaluate<string>("getComputedStyle(document.querySelector('.figure dd')).color");
 
@@ -121,6 +163,25 @@ describe('a service that goes away', () => {
       assert.equal(await colourOf(page), colour);
       await page.getByRole('link', { name: 'Instances', exact: true }).click();
       await page.getByRole('row', { name: 'Renamed' }).waitFor();
+    });
+  });
+
+  test('leaves a gap in the lines of the charts, also where a line joins single values', async (t) => {
+    const service = await startService(t);
+    const { url } = service;
+    await service.member(t, 'busy');
+    startTraffic(t, service, 'busy', MESSAGES_PER_S);
+    const allowed = /Failed to load resource|willReadFrequently/;
+    await visitor.visit(url, { path: '/now', allowed }, async (page) => {
+      const read = (): Promise<Run[]> => runsOf(page);
+      const longest = (runs: Run[]): number => Math.max(0, ...runs.map(({ length }) => length));
+      const widest = (runs: Run[]): number => Math.max(0, ...runs.slice(0, -1).map(({ blank_after }) => blank_after));
+      const before = await until('a line', read, (runs) => longest(runs) > SECONDS_PX);
+      assert.ok(widest(before) < SECONDS_PX, 'it has no gap');
+      await service.stop();
+      await until('a line that ends', read, (runs) => (runs.at(-1)?.blank_after ?? 0) > MARGIN_PX + 2 * SECONDS_PX);
+      await service.restart({ port: new URL(url).port });
+      await until('a line with a gap', read, (runs) => widest(runs) > SECONDS_PX);
     });
   });
 });

@@ -16,18 +16,17 @@ const SPANS: Record<Span, { span_s: number; every_ms: number }> = {
   '24h': { span_s: 86_400, every_ms: 60_000 },
 };
 
-type Column = (number | null)[];
-
-/** The steps of a span, up to now. Null is what is not known: the lines have a gap there, not zeros. */
-export type Points = { at: number[]; step_s: number } & Record<
-  (typeof COUNTS)[number] | (typeof DURATIONS)[number],
-  Column
->;
+/**
+ * The steps of a span, up to now. Null is what is not known: the lines have a gap there, not zeros. A duration is
+ * undefined where nothing was delivered.
+ */
+export type Points = { at: number[]; step_s: number } & Record<(typeof COUNTS)[number], (number | null)[]> &
+  Record<(typeof DURATIONS)[number], (number | null | undefined)[]>;
 
 /** The steps that have arrived, by the second in which each began. */
 class Steps {
   readonly #span: Span;
-  readonly #rows = new Map<number, Record<string, number | null>>();
+  readonly #rows = new Map<number, Record<string, number | undefined>>();
   #step_s = 1;
   #ends_at: string | undefined;
   /** When the last response came, on the clock of this page: that of the machine may differ from that of the service. */
@@ -50,9 +49,9 @@ class Steps {
     this.#read_at = performance.now();
     const first_s = this.#stepAt(Date.parse(history.starts_at) / 1000);
     for (const i of history.accepted.keys()) {
-      const row: Record<string, number | null> = {};
+      const row: Record<string, number | undefined> = {};
       for (const name of COUNTS) row[name] = history[name][i]! / history.step_s;
-      for (const name of DURATIONS) row[name] = history[name][i] ?? null;
+      for (const name of DURATIONS) row[name] = history[name][i] ?? undefined;
       this.#rows.set(first_s + i * history.step_s, row);
     }
     const oldest_s = Date.parse(history.ends_at) / 1000 - SPANS[this.#span].span_s - history.step_s;
@@ -84,7 +83,8 @@ class Steps {
     for (let at = end_s - span_s; at < end_s; at += step_s) {
       const row = this.#rows.get(at);
       points.at.push(at);
-      for (const name of [...COUNTS, ...DURATIONS]) points[name].push(row?.[name] ?? null);
+      for (const name of COUNTS) points[name].push(row?.[name] ?? null);
+      for (const name of DURATIONS) points[name].push(row === undefined ? null : row[name]);
     }
     return points;
   }

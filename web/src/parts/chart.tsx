@@ -10,7 +10,8 @@ export interface Line {
   name: string;
   /** The custom property that holds its colour. */
   colour: `--${string}`;
-  values: (number | null)[];
+  /** Null where the value is unknown, which is a gap in the line; undefined where there is none, which is no gap. */
+  values: (number | null | undefined)[];
   is_dashed?: boolean;
   is_filled?: boolean;
 }
@@ -21,7 +22,7 @@ interface ChartProps {
   at: number[];
   lines: Line[];
   inWords: (value: number) => string;
-  /** Sparse values: each is drawn as a point, and a line bridges the gaps. */
+  /** Sparse values: each is drawn as a point. */
   is_sparse?: boolean;
 }
 
@@ -74,7 +75,6 @@ export function Chart({ title, at, lines, inWords, is_sparse = false }: ChartPro
             label: name,
             stroke: colour(property),
             width: 1.5,
-            spanGaps: is_sparse,
             points: { show: is_sparse, size: 4 },
             ...(is_dashed && { dash: [4, 3] }),
             ...(is_filled && { fill: `color-mix(in srgb, ${colour(property)} 14%, transparent)` }),
@@ -96,8 +96,8 @@ export function Chart({ title, at, lines, inWords, is_sparse = false }: ChartPro
   }, [theme, is_sparse]);
   useEffect(() => plot.current?.setData(data), [at, lines]);
 
-  const shown = (values: (number | null)[]): string => {
-    const value = pointed === null ? values.findLast((each) => each !== null) : values[pointed];
+  const shown = (values: Line['values']): string => {
+    const value = pointed === null ? values.findLast((each) => each !== undefined) : values[pointed];
     return value === null || value === undefined ? '–' : inWords(value);
   };
   return (
