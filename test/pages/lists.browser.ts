@@ -86,6 +86,40 @@ describe('lists', { concurrency: 2 }, () => {
     });
   });
 
+  test('the latest events of the page Now and the latest deliveries of an instance stay under the pointer too', async (t) => {
+    const service = await startService(t);
+    const { instance_id } = await service.member(t, 'busy');
+    await service.settled(await service.send('busy', {}));
+    for (const path of ['/now', `/instances/${instance_id}`]) {
+      await visitor.visit(service.url, { path }, async (page) => {
+        const list = page.locator(path === '/now' ? '.activity' : '.short-list');
+        const links = list.getByRole('link');
+        const hrefs = () => links.evaluateAll((found) => found.map((link) => link.getAttribute('href')));
+        await rest(page);
+        await page.getByText('Live', { exact: true }).first().waitFor();
+        await service.send('busy', {});
+        // The control: while nobody points at it, it moves.
+        const before = (await hrefs()).length;
+        await until(
+          'the list to move',
+          () => hrefs(),
+          (found) => found.length > before || path !== '/now',
+        );
+        await links.first().hover();
+        const held = await hrefs();
+        const { delivery_id } = (await service.deliveriesOf(await service.send('busy', {})))[0]!;
+        if (path === '/now') await page.getByText(/^\d+ new$/).waitFor();
+        assert.deepEqual(await hrefs(), held);
+        await rest(page);
+        await until(
+          'it to go on',
+          () => hrefs(),
+          (found) => found.includes(`/deliveries/${delivery_id}`),
+        );
+      });
+    }
+  });
+
   test('what arrives while a list is held is counted, and shown on a click; a pause holds it without a mouse', async (t) => {
     const service = await startService(t);
     await service.member(t, 'quiet');

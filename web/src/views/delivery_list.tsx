@@ -1,6 +1,7 @@
 import type { JSX } from 'preact';
 import type { ListDeliveriesQuery } from '@convoke/sdk';
 import { useQuery } from '../queries.ts';
+import { useHeld, usePointed } from '../parts/held.ts';
 import { StateMark } from '../parts/mark.tsx';
 import { Failure, Skeleton } from '../parts/states.tsx';
 import { Ago } from '../parts/time.tsx';
@@ -25,11 +26,19 @@ export function DeliveryList({ query, most, without }: DeliveryListProps): JSX.E
       (query.instance_id === undefined || event.instance_id === query.instance_id) &&
       (query.meeting_id === undefined || event.meeting_id === query.meeting_id),
   );
+  const { is_pointed, pointing } = usePointed();
+  const { rows } = useHeld({
+    list: JSON.stringify([query, value === null]),
+    fresh: value?.data ?? [],
+    idOf: ({ delivery_id }) => delivery_id,
+    is_held: is_pointed,
+    is_complete: true,
+  });
   if (value === null) return problem === null ? <Skeleton lines={3} /> : <Failure problem={problem} again={again} />;
   if (value.data.length === 0) return <p class="faint">No deliveries yet</p>;
   return (
-    <ul class="short-list">
-      {value.data.map((delivery) => (
+    <ul class="short-list" {...pointing}>
+      {rows.slice(0, most).map((delivery) => (
         <li key={delivery.delivery_id}>
           <a class="short-row" href={addressOf(['deliveries', delivery.delivery_id])}>
             <StateMark state={delivery.state} />

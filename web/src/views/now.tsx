@@ -6,6 +6,7 @@ import { type FeedEvent, feed } from '../feed.ts';
 import { type Points, type Span, useHistory } from '../history.ts';
 import { Chart, type Line } from '../parts/chart.tsx';
 import { Choice } from '../parts/choice.tsx';
+import { useHeld, usePointed } from '../parts/held.ts';
 import { Mark, type MarkKind } from '../parts/mark.tsx';
 import { Page } from '../parts/page.tsx';
 import { Empty } from '../parts/states.tsx';
@@ -178,11 +179,20 @@ const KINDS: Partial<Record<FeedEvent['name'], MarkKind>> = {
 /** The latest events, in words. */
 function Activity(): JSX.Element {
   const events = useObservable(activity);
+  const { is_pointed, pointing } = usePointed();
+  const { rows, news } = useHeld({
+    list: 'activity',
+    fresh: events,
+    idOf: ({ number }) => String(number),
+    is_held: is_pointed,
+    is_complete: true,
+  });
   const state = useObservable(feed.state);
   return (
     <section class="panel" aria-labelledby="activity">
       <header class="panel-head">
         <h2 id="activity">Just now</h2>
+        {news > 0 && <span class="faint">{news} new</span>}
       </header>
       <div class="panel-body" tabIndex={0} role="group" aria-label="Latest events">
         {events.length === 0 && (
@@ -190,8 +200,8 @@ function Activity(): JSX.Element {
             {state === 'live' ? 'Nothing yet. What happens appears here at once.' : 'Waiting for the live feed.'}
           </p>
         )}
-        <ol class="activity">
-          {events.map(({ number, event }) => (
+        <ol class="activity" {...pointing}>
+          {rows.map(({ number, event }) => (
             <li key={number}>
               <Mark kind={kindOf(event)} />
               <a class="clip grow" href={placeOf(event)}>
