@@ -870,6 +870,8 @@ const BADLY_LAID_OUT = `(() => {
   const wrong = [];
   const nameOf = (element) => element.tagName.toLowerCase() + '.' + element.className + ' ' + JSON.stringify(element.textContent.slice(0, 40));
   const root = document.documentElement;
+  const main = document.querySelector('main');
+  if (root.clientWidth > 720 && main.clientHeight !== root.clientHeight) wrong.push('the frame is ' + main.clientHeight + ' px high');
   if (root.scrollWidth > root.clientWidth) wrong.push('the page is ' + root.scrollWidth + ' px wide');
   for (const element of document.querySelectorAll('main *')) {
     if (element.clientWidth === 0 || element.closest('svg, .plot, .unseen') !== null) continue;

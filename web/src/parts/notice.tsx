@@ -54,7 +54,7 @@ export function Notices(): JSX.Element {
   const box = useRef<HTMLDivElement>(null);
   useLayoutEffect(() => box.current?.showPopover(), [shown]);
   return (
-    <div role="status" aria-live="polite">
+    <div class="notices" role="status" aria-live="polite">
       {shown !== null && (
         <div class="notice" key={shown.number} ref={box} popover="manual">
           <Mark kind={shown.is_bad ? 'bad' : 'good'} />
