@@ -12,6 +12,7 @@ import { LostBanner } from './parts/lost.tsx';
 import { Notices } from './parts/notice.tsx';
 import { Empty, Skeleton } from './parts/states.tsx';
 import { Page } from './parts/page.tsx';
+import { is_portal } from './portal.ts';
 import { TabTitle } from './parts/tab.tsx';
 import { go, partsOf, usePlace } from './router.ts';
 import { client, may, session } from './service.ts';
@@ -39,25 +40,29 @@ interface Section {
 
 const isAdmin = (): boolean => may('admin');
 /** A single node has no page of nodes: the page would show only that node. */
-const isShared = (): boolean => session.value?.features.cluster === true;
+const isShared = (): boolean => !is_portal && session.value?.features.cluster === true;
+/** A link shows instances and their deliveries. */
+const isOwn = (): boolean => !is_portal;
 
 const SECTIONS: readonly Section[] = [
-  { path: '/now', name: 'Now', icon: 'now', key: 'n' },
-  { path: '/meetings', name: 'Meetings', icon: 'meetings', key: 'm' },
+  { path: '/now', name: 'Now', icon: 'now', key: 'n', is_shown: isOwn },
+  { path: '/meetings', name: 'Meetings', icon: 'meetings', key: 'm', is_shown: isOwn },
   { path: '/instances', name: 'Instances', icon: 'instances', key: 'i' },
   { path: '/deliveries', name: 'Deliveries', icon: 'deliveries', key: 'd' },
   { path: '/keys', name: 'Keys', icon: 'keys', key: 'k', is_shown: isAdmin },
   { path: '/audit', name: 'Audit', icon: 'audit', key: 'a', is_shown: isAdmin },
   { path: '/nodes', name: 'Nodes', icon: 'nodes', key: 'o', is_shown: isShared },
-  { path: '/start', name: 'Guide', icon: 'start', key: 's' },
+  { path: '/start', name: 'Guide', icon: 'start', key: 's', is_shown: isOwn },
 ];
+const HOME = is_portal ? '/instances' : '/now';
 /** How many sections are at the bottom of a phone; the others are behind "More". */
 const FIRST_SECTIONS = 4;
 
 export function App(): JSX.Element {
   const found = useObservable(session);
   if (found === null) return <Notices />;
-  return found.state === 'signed_out' ? <SignedOut /> : <Frame />;
+  if (found.state !== 'signed_out') return <Frame />;
+  return is_portal ? <LinkEnded /> : <SignedOut />;
 }
 
 function SignedOut(): JSX.Element {
@@ -67,6 +72,17 @@ function SignedOut(): JSX.Element {
       <SignIn />
       <Notices />
     </>
+  );
+}
+
+function LinkEnded(): JSX.Element {
+  useEffect(() => void (document.title = 'Convoke'), []);
+  return (
+    <main class="sign-in">
+      <Empty title="This link has ended.">
+        <p>Open it again where you found it. A link lasts for an hour at most.</p>
+      </Empty>
+    </main>
   );
 }
 
@@ -111,7 +127,7 @@ function Frame(): JSX.Element {
         Skip to the content
       </a>
       <header class="side">
-        <a class="brand" href="/now">
+        <a class="brand" href={HOME}>
           <Brand /> Convoke
         </a>
         <nav class="nav" aria-label="Views">
@@ -141,12 +157,15 @@ function Frame(): JSX.Element {
   );
 }
 
+/** The views that a link shows. */
+const OF_PORTAL = new Set(['', 'instances', 'deliveries']);
+
 function View({ section, rest }: { section: string; rest: string[] | null }): JSX.Element {
   const [id = null] = rest ?? [];
-  if (rest !== null && rest.length <= 1) {
+  if (rest !== null && rest.length <= 1 && (!is_portal || OF_PORTAL.has(section))) {
     switch (section) {
       case '':
-        return <Home />;
+        return is_portal ? <Instances instance_id={null} /> : <Home />;
       case 'now':
         return <Now />;
       case 'start':
@@ -169,7 +188,7 @@ function View({ section, rest }: { section: string; rest: string[] | null }): JS
     <Page title="Nothing here">
       <Empty title="There is no page at this address">
         <p>
-          <a href="/now">See what happens now</a>
+          <a href={HOME}>{is_portal ? 'See your instances' : 'See what happens now'}</a>
         </p>
       </Empty>
     </Page>
@@ -224,7 +243,7 @@ function ThemeChoice(): JSX.Element {
 }
 
 function SignOut(): JSX.Element | null {
-  if (useObservable(session)?.state !== 'signed_in') return null;
+  if (useObservable(session)?.state !== 'signed_in' || is_portal) return null;
   return (
     <button type="button" class="bare text" onClick={() => void signOut()}>
       <Icon name="out" /> Sign out

@@ -1,6 +1,7 @@
 /** Every view has a URL. The address alone decides which view is shown. */
 import { followed } from './keyboard.ts';
 import { Observable, useObservable } from './observable.ts';
+import { BASE } from './portal.ts';
 
 export interface Place {
   path: string;
@@ -12,14 +13,19 @@ export interface Place {
 const place = new Observable<Place>(read());
 
 function read(): Place {
-  return { path: location.pathname, query: new URLSearchParams(location.search), hash: location.hash };
+  return {
+    path: location.pathname.slice(BASE.length) || '/',
+    query: new URLSearchParams(location.search),
+    hash: location.hash,
+  };
 }
 
-/** Goes to another view. With `replace`, the back button does not return to the current one. */
+/** Goes to another view, whose path is that outside the portal. With `replace`, the back button does not return to the current one. */
 export function go(to: string, { replace = false } = {}): void {
-  if (to === location.pathname + location.search + location.hash) return;
-  if (replace) history.replaceState(null, '', to);
-  else history.pushState(null, '', to);
+  const address = BASE + to;
+  if (address === location.pathname + location.search + location.hash) return;
+  if (replace) history.replaceState(null, '', address);
+  else history.pushState(null, '', address);
   place.value = read();
 }
 
@@ -34,7 +40,7 @@ export function filterBy(changes: Record<string, string | null>): void {
     if (value === null || value === '') query.delete(name);
     else query.set(name, value);
   }
-  go(addressOf([location.pathname], query, { as_is: true }), { replace: true });
+  go(addressOf([place.value.path], query, { as_is: true }), { replace: true });
 }
 
 /** The path of an id below a view, such as `/instances/a%2Fb`. */

@@ -1,6 +1,7 @@
 /** The service that served this page, through the SDK, and who is signed in. */
 import { ConvokeClient, type ProblemDetails, type Scope, type Session } from '@convoke/sdk';
 import { Observable } from './observable.ts';
+import { is_portal, portalToken } from './portal.ts';
 
 /** Null until the service was asked. */
 export const session = new Observable<Session | null>(null);
@@ -36,10 +37,7 @@ export const client = new ConvokeClient({
   base_url: location.origin,
   send_attempts_max: 2,
   fetch: async (input, init) => {
-    const headers = new Headers(init?.headers);
-    const token = csrfToken();
-    if (token !== null) headers.set('convoke-csrf', token);
-    const response = await fetch(input, { ...init, headers });
+    const response = await fetch(input, is_portal ? byLink(init) : bySession(init));
     const { value } = session;
     if (value === null || value.state === 'signed_out') return response;
     const code = await whySignIn(response);
@@ -81,6 +79,20 @@ async function whySignIn(response: Response): Promise<string | null> {
     .catch(() => null)) as ProblemDetails | null;
   if (response.status === 401) return problem?.code ?? '';
   return problem?.code === 'csrf_token_wrong' ? problem.code : null;
+}
+
+function bySession(init: RequestInit | undefined): RequestInit {
+  const headers = new Headers(init?.headers);
+  const token = csrfToken();
+  if (token !== null) headers.set('convoke-csrf', token);
+  return { ...init, headers };
+}
+
+/** No cookie goes with it: a page that frames the portal must not get at the session of an operator. */
+function byLink(init: RequestInit | undefined): RequestInit {
+  const headers = new Headers(init?.headers);
+  headers.set('authorization', `Bearer ${portalToken() ?? ''}`);
+  return { ...init, headers, credentials: 'omit' };
 }
 
 /** The OpenAPI document of the service. */

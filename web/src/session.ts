@@ -1,18 +1,34 @@
 /** Signing in and signing out. */
-import type { Session } from '@convoke/sdk';
+import { ConvokeError, type Session } from '@convoke/sdk';
 import { errorOf, forgetResponses } from './queries.ts';
 import { feed } from './feed.ts';
 import { forgetHistory } from './history.ts';
 import { followActivity } from './activity.ts';
 import { showProblem } from './parts/notice.tsx';
+import { is_portal, portalToken, takeLink } from './portal.ts';
 import { client, keepCsrfToken, session, signed_out_because } from './service.ts';
 
 /** The pause before a service that did not respond is asked again. */
 const AGAIN_MS = 2000;
 
+/** Nobody opened a link, or it has ended. */
+const NOBODY: Session = {
+  state: 'signed_out',
+  key_id: null,
+  key_name: null,
+  scopes: [],
+  meeting_ids: null,
+  instance_id: null,
+  expires_at: null,
+  csrf_token: null,
+  version: '',
+  features: { cluster: false },
+};
+
 /** Finds out who is signed in; a one-time link in the address signs in first. */
 export async function enter(): Promise<void> {
   followActivity();
+  if (is_portal) return enterPortal();
   const [, token] = /^#sign-in=(.+)$/.exec(location.hash) ?? [];
   if (token !== undefined) {
     // The link works once, so it is removed from the address.
@@ -24,6 +40,20 @@ export async function enter(): Promise<void> {
     }
   }
   await ask();
+}
+
+async function enterPortal(): Promise<void> {
+  takeLink();
+  try {
+    session.value = portalToken() === null ? NOBODY : await client.session();
+  } catch (error) {
+    if (error instanceof ConvokeError && error.status === 401) return void (session.value = NOBODY);
+    showProblem(errorOf(error));
+    setTimeout(() => void enterPortal(), AGAIN_MS);
+    return;
+  }
+  // Tabs with another link, or with a session, may see other events.
+  if (session.value.state !== 'signed_out') feed.start(`portal ${portalToken()}`);
 }
 
 async function ask(): Promise<void> {

@@ -14,7 +14,7 @@ import { Detail, Facts } from '../parts/page.tsx';
 import { Failure, Skeleton } from '../parts/states.tsx';
 import { Ago } from '../parts/time.tsx';
 import { addressOf, go } from '../router.ts';
-import { client } from '../service.ts';
+import { client, may } from '../service.ts';
 import { counted, failureInWords } from '../format.ts';
 import { DeliveryList } from './delivery_list.tsx';
 import { DiagnosisView } from './diagnosis.tsx';
@@ -181,10 +181,12 @@ function InstanceBody({ instance, again, back, removing }: InstanceBodyProps): J
         <LastDay instance_id={instance_id} />
       </div>
 
-      <div class="detail-block">
-        <h3>Meetings</h3>
-        <MeetingsOf instance={instance} />
-      </div>
+      {may('read') && (
+        <div class="detail-block">
+          <h3>Meetings</h3>
+          <MeetingsOf instance={instance} />
+        </div>
+      )}
 
       <div class="detail-block">
         <h3>

@@ -72,11 +72,11 @@ export function Transcript({ meeting_id, members, last_seq, sent }: TranscriptPr
     },
     [conversation],
   );
-  const { hash } = usePlace();
+  const { hash, path } = usePlace();
   useEffect(() => void show(seqIn(hash)), [show, hash]);
   const showEnd = (): void => {
     // The address would lead back.
-    go(location.pathname + location.search, { replace: true });
+    go(path + location.search, { replace: true });
     void show(null);
   };
   useEffect(() => {

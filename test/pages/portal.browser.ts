@@ -1,0 +1,137 @@
+/** The portal in a real browser: inside the page of another product, for the owner of a key, for as long as the link lasts. */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { describe, test, type TestContext } from 'node:test';
+import type { ApiKeyWithToken, PortalLink } from '@convoke/sdk';
+import type { FrameLocator } from 'playwright-core';
+import { useVisitor } from '../support/browser.ts';
+import { type Service, startService } from '../support/service.ts';
+
+const visitor = useVisitor();
+
+/** Chromium logs each response that is no success, and what a policy blocks. */
+const REFUSALS = /Failed to load resource/;
+const BLOCKED = /frame-ancestors|Failed to load resource|ERR_BLOCKED_BY_RESPONSE/;
+
+/** The page of another product, at an origin of its own, with a frame. */
+async function startProduct(t: TestContext): Promise<{ origin: string; show: (address: string) => void }> {
+  let framed = '';
+  const server = createServer((_, response) => {
+    response.writeHead(200, { 'content-type': 'text/html' });
+    response.end(
+      `<title>Our product</title><link rel="icon" href="data:,"><iframe src="${framed}" width="1000" height="700"></iframe>`,
+    );
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  t.after(() => {
+    server.close();
+    server.closeAllConnections();
+  });
+  const origin = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  return { origin, show: (address) => (framed = address) };
+}
+
+/** A customer with an instance, beside one of somebody else. */
+async function startWithOwner(
+  t: TestContext,
+  portal_origins: string,
+): Promise<{ service: Service; owner: ApiKeyWithToken }> {
+  const service = await startService(t, { portal_origins });
+  await service.endOpenMode();
+  await service.member(t, 'standup', { registration: { instance_id: 'other', instance_name: 'Other box' } });
+  const owner = await service.createKey({ scopes: ['instance'] });
+  const admin = service.token;
+  service.token = owner.token;
+  await service.member(t, 'standup', { registration: { instance_id: 'box', instance_name: 'GPU box' } });
+  service.token = admin;
+  return { service, owner };
+}
+
+async function linkOf(service: Service, { key_id }: ApiKeyWithToken): Promise<string> {
+  return (await service.post<PortalLink>(`/api/v1/keys/${key_id}/portal-link/`)).body.link;
+}
+
+const rowOf = (frame: FrameLocator, name: string) => frame.getByRole('link', { name });
+
+describe('the portal', () => {
+  test('in a frame of a named origin shows the instances of the key, follows them, and changes them', async (t) => {
+    const product = await startProduct(t);
+    const { service, owner } = await startWithOwner(t, product.origin);
+    product.show(await linkOf(service, owner));
+    await visitor.visit(product.origin, { also: service.url }, async (page) => {
+      const frame = page.frameLocator('iframe');
+      await rowOf(frame, 'GPU box').waitFor();
+      assert.equal(await rowOf(frame, 'Other box').count(), 0);
+      for (const view of ['Now', 'Meetings', 'Keys', 'Audit']) {
+        assert.equal(await frame.getByRole('link', { name: view, exact: true }).count(), 0, view);
+      }
+      const [, framed] = page.frames();
+      assert.doesNotMatch(framed!.url(), /cvp_/, 'the link does not stay in the address');
+
+      await rowOf(frame, 'GPU box').click();
+      await frame.getByRole('heading', { name: 'GPU box' }).waitFor();
+      assert.match(framed!.url(), /\/portal\/instances\/box$/);
+      // It follows the feed: somebody else changes the name.
+      await service.patch('box', { instance_name: 'New box' });
+      await frame.getByRole('heading', { name: 'New box' }).waitFor();
+
+      await frame.getByRole('link', { name: 'Deliveries', exact: true }).click();
+      await service.send('standup', { content: 'hello' });
+      await frame.getByText('box', { exact: true }).first().waitFor();
+      // Loading the frame again needs no new link.
+      await framed!.evaluate('location.reload()');
+      await frame.getByText('box', { exact: true }).first().waitFor();
+    });
+  });
+
+  test('says in words that a link has ended, at once when its key is revoked', async (t) => {
+    const product = await startProduct(t);
+    const { service, owner } = await startWithOwner(t, product.origin);
+    product.show(await linkOf(service, owner));
+    await visitor.visit(product.origin, { also: service.url, allowed: REFUSALS }, async (page) => {
+      const frame = page.frameLocator('iframe');
+      await rowOf(frame, 'GPU box').waitFor();
+      await service.request('DELETE', `/api/v1/keys/${owner.key_id}/`);
+      await frame.getByText('This link has ended.').waitFor();
+      await page.reload();
+      await frame.getByText('This link has ended.').waitFor();
+    });
+  });
+
+  test('sends no cookie of somebody who is signed in: an operator who opens it sees what its link shows', async (t) => {
+    const { service, owner } = await startWithOwner(t, '');
+    const { pathname, hash } = new URL(await linkOf(service, owner));
+    await visitor.visit(service.url, { path: '/', allowed: REFUSALS }, async (page) => {
+      await page.getByLabel('Key').fill(service.token ?? '');
+      await page.getByRole('button', { name: 'Sign in' }).click();
+      await page.getByRole('link', { name: 'Keys' }).first().waitFor();
+      await page.goto(`${service.url}${pathname}`);
+      await page.getByText('This link has ended.').waitFor();
+      await page.goto(`${service.url}/now`);
+      await page.goto(`${service.url}${pathname}${hash}`);
+      await page.getByRole('link', { name: 'GPU box' }).waitFor();
+      assert.equal(await page.getByRole('link', { name: 'Other box' }).count(), 0);
+    });
+  });
+
+  test('is not shown in a frame of an origin that is not named, and no other page is shown in any', async (t) => {
+    const product = await startProduct(t);
+    const stranger = await startProduct(t);
+    const { service, owner } = await startWithOwner(t, product.origin);
+    const link = await linkOf(service, owner);
+    for (const [page_of, address] of [
+      [stranger, link],
+      [product, `${service.url}/instances`],
+    ] as const) {
+      page_of.show(address);
+      await visitor.visit(page_of.origin, { also: service.url, allowed: BLOCKED }, async (page) => {
+        const blocked = page.waitForEvent('console', (message) => /frame-ancestors/.test(message.text()));
+        await Promise.all([blocked, page.reload()]);
+        assert.equal(await page.frameLocator('iframe').getByText('GPU box').count(), 0);
+      });
+    }
+  });
+});
