@@ -98,6 +98,8 @@ function byWeight(a: Instance, b: Instance): number {
 
 interface Cause {
   cause: string;
+  /** Null when it is not the same for all. */
+  advice: string | null;
   /** Those that are shown. */
   machines: Instance[];
   /** Of all, with those that are not shown. */
@@ -114,7 +116,9 @@ function groupsOf(shown: readonly Instance[], all: readonly Instance[]): Cause[]
   const groups = new Map<string, Cause>();
   for (const machine of all) {
     const cause = causeOf(machine);
-    const group = groups.get(cause) ?? { cause, machines: [], count: 0, pending: 0 };
+    const advice = machine.last_failure?.advice ?? null;
+    const group = groups.get(cause) ?? { cause, advice, machines: [], count: 0, pending: 0 };
+    if (group.advice !== advice) group.advice = null;
     group.count++;
     group.pending += machine.pending_deliveries;
     groups.set(cause, group);
@@ -127,26 +131,35 @@ function groupsOf(shown: readonly Instance[], all: readonly Instance[]): Cause[]
 
 function Group({ group }: { group: Cause }): JSX.Element {
   const { cause, machines, count, pending } = group;
+  const advice = count > 1 ? group.advice : null;
   return (
     <section class="cause" aria-label={`${counted(count, 'machine')}: ${cause}`}>
       {count > 1 && (
         <header class="cause-head">
-          <h3>
-            {counted(count, 'machine')}: {cause}
-          </h3>
+          <div class="grow">
+            <h3>
+              {counted(count, 'machine')}: {cause}
+            </h3>
+            {advice !== null && (
+              <p class="failure-advice">
+                <Foreign>{advice}</Foreign>
+              </p>
+            )}
+          </div>
           {pending > 0 && <span>{pending.toLocaleString('en')} waiting</span>}
         </header>
       )}
       <ul class="failures">
         {machines.map((instance) => (
-          <FailureRow key={instance.instance_id} instance={instance} />
+          <FailureRow key={instance.instance_id} instance={instance} is_advised={advice !== null} />
         ))}
       </ul>
     </section>
   );
 }
 
-function FailureRow({ instance }: { instance: Instance }): JSX.Element {
+/** @param is_advised the heading of its group says why it fails, and what to do */
+function FailureRow({ instance, is_advised }: { instance: Instance; is_advised: boolean }): JSX.Element {
   const { instance_id, instance_name, health, last_failure, last_success_at, pending_deliveries } = instance;
   return (
     <li class="failure">
@@ -155,13 +168,17 @@ function FailureRow({ instance }: { instance: Instance }): JSX.Element {
         <a href={addressOf(['instances', instance_id])}>
           <Foreign>{instance_name || instance_id}</Foreign>
         </a>
-        <p class="failure-why">
-          <Foreign>{last_failure === null ? 'no failure on record' : failureInWords(last_failure)}</Foreign>
-        </p>
-        {last_failure !== null && (
-          <p class="failure-advice">
-            <Foreign>{last_failure.advice}</Foreign>
-          </p>
+        {!is_advised && (
+          <>
+            <p class="failure-why">
+              <Foreign>{last_failure === null ? 'no failure on record' : failureInWords(last_failure)}</Foreign>
+            </p>
+            {last_failure !== null && (
+              <p class="failure-advice">
+                <Foreign>{last_failure.advice}</Foreign>
+              </p>
+            )}
+          </>
         )}
       </div>
       <div class="failure-side">

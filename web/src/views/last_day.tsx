@@ -7,6 +7,7 @@ import { client } from '../service.ts';
 import { counted, durationInWords } from '../format.ts';
 
 const AGAIN_MS = 20_000;
+const DAY_S = 86_400;
 
 /** How the attempts at an instance went in the last day, and how long its deliveries took. */
 export function LastDay({ instance_id }: { instance_id: string }): JSX.Element | null {
@@ -21,7 +22,11 @@ export function LastDay({ instance_id }: { instance_id: string }): JSX.Element |
   const succeeded = sum(delivered);
   const attempts = succeeded + sum(failed_attempts);
   if (attempts === 0) return <p class="faint">No attempts since {timeOfDay(counting_since)}.</p>;
-  const at = delivered.map((_, i) => Date.parse(starts_at) / 1000 + i * step_s);
+  // The axis is always a day. What was before is not known: a gap.
+  const unknown = Math.max(0, DAY_S / step_s - delivered.length);
+  const first_s = Date.parse(starts_at) / 1000 - unknown * step_s;
+  const at = Array.from({ length: unknown + delivered.length }, (_, i) => first_s + i * step_s);
+  const gap = Array.from({ length: unknown }, () => null);
   const share = Math.floor((100 * succeeded) / attempts);
   return (
     <>
@@ -32,8 +37,8 @@ export function LastDay({ instance_id }: { instance_id: string }): JSX.Element |
         title="Attempts in 10 minutes"
         at={at}
         lines={[
-          { name: 'succeeded', colour: '--good', values: delivered, is_filled: true },
-          { name: 'failed', colour: '--bad', values: failed_attempts },
+          { name: 'succeeded', colour: '--good', values: [...gap, ...delivered], is_filled: true },
+          { name: 'failed', colour: '--bad', values: [...gap, ...failed_attempts] },
         ]}
         inWords={(count) => count.toLocaleString('en')}
         is_sparse
@@ -42,8 +47,8 @@ export function LastDay({ instance_id }: { instance_id: string }): JSX.Element |
         title="Latency of its deliveries"
         at={at}
         lines={[
-          { name: 'p50', colour: '--chart-1', values: p50_ms, is_filled: true },
-          { name: 'p95', colour: '--chart-2', values: p95_ms, is_dashed: true },
+          { name: 'p50', colour: '--chart-1', values: [...gap, ...p50_ms], is_filled: true },
+          { name: 'p95', colour: '--chart-2', values: [...gap, ...p95_ms], is_dashed: true },
         ]}
         inWords={durationInWords}
         is_sparse

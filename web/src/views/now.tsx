@@ -64,7 +64,7 @@ export function Now(): JSX.Element {
 
 function Throughput({ points }: { points: Points | null }): JSX.Element {
   const lines: Line[] = [
-    { name: 'accepted', colour: '--chart-2', values: points?.accepted ?? [], is_dashed: true },
+    { name: 'accepted', colour: '--chart-1', values: points?.accepted ?? [], is_dashed: true },
     { name: 'delivered', colour: '--good', values: points?.delivered ?? [], is_filled: true },
     { name: 'failed attempts', colour: '--waiting', values: points?.failed_attempts ?? [] },
     { name: 'failed', colour: '--bad', values: points?.failed ?? [] },
