@@ -112,6 +112,13 @@ describe("a meeting's page", { concurrency: 2 }, () => {
     await say(service, 'long', 1200);
     await receiver.count(1200);
     await visitor.visit(service.url, { path: '/meetings/long' }, async (page) => {
+      // A question about all deliveries of a meeting would make the service read them all.
+      const boundless: string[] = [];
+      page.on('request', (request) => {
+        const { pathname, searchParams } = new URL(request.url());
+        if (pathname === '/api/v1/deliveries/' && !searchParams.has('after_seq')) boundless.push(request.url());
+      });
+      await page.reload();
       await message(page, 1200).waitFor();
       for (let first = (await drawn(page))[0]!; first > 1;) {
         await scrollTo(page, 'top');
@@ -141,6 +148,7 @@ describe("a meeting's page", { concurrency: 2 }, () => {
         last = (await drawn(page)).at(-1)!;
       }
       await message(page, 1200).getByRole('button', { name: 'Laptop : delivered' }).waitFor();
+      assert.deepEqual(boundless, []);
     });
   });
 

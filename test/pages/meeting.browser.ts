@@ -163,7 +163,7 @@ describe("a meeting's page", { concurrency: 2 }, () => {
     });
   });
 
-  test('has 55 agents in one line, and half of the window for the conversation at 200 % zoom', async (t) => {
+  test('has 55 agents in one line, and room for the conversation at 200 % zoom', async (t) => {
     const service = await startService(t);
     const receiver = await startReceiver(t);
     await crowd(service, receiver.url, 'zoomed', 55);
