@@ -116,7 +116,8 @@ describe("a meeting's page", { concurrency: 2 }, () => {
       const boundless: string[] = [];
       page.on('request', (request) => {
         const { pathname, searchParams } = new URL(request.url());
-        if (pathname === '/api/v1/deliveries/' && !searchParams.has('after_seq')) boundless.push(request.url());
+        const is_of_meeting = pathname === '/api/v1/deliveries/' && searchParams.has('meeting_id');
+        if (is_of_meeting && !searchParams.has('after_seq')) boundless.push(request.url());
       });
       await page.reload();
       await message(page, 1200).waitFor();

@@ -171,4 +171,27 @@ describe('the page Now', { concurrency: 2 }, () => {
       await page.getByText(/^No attempts since /).waitFor();
     });
   });
+
+  test('lists what happened before it was opened, and to the next person only what they may see', async (t) => {
+    const service = await startService(t);
+    const { token } = await service.endOpenMode();
+    await service.member(t, 'secret-plans', { registration: { instance_id: 'laptop' } });
+    await service.settled(await service.send('secret-plans', { content: 'hello' }));
+    const other = await service.createKey({ scopes: ['read'], meeting_ids: ['another'], name: 'of another meeting' });
+    await visitor.visit(service.url, { path: '/now', allowed: /401|403/ }, async (page) => {
+      const signIn = async (with_token: string): Promise<void> => {
+        await page.getByLabel('Key').fill(with_token);
+        await page.getByRole('button', { name: 'Sign in' }).click();
+      };
+      const list = page.getByRole('region', { name: 'Just now' });
+      await signIn(token);
+      await list.getByText('secret-plans #1 to laptop delivered').waitFor();
+      await page.reload();
+      await list.getByText('secret-plans #1 to laptop delivered').waitFor();
+      await page.getByRole('button', { name: 'Sign out' }).click();
+      await signIn(other.token);
+      await list.getByText('Nothing yet.').waitFor();
+      assert.equal(await list.getByText('secret-plans').count(), 0);
+    });
+  });
 });

@@ -1,7 +1,8 @@
 /** The latest events of the feed, for the list on the page Now. */
-import type { FeedEvent as SentEvent } from '@convoke/sdk';
+import type { Delivery, FeedEvent as SentEvent } from '@convoke/sdk';
 import { feed, type FeedEvent } from './feed.ts';
 import { Observable } from './observable.ts';
+import { client, session } from './service.ts';
 import { counted, durationInWords, failureInWords } from './format.ts';
 
 const KEPT_EVENTS = 60;
@@ -33,6 +34,35 @@ function draw(): void {
   const events = [...waiting.slice(-KEPT_EVENTS).toReversed(), ...activity.value];
   waiting = [];
   activity.value = events.slice(0, KEPT_EVENTS);
+}
+
+/**
+ * Begins the list with the latest attempts, so that it is not empty after a reload. What was there belongs to the session
+ * before, which may have been that of another person.
+ */
+export async function recallActivity(): Promise<void> {
+  const whose = session.value;
+  waiting = [];
+  activity.value = [];
+  const { data } = await client.listDeliveries({ limit: KEPT_EVENTS });
+  if (session.value !== whose) return;
+  // The feed may have brought some of them meanwhile.
+  const known = new Set([...waiting, ...activity.value].map(({ event }) => event.delivery_id));
+  const events = data.map(latestOf).filter((event) => event !== null && !known.has(event.delivery_id)) as FeedEvent[];
+  const entries = events.toSorted((a, b) => (a.at < b.at ? 1 : -1)).map((event) => ({ number: ++number, event }));
+  activity.value = [...activity.value, ...entries].slice(0, KEPT_EVENTS);
+}
+
+/** The latest attempt of a delivery as an event; null before the first. */
+function latestOf(delivery: Delivery): FeedEvent | null {
+  const { delivery_id, message_id, meeting_id, seq, instance_id, state, reason, next_attempt_at, last_attempt } =
+    delivery;
+  if (last_attempt === null || state === 'cancelled') return null;
+  const of = { delivery_id, message_id, meeting_id, seq, instance_id, state, reason };
+  const { response_excerpt: _, answered_agents: __, ...attempt } = last_attempt;
+  const retry_in_ms = next_attempt_at === null ? null : Math.max(0, Date.parse(next_attempt_at) - Date.now());
+  const sent: SentEvent = { name: 'delivery.attempted', data: { ...of, ...attempt, retry_in_ms }, id: '' };
+  return { name: sent.name, at: attempt.started_at, instance_id, meeting_id, delivery_id, sent };
 }
 
 /** An event in words. */

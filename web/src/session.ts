@@ -3,7 +3,7 @@ import { ConvokeError, type Session } from '@convoke/sdk';
 import { errorOf, forgetResponses } from './queries.ts';
 import { feed } from './feed.ts';
 import { forgetHistory } from './history.ts';
-import { followActivity } from './activity.ts';
+import { followActivity, recallActivity } from './activity.ts';
 import { showProblem } from './parts/notice.tsx';
 import { is_portal, portalToken, takeLink } from './portal.ts';
 import { client, keepCsrfToken, session, signed_out_because } from './service.ts';
@@ -88,4 +88,6 @@ function begin(found: Session): void {
   signed_out_because.value = null;
   if (found.state === 'signed_out') return;
   feed.start(found.key_id ?? '');
+  // The list then begins empty.
+  recallActivity().catch(() => {});
 }
