@@ -51,6 +51,12 @@ describe("a meeting's page", { concurrency: 2 }, () => {
         await dialog.waitFor({ state: 'detached' });
         const words = 'Gets what people say, after being away the newest, nothing older than 90 s';
         await page.getByRole('button', { name: words }).waitFor();
+        for (const width of [390, 768, 1440]) {
+          await page.setViewportSize({ width, height: 900 });
+          const members = page.getByRole('list').filter({ has: page.getByRole('link', { name: 'GPU box' }) });
+          const is_wide = await members.first().evaluate((element) => element.scrollWidth > element.clientWidth);
+          assert.equal(is_wide, false, `the members at ${width} px`);
+        }
         assert.deepEqual(await seriousIn(page), []);
       });
       const { body } = await service.get<{ data: object[] }>('/api/v1/meetings/ruled/instances/');

@@ -21,14 +21,23 @@ const CATCH_UPS = [
   ['latest', 'Only the newest'],
 ] as const satisfies readonly (readonly [CatchUp, string])[];
 
+/** Up to so many characters stand beside the agents. */
+const SHORT_CHARS = 24;
+
 /** What a membership leaves out, in words; opens the choices. */
 export function Rules({ member }: { member: MeetingInstance }): JSX.Element {
   const [is_open, setOpen] = useState(false);
   const { instance_name, wake = 'all', catch_up = 'all', max_age_s = 0 } = member;
+  const words = rulesInWords(wake, catch_up, max_age_s);
+  const is_long = words.length > SHORT_CHARS;
   return (
     <>
-      <button type="button" class="bare text member-rules" onClick={() => setOpen(true)}>
-        {rulesInWords(wake, catch_up, max_age_s)}
+      <button
+        type="button"
+        class={is_long ? 'bare text member-rules is-long' : 'bare text member-rules'}
+        onClick={() => setOpen(true)}
+      >
+        {words}
         <span class="unseen">: change what {instance_name} gets</span>
       </button>
       {is_open && <RulesDialog member={member} onClose={() => setOpen(false)} />}
