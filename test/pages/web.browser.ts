@@ -334,9 +334,9 @@ describe('the pages', { concurrency: 3 }, () => {
       await service.send('room', { content: 'hello' });
       assert.deepEqual(pushOf(await receiver.next()).target_agents, ['a', 'b']);
 
-      await detail.getByLabel('Active').click({ force: true });
-      await page.getByText('Paused. Pending messages are held; new ones are not queued.').waitFor();
-      assert.equal((await service.instance('mine')).is_active, false);
+      await detail.getByRole('button', { name: 'Pause' }).click();
+      await detail.getByText(/^Paused\. Nothing is pending\. New messages are not queued for it\./).waitFor();
+      assert.equal((await service.instance('mine')).webhook_enabled, false);
 
       await detail.getByRole('button', { name: 'Rotate the secret…' }).click();
       await dialog.getByRole('button', { name: 'Rotate', exact: true }).click();

@@ -68,20 +68,29 @@ export function State({ state }: { state: DeliveryState }): JSX.Element {
   );
 }
 
-export function HealthMark({ health }: { health: Health }): JSX.Element {
+interface HealthProps {
+  health: Health;
+  /** A paused instance gets nothing, so its health is no news. */
+  is_paused?: boolean;
+}
+
+const PAUSED = 'paused';
+
+export function HealthMark({ health, is_paused = false }: HealthProps): JSX.Element {
   return (
     <span class="health-mark">
-      <Mark kind={OF_HEALTH[health]} />
-      <span class="unseen">{HEALTH_WORDS[health]}</span>
+      <Mark kind={is_paused ? 'off' : OF_HEALTH[health]} />
+      <span class="unseen">{is_paused ? PAUSED : HEALTH_WORDS[health]}</span>
     </span>
   );
 }
 
-export function HealthState({ health }: { health: Health }): JSX.Element {
+export function HealthState({ health, is_paused = false }: HealthProps): JSX.Element {
+  const kind = is_paused ? 'off' : OF_HEALTH[health];
   return (
-    <span class={`state state-${OF_HEALTH[health]}`}>
-      <Mark kind={OF_HEALTH[health]} />
-      {HEALTH_WORDS[health]}
+    <span class={`state state-${kind}`}>
+      <Mark kind={kind} />
+      {is_paused ? PAUSED : HEALTH_WORDS[health]}
     </span>
   );
 }

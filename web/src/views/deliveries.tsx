@@ -12,6 +12,7 @@ import { client } from '../service.ts';
 import { durationInWords, outcomeInWords, whyInWords } from '../format.ts';
 import { DeliveryDetail } from './delivery.tsx';
 import { Foreign } from '../parts/foreign.tsx';
+import { ResendTicked, useTicks, withTicks } from './ticked.tsx';
 
 const STATES = [
   ['', 'All'],
@@ -71,6 +72,7 @@ export function Deliveries({ delivery_id }: { delivery_id: string | null }): JSX
     (delivery) => delivery.delivery_id,
     (event) => Boolean(event.delivery_id) || event.name === 'message.accepted' || event.name.startsWith('instance.'),
   );
+  const ticks = useTicks();
   const leading = (to?: string): string => addressOf(to === undefined ? ['deliveries'] : ['deliveries', to], query);
   return (
     <Page
@@ -81,6 +83,7 @@ export function Deliveries({ delivery_id }: { delivery_id: string | null }): JSX
           <Filter label="Instance id" name="instance_id" value={filters['instance_id'] ?? ''} is_first />
           <Filter label="Meeting id" name="meeting_id" value={filters['meeting_id'] ?? ''} />
           <Filter label="Message id" name="message_id" value={filters['message_id'] ?? ''} />
+          <ResendTicked ticks={ticks} />
         </>
       }
       detail={delivery_id !== null && <DeliveryDetail key={delivery_id} delivery_id={delivery_id} back={leading()} />}
@@ -114,7 +117,7 @@ export function Deliveries({ delivery_id }: { delivery_id: string | null }): JSX
           problem={problem}
           list={key}
           rows={rows}
-          columns={COLUMNS}
+          columns={withTicks(COLUMNS, ticks)}
           idOf={(delivery) => delivery.delivery_id}
           href={(delivery) => leading(delivery.delivery_id)}
           nameOf={({ instance_id, meeting_id, seq }) => `Open the delivery of ${meeting_id} #${seq} to ${instance_id}`}

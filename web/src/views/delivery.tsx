@@ -1,5 +1,5 @@
 import type { JSX } from 'preact';
-import type { Attempt, DeliveryWithAttempts } from '@convoke/sdk';
+import type { Attempt, DeliveryPush, DeliveryWithAttempts } from '@convoke/sdk';
 import { useQuery } from '../queries.ts';
 import { AgentTags } from '../parts/agents.tsx';
 import { Id } from '../parts/copy.tsx';
@@ -11,6 +11,7 @@ import { Ago, At } from '../parts/time.tsx';
 import { addressOf } from '../router.ts';
 import { client, may } from '../service.ts';
 import { durationInWords, outcomeInWords, whyInWords } from '../format.ts';
+import { AttemptRequest, DeliveryRequest, useDeliveryPush } from './delivery_request.tsx';
 import { Excerpt } from './diagnosis.tsx';
 import { Foreign } from '../parts/foreign.tsx';
 
@@ -28,55 +29,53 @@ export function DeliveryDetail({ delivery_id, back }: { delivery_id: string; bac
     <Detail title="Delivery" label={`Delivery ${delivery_id}`} back={back} back_label="Close the delivery">
       {problem !== null && value === null && <Failure problem={problem} again={again} />}
       {problem === null && value === null && <Skeleton />}
-      {value !== null && (
-        <>
-          <div class="detail-block">
-            <DeliveryStatus delivery={value} again={again} />
-          </div>
-          <div class="detail-block">
-            <h3>Attempts</h3>
-            <Attempts delivery={value} />
-          </div>
-          <div class="detail-block">
-            <Facts
-              facts={[
-                ['Delivery id', <Id id={delivery_id} what="the delivery id" />],
-                [
-                  'To',
-                  <Id
-                    id={value.instance_id}
-                    what="the instance id"
-                    href={addressOf(['instances', value.instance_id])}
-                  />,
-                ],
-                ['Agents', <AgentTags agent_ids={value.target_agents} />],
-                [
-                  'Meeting',
-                  <Id id={value.meeting_id} what="the meeting id" href={addressOf(['meetings', value.meeting_id])} />,
-                ],
-                [
-                  'Message',
-                  <Id
-                    id={value.message_id}
-                    what="the message id"
-                    href={addressOf(['deliveries'], { message_id: value.message_id })}
-                  />,
-                ],
-                ['Accepted', <At at={value.created_at} />],
-                [
-                  'Settled',
-                  value.settled_at === null ? <span class="faint">not yet</span> : <At at={value.settled_at} />,
-                ],
-              ]}
-            />
-          </div>
-          <div class="detail-block">
-            <h3>Headers of each attempt</h3>
-            <SentHeaders delivery={value} />
-          </div>
-        </>
-      )}
+      {value !== null && <DeliveryBody delivery={value} again={again} />}
     </Detail>
+  );
+}
+
+function DeliveryBody({ delivery: value, again }: { delivery: DeliveryWithAttempts; again: () => void }): JSX.Element {
+  const push = useDeliveryPush(value);
+  return (
+    <>
+      <div class="detail-block">
+        <DeliveryStatus delivery={value} again={again} />
+      </div>
+      <div class="detail-block">
+        <h3>Attempts</h3>
+        <Attempts delivery={value} push={push.value} />
+      </div>
+      <div class="detail-block">
+        <Facts
+          facts={[
+            ['Delivery id', <Id id={value.delivery_id} what="the delivery id" />],
+            [
+              'To',
+              <Id id={value.instance_id} what="the instance id" href={addressOf(['instances', value.instance_id])} />,
+            ],
+            ['Agents', <AgentTags agent_ids={value.target_agents} />],
+            [
+              'Meeting',
+              <Id id={value.meeting_id} what="the meeting id" href={addressOf(['meetings', value.meeting_id])} />,
+            ],
+            [
+              'Message',
+              <Id
+                id={value.message_id}
+                what="the message id"
+                href={addressOf(['deliveries'], { message_id: value.message_id })}
+              />,
+            ],
+            ['Accepted', <At at={value.created_at} />],
+            ['Settled', value.settled_at === null ? <span class="faint">not yet</span> : <At at={value.settled_at} />],
+          ]}
+        />
+      </div>
+      <div class="detail-block">
+        <h3>Request</h3>
+        <DeliveryRequest query={push} />
+      </div>
+    </>
   );
 }
 
@@ -118,19 +117,31 @@ export function DeliveryStatus({
   );
 }
 
-export function Attempts({ delivery: { attempts, attempt_count } }: { delivery: DeliveryWithAttempts }): JSX.Element {
+interface AttemptsProps {
+  delivery: DeliveryWithAttempts;
+  /** Its request, shown beside each response; absent: only the responses are shown. */
+  push?: DeliveryPush | null;
+}
+
+export function Attempts({ delivery: { attempts, attempt_count }, push = null }: AttemptsProps): JSX.Element {
   if (attempt_count === 0) return <p class="faint">No attempts yet</p>;
   const longest_ms = Math.max(1, ...attempts.map(({ duration_ms }) => duration_ms));
   return (
     <ol class="attempts">
       {attempts.map((attempt) => (
-        <AttemptView key={attempt.attempt} attempt={attempt} longest_ms={longest_ms} />
+        <AttemptView key={attempt.attempt} attempt={attempt} longest_ms={longest_ms} push={push} />
       ))}
     </ol>
   );
 }
 
-function AttemptView({ attempt, longest_ms }: { attempt: Attempt; longest_ms: number }): JSX.Element {
+interface AttemptViewProps {
+  attempt: Attempt;
+  longest_ms: number;
+  push: DeliveryPush | null;
+}
+
+function AttemptView({ attempt, longest_ms, push }: AttemptViewProps): JSX.Element {
   const is_good = attempt.outcome === 'ok';
   return (
     <li class="attempt">
@@ -146,29 +157,7 @@ function AttemptView({ attempt, longest_ms }: { attempt: Attempt; longest_ms: nu
         <Foreign class="attempt-detail">{attempt.detail}</Foreign>
       )}
       {attempt.response_excerpt !== '' && <Excerpt text={attempt.response_excerpt} />}
+      {push !== null && <AttemptRequest push={push} attempt={attempt} />}
     </li>
-  );
-}
-
-function SentHeaders({ delivery }: { delivery: DeliveryWithAttempts }): JSX.Element {
-  const { delivery_id, message_id, seq, attempt_count } = delivery;
-  const headers = [
-    ['webhook-id', delivery_id],
-    ['idempotency-key', delivery_id],
-    ['convoke-message-id', message_id],
-    ['convoke-seq', String(seq)],
-    ['convoke-attempt', attempt_count > 1 ? `1 … ${attempt_count}` : '1'],
-    ['webhook-timestamp', 'the second of the attempt'],
-    ['webhook-signature', 'v1, new for each attempt'],
-  ] as const;
-  return (
-    <dl class="headers">
-      {headers.map(([name, value]) => (
-        <div key={name}>
-          <dt>{name}</dt>
-          <dd>{value}</dd>
-        </div>
-      ))}
-    </dl>
   );
 }

@@ -3,7 +3,6 @@ import { useRef, useState } from 'preact/hooks';
 import type { Diagnosis, Instance } from '@convoke/sdk';
 import { useQuery } from '../queries.ts';
 import { AgentTags } from '../parts/agents.tsx';
-import { Switch } from '../parts/choice.tsx';
 import { ConnectionState, connectionFacts, doesPull } from '../parts/connection.tsx';
 import { Id } from '../parts/copy.tsx';
 import { Dialog, Form, SelectField } from '../parts/dialog.tsx';
@@ -16,15 +15,19 @@ import { Ago } from '../parts/time.tsx';
 import { addressOf, go } from '../router.ts';
 import { client, may } from '../service.ts';
 import { counted, failureInWords } from '../format.ts';
+import { AdviceAction } from './advice_action.tsx';
 import { DeliveryList } from './delivery_list.tsx';
 import { DiagnosisView } from './diagnosis.tsx';
 import { DropDialog } from './drop.tsx';
+import { EditDialog } from './edit_instance.tsx';
 import { LastDay } from './last_day.tsx';
 import { MeetingsOf } from './memberships.tsx';
+import { isPaused, PauseButton, PausedNote } from './pause.tsx';
+import { RecoverDialog } from './recover.tsx';
 import { SecretDialog } from './register.tsx';
 import { Foreign } from '../parts/foreign.tsx';
 
-type Asking = 'rotate' | 'recover' | 'drop' | 'delete' | null;
+type Asking = 'edit' | 'rotate' | 'recover' | 'drop' | 'delete' | null;
 
 export function InstanceDetail({ instance_id, back }: { instance_id: string; back: string }): JSX.Element {
   // Events still arrive while the instance is being deleted: its data must not be requested any more.
@@ -73,20 +76,22 @@ function InstanceBody({ instance, again, back, removing }: InstanceBodyProps): J
     }
     again();
   };
-  const change = (changes: { is_active?: boolean; webhook_enabled?: boolean }, done: string): void =>
-    void doing(client.updateInstance(instance_id, changes), () => done).then(again);
+  const edit = (): void => setAsking('edit');
 
   return (
     <>
       <div class="detail-block">
         <div class="status-line">
           <ConnectionState instance={instance} />
-          {!(pulls && instance.health === 'unknown') && <HealthState health={instance.health} />}
+          {!(pulls && instance.health === 'unknown') && (
+            <HealthState health={instance.health} is_paused={isPaused(instance)} />
+          )}
           <span class="faint">
             {instance.consecutive_failures > 0 && `${counted(instance.consecutive_failures, 'failure')} in a row`}
           </span>
         </div>
-        {diagnosis === null && <LastFailureView instance={instance} />}
+        <PausedNote instance={instance} />
+        {diagnosis === null && <LastFailureView instance={instance} again={again} onEdit={edit} />}
         {instance.connected === null && (
           <p class="advice">
             <Mark kind="waiting" />
@@ -123,11 +128,19 @@ function InstanceBody({ instance, again, back, removing }: InstanceBodyProps): J
             <button type="button" class="button" onClick={() => setAsking('recover')}>
               Resend failed…
             </button>
+            <PauseButton instance={instance} again={again} />
           </div>
         </May>
         <div role="status">
           {diagnosis === 'running' && <Skeleton lines={3} />}
-          {diagnosis !== null && diagnosis !== 'running' && <DiagnosisView diagnosis={diagnosis} />}
+          {diagnosis !== null && diagnosis !== 'running' && (
+            <>
+              <DiagnosisView diagnosis={diagnosis} />
+              <div class="button-row">
+                <AdviceAction instance={instance} result={diagnosis} again={again} onEdit={edit} />
+              </div>
+            </>
+          )}
         </div>
       </div>
 
@@ -160,20 +173,6 @@ function InstanceBody({ instance, again, back, removing }: InstanceBodyProps): J
               : [['Owned by key', <Id id={instance.owner_key_id} what="the key id" />] as const]),
           ]}
         />
-        <May scope="instance">
-          <div class="button-row">
-            <Switch
-              label="Active"
-              is_on={instance.is_active}
-              onChange={(is_active) => change({ is_active }, is_active ? 'Active again.' : PAUSED)}
-            />
-            <Switch
-              label={pulls ? 'Pushes' : 'Webhook'}
-              is_on={instance.webhook_enabled}
-              onChange={(webhook_enabled) => change({ webhook_enabled }, webhook_enabled ? 'Switched on.' : PAUSED)}
-            />
-          </div>
-        </May>
       </div>
 
       <div class="detail-block">
@@ -199,6 +198,9 @@ function InstanceBody({ instance, again, back, removing }: InstanceBodyProps): J
         <div class="detail-block">
           <h3>Manage</h3>
           <div class="button-row">
+            <button type="button" class="button" onClick={edit}>
+              Edit…
+            </button>
             <button type="button" class="button" onClick={() => setAsking('rotate')}>
               Rotate the secret…
             </button>
@@ -213,7 +215,16 @@ function InstanceBody({ instance, again, back, removing }: InstanceBodyProps): J
       </May>
 
       {asking === 'rotate' && <RotateDialog instance_id={instance_id} onClose={close} />}
-      {asking === 'recover' && <RecoverDialog instance_id={instance_id} onClose={close} />}
+      {asking === 'recover' && <RecoverDialog instance={instance} onClose={close} />}
+      {asking === 'edit' && (
+        <EditDialog
+          instance={instance}
+          onClose={() => {
+            close();
+            again();
+          }}
+        />
+      )}
       {asking === 'drop' && (
         <DropDialog
           of={{ instance_id }}
@@ -242,7 +253,7 @@ function InstanceBody({ instance, again, back, removing }: InstanceBodyProps): J
               It leaves all its meetings, and gets nothing any more.{' '}
               {instance.pending_deliveries > 0 &&
                 `${counted(instance.pending_deliveries, 'pending delivery', 'pending deliveries')} will be cancelled. `}
-              This cannot be undone; switching it off can.
+              This cannot be undone; a pause can.
             </p>
           </Form>
         </Dialog>
@@ -251,16 +262,28 @@ function InstanceBody({ instance, again, back, removing }: InstanceBodyProps): J
   );
 }
 
-function LastFailureView({ instance: { last_failure, health } }: { instance: Instance }): JSX.Element | null {
+interface LastFailureProps {
+  instance: Instance;
+  again: () => void;
+  onEdit: () => void;
+}
+
+function LastFailureView({ instance, again, onEdit }: LastFailureProps): JSX.Element | null {
+  const { last_failure, health } = instance;
   if (last_failure === null || health === 'up') return null;
   return (
-    <p class="advice">
-      <Mark kind={health === 'down' ? 'bad' : 'warning'} />
-      <span>
-        <Foreign>{capital(failureInWords(last_failure))}</Foreign>, <Ago at={last_failure.at} />.
-        <Foreign class="advice-what">{last_failure.advice}</Foreign>
-      </span>
-    </p>
+    <>
+      <p class="advice">
+        <Mark kind={health === 'down' ? 'bad' : 'warning'} />
+        <span>
+          <Foreign>{capital(failureInWords(last_failure))}</Foreign>, <Ago at={last_failure.at} />.
+          <Foreign class="advice-what">{last_failure.advice}</Foreign>
+        </span>
+      </p>
+      <div class="button-row">
+        <AdviceAction instance={instance} result={last_failure} again={again} onEdit={onEdit} />
+      </div>
+    </>
   );
 }
 
@@ -300,42 +323,6 @@ function RotateDialog({ instance_id, onClose }: { instance_id: string; onClose: 
           options={OVERLAPS}
           value={overlap}
           onChange={setOverlap}
-        />
-      </Form>
-    </Dialog>
-  );
-}
-
-const PAUSED = 'Paused. Pending messages are held; new ones are not queued.';
-
-const SINCE = [
-  ['1', 'the last hour'],
-  ['24', 'the last day'],
-  ['168', 'the last 7 days'],
-] as const;
-
-function RecoverDialog({ instance_id, onClose }: { instance_id: string; onClose: () => void }): JSX.Element {
-  const [hours, setHours] = useState('24');
-  return (
-    <Dialog title="Resend failed deliveries" onClose={onClose}>
-      <Form
-        action="Resend"
-        onSubmit={async () => {
-          const since = new Date(Date.now() - Number(hours) * 3_600_000).toISOString();
-          await doing(client.recover(instance_id, { since }), ({ recovered }) =>
-            recovered === 0
-              ? 'Nothing failed in that time.'
-              : `${counted(recovered, 'delivery', 'deliveries')} will be sent again.`,
-          );
-          onClose();
-        }}
-      >
-        <SelectField
-          label="Resend what failed in"
-          hint="Each is sent under the same webhook-id as before, in the order of the messages."
-          options={SINCE}
-          value={hours}
-          onChange={setHours}
         />
       </Form>
     </Dialog>

@@ -14,6 +14,7 @@ import { addressOf, filterBy, usePlace } from '../router.ts';
 import { client } from '../service.ts';
 import { outcomeInWords, some } from '../format.ts';
 import { InstanceDetail } from './instance.tsx';
+import { isPaused } from './pause.tsx';
 import { RegisterDialog } from './register.tsx';
 import { ConnectionTag } from '../parts/connection.tsx';
 import { Foreign } from '../parts/foreign.tsx';
@@ -32,13 +33,13 @@ const COLUMNS: Column<Instance>[] = [
     sortBy: ({ instance_name, instance_id }) => instance_name || instance_id,
     cell: (instance) => (
       <span class="named">
-        <HealthMark health={instance.health} />
+        <HealthMark health={instance.health} is_paused={isPaused(instance)} />
         <span class="named-text">
           <Foreign class="named-name">{instance.instance_name || instance.instance_id}</Foreign>
           <Foreign class="named-id">{instance.instance_id}</Foreign>
         </span>
         <ConnectionTag instance={instance} />
-        {!(instance.is_active && instance.webhook_enabled) && <span class="tag">paused</span>}
+        {isPaused(instance) && <span class="tag">paused</span>}
       </span>
     ),
   },

@@ -1,0 +1,216 @@
+/** Operators act where they read: resend, pause, edit, follow an advice, and see the request of a delivery. */
+import assert from 'node:assert/strict';
+import { describe, test, type TestContext } from 'node:test';
+import type { Delivery, Page as ListOf } from '@convoke/sdk';
+import type { Page } from 'playwright-core';
+import { useVisitor } from '../support/browser.ts';
+import { pushOf, startReceiver } from '../support/receiver.ts';
+import { type Service, startService } from '../support/service.ts';
+import { until } from '../support/wait.ts';
+
+const visitor = useVisitor();
+
+const listed = async (service: Service, query: string): Promise<Delivery[]> =>
+  (await service.get<ListOf<Delivery>>(`/api/v1/deliveries/?${query}`)).body.data;
+
+/** An instance with failed deliveries, whose receiver takes pushes from now on. */
+async function failing(t: TestContext, service: Service, count: number) {
+  const registration = { instance_name: 'GPU box' };
+  const { instance_id, receiver } = await service.member(t, 'm', { registration, behaviour: { status: 202 } });
+  for (let n = 1; n <= count; n++) await service.send('m', { n });
+  await until(
+    'all to fail',
+    () => listed(service, `instance_id=${instance_id}&state=failed`),
+    (rows) => rows.length === count,
+  );
+  receiver.behaviour = {};
+  return { instance_id, receiver };
+}
+
+/** Counts the clicks on a page from now on. */
+async function clicksOf(page: Page): Promise<() => Promise<number>> {
+  await page.evaluate(`globalThis.clicks = 0; addEventListener('pointerdown', () => void globalThis.clicks++, true)`);
+  return () => page.evaluate<number>('globalThis.clicks');
+}
+
+/** A moment as the field of a form takes it. */
+const localMinute = (page: Page, at_ms: number): Promise<string> =>
+  page.evaluate((ms) => new Date(ms - new Date(ms).getTimezoneOffset() * 60_000).toISOString().slice(0, 16), at_ms);
+
+describe('where one reads', { concurrency: 3 }, () => {
+  test('what an instance missed since a time is counted and sent again, in three clicks from Now', async (t) => {
+    const service = await startService(t);
+    const { instance_id, receiver } = await failing(t, service, 3);
+    await visitor.visit(service.url, { path: '/now' }, async (page) => {
+      const clicks = await clicksOf(page);
+      await page.getByRole('link', { name: 'GPU box' }).click();
+      await page.getByRole('button', { name: 'Resend failed…' }).click();
+      const dialog = page.getByRole('dialog');
+      await dialog.getByText('3 deliveries failed in that time.').waitFor();
+      await dialog.getByLabel('Failed since').fill(await localMinute(page, Date.now() + 3_600_000));
+      await dialog.getByText('Nothing failed in that time.').waitFor();
+      await dialog.getByLabel('Failed since').fill(await localMinute(page, Date.now() - 3_600_000));
+      await dialog.getByRole('button', { name: 'Resend 3 deliveries' }).click();
+      await page.getByText('3 deliveries will be sent again.').waitFor();
+      assert.equal(await clicks(), 3);
+    });
+    await until(
+      'all to be delivered',
+      () => listed(service, `instance_id=${instance_id}&state=delivered`),
+      (rows) => rows.length === 3,
+    );
+    assert.equal(receiver.requests.length, 6);
+  });
+
+  test('a recovery shows its progress, and ends when it is cancelled', async (t) => {
+    const service = await startService(t);
+    const { instance_id } = await failing(t, service, 2);
+    await visitor.visit(service.url, { path: `/instances/${instance_id}` }, async (page) => {
+      // Each part is one delivery, and the second waits until it was looked at.
+      const { promise: looked, resolve } = Promise.withResolvers<void>();
+      let parts = 0;
+      await page.route('**/recover/', async (route) => {
+        const body = route.request().postDataJSON() as object;
+        if ('dry_run' in body) return route.continue();
+        if (++parts > 1) await looked;
+        return route.continue({ postData: JSON.stringify({ ...body, limit: 1 }) });
+      });
+      await page.getByRole('button', { name: 'Resend failed…' }).click();
+      const dialog = page.getByRole('dialog');
+      await dialog.getByRole('button', { name: 'Resend 2 deliveries' }).click();
+      await dialog.getByText('1 delivery queued of 2 deliveries').waitFor();
+      assert.equal(await dialog.getByRole('progressbar').getAttribute('value'), '1');
+      await dialog.getByRole('button', { name: 'Cancel' }).click();
+      resolve();
+      await page.getByText(/^Cancelled\. 2 deliveries were queued by then/).waitFor();
+      assert.equal(parts, 2);
+    });
+  });
+
+  test('ticked rows are sent again, and no others', async (t) => {
+    const service = await startService(t);
+    const { instance_id } = await failing(t, service, 3);
+    await visitor.visit(service.url, { path: '/deliveries?state=failed' }, async (page) => {
+      const tick = (seq: number) => page.getByRole('checkbox', { name: `Tick m #${seq} to ${instance_id}` });
+      assert.equal(await page.getByRole('button', { name: /ticked/ }).count(), 0);
+      await tick(1).check();
+      await tick(3).check();
+      await page.getByRole('button', { name: 'Resend 2 ticked' }).click();
+      await page.getByText('2 deliveries will be sent again.').waitFor();
+    });
+    await until(
+      'the ticked ones to be delivered',
+      () => listed(service, `instance_id=${instance_id}&state=delivered`),
+      (rows) => rows.length === 2,
+    );
+    assert.deepEqual(
+      (await listed(service, `instance_id=${instance_id}&state=failed`)).map(({ seq }) => seq),
+      [2],
+    );
+  });
+
+  test('an instance is paused in three clicks from Now; the page says what is held and what is not queued, and how many came', async (t) => {
+    const service = await startService(t);
+    const { instance_id, receiver } = await service.member(t, 'm', { registration: { instance_name: 'GPU box' } });
+    await service.settled(await service.send('m', { n: 1 }));
+    await visitor.visit(service.url, { path: '/now' }, async (page) => {
+      const clicks = await clicksOf(page);
+      await page.getByRole('link', { name: 'Instances', exact: true }).first().click();
+      await page
+        .getByRole('row', { name: /GPU box/ })
+        .getByRole('link')
+        .click();
+      const detail = page.getByRole('region', { name: `Instance ${instance_id}` });
+      await detail.getByText('up', { exact: true }).waitFor();
+      await detail.getByRole('button', { name: 'Pause' }).click();
+      await detail.getByText('paused', { exact: true }).waitFor();
+      assert.equal(await clicks(), 3);
+      await detail.getByText(/^Paused\. Nothing is pending\. New messages are not queued for it\./).waitFor();
+      assert.equal(await detail.getByText('up', { exact: true }).count(), 0);
+      const row = page.getByRole('row', { name: /GPU box/ });
+      await row.locator('.health-mark').getByText('paused').waitFor({ state: 'attached' });
+      assert.equal(await row.locator('.mark-good').count(), 0);
+      assert.equal((await service.instance(instance_id)).webhook_enabled, false);
+
+      await service.send('m', { n: 2 });
+      await detail.getByRole('button', { name: 'Resend failed…' }).click();
+      await page
+        .getByRole('dialog')
+        .getByText(/^1 message came while it was paused\./)
+        .waitFor();
+      await page.keyboard.press('Escape');
+      await detail.getByRole('button', { name: 'Resume' }).click();
+      await detail.getByText('up', { exact: true }).waitFor();
+      await service.settled(await service.send('m', { n: 3 }));
+    });
+    const numbers = receiver.requests.map((request) => pushOf(request).message['n']);
+    assert.deepEqual(numbers, [1, 3]);
+  });
+
+  test('an advice that names a setting is followed with one click', async (t) => {
+    const service = await startService(t);
+    const { instance_id, receiver } = await failing(t, service, 1);
+    receiver.behaviour = { status: 202 };
+    await visitor.visit(service.url, { path: `/instances/${instance_id}` }, async (page) => {
+      await page.getByRole('button', { name: 'Count every 2xx as delivered' }).click();
+      await page.getByText('Every 2xx counts as delivered from now on.').waitFor();
+    });
+    assert.equal((await service.instance(instance_id)).success_statuses, '2xx');
+    assert.equal((await service.settled(await service.send('m', {}))).state, 'delivered');
+  });
+
+  test('an instance is edited on its page: its name, agents, address, headers and time; a wrong one is refused by its name', async (t) => {
+    const service = await startService(t);
+    const { instance_id } = await failing(t, service, 1);
+    const other = await startReceiver(t);
+    await visitor.visit(service.url, { path: `/instances/${instance_id}`, allowed: /422/ }, async (page) => {
+      await page.getByRole('button', { name: 'Edit…' }).click();
+      const dialog = page.getByRole('dialog');
+      await dialog.getByLabel('Webhook URL').fill('http://user:secret@127.0.0.1/');
+      await dialog.getByRole('button', { name: 'Save' }).click();
+      await dialog
+        .getByRole('alert')
+        .getByText(/webhook_url/)
+        .waitFor();
+      await dialog.getByLabel('Name').fill('The box');
+      await dialog.getByLabel('Agents').fill('a, b');
+      await dialog.getByLabel('Webhook URL').fill(other.url);
+      await dialog.getByLabel('Headers').fill('authorization: Bearer 3f9c20d1');
+      await dialog.getByLabel('Time for an answer, in seconds').fill('9');
+      await dialog.getByRole('button', { name: 'Save' }).click();
+      await page.getByRole('heading', { name: 'The box' }).waitFor();
+      await page.getByText('authorization', { exact: true }).waitFor();
+    });
+    const changed = await service.instance(instance_id);
+    assert.deepEqual(
+      [changed.instance_name, changed.agent_ids, changed.webhook_url, changed.webhook_header_names, changed.timeout_s],
+      ['The box', ['a', 'b'], other.url, ['authorization'], 9],
+    );
+    await service.send('m', {});
+    assert.equal((await other.next()).headers['authorization'], 'Bearer 3f9c20d1');
+  });
+
+  test('a delivery shows its message, the request beside each response, and a curl command without secrets', async (t) => {
+    const service = await startService(t);
+    const registration = { webhook_headers: { authorization: 'Bearer canary-3f9c20d1' } };
+    await service.member(t, 'm', { registration, behaviour: { status: 202, body: 'later' } });
+    const { delivery_id } = await service.settled(await service.sendText('m', '{"n":12345678901234567890}'));
+    const path = `/deliveries/${delivery_id}`;
+    const permissions = ['clipboard-read', 'clipboard-write'];
+    await visitor.visit(service.url, { path, permissions }, async (page) => {
+      const body = page.getByLabel('The body of the request, with the message');
+      await body.getByText('"message":{"n":12345678901234567890}').waitFor();
+      const attempt = page.locator('.attempt');
+      await attempt.getByText('later').waitFor();
+      await attempt.getByText('Request').click();
+      await attempt.getByText('[hidden]').waitFor();
+      await attempt.getByText('[signature]').waitFor();
+      await page.getByRole('button', { name: 'Copy the curl command' }).click();
+      await page.getByText('Copied the curl command.').waitFor();
+      const copied = await page.evaluate<string>('navigator.clipboard.readText()');
+      assert.match(copied, /^curl -X POST 'http:/);
+      assert.match(copied, /'authorization: \[hidden\]'/);
+      assert.doesNotMatch(copied + (await page.content()), /canary/);
+    });
+  });
+});

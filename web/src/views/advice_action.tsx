@@ -1,0 +1,49 @@
+/** Follows an advice where it stands: one click, or the field to change. */
+import type { JSX } from 'preact';
+import type { Instance, Outcome, UpdateInstanceInput } from '@convoke/sdk';
+import { doesPull } from '../parts/connection.tsx';
+import { doing } from '../parts/notice.tsx';
+import { client, may } from '../service.ts';
+
+interface AdviceActionProps {
+  instance: Instance;
+  result: { outcome: Outcome; status_code: number | null };
+  again: () => void;
+  onEdit: () => void;
+}
+
+export function AdviceAction({ instance, result, again, onEdit }: AdviceActionProps): JSX.Element | null {
+  if (doesPull(instance) || !may('instance')) return null;
+  const change = (changes: UpdateInstanceInput, done: string): void =>
+    void doing(client.updateInstance(instance.instance_id, changes), () => done).then(again);
+  if (result.outcome === 'not_200' && instance.success_statuses === '200') {
+    return (
+      <button
+        type="button"
+        class="button"
+        onClick={() => change({ success_statuses: '2xx' }, 'Every 2xx counts as delivered from now on.')}
+      >
+        Count every 2xx as delivered
+      </button>
+    );
+  }
+  const label = editInWords(result);
+  return label === null ? null : (
+    <button type="button" class="button" onClick={onEdit}>
+      {label}
+    </button>
+  );
+}
+
+/** The setting that the advice names; null when it names none. */
+function editInWords({ outcome, status_code }: AdviceActionProps['result']): string | null {
+  if (outcome === 'timeout') return 'Give it more time…';
+  if (outcome === 'bad_status') {
+    if (status_code === 401 || status_code === 403) return 'Set its headers…';
+    const is_path = status_code === 404 || status_code === 405 || status_code === 415;
+    return is_path || (status_code !== null && status_code < 400) ? 'Change its URL…' : null;
+  }
+  return ['dns_failed', 'connect_refused', 'connect_timeout', 'unreachable', 'tls_failed', 'blocked'].includes(outcome)
+    ? 'Change its URL…'
+    : null;
+}

@@ -1,0 +1,141 @@
+/** Changes a registered instance: only what the user changed is sent. */
+import type { JSX } from 'preact';
+import { useState } from 'preact/hooks';
+import type { Instance, UpdateInstanceInput } from '@convoke/sdk';
+import { doesPull } from '../parts/connection.tsx';
+import { Dialog, Field, Form, SelectField, TextField } from '../parts/dialog.tsx';
+import { notify } from '../parts/notice.tsx';
+import { client } from '../service.ts';
+import { idsOf } from './register.tsx';
+
+interface EditDialogProps {
+  instance: Instance;
+  onClose: () => void;
+}
+
+const SUCCESSES = [
+  ['200', 'only 200'],
+  ['2xx', 'every 2xx'],
+] as const;
+
+const REPLIES = [
+  ['no', 'not sent anywhere'],
+  ['yes', 'sent in the meeting'],
+] as const;
+
+/** What the service uses when a registration says nothing. */
+const TIMEOUT_S = 5;
+
+export function EditDialog({ instance, onClose }: EditDialogProps): JSX.Element {
+  const pulls = doesPull(instance);
+  const [name, setName] = useState(instance.instance_name);
+  const [agents, setAgents] = useState(instance.agent_ids.join(', '));
+  const [url, setUrl] = useState(instance.webhook_url);
+  const [headers, setHeaders] = useState('');
+  const [timeout, setTimeout] = useState(String(timeoutOf(instance)));
+  const [successes, setSuccesses] = useState<string>(instance.success_statuses);
+  const [replies, setReplies] = useState(instance.replies === true ? 'yes' : 'no');
+
+  const save = async (): Promise<void> => {
+    const changes: UpdateInstanceInput = {};
+    if (name !== instance.instance_name) changes.instance_name = name;
+    const agent_ids = idsOf(agents);
+    if (JSON.stringify(agent_ids) !== JSON.stringify(instance.agent_ids)) changes.agent_ids = agent_ids;
+    if (url !== instance.webhook_url) changes.webhook_url = url;
+    if (headers.trim() !== '') changes.webhook_headers = headersOf(headers);
+    if (Number(timeout) !== timeoutOf(instance)) changes[pulls ? 'ack_timeout_s' : 'timeout_s'] = Number(timeout);
+    if (successes !== instance.success_statuses) changes.success_statuses = successes === '2xx' ? '2xx' : '200';
+    if ((replies === 'yes') !== (instance.replies === true)) changes.replies = replies === 'yes';
+    if (Object.keys(changes).length > 0) {
+      const changed = await client.updateInstance(instance.instance_id, changes);
+      notify(savedInWords(instance, changed));
+    }
+    onClose();
+  };
+
+  return (
+    <Dialog title={`Edit ${instance.instance_name || instance.instance_id}`} onClose={onClose}>
+      <Form action="Save" onSubmit={save}>
+        <TextField label="Name" value={name} onChange={setName} is_required />
+        <TextField
+          label="Agents"
+          value={agents}
+          onChange={setAgents}
+          is_code
+          hint="Separated by commas. The agents in its meetings stay as they are."
+        />
+        {!pulls && (
+          <TextField
+            label="Webhook URL"
+            value={url}
+            onChange={setUrl}
+            type="url"
+            is_required
+            is_code
+            hint="What is pending goes to the new address. Headers are dropped when it is on another server."
+          />
+        )}
+        <Field
+          label="Headers"
+          hint={`One on a line, as in authorization: Bearer … They replace all of its headers${headerNames(instance)}. Leave it empty to keep them.`}
+        >
+          {(id, hint_id) => (
+            <textarea
+              id={id}
+              class="input code"
+              rows={2}
+              spellcheck={false}
+              autocomplete="off"
+              aria-describedby={hint_id}
+              value={headers}
+              onInput={(event) => setHeaders(event.currentTarget.value)}
+            />
+          )}
+        </Field>
+        <TextField
+          label={pulls ? 'Time for a result, in seconds' : 'Time for an answer, in seconds'}
+          value={timeout}
+          onChange={setTimeout}
+        />
+        <SelectField
+          label="Delivered when it answers"
+          hint="Other statuses count as failures."
+          options={SUCCESSES}
+          value={successes}
+          onChange={setSuccesses}
+        />
+        <SelectField
+          label="What it answers is"
+          hint="Only answers in the form of a reply are sent."
+          options={REPLIES}
+          value={replies}
+          onChange={setReplies}
+        />
+      </Form>
+    </Dialog>
+  );
+}
+
+function timeoutOf({ transport, ack_timeout_s = 30, timeout_s = TIMEOUT_S }: Instance): number {
+  return transport === 'pull' ? ack_timeout_s : timeout_s;
+}
+
+function headerNames({ webhook_header_names }: Instance): string {
+  return webhook_header_names.length === 0 ? '' : ` (${webhook_header_names.join(', ')})`;
+}
+
+function headersOf(text: string): Record<string, string> {
+  const lines = text.split('\n').filter((line) => line.trim() !== '');
+  return Object.fromEntries(
+    lines.map((line) => {
+      const colon = line.indexOf(':');
+      if (colon < 1) throw new Error(`Write headers as name: value; this line has no colon: ${line}`);
+      return [line.slice(0, colon).trim(), line.slice(colon + 1).trim()];
+    }),
+  );
+}
+
+function savedInWords(before: Instance, after: Instance): string {
+  const dropped = before.webhook_header_names.filter((name) => !after.webhook_header_names.includes(name));
+  return dropped.length === 0 ? 'Saved.' : `Saved. It is sent no longer: ${dropped.join(', ')}.`;
+}

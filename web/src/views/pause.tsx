@@ -1,0 +1,65 @@
+/** Pauses an instance and resumes it, and says what becomes of what is pending and of what comes. */
+import type { JSX } from 'preact';
+import type { Instance } from '@convoke/sdk';
+import { Mark } from '../parts/mark.tsx';
+import { doing } from '../parts/notice.tsx';
+import { client } from '../service.ts';
+import { counted } from '../format.ts';
+
+export function isPaused({ is_active, webhook_enabled }: Pick<Instance, 'is_active' | 'webhook_enabled'>): boolean {
+  return !(is_active && webhook_enabled);
+}
+
+/** What is said while an instance is paused; nothing otherwise. */
+export function PausedNote({ instance }: { instance: Instance }): JSX.Element | null {
+  if (!isPaused(instance)) return null;
+  const { pending_deliveries, last_failure } = instance;
+  const is_gone = !instance.webhook_enabled && last_failure?.outcome === 'gone';
+  return (
+    <p class="advice">
+      <Mark kind="off" />
+      <span>
+        {is_gone ? 'Paused, because its receiver answered 410 Gone. ' : 'Paused. '}
+        {heldInWords(pending_deliveries)} New messages are not queued for it.
+        <span class="advice-what">
+          When you resume it, what is held goes out in order. What came meanwhile stays in the history of its meetings.
+        </span>
+      </span>
+    </p>
+  );
+}
+
+export function PauseButton({ instance, again }: { instance: Instance; again: () => void }): JSX.Element {
+  const { instance_id, pending_deliveries } = instance;
+  if (isPaused(instance)) {
+    const resume = client.updateInstance.bind(client, instance_id, { is_active: true, webhook_enabled: true });
+    return (
+      <button
+        type="button"
+        class="button"
+        onClick={() => void doing(resume(), () => 'Resumed. What was held goes out in order.').then(again)}
+      >
+        Resume
+      </button>
+    );
+  }
+  const pause = (): Promise<Instance> => client.updateInstance(instance_id, { webhook_enabled: false });
+  return (
+    <button
+      type="button"
+      class="button"
+      title="Holds what is pending. New messages are not queued for it while it is paused."
+      onClick={() =>
+        void doing(pause(), () => `Paused. ${heldInWords(pending_deliveries)} New messages are not queued.`).then(again)
+      }
+    >
+      Pause
+    </button>
+  );
+}
+
+/** What is pending is held for as long as it may wait: 72 hours, unless the service says otherwise. */
+function heldInWords(pending: number): string {
+  if (pending === 0) return 'Nothing is pending.';
+  return `${counted(pending, 'pending message is', 'pending messages are')} held.`;
+}

@@ -1,0 +1,146 @@
+/** Sends again what an instance missed: a count first, then progress, which can be cancelled. */
+import type { JSX } from 'preact';
+import { useRef, useState } from 'preact/hooks';
+import type { Instance, Recovered } from '@convoke/sdk';
+import { Dialog, Form, TextField } from '../parts/dialog.tsx';
+import { notify, showProblem } from '../parts/notice.tsx';
+import { Failure, Skeleton } from '../parts/states.tsx';
+import { useQuery } from '../queries.ts';
+import { client } from '../service.ts';
+import { counted } from '../format.ts';
+
+const DAY_MS = 86_400_000;
+
+export function RecoverDialog({ instance, onClose }: { instance: Instance; onClose: () => void }): JSX.Element {
+  const { instance_id } = instance;
+  const [since, setSince] = useState(() => localTime(Date.now() - DAY_MS));
+  const [end, setEnd] = useState('');
+  const of = spanOf(since, end);
+  // Leaving the dialog cancels what was not queued yet.
+  const running = useRef<{ is_cancelled: boolean } | null>(null);
+  const [queued, setQueued] = useState<number | null>(null);
+  const { value, problem, again } = useQuery(
+    of === null ? null : `recoverable ${instance_id} ${JSON.stringify(of)}`,
+    () => client.recover(instance_id, { ...(of as Span), dry_run: true }),
+  );
+  const close = (): void => {
+    if (running.current !== null) running.current.is_cancelled = true;
+    onClose();
+  };
+
+  const send = async (): Promise<void> => {
+    if (of === null) return;
+    const run = (running.current = { is_cancelled: false });
+    let sent = 0;
+    try {
+      const { until } = value ?? (await client.recover(instance_id, { ...of, dry_run: true }));
+      setQueued(0);
+      for await (sent of client.recovering(instance_id, { ...of, ...(until !== null && { until }) })) {
+        setQueued(sent);
+        if (run.is_cancelled) break;
+      }
+    } catch (error) {
+      // What was queued until then stays queued, and the same again queues the rest.
+      showProblem(error);
+      return;
+    } finally {
+      running.current = null;
+      setQueued(null);
+    }
+    notify(outcomeOf(sent, run.is_cancelled));
+    if (!run.is_cancelled) onClose();
+  };
+
+  return (
+    <Dialog title="Resend what it missed" onClose={close}>
+      {queued === null ? (
+        <Form action={value === null ? 'Resend' : `Resend ${amount(value)}`} onSubmit={send}>
+          <TextField label="Failed since" type="datetime-local" value={since} onChange={setSince} is_required />
+          <TextField label="Until" type="datetime-local" value={end} onChange={setEnd} hint="Now, when it is empty." />
+          <div role="status">
+            {of === null && <p class="hint">Choose a time that begins before it ends.</p>}
+            {of !== null && value === null && problem === null && <Skeleton lines={1} />}
+            {problem !== null && value === null && <Failure problem={problem} again={again} />}
+            {of !== null && value !== null && <Estimate found={value} instance={instance} />}
+          </div>
+        </Form>
+      ) : (
+        <Progress queued={queued} found={value} onCancel={() => (running.current!.is_cancelled = true)} />
+      )}
+    </Dialog>
+  );
+}
+
+interface Span {
+  since: string;
+  until?: string;
+}
+
+/** The time that is chosen; null when it is none. */
+function spanOf(since: string, end: string): Span | null {
+  const [from_ms, to_ms] = [Date.parse(since), end === '' ? Infinity : Date.parse(end)];
+  if (Number.isNaN(from_ms) || Number.isNaN(to_ms) || from_ms > to_ms) return null;
+  const until = to_ms === Infinity ? {} : { until: new Date(to_ms).toISOString() };
+  return { since: new Date(from_ms).toISOString(), ...until };
+}
+
+/** As a field for local time takes it, to the minute. */
+function localTime(at_ms: number): string {
+  const at = new Date(at_ms);
+  return new Date(at_ms - at.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
+}
+
+function amount({ recovered, at_least = false }: Recovered): string {
+  return `${at_least ? 'at least ' : ''}${counted(recovered, 'delivery', 'deliveries')}`;
+}
+
+function Estimate({ found, instance }: { found: Recovered; instance: Instance }): JSX.Element {
+  const { missed } = found;
+  const is_paused = !(instance.is_active && instance.webhook_enabled);
+  return (
+    <>
+      <p>
+        {found.recovered === 0
+          ? 'Nothing failed in that time.'
+          : `${capital(amount(found))} failed in that time. They go out one after the other, beside new messages, under the same webhook-id as before.`}
+        {is_paused && found.recovered > 0 && ' It is paused: they are held until you resume it.'}
+      </p>
+      {missed !== undefined && missed.messages > 0 && (
+        <p class="hint">
+          {`${missed.at_least ? 'At least ' : ''}${counted(missed.messages, 'message')} came while it was paused. They were not queued for it, so they cannot be resent; they are in the history of its meetings.`}
+        </p>
+      )}
+    </>
+  );
+}
+
+interface ProgressProps {
+  queued: number;
+  found: Recovered | null;
+  onCancel: () => void;
+}
+
+function Progress({ queued, found, onCancel }: ProgressProps): JSX.Element {
+  const all = Math.max(found?.recovered ?? 0, queued, 1);
+  return (
+    <div class="form">
+      <p role="status">{`${counted(queued, 'delivery', 'deliveries')} queued of ${found === null ? '…' : amount(found)}`}</p>
+      <progress max={all} value={queued} aria-label="Queued again" />
+      <div class="form-end">
+        <button type="button" class="button" onClick={onCancel}>
+          Cancel
+        </button>
+      </div>
+    </div>
+  );
+}
+
+function outcomeOf(sent: number, is_cancelled: boolean): string {
+  if (is_cancelled)
+    return `Cancelled. ${counted(sent, 'delivery', 'deliveries')} were queued by then and will be sent.`;
+  return sent === 0 ? 'Nothing failed in that time.' : `${counted(sent, 'delivery', 'deliveries')} will be sent again.`;
+}
+
+function capital(text: string): string {
+  return text.slice(0, 1).toUpperCase() + text.slice(1);
+}
