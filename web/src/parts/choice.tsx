@@ -23,31 +23,3 @@ export function Choice<T extends string>({ label, options, value, onChange }: Ch
     </fieldset>
   );
 }
-
-interface SwitchProps {
-  label: string;
-  is_on: boolean;
-  onChange: (is_on: boolean) => void;
-  is_disabled?: boolean;
-}
-
-export function Switch({ label, is_on, onChange, is_disabled = false }: SwitchProps): JSX.Element {
-  return (
-    <label class="switch">
-      <input
-        type="checkbox"
-        role="switch"
-        checked={is_on}
-        disabled={is_disabled}
-        onChange={(event) => {
-          const wanted = event.currentTarget.checked;
-          // Shows the state of the service, not the last click.
-          event.currentTarget.checked = is_on;
-          onChange(wanted);
-        }}
-      />
-      <span class="switch-track" aria-hidden="true" />
-      {label}
-    </label>
-  );
-}
