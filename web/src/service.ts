@@ -33,13 +33,24 @@ export function keepCsrfToken(token: string | null): void {
   }
 }
 
+/** Whether a session is about to replace this one: until then what is refused signs nobody out. */
+let is_changing = false;
+
+/** Does work that ends this session and begins another one. */
+export async function changingSession(work: () => Promise<void>): Promise<void> {
+  is_changing = true;
+  await work().finally(() => (is_changing = false));
+}
+
 export const client = new ConvokeClient({
   base_url: location.origin,
   send_attempts_max: 2,
   fetch: async (input, init) => {
-    const response = await fetch(input, is_portal ? byLink(init) : bySession(init));
     const { value } = session;
+    const response = await fetch(input, is_portal ? byLink(init) : bySession(init));
     if (value === null || value.state === 'signed_out') return response;
+    // A response to a request of an earlier session says nothing about this one.
+    if (is_changing || session.value !== value) return response;
     const code = await whySignIn(response);
     if (code !== null) {
       signed_out_because.value =

@@ -12,7 +12,7 @@ import { type Column, Rows } from '../parts/rows.tsx';
 import { Empty, Failure, Skeleton } from '../parts/states.tsx';
 import { Ago, At } from '../parts/time.tsx';
 import { addressOf } from '../router.ts';
-import { client } from '../service.ts';
+import { changingSession, client } from '../service.ts';
 import { signIn } from '../session.ts';
 import { idsOf, SecretDialog } from './register.tsx';
 import { Foreign } from '../parts/foreign.tsx';
@@ -226,10 +226,12 @@ function MakeDialog({ is_first, onClose }: { is_first: boolean; onClose: () => v
     // After the first key, this page needs a session: sign in with that key.
     if (is_first) await doing(signIn(key.token), () => 'From now on a key is needed; you are signed in with this one.');
   };
+  // Whatever the page asks meanwhile is refused, and must not take the only view of the token away.
+  const submit = (): Promise<void> => (is_first ? changingSession(make) : make());
   if (made !== null) return <TokenDialog made={made} onClose={onClose} />;
   return (
     <Dialog title={is_first ? 'The first key' : 'Make a key'} onClose={onClose}>
-      <Form action="Make the key" onSubmit={make}>
+      <Form action="Make the key" onSubmit={submit}>
         {is_first && <p>From now on every request needs a key. The first one must be an admin's, without an end.</p>}
         <TextField label="Name" value={name} onChange={setName} placeholder="laptop of Anna" />
         <fieldset class="checks">
