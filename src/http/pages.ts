@@ -20,7 +20,7 @@ const REFERENCE = 'docs.html';
 const REFERENCE_PATH = /^\/docs\/?$/;
 
 /** Every view has a path. The page itself judges the segments after it. */
-const VIEW = /^\/(?:$|portal(?:\/|$)|(?:now|start|meetings|instances|deliveries|keys|audit|nodes)(?:\/|$))/;
+const VIEW = /^\/(?:$|portal(?:\/|$)|(?:now|start|meetings|instances|deliveries|agents|keys|audit|nodes)(?:\/|$))/;
 
 /** The only path that can be framed. */
 const PORTAL = /^\/portal(?:\/|$)/;

@@ -499,7 +499,7 @@ describe('the pages', { concurrency: 3 }, () => {
     await service.send('room', { from: 'good', content });
     const sent = await service.send('room', { from: 'bad', content: 'Short.' }, ['a']);
     const [delivery] = await service.deliveriesOf(sent);
-    const details = ['/meetings/room', '/instances/bad', `/deliveries/${delivery?.delivery_id}`];
+    const details = ['/meetings/room', '/instances/bad', `/deliveries/${delivery?.delivery_id}`, '/agents/a'];
     return { service, url, views: [...VIEWS, ...details] };
   }
 
@@ -596,7 +596,7 @@ describe('the pages', { concurrency: 3 }, () => {
     const { instance_id } = await service.member(t, 'room', { behaviour: { status: 500 } });
     const { delivery_id } = await service.attempted(await service.send('room', { content: 'hello' }));
     /** Buttons that read: they copy, open, filter, hold a list, or sign out. */
-    const reads = /^(Copy|JSON|Trace|Pause the list|Keyboard|Sign out|Earlier|A machine|Sort|More)/;
+    const reads = /^(Copy|JSON|Trace|Pause the list|Keyboard|Sign out|Earlier|A machine|Sort|More|Search|Why)/;
     const places = [
       '/now',
       '/meetings',

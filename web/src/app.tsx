@@ -19,6 +19,7 @@ import { client, may, session } from './service.ts';
 import { signOut } from './session.ts';
 import { choose, theme } from './theme.ts';
 import { useObservable } from './observable.ts';
+import { Agent } from './views/agent.tsx';
 import { Audit } from './views/audit.tsx';
 import { Deliveries } from './views/deliveries.tsx';
 import { Instances } from './views/instances.tsx';
@@ -26,6 +27,7 @@ import { Keys } from './views/keys.tsx';
 import { Meetings } from './views/meetings.tsx';
 import { Nodes } from './views/nodes.tsx';
 import { Now } from './views/now.tsx';
+import { Palette } from './views/palette.tsx';
 import { SignIn } from './views/sign_in.tsx';
 import { Start } from './views/start.tsx';
 
@@ -55,6 +57,7 @@ const SECTIONS: readonly Section[] = [
   { path: '/start', name: 'Guide', icon: 'start', key: 's', is_shown: isOwn },
 ];
 const HOME = is_portal ? '/instances' : '/now';
+const IS_MAC = /Mac|iPhone|iPad/.test(navigator.userAgent);
 /** How many sections are at the bottom of a phone; the others are behind "More". */
 const FIRST_SECTIONS = 4;
 
@@ -89,13 +92,14 @@ function LinkEnded(): JSX.Element {
 function Frame(): JSX.Element {
   const place = usePlace();
   const [is_help, setHelp] = useState(false);
+  const [is_searching, setSearching] = useState(false);
   const main = useRef<HTMLElement>(null);
   const parts = partsOf(place.path);
   const [section = '', ...rest] = parts ?? [''];
   const sections = SECTIONS.filter(({ is_shown }) => is_shown?.() !== false);
   const is_lost = useObservable(lost_since) !== null;
 
-  useShortcuts(() => setHelp(true));
+  useShortcuts({ onHelp: () => setHelp(true), onSearch: () => setSearching(!is_portal) });
   // The element with the focus has gone with the previous view.
   useEffect(() => {
     if (document.activeElement === document.body) main.current?.focus();
@@ -130,10 +134,22 @@ function Frame(): JSX.Element {
         <a class="brand" href={HOME}>
           <Brand /> Convoke
         </a>
+        {!is_portal && (
+          <button type="button" class="button search-button" onClick={() => setSearching(true)}>
+            <Icon name="search" />
+            <span>Search</span>
+            <kbd aria-hidden="true">{IS_MAC ? '⌘K' : 'Ctrl K'}</kbd>
+          </button>
+        )}
         <nav class="nav" aria-label="Views">
           {sections.slice(0, FIRST_SECTIONS).map(link)}
           <div class="nav-rest">{sections.slice(FIRST_SECTIONS).map(link)}</div>
-          <More sections={sections.slice(FIRST_SECTIONS)} section={section} onHelp={() => setHelp(true)} />
+          <More
+            sections={sections.slice(FIRST_SECTIONS)}
+            section={section}
+            onHelp={() => setHelp(true)}
+            onSearch={() => setSearching(true)}
+          />
         </nav>
         <div class="side-end">
           <LiveState />
@@ -152,6 +168,7 @@ function Frame(): JSX.Element {
         <View section={section} rest={parts === null ? null : rest} />
       </main>
       <Notices />
+      {is_searching && <Palette places={sections} onClose={() => setSearching(false)} />}
       {is_help && <Help sections={sections} onClose={() => setHelp(false)} />}
     </div>
   );
@@ -176,6 +193,9 @@ function View({ section, rest }: { section: string; rest: string[] | null }): JS
         return <Instances instance_id={id} />;
       case 'deliveries':
         return <Deliveries delivery_id={id} />;
+      case 'agents':
+        if (id !== null) return <Agent key={id} agent_id={id} />;
+        break;
       case 'keys':
         return <Keys key_id={id} />;
       case 'nodes':
@@ -255,10 +275,11 @@ interface MoreProps {
   sections: readonly Section[];
   section: string;
   onHelp: () => void;
+  onSearch: () => void;
 }
 
 /** On a phone: the sections that do not fit at the bottom. */
-function More({ sections, section, onHelp }: MoreProps): JSX.Element {
+function More({ sections, section, onHelp, onSearch }: MoreProps): JSX.Element {
   const [is_open, setOpen] = useState(false);
   const is_current = sections.some(({ path }) => path === `/${section}`);
   return (
@@ -291,6 +312,16 @@ function More({ sections, section, onHelp }: MoreProps): JSX.Element {
               class="bare text"
               onClick={() => {
                 setOpen(false);
+                onSearch();
+              }}
+            >
+              <Icon name="search" /> Search
+            </button>
+            <button
+              type="button"
+              class="bare text"
+              onClick={() => {
+                setOpen(false);
                 onHelp();
               }}
             >
@@ -304,9 +335,14 @@ function More({ sections, section, onHelp }: MoreProps): JSX.Element {
   );
 }
 
-function useShortcuts(onHelp: () => void): void {
+function useShortcuts({ onHelp, onSearch }: { onHelp: () => void; onSearch: () => void }): void {
   useEffect(() => {
     const onKeyDown = (event: KeyboardEvent): void => {
+      if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === 'k' && !event.altKey && !event.shiftKey) {
+        event.preventDefault();
+        if (document.querySelector('dialog[open]') === null) onSearch();
+        return;
+      }
       if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
       if (document.querySelector('dialog[open]') !== null) return;
       if (event.key === 'Escape') return leave(event);
@@ -345,6 +381,7 @@ function leave(event: KeyboardEvent): void {
 function Help({ sections, onClose }: { sections: readonly Section[]; onClose: () => void }): JSX.Element {
   const keys: readonly (readonly [readonly string[], string])[] = [
     ...sections.map(({ key, name }) => [['g', key], name] as const),
+    [[IS_MAC ? '⌘K' : 'Ctrl K'], 'Search every id and message'],
     [['/'], 'To the filter'],
     [['j'], 'Next row, also with the arrow keys'],
     [['k'], 'Row before'],

@@ -83,7 +83,7 @@ export function Dialog({ title, onClose, children, is_kept = false }: DialogProp
 }
 
 /** Fields whose contents nobody wants to write twice. */
-const WRITTEN = 'textarea, input:not([type=radio], [type=checkbox])';
+const WRITTEN = 'textarea, input:not([type=radio], [type=checkbox], [type=search])';
 
 interface FormProps {
   /** The text of the button. */

@@ -1,5 +1,6 @@
 import type { JSX } from 'preact';
-import type { Delivery } from '@convoke/sdk';
+import { useRef } from 'preact/hooks';
+import type { Delivery, ListDeliveriesQuery } from '@convoke/sdk';
 import { useList } from '../queries.ts';
 import { Choice } from '../parts/choice.tsx';
 import { State } from '../parts/mark.tsx';
@@ -22,7 +23,26 @@ const STATES = [
   ['cancelled', 'Cancelled'],
 ] as const;
 
-const FILTERS = ['instance_id', 'meeting_id', 'message_id'] as const;
+/** Filters of the address that are found at once, and those for which the service reads delivery after delivery. */
+const KEYS = ['instance_id', 'meeting_id', 'message_id'] as const;
+const SEARCHED = ['text', 'agent_id', 'status_code', 'outcome', 'since', 'until'] as const;
+const ALL = ['state', ...KEYS, ...SEARCHED] as const;
+
+const OUTCOMES = [
+  ['', 'Any outcome'],
+  ['ok', 'Answered with success'],
+  ['bad_status', 'Answered with an error'],
+  ['not_200', 'Answered another 2xx'],
+  ['gone', 'Answered 410'],
+  ['timeout', 'No answer in time'],
+  ['broken_response', 'Broken response'],
+  ['connect_refused', 'Connection refused'],
+  ['connect_timeout', 'No connection in time'],
+  ['unreachable', 'Not reached'],
+  ['dns_failed', 'Host not found'],
+  ['tls_failed', 'TLS failed'],
+  ['blocked', 'Address not allowed'],
+] as const;
 
 const COLUMNS: Column<Delivery>[] = [
   { head: 'State', cell: ({ state }) => <State state={state} /> },
@@ -61,16 +81,33 @@ function whatHappened(delivery: Delivery): string {
 export function Deliveries({ delivery_id }: { delivery_id: string | null }): JSX.Element {
   const { query } = usePlace();
   const state = STATES.find(([value]) => value === query.get('state'))?.[0] ?? '';
+  const valueOf = (name: (typeof ALL)[number]): string => query.get(name) ?? '';
+  // While somebody types it, a status has fewer digits.
+  const isGiven = (name: (typeof ALL)[number]): boolean =>
+    name === 'status_code' ? /^[1-9]\d\d$/.test(valueOf(name)) : valueOf(name) !== '';
   const filters = Object.fromEntries(
-    FILTERS.flatMap((name) => (query.get(name) ? [[name, query.get(name) as string]] : [])),
+    [...KEYS, ...SEARCHED].flatMap((name) => (isGiven(name) ? [[name, valueOf(name)]] : [])),
   );
   const key = JSON.stringify([state, filters]);
   const is_filtered = key !== '["",{}]';
+  // A search reads many deliveries, so it is not made again with every event.
+  const is_search = SEARCHED.some(isGiven);
+  const searched_to = useRef<string | undefined>(undefined);
   const { rows, problem, is_complete, more, again } = useList(
     `deliveries ${key}`,
-    (page) => client.listDeliveries({ ...page, ...filters, ...(state !== '' && { state }) }),
+    async (page) => {
+      const found = await client.listDeliveries({
+        ...page,
+        ...(filters as ListDeliveriesQuery),
+        ...(state !== '' && { state }),
+      });
+      searched_to.current = found.searched_to;
+      return found;
+    },
     (delivery) => delivery.delivery_id,
-    (event) => Boolean(event.delivery_id) || event.name === 'message.accepted' || event.name.startsWith('instance.'),
+    (event) =>
+      !is_search &&
+      (Boolean(event.delivery_id) || event.name === 'message.accepted' || event.name.startsWith('instance.')),
   );
   const ticks = useTicks();
   const leading = (to?: string): string => addressOf(to === undefined ? ['deliveries'] : ['deliveries', to], query);
@@ -83,6 +120,28 @@ export function Deliveries({ delivery_id }: { delivery_id: string | null }): JSX
           <Filter label="Instance id" name="instance_id" value={filters['instance_id'] ?? ''} is_first />
           <Filter label="Meeting id" name="meeting_id" value={filters['meeting_id'] ?? ''} />
           <Filter label="Message id" name="message_id" value={filters['message_id'] ?? ''} />
+          <details class="more-filters" open={is_search}>
+            <summary>More filters</summary>
+            <Filter label="Text of the message" name="text" value={valueOf('text')} />
+            <Filter label="Agent id" name="agent_id" value={valueOf('agent_id')} />
+            <Filter label="Status, such as 500" name="status_code" value={valueOf('status_code')} />
+            <label class="filter">
+              <span class="unseen">Outcome of an attempt</span>
+              <select
+                class="input"
+                value={valueOf('outcome')}
+                onChange={(event) => filterBy({ outcome: event.currentTarget.value })}
+              >
+                {OUTCOMES.map(([value, text]) => (
+                  <option key={value} value={value}>
+                    {text}
+                  </option>
+                ))}
+              </select>
+            </label>
+            <TimeFilter label="Sent at or after" name="since" value={valueOf('since')} />
+            <TimeFilter label="Sent before" name="until" value={valueOf('until')} />
+          </details>
           <ResendTicked ticks={ticks} />
         </>
       }
@@ -90,7 +149,19 @@ export function Deliveries({ delivery_id }: { delivery_id: string | null }): JSX
     >
       {rows === null && problem === null && <Skeleton />}
       {problem !== null && !rows?.length && <Failure problem={problem} again={again} />}
-      {rows?.length === 0 && problem === null && (
+      {rows !== null && (is_search || rows.length === 0) && !is_complete && (
+        <p class="searched">
+          <span class="grow">
+            {searched_to.current === undefined
+              ? 'There are more.'
+              : `Searched back to ${new Date(searched_to.current).toLocaleString('en-GB')}.`}
+          </span>
+          <button type="button" class="button" onClick={more}>
+            Search further
+          </button>
+        </p>
+      )}
+      {rows?.length === 0 && problem === null && is_complete && (
         <Empty title={is_filtered ? 'No deliveries match' : 'No deliveries yet'}>
           {is_filtered ? (
             <>
@@ -98,7 +169,7 @@ export function Deliveries({ delivery_id }: { delivery_id: string | null }): JSX
               <button
                 type="button"
                 class="button"
-                onClick={() => filterBy({ state: null, instance_id: null, meeting_id: null, message_id: null })}
+                onClick={() => filterBy(Object.fromEntries(ALL.map((name) => [name, null])))}
               >
                 Clear the filter
               </button>
@@ -127,5 +198,25 @@ export function Deliveries({ delivery_id }: { delivery_id: string | null }): JSX
         />
       )}
     </Page>
+  );
+}
+
+/** A time of the address, in the time zone of the reader. */
+function TimeFilter({ label, name, value }: { label: string; name: string; value: string }): JSX.Element {
+  const at = new Date(value);
+  const is_time = value !== '' && !Number.isNaN(at.getTime());
+  const local = is_time ? new Date(at.getTime() - at.getTimezoneOffset() * 60_000).toISOString().slice(0, 16) : '';
+  return (
+    <label class="filter filter-time">
+      <span class="faint">{label}</span>
+      <input
+        type="datetime-local"
+        class="input"
+        value={local}
+        onChange={({ currentTarget }) =>
+          filterBy({ [name]: currentTarget.value === '' ? null : new Date(currentTarget.value).toISOString() })
+        }
+      />
+    </label>
   );
 }

@@ -87,7 +87,16 @@ function MessageView({ line, deliveries, names, thread, is_found, onJump }: Mess
         <Words text={text} seq={seq} />
       )}
       {thread !== null && thread.answers.length > 0 && <Answers answers={thread.answers} onJump={onJump} />}
-      <Marks deliveries={deliveries} names={names} message_id={message_id} opened={opened} onOpen={setOpened} />
+      <Marks
+        deliveries={deliveries}
+        names={names}
+        message_id={message_id}
+        seq={seq}
+        opened={opened}
+        onOpen={setOpened}
+        is_traced={is_traced}
+        onTrace={() => setTraced(!is_traced)}
+      />
       {is_traced && <Trace message_id={message_id} seq={seq} />}
       {open !== undefined && (
         <DeliveryDetail delivery_id={open.delivery_id} name={names.get(open.instance_id) ?? open.instance_id} />
@@ -143,12 +152,15 @@ interface MarksProps {
   deliveries: readonly Delivery[] | null;
   names: ReadonlyMap<string, string>;
   message_id: string;
+  seq: number;
   opened: string | null;
   onOpen: (delivery_id: string | null) => void;
+  is_traced: boolean;
+  onTrace: () => void;
 }
 
 /** One mark for each instance that got the message, showing the state of the delivery. */
-function Marks({ deliveries, names, message_id, opened, onOpen }: MarksProps): JSX.Element {
+function Marks({ deliveries, names, message_id, seq, opened, onOpen, is_traced, onTrace }: MarksProps): JSX.Element {
   if (deliveries === null) {
     return (
       <a class="marks-more" href={addressOf(['deliveries'], { message_id })}>
@@ -156,7 +168,16 @@ function Marks({ deliveries, names, message_id, opened, onOpen }: MarksProps): J
       </a>
     );
   }
-  if (deliveries.length === 0) return <p class="marks-none">No one received it</p>;
+  if (deliveries.length === 0) {
+    return (
+      <p class="marks-none">
+        No one received it{' '}
+        <button type="button" class="bare text" aria-expanded={is_traced} onClick={onTrace}>
+          Why?<span class="unseen"> No one received message {seq}</span>
+        </button>
+      </p>
+    );
+  }
   const fine = deliveries.filter(({ state }) => state === 'delivered');
   const is_crowd = deliveries.length > MARKS_MAX;
   const shown = is_crowd ? deliveries.filter(({ state }) => state !== 'delivered').slice(0, MARKS_MAX) : deliveries;

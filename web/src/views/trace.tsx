@@ -7,6 +7,7 @@ import { Failure, Skeleton } from '../parts/states.tsx';
 import { useQuery } from '../queries.ts';
 import { addressOf } from '../router.ts';
 import { client } from '../service.ts';
+import { WhyNot } from './why_not.tsx';
 
 type Brief = MessageTrace['answered'][number];
 
@@ -26,10 +27,26 @@ export function Trace({ message_id, seq }: { message_id: string; seq: number }):
           <Briefs title="What led to it" empty="It answers nothing." briefs={value.answered.toReversed()} />
           <Briefs title="What answers it" empty="Nothing answers it yet." briefs={value.answers} />
           <Woken trace={value} />
+          <h4>Whom it did not wake, and why</h4>
+          <WhyNot
+            meeting_id={value.meeting_id}
+            message={messageOf(value)}
+            got={value.deliveries.map(({ instance_id }) => instance_id)}
+          />
         </>
       )}
     </div>
   );
+}
+
+/** The most agents that fit into a URL. */
+const TARGETS_MAX = 50;
+
+function messageOf({ target_agents, from_agent }: MessageTrace) {
+  return {
+    ...(target_agents !== null && target_agents.length > 0 && { target_agents: target_agents.slice(0, TARGETS_MAX) }),
+    ...(from_agent !== undefined && { from_agent }),
+  };
 }
 
 function Briefs({ title, empty, briefs }: { title: string; empty: string; briefs: readonly Brief[] }): JSX.Element {

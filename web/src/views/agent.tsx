@@ -1,0 +1,128 @@
+/** An agent: which instances host it, whether it hears its meetings and why not, and what it was sent. */
+import type { JSX } from 'preact';
+import type { Instance, Meeting } from '@convoke/sdk';
+import { HealthMark, Mark } from '../parts/mark.tsx';
+import { Foreign } from '../parts/foreign.tsx';
+import { Page } from '../parts/page.tsx';
+import { Empty, Failure, Skeleton } from '../parts/states.tsx';
+import { useQuery } from '../queries.ts';
+import { addressOf } from '../router.ts';
+import { client } from '../service.ts';
+import { HEALTH_WORDS } from '../format.ts';
+import { DeliveryList } from './delivery_list.tsx';
+import { hearsInWords } from './why_not.tsx';
+
+const INSTANCES_MAX = 5;
+/** Each meeting is one more question to the service. */
+const MEETINGS_MAX = 20;
+const DELIVERIES_MAX = 20;
+
+export function Agent({ agent_id }: { agent_id: string }): JSX.Element {
+  const { value, problem, again } = useQuery(
+    `agent ${agent_id}`,
+    () => client.listInstances({ agent_id, limit: INSTANCES_MAX }),
+    (event) => event.name.startsWith('instance.'),
+  );
+  const [only, another] = value?.data ?? [];
+  return (
+    <Page title={`Agent ${agent_id}`}>
+      <div class="agent-page">
+        {value === null && (problem === null ? <Skeleton /> : <Failure problem={problem} again={again} />)}
+        {value?.data.length === 0 && (
+          <Empty title="No instance hosts this agent">
+            <p>
+              It hears nothing: a message goes to an agent through an instance that names it. Agent ids are compared
+              exactly. <a href="/instances">See the instances</a>
+            </p>
+          </Empty>
+        )}
+        {value?.data.map((instance) => (
+          <Host key={instance.instance_id} instance={instance} agent_id={agent_id} />
+        ))}
+        {value !== null && value.next_cursor !== null && (
+          <p class="faint">These are the first {INSTANCES_MAX} instances that host it.</p>
+        )}
+        {value !== null && (
+          <section>
+            <h2>What it was sent</h2>
+            <DeliveryList
+              query={{
+                agent_id,
+                // The deliveries of one instance are found without reading others.
+                ...(only !== undefined && another === undefined && { instance_id: only.instance_id }),
+              }}
+              most={DELIVERIES_MAX}
+              without="instance"
+            />
+            <a href={addressOf(['deliveries'], { agent_id })}>All deliveries for this agent</a>
+          </section>
+        )}
+      </div>
+    </Page>
+  );
+}
+
+function Host({ instance, agent_id }: { instance: Instance; agent_id: string }): JSX.Element {
+  const { instance_id, instance_name, health, is_active, webhook_enabled } = instance;
+  const { value, problem, again } = useQuery(
+    `meetings for an agent at ${instance_id}`,
+    () => client.listMeetings({ instance_id, include_left: true, limit: MEETINGS_MAX }),
+    (event) => event.instance_id === instance_id && event.name.startsWith('instance.'),
+  );
+  return (
+    <section aria-label={`Hosted by ${instance_name || instance_id}`}>
+      <h2>
+        <HealthMark health={health} />{' '}
+        <a href={addressOf(['instances', instance_id])}>
+          <Foreign>{instance_name || instance_id}</Foreign>
+        </a>{' '}
+        <span class="faint">{is_active && webhook_enabled ? HEALTH_WORDS[health] : 'paused'}</span>
+      </h2>
+      {value === null && (problem === null ? <Skeleton lines={2} /> : <Failure problem={problem} again={again} />)}
+      {value?.data.length === 0 && (
+        <p class="faint">It hears nothing: this instance is in no meeting. Add it on the page of a meeting.</p>
+      )}
+      <ul class="short-list">
+        {value?.data.map((meeting) => (
+          <InMeeting key={meeting.meeting_id} meeting={meeting} instance_id={instance_id} agent_id={agent_id} />
+        ))}
+      </ul>
+      {value !== null && value.next_cursor !== null && (
+        <p class="faint">These are the first {MEETINGS_MAX} meetings.</p>
+      )}
+    </section>
+  );
+}
+
+interface InMeetingProps {
+  meeting: Meeting;
+  instance_id: string;
+  agent_id: string;
+}
+
+function InMeeting({ meeting: { meeting_id }, instance_id, agent_id }: InMeetingProps): JSX.Element | null {
+  const { value } = useQuery(
+    `hears ${JSON.stringify([meeting_id, instance_id, agent_id])}`,
+    () => client.explain(meeting_id, { target_agents: [agent_id], instance_id }),
+    (event) => event.instance_id === instance_id || event.name === 'meeting.changed',
+  );
+  const found = value?.data[0];
+  return (
+    <li>
+      <a class="short-row" href={addressOf(['meetings', meeting_id])}>
+        <Mark
+          kind={
+            found === undefined ? 'off' : found.why === null ? 'good' : found.pushed === 'later' ? 'waiting' : 'off'
+          }
+        />
+        <Foreign class="clip">{meeting_id}</Foreign>
+        <span class="clip grow">
+          {found !== undefined &&
+            (found.why === 'nobody_named'
+              ? 'hears nothing: it is not among the agents of this meeting'
+              : hearsInWords(found))}
+        </span>
+      </a>
+    </li>
+  );
+}

@@ -1,0 +1,206 @@
+/** One search over every id, every text and every view: ⌘K or Ctrl-K. */
+import type { JSX } from 'preact';
+import { useEffect, useId, useState } from 'preact/hooks';
+import type { FoundMessage } from '@convoke/sdk';
+import { Dialog } from '../parts/dialog.tsx';
+import { Foreign } from '../parts/foreign.tsx';
+import { useQuery } from '../queries.ts';
+import { addressOf, go } from '../router.ts';
+import { client, may } from '../service.ts';
+import { readable } from './readable.ts';
+
+/** How many of each kind are shown. */
+const SHOWN_MAX = 5;
+/** How long nobody types before the service is asked. */
+const PAUSE_MS = 150;
+
+interface Found {
+  to: string;
+  kind: string;
+  name: string;
+  about?: string;
+}
+
+export interface Place {
+  path: string;
+  name: string;
+}
+
+interface PaletteProps {
+  /** The views that the user may open. */
+  places: readonly Place[];
+  onClose: () => void;
+}
+
+export function Palette({ places, onClose }: PaletteProps): JSX.Element {
+  const [text, setText] = useState('');
+  const [chosen, setChosen] = useState(0);
+  const [is_wanted, setWanted] = useState(false);
+  const list = useId();
+  const asked = useSettled(text.trim());
+  const { value, problem } = useQuery(
+    `palette ${asked}`,
+    () => (asked === '' ? Promise.resolve(NOTHING) : search(asked)),
+    () => false,
+  );
+  const is_searching = text.trim() !== '' && (asked !== text.trim() || (value === null && problem === null));
+  const actions = ACTIONS.concat(places.map(({ path, name }) => ({ to: path, kind: 'Go to', name }))).filter(
+    ({ name }) => name.toLowerCase().includes(text.trim().toLowerCase()),
+  );
+  const found = [...(is_searching || text.trim() === '' ? [] : (value?.found ?? [])), ...actions];
+  const at = Math.min(chosen, found.length - 1);
+  const open = (to: string): void => {
+    onClose();
+    go(to);
+  };
+  // Enter may come before what it is for is found.
+  useEffect(() => {
+    if (is_wanted && found[at] !== undefined) open(found[at].to);
+    else if (!is_searching) setWanted(false);
+  }, [is_wanted, is_searching]);
+  const onKeyDown = (event: KeyboardEvent): void => {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (step !== undefined) setChosen(Math.max(0, Math.min(at + step, found.length - 1)));
+    // By itself Escape would only empty the field.
+    else if (event.key === 'Escape') onClose();
+    else if (event.key === 'Enter') setWanted(true);
+    else return;
+    event.preventDefault();
+  };
+  useEffect(() => document.getElementById(`${list}-${at}`)?.scrollIntoView({ block: 'nearest' }), [at]);
+  return (
+    <Dialog title="Search" onClose={onClose}>
+      <input
+        type="search"
+        class="input"
+        role="combobox"
+        list={undefined}
+        aria-label="An id, or a part of a message"
+        aria-expanded="true"
+        aria-controls={list}
+        aria-activedescendant={at < 0 ? undefined : `${list}-${at}`}
+        placeholder="Text of a message, webhook-id, meeting#9, instance, agent"
+        value={text}
+        autocomplete="off"
+        spellcheck={false}
+        onKeyDown={onKeyDown}
+        onInput={(event) => {
+          setText(event.currentTarget.value);
+          setChosen(0);
+          setWanted(false);
+        }}
+      />
+      <div class="palette" id={list} role="listbox" aria-label="Found">
+        {found.map(({ to, kind, name, about }, i) => (
+          <a
+            key={`${kind} ${to}`}
+            id={`${list}-${i}`}
+            role="option"
+            aria-selected={i === at}
+            class="palette-row"
+            href={to}
+            tabIndex={-1}
+            onClick={onClose}
+          >
+            <span class="faint">{kind}</span>
+            <Foreign class="clip">{name}</Foreign>
+            {about !== undefined && <Foreign class="clip faint">{about}</Foreign>}
+          </a>
+        ))}
+      </div>
+      <p class="hint" role="status">
+        {problem !== null && 'The service does not answer.'}
+        {is_searching && 'Searching…'}
+        {!is_searching && asked !== '' && value?.found.length === 0 && 'Nothing found. '}
+        {!is_searching && value?.searched_to !== undefined && (
+          <>
+            Messages were searched back to {new Date(value.searched_to).toLocaleString('en-GB')}.{' '}
+            <a href={addressOf(['deliveries'], { text: asked, until: value.searched_to })} onClick={onClose}>
+              Search further
+            </a>
+          </>
+        )}
+      </p>
+    </Dialog>
+  );
+}
+
+const ACTIONS: readonly Found[] = [
+  { to: '/deliveries?state=failed', kind: 'Show', name: 'Failed deliveries' },
+  { to: '/deliveries?state=pending', kind: 'Show', name: 'Pending deliveries' },
+  { to: '/instances?health=down', kind: 'Show', name: 'Instances that are down' },
+];
+
+interface Results {
+  found: Found[];
+  searched_to?: string | undefined;
+}
+
+const NOTHING: Results = { found: [] };
+
+/** Everything that has this id or this text. A part that is refused or fails hides none of the others. */
+async function search(text: string): Promise<Results> {
+  const none = { data: [], next_cursor: null };
+  const place = /^(.+?)\s*#(\d{1,15})$/.exec(text);
+  const is_id = /^(?:msg|dlv)_\S+$/.test(text);
+  const reads = may('read');
+  const limit = SHOWN_MAX;
+  const [by_id, instances, meetings, hosts, messages] = await Promise.all([
+    !reads
+      ? none
+      : is_id
+        ? client.findMessages({ id: text }).catch(() => none)
+        : place !== null
+          ? client.findMessages({ meeting_id: place[1] as string, seq: Number(place[2]) }).catch(() => none)
+          : none,
+    is_id ? none : client.listInstances({ q: text, limit }).catch(() => none),
+    is_id || !reads ? none : client.listMeetings({ q: text, limit }).catch(() => none),
+    is_id ? none : client.listInstances({ agent_id: text, limit: 1 }).catch(() => none),
+    is_id || !reads ? none : client.findMessages({ text, limit }),
+  ]);
+  return {
+    found: [
+      ...by_id.data.map(messageFound),
+      ...(text.startsWith('dlv_') ? [{ to: addressOf(['deliveries', text]), kind: 'Delivery', name: text }] : []),
+      ...hosts.data.map(() => ({
+        to: addressOf(['agents', text]),
+        kind: 'Agent',
+        name: text,
+        about: 'what it was sent',
+      })),
+      ...instances.data.map(({ instance_id, instance_name }) => ({
+        to: addressOf(['instances', instance_id]),
+        kind: 'Instance',
+        name: instance_name || instance_id,
+        about: instance_id,
+      })),
+      ...meetings.data.map(({ meeting_id }) => ({
+        to: addressOf(['meetings', meeting_id]),
+        kind: 'Meeting',
+        name: meeting_id,
+      })),
+      ...messages.data.map(messageFound),
+    ],
+    searched_to: 'searched_to' in messages ? messages.searched_to : undefined,
+  };
+}
+
+function messageFound({ meeting_id, seq, message, deliveries_queued }: FoundMessage): Found {
+  const { text } = readable(message);
+  return {
+    to: `${addressOf(['meetings', meeting_id])}#${seq}`,
+    kind: 'Message',
+    name: text ?? JSON.stringify(message),
+    about: `${meeting_id} #${seq}${deliveries_queued === 0 ? ', no one received it' : ''}`,
+  };
+}
+
+/** A text once nobody changes it any more. */
+function useSettled(text: string): string {
+  const [settled, setSettled] = useState(text);
+  useEffect(() => {
+    const timer = setTimeout(() => setSettled(text), PAUSE_MS);
+    return () => clearTimeout(timer);
+  }, [text]);
+  return settled;
+}

@@ -1,0 +1,73 @@
+/** Why an instance would not hear a message: what the service says of each membership. */
+import type { JSX } from 'preact';
+import type { ExplainQuery, Explanation } from '@convoke/sdk';
+import { Foreign } from '../parts/foreign.tsx';
+import { Mark, type MarkKind } from '../parts/mark.tsx';
+import { Failure, Skeleton } from '../parts/states.tsx';
+import { useQuery } from '../queries.ts';
+import { addressOf } from '../router.ts';
+import { client } from '../service.ts';
+
+/** The most memberships of a meeting that are shown. */
+const MEMBERSHIPS_MAX = 100;
+
+const WHY: Record<NonNullable<Explanation['why']>, string> = {
+  left: 'it has left the meeting',
+  inactive: 'it is paused',
+  switched_off: 'it is paused',
+  nobody_named: 'the message is for none of its agents',
+  is_sender: 'its agent says it',
+  wake: 'such messages do not wake it',
+  hop_limit: 'the loop guard stops it: too many answers in a row',
+  pair_limit: 'the loop guard stops it: too many messages in a short time',
+  paused: 'the meeting is paused',
+  connection: 'its machine is not connected',
+  back_off: 'it is down',
+};
+
+const MARKS: Record<Explanation['pushed'], MarkKind> = { now: 'good', later: 'waiting', no: 'off' };
+
+/** What would happen now, in words. */
+export function hearsInWords({ pushed, why }: Pick<Explanation, 'pushed' | 'why'>): string {
+  if (why === null) return 'hears new messages at once';
+  return pushed === 'later' ? `hears new messages later: ${WHY[why]}` : `hears nothing: ${WHY[why]}`;
+}
+
+interface WhyNotProps {
+  meeting_id: string;
+  /** The message, as it would be sent again. */
+  message: Pick<ExplainQuery, 'target_agents' | 'from_agent'>;
+  /** The instances that got it. */
+  got: readonly string[];
+}
+
+/** For each member that got no delivery: why it would get none now. */
+export function WhyNot({ meeting_id, message, got }: WhyNotProps): JSX.Element {
+  const { value, problem, again } = useQuery(
+    `why not ${JSON.stringify([meeting_id, message])}`,
+    () => client.explain(meeting_id, { ...message, limit: MEMBERSHIPS_MAX }),
+    (event) => event.meeting_id === meeting_id && event.name !== 'message.accepted',
+  );
+  if (value === null) return problem === null ? <Skeleton lines={2} /> : <Failure problem={problem} again={again} />;
+  const others = value.data.filter(({ instance_id }) => !got.includes(instance_id));
+  return (
+    <>
+      {value.data.length === 0 && <p class="faint">No instance has ever joined the meeting.</p>}
+      {value.data.length > 0 && others.length === 0 && <p class="faint">Every instance of the meeting got it.</p>}
+      {others.map(({ instance_id, instance_name, pushed, why }) => (
+        <p key={instance_id} class="thread">
+          <Mark kind={MARKS[pushed]} />
+          <a href={addressOf(['instances', instance_id])}>
+            <Foreign class="clip">{instance_name || instance_id}</Foreign>
+          </a>
+          <span class="faint">
+            {pushed === 'no' && why !== null
+              ? WHY[why]
+              : 'would hear it now: it joined or was resumed after the message'}
+          </span>
+        </p>
+      ))}
+      {value.next_cursor !== null && <p class="faint">These are the first {MEMBERSHIPS_MAX} instances.</p>}
+    </>
+  );
+}
