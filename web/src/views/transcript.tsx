@@ -54,7 +54,9 @@ export function Transcript({ meeting_id, members, last_seq, sent }: TranscriptPr
   useLayoutEffect(() => {
     const box = scroller.current;
     if (box === null) return;
-    if (!reach(box, wanted)) hold(box, held);
+    // What is drawn may still be the stretch before the end is read.
+    const is_early = wanted.current === 'end' && !is_to_end;
+    if (is_early || !reach(box, wanted)) hold(box, held);
     // After a failure the user asks again, by scrolling or with the button.
     if (problem === null) grow();
   });
