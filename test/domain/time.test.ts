@@ -90,7 +90,7 @@ for (const engine of ['SQLite', 'PostgreSQL'] as const) {
     const { instance_id } = await service.register({ webhook_url: 'http://127.0.0.1:1/' });
     const { body: document } = await service.get<Document>('/openapi.json');
     const places = placesIn(document);
-    assert.deepEqual(places.map(({ field }) => field).toSorted(), ['expires_at', 'since', 'since', 'until']);
+    assert.deepEqual([...new Set(places.map(({ field }) => field))].toSorted(), ['expires_at', 'since', 'until']);
     for (const { method, path, query, field } of places) {
       const here = path.replace('{instance_id}', instance_id);
       for (const text of NO_TIMES) {
