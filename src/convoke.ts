@@ -105,10 +105,7 @@ export async function createConvoke(
   const pull_transport: PullTransport = new PullTransport({
     clock,
     onReady: (instance_id) => engine.isReady(instance_id),
-    onConnection(instance_id, connection) {
-      connection_notes.note(instance_id, connection);
-      if (feed.is_active) feed.publish(connectionEvent(instance_id, connection, clock.wall()));
-    },
+    onConnection: (instance_id, connection) => connection_notes.note(instance_id, connection),
   });
   const runtime_transport = new RuntimeTransport({
     clock,
@@ -142,6 +139,9 @@ export async function createConvoke(
     clock,
     store,
     epochOf: (instance_id) => partitions.of(instance_id)?.epoch ?? null,
+    onNoted(instance_id, connection) {
+      if (feed.is_active) feed.publish(connectionEvent(instance_id, connection, clock.wall()));
+    },
     onError: (error) => log.error({ err: error }, 'which machines pull could not be noted; it is tried again'),
   });
   const reply_access = new ReplyAccess(store.encryption, () => config.public_url ?? advertised_url);

@@ -13,6 +13,8 @@ export interface ConnectionNotesParts {
   store: { instances: Pick<InstanceStore, 'noteConnections'> };
   /** The epoch of the partition of an instance; null when another node delivers to it. */
   epochOf: (instance_id: string) => number | null;
+  /** A change is stored: whoever asks the store from now on sees it. */
+  onNoted: (instance_id: string, connection: Connection | null) => void;
   onError: (error: unknown) => void;
 }
 
@@ -43,12 +45,13 @@ export class ConnectionNotes {
   }
 
   async #write(): Promise<void> {
-    const { clock, store, onError } = this.#parts;
+    const { clock, store, onNoted, onError } = this.#parts;
     const changes = [...this.#changes.values()].slice(0, BATCH_MAX);
     for (const { instance_id } of changes) this.#changes.delete(instance_id);
     let pause_ms = LINGER_MS;
     try {
       await store.instances.noteConnections(changes);
+      for (const { instance_id, connection } of changes) onNoted(instance_id, connection);
     } catch (error) {
       if (this.#is_stopped) return;
       onError(error);
