@@ -144,7 +144,6 @@ interface Picture {
 const main = (page: Page) => page.getByRole('main');
 
 async function minute(page: Page): Promise<void> {
-  await page.getByRole('radio', { name: '1 min' }).check({ force: true });
   // Waits for the events that the feed brings.
   await page.locator('.activity li').nth(14).waitFor();
 }
