@@ -50,18 +50,26 @@ async function heldRequest(t: TestContext, service: Service): Promise<RawClient>
   return client;
 }
 
+function waitingOnes(service: Service, wanted: number): Promise<unknown> {
+  return until(
+    `${wanted} to wait`,
+    () => pullsWaiting(service),
+    (count) => count === wanted,
+  );
+}
+
 /** One pull that waits, of a key of its own; and so many of another key that all connections are in use. */
 async function fill(t: TestContext, service: Service) {
   const [modest] = await machinesOfKey(service, 1, 'modest');
   const greedy = await machinesOfKey(service, 2, 'greedy');
   const waits = waitingPull(t, service, modest!);
-  // The last place is for the question how many wait.
-  const pulls = Array.from({ length: CONNECTIONS - 2 }, (_, i) => waitingPull(t, service, greedy[i % 2]!));
-  await until(
-    'all to wait',
-    () => pullsWaiting(service),
-    (count) => count === CONNECTIONS - 1,
-  );
+  await waitingOnes(service, 1);
+  // One after the other, so that it is known which one waits longest. The last place is for the question how many wait.
+  const pulls: RawClient[] = [];
+  while (pulls.length < CONNECTIONS - 2) {
+    pulls.push(waitingPull(t, service, greedy[pulls.length % 2]!));
+    await waitingOnes(service, pulls.length + 1);
+  }
   return { waits, pulls };
 }
 
