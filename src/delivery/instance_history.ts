@@ -1,12 +1,12 @@
 import { Tally } from '../domain/history.ts';
 import { INSTANCE_STEP_S, type InstanceColumns, INSTANCES_MAX, StepsOfInstances } from '../domain/instance_history.ts';
 import { packedTexts } from '../domain/packed_texts.ts';
+import { BROADCAST_BYTES_MAX } from '../store/contract/cluster.ts';
 import type { Clock, Timer } from './clock.ts';
 import type { AttemptEvent } from './events.ts';
 import type { HistoryParts } from './history.ts';
 
 const TOPIC = 'history.instances';
-const BROADCAST_BYTES_MAX = 5_600;
 /** What attempts made is kept by itself for so long, and then counted and broadcast together. */
 const GATHERED_MS = 10_000;
 

@@ -5,8 +5,9 @@
 import type { Clock, Timer } from '../delivery/clock.ts';
 import { type FeedEvent, feedEventsIn } from '../domain/feed_event.ts';
 import { packedTexts } from '../domain/packed_texts.ts';
+import { BROADCAST_BYTES_MAX } from '../store/contract/cluster.ts';
 
-/** Broadcasts a text of at most TEXT_BYTES_MAX to all other nodes. */
+/** Broadcasts a text of at most BROADCAST_BYTES_MAX to all other nodes. */
 export type BroadcastToNodes = (topic: string, text: string) => Promise<void>;
 
 const ASKING = 'feed.ask';
@@ -16,7 +17,6 @@ const LOST = 'lost';
 const ASK_EVERY_MS = 5_000;
 const ASKED_FOR_MS = 15_000;
 const LINGER_MS = 50;
-const TEXT_BYTES_MAX = 5_600;
 /** The most bytes that a node sends to the others at a time. Further events are lost. */
 const BYTES_MAX = 256 << 10;
 
@@ -79,7 +79,7 @@ export class FeedRelay {
     if (!this.is_asked) return;
     const text = JSON.stringify(event);
     const bytes = Buffer.byteLength(text);
-    if (bytes > TEXT_BYTES_MAX - 2 || this.#bytes + bytes > BYTES_MAX) this.#has_lost = true;
+    if (bytes > BROADCAST_BYTES_MAX - 2 || this.#bytes + bytes > BYTES_MAX) this.#has_lost = true;
     else {
       this.#texts.push(text);
       this.#bytes += bytes;
@@ -101,7 +101,7 @@ export class FeedRelay {
     this.#bytes = 0;
     this.#has_lost = false;
     try {
-      for (const text of packedTexts(texts, TEXT_BYTES_MAX)) await this.#broadcast(EVENTS, text);
+      for (const text of packedTexts(texts, BROADCAST_BYTES_MAX)) await this.#broadcast(EVENTS, text);
       if (has_lost) await this.#broadcast(EVENTS, LOST);
     } catch {
       this.#has_lost = true;

@@ -8,12 +8,7 @@ import fc from 'fast-check';
 import pg from 'pg';
 import { test, type TestContext } from 'node:test';
 import { FeedRelay } from '../../src/feed/relay.ts';
-import {
-  CHANNEL,
-  type Message,
-  NodeMessages,
-  NOTIFY_BYTES_MAX,
-} from '../../src/store/postgres/cluster/notifications.ts';
+import { CHANNEL, type Message, NodeMessages } from '../../src/store/postgres/cluster/notifications.ts';
 import { makeDataKey } from '../../src/store/secrets/secret_cipher.ts';
 import type { Change } from '../../src/store/contract/cluster.ts';
 import { openStream } from '../support/event_stream.ts';
@@ -22,6 +17,7 @@ import { makeDatabase } from '../support/postgres.ts';
 import { type Service, startService } from '../support/service.ts';
 import { until } from '../support/wait.ts';
 import { VirtualClock } from '../support/virtual_clock.ts';
+import { BROADCAST_BYTES_MAX } from '../../src/store/contract/cluster.ts';
 
 /** PostgreSQL refuses a payload of 8,000 bytes. */
 const PAYLOAD_BYTES_MAX = 7_999;
@@ -32,7 +28,7 @@ const MESSAGES: Message[] = [
   STORED,
   { kind: 'instance', instance_id: LONGEST_ID, lifts: true, requeued: false },
   { kind: 'keys' },
-  { kind: 'broadcast', topic: 'topic', text: `{"a"}\n\n${'"'.repeat(NOTIFY_BYTES_MAX - 7)}` },
+  { kind: 'broadcast', topic: 'topic', text: `{"a"}\n\n${'"'.repeat(BROADCAST_BYTES_MAX - 7)}` },
   { kind: 'broadcast', topic: 'topic', text: '' },
 ];
 

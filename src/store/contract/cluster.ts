@@ -74,6 +74,9 @@ export interface Lease {
   nodes: NodeRow[];
 }
 
+/** The most bytes of the text of a broadcast: PostgreSQL takes less than 8,000, and encryption makes a text a third longer. */
+export const BROADCAST_BYTES_MAX = 5_600;
+
 /**
  * What the nodes on one store know of each other.
  *

@@ -1,6 +1,6 @@
 /** The leases of this node, and its notifications to and from the other nodes. */
 import { fairShare } from '../../../domain/partition.ts';
-import type { ClusterStore, Lease, NodeRow } from '../../contract/cluster.ts';
+import { BROADCAST_BYTES_MAX, type ClusterStore, type Lease, type NodeRow } from '../../contract/cluster.ts';
 import { StoreError } from '../../store_error.ts';
 import type { NotifySource } from '../writers/message_writer.ts';
 import { NODE_COLUMNS, of } from '../columns.ts';
@@ -9,7 +9,7 @@ import { type Database, type Session, statement } from '../database.ts';
 import { ChangeReader } from './change_reader.ts';
 import { MIGRATIONS, SHORT_ATTEMPTS_STEPS } from '../migrations.ts';
 import { DedicatedConnection } from '../connection/dedicated_connection.ts';
-import { CHANNEL, type Message, type NodeMessages, NOTIFY_BYTES_MAX } from './notifications.ts';
+import { CHANNEL, type Message, type NodeMessages } from './notifications.ts';
 import type { RawChange } from './stored_rows.ts';
 import { WatchedNodes } from './watched_nodes.ts';
 
@@ -213,8 +213,8 @@ export class Cluster implements ClusterStore, NotifySource {
   // ── notifications to others ──────────────────────────────────────────────────────────────────────────────────────────
 
   async broadcast(topic: string, text: string): Promise<void> {
-    if (Buffer.byteLength(text) > NOTIFY_BYTES_MAX)
-      throw new RangeError(`a text for other nodes has at most ${NOTIFY_BYTES_MAX} bytes`);
+    if (Buffer.byteLength(text) > BROADCAST_BYTES_MAX)
+      throw new RangeError(`a text for other nodes has at most ${BROADCAST_BYTES_MAX} bytes`);
     await this.#notify([{ kind: 'broadcast', topic, text }]);
   }
 

@@ -20,9 +20,6 @@ import { type DataKey, decrypt, encrypt } from '../../secrets/secret_cipher.ts';
 
 export const CHANNEL = 'convoke';
 
-/** PostgreSQL takes less than 8,000 bytes, and encryption makes a text a third longer. */
-export const NOTIFY_BYTES_MAX = 5_600;
-
 export type Message =
   /** A batch of messages and deliveries with these numbers was stored; accept_messages sends it. */
   | ({ kind: 'stored' } & Range)
