@@ -151,6 +151,7 @@ export async function createConvoke(
     meeting_id === null
       ? null
       : new Notices({ clock, node_id: node.node_id, meeting_id, send: (send) => engine.send(send) });
+  const reported = { metrics, history, instance_history, feed, delivery_log, notices, log, clock };
   const engine: Engine = new Engine({
     clock,
     random: Math.random,
@@ -159,14 +160,15 @@ export async function createConvoke(
     transport,
     partitions,
     expiry,
-    observer: engineObserver(metrics, history, instance_history, feed, delivery_log, log, clock, notices),
+    observer: engineObserver(reported),
     settings: { ...config, user_agent },
     reply_access,
     tracer: traces?.tracer ?? null,
   });
   if (cluster !== null) feed.joinNodes((topic, text) => cluster.broadcast(topic, text));
-  const observer = maintenanceObserver(metrics, history, feed, log, clock, notices);
-  const maintenance = new Maintenance(clock, store, config, expiry, observer, () => partitions.holds(0));
+  const maintenance = new Maintenance(clock, store, config, expiry, maintenanceObserver(reported), () =>
+    partitions.holds(0),
+  );
   const keyring = new Keyring(clock, store.api_keys, (error) =>
     log.warn({ err: error }, 'the use of keys was not noted'),
   );

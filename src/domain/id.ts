@@ -18,15 +18,18 @@ export const AGENT_IDS_BYTES_MAX = 40_000;
  * @throws Problem `invalid_fields`
  */
 export function assertAddressable(field: string, id: string): void {
-  if (id === '.' || id === '..')
-    throw invalidField(field, 'must be another one than . and .., which no client can put into a path');
+  if (isDots(id)) throw invalidField(field, 'must be another one than . and .., which no client can put into a path');
 }
 
 const ID = new RegExp(ID_PATTERN, 'u');
 
 /** Whether a text is an id that every client can put into a path. */
 export function isAddressableId(text: string): boolean {
-  return ID.test(text) && text !== '.' && text !== '..';
+  return ID.test(text) && !isDots(text);
+}
+
+function isDots(id: string): boolean {
+  return id === '.' || id === '..';
 }
 
 /** Whether a value that nothing has checked yet is a list of agent ids within its limits. */

@@ -13,16 +13,21 @@ import type { Feed } from '../feed/feed.ts';
 import type { Notices } from './notices.ts';
 import { publishAccepted, publishAttempted, publishSuppressed } from '../feed/from_engine.ts';
 
-export function engineObserver(
-  metrics: Metrics,
-  history: History,
-  instance_history: InstanceHistory,
-  feed: Feed,
-  delivery_log: DeliveryLog,
-  log: Log,
-  clock: Clock,
-  notices: Notices | null,
-): Observer {
+/** What the engine and the maintenance report to. */
+export interface Reported {
+  metrics: Metrics;
+  history: History;
+  instance_history: InstanceHistory;
+  feed: Feed;
+  delivery_log: DeliveryLog;
+  /** Null: operators read the log only. */
+  notices: Notices | null;
+  log: Log;
+  clock: Clock;
+}
+
+export function engineObserver(to: Reported): Observer {
+  const { metrics, history, instance_history, feed, delivery_log, notices, log, clock } = to;
   return {
     accepted(messages, deliveries, batch, results) {
       metrics.accepted(messages, deliveries);
@@ -68,14 +73,7 @@ export function partitionsObserver(metrics: Metrics, log: Log): PartitionsObserv
   };
 }
 
-export function maintenanceObserver(
-  metrics: Metrics,
-  history: History,
-  feed: Feed,
-  log: Log,
-  clock: Clock,
-  notices: Notices | null,
-): MaintenanceObserver {
+export function maintenanceObserver({ metrics, history, feed, notices, log, clock }: Reported): MaintenanceObserver {
   return {
     expired(lanes) {
       for (const { count: deliveries, ...lane } of lanes) {

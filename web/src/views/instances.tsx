@@ -11,6 +11,7 @@ import { type Column, Rows } from '../parts/rows.tsx';
 import { Empty, Failure, Skeleton } from '../parts/states.tsx';
 import { Ago } from '../parts/time.tsx';
 import { addressOf, filterBy, usePlace } from '../router.ts';
+import { is_portal } from '../portal.ts';
 import { client } from '../service.ts';
 import { outcomeInWords, some } from '../format.ts';
 import { InstanceDetail } from './instance.tsx';
@@ -105,14 +106,16 @@ export function Instances({ instance_id }: { instance_id: string | null }): JSX.
       {problem !== null && !rows?.length && <Failure problem={problem} again={again} />}
       {rows?.length === 0 && problem === null && (
         <Empty title={q === '' && health === '' ? 'No instances yet' : 'No instances match'}>
-          {q === '' && health === '' ? (
-            <p>
-              Register one here, or follow the <a href="/start">guide</a>.
-            </p>
-          ) : (
+          {q !== '' || health !== '' ? (
             <button type="button" class="button" onClick={() => filterBy({ q: null, health: null })}>
               Clear the filter
             </button>
+          ) : is_portal ? (
+            <p>Your access shows none yet.</p>
+          ) : (
+            <p>
+              Register one here, or follow the <a href="/start">guide</a>.
+            </p>
           )}
         </Empty>
       )}
