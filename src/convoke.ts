@@ -48,6 +48,7 @@ import { Notices } from './node/notices.ts';
 import { engineObserver, maintenanceObserver, partitionsObserver } from './node/observers.ts';
 import { entryOfStart, warnOfClock, warnOfRefusedUrls } from './node/start.ts';
 import { openStore } from './store/open.ts';
+import { DerivedSecrets } from './store/secrets/derived_secrets.ts';
 import { VERSION } from './version.ts';
 
 /** How long a stop waits for requests in progress. Attempts in flight take 5 s at most, and the whole stop 7. */
@@ -144,7 +145,12 @@ export async function createConvoke(
     },
     onError: (error) => log.error({ err: error }, 'which machines pull could not be noted; it is tried again'),
   });
-  const reply_access = new ReplyAccess(store.encryption, () => config.public_url ?? advertised_url);
+  const secrets = {
+    replies: new DerivedSecrets(store.encryption, 'reply tokens'),
+    portal_links: new DerivedSecrets(store.encryption, 'portal links'),
+    sessions: new DerivedSecrets(store.encryption, 'sessions'),
+  };
+  const reply_access = new ReplyAccess(secrets.replies, () => config.public_url ?? advertised_url);
   const delivery_log: DeliveryLog = new DeliveryLog({ log, clock, healths: () => engine.healths() });
   const { notices_meeting: meeting_id } = config;
   const notices =
@@ -172,10 +178,17 @@ export async function createConvoke(
   const keyring = new Keyring(clock, store.api_keys, (error) =>
     log.warn({ err: error }, 'the use of keys was not noted'),
   );
-  const portal_links = new PortalLinks(store.encryption, keyring, clock);
+  const portal_links = new PortalLinks(secrets.portal_links, keyring, clock);
   keyring.identifyOther = (token) => portal_links.identify(token);
   const limits = new Limits(config, clock);
-  const sessions: Sessions = new Sessions({ store, keyring, limits, clock, node_id: node.node_id });
+  const sessions: Sessions = new Sessions({
+    store,
+    secrets: secrets.sessions,
+    keyring,
+    limits,
+    clock,
+    node_id: node.node_id,
+  });
   const audit_trail = new AuditTrail({
     store,
     keyring,
@@ -189,7 +202,7 @@ export async function createConvoke(
     engine,
     feed,
     keyring,
-    derived: [reply_access, portal_links],
+    derived: Object.values(secrets),
     clock,
     expire_after_ms,
   });
@@ -258,7 +271,7 @@ export async function createConvoke(
         'secrets are still encrypted under the previous data key: `convoke keys reencrypt` ends the change',
       );
     }
-    await Promise.all([reply_access.refresh(), portal_links.refresh()]);
+    await Promise.all(Object.values(secrets).map((each) => each.refresh()));
     await keyring.refresh();
     keyring.onChange = () => {
       feed.judge();

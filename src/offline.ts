@@ -13,6 +13,7 @@ import { Sessions } from './http/auth/sessions.ts';
 import { ownersRoutes } from './http/routes/routes.ts';
 import { createServer } from './http/server.ts';
 import { givenKeys, openStore } from './store/open.ts';
+import { DerivedSecrets } from './store/secrets/derived_secrets.ts';
 import type { Imported } from './store/postgres/import.ts';
 
 /** The API on a data file that no service has open, for keys and the audit log. */
@@ -35,7 +36,14 @@ export async function openKeys(config: Config, { log }: { log: Logger }): Promis
   const keyring = new OwnersKeyring(clock, store.api_keys, () => {});
   const limits = new Limits(config, clock);
   const audit_trail = new AuditTrail({ store, keyring, limits, clock, onError: () => {} });
-  const sessions = new Sessions({ store, keyring, limits, clock, node_id: '' });
+  const sessions = new Sessions({
+    store,
+    secrets: new DerivedSecrets(store.encryption, 'sessions'),
+    keyring,
+    limits,
+    clock,
+    node_id: '',
+  });
   const changes = { keys: new KeyChanges({ keyring, clock }) };
   const { max_request_bytes_in_flight, max_connections } = config;
   const [server] = await Promise.all([

@@ -33,6 +33,7 @@ import { allRoutes } from '../../src/http/routes/routes.ts';
 import { createServer } from '../../src/http/server.ts';
 import { Pages } from '../../src/http/pages.ts';
 import { Sessions } from '../../src/http/auth/sessions.ts';
+import { DerivedSecrets } from '../../src/store/secrets/derived_secrets.ts';
 import type { Store } from '../../src/store/store.ts';
 import { openSqliteStore } from '../../src/store/sqlite/open.ts';
 import type { Fleet } from '../load/fleet.ts';
@@ -87,12 +88,15 @@ const ended = async () => [];
 const feed = new Feed({ clock, store, listeners_max: config.max_feed_listeners, ended, written, onError });
 const log = pino({ level: 'warn' }, pino.destination(2));
 const { egress_policy, expire_after_ms, max_message_bytes, max_request_bytes_in_flight, max_connections } = config;
-const sessions = new Sessions({ store, keyring, limits, clock, node_id: '' });
+const derived = ['reply tokens', 'portal links', 'sessions'].map(
+  (purpose) => new DerivedSecrets(store.encryption, purpose),
+) as [DerivedSecrets, DerivedSecrets, DerivedSecrets];
+const [for_replies, for_links, for_sessions] = derived;
+const sessions = new Sessions({ store, secrets: for_sessions, keyring, limits, clock, node_id: '' });
 const audit_trail = new AuditTrail({ store, keyring, limits, clock, onError });
-const reply_access = new ReplyAccess(store.encryption, () => '');
+const reply_access = new ReplyAccess(for_replies, () => '');
 const late_replies = new LateReplies({ store, engine, clock, max_message_bytes, keyring, observer: metrics });
-const portal_links = new PortalLinks(store.encryption, keyring, clock);
-const derived = [reply_access, portal_links];
+const portal_links = new PortalLinks(for_links, keyring, clock);
 const changes = new Changes({ store, engine, feed, keyring, derived, clock, expire_after_ms });
 const who = { keyring, limits, sessions, audit_trail };
 const pages = new Pages();

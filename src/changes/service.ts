@@ -11,7 +11,7 @@ const CALL_MS_MAX = 2_000;
 
 export interface ServiceChangesParts {
   store: Pick<Store, 'encryption' | 'backups'>;
-  /** Their keys are derived from the data key: they read them again when the data key has changed. */
+  /** They are read again when the data key has changed. */
   derived: readonly { refresh(): Promise<void> }[];
   clock: Clock;
 }

@@ -1,10 +1,13 @@
 /** Signing in on a page: what the cookie is, what it takes to use it, and when it ends. */
 import assert from 'node:assert/strict';
-import { hash } from 'node:crypto';
+import { hash, randomBytes } from 'node:crypto';
 import { before, describe, test, type TestContext } from 'node:test';
 import { type AuditEntry, ConvokeClient, type Page, type ProblemDetails, type Session } from '@convoke/sdk';
 import type { FastifyRequest } from 'fastify';
-import { Sessions } from '../../src/http/auth/sessions.ts';
+import type { Problem } from '../../src/domain/problem.ts';
+import { makeSessionToken } from '../../src/domain/session_token.ts';
+import { type SessionParts, Sessions } from '../../src/http/auth/sessions.ts';
+import { DerivedSecrets } from '../../src/store/secrets/derived_secrets.ts';
 import type { Standing } from '../../src/http/auth/standing.ts';
 import { openStream } from '../support/event_stream.ts';
 import { type Answer, assertProblem, type Service, startService, useService } from '../support/service.ts';
@@ -325,4 +328,25 @@ describe('control: a service that', () => {
     const codes = await codesOf(t, ({ csrf_token }) => ({ 'convoke-csrf': csrf_token }));
     assert.deepEqual(codes, ['origin_not_allowed', 'instance_does_not_exist']);
   });
+});
+
+test('a made-up cookie costs no look into the store; only one that a node signed is looked for', async () => {
+  const secrets = new DerivedSecrets({ derivedKeys: async () => [randomBytes(32).toString('base64')] }, 'sessions');
+  await secrets.refresh();
+  const looked_for: string[] = [];
+  const find = async (digest: string): Promise<null> => {
+    looked_for.push(digest);
+    return null;
+  };
+  const parts = { store: { sessions: { find } }, secrets, limits: { isHttps: () => false }, clock: { wall: () => 0 } };
+  const sessions = new Sessions(parts as unknown as SessionParts);
+  const come = async (token: string): Promise<void> => {
+    const headers = { cookie: `convoke_session=${token}`, 'convoke-csrf': 'x', 'sec-fetch-site': 'same-origin' };
+    const request = { method: 'GET', headers } as unknown as FastifyRequest;
+    await assert.rejects(sessions.identify(request), ({ code }: Problem) => code === 'session_ended');
+  };
+  for (let i = 0; i < 100; i++) await come(randomBytes(32).toString('base64url'));
+  assert.equal(looked_for.length, 0);
+  await come(makeSessionToken(secrets.newest!));
+  assert.equal(looked_for.length, 1);
 });

@@ -1,4 +1,3 @@
-import { createSecretKey, type KeyObject } from 'node:crypto';
 import type { Clock } from '../../delivery/clock.ts';
 import type { Principal } from '../../domain/access.ts';
 import {
@@ -9,12 +8,9 @@ import {
   portalClaims,
 } from '../../domain/portal_link.ts';
 import { Problem, type ProblemCode } from '../../domain/problem.ts';
-import type { EncryptionStore } from '../../store/contract/encryption.ts';
+import type { DerivedSecrets } from '../../store/secrets/derived_secrets.ts';
 import type { Keyring } from './keyring.ts';
 import type { Standing } from './standing.ts';
-
-/** The purpose of the derived keys: one data key gives a different key for each purpose. */
-const PURPOSE = 'portal links';
 
 /** The standing of a request with a portal link. It depends on the key whose instances it shows, and on its maker. */
 class PortalStanding implements Standing {
@@ -39,30 +35,22 @@ class PortalStanding implements Standing {
 
 /**
  * Portal links: an admin makes one for a key, and whoever opens it may do for an hour what the key may do with its own
- * instances. The secret is derived from the data key, which all nodes share.
+ * instances.
  */
 export class PortalLinks {
-  readonly #store: Pick<EncryptionStore, 'derivedKeys'>;
+  readonly #secrets: DerivedSecrets;
   readonly #keyring: Keyring;
   readonly #clock: Clock;
-  /** The first makes tokens; the others are derived from data keys that are being replaced. */
-  #secrets: readonly KeyObject[] = [];
 
-  constructor(store: Pick<EncryptionStore, 'derivedKeys'>, keyring: Keyring, clock: Clock) {
-    this.#store = store;
+  constructor(secrets: DerivedSecrets, keyring: Keyring, clock: Clock) {
+    this.#secrets = secrets;
     this.#keyring = keyring;
     this.#clock = clock;
   }
 
-  /** Reads the secrets: before the first request, and whenever the data key changes. */
-  async refresh(): Promise<void> {
-    const secrets = await this.#store.derivedKeys(PURPOSE);
-    this.#secrets = secrets.map((secret) => createSecretKey(secret, 'base64'));
-  }
-
   /** @throws Problem `key_does_not_exist`, `key_not_active`, `not_permitted` for a key that owns no instances of its own */
   make(terms: PortalTerms): string {
-    const [secret] = this.#secrets;
+    const secret = this.#secrets.newest;
     const digests = this.#digestsOf(terms);
     if (secret === undefined || digests === null) throw new Problem('key_does_not_exist');
     if (this.revocationReason(terms, digests) !== null) throw new Problem('key_not_active');
@@ -86,7 +74,7 @@ export class PortalLinks {
     if (terms === null) return null;
     const digests = this.#digestsOf(terms);
     const principal = this.#principalOf(terms);
-    if (digests === null || principal === null || !isPortalToken(this.#secrets, token, digests))
+    if (digests === null || principal === null || !isPortalToken(this.#secrets.all, token, digests))
       throw new Problem('api_key_unknown', 'This link is not valid here, or not any more. Open it again where it was.');
     const code = this.revocationReason(terms, digests);
     if (code !== null) throw new Problem(code, 'This link has ended. Open it again where it was.');

@@ -19,7 +19,9 @@ import { EVERYTHING_ALLOWED, NOTHING_ALLOWED, type Principal } from '../../domai
 import { digestOf } from '../../domain/api_key.ts';
 import { Problem, type ProblemCode } from '../../domain/problem.ts';
 import { type Session, sessionEnd } from '../../domain/session.ts';
+import { isLikeSessionToken, isSessionToken, makeSessionToken } from '../../domain/session_token.ts';
 import type { Page, PageRequest } from '../../store/contract/page.ts';
+import type { DerivedSecrets } from '../../store/secrets/derived_secrets.ts';
 import type { Store } from '../../store/store.ts';
 import type { Keyring } from './keyring.ts';
 import type { Limits } from './limits.ts';
@@ -30,8 +32,7 @@ const SECURE_COOKIE = '__Host-convoke_session';
 const PLAIN_COOKIE = 'convoke_session';
 export const CSRF_HEADER = 'convoke-csrf';
 
-const TOKEN_BYTES = 32;
-const TOKEN = /^[A-Za-z0-9_-]{43}$/;
+const SECRET_BYTES = 32;
 
 /** How long a sign-in link is valid, and the most links at a time. */
 const LINK_MS = 5 * 60_000;
@@ -55,6 +56,7 @@ declare module 'fastify' {
 
 export interface SessionParts {
   store: Pick<Store, 'sessions' | 'cluster'>;
+  secrets: DerivedSecrets;
   /** Unique to this start of the node. */
   node_id: string;
   keyring: Keyring;
@@ -116,7 +118,8 @@ export class Sessions {
     assertSameOrigin(request);
     const csrf_token = request.headers[CSRF_HEADER];
     if (typeof csrf_token !== 'string') throw new Problem('csrf_token_wrong');
-    const { store, clock, keyring } = this.#parts;
+    const { store, secrets, clock, keyring } = this.#parts;
+    if (!isSessionToken(secrets.all, token)) throw new Problem('session_ended');
     const session = await store.sessions.find(digestOf(token), clock.wall());
     if (session === null || (await this.ofLostProcesses([session])).length > 0) throw new Problem('session_ended');
     if (!isEqual(digestOf(csrf_token), session.csrf_digest)) throw new Problem('csrf_token_wrong');
@@ -162,10 +165,12 @@ export class Sessions {
     reply: FastifyReply,
     by: Token | null,
   ): Promise<SignedIn> {
-    const { clock, keyring, node_id } = this.#parts;
+    const { secrets, clock, keyring, node_id } = this.#parts;
     const now = clock.wall();
-    const token = randomBytes(TOKEN_BYTES).toString('base64url');
-    const csrf_token = randomBytes(TOKEN_BYTES).toString('base64url');
+    const secret = secrets.newest;
+    if (secret === undefined) throw new Error('a session began before the secrets were read');
+    const token = makeSessionToken(secret);
+    const csrf_token = randomBytes(SECRET_BYTES).toString('base64url');
     const key_id = by?.key_id ?? null;
     const key_expires_at = key_id === null ? null : (keyring.known(key_id)?.key.expires_at ?? null);
     const session = await author.storeFor().sessions.create({
@@ -215,7 +220,7 @@ export class Sessions {
     const name = this.#parts.limits.isHttps(request) ? SECURE_COOKIE : PLAIN_COOKIE;
     for (const cookie of (request.headers.cookie ?? '').split(';')) {
       const [given, value = ''] = cookie.split('=', 2).map((part) => part.trim());
-      if (given === name && TOKEN.test(value)) return value;
+      if (given === name && isLikeSessionToken(value)) return value;
     }
     return null;
   }
@@ -225,7 +230,7 @@ export class Sessions {
    * is open ends with the first key.
    */
   makeLink(): string {
-    const token = randomBytes(TOKEN_BYTES).toString('base64url');
+    const token = randomBytes(SECRET_BYTES).toString('base64url');
     const [oldest] = this.#links.keys();
     if (this.#links.size >= LINKS_MAX && oldest !== undefined) this.#take(oldest);
     const digest = digestOf(token);

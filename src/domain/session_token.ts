@@ -1,0 +1,31 @@
+/**
+ * The value of a session's cookie: 24 random bytes and 8 bytes of their HMAC-SHA256, as base64url. The HMAC is no protection
+ * of the session: the random bytes are. It lets a node refuse a made-up cookie without a look into the store.
+ */
+import { createHmac, type KeyObject, randomBytes, timingSafeEqual } from 'node:crypto';
+
+const RANDOM_BYTES = 24;
+const MAC_BYTES = 8;
+const TOKEN = /^[A-Za-z0-9_-]{43}$/;
+
+export function makeSessionToken(secret: KeyObject): string {
+  const random = randomBytes(RANDOM_BYTES);
+  return Buffer.concat([random, macOf(secret, random)]).toString('base64url');
+}
+
+/** Whether a text has the shape of a token. */
+export function isLikeSessionToken(text: string): boolean {
+  return TOKEN.test(text);
+}
+
+/** Whether one of these secrets made the token. It says nothing of whether the session has ended. */
+export function isSessionToken(secrets: readonly KeyObject[], token: string): boolean {
+  if (!isLikeSessionToken(token)) return false;
+  const bytes = Buffer.from(token, 'base64url');
+  const [random, mac] = [bytes.subarray(0, RANDOM_BYTES), bytes.subarray(RANDOM_BYTES)];
+  return secrets.some((secret) => timingSafeEqual(macOf(secret, random), mac));
+}
+
+function macOf(secret: KeyObject, random: Buffer): Buffer {
+  return createHmac('sha256', secret).update(random).digest().subarray(0, MAC_BYTES);
+}

@@ -1,0 +1,34 @@
+import { createSecretKey, type KeyObject } from 'node:crypto';
+import type { EncryptionStore } from '../contract/encryption.ts';
+
+/**
+ * The secrets of one purpose. They are derived from the data key, which all nodes share, so every node accepts what the others
+ * made. A change of the data key invalidates it.
+ */
+export class DerivedSecrets {
+  readonly #store: Pick<EncryptionStore, 'derivedKeys'>;
+  readonly #purpose: string;
+  #all: readonly KeyObject[] = [];
+
+  /** @param purpose a fixed text: one data key gives a different secret for each */
+  constructor(store: Pick<EncryptionStore, 'derivedKeys'>, purpose: string) {
+    this.#store = store;
+    this.#purpose = purpose;
+  }
+
+  /** Reads the secrets: before the first request and the first push, and whenever the data key changes. */
+  async refresh(): Promise<void> {
+    const secrets = await this.#store.derivedKeys(this.#purpose);
+    this.#all = secrets.map((secret) => createSecretKey(secret, 'base64'));
+  }
+
+  /** The secret that signs; undefined before the first `refresh`. */
+  get newest(): KeyObject | undefined {
+    return this.#all[0];
+  }
+
+  /** The secrets that are accepted: the newest, and those of data keys that are being replaced. */
+  get all(): readonly KeyObject[] {
+    return this.#all;
+  }
+}
