@@ -30,7 +30,7 @@ import { until } from '../support/wait.ts';
 const HERE = 'meeting-1';
 const ELSEWHERE = 'meeting-2';
 
-/** The keys of the columns. `owner` and `owner.e` own the instance that is asked about; `other` and `bound` do not. */
+/** The keys of the columns. `owner` and `owner.e` own the instance in question; `other` and `bound` do not. */
 const KEYS = {
   admin: { scopes: ['admin'] },
   read: { scopes: ['read'] },
@@ -123,10 +123,10 @@ const TABLE: Record<string, string> = {
   'readyz':                       'yes    yes   yes    yes    yes   yes    yes    yes   yes     yes    yes',
 };
 
-/** What needs no key at all. */
+/** These need no key. */
 const PUBLIC = ['sendReply', 'healthz', 'readyz', 'getSession', 'signInByLink', 'redeemInvite'];
 
-/** What a request is about: ids of what exists, or of what does not. */
+/** The ids that a request names: those of existing objects, or of missing ones. */
 interface Ids {
   instance_id: string;
   agent_id: string;
@@ -148,7 +148,10 @@ interface Ask {
 const WEBHOOK_URL = 'http://127.0.0.1:1/';
 const instances = (id: string, rest = ''): string => `/api/v1/instances/${id}/${rest}`;
 
-/** A request for each row, about what exists. Asked about what does not exist as well, unless it is about nothing. */
+/**
+ * One request for each row, about existing objects. Each is also made about missing objects, unless it is about
+ * nothing.
+ */
 const ASKS: Record<string, (ids: Ids) => Ask> = {
   register: ({ instance_id, agent_id }) => ({
     method: 'POST',
@@ -276,7 +279,7 @@ const ASKS: Record<string, (ids: Ids) => Ask> = {
   readyz: () => ({ method: 'GET', path: '/readyz' }),
 };
 
-/** Rows that are about nothing in particular, or make what they are about. */
+/** Rows that name no existing object, or create the one that they name. */
 const ABOUT_NOTHING = [
   'register',
   'sendMessage',
@@ -305,7 +308,7 @@ const ABOUT_NOTHING = [
   ...PUBLIC,
 ];
 
-/** As long as the ids of what exists: the answers are compared to the byte. */
+/** As long as the ids of existing objects, because responses are compared byte by byte. */
 const MISSING: Ids = {
   instance_id: 'missing-0000',
   agent_id: 'missing-a000',
@@ -318,7 +321,7 @@ const MISSING: Ids = {
   link: 'l'.repeat(43),
 };
 
-/** A service with the keys of the columns, a spoken word in the meeting HERE, and one in `elsewhere`. */
+/** A service with the keys of the columns, a message of an agent in the meeting HERE, and one in `elsewhere`. */
 class House {
   readonly service: Service;
   readonly tokens = {} as Record<Column, string>;
@@ -348,7 +351,7 @@ class House {
     return asked;
   }
 
-  /** An instance in the meeting HERE, with a delivery to it, that belongs to the key of a column, or to nobody. */
+  /** Makes an instance in the meeting HERE with a delivery. It belongs to the key of a column, or to nobody. */
   async furnish(owner: Column | null, row: string): Promise<Ids> {
     const number = String(++this.#made).padStart(4, '0');
     const ids: Ids = {
@@ -386,7 +389,7 @@ class House {
     return { ...ids, message_id: sent.message_id, delivery_id: delivery!.delivery_id };
   }
 
-  /** What the answer to a column is, in the words of the table. */
+  /** What the response to a column means, in the words of the table. */
   async verdictOf(row: string, column: Column, owner: Column | null): Promise<string> {
     const ids = await this.furnish(owner, row);
     const ask = ASKS[row]!;
@@ -394,20 +397,20 @@ class House {
     if (row === 'beginBackup' && answer.status === 201) await this.fetchBackup(answer.body as { backup_id: string });
     const missing = ABOUT_NOTHING.includes(row) ? null : await this.ask(ask(MISSING), this.tokens[column]);
     const is_alike = missing !== null && told(answer, ids) === told(missing, ids);
-    // What is sent together is judged one by one: here it is one.
+    // Each message of the list is judged by itself; here the list has one.
     const { results } = (answer.body ?? {}) as { results?: { problem?: { code: string } }[] };
     const { code } = results?.[0]?.problem ?? ((answer.body ?? {}) as { code?: string });
     if (code === 'not_permitted') return missing === null || is_alike ? '-' : 'forbidden, but not as what is missing';
     if (code === 'instance_id_taken') return 'taken';
-    // There is no room for listeners here, so that the response ends. A caller that gets it was let in.
+    // The service has no room for listeners, so that the response ends. The guard let this caller in.
     if (code === 'overloaded') return 'yes';
-    // It wants the token of a push from everybody, whatever key they have.
+    // This route asks every caller for the token of a push, whatever key they have.
     if (code === 'reply_token_not_valid') return 'yes';
     if (is_alike) return 'no';
     return answer.status < 300 ? 'yes' : `${answer.status} ${code ?? ''}`;
   }
 
-  /** One is made at a time: the next row, or the next walk, wants another. */
+  /** Only one backup is made at a time, so the next row has to wait for this one. */
   async fetchBackup({ backup_id }: { backup_id: string }): Promise<void> {
     const ask = { method: 'GET', path: `/api/v1/backups/${backup_id}/` };
     await until(
@@ -417,7 +420,7 @@ class House {
     );
   }
 
-  /** Where the service and the table disagree. */
+  /** Lists the cells in which the service and the table disagree. */
   async walk(columns: readonly Column[] = COLUMNS, is_owned = true): Promise<string[]> {
     const wrong: string[] = [];
     for (const [row, cells] of Object.entries(TABLE)) {
@@ -433,7 +436,7 @@ class House {
   }
 }
 
-/** Everything that a caller sees of a response, except the requested ids and the time. */
+/** All of a response that a caller sees, without the requested ids and the time. */
 function told({ status, headers, text }: Answer<unknown>, ids: Ids): string {
   const { date: _, ...others } = headers;
   let seen = JSON.stringify([status, others, text]);
@@ -449,7 +452,7 @@ function operationsOf({ paths }: OpenApi) {
   return Object.values(paths).flatMap((methods) => Object.values(methods));
 }
 
-/** The operations of a document that have no row, and the rows without an operation. */
+/** Lists the operations of a document without a row, and the rows without an operation. */
 function unmatched(document: OpenApi): string[] {
   const operations = new Set(operationsOf(document).map(({ operationId }) => operationId));
   const rows = new Set(Object.keys(TABLE).map((row) => row.split(' ')[0] as string));
@@ -462,7 +465,7 @@ async function startHouse(t: TestContext): Promise<House> {
   return house;
 }
 
-/** Lets every principal of the running service be another. */
+/** Replaces each principal of the running service. */
 function replacePrincipals(t: TestContext, change: (principal: Principal) => Principal): void {
   const original = Reflect.get(Keyring.prototype, 'identify');
   t.mock.method(Keyring.prototype, 'identify', function (this: Keyring, authorization: string | undefined): Standing {
@@ -476,7 +479,7 @@ function replacePrincipals(t: TestContext, change: (principal: Principal) => Pri
 }
 
 describe('every route with every kind of principal:', () => {
-  // It comes with wrong keys more often than anybody should.
+  // This test sends more wrong keys than the service allows.
   const house = new House(useService({ auth_failure_rate: '0', max_feed_listeners: '0' }));
   before(() => house.open());
 
@@ -526,13 +529,13 @@ describe('every route with every kind of principal:', () => {
       const answers = new Map<string, string>();
       for (const [token, code] of strangers) {
         const answer = await house.ask(ask(ids), token);
-        // A wrong key is refused even where no key is needed.
+        // The service refuses a wrong key even where it needs none.
         const is_asked = row === 'getSession' && token !== null;
         if (PUBLIC.includes(row) && !is_asked) {
-          // The one that was made for this row can be redeemed once, and anybody may.
+          // The invite of this row can be redeemed once, by anybody.
           if (row === 'redeemInvite') assertProblem(answer, 404, 'invite_does_not_exist');
           else if (row === 'signInByLink') assertProblem(answer, 401, 'sign_in_link_not_valid');
-          // It takes the token of a push, and a key is none.
+          // The route takes the token of a push; a key is not one.
           else if (row === 'sendReply') assertProblem(answer, 401, 'reply_token_not_valid');
           else assert.equal(answer.status, 200, row);
           continue;
@@ -652,13 +655,13 @@ test('a route that does not say who may call it cannot be made', async () => {
   const app = await routesOnly();
   const handler = async (): Promise<string> => '';
   assert.throws(() => app.get('/new/', {}, handler), /GET \/new\/ does not say who may call it/);
-  // Control: one that says it can.
+  // Control: the route that declares its access.
   app.get('/new/', { config: { access: ['admin'] } }, handler);
   await app.close();
 });
 
 describe('neither response nor time tells what the caller may not see from what does not exist:', () => {
-  /** Calls of a key about an instance and a delivery. */
+  /** The calls of a key about an instance and a delivery. */
   const CALLS: Record<
     string,
     (store: Store, owner_scope: OwnerScope, instance_id: string, delivery_id: string) => Promise<unknown>
@@ -714,7 +717,7 @@ describe('neither response nor time tells what the caller may not see from what 
         assert.ok(missing.statements.length > 0);
         assert.deepEqual(await traceOf(owner_scope, 'present', delivery_id), missing);
       }
-      // Control: its owner gets another response.
+      // Control: the owner gets a different response.
       const missing = await traceOf(OWNER, 'missing', MISSING.delivery_id);
       assert.notDeepEqual(await traceOf(OWNER, 'present', delivery_id), missing);
     });

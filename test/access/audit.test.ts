@@ -35,14 +35,14 @@ function faultIn(entries: readonly AuditEntry[], kept: AuditHead | null = null):
 }
 
 describe('every route that changes something', () => {
-  /** Those that leave no entry, and why. */
+  /** Operations that leave no entry, with the reason. */
   const EXEMPT: Record<string, string> = {
     heartbeat: 'a machine says it every minute',
     pull: 'a machine does it all the time',
     sendMessage: 'the history tells of it',
     sendMessages: 'the same',
     sendReply: 'the same',
-    // test/access/sessions.test.ts holds what they leave.
+    // test/access/sessions.test.ts tests what they leave.
     signIn: 'every key may, so that it cannot be refused here',
     signInByLink: 'nobody is asked for a key',
     redeemInvite: 'nobody is asked for a key: test/access/invites.test.ts',
@@ -60,7 +60,7 @@ describe('every route that changes something', () => {
     meeting_id: string;
   }
 
-  /** By operation: the path and body of a request that is done, and one that is refused. */
+  /** For each operation, the path and body of a request that succeeds, and of one that is refused. */
   const instance = { instance_name: 'n', agent_ids: ['a'], webhook_url: WEBHOOK_URL };
   const ASKS: Record<string, (ids: Ids) => [body: object | undefined, action: string]> = {
     register: ({ instance_id }) => [{ ...instance, instance_id }, 'instance.register'],
@@ -244,7 +244,7 @@ async function allOf(store: Store): Promise<AuditEntry[]> {
 
 for (const engine of ENGINES) {
   describe(`the first entries of the log are removed, on ${engine.name}:`, () => {
-    /** An entry a day, twelve of them. */
+    /** A store with twelve entries, one for each day. */
     async function twelveDays(t: TestContext): Promise<Store> {
       const store = await engine.open(t);
       for (let day = 1; day <= 12; day++) await store.audit.append(entryOf(day), day * DAY_MS);
@@ -305,7 +305,7 @@ test('SQL removes of the log what its last entry names, and nothing else', async
   const { store, opened } = openSqliteStore(file, null);
   await opened;
   for (let day = 1; day <= 9; day++) await store.audit.append(entryOf(day), day * DAY_MS);
-  // The first entry is of today, and holds back all that follow.
+  // The first entry is from today, and keeps all that follow.
   assert.equal(await store.audit.prune(5 * DAY_MS, 500, 20 * DAY_MS), 0);
   const removed = await store.audit.prune(Date.now() + 30 * DAY_MS, 3, 20 * DAY_MS);
   await store.close();

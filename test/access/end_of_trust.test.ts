@@ -1,7 +1,8 @@
 /**
- * The end of trust: when a token is not taken any more, everything that stands on it ends, on every node. Each kind of end
- * with each kind of thing, on one node with SQLite, and on two with PostgreSQL: the end comes on one of them, and the things
- * are on the other. Beside them stand the same things on another key, which nothing ends.
+ * The end of trust: when a token is no longer valid, everything that depends on it ends, on every node. Each kind of
+ * end is tested with each kind of thing, on one node with SQLite and on two with PostgreSQL. There the end happens on
+ * one node, and the things are on the other. As a control, the same things also depend on another key, which stays
+ * valid.
  */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
@@ -21,9 +22,9 @@ const HOUR_MS = 3_600_000;
 const KEYS = '/api/v1/keys/';
 
 interface House {
-  /** Where the end comes. */
+  /** The node on which the end happens. */
   here: Service;
-  /** Where the things are; the same where there is one node only. */
+  /** The node on which the things are; the same one when there is only one. */
   there: Service;
   clock: SetClock;
   database_url: string;
@@ -45,14 +46,14 @@ async function closeHouse({ here, there }: House): Promise<void> {
   await Promise.all([here.close(), there.close()]);
 }
 
-/** For one test, which changes what others would see. */
+/** A house for one test, because the test changes what others would see. */
 async function startHouseFor(t: TestContext, engine: string): Promise<House> {
   const house = await startHouse(engine);
   t.after(() => closeHouse(house));
   return house;
 }
 
-/** One for all tests of a block, with keys. */
+/** One house with keys for all tests of a block. */
 function useHouse(engine: string): () => House {
   let house: House;
   before(async () => {
@@ -63,7 +64,7 @@ function useHouse(engine: string): () => House {
   return () => house;
 }
 
-/** The first key on one node, and the other knows it. */
+/** Makes the first key on one node, and waits until the other knows it. */
 async function endOpenMode({ here, there }: House): Promise<void> {
   const { token } = await here.endOpenMode();
   there.token = token;
@@ -85,11 +86,11 @@ async function taken(service: Service, token: string): Promise<void> {
 const bearer = (token: string) => ({ authorization: `Bearer ${token}` });
 
 function ask(service: Service, headers: Record<string, string>): Promise<Answer<{ code?: string }>> {
-  // A cookie, even an empty one, keeps the service's own token out.
+  // A cookie, even an empty one, keeps the test client from adding the service's own token.
   return service.request('GET', KEYS, { headers: { cookie: '', ...headers } });
 }
 
-/** How many keys were made by requests that were held back. */
+/** The number of keys that held requests made. */
 async function madeOf(service: Service): Promise<number> {
   const { data } = (await service.get<Page<ApiKey>>(`${KEYS}?limit=500`)).body;
   return data.filter(({ name }) => name === 'held back').length;
@@ -97,7 +98,7 @@ async function madeOf(service: Service): Promise<number> {
 
 const codeOf = ({ status, body }: Answer<{ code?: string }>): string => (status === 200 ? 'taken' : String(body.code));
 
-/** A request that makes an admin key, whose body is held back. */
+/** A request for an admin key. The test holds back the end of its body. */
 class HeldRequest {
   readonly #client: RawClient;
   readonly #rest: string;
@@ -111,7 +112,7 @@ class HeldRequest {
     this.#rest = body.slice(1);
   }
 
-  /** Lets the rest of the body go, and answers the code of the problem, or `taken`. */
+  /** Sends the rest of the body. Returns the code of the problem, or `taken`. */
   async finish(): Promise<string> {
     this.#client.write(this.#rest);
     const [answer] = await this.#client.read();
@@ -120,13 +121,13 @@ class HeldRequest {
   }
 }
 
-/** Everything that can stand on the token of a key. */
+/** Everything that can depend on the token of a key. */
 class Things {
   readonly #service: Service;
   readonly #headers: Record<string, Record<string, string>>;
   #held = new Map<string, HeldRequest>();
   #feeds = new Map<string, EventStream>();
-  /** MCP clients that wait for a message. */
+  /** The MCP clients that wait for a message. */
   #waits = new Map<string, Promise<Answer<{ code?: string }>>>();
 
   private constructor(service: Service, headers: Record<string, Record<string, string>>) {
@@ -155,13 +156,13 @@ class Things {
       things.#feeds.set(kind, stream);
     }
     for (const [kind, each] of Object.entries(headers)) things.#held.set(kind, new HeldRequest(service, each));
-    // MCP takes no session.
+    // MCP accepts no session.
     for (const [kind, each] of Object.entries(headers).filter(([, by]) => !('cookie' in by)))
       things.#waits.set(kind, (await waitForMessage(service, each)).answer);
     return things;
   }
 
-  /** How a request by each of them is answered. */
+  /** The responses to a new request with each token. */
   async asked(): Promise<Record<string, string>> {
     const found: Record<string, string> = {};
     for (const [kind, headers] of Object.entries(this.#headers)) {
@@ -170,14 +171,14 @@ class Things {
     return found;
   }
 
-  /** How the requests in progress are answered when their bodies are there. */
+  /** The responses to the held requests after their bodies have arrived. */
   async finished(): Promise<Record<string, string>> {
     const found: Record<string, string> = {};
     for (const [kind, request] of this.#held) found[kind] = await request.finish();
     return found;
   }
 
-  /** Why the feeds ended, once they did. */
+  /** The reasons for which the feeds ended. */
   async feedsEnded(): Promise<Record<string, string>> {
     const found: Record<string, string> = {};
     for (const [kind, stream] of this.#feeds) {
@@ -192,7 +193,7 @@ class Things {
     return found;
   }
 
-  /** How the waits of MCP clients were answered, once they ended. */
+  /** The responses to the MCP clients that waited. */
   async waitsEnded(): Promise<Record<string, string>> {
     const found: Record<string, string> = {};
     for (const [kind, wait] of this.#waits) found[kind] = codeOf(await inTime('the end of the wait', wait));
@@ -204,7 +205,7 @@ class Things {
   }
 }
 
-/** A client of MCP that joined a meeting as an agent of its own, and waits there. */
+/** Starts an MCP client that joined a meeting as an agent of its own, and waits there. */
 async function waitForMessage(
   service: Service,
   by: Record<string, string>,
@@ -217,14 +218,14 @@ async function waitForMessage(
     });
   const joined = await call('join_meeting', { meeting_id: 'm' });
   assert.equal(joined.status, 200, joined.text);
-  // A node that has just joined may still be taking over what it delivers to.
+  // A node that has just joined may still be taking over the delivery to this instance.
   await until(
     'a wait to be possible',
     () => call('wait_for_message', { wait_s: 0 }),
     ({ text }) => !text.includes('"isError":true'),
   );
   const answer = call('wait_for_message', { wait_s: 50 });
-  // Those of the control are cut when their service closes.
+  // The waits of the control end when their service closes.
   answer.catch(() => {});
   await until(
     'the wait to begin',
@@ -241,7 +242,7 @@ function sessionHeaders(service: Service, { headers, body }: Answer<Session>): R
 
 interface End {
   name: string;
-  /** How long the key of the things lasts. */
+  /** How long the key of the things is valid. */
   key?: (clock: Clock) => { expires_at: string };
   end: (house: House, key: ApiKeyWithToken) => Promise<unknown>;
   by_key: string;
@@ -317,7 +318,8 @@ for (const engine of ['SQLite', 'PostgreSQL']) {
         assert.deepEqual(await things.asked(), { key: by_key, session: by_session });
         const finished = await things.finished();
         assert.equal(finished['key'], by_key);
-        // A session that ended with its key says the one or the other, as this node or the store is asked first.
+        // A session that ended with its key gives one of two codes: it depends on whether this node or the store is
+        // asked first.
         assert.ok([by_key, by_session].includes(String(finished['session'])), finished['session']);
         const ended = await things.feedsEnded();
         assert.equal(ended['key'], by_key);
@@ -325,7 +327,7 @@ for (const engine of ['SQLite', 'PostgreSQL']) {
 
         assert.deepEqual(await things.waitsEnded(), { key: by_key });
 
-        // The control: nothing else ended, and what was refused was not done.
+        // The control: nothing else ended, and the refused changes were not made.
         assert.deepEqual(await control.asked(), { key: 'taken', session: 'taken' });
         assert.ok(control.feedsGoOn);
         assert.deepEqual(await control.finished(), { key: 'taken', session: 'taken' });
@@ -426,13 +428,13 @@ for (const engine of ['SQLite', 'PostgreSQL']) {
         headers: { cookie: '', ...bearer(key.token) },
       });
       const by_link = await signInByLink(there);
-      // On another node, as far as there is one.
+      // On the other node, if there is one.
       const listening = await Things.with(t, here, { link: { ...by_link, origin: here.url } });
       await there.restart({});
       if (here !== there) assert.deepEqual(await listening.feedsEnded(), { link: 'session_ended' });
       for (const service of [here, there]) {
         assert.equal(codeOf(await ask(service, { ...by_link, origin: service.url })), 'session_ended');
-        // The control: one by a key goes on.
+        // The control: a feed of a key continues.
         const by_key = { ...sessionHeaders(service, begun), origin: service.url };
         assert.equal(codeOf(await ask(service, by_key)), 'taken');
         const { data } = (await service.get<Page<OpenSession>>('/api/v1/sessions/')).body;
@@ -462,7 +464,7 @@ test('a node that receives no notification asks by itself which keys changed', a
   const things = await Things.of(t, here, bearer(key.token));
   const database = new pg.Client(house.database_url);
   await database.connect();
-  // As another node does it, but for the NOTIFY, which may be lost.
+  // Changes the row as another node does, but without the NOTIFY, which may be lost.
   await database.query(
     'UPDATE api_keys SET revoked_at = 1, change_no = (SELECT max(change_no) + 1 FROM api_keys) WHERE key_id = $1',
     [key.key_id],

@@ -1,4 +1,7 @@
-/** The first key ends the open API. When several clients make it at once, nobody is locked out and nobody gets in unseen. */
+/**
+ * The first key ends the open API. When several clients create it at the same time, nobody is locked out and nobody
+ * gets in unnoticed.
+ */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { describe, test, type TestContext } from 'node:test';
@@ -72,7 +75,7 @@ for (const engine of ENGINES) {
   });
 }
 
-/** Asks each of them for a first key four times, all at once. */
+/** Requests a first key four times from each service, all at the same time. */
 async function assertOneIsMade(services: Service[]): Promise<void> {
   const asked = services.flatMap((service) =>
     Array.from({ length: 4 }, () =>

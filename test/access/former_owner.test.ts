@@ -1,4 +1,7 @@
-/** What a new owner of an instance, or of an id, learns of the one before: nothing of credentials, and nothing of what was. */
+/**
+ * What a new owner of an instance, or of an id, learns of the previous owner: no credentials, and nothing that happened
+ * before.
+ */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
 import type { ApiKeyWithToken, Pulled, RegisteredInstance } from '@convoke/sdk';
@@ -54,17 +57,17 @@ for (const engine of ['SQLite', 'PostgreSQL']) {
       await registerAs(service, anna, annas.url, SECRET_HEADER);
       assert.equal(await sentTo(service, annas), SECRET_HEADER.authorization);
       await service.patch('laptop', { owner_key_id: ben.key_id });
-      // The same server, as its new owner says it: nothing is lost.
+      // Its new owner registers the same server: nothing is lost.
       const same = await registerAs(service, ben, `${annas.origin}/elsewhere`);
       assert.deepEqual(same.webhook_header_names, Object.keys(SECRET_HEADER));
       assert.equal(same.dropped_header_names, undefined);
       assert.equal(await sentTo(service, annas), SECRET_HEADER.authorization);
-      // It must succeed, and says what it left behind.
+      // The registration must succeed. The response names what it removed.
       const moved = await registerAs(service, ben, bens.url);
       assert.deepEqual(moved.webhook_header_names, []);
       assert.deepEqual(moved.dropped_header_names, Object.keys(SECRET_HEADER));
       assert.equal(await sentTo(service, bens), undefined);
-      // They do not come back.
+      // The removed values do not come back.
       const back = await registerAs(service, ben, annas.url);
       assert.deepEqual([back.webhook_header_names, back.dropped_header_names], [[], undefined]);
       const given = await registerAs(service, ben, bens.url, { authorization: 'Bearer of-ben' });
@@ -89,11 +92,11 @@ for (const engine of ['SQLite', 'PostgreSQL']) {
         service.patch('laptop', { owner_key_id: to.key_id, ...more });
       await registerAs(service, anna, annas.url, SECRET_HEADER);
       await handOver(ben);
-      // The same address, but nobody is called there any more.
+      // The same address, but the instance pulls now.
       const pulls = await registerAs(service, ben, annas.url, undefined, 'pull');
       assert.deepEqual(pulls.dropped_header_names, Object.keys(SECRET_HEADER));
       assert.equal((await pulledAs(ben))['authorization'], undefined);
-      // The headers of ben are for the machine of ben, and not for that of anna.
+      // The headers that ben gave are for ben's machine, not for anna's.
       await registerAs(service, ben, annas.url, { authorization: 'Bearer of-ben' }, 'pull');
       const again = await registerAs(service, ben, annas.url, undefined, 'pull');
       assert.deepEqual(again.webhook_header_names, ['authorization']);
@@ -143,7 +146,7 @@ for (const engine of ['SQLite', 'PostgreSQL']) {
         );
         assert.ok(!stream.text.includes('secret-merger'));
       }
-      // Control: the previous owner saw the events, until the instance was gone.
+      // Control: the previous owner saw the events until the instance was deleted.
       assert.ok(owner.text.includes('secret-merger'));
       assert.ok(owner.events.some((event) => event.name === 'instance.removed'));
     });
@@ -176,9 +179,9 @@ test('an attempt that was in flight when an id was removed is not shown to the n
   const now = view(created_at + 2_000);
   await now.load(memory);
   assert.equal(now.sees(attempted(created_at - 1)), false);
-  // The control: what was sent since is told.
+  // The control: the new owner sees what was sent since.
   assert.equal(now.sees(attempted(created_at)), true);
-  // A wall clock that was set back by an hour silences nobody.
+  // A wall clock that was set back by an hour hides no event.
   const set_back = view(created_at - 3_600_000);
   await set_back.load(memory);
   assert.equal(set_back.sees(attempted(created_at - 3_600_000)), true);

@@ -1,6 +1,6 @@
 /**
- * Invites: a link gives one machine a key for one instance and its meetings, once, on every node, and tells its secret to
- * nobody else.
+ * Invites: a link gives one machine a key for one instance and its meetings, once, on every node, and shows its secret
+ * to nobody else.
  */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
@@ -35,7 +35,7 @@ async function invite(service: Service, more: Partial<CreateInviteInput> = {}): 
   return answer.body;
 }
 
-/** As a machine asks that has nothing but the link. */
+/** A request of a machine that has nothing but the link. */
 function ask<T>(service: Service, method: string, { link }: { link: string }, headers = {}): Promise<Answer<T>> {
   return service.request<T>(method, new URL(link).pathname, { headers: { cookie: '', ...headers } });
 }
@@ -161,7 +161,7 @@ for (const engine of ['SQLite', 'two nodes on PostgreSQL']) {
       assert.match(assertProblem(await redeem(there, revoked), 410, 'invite_ended').detail, /^It was revoked at /);
       clock.step(HOUR_MS);
       assert.match(assertProblem(await redeem(there, expiring), 410, 'invite_ended').detail, /^It expired at /);
-      // Control: the one that lasts longer.
+      // Control: the invite that is valid for longer.
       assert.equal((await redeem(there, lasting)).status, 200);
       assert.match(assertProblem(await redeem(here, lasting), 410, 'invite_ended').detail, /^It was redeemed at /);
       assertProblem(await revoke(lasting), 409, 'invite_redeemed');

@@ -1,4 +1,4 @@
-/** API keys from their making to their end (design section 8): in real services, over HTTP. */
+/** API keys from creation to revocation (design section 8): in real services, over HTTP. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
@@ -28,7 +28,7 @@ function temporaryData(t: TestContext): string {
   return data;
 }
 
-/** What a key is answered: 200, or the code of the problem. */
+/** The response to a key: 200, or the code of the problem. */
 async function answerTo({ url }: { url: string }, token: string, path = '/api/v1/instances/'): Promise<string> {
   const answer = await fetch(`${url}${path}`, { headers: { authorization: `Bearer ${token}` } });
   const { code } = (await answer.json()) as { code?: string };
@@ -435,7 +435,7 @@ describe('an instance', () => {
     await assert.rejects(second.client.getDelivery(delivery_id), { code: 'delivery_does_not_exist' });
     await assert.rejects(second.client.retryDelivery(delivery_id), { code: 'delivery_does_not_exist' });
     assert.equal((await second.client.recover('i', { since: '2020-01-01T00:00:00Z' })).recovered, 0);
-    // Control: it is there, and would be pushed.
+    // Control: the instance exists, and would get the push.
     const admin = new ConvokeClient({ base_url: service.url, api_key: service.token ?? '' });
     assert.equal((await admin.getDelivery(delivery_id)).state, 'failed');
     assert.equal((await admin.recover('i', { since: '2020-01-01T00:00:00Z' })).recovered, 1);

@@ -30,7 +30,7 @@ const from = (remoteAddress: string, authorization?: string): Request =>
   ({ socket: { remoteAddress }, headers: { authorization } }) as unknown as Request;
 const key = (key_id: string): Principal => ({ ...EVERYTHING_ALLOWED, key_id });
 
-/** What comes of it: `done`, or the code with Retry-After. */
+/** The result of a call: `done`, or the code with Retry-After. */
 function outcome(run: () => unknown): string {
   try {
     run();
@@ -74,7 +74,7 @@ describe('the address of a client', () => {
     // A client that is no trusted proxy can write anything into the header.
     ['192.0.2.1', '198.51.100.7', '192.0.2.1'],
     ['10.0.0.1', '198.51.100.7', '198.51.100.7'],
-    // What the caller wrote before it came to the first trusted proxy says nothing.
+    // What the client wrote before the first trusted proxy has no effect.
     ['10.0.0.1', '203.0.113.9, 198.51.100.7', '198.51.100.7'],
     ['10.0.0.1', '10.9.9.9, 198.51.100.7, 10.0.0.2', '198.51.100.7'],
     ['10.0.0.1', '10.0.0.3, 10.0.0.2', '10.0.0.3'],

@@ -1,4 +1,6 @@
-/** While the API is open, a page of another site learns nothing and changes nothing; and what answers say to browsers. */
+/**
+ * While the API is open, a page of another site learns nothing and changes nothing. Also: what responses tell browsers.
+ */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 
@@ -6,7 +8,7 @@ import type { AuditEntry, Page } from '@convoke/sdk';
 import { RawClient, sayAnswers } from '../support/raw_client.ts';
 import { assertProblem, instancePath, startService, useService } from '../support/service.ts';
 
-/** Registered, and never sent anything. */
+/** An address that is registered, and never gets a push. */
 const DOES_NOT_LISTEN = 'http://127.0.0.1:9/';
 
 describe('an open API', () => {
@@ -47,7 +49,7 @@ describe('an open API', () => {
   ] as [string, string, Record<string, string>, number][]) {
     test(`answers ${what} with ${status}`, async () => {
       const answer = await service.request('GET', path, { headers });
-      // The pages may not be built here.
+      // Without built pages `/` responds with 503.
       const answered = answer.status === 503 && path === '/' ? 200 : answer.status;
       assert.equal(answered, status, answer.text);
     });
@@ -146,7 +148,7 @@ test('the audit log grows no faster than CONVOKE_CHANGE_RATE lets a key that is 
   ] as const) {
     assertProblem(await service.request(method, path, body === undefined ? {} : { body }), 429, 'rate_limited');
   }
-  // What leaves no entry goes on, and so does an admin.
+  // A route without an audit entry still works, and so does an admin.
   await service.heartbeat('i');
   service.token = admin;
   for (let i = 0; i < 8; i++) await service.patch('i', { instance_name: `n${i}` });

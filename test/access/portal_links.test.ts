@@ -151,7 +151,7 @@ describe('a portal link ends', () => {
   for (const [when, end] of Object.entries(ENDS)) {
     test(`${when}, and the feed that it opened too`, async (t) => {
       const all = await house(t);
-      // Without a second admin the last one could not be revoked.
+      // The service does not revoke the last admin key, so a second one has to exist.
       await all.service.createKey({ scopes: ['admin'] });
       const token = await linkFor(all);
       const stream = await openStream(`${all.service.url}/api/v1/events/`, bearer(token));

@@ -18,7 +18,7 @@ const PATH = '/api/v1/session/';
 interface Browser {
   cookie: string;
   csrf_token: string;
-  /** What a page of the service sends with a question. */
+  /** What a page of the service sends with a read. */
   reads: Record<string, string>;
   /** What a page of the service sends with a change. */
   headers: Record<string, string>;
@@ -86,7 +86,7 @@ describe('a session', () => {
     const who = await service.request<Session>('GET', PATH, { headers: { cookie } });
     assert.deepEqual([who.status, who.body.state, who.body.scopes], [200, 'signed_out', []]);
     assert.ok(!who.text.includes(csrf_token));
-    // The page that holds the other half is not signed out by who does not.
+    // A request without the token of the page does not sign that page out.
     assert.equal(who.headers['set-cookie'], undefined);
     assert.equal((await service.request('GET', '/api/v1/keys/', { headers: reads })).status, 200);
   });
@@ -182,7 +182,7 @@ describe('a session', () => {
     assert.deepEqual([again.status, again.headers['set-cookie']], [200, undefined]);
     const forged = { cookie: `convoke_session=${'x'.repeat(43)}`, 'convoke-csrf': csrf_token };
     assertProblem(await service.request('GET', '/api/v1/instances/', { headers: forged }), 401, 'session_ended');
-    // A key that is given wins over a cookie, and one that is wrong is wrong.
+    // A key in the request wins over a cookie, and a wrong key is an error.
     const both = { cookie, authorization: 'Bearer cvk_no' };
     assertProblem(await service.request('GET', '/api/v1/instances/', { headers: both }), 401, 'api_key_malformed');
   });
@@ -198,7 +198,7 @@ describe('a session', () => {
     assertProblem(await use(), 401, 'sign_in_link_not_valid');
     const { reads, headers } = browserOf(service, answer);
     assert.equal((await service.request('GET', '/api/v1/keys/', { headers: reads })).status, 200);
-    // Without a key of its own, and yet no first key is made.
+    // This session belongs to no key, and the new key still does not count as a first key.
     const made = await service.request('POST', '/api/v1/keys/', { headers, body: { scopes: ['read'] } });
     assert.equal(made.status, 201, made.text);
     const { data } = (await service.get<Page<AuditEntry>>('/api/v1/audit/?key_id=sign-in%20link')).body;
@@ -297,11 +297,11 @@ test('the SDK signs in, sends what protects the session, and signs out', async (
   assert.deepEqual(by_link.scopes, ['admin']);
 });
 
-/** The same requests to a service that is shown something else of them: a protection taken out. */
+/** The same requests to a service that gets a changed copy of them: this removes one protection. */
 describe('control: a service that', () => {
   type Identify = (this: Sessions, request: FastifyRequest) => Promise<Standing | null>;
 
-  /** What becomes of a change that a page of another site wants, and of one without the token. */
+  /** What happens to a change that a page of another site requests, and to one without the token. */
   async function codesOf(t: TestContext, change: (browser: Browser) => Record<string, string>): Promise<string[]> {
     const service = await startService(t);
     const { token } = await service.endOpenMode();

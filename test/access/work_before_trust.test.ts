@@ -1,6 +1,6 @@
 /**
- * Whatever anybody without a key can ask for costs a bounded amount of work, memory and connections, however they ask. Every
- * route of the server's own table is asked for in the same ways, so that a new one cannot be forgotten.
+ * Whatever a client without a key asks for costs a bounded amount of work, memory and connections. Every route of the
+ * server's own table is requested in the same ways, so nobody can forget a new route.
  */
 import assert from 'node:assert/strict';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
@@ -24,7 +24,7 @@ interface Route {
   is_public: boolean;
 }
 
-/** With an id where the table has a parameter; and what no route takes. */
+/** Every route, with an id for each parameter, and requests that no route takes. */
 async function routesOf(): Promise<Route[]> {
   const app = await routesOnly();
   await app.ready();
@@ -47,15 +47,17 @@ async function routesOf(): Promise<Route[]> {
 }
 
 const MAX_CONNECTIONS = 16;
-/** Node publishes here whenever it made a request of what it read. */
+/** Node publishes here when it has made a request object from the bytes that it read. */
 const REQUEST_READ = 'http.server.request.start';
-/** As many as one connection may have in progress. */
+/** As many requests as one connection may have in progress. */
 const PIPELINED = 8;
-/** As many are read after the last answer; what lies in buffers of the system comes on top. */
+/**
+ * As many bytes the service may read after its last response. What lies in the buffers of the system comes in addition.
+ */
 const REST_BYTES_MAX = 16 << 20;
-/** Of processor time for one answer, with what the client takes: five times what the dearest of them takes today. */
+/** Processor time for one response, with the client's share: five times the cost of the dearest one today. */
 const ANSWER_MS_MAX = 1;
-/** And for each byte of it. */
+/** The same for each byte of it. */
 const BYTES_PER_MS_MIN = 50_000;
 
 const hasBody = ({ method }: Route): boolean => method === 'POST' || method === 'PATCH' || method === 'PUT';
@@ -70,7 +72,7 @@ describe('without a key', { concurrency: false }, async () => {
   async function start(t: TestContext, settings: Parameters<typeof startService>[1] = {}): Promise<Service> {
     const service = await startService(t, settings);
     await service.endOpenMode();
-    // The document is made when it is first asked for.
+    // The first request makes the document.
     await service.get('/openapi.json');
     return service;
   }
@@ -81,7 +83,7 @@ describe('without a key', { concurrency: false }, async () => {
     return client;
   }
 
-  /** Of all answers until the connection ended; those to HEAD have a length and no body. */
+  /** The statuses of all responses until the connection ends. Responses to HEAD have a length and no body. */
   async function statusesOf(client: RawClient): Promise<number[]> {
     let text = '';
     client.socket.on('data', (more: string) => (text += more));
@@ -126,7 +128,7 @@ describe('without a key', { concurrency: false }, async () => {
         const { user, system } = process.cpuUsage(before);
         return (user + system) / 1000;
       };
-      // The first one compiles, and says how many bytes it is.
+      // The first run compiles the code, and returns the number of bytes.
       await cost_ms();
       const allowed = PIPELINED * ANSWER_MS_MAX + bytes / BYTES_PER_MS_MIN;
       const least = await leastCost(allowed, cost_ms);
@@ -157,7 +159,7 @@ describe('without a key', { concurrency: false }, async () => {
     const requests = get('/healthz').repeat(1_000);
     const write = (): void => void (client.socket.destroyed || client.socket.write(requests));
     client.socket.on('drain', write);
-    // It is reset in the middle of a write.
+    // The service resets the connection in the middle of a write.
     const closed = new Promise((resolve) => client.socket.once('close', resolve));
     write();
     await inTime('the end of the connection', closed);
@@ -166,11 +168,11 @@ describe('without a key', { concurrency: false }, async () => {
 
   test('what follows the last answer of a connection is bounded by bytes, however fast it is written', async (t) => {
     const server = createHttpServer((_request, response) => response.end());
-    // Its time stands: nothing ends because it took long.
+    // Its clock stands still, so nothing ends because it took long.
     new Connections(MAX_CONNECTIONS, new VirtualClock()).watch(server);
     await once(server.listen(0, '127.0.0.1'), 'listening');
     t.after(() => server.close());
-    // It goes on writing when the server has ended its side.
+    // The client continues to write when the server has closed its side.
     const socket = connectTo({ port: (server.address() as AddressInfo).port, allowHalfOpen: true });
     t.after(() => socket.destroy());
     socket.on('error', () => {}).resume();
@@ -255,7 +257,7 @@ describe('without a key', { concurrency: false }, async () => {
     }
   });
 
-  /** On a connection of its own. */
+  /** Makes a request on a connection of its own. */
   async function askOnce(t: TestContext, service: Service): Promise<string> {
     const client = connect(t, service);
     client.write(get('/healthz', 'connection: close\r\n'));
@@ -263,7 +265,7 @@ describe('without a key', { concurrency: false }, async () => {
     return sayAnswers(client.answers);
   }
 
-  /** Every place can be taken by somebody else, and each of them is answered. */
+  /** Other clients can take every place, and each of them gets a response. */
   async function assertAllFree(t: TestContext, service: Service): Promise<void> {
     const clients = Array.from({ length: MAX_CONNECTIONS }, () => connect(t, service));
     for (const client of clients) {

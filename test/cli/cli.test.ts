@@ -32,7 +32,7 @@ import {
   temporaryDirectory,
 } from '../support/command_line.ts';
 
-/** A machine that answers on a free port. */
+/** A machine that responds on a free port. */
 async function machine(t: TestContext, listener: RequestListener): Promise<string> {
   const server = createServer(listener).listen(0, '127.0.0.1');
   await once(server, 'listening');
@@ -53,7 +53,7 @@ function olderNode(): string | null {
       const [major] = execFileSync(node, ['--version'], { encoding: 'utf8' }).slice(1).split('.').map(Number);
       if (major! < 22) return node;
     } catch {
-      // Not there, or not to be run: the next may be.
+      // The file is missing or cannot be executed. The next one may work.
     }
   }
   return null;
@@ -65,7 +65,7 @@ function everyCommand(command: Command): Command[] {
   return [command, ...command.commands.flatMap(everyCommand)];
 }
 
-/** Its name and those of the commands that it belongs to, without the program's. */
+/** The name of a command after those of its parents, without the program's. */
 function pathOf(command: Command): string[] {
   return command.parent === null ? [] : [...pathOf(command.parent), command.name()];
 }
@@ -234,14 +234,14 @@ describe('the commands that call the API', () => {
   const run = (args: readonly string[], input?: string): Promise<Ended> =>
     convoke(args, { env: { CONVOKE_URL: service.url }, ...(input !== undefined && { input }) });
 
-  /** Runs a command that must succeed, and reads what it prints as JSON. */
+  /** Runs a command that must succeed, and parses the JSON that it prints. */
   async function json<T>(args: readonly string[]): Promise<T> {
     const { code, stdout, stderr } = await run([...args, '--json']);
     assert.equal(code, 0, stderr);
     return JSON.parse(stdout) as T;
   }
 
-  /** The delivery of the instance once an attempt for it is on record. */
+  /** Resolves with the delivery of the instance when its first attempt is stored. */
   async function attempted(instance_id: string): Promise<Delivery> {
     for (;;) {
       const { data: deliveries } = await client.listDeliveries({ instance_id });

@@ -1,4 +1,4 @@
-/** The settings: what is in effect is what was asked for, and what cannot be meant is refused with a word on what to do. */
+/** The settings: what is in effect is what was asked for; a value that makes no sense is refused with advice. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
@@ -7,7 +7,7 @@ import { flagOf, isSecret, settingNames, SETTINGS, variableOf } from '../../src/
 import { isLoopbackHost } from '../../src/domain/host.ts';
 import { settingsTable } from '../../src/config/settings_table.ts';
 
-/** The faults of settings that are refused. */
+/** The faults that readConfig finds in settings. */
 function faultsOf(input: Parameters<typeof readConfig>[0]): readonly string[] {
   try {
     readConfig(input);

@@ -1,4 +1,4 @@
-/** `convoke connect`: what it asks for, what it keeps and where, and what it writes for systemd and launchd. */
+/** `convoke connect`: what it asks for, what it stores and where, and what it writes for systemd and launchd. */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
@@ -14,7 +14,7 @@ import { convoke, temporaryDirectory } from '../support/command_line.ts';
 const TO = 'http://127.0.0.1:9000/convoke';
 const TOKEN = 'token-of-the-runtime';
 
-/** A home of its own, so that nothing of this machine is read or written. */
+/** A home directory of its own, so that the test reads and writes nothing of this machine. */
 function home(t: TestContext): { HOME: string; XDG_CONFIG_HOME: string } {
   const HOME = temporaryDirectory(t);
   return { HOME, XDG_CONFIG_HOME: join(HOME, 'config') };

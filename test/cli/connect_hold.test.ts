@@ -1,10 +1,10 @@
-/** A runtime that restarts in front of `convoke connect`: its pushes are held, and no failure is on record. */
+/** A runtime that restarts behind `convoke connect`: the command holds its pushes, and no failure is stored. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { PushResult } from '@convoke/sdk';
 import { holdWhileRestarting } from '../../src/cli/program/commands/connect/hold.ts';
 
-/** Gives a push to a runtime that answers so, one result after the other. */
+/** Gives a push to a runtime that responds with these results, one after the other. */
 async function given(
   results: readonly PushResult[],
   ack_timeout_ms = 600_000,
@@ -13,7 +13,7 @@ async function given(
   let posts = 0;
   const post = async (): Promise<PushResult> => {
     const result = results[posts++] as PushResult;
-    // The pause before the next one begins first.
+    // The pause before the next attempt begins first.
     if (result === ENDS) setImmediate(() => ending.abort());
     return result;
   };
@@ -24,7 +24,7 @@ async function given(
 const REFUSED: PushResult = { not_reached: 'connect ECONNREFUSED' };
 const RESTARTING: PushResult = { status_code: 503 };
 const OK: PushResult = { status_code: 200 };
-/** The runtime is restarting, and somebody ends this process. */
+/** The runtime is restarting, and somebody stops this process. */
 const ENDS: PushResult = { status_code: 503, retry_after: '20' };
 
 describe('a push is held', () => {

@@ -21,7 +21,7 @@ interface ChatRequest {
 
 const chatOf = (received: Received): ChatRequest => JSON.parse(received.text) as ChatRequest;
 
-/** The command of the README, at the model of the test and in the meeting m. */
+/** The command of the README, with the model of the test and the meeting m. */
 async function documented(model: Receiver): Promise<string[]> {
   const [, , ...words] = blockOf(await blocksOf('README.md'), 'connect a model')
     .trim()
@@ -31,7 +31,7 @@ async function documented(model: Receiver): Promise<string[]> {
   );
 }
 
-/** Types the command of the README, and ends it with the test. */
+/** Runs the command of the README, and stops it with the test. */
 async function connected(t: TestContext, service: Service, behaviour: Behaviour, ...more: string[]): Promise<Receiver> {
   const model = await startReceiver(t, behaviour);
   await connect(t, service, [...(await documented(model)), ...more]);
@@ -45,7 +45,7 @@ async function connect(t: TestContext, service: Service, args: readonly string[]
   child.stderr?.resume();
   const ended = once(child, 'exit');
   t.after(async () => {
-    // The service is gone by now: nothing that it has could be handed in.
+    // The service is already closed, so the command could not report any result.
     child.kill('SIGKILL');
     await ended;
   });
@@ -150,7 +150,7 @@ test('a stream that is too long to be read whole is not taken for all that was s
   const event = (name: string, data: unknown) => `event: ${name}\ndata: ${JSON.stringify(data)}\n\n`;
   const update = (content: string) => event('updates', { node: { messages: [{ type: 'ai', content }] } });
   const begin = event('metadata', { run_id: 'r' });
-  // What is cut off is the answer.
+  // The cut falls into the answer.
   const long = begin + update('Let me think.') + update('x'.repeat(64 << 10)) + update('The answer');
   const agent = await startReceiver(t, (_, number) => ({ body: number === 1 ? long : begin + update('The answer') }));
   const who = ['--agent', 'lena', '--meeting', 'm', '--to', agent.origin];

@@ -1,4 +1,4 @@
-/** `convoke import`: what a service kept in SQLite goes on in PostgreSQL as if nothing had happened. */
+/** `convoke import`: what a service kept in SQLite continues in PostgreSQL as if nothing had happened. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { copyFileSync } from 'node:fs';
@@ -19,7 +19,7 @@ const MEETINGS = ['a', 'b', 'c'];
 const PENDING_PER_MEETING = 30;
 const AUTHORIZATION = 'Bearer of-the-runtime';
 
-/** What a round trip through a parser, or jsonb, would change. */
+/** A round trip through a parser, or through jsonb, would change these texts. */
 const ODD_MESSAGE = String.raw`{"b":1.0,"a":12345678901234567890,"nul":"\u0000","half":"\ud800","created_at":"x\u0000y","é":"é 🎉"}`;
 
 interface Left {
@@ -33,7 +33,7 @@ interface Left {
   first_message: { message_id: string; seq: number; deliveries_queued: number };
 }
 
-/** A service on SQLite worked, and was stopped while its machine was down: with messages of each kind. */
+/** Makes the data of a service on SQLite that stopped while its machine was down: with messages of each kind. */
 async function leaveData(t: TestContext): Promise<Left> {
   const directory = join(temporaryDirectory(t), 'data');
   const service = await serve(directory);
@@ -89,7 +89,7 @@ test('a service that stopped with deliveries pending goes on in PostgreSQL: same
   const data = temporaryDirectory(t);
   const env = {
     CONVOKE_DATABASE_URL: await makeDatabase({ migrated: false }),
-    // Another key than that of the file, as nodes share it.
+    // A key other than that of the file, as nodes share it.
     CONVOKE_ENCRYPTION_KEY: randomBytes(32).toString('base64'),
   };
   const moved = await convoke(['import', '--from', file, '--data', data], { env });
@@ -114,7 +114,7 @@ test('a service that stopped with deliveries pending goes on in PostgreSQL: same
   const pushes = (await receiver.count(1 + left.delivery_ids.size - 1)).slice(1);
   assertSpoken(pushes, left, 2);
 
-  // What was told before is still true.
+  // What the service promised before the import still holds.
   const again = await client.sendMessage('a', { content: 'first' }, { idempotency_key: 'once' });
   assert.deepEqual(again, left.first_message);
   const next = await client.sendMessage('a', { content: 'after' });
@@ -134,7 +134,10 @@ test('a service that stopped with deliveries pending goes on in PostgreSQL: same
   assert.equal(await stop(service), 0);
 });
 
-/** Every lane from a seq on in order and without a gap, each under the id it had, signed with the secret that the machine has. */
+/**
+ * Asserts that every lane continues from a seq in order and without a gap. Each delivery has its previous id, and its
+ * signature has the secret that the machine has.
+ */
 function assertSpoken(pushes: Received[], { delivery_ids, webhook_secret }: Left, first_seq_of_a: number): void {
   const webhook = new Webhook(webhook_secret);
   const lanes = new Map<string, number[]>(MEETINGS.map((meeting_id) => [meeting_id, []]));
@@ -175,7 +178,7 @@ describe('an import', () => {
     const url = await makeDatabase();
     const env = { CONVOKE_DATABASE_URL: url };
     const run = () => convoke(['import', '--from', file, '--data', join(file, '..')], { env });
-    // One delivery vanishes on its way.
+    // One delivery disappears from the target.
     await query(
       url,
       `CREATE FUNCTION lose() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;

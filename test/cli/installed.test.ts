@@ -1,4 +1,4 @@
-/** The command line as an installed program: what it calls itself in its hints, and where it keeps compiled code. */
+/** The command line as an installed program: the name that its hints use, and where it keeps compiled code. */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { chmodSync, existsSync, mkdirSync, readdirSync, symlinkSync } from 'node:fs';
@@ -11,7 +11,7 @@ const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const MAIN = join(ROOT, 'src/cli/main.ts');
 
 function run(args: string[], { cwd, env = {} }: { cwd: string; env?: Record<string, string> }): string {
-  // Without the directory that `npm test` names for compiled code: the program chooses its own.
+  // Leaves out the directory that `npm test` names for compiled code, so the program chooses its own.
   const own = Object.fromEntries(
     Object.entries(process.env).filter(([name]) => !name.startsWith('CONVOKE_') && name !== 'NODE_COMPILE_CACHE'),
   );
@@ -24,7 +24,7 @@ function run(args: string[], { cwd, env = {} }: { cwd: string; env?: Record<stri
   return stdout;
 }
 
-/** The command with which the help says that the service is started. */
+/** The command that the help names for starting the service. */
 function hintOf(help: string): string | undefined {
   return /^ {2}(.*) serve +run the service$/m.exec(help)?.[1];
 }

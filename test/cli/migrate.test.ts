@@ -1,4 +1,4 @@
-/** `convoke migrate`: says what the schema is, brings it up to date, and leaves one that is newer alone. */
+/** `convoke migrate`: reports the schema, brings it up to date, and leaves a newer one alone. */
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';

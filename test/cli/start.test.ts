@@ -30,7 +30,7 @@ interface Started {
 }
 
 const DIRECTLY = [process.execPath, 'scripts/start.ts'] as const;
-/** A shell that waits for it, as npm has. */
+/** A shell that waits for the program, as npm does. */
 const THROUGH_A_SHELL = ['sh', '-c', '"$0" scripts/start.ts; exit 1', process.execPath] as const;
 
 async function npmStart(
@@ -58,7 +58,7 @@ async function npmStart(
 test('npm start answers before the pages are built, and shows them as soon as they are', async (t) => {
   const { child, url, said } = await npmStart(t, await copyOfRepository(t));
   assert.equal((await fetch(`${url}/readyz`)).status, 200);
-  // Until then there is a page that loads again by itself; a slower browser finds the real one.
+  // The first page reloads by itself; a slower browser already finds the real one.
   const first = await fetch(url, AS_A_BROWSER);
   if (first.status !== 200) {
     assert.deepEqual([first.status, first.headers.get('refresh')], [503, '2']);
@@ -87,7 +87,7 @@ test(
   },
   async (t) => {
     const { child, url } = await npmStart(t, await copyOfRepository(t), THROUGH_A_SHELL);
-    // What the service holds is open until it has ended, whatever became of the shell.
+    // The pipe stays open until the service has ended, whatever happened to the shell.
     const closed = once(child, 'close');
     child.kill('SIGTERM');
     await inTime('the end of the service', closed);

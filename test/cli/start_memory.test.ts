@@ -1,4 +1,4 @@
-/** What an idle service holds in memory is mostly what its start has loaded. */
+/** The memory of an idle service is mostly what its start loads. */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { mkdtemp, rm } from 'node:fs/promises';

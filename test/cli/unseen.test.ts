@@ -1,4 +1,7 @@
-/** What is not seen in an id, or in another text that somebody chose, is shown: on the pages by its code, on a terminal by a sign. */
+/**
+ * Invisible characters in an id, or in another text that somebody chose, become visible: the pages show their code, a
+ * terminal shows a sign.
+ */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { jsonOf, plain } from '../../src/cli/program/terminal.ts';
@@ -24,7 +27,7 @@ describe('invisible characters', () => {
   for (const [what, text, by_code] of UNSEEN) {
     test(`is shown: ${what}`, () => {
       assert.equal(shown(text), by_code);
-      // Only spaces and what breaks a line are a space there.
+      // There only spaces and line breaks count as white space.
       assert.match(
         plain(text),
         what === 'a separator of lines' || what === 'a byte order mark' ? /x y|^admin/ : /\ufffd/,

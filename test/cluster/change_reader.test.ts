@@ -1,11 +1,11 @@
-/** What other nodes stored is read in the order in which they committed it; what cannot be read is looked for. */
+/** A node reads what other nodes stored in the order of their commits. It looks again for what it cannot read. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { ChangeReader } from '../../src/store/postgres/cluster/change_reader.ts';
 import type { DedicatedConnection } from '../../src/store/postgres/connection/dedicated_connection.ts';
 import { changeOf, type RawChange } from '../../src/store/postgres/cluster/stored_rows.ts';
 
-/** What a batch has without deliveries for this node. */
+/** The fields of a batch without deliveries for this node. */
 const NO_DELIVERIES = {
   delivery_nos: null,
   of_messages: null,
@@ -19,7 +19,7 @@ const NO_DELIVERIES = {
   traces: null,
 };
 
-/** Reads that a test answers; they are of a database that it plays. */
+/** Reads that the test answers, in place of a database. */
 function following() {
   const reads: { batches: string; answer: () => void; fail: () => void }[] = [];
   const connection = {

@@ -1,4 +1,4 @@
-/** The history of two nodes on one PostgreSQL: each answers for both. */
+/** The history of two nodes on one PostgreSQL: each of them returns the history of both. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { test } from 'node:test';
@@ -31,7 +31,7 @@ test('each node answers for what both accepted, tried and delivered', async (t) 
     );
     assert.deepEqual([accepted, delivered, failed, failed_attempts].map(sum), [2, 2 * MEMBERS, 2, 2]);
   }
-  // One of the nodes delivers to each machine, and the other hears of it.
+  // One of the nodes delivers to each machine, and broadcasts its figures to the other.
   for (const node of nodes) {
     const { delivered } = await until(
       'what was counted to be sent',

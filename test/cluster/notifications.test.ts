@@ -1,6 +1,6 @@
 /**
- * What nodes tell each other fits into a NOTIFY and arrives as it was told, once. What anybody else says who may NOTIFY is not
- * believed, and ends nothing.
+ * What nodes broadcast fits into a NOTIFY and arrives unchanged, once. When others send a NOTIFY, the nodes do not
+ * believe it, and nothing ends.
  */
 import assert from 'node:assert/strict';
 import { randomBytes, randomUUID } from 'node:crypto';
@@ -52,7 +52,7 @@ for (const message of MESSAGES) {
     const [strange = ''] = nodeOf(makeDataKey()).payloadsOf(message);
     assert.equal(listener.messageOf(strange), null);
     const [payload = ''] = speaker.payloadsOf(message);
-    // The numbers of `stored` are the database's: it is heard once, whatever they are.
+    // The numbers of `stored` come from the database, so a node acts on it once, whatever they are.
     const said = payload.replace(/"first_no".*/, '');
     for (let at = 0; at < said.length; at += 7) {
       const changed = payload.slice(0, at) + (payload[at] === '7' ? '8' : '7') + payload.slice(at + 1);
@@ -141,7 +141,7 @@ interface Neighbour {
   heard: string[];
 }
 
-/** Somebody with a right to connect, and to nothing else. */
+/** A database user who may connect, and do nothing else. */
 async function neighbourAt(t: TestContext, url: string): Promise<Neighbour> {
   const role = `neighbour_${randomBytes(4).toString('hex')}`;
   const owner = new pg.Client(url);
@@ -172,7 +172,7 @@ const FORGED_EVENT = {
   data: { instance_id: 'forged' },
   about: { kind: 'everybody', meeting_id: null, instance_ids: [] },
 };
-/** What would be believed of a node of the version before. */
+/** Nodes would believe these of a node of the previous version. */
 const HINTS: string[] = [
   '{"from":"x","kind":"stored","first_no":0,"last_no":9007199254740991}',
   '{"from":"x","kind":"stored","first_no":0,"last_no":10}',
@@ -205,7 +205,7 @@ test('a role that may only connect to the database ends no node, forges no event
   t.after(() => streams.forEach((stream) => stream.close()));
   const neighbour = await neighbourAt(t, url);
   for (const payload of FORGED) await neighbour.notify(payload);
-  // What each node says passes over the other: events of both are heard at both, behind all that was forged.
+  // Both broadcasts use one channel: both nodes get the events of both, after everything that was forged.
   const ids = await Promise.all(
     nodes.map(async (node) => (await node.register({ webhook_url: 'http://127.0.0.1:1/' })).instance_id),
   );

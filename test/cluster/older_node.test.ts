@@ -1,4 +1,4 @@
-/** While a cluster is upgraded, nodes of the previous version deliver too, and know less. */
+/** During the upgrade of a cluster, nodes of the previous version deliver too, and know less. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { test } from 'node:test';
@@ -25,7 +25,7 @@ test('an instance with a runtime is refused while a node of the previous version
   const connection = await Connection.open(database_url);
   t.after(() => connection.close());
 
-  // The function by which a node of the previous version renews its lease.
+  // A node of the previous version renews its lease with this function.
   await connection.query("SELECT renew_lease('before', '0.1.0', 'http://127.0.0.1:1', 0::smallint, '{}')");
   const refused = await register('shaped', runtime);
   const { detail } = assertProblem(refused, 503, 'overloaded');
@@ -79,7 +79,7 @@ test('the first attempt of a delivery is stored in the short form once every nod
   assert.equal(await settleOne(0), JSON.stringify(attempts), 'a node without a lease does not know the others');
   const epoch = await epochOf();
   assert.equal(await settleOne(epoch), short);
-  // The function by which a node of the previous version renews its lease.
+  // A node of the previous version renews its lease with this function.
   await connection.query("SELECT renew_lease_2('before', '0', 'http://127.0.0.1:1', 0::smallint, '{}')");
   await renew();
   assert.equal(await settleOne(epoch), JSON.stringify(attempts));

@@ -1,4 +1,4 @@
-/** A meeting that is paused on one of two nodes is paused on both: whichever delivers to an instance knows. */
+/** A meeting that is paused on one of two nodes is paused on both: the node that delivers to an instance knows it. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { test } from 'node:test';

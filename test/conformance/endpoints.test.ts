@@ -145,7 +145,7 @@ describe('spec 4, the endpoints:', { concurrency: true }, () => {
             );
           }
         }
-        // Only a meeting may be known by a number; nothing is turned into text in silence.
+        // Only a meeting id may be a number. The service never turns another value into text without an error.
         assertProblem(await service.post(path, { ...whole, instance_id: 1 }), 422, 'invalid_fields');
       });
     }

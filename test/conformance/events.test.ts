@@ -218,7 +218,7 @@ describe('spec 6, what counts as success:', { concurrency: true }, () => {
   });
 
   test('a connection error is logged as a failure: the host name has no address', async (t) => {
-    // Resolvers refuse .onion without asking anybody (RFC 7686).
+    // Resolvers refuse .onion without a query to any server (RFC 7686).
     const meeting_id = service.name('meeting');
     await service.member(t, meeting_id, { registration: { webhook_url: 'http://nobody.onion/' } });
     const delivery = await service.attempted(await service.send(meeting_id, {}));

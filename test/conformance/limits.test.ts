@@ -1,4 +1,4 @@
-/** Spec section 8: limits. Those that the design adds are here too. */
+/** Spec section 8: limits. The limits that the design adds are here too. */
 import assert from 'node:assert/strict';
 import { createServer, type Server, type Socket } from 'node:net';
 import { once } from 'node:events';
@@ -9,7 +9,7 @@ import { headerOf, pushOf } from '../support/receiver.ts';
 import { assertProblem, messagesPath, type Service, useService } from '../support/service.ts';
 import { until } from '../support/wait.ts';
 
-/** A receiver below HTTP: what it does with a connection once the request is there. */
+/** A receiver below HTTP. The test decides what it does with a connection after the request has arrived. */
 async function startSocketServer(t: TestContext, onRequest: (socket: Socket) => void): Promise<string> {
   const sockets = new Set<Socket>();
   const server: Server = createServer((socket) => {
@@ -116,7 +116,7 @@ describe('spec 8, each webhook POST has a timeout of 5 seconds:', { concurrency:
   });
 
   test('an answer that comes before the limit counts', async (t) => {
-    // A timer of the recipient and not of the test: nothing here waits for it but the service.
+    // A timer of the receiver and not of the test: only the service waits for it.
     const url = await startSocketServer(t, (socket) => {
       const late = setTimeout(() => socket.end('HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n'), 4_000);
       socket.on('close', () => clearTimeout(late));
@@ -151,7 +151,7 @@ describe('limits that the contract adds:', { concurrency: true }, () => {
       'body_too_large',
     );
     assert.match(problem.detail, /2048/);
-    // The limit is of bytes, not of characters.
+    // The limit counts bytes, not characters.
     const wide = `{"s":"${'é'.repeat(1021)}"}`;
     assertProblem(await service.post(messagesPath(meeting_id), `{"message":${wide}}`), 413, 'body_too_large');
   });
@@ -251,7 +251,7 @@ describe('limits that the contract adds:', { concurrency: true }, () => {
     const sent = [];
     for (const meeting_id of meetings) sent.push(await service.send(meeting_id, {}));
     await receiver.count(4);
-    // What another instance gets after that shows that the engine has been round.
+    // When another instance gets a later push, the engine has also passed this one.
     const other = await service.member(t, service.name('meeting'));
     const last = meetings.at(-1) ?? '';
     await service.join(last, other.instance_id, ['b']);

@@ -5,7 +5,7 @@ import type { SentMessage } from '@convoke/sdk';
 import { headerOf, pushOf } from '../support/receiver.ts';
 import { messagesPath, type Service, useService } from '../support/service.ts';
 
-/** The agents that each selected instance was asked to notify, by instance. */
+/** The agents that each selected instance had to notify, by instance. */
 async function selectedBy(service: Service, sent: SentMessage): Promise<Record<string, string[]>> {
   const deliveries = await service.deliveriesOf(sent);
   assert.equal(deliveries.length, sent.deliveries_queued);
@@ -59,7 +59,7 @@ describe('spec 4, step 1: the mappings that are selected', { concurrency: true }
     const { status } = await service.request('DELETE', `/api/v1/instances/${instance_id}/`);
     assert.equal(status, 204);
     assert.deepEqual(await selectedBy(service, await service.send(meeting_id, {})), {});
-    // Registered again, it is a new instance and in no meeting.
+    // After the new registration it is a new instance, and in no meeting.
     await service.register({ instance_id, webhook_url: receiver.url });
     assert.deepEqual(await selectedBy(service, await service.send(meeting_id, {})), {});
     assert.equal(receiver.requests.length, 0);
@@ -176,7 +176,7 @@ describe('spec 4, steps 3 and 4: what is sent', { concurrency: true }, () => {
     const other = await service.member(t, meeting_id, { agent_ids: ['b'] });
     const sent = await service.send(meeting_id, { number: 1 }, ['b']);
     assert.deepEqual(await selectedBy(service, sent), { [other.instance_id]: ['b'] });
-    // What follows in the same meeting comes after what was sent before: so the first push must be this one.
+    // A later message of the same meeting arrives after the earlier ones, so the first push must be this one.
     await service.send(meeting_id, { number: 2 }, ['a']);
     assert.deepEqual(pushOf(await skipped.receiver.next()).message, { number: 2 });
   });

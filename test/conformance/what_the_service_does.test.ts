@@ -1,4 +1,7 @@
-/** Spec section 1, what the service does: all of it at once. Each part has its tests in the files of the other sections. */
+/**
+ * Spec section 1, what the service does: all of it together. Each part has its tests in the files of the other
+ * sections.
+ */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer } from 'node:http';

@@ -1,4 +1,4 @@
-/** Design sections 3.1, 3.2 and 4: what becomes of a delivery, and what callers can do about it. */
+/** Design sections 3.1, 3.2 and 4: what happens to a delivery, and what callers can do about it. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { Delivery, DeliveryWithAttempts, Page, Recovered, SentMessage } from '@convoke/sdk';
@@ -15,17 +15,17 @@ const recover = (service: Service, instance_id: string, since: Date) =>
 const numbers = (requests: readonly { text: string }[]): unknown[] =>
   requests.map(({ text }) => (JSON.parse(text) as { message: { number: unknown } }).message.number);
 
-/** The shortest that a back-off or the pause before the first retry can be. */
+/** The shortest back-off, and the shortest pause before the first retry. */
 const PAUSE_MS_MIN = 8_000;
 
-/** What was waited for came because it was lifted, and not because it was over. */
+/** Asserts that the retry happened because something ended the pause, and not because the pause was over. */
 function assertAtOnce({ attempts }: DeliveryWithAttempts): void {
   const [first, second] = attempts.map(({ started_at }) => Date.parse(started_at));
   assert.ok(first !== undefined && second !== undefined, 'two attempts');
   assert.ok(second - first < PAUSE_MS_MIN, `${second - first} ms between two attempts`);
 }
 
-/** From the end of the first attempt to the next one, in milliseconds: how long the first took is no part of it. */
+/** From the end of the first attempt to the next one, in milliseconds, without the duration of the first. */
 function pauseOf({ attempts, next_attempt_at }: DeliveryWithAttempts): number {
   const [attempt] = attempts;
   assert.ok(attempt !== undefined);
@@ -133,7 +133,7 @@ describe('what becomes of a delivery:', { concurrency: true }, () => {
       await service.member(t, meeting_id, { behaviour: { status: 503, headers: { 'retry-after': retry_after } } });
       const delivery = await service.attempted(await service.send(meeting_id, {}));
       const pause_s = pauseOf(delivery) / 1000;
-      // What is said in whole milliseconds was rounded.
+      // The API rounds to whole milliseconds.
       assert.ok(pause_s >= low_s - 0.01 && pause_s <= high_s, `${pause_s} s`);
     });
   }
@@ -161,7 +161,7 @@ describe('what becomes of a delivery:', { concurrency: true }, () => {
     assertAtOnce(await service.settled(first));
     const after = await service.instance(instance_id);
     assert.deepEqual([after.health, after.consecutive_failures, after.pending_deliveries], ['up', 0, 0]);
-    // The failure stays on record.
+    // The failure stays in the delivery.
     assert.equal(after.last_failure?.outcome, 'connect_refused');
   });
 
@@ -215,7 +215,7 @@ describe('what becomes of a delivery:', { concurrency: true }, () => {
     const gate = Promise.withResolvers<void>();
     receiver.behaviour = { after: gate.promise };
     const before = receiver.requests.length;
-    // Lanes of their own, so that nothing but the instance holds them back.
+    // Each message has a lane of its own, so that only the instance can hold it back.
     const fresh = Array.from({ length: 6 }, () => service.name('meeting'));
     for (const meeting_id of fresh) {
       await service.join(meeting_id, instance_id, ['a']);
@@ -241,7 +241,7 @@ describe('what becomes of a delivery:', { concurrency: true }, () => {
       await receiver.up();
       await service.heartbeat(instance_id);
       assert.equal((await service.deliveriesOf(sent))[0]?.waiting_for, 'switched_off');
-      // What another instance gets after that shows that the engine has been round.
+      // When another instance gets a later push, the engine has also passed this one.
       const other = await service.member(t, meeting_id);
       await service.send(meeting_id, { number: 2 });
       await other.receiver.next();

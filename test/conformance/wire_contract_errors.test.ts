@@ -22,7 +22,7 @@ const WEBHOOK_URL = 'http://127.0.0.1:9000/';
 
 const inMilliseconds = (ms: number): string => new Date(Date.now() + ms).toISOString();
 
-/** Those that only a service with keys gives; the block about keys brings them about. */
+/** Only a service with keys gives these; the block about keys causes them. */
 const codes_of_keys = [
   'api_key_missing',
   'api_key_malformed',
@@ -41,10 +41,10 @@ const codes_of_keys = [
   'key_not_active',
 ];
 
-/** test/access/invites.test.ts brings them about. */
+/** test/access/invites.test.ts causes these. */
 const codes_of_invites = ['invite_does_not_exist', 'invite_ended', 'invite_redeemed'];
 
-/** test/delivery/late_replies.test.ts brings them about. */
+/** test/delivery/late_replies.test.ts causes these. */
 const codes_of_replies = ['reply_token_not_valid', 'replies_not_allowed', 'reply_limit_reached'];
 
 describe('every code that a caller can bring about:', { concurrency: true }, () => {
@@ -375,7 +375,7 @@ describe('a client that errs or attacks gets a 4xx:', { concurrency: true }, () 
     }
   });
 
-  /** Sends bytes that no client makes, and reads until the service closes. */
+  /** Sends bytes that no client makes, and reads until the service closes the connection. */
   function raw(bytes: string): Promise<string> {
     const { hostname, port } = new URL(service.url);
     return new Promise((resolve, reject) => {
@@ -428,7 +428,7 @@ describe('while the service is stopping:', () => {
   const HEAD = 'POST /api/v1/meetings/m/messages/ HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n';
   const BODY = '{"message":{}}';
 
-  /** A connection of which the test decides what is written when. */
+  /** A connection on which the test decides what is written, and when. */
   function connected(t: TestContext, service: Service): { socket: Socket; heard: () => string } {
     const { hostname, port } = new URL(service.url);
     const socket = connect(Number(port), hostname);
@@ -448,7 +448,7 @@ describe('while the service is stopping:', () => {
     await service.send('m', {});
     await receiver.next();
     const { socket, heard } = connected(t, service);
-    // Begun before the service stops, ended afterwards.
+    // The request begins before the service stops, and ends afterwards.
     socket.write(`${HEAD}content-length: ${BODY.length}\r\n\r\n${BODY.slice(0, 5)}`);
     await service.get('/healthz');
     const closed = service.close();
@@ -502,7 +502,7 @@ describe('while the service is stopping:', () => {
     assert.match(heard(), /HTTP\/1\.1 201 /);
   });
 
-  /** Connections that the service has not accepted when it stops, because it accepts one in each turn of its loop. */
+  /** Connections that the service has not accepted when it stops. It accepts one in each turn of its loop. */
   async function answersToWhoWaits(t: TestContext, drain_ms: number): Promise<number> {
     const CONNECTIONS = 20;
     const service = await startService(t);
@@ -525,7 +525,7 @@ describe('while the service is stopping:', () => {
     assert.ok((await answersToWhoWaits(t, 0)) < 20);
   });
 
-  /** One request is answered, and the next is sent on the same connection when the service stops. */
+  /** The service responds to one request. The next one is sent on the same connection when the service stops. */
   async function answerToTheNext(t: TestContext, drain_ms: number): Promise<string> {
     const service = await startService(t);
     const { socket, heard } = connected(t, service);
@@ -534,7 +534,7 @@ describe('while the service is stopping:', () => {
     await until('the first answer', heard, (answer) => answer.includes('deliveries_queued'));
     const first_chars = heard().length;
     const closed = service.close(drain_ms);
-    // The turn in which an idle connection is closed.
+    // In this turn the service closes an idle connection.
     await new Promise((resolve) => setImmediate(resolve));
     socket.write(request);
     await once(socket, 'close');
@@ -543,7 +543,7 @@ describe('while the service is stopping:', () => {
   }
 
   test('the next request on an open connection is answered, and told that the connection closes', async (t) => {
-    // Not for so long: when no connection is left, the service is closed.
+    // The stop does not last that long: when no connection is left, the service is closed.
     const text = await answerToTheNext(t, 60_000);
     assert.match(text, /^HTTP\/1\.1 201 /);
     assert.match(text, /connection: close/i);

@@ -1,4 +1,4 @@
-/** Design section 3.1: instances, meetings and messages as they are answered, filtered and paged. */
+/** Design section 3.1: how instances, meetings and messages are returned, filtered and paged. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { Delivery, Instance, Meeting, MeetingInstance, MessagePage, Page } from '@convoke/sdk';
@@ -160,7 +160,7 @@ describe('the list of instances:', { concurrency: true }, () => {
     assert.deepEqual(await list('health=up'), ['three_']);
     assert.deepEqual(await list('health=unknown'), ['one', 'two']);
     assert.deepEqual(await list('health=down'), []);
-    // By name and id, whatever the case; nothing in it is a wildcard.
+    // It compares the name and the id without case, and knows no wildcard.
     assert.deepEqual(await list('q=one'), ['one', 'two']);
     assert.deepEqual(await list('q=100%25'), ['two']);
     assert.deepEqual(await list('q=%25'), ['two']);
@@ -198,7 +198,7 @@ describe('the list of instances:', { concurrency: true }, () => {
 describe('cursor pagination:', { concurrency: true }, () => {
   const service = useService();
 
-  /** Walks all pages; `between` runs after each. */
+  /** Walks all pages; `between` runs after each of them. */
   async function walk<T>(
     path: string,
     limit: number,
@@ -228,7 +228,7 @@ describe('cursor pagination:', { concurrency: true }, () => {
 
   const padded = (n: number): string => String(n).padStart(3, '0');
 
-  /** Numbers leave room, so that something can be inserted between what is there. */
+  /** The numbers leave gaps, so that the test can insert items between them. */
   async function lists(): Promise<Record<string, List>> {
     const meeting_id = service.name('paged-meeting');
     const sender = await service.register({ webhook_url: 'http://127.0.0.1:1/' });
@@ -359,7 +359,7 @@ describe('cursor pagination:', { concurrency: true }, () => {
         );
       }
     }
-    // Of the right form, but beyond all there is: an empty page, and no failure.
+    // These have the right form, but lie beyond all items: the response is an empty page and no failure.
     for (const cursor of [code([1e300, 1e300]), code([-1, -1]), code([0.5, 0.5])]) {
       const answer = await service.get(`/api/v1/deliveries/?cursor=${cursor}`);
       assert.ok(answer.status === 200 || answer.status === 422, answer.text);

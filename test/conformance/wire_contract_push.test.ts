@@ -8,7 +8,10 @@ import { VERSION } from '../../src/version.ts';
 import { headerOf, type Received, startReceiver } from '../support/receiver.ts';
 import { assertProblem, instancePath, type Service, useService } from '../support/service.ts';
 
-/** Verifies by the reference library; throws when the signature is not of that secret. */
+/**
+ * Verifies with the reference library.
+ * @throws when the signature was not made with that secret
+ */
 function verify(request: Received, secret: string): void {
   const headers = Object.fromEntries(
     ['webhook-id', 'webhook-timestamp', 'webhook-signature'].map((name) => [name, headerOf(request, name)]),
