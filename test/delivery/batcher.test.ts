@@ -1,4 +1,4 @@
-/** What arrives together goes together; and nothing is held back that others wait for. */
+/** Items that arrive together go together, and no item waits while callers need it. */
 import assert from 'node:assert/strict';
 import { setImmediate as turn } from 'node:timers/promises';
 import { test } from 'node:test';
@@ -9,7 +9,7 @@ import { VirtualClock } from '../support/virtual_clock.ts';
 
 const WEIGHT = 10;
 
-/** A batcher of numbers, the batches that it handed on, and how to end the first of them. */
+/** A batcher of numbers, the batches that it sent, and functions that end them. */
 function batcher(options: Partial<BatcherOptions>) {
   const batches: number[][] = [];
   const ends: (() => void)[] = [];
@@ -21,7 +21,7 @@ function batcher(options: Partial<BatcherOptions>) {
       return new Promise((resolve) => ends.push(() => resolve(items)));
     },
   );
-  /** Each list in a turn of its own. */
+  /** Adds each list in a turn of its own. */
   const add = async (...turns: number[][]): Promise<void> => {
     for (const items of turns) {
       for (const item of items) void it.add(item, WEIGHT);
@@ -46,7 +46,7 @@ test('a batch is what arrives in one turn; while enough are in flight, the next 
 });
 
 test('what the consumer coalesces goes at once, however many small batches are in flight', async () => {
-  // Without consumer_coalesces only [1] and [2] go.
+  // Without consumer_coalesces the batcher sends only [1] and [2].
   const { batches, add } = batcher({ consumer_coalesces: true });
   await add([1], [2], [3], [4], [5]);
   assert.deepEqual(batches, [[1], [2], [3], [4], [5]]);
@@ -55,7 +55,7 @@ test('what the consumer coalesces goes at once, however many small batches are i
 test('no more of it is in flight than in full batches, by number and by weight', async () => {
   const by_number = batcher({ consumer_coalesces: true });
   await by_number.add([1, 2, 3], [4, 5, 6], [7, 8, 9, 10, 11], [12]);
-  // There is room as long as it is not full: the last batch is whole.
+  // A batch that is not full takes more items: the last one has all of them.
   assert.deepEqual(by_number.batches, [
     [1, 2, 3],
     [4, 5, 6],
@@ -84,7 +84,7 @@ test('a batch that is more than fits into one turn goes on in the next, without 
 
 const STORE_MS = 5;
 
-/** A batcher of batches that take 5 ms, and when and how many items each had. */
+/** A batcher whose batches take 5 ms. It notes when each batch began and how many items it had. */
 function lingering(linger?: Linger) {
   const clock = new VirtualClock();
   const batches: { at: number; count: number }[] = [];
@@ -98,14 +98,14 @@ function lingering(linger?: Linger) {
       return items;
     },
   );
-  /** So many come each millisecond, whatever becomes of those before. */
+  /** Adds this many items in each millisecond, whatever happens to the earlier ones. */
   const come = async (each_ms: number, ms: number): Promise<void> => {
     for (let i = 0; i < ms; i++) {
       for (let n = 0; n < each_ms; n++) void it.add(n, WEIGHT);
       await clock.advance(1);
     }
   };
-  /** Each of so many adds an item, waits until it is answered, and for so long, and adds the next. */
+  /** This many senders each add an item, wait for its result, think for a while, and add the next one. */
   const senders = async (count: number, think_ms: (sender: number) => number, ms: number): Promise<number> => {
     let answered = 0;
     const until = clock.now() + ms;
@@ -127,7 +127,7 @@ const LINGER: Linger = { ms: 30, batch_size: 200 };
 
 test('batches linger while many items arrive, even when a caller waits; control: without lingering there are many more', async () => {
   const apart = lingering(LINGER);
-  // It is not many until some have come.
+  // The batcher needs some items before it knows that many arrive.
   await apart.come(2, 100);
   const few = apart.batches.length;
   await apart.come(2, 1_000);
@@ -161,7 +161,7 @@ test('when all senders wait for their responses, no batch lingers', async () => 
 });
 
 test('nor when they are not all there: what waits goes when no more came for a while', async () => {
-  // Every fourth thinks for longer than a batch takes: those who wait are never all.
+  // Every fourth sender thinks for longer than a batch takes, so never all of them wait.
   const { batches, senders } = lingering({ ms: 60_000, batch_size: Infinity });
   await senders(64, (sender) => (sender % 4 === 0 ? 40 : 1), 2_000);
   const gaps = batches.slice(1).map(({ at }, i) => at - batches[i]!.at);
@@ -173,7 +173,8 @@ test('an item that arrives while a batch is in flight shows that others send: th
   await come(10, 100);
   await clock.advance(100);
   const before = batches.length;
-  // Ten come together and again after the batch has begun; with all of them in one, it would have gone at once.
+  // Some items do not fit into the batch and arrive after it has begun. If the batch had all of them, the next one
+  // would go at once.
   await come(60, 1);
   await come(1, 40);
   const starts = batches.slice(before).map(({ at }) => at - batches[before]!.at);

@@ -1,6 +1,6 @@
 /**
- * A machine that was away: of what waited, its membership says what is pushed. What is not is cancelled, on record, and
- * counted in `convoke-missed` of the next push.
+ * A machine that was away: the rules of its membership choose which waiting messages are pushed. The others are
+ * cancelled, and the next push counts them in `convoke-missed`.
  */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
@@ -15,7 +15,7 @@ async function join(node: TestNode, rules: GivenRules, meeting_id = 'm'): Promis
   node.engine.memberRulesChanged('i');
 }
 
-/** The seqs that the machine was pushed and answered with 200, in order, with what each push says was missed. */
+/** The seqs that the machine received and responded to with 200, in order, each with what the push says was missed. */
 function heard(node: TestNode): string[] {
   return node.transport
     .to('i')
@@ -25,7 +25,7 @@ function heard(node: TestNode): string[] {
 
 const missed = (count: string | undefined): string => (count === undefined ? '' : ` missed ${count}`);
 
-/** Nobody reaches the machine, and each attempt shows it. */
+/** The machine is not reachable, and an attempt shows it. */
 async function leave(node: TestNode): Promise<void> {
   node.transport.answer('i', 'connect_refused');
   await node.clock.advance(SECOND);
@@ -58,7 +58,7 @@ describe('latest', () => {
     assert.equal(await node.store.deliveries.countPending(), 0);
   });
 
-  // Control: the rule decides, and not the way.
+  // Control: the rule decides, and not the way to the machine.
   test('without it everything is pushed, and nothing is read or counted for it', async (t) => {
     const node = await startNode(t);
     let reads = 0;
@@ -151,7 +151,7 @@ describe('latest', () => {
     await join(node, LATEST);
     await leave(node);
     for (let k = 0; k < 3; k++) await node.send('m');
-    // The first was superseded at the first attempt, when the others had come.
+    // The first delivery was superseded at its first attempt, because newer ones had arrived.
     await join(node, { catch_up: 'all' });
     await comeBack(node);
     const states = await node.states();
@@ -189,7 +189,7 @@ describe('latest', () => {
     await leave(node);
     for (const meeting_id of ['m', 'n', 'm', 'n', 'm', 'n']) await node.send(meeting_id);
     await node.clock.advance(HOUR);
-    // The first meeting gets its newest; the process is killed before the second has its turn.
+    // The first meeting delivers its newest message; the process is killed before the turn of the second.
     node.transport.answer('i', () => ({ says: 200, after_ms: 4_000 }));
     for (let k = 0; k < 400 && heard(node).length === 0; k++) await node.clock.advance(SECOND);
     await node.engine.written();

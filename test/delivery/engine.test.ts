@@ -1,4 +1,4 @@
-/** What becomes of a delivery: every row of the table in docs/delivery.md, on virtual time and a real store. */
+/** What happens to a delivery: every row of the table in docs/delivery.md, on virtual time and a real store. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { OUTCOMES, type Outcome } from '../../src/domain/outcome.ts';
@@ -241,7 +241,7 @@ describe('the end of a delivery', () => {
     await maintenance.run();
     assert.deepEqual(new Set(await node.states()), new Set(['failed expired']));
     assert.equal(node.transport.pushes.length, 2);
-    // Switched on again, what has expired in the table is not sent from memory.
+    // After they are switched on again, the engine sends nothing from memory that the table shows as expired.
     await node.patch('inactive', { is_active: true });
     await node.patch('disabled', { webhook_enabled: true });
     await node.clock.advance(HOUR);
@@ -279,7 +279,7 @@ describe('the end of a delivery', () => {
     await node.sendMany('m2', 30);
     await node.clock.advance(SECOND);
     assert.equal(node.transport.to('i').length, 2);
-    // In steps of seven, as a big deletion is.
+    // The deletion is in steps of seven, as a large one would be.
     await node.remove('i', 7);
     node.transport.release(500);
     await node.clock.advance(3 * HOUR);

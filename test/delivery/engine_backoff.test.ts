@@ -1,4 +1,6 @@
-/** When a machine is not reached, or fails again and again: it backs off as a whole, and comes back as a whole. */
+/**
+ * When a machine is not reached, or fails again and again, its instance backs off as a whole and recovers as a whole.
+ */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
 import { OUTCOMES, type Outcome } from '../../src/domain/outcome.ts';
@@ -25,7 +27,7 @@ describe('a machine that is not reached', () => {
       node.transport.answer(outcome, [500, 500, 500, 500, 500]);
     }
     await node.clock.advance(3 * HOUR);
-    // Five retries were left to the first: it is delivered with its sixth answer.
+    // The first message had five retries left, so its sixth response delivers it.
     assert.deepEqual(new Set(await node.states()), new Set(['delivered']));
   });
 
@@ -70,7 +72,7 @@ describe('a machine that is not reached', () => {
     await node.clock.advance(11 * SECOND);
     assert.equal(node.transport.pushes.length, 4);
     assert.equal((await node.instance('i')).backoff_step, 1);
-    // One probe at a time from now on: at 12 s, and 20 s after it has failed.
+    // From now on one probe at a time: at 12 s, and 20 s after that one has failed.
     await node.clock.advance(2 * SECOND);
     assert.equal(node.transport.pushes.length, 5);
     await node.clock.advance(20 * SECOND);
@@ -134,7 +136,7 @@ describe('a machine that fails five times in a row', () => {
       node.transport.release(500);
       await node.clock.advance(20 * SECOND);
       assert.equal(node.transport.pushes.length, 7);
-      // One success, and it is up: four at a time.
+      // After one success the instance is up, with four attempts at a time.
       node.transport.release(200);
       await node.clock.advance(SECOND);
       assert.equal(node.transport.under_way.length, 4);
@@ -225,7 +227,7 @@ describe('a back-off is lifted at once', () => {
     await node.send('m');
     await node.clock.advance(15 * SECOND);
     const [delivery] = await node.deliveries();
-    // The new process reads the back-off in the table; the retry is stored right after that, and answered with it.
+    // The new process reads the back-off in the table. The retry is stored right after that, and succeeds.
     await node.crash(false);
     let retried: Promise<void> | null = null;
     node.meddle = (name) => {
@@ -287,13 +289,13 @@ describe('a thousand machines that come back at once', () => {
     const node = await comeBack(t, MAX_IN_FLIGHT);
     for (let k = 1; k <= 20; k++) {
       await node.send('other');
-      // Time stands still.
+      // Settling moves no time.
       await node.clock.settle();
       assert.equal(node.transport.to('bystander').length, k);
       await node.clock.advance(PUSH_MS);
     }
     assert.ok((await node.store.deliveries.countPending()) > 5_000, 'the others are still hearing theirs');
-    // 10,000 pushes, up to three quarters of a hundred every 20 ms: neither less nor more, once they are so many.
+    // 10,000 pushes, at most three quarters of a hundred every 20 ms, and exactly that share while enough of them wait.
     await node.clock.advance(3_500);
     assert.equal(node.transport.peak, MAX_IN_FLIGHT * 0.75);
     assert.equal(await node.store.deliveries.countPending(), 0);
@@ -374,7 +376,10 @@ describe('what is written of the health of an instance', () => {
 });
 
 describe('a thousand machines whose backlog is found after a start', () => {
-  /** Reads of one kind hang for the thousand, and the scan hangs behind its first page: what a lane holds has to be read. */
+  /**
+   * Reads of one kind hang for the thousand, and the scan hangs behind its first page, so the lanes must be read one by
+   * one.
+   */
   async function startAgain(t: TestContext, reads: string): Promise<TestNode> {
     const node = await startNode(t);
     const machines = Array.from({ length: 1_000 }, (_, k) => `back${k}`);

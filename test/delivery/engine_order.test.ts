@@ -1,4 +1,4 @@
-/** A machine hears a meeting in the order in which it was spoken; nobody waits for somebody else's queue. */
+/** A machine gets the messages of a meeting in their order, and never waits for the queue of another one. */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
 import type { NewMessage } from '../../src/store/contract/messages.ts';
@@ -10,7 +10,7 @@ const upTo = (count: number) => Array.from({ length: count }, (_, k) => k + 1);
 const namesOf = (letter: string, count: number) => upTo(count).map((k) => `${letter}${k}`);
 const firstAttempts = (pushes: RecordedPush[]) => pushes.filter(({ attempt }) => attempt === 1).map(({ seq }) => seq);
 
-/** Another node stores messages in the meeting `m`. */
+/** Stores messages in the meeting `m` as another node does. */
 async function storeElsewhere(node: TestNode, texts: string[]): Promise<StoredMessage[]> {
   const sent = texts.map((message): NewMessage => {
     const expires_at = node.clock.now() + MINUTE;
@@ -38,7 +38,7 @@ function tell(node: TestNode, messages: StoredMessage[]): void {
   stored(node, messages);
 }
 
-/** What the node began to read is there. */
+/** Reports to the engine that the node has read these messages. */
 function stored(node: TestNode, messages: StoredMessage[]): void {
   const ranges = messages.map((message) => {
     const { meeting_id, seq } = message;
@@ -142,7 +142,7 @@ describe('a lane', () => {
     await node.meeting('fine', 'i');
     node.transport.answer('i', ({ meeting_id }) => (meeting_id === 'm' ? 500 : 200));
     await node.sendMany('m', 4);
-    // A success now and then: the machine is not down, only this meeting's messages are bad.
+    // Some attempts succeed, so the machine is not down: only the messages of this meeting are bad.
     for (let k = 0; k < 300; k++) {
       await node.send('fine');
       await node.clock.advance(MINUTE);
@@ -253,7 +253,7 @@ describe('what does not fit into memory', () => {
     for (const meeting of meetings) await node.meeting(meeting, 'hung', 'dead', 'bad', 'fine');
     node.transport.answer('hung', HANGS);
     node.transport.answer('dead', 'connect_refused');
-    // A success now and then, so that it is never down; what fails holds its lane.
+    // Some attempts succeed, so the instance is never down; the failures hold their lanes.
     let turn = 0;
     node.transport.answer('bad', () => (turn++ % 4 === 0 ? 200 : 500));
     for (let k = 0; k < 30; k++) {
@@ -286,7 +286,7 @@ describe('what does not fit into memory', () => {
     const full = node.engine.stats.queued_in_memory;
     assert.ok(full >= 4_000, `${full} in memory`);
     const other = node.send('other');
-    // Not before the machine is known to hang.
+    // Not before the engine knows that the machine hangs.
     await node.clock.advance(400);
     await other;
     assert.deepEqual(node.transport.seqsTo('fine'), [1]);
@@ -306,7 +306,7 @@ describe('what does not fit into memory', () => {
     for (const meeting of meetings) await node.meeting(meeting, 'bad');
     await node.meeting('other', 'bad', 'fine');
     node.transport.answer('bad', ({ meeting_id }) => (meeting_id === 'other' ? 200 : 500));
-    // It keeps answering well in one meeting, so that it is never down.
+    // The instance responds well in one meeting, so it is never down.
     const waited_ms: number[] = [];
     const send = (meeting: string, count: number): void => {
       const sent_at = node.clock.now();
@@ -330,7 +330,7 @@ describe('what does not fit into memory', () => {
 describe('a lane that other nodes write into', () => {
   async function readsOf(texts: string[], t: TestContext): Promise<number> {
     const { node, reads } = await shared(t);
-    // Nobody tells of them but the slow poll.
+    // No broadcast arrives: only the slow poll finds the messages.
     await storeElsewhere(node, texts);
     await node.clock.advance(31 * SECOND);
     await everythingDelivered(node);
@@ -338,7 +338,7 @@ describe('a lane that other nodes write into', () => {
     return reads.length;
   }
 
-  /** A node among others, and the reads of the only lane. */
+  /** A node of a cluster, and the reads of its only lane. */
   async function shared(t: TestContext): Promise<{ node: TestNode; reads: string[] }> {
     const node = await startNode(t, { others: true });
     await node.meeting('m', 'i');
@@ -394,7 +394,7 @@ describe('a lane that other nodes write into', () => {
     await node.clock.advance(SECOND);
     assert.deepEqual(node.transport.seqsTo('i'), upTo(7));
     assert.equal(reads.length, 2);
-    // Told again, as of what was read from the table before it was heard of.
+    // This message arrives after the table was read, as if that read had included it.
     tell(node, late);
     tell(node, await storeElsewhere(node, ['{}']));
     await node.clock.advance(SECOND);
@@ -416,7 +416,7 @@ describe('a lane that other nodes write into', () => {
     await node.clock.advance(SECOND);
     assert.deepEqual(node.transport.seqsTo('i'), [1]);
     assert.deepEqual(await node.states(), ['delivered', 'cancelled instance_deleted']);
-    // What is read after the change is believed, without a look into the table.
+    // The engine accepts what the node reads after the change, without a read of the table.
     const before = reads.length;
     tell(node, await storeElsewhere(node, ['{}']));
     await node.clock.advance(SECOND);
@@ -427,7 +427,7 @@ describe('a lane that other nodes write into', () => {
   test('that is read holds all that stands in the table, also what comes after what this node was told', async (t) => {
     const { node } = await shared(t);
     const told = await storeElsewhere(node, ['{}', '{}']);
-    // Told before this node listened.
+    // Another node stored this before this node listened.
     await storeElsewhere(node, ['{}']);
     tell(node, told);
     await node.clock.advance(SECOND);
@@ -490,7 +490,7 @@ describe('acceptance', () => {
     let accepted = 0;
     const send = () => node.send('m').then(() => accepted++);
     await send();
-    // The control: less than a node may have, and a topic of somebody else.
+    // The control: fewer than a node may have waiting, and a broadcast with another topic.
     node.engine.onChange({ kind: 'broadcast', topic: 'backlog', text: '3000 another' });
     node.engine.onChange({ kind: 'broadcast', topic: 'other', text: '9000 another' });
     await send();
@@ -513,7 +513,7 @@ describe('acceptance', () => {
     tell(node, await storeElsewhere(node, texts));
     await node.send('m');
     tell(node, await storeElsewhere(node, texts));
-    // That long after the last look it looks again.
+    // The engine checks again when this long has passed since its last check.
     await node.clock.advance(100);
     let accepted = false;
     const sent = node.send('m').then(() => (accepted = true));
@@ -538,7 +538,7 @@ describe('acceptance', () => {
     node.transport.script = () => ({ says: 200, after_ms: 1 });
     node.meddle = (name) => (name === 'deliveries.loadLanes' ? gate : undefined);
     await node.started();
-    // By then it is the turn of all of them.
+    // By then all of them have their turn.
     await node.clock.advance(SECOND);
     await node.sendMany('m', 140);
     let accepted = false;
@@ -580,7 +580,7 @@ describe('a list of messages', () => {
   test('is stored in its order, one transaction after the other when it has too many deliveries for one', async (t) => {
     const node = await startNode(t);
     for (const k of upTo(WIDE)) await node.meeting('m', `i${k}`);
-    // From now on it is known how wide the meeting is.
+    // From now on the engine knows how many instances the meeting has.
     for (let k = 0; k < 20; k++) await node.send('m');
     await node.clock.advance(MINUTE);
     const sizes: number[] = [];

@@ -1,4 +1,4 @@
-/** The brake: a paused meeting is pushed nowhere, loses nothing, and holds up nothing else. */
+/** The brake: the engine pushes nothing of a paused meeting, loses nothing of it, and delays nothing else. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { HOUR, MINUTE, SECOND, startNode, temporaryFile } from '../support/node.ts';
@@ -127,10 +127,10 @@ describe('a paused meeting', () => {
     await node.clock.advance(HOUR);
     assert.equal(node.transport.pushes.length, 0);
     await node.store.meetings.patch('m', RESUMED, node.clock.wall());
-    // The control: nobody says it.
+    // The control: no broadcast says that the meeting continues.
     await node.clock.advance(MINUTE);
     assert.equal(node.transport.pushes.length, 0);
-    // A change was missed, and that is noticed.
+    // The node notices that it may have missed a change.
     node.engine.onChange({ kind: 'resync' });
     await node.clock.advance(SECOND);
     assert.deepEqual(await node.states(), ['delivered']);

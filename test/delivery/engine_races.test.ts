@@ -1,4 +1,4 @@
-/** Two things at once: what the table says, what memory says, and what a machine says late. */
+/** Two things at the same time: what the table has, what memory has, and a response that arrives late. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { StoreError } from '../../src/store/store_error.ts';
@@ -33,7 +33,7 @@ describe('an attempt in progress while its instance changes', () => {
     node.transport.answer('i', ({ url }) => (url === NEW_URL ? HANGS : 'connect_refused'));
     await node.send('m');
     await node.clock.settle();
-    // The settlement waits for its batch; the registration overtakes it, but its answer comes after.
+    // The settlement waits for its batch. The registration is stored first, but its result arrives later.
     const registered = node.register('i', { url: NEW_URL });
     await node.clock.advance(SECOND);
     await registered;
@@ -173,7 +173,7 @@ describe('beside the lanes', () => {
     node.transport.answer('i', ({ attempt }) => (attempt < 4 ? 500 : 200));
     await node.send('bad');
     await node.clock.advance(MINUTE);
-    // Every write is followed by the next, without a pause in which nothing waits.
+    // Each write follows the one before, so that at every moment a settlement waits.
     const gates: (() => void)[] = [];
     node.meddle = (name) => {
       if (name !== 'deliveries.settle') return undefined;
@@ -237,7 +237,7 @@ describe('a lane that is forgotten and made again', () => {
       await node.sendMany('m', 2);
       await node.clock.advance(10);
     }
-    // More than a lane holds: the rest is read from the table, where all of it is still pending.
+    // More than memory holds of a lane. The table has the rest, and there all of it is still pending.
     await node.sendMany('m', 400);
     await node.clock.advance(SECOND);
     node.meddle = null;
@@ -282,7 +282,7 @@ describe('what is read while it has to be read once more, and cannot be read', (
       await node.meeting('m', 'i');
       node.transport.answer('i', 500);
       await node.sendMany('m', 1);
-      // The fourth attempt and later ones are made beside the lane.
+      // The fourth attempt and the later ones are made aside.
       await node.clock.advance(aside ? 5 * MINUTE : 0);
       await node.crash(false);
       const gate = Promise.withResolvers<void>();
@@ -313,7 +313,7 @@ describe('a database that is behind what this node knows, and gives a seq again'
       await node.meeting('m', 'i');
       await node.sendMany('m', 3);
       await node.clock.advance(SECOND);
-      // Stored by another node, and lost: the table never had it.
+      // Another node reported a message that the table never had.
       const lost = { message_id: 'msg_lost', meeting_id: 'm', seq: 4, accepted_at: node.clock.wall() };
       const message = {
         ...lost,
@@ -339,7 +339,7 @@ describe('a database that is behind what this node knows, and gives a seq again'
 });
 
 describe('a message that is read from the table before its sender is answered', () => {
-  /** Everything is stored, and the answer to these sends is held up until the promise is kept. */
+  /** Stores everything, and holds back the results of these sends until the returned function is called. */
   function holdAnswer(node: TestNode, meeting_id: string): () => void {
     const { promise, resolve } = Promise.withResolvers<void>();
     node.meddle = (name, [batch]) => {
@@ -447,7 +447,7 @@ describe('an instance whose secrets do not open', () => {
     await node.register('i');
     await node.clock.advance(SECOND);
     assert.deepEqual(node.transport.seqsTo('i'), [1]);
-    // A step of a deletion that failed: the row is read again.
+    // A step of a deletion failed, so the engine reads the row again.
     node.engine.invalidateInstance('i');
     await node.send('m');
     await node.clock.advance(SECOND);
@@ -469,7 +469,7 @@ describe('a deletion that fails half-way', () => {
     node.transport.answer('i', 200);
     node.transport.release(200);
     await node.clock.advance(HOUR);
-    // The attempt in progress came to its end; of the rest 14 are cancelled, and 16 wait.
+    // The attempt in progress has ended; of the rest, 14 are cancelled and 16 wait.
     assert.deepEqual(node.transport.seqsTo('i'), [1]);
     assert.equal(await node.store.deliveries.countPending(), 16);
 

@@ -1,4 +1,4 @@
-/** The process ends, the disk fails, somebody sets the clock: nothing is lost, nothing is early, nothing is stuck. */
+/** The process ends, the disk fails, somebody sets the clock: nothing is lost, nothing is early, nothing gets stuck. */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
 import { HOUR, MINUTE, SECOND, startNode, temporaryFile } from '../support/node.ts';
@@ -37,7 +37,7 @@ describe('a new process on the same file', () => {
     node.transport.answer('hung', 200);
     node.transport.answer('dead', 200);
     await node.clock.advance(SECOND);
-    // What was in progress when the process ended is sent again, and the lane goes on in order.
+    // The engine sends again what was in progress when the process ended, and the lane continues in order.
     assert.deepEqual(
       since('hung').map(({ seq }) => seq),
       upTo(400),
@@ -81,7 +81,7 @@ describe('a new process on the same file', () => {
     await node.crash(false);
     await node.heartbeat('i');
     node.transport.script = () => 200;
-    // Discovery reads a page, waits, and reads the next; the whole time messages come.
+    // Discovery reads a page, waits, and reads the next one; meanwhile messages arrive.
     const { promise: gate, resolve: open } = Promise.withResolvers<void>();
     let pages = 0;
     node.meddle = (name) => (name === 'deliveries.pendingLanes' && pages++ === 1 ? gate : undefined);
@@ -176,7 +176,7 @@ describe('a process that stops', () => {
         assert.deepEqual([...new Set(node.transport.seqsTo(instance, meeting))], upTo(5));
       }
     }
-    // What had been answered was not sent twice.
+    // What was settled was not sent twice.
     assert.equal(node.transport.to('i').length, 15);
   });
 
@@ -333,7 +333,7 @@ describe('a step of the wall clock', () => {
       await node.clock.advance(SECOND);
       assert.equal(sent.accepted_at, node.clock.wall() - SECOND);
       assert.deepEqual(await node.states({ instance_id: 'later' }), ['delivered', 'delivered']);
-      // 72 h are 72 h.
+      // 72 hours stay 72 hours.
       await node.clock.advance(69 * HOUR);
       assert.deepEqual(await node.states({ instance_id: 'dead' }), ['pending']);
       await node.clock.advance(HOUR + 10 * MINUTE);
@@ -399,7 +399,7 @@ describe('a start with a clock that is four days ahead', () => {
     assert.deepEqual(await node.states(), ['pending', 'pending']);
     assert.equal(node.expiry.heldAt(node.clock.now()), AHEAD_MS);
     await node.clock.advance(HOUR);
-    // And the next process, with the same clock, knows no better.
+    // And the next process has the same clock, so it knows no better.
     await node.maintenance().run();
     await node.restart(0);
     await node.clock.advance(70 * HOUR);

@@ -1,6 +1,6 @@
 /**
- * What explain says is what a send then does: over random memberships, targets, senders, limits and machines, in virtual
- * time on the real engine, and on both stores.
+ * What explain predicts is what a send then does: over random memberships, targets, senders, limits and machines, in
+ * virtual time on the real engine, and on both stores.
  */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
@@ -95,7 +95,7 @@ for (const engine of ENGINES) {
   });
 }
 
-/** Without a clock that moves, and without limits. */
+/** A service whose clock stands still, without limits. */
 function serviceOf(store: Store): Service {
   const clock = { now: () => 0, wall: () => 3 } as unknown as Service['clock'];
   return { store, clock, limits_of_meetings: { hop_limit: 0, pair_limit: 0, pair_window_s: 0 } };
@@ -138,7 +138,7 @@ describe('with the guard, pauses and machines that go away', () => {
     assert.deepEqual([...heard].toSorted(), all, 'every answer was given');
   });
 
-  // Control: what the property compares does depend on the guard.
+  // Control: the compared result depends on the guard.
   test('an explanation without the limits of the meeting is wrong', async (t) => {
     const talk: Step = { kind: 'send', message: { target_agents: ['b'], from_agent: 'a' } };
     const off = { hop_limit: 0, pair_limit: 0, pair_window_s: 0 };
@@ -148,7 +148,7 @@ describe('with the guard, pauses and machines that go away', () => {
 
 type Limits = Service['limits_of_meetings'];
 
-/** @returns what explain said */
+/** @returns what explain predicted */
 async function run(t: TestContext, steps: Step[], limits: Limits, explained: Limits = limits): Promise<Set<string>> {
   const node = await startNode(t, { settings: limits });
   const members: [string, string[], GivenRules][] = [
@@ -163,7 +163,7 @@ async function run(t: TestContext, steps: Step[], limits: Limits, explained: Lim
   }
   const service = { store: node.store, clock: node.clock, limits_of_meetings: explained };
   const said = new Set<string>();
-  /** What explain said of each delivery, until all of them ended. */
+  /** What explain predicted for each delivery, until all of them ended. */
   const checks: { delivery_id: string; what: string; may_become: string[] }[] = [];
   for (const each of steps) {
     if (each.kind === 'wait') await node.clock.advance(each.ms);

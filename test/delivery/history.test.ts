@@ -1,4 +1,4 @@
-/** What the service did in the last day, on a clock that the test moves. */
+/** The history of the last day, on a clock that the test moves. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { AttemptEvent } from '../../src/delivery/events.ts';

@@ -1,10 +1,10 @@
-/** The state table of a lane: every state that can be reached, every event in it, and what must hold afterwards. */
+/** The state table of a lane: every reachable state, every event in it, and what must hold afterwards. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { Lane } from '../../src/delivery/lanes/lane.ts';
 import type { LaneDelivery } from '../../src/delivery/lanes/lane_delivery.ts';
 
-/** Deliveries ever made for one lane: enough for a queue, a backlog and a tail. */
+/** How many deliveries one lane gets: enough for a queue, a backlog and a tail. */
 const SEQS_MAX = 5;
 const EVENTS_MAX = 7;
 
@@ -31,17 +31,17 @@ function deliveryOf(seq: number): LaneDelivery {
   };
 }
 
-/** A lane, and the table of which it shows a part. */
+/** A lane, and the table that holds all of its deliveries. */
 class Subject {
   readonly lane = new Lane('m', 0);
-  /** Pending rows of the lane, by seq. */
+  /** The pending rows of the lane, by seq. */
   readonly rows = new Set<number>();
   next_seq = 1;
 }
 
 type Event = (subject: Subject) => void;
 
-/** What may happen to a lane; an event that its state does not allow throws. */
+/** What may happen to a lane. An event that its state does not allow throws. */
 const EVENTS: Record<string, Event> = {
   accepted(subject) {
     const seq = subject.next_seq++;
@@ -82,7 +82,7 @@ const EVENTS: Record<string, Event> = {
   },
 };
 
-/** The state of a lane as far as it decides what may happen: numbers of deliveries count up to two. */
+/** The part of a lane's state that decides what may happen; numbers of deliveries count up to two. */
 function stateOf({ lane }: Subject): string {
   const { state, queue, backlog, tail_length } = lane;
   const some = (count: number): string => (count === 0 ? '0' : count === 1 ? '1' : 'n');
@@ -115,7 +115,7 @@ function assertHolds(subject: Subject): void {
   }
 }
 
-/** Runs a history on a new lane; null when its last event is not allowed. */
+/** Applies a history to a new lane; null when the last event is not allowed. */
 function run(history: readonly string[]): Subject | null {
   const subject = new Subject();
   for (const [i, name] of history.entries()) {

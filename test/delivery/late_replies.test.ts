@@ -1,4 +1,6 @@
-/** Replies that arrive later, with the token of a push: who may send them, how many, and what ends that. */
+/**
+ * Replies that arrive later, with the token of a push: who may send them, how many, and what ends the right to reply.
+ */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
 import type { InviteWithLink, MessagePage, Pulled, SentMessage } from '@convoke/sdk';
@@ -13,7 +15,7 @@ import { SetClock } from '../support/set_clock.ts';
 
 const HOUR = 3_600_000;
 
-/** A member that may reply, and a push to it. */
+/** Makes a member that may reply, and a push to it. */
 async function pushed(t: TestContext, service: Service, agent_ids = ['anna']) {
   const meeting_id = service.name('meeting');
   const member = await service.member(t, meeting_id, { agent_ids, registration: { replies: true } });
@@ -245,7 +247,7 @@ describe('a clock that is set', () => {
     await node.maintenance().run();
     node.clock.stepWall(-25 * HOUR);
     assert.equal((await node.post('m', { key: 'reply' })).repeated, true);
-    // The control: when the day has passed, it is forgotten.
+    // The control: after a day the service has forgotten it.
     await node.clock.advance(25 * HOUR);
     await node.maintenance().run();
     assert.equal((await node.post('m', { key: 'reply' })).repeated, false);
@@ -343,7 +345,7 @@ test('every reply is counted once, by the way it came and by what became of it',
     'later refused': 0,
   };
   assert.deepEqual(await counts(), none);
-  // To an agent that nobody hosts: no push follows from it.
+  // The target is an agent that nobody hosts, so no push follows.
   const nobody = (text: string, from_agent: string) => ({ message: { text }, from_agent, target_agents: ['nobody'] });
   const one = { reply: nobody('yes', 'anna') };
   await reply(service, token, one, 'once');

@@ -1,4 +1,4 @@
-/** What is logged is bounded by bytes, however much fails outside, and says what an operator must know. */
+/** The log is bounded by bytes, however much fails outside, and tells an operator what they must know. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { pino } from 'pino';
@@ -11,11 +11,11 @@ import { until } from '../support/wait.ts';
 import { VIRTUAL_START, VirtualClock } from '../support/virtual_clock.ts';
 
 const INSTANCES = 51_000;
-/** As measured with so many machines that were down. */
+/** The measured rate when this many machines were down. */
 const ATTEMPTS_PER_SECOND = 3_000;
 const SECONDS = 120;
 
-/** A real log, of which only the size and the last lines are kept. */
+/** A real log. The test keeps only its size and its last lines. */
 function measured(level: string) {
   const written = { bytes: 0, lines: [] as LogLine[] };
   const write = (line: string): void => {
@@ -25,7 +25,7 @@ function measured(level: string) {
   return { written, log: pino({ level, base: null }, { write }) };
 }
 
-/** Machines that nobody listens at: each of their attempts fails. */
+/** Machines at addresses where nobody listens, so each of their attempts fails. */
 class Dead {
   readonly healths = new Map<string, InstanceHealth>();
   #attempts = 0;
@@ -122,7 +122,7 @@ test('one line when a machine goes down and one when it is back; attempts betwee
   assert.equal(lines('push failed', 40).length, 4, 'until it is down, a failure is a warning');
   assert.equal(lines('push failed', 20).length, 2, 'and then it is told at debug');
   receiver.behaviour = { status: 200 };
-  // It ends the back-off.
+  // The heartbeat ends the back-off.
   await service.heartbeat(instance_id);
   await service.settled(await service.send('standup', { number: 2 }));
   await until(

@@ -1,6 +1,6 @@
 /**
- * Agents that always answer: they stop within the limits, a person is always heard, and a restart resets no budget. The
- * machines answer in virtual time, some at once and some late.
+ * Agents that always answer: they stop within the limits, the messages of a person always arrive, and a restart resets
+ * no budget. The machines respond in virtual time, some at once and some late.
  */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
@@ -8,14 +8,14 @@ import { MINUTE, SECOND, startNode } from '../support/node.ts';
 import { type AgentOf, answering, crowd, talk, total } from '../support/talk.ts';
 
 const OFF = { hop_limit: 0, pair_limit: 0, pair_window_s: 0 };
-/** Only the pairs count. */
+/** Only the limit of pairs applies. */
 const PAIRS = { hop_limit: 0, pair_limit: 20, pair_window_s: 60 };
-/** Without the guard it would go on for ever: this is enough to see it. */
+/** Without the guard the agents would never stop; this many messages are enough to see it. */
 const FOR_EVER = 300;
 
 const TWO = [answering('a', ['b']), answering('b', ['a'])];
 const RING = [answering('a', ['b']), answering('b', ['c']), answering('c', ['a'])];
-/** One agent under two names: what it hears in one meeting it says in the other. */
+/** One agent under two names: what it gets in one meeting it sends in the other. */
 const ALIAS: AgentOf[] = [
   { agent: 'x', instance_id: 'ix', meeting_id: 'm', answers: { meeting_id: 'n', from_agent: 'y', to: ['x2'] } },
   { agent: 'x2', instance_id: 'ix', meeting_id: 'n', answers: { meeting_id: 'm', from_agent: 'y2', to: ['x'] } },
@@ -25,7 +25,7 @@ const worlds: [name: string, agents: AgentOf[], pair_limit: number][] = [
   ['two that always answer', TWO, 20],
   ['three in a ring', RING, 20],
   ['one that answers itself through another meeting', ALIAS, 20],
-  // Forty of them take seconds: test/faults/runaway.faults.ts.
+  // Forty of them take seconds: see test/faults/runaway.faults.ts.
   ['eight on a broadcast', crowd(8), 3],
 ];
 
@@ -39,7 +39,7 @@ for (const [name, agents, pair_limit] of worlds) {
       assert.deepEqual(world.node.suppressed, []);
     });
 
-    // What a crowd says to everybody multiplies with each hop: the limit of pairs ends it long before.
+    // The broadcasts of a crowd multiply with each hop, so the limit of pairs stops them long before the limit of hops.
     test('stop after as many hops as the limit', { skip: agents.length > 3 }, async (t) => {
       const world = await talk(t, agents, { pair_limit: 0 });
       await world.node.send('m', { target_agents: [agents[0]!.agent] });
@@ -75,7 +75,7 @@ describe('the budget of a pair', () => {
     for (let k = 0; k < 8; k++) {
       await node.clock.advance(450);
       await node.crash();
-      // The interrupted agent says something again.
+      // The interrupted agent sends another message.
       await node.send('m', { from_agent: 'a', target_agents: ['b'] });
     }
     await node.clock.advance(20 * SECOND);

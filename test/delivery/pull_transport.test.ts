@@ -39,7 +39,7 @@ const permitAt = (updated_at: number, owner_key_id: string | null = null): PullP
   as_of: 0,
 });
 
-/** A transport on virtual time, with what it told. */
+/** A transport on virtual time, with everything that it reported. */
 function setUp() {
   const clock = new VirtualClock();
   const ready: string[] = [];
@@ -112,7 +112,7 @@ describe('the way out for machines that pull', () => {
   test('ends a pull that still waits when it is made again, so that no push goes to a dead connection', async () => {
     const { clock, transport, ends, pull, push, results, pushesOf } = setUp();
     pull({ pull_id: 'one' });
-    // In the response that is being made just now.
+    // This push goes into the response that is about to be written.
     push('a');
     transport.takeBack('i', 'one');
     await turn();
@@ -195,7 +195,7 @@ describe('the way out for machines that pull', () => {
     for (let k = 0; k < 16; k++) pull({ instance_id: 'modest', max: 256 });
     for (let k = 0; transport.canPush('modest', WAY); k++) void pushTo('modest', k);
     assert.ok(transport.counts.awaited - others > 8, `${transport.counts.awaited - others}`);
-    // What one of them reports makes room, and who was refused hears of it.
+    // A report of one of them makes room, and the refused instance learns of it.
     await clock.advance(1);
     ready.length = 0;
     const result = { attempt: 1, status_code: 200, detail: '', retry_after: null, body: '' };
@@ -217,7 +217,7 @@ describe('the way out for machines that pull', () => {
       const { clock, transport, ready, pull } = setUp();
       const pushTo = (instance_id: string, k: number) =>
         transport.push({ ...pushOf(`${instance_id} ${k}`, 64 << 10), instance_id }, WAY);
-      // Each of them may have one push, whatever the others have, as long as their owner has room.
+      // Each of them may have one push, whatever the others have, while their owner has room.
       for (let machine = 0; machine < 2_000; machine++) {
         const instance_id = `greedy ${machine}`;
         pull({ instance_id, permit: permitAt(1, 'a'), max: 256 });
@@ -230,7 +230,7 @@ describe('the way out for machines that pull', () => {
       let taken = 0;
       for (; transport.canPush('modest', WAY); taken++) void pushTo('modest', taken);
       assert.ok(taken > 8, `${taken}`);
-      // What it reports makes room for itself, though thousands of others wait for room.
+      // A report makes room for its own instance first, though thousands of others wait for room.
       await clock.advance(1);
       pull({ instance_id: 'modest', permit: permitAt(1, owner_key_id) });
       assert.equal(transport.canPush('modest', WAY), false);

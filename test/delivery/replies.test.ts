@@ -1,11 +1,11 @@
-/** What a receiver answers is sent in the meeting, once, before its delivery counts as delivered. */
+/** A reply in a response is sent to the meeting, once, before its delivery counts as delivered. */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
 import type { NewMessage } from '../../src/store/contract/messages.ts';
 import { type Meddle, SECOND, startNode, type TestNode } from '../support/node.ts';
 import { HANGS } from '../support/scripted_transport.ts';
 
-/** To agents that nobody hosts: nothing follows from such a reply. */
+/** The targets are hosted by nobody, so nothing follows from such a reply. */
 const said = (text: string) => ({ message: { text }, from_agent: 'a', target_agents: ['nobody'] });
 const answers = (...texts: string[]) => ({ says: 200 as const, body: JSON.stringify({ replies: texts.map(said) }) });
 
@@ -40,7 +40,7 @@ describe('a reply in the response', () => {
     assert.equal(message, '{"text":"yes"}');
     assert.deepEqual(who, { from_agent: 'i', in_reply_to: message_id, hops: 1 });
     assert.deepEqual(node.transport.seqsTo('other'), [1, 2]);
-    // The other agent of the instance hears it; the one that says it does not.
+    // The other agent of the instance gets the reply; its sender does not.
     assert.deepEqual(
       node.transport.to('i').map(({ body }) => JSON.parse(body).target_agents),
       [['a', 'i'], ['a']],
@@ -122,7 +122,7 @@ describe('a delivery whose response has a reply', () => {
     stored.resolve();
     await node.clock.advance(SECOND);
     assert.deepEqual(await node.states({ meeting_id: 'm' }), ['delivered', 'delivered']);
-    // What was settled first is the delivery of the other meeting.
+    // The first settlement is the one of the other meeting.
     assert.deepEqual(order.slice(0, 4), ['asked', 'settled', 'stored', 'settled']);
   });
 
@@ -207,7 +207,7 @@ test('while very many replies wait to be stored, nothing starts; then all goes o
   for (const meeting_id of meetings) void node.send(meeting_id);
   await node.clock.advance(3 * SECOND);
   const pushed = node.transport.pushes.length;
-  // 32 MiB of replies.
+  // They have 32 MiB of replies.
   assert.ok(pushed > 500 && pushed < 640, `${pushed} were pushed`);
   stored.resolve();
   await node.clock.advance(3 * SECOND);

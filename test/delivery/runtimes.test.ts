@@ -86,7 +86,7 @@ describe('an instance with the runtime openai', () => {
       agent_ids: ['anna', 'ben', 'cleo'],
       behaviour: (received) => {
         const { user, messages } = chatOf(received);
-        // Each hears what the others answer, too.
+        // Each agent also gets what the others answer.
         if (!messages.at(-1)?.content.endsWith('Who are you?')) return says('NO_REPLY');
         const agent = user.split(':')[1] as string;
         asked.push(agent);

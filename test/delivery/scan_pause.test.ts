@@ -1,4 +1,4 @@
-/** What looks through whole tables does not take more of the time, however long a look takes. */
+/** Scans of whole tables take a bounded share of the time, however long one scan takes. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { PendingScan } from '../../src/delivery/pending_scan.ts';
@@ -9,7 +9,7 @@ import type { Store } from '../../src/store/store.ts';
 import { HOUR, MINUTE, SECOND, startNode } from '../support/node.ts';
 import type { VirtualClock } from '../support/virtual_clock.ts';
 
-/** The store, but that some of its methods take a while, or fail. */
+/** The store, with some methods that take a while or fail. */
 function withDeliveries(store: Store, methods: Partial<Store['deliveries']>): Store {
   const deliveries = new Proxy(store.deliveries, {
     get: (target, name) => Reflect.get(name in methods ? methods : target, name) as unknown,

@@ -1,4 +1,4 @@
-/** Results of attempts are written soon when they are few, and together when they are many; nobody waits in vain. */
+/** Results of attempts are written soon when there are few, and together when there are many; nobody waits in vain. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Settlements } from '../../src/delivery/attempts/settlements.ts';
@@ -10,7 +10,7 @@ import { VirtualClock } from '../support/virtual_clock.ts';
 const DISTANCE: Linger = { ms: 150, batch_size: 2_000 };
 const WRITE_MS = 20;
 
-/** Settlements, and when and how many of them were written; each batch takes 20 ms. */
+/** Settlements, with the time and the number of each write. A batch takes 20 ms. */
 function settlements(settle?: Linger) {
   const clock = new VirtualClock();
   const written: { at: number; count: number }[] = [];
@@ -42,7 +42,7 @@ function settlements(settle?: Linger) {
       });
     }
   };
-  /** So many come each millisecond. */
+  /** Adds this many results in each millisecond. */
   const come = async (each_ms: number, ms: number): Promise<void> => {
     for (let i = 0; i < ms; i++) {
       add(each_ms);
@@ -58,7 +58,7 @@ test('while many come, batches linger as the store wants; control: without linge
   const starts = apart.written.slice(1).map(({ at }) => at);
   for (const [i, at] of starts.slice(1).entries()) assert.ok(at - starts[i]! >= DISTANCE.ms, starts.join(' '));
   assert.ok(starts.length >= 9, `${starts.length} batches`);
-  // What came while a batch was in progress goes with the next one, and does not linger a second time.
+  // What arrives during a batch goes with the next one, and does not linger a second time.
   assert.ok(
     apart.it.unsettled <= 10 * (DISTANCE.ms + WRITE_MS) && apart.written.at(-1)!.count <= 10 * DISTANCE.ms,
     `${apart.it.unsettled} wait`,
@@ -108,7 +108,7 @@ test('a flush does not linger', async () => {
     [asked_at],
   );
   assert.equal(it.unsettled, 0);
-  // The wait that was cut short writes nothing after it.
+  // The wait that was cut short writes nothing afterwards.
   await clock.advance(1_000);
   assert.equal(written.length, batches + 1);
 });

@@ -1,4 +1,4 @@
-/** Tens of thousands of machines may wait for their turn at a time: what each of them takes is bounded. */
+/** Tens of thousands of machines may wait for their turn; the memory of each is bounded. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setFlagsFromString } from 'node:v8';
@@ -11,13 +11,16 @@ import { Recipient } from '../../src/delivery/lanes/recipient.ts';
 import { VirtualClock } from '../support/virtual_clock.ts';
 
 const COUNT = 10_000;
-/** 810 on Node 24; 1,470 when the lane of what is aside, the cursors and the queues were made before they were needed. */
+/**
+ * 810 on Node 24. It was 1,470 when each instance had its lane for what is aside, its cursors and its queues from the
+ * start.
+ */
 const BYTES_MAX = 1_000;
 
 setFlagsFromString('--expose-gc');
 const gc = runInNewContext('gc') as () => void;
 
-/** Bytes of the heap for each of what is made. */
+/** The bytes of the heap for each object. */
 function bytesOf(make: (i: number) => object): number {
   const made = [make(-1)];
   gc();
@@ -32,7 +35,7 @@ function bytesOf(make: (i: number) => object): number {
 const partitions = Partitions.alone(new VirtualClock());
 const cursors = new LaneCursors(new InvalidationClock());
 
-/** As it is after a start: something of its lane is on disk, nothing was read. */
+/** The state after a start: a part of the lane is on disk, and nothing was read. */
 function waiting(i: number): Recipient {
   const recipient = new Recipient(`i${i}`, partitions.of(`i${i}`)!);
   const lane = new Lane('m', 0);

@@ -1,6 +1,7 @@
 /**
- * The transport against machines that err, stall and attack: every push ends in time with the outcome that fits, keeps
- * little of the answer, and leaves no socket behind. Real sockets; where only the shape of a fault matters, the deadline is short.
+ * The transport against machines that err, stall and attack. Every push ends in time with the right outcome, keeps
+ * little of the response, and leaves no socket behind. The sockets are real. Where only the shape of a fault matters,
+ * the deadline is short.
  */
 import assert from 'node:assert/strict';
 import { fork } from 'node:child_process';
@@ -26,7 +27,7 @@ import type { WebhookTransport, WebhookTransportOptions } from '../../src/delive
 import { startScriptedDns } from '../support/scripted_dns.ts';
 import { beforeTimer } from '../support/wait.ts';
 
-/** Long enough for a machine that is busy to see a status line before it, short enough to wait for. */
+/** Long enough that a busy machine still sees the status line first, short enough to wait for. */
 const SHORT_DEADLINE_MS = 1000;
 /** The promise: the deadline is 5 s, and every attempt is over by 5.1 s. */
 const LATE_MS_MAX = 100;
@@ -56,13 +57,13 @@ const pushTo = (url: string, rest: Partial<Push> = {}): Push => ({
 interface Receiver {
   url: string;
   port: number;
-  /** Every connection that was ever made to it. */
+  /** Every connection that was ever made to the machine. */
   sockets: Socket[];
-  /** Resolves when none of them is open any more. */
+  /** Resolves when no connection is open any more. */
   allClosed(): Promise<void>;
 }
 
-/** Unlike `once`, it takes an error before the end for an end. */
+/** Unlike `once`, this counts an error as an end. */
 async function closed(socket: Socket): Promise<void> {
   if (!socket.closed) await new Promise((resolve) => socket.once('close', resolve));
 }
@@ -91,20 +92,20 @@ async function listening(t: TestContext, server: Server, scheme = 'http'): Promi
   };
 }
 
-/** A machine that does what the script says with each connection. */
+/** A machine that runs the script for each connection. */
 const machine = (t: TestContext, script: (socket: Socket, connection: number) => void) => {
   let connections = 0;
   return listening(
     t,
     createServer({ noDelay: true }, (socket) => {
-      // A socket that nobody reads never learns that the other side has closed.
+      // The system does not report that the other side closed a socket that nobody reads.
       socket.resume();
       script(socket, ++connections);
     }),
   );
 };
 
-/** A machine that waits for a request and then does what the script says. */
+/** A machine that waits for a request and then runs the script. */
 const answering = (t: TestContext, script: (socket: Socket, request: number, connection: number) => void) => {
   let requests = 0;
   return machine(t, (socket, connection) => onRequests(socket, () => script(socket, ++requests, connection)));
@@ -112,7 +113,7 @@ const answering = (t: TestContext, script: (socket: Socket, request: number, con
 
 const httpMachine = (t: TestContext, listener: RequestListener) => listening(t, createHttpServer(listener));
 
-/** Calls for every request with a content-length that has come whole. */
+/** Calls back for every complete request with a content-length. */
 function onRequests(socket: Socket, onRequest: (text: string) => void): void {
   let pending = '';
   socket.on('data', (chunk) => {
@@ -129,7 +130,7 @@ function onRequests(socket: Socket, onRequest: (text: string) => void): void {
   });
 }
 
-/** Writes for as long as the other side takes it. */
+/** Writes for as long as the other side reads. */
 function flood(socket: Socket, chunk: string | Buffer): void {
   const write = () => {
     while (!socket.destroyed && socket.write(chunk));
@@ -156,7 +157,7 @@ function* forever(piece: string): Iterable<string> {
 const outcomeOf = ({ outcome, status_code }: PushResult): [Outcome, number | null] => [outcome, status_code];
 const stagesOf = (stages: StageReport[]) => stages.map(({ stage, ok }) => `${stage} ${ok ? 'ok' : 'failed'}`);
 
-/** Rejects when a push is not over by its deadline. */
+/** Rejects when a push does not end by its deadline. */
 const inTime = (pushed: Promise<PushResult>, deadline_ms: number): Promise<PushResult> =>
   beforeTimer('the push', deadline_ms + LATE_MS_MAX, pushed);
 
@@ -173,9 +174,9 @@ interface Hostile {
   outcome: Outcome;
   status_code: number | null;
   detail?: RegExp;
-  /** Over before the deadline: the fault is seen at once. */
+  /** The transport sees the fault at once, so the push ends before the deadline. */
   at_once?: boolean;
-  /** Acts before it has read the request. */
+  /** The machine acts before it has read the request. */
   before_request?: boolean;
 }
 
@@ -420,7 +421,8 @@ describe('a machine that misbehaves', { concurrency: 4 }, () => {
   for (const { does, script, outcome, status_code, detail, at_once, before_request } of HOSTILE) {
     test(`one that ${does} ends as ${outcome}, in time and with nothing left open`, async (t) => {
       const receiver = before_request ? await machine(t, script) : await answering(t, script);
-      // What is seen at once has the full deadline, so that only its being seen ends it in time.
+      // A fault that the transport sees at once gets the full deadline, so only the fault itself can end the push in
+      // time.
       const deadline_ms = at_once ? 5000 : SHORT_DEADLINE_MS;
       const transport = transportFor(t, { deadline_ms });
       const result = await inTime(transport.push(pushTo(receiver.url)), at_once ? 2000 : deadline_ms);
@@ -458,7 +460,7 @@ describe('a machine that misbehaves', { concurrency: 4 }, () => {
       assert.deepEqual(outcomeOf(result), ['bad_status', 500], result.detail);
       assertBounded(result);
       await receiver.allClosed();
-      // What the sockets of both ends hold comes on top.
+      // The buffers of both sockets come on top.
       const taken = receiver.sockets[0]!.bytesWritten;
       assert.ok(taken < 20 << 20, `${taken} bytes`);
     });
@@ -752,7 +754,7 @@ describe('kept connections', { concurrency: true }, () => {
     });
     const transport = transportFor(t);
     await transport.push(pushTo(receiver.url));
-    // undici sends on a kept connection one turn of the event loop later.
+    // undici sends on an open connection one turn of the event loop later.
     const pushed = transport.push(pushTo(receiver.url));
     await transport.close();
     assert.equal((await pushed).outcome, 'timeout');
@@ -773,7 +775,7 @@ describe('kept connections', { concurrency: true }, () => {
       if (kind === 'kept') await transport.push(pushTo(receiver.url));
       const sent_before = requests;
       const pushed = transport.push(pushTo(receiver.url));
-      // As after a pause of the whole process, when no timer had a chance yet.
+      // As after a pause of the whole process, in which no timer could fire.
       stopped_ms = 60_000;
       const { outcome, duration_ms } = await pushed;
       assert.equal(outcome, 'timeout');

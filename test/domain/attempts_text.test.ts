@@ -1,4 +1,6 @@
-/** Attempts as they are stored. Nearly every delivery has the short form, so every reader must get the same from both. */
+/**
+ * How attempts are stored. Nearly every delivery has the short form, so every reader must get the same from both forms.
+ */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
@@ -19,7 +21,7 @@ const FIRST: Attempt = {
 /** Other years have six digits and a sign. */
 const FOUR_DIGITS = { min: new Date('0000-01-01T00:00:00.000Z'), max: new Date('9999-12-31T23:59:59.999Z') };
 
-/** Often a first success, or nearly one. */
+/** Usually a first success, or nearly one. */
 const mostly = <T>(usual: T, other: fc.Arbitrary<T>): fc.Arbitrary<T> =>
   fc.oneof({ weight: 7, arbitrary: fc.constant(usual) }, { weight: 1, arbitrary: other });
 const anAttempt: fc.Arbitrary<Attempt> = fc

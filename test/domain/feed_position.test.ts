@@ -1,4 +1,4 @@
-/** A place in the live feed, and what it says was told. */
+/** A position in the live feed, and which events it marks as sent. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { FeedPosition } from '../../src/domain/feed_position.ts';

@@ -17,7 +17,7 @@ test('a pair that used up its limit within a window is silent for a window after
   assert.equal(judge(1, 59_000, [[1_000, 58_000]]), 'pair_limit');
   assert.equal(judge(1, 117_999, [[1_000, 58_000]]), 'pair_limit');
   assert.equal(judge(1, 118_000, [[1_000, 58_000]]), null);
-  // The two did not fall into one window.
+  // The two are not within one window.
   assert.equal(judge(1, 62_000, [[1_000, 61_000]]), null);
   for (const off of [{ pair_limit: 0 }, { pair_window_s: 0 }])
     assert.equal(judge(1, 59_000, [[1_000, 58_000]], { ...LIMITS, ...off }), null);

@@ -51,7 +51,7 @@ test('what is changed in any character is no id', () => {
     ids.encode('msg', 5).slice(1),
     ids.encode('msg', 5).toUpperCase(),
     new IdCodec('00000000').encode('msg', 5),
-    // 2^53 and more: no number that is exact.
+    // From 2^53 on, numbers are not exact.
     `msg_${TAG}80000000000`,
     `msg_${TAG}vvvvvvvvvvv`,
     `msg_${TAG}0000000000w`,

@@ -1,4 +1,4 @@
-/** What a body costs to be read, and which repeats are refused in it. */
+/** What it costs to read a body, and which repeated names are refused in it. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { fieldText, itemTexts, parseJsonBody } from '../../src/domain/json_body.ts';
@@ -77,7 +77,7 @@ describe('a JSON body', () => {
     }
   });
 
-  // Each level was scanned by itself once: 97 times the bytes.
+  // When each level had a scan of its own, the cost was 97 times the bytes.
   test('costs its bytes, however deep they are nested', async () => {
     const inner = `[${'1,'.repeat(250_000)}1]`;
     const costOf = (text: string) => {

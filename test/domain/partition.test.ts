@@ -1,4 +1,4 @@
-/** Instances in partitions, partitions shared by nodes: what every node must agree on. */
+/** Instances in partitions, and partitions shared by nodes: every node must calculate the same. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { fairShare, LEASE_MS, LEASE_SAFE_MS, partitionOf, PARTITIONS } from '../../src/domain/partition.ts';

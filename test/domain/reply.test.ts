@@ -1,4 +1,4 @@
-/** What a response to a push says: which replies it has, as the receiver wrote them, and why one cannot be sent. */
+/** The replies in a response to a push, as the receiver wrote them, and why one of them cannot be sent. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { REPLIES_MAX, repliesIn } from '../../src/domain/reply.ts';

@@ -1,4 +1,4 @@
-/** What runtimes are sent, and what their responses mean: pure functions of the push. */
+/** What runtimes get, and what their responses mean: pure functions of the push. */
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { describe, test } from 'node:test';
@@ -224,7 +224,7 @@ describe('langgraph', () => {
   const OPTIONS = { assistant_id: 'agent' };
   const SENT = 'dlv_00000001:lena';
   const ai = (content: unknown, more: object = {}) => ({ type: 'ai', id: 'a', content, ...more });
-  /** As `langgraph dev` writes it: over several lines. */
+  /** `langgraph dev` writes each event over several lines. */
   const stream = (...events: [event: string, data: unknown][]) =>
     [['metadata', { run_id: 'r' }] as const, ...events]
       .map(([event, data], i) => {
@@ -242,7 +242,7 @@ describe('langgraph', () => {
     const UUID_5 =
       /^http:\/\/h\/base\/threads\/[0-9a-f]{8}-[0-9a-f]{4}-5[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\/runs\/stream$/;
     assert.match(url, UUID_5);
-    // A thread that exists keeps its id in later versions.
+    // A meeting keeps the id of its thread in later versions.
     assert.equal(url, 'http://h/base/threads/c6e1a241-de72-58d4-b85d-e602b299a8a7/runs/stream');
     const urls = [url, urlOf('standup-42', 'ben'), urlOf('standup-4', '2lena'), urlOf('m', 'lena')];
     assert.equal(new Set(urls).size, urls.length);
@@ -285,7 +285,7 @@ describe('langgraph', () => {
     ]) {
       assert.deepEqual(read(updates(ai(content))), said('Sun'), JSON.stringify(content));
     }
-    // One message without a list; several updates of one node; a node that changed nothing.
+    // One message without a list, several updates of one node, and a node that changed nothing.
     for (const update of [{ messages: ai('Sun') }, [{ x: 1 }, { messages: [ai('Sun')] }]]) {
       assert.deepEqual(read(['updates', { node: update }], ['updates', { other: null }]), said('Sun'));
     }

@@ -42,7 +42,7 @@ describe('the reference library decides as the vector says:', () => {
           return false;
         }
       };
-      // The library takes one secret at a time, and so cannot see that a list holds a bad one.
+      // The library takes one secret at a time, so it cannot see that a list holds a bad one.
       const verdict = reason === 'invalid_secret' ? secrets.every(accepts) : secrets.some(accepts);
       assert.equal(verdict, reason === null);
     });

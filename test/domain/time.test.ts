@@ -1,4 +1,4 @@
-/** What is no time is refused wherever one is taken: stored as what Date.parse makes of it, a key that was to end never would. */
+/** Every place that takes a time refuses what is not one. With what Date.parse makes of it, a key might never end. */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
 import fc from 'fast-check';
@@ -24,7 +24,7 @@ const NO_TIMES = [
   '2026-12-31T23:59:59',
   '2026-12-31 23:59:59Z',
   '2026-12-31T23:59:59Z[UTC]',
-  // In UTC of year 10000, and of the year before the first.
+  // In UTC these are in the year 10000, and in the year before the first one.
   '9999-12-31T23:59:59-23:59',
   '0000-01-01T00:00:00+23:59',
   '+002026-12-31T23:59:59Z',
@@ -64,7 +64,7 @@ interface Document {
   components: { schemas?: Record<string, Node> };
 }
 
-/** Every place of the API that takes a time. */
+/** Every field of the API that takes a time. */
 function placesIn({ paths, components }: Document): { method: string; path: string; query: boolean; field: string }[] {
   return Object.entries(paths).flatMap(([path, operations]) =>
     Object.entries(operations).flatMap(([method, { parameters = [], requestBody }]) => {
@@ -108,7 +108,7 @@ for (const engine of ['SQLite', 'PostgreSQL'] as const) {
     }
     const { data } = (await service.get<{ data: ApiKey[] }>('/api/v1/keys/')).body;
     assert.equal(data.length, 1);
-    // The controls: times are taken at the same places.
+    // The controls: the same fields accept times.
     const key = await service.createKey({ scopes: ['read'], expires_at: '9999-12-31T23:59:59.999Z' });
     assert.equal(key.expires_at, '9999-12-31T23:59:59.999Z');
     assert.equal(

@@ -1,4 +1,6 @@
-/** The trace of a message by W3C Trace Context: what is read, what is ignored, and that nothing else becomes a header. */
+/**
+ * The trace of a message by W3C Trace Context: what is read, what is ignored, and that no other value becomes a header.
+ */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';

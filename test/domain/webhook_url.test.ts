@@ -25,7 +25,7 @@ function refused(text: string, policy = policyOf('local')): WebhookUrlRefusal {
   return parsed;
 }
 
-/** One loopback address, in every spelling that some parser takes for it. */
+/** One loopback address, in every spelling that some parser reads as it. */
 const LOOPBACK_HOSTS = [
   ['127.0.0.1', '2130706433', '0x7f000001', '0177.0.0.1', '017700000001', '127.1', '127.0.1', '0x7f.1', '0X7F.0.0.0x1'],
   ['①②⑦.0.0.1', '127。0。0。1', '127．0．0．1', '%31%32%37.0.0.1', '127%2e0%2e0%2e1', '127.0.0.1.', '１２７.0.0.1'],
@@ -223,7 +223,7 @@ test('whatever the text: no exception, and an accepted address is one that the p
       const parsed = parseWebhookUrl(given, policyOf(mode));
       if (isRefusal(parsed)) return;
       if (parsed.address !== undefined) assert.equal(judgeAddress(parsed.address, policyOf(mode)), null);
-      // What a name server is asked for is a name: nothing that the system would read as an address.
+      // Only a name goes to a name server: nothing that the system would read as an address.
       else assert.doesNotMatch(parsed.hostname, /^[0-9.]+$|(^|\.)0x[0-9a-f]*$|[^\x21-\x7e]|[:/@[\]\\]/);
       assert.ok(parsed.path.startsWith('/'));
     }),

@@ -15,7 +15,7 @@ import {
 } from '../../src/delivery/transport/webhook_transport.ts';
 import { tapSockets } from '../support/socket_tap.ts';
 
-/** Of this machine only 127.0.0.1: what listens on ::1 is out of reach. */
+/** On this machine only 127.0.0.1 is allowed: a listener on ::1 is out of reach. */
 const ONLY_IPV4 = { mode: 'lan', allow: [parseCidr('127.0.0.1/32')!], allow_http: true } as const;
 
 async function listening(t: TestContext, server: Server | ReturnType<typeof createTcpServer>, host = '127.0.0.1') {
@@ -80,7 +80,7 @@ test('no answer from 300 to 308 leads anywhere, whatever it points to', async (t
   assert.deepEqual([...new Set(tap.dialled.map(({ host, port }) => `${host} ${port}`))], [`127.0.0.1 ${machine.port}`]);
   assert.equal(tap.lookups, 0);
 
-  // The control: a client that follows redirects is led there by the very same answers.
+  // The control: a client that follows redirects gets there with the same responses.
   for (const status of [301, 302, 303, 307, 308]) {
     await (await fetch(`http://127.0.0.1:${machine.port}/${status}/0`, { method: 'POST', body: '{}' })).text();
   }
@@ -120,7 +120,7 @@ test('a proxy that the environment names is not used', { timeout: 20_000 }, asyn
   assert.equal(await pushed, 'ok ');
   assert.deepEqual([machine.requests(), proxied], [1, 0]);
 
-  // The control: the same environment does lead fetch to the proxy.
+  // The control: in the same environment, fetch uses the proxy.
   assert.equal(await child(`await fetch('${url}').catch(() => process.stdout.write('failed'))`), 'failed');
   assert.equal(machine.requests(), 1);
   assert.ok(proxied > 0);
@@ -146,7 +146,7 @@ test('HTTP/2 is neither offered nor spoken: a machine that knows both speaks HTT
   assert.equal((await push(`https://127.0.0.1:${await machine(['h2'])}/`)).outcome, 'tls_failed');
   assert.equal(spoken.length, 1);
 
-  // The control: who offers HTTP/2 to the same machine gets it.
+  // The control: a client that offers HTTP/2 gets it from the same machine.
   const client = connectTls({ port: both, host: '127.0.0.1', ca: pem('ca'), ALPNProtocols: ['h2', 'http/1.1'] });
   await once(client, 'secureConnect');
   assert.equal(client.alpnProtocol, 'h2');

@@ -1,6 +1,7 @@
 /**
- * A name server is not on our side: it may change its answer, mix good addresses with forbidden ones, come late, never, or
- * with a hundred records. Whatever it does, the push ends in time, and nothing is connected to what the policy forbids.
+ * A name server is not on our side. It may change its response, mix good addresses with forbidden ones, respond late or
+ * never, or with a hundred records. Whatever it does, the push ends in time, and the connector opens no connection that
+ * the policy forbids.
  */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -27,12 +28,15 @@ import { type SocketTap, tapSockets } from '../support/socket_tap.ts';
 import { beforeTimer } from '../support/wait.ts';
 
 const DEADLINE_MS = 1000;
-/** The promise is 5.1 s for a deadline of 5; a short one is granted more, because a busy machine is late by as much. */
+/**
+ * The promise is 5.1 s for a deadline of 5 s. A short deadline gets a longer margin, because a busy machine is late by
+ * as much.
+ */
 const LATE_MS_MAX = 500;
 const DEADLINE_PROMISED_MS = 5000;
 const LATE_PROMISED_MS_MAX = 100;
 
-/** The address that the policy lets through, and two that it does not; a machine listens behind each that it may. */
+/** The address that the policy allows, and two that it does not. A machine listens at each one that it can. */
 const GOOD = '127.0.0.1';
 const BAD = '127.0.0.2';
 const BAD_IPV6 = '::1';
@@ -43,7 +47,7 @@ const policyOf = (mode: EgressMode, ...allow: string[]): EgressPolicy => ({
   allow_http: true,
 });
 
-/** The script of one test. `asked` counts its questions of this type before this one. */
+/** The script of one test. `asked` counts the earlier questions of this type. */
 type Script = (question: DnsQuestion, asked: number) => DnsAnswer;
 
 const answers =
@@ -114,7 +118,7 @@ interface Case {
 
 const reply = (addresses: string[], rest: Omit<DnsReply, 'addresses'> = {}): DnsReply => ({ addresses, ...rest });
 
-/** Good the first time, bad ever after. */
+/** A good address the first time, bad ones from then on. */
 const rebinding: Script = ({ type }, asked) => {
   if (asked === 0) return type === 'A' ? [GOOD] : [];
   return type === 'A' ? [] : [BAD_IPV6];
@@ -174,7 +178,7 @@ const CASES: Case[] = [
     does: 'answers only when asked again',
     script: ({ type }, asked) => (asked === 0 ? 'mute' : type === 'A' ? [GOOD] : []),
     outcome: 'ok',
-    // Node asks again after 500 ms, and after 1,000 when its own timer came a moment too soon.
+    // Node asks again after 500 ms, or after 1,000 when its own timer fired a moment too early.
     deadline_ms: 3000,
   },
   {
@@ -217,7 +221,7 @@ describe('a name server that', { concurrency: 4 }, () => {
     const result = await pusherTo(t, dns, { deadline_ms: 300, policy })('late.test');
     assert.equal(result.outcome, 'dns_failed', result.detail);
     late.resolve();
-    // Sent behind the late answer, and it has arrived.
+    // This response was sent behind the late one, and it has arrived.
     const punctual = await nameServer(t, answers(['127.0.3.4']));
     assert.equal((await pusherTo(t, punctual, { policy })('after.test')).outcome, 'blocked');
     assert.ok(!tap.dialledPort(port).includes('127.0.3.3'));

@@ -43,7 +43,7 @@ test('a registration that the policy refuses is answered with the setting that w
         problem.errors?.map(({ path }) => path),
         ['webhook_url'],
       );
-      // The control: with just that setting, the same registration is taken.
+      // The control: with this setting alone, the service accepts the same registration.
       const [name = '', value = ''] = setting.split('=');
       const changed = { [name.slice('CONVOKE_'.length).toLowerCase()]: value };
       const opened = await startService(t, { egress, ...changed });
@@ -60,7 +60,7 @@ test('registering asks no name server: the answer cannot tell what a name inside
   const answer = await register(service, 'https://database.internal.example/');
   assert.equal(answer.status, 201);
   assert.equal(tap.lookups, 0);
-  // The control: a push to it does ask, as the tap sees.
+  // The control: a push to it does ask a name server, as the tap shows.
   const { instance_id } = answer.body as RegisteredInstance;
   await service.post('/api/v1/instances/webhook-test/', { instance_id });
   assert.ok(tap.lookups > 0);

@@ -1,6 +1,6 @@
 /**
- * Where pushes may not go: every denied range in every notation, through the real transport, and counted where sockets are
- * made. Each count has its control: with the policy opened for the one address, the very same URL does dial it.
+ * Where pushes may not go: every denied range in every notation, through the real transport, and counted where sockets
+ * are made. Each count has its control: when the policy allows that one address, the same URL does open a connection.
  */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -36,12 +36,12 @@ type MutablePolicy = { -readonly [Key in keyof EgressPolicy]: EgressPolicy[Key] 
 const policyOf = (mode: EgressMode, ...allow: string[]): MutablePolicy => ({
   mode,
   allow: allow.map((text) => parseCidr(text)!),
-  // So that an address is what stands against http:// too.
+  // So that only the address is a reason to refuse an http:// URL.
   allow_http: true,
 });
 
 function transportFor(t: TestContext, policy: EgressPolicy): WebhookTransport {
-  // Who would ask a name server would wait for one that is not there, and be seen.
+  // A question to a name server would wait for one that does not exist, and the test would see it.
   const transport = createWebhookTransport({ policy, name_servers: ['127.0.0.1:1'], hosts_path: '/nonexistent' });
   t.after(() => transport.close());
   return transport;
@@ -49,7 +49,7 @@ function transportFor(t: TestContext, policy: EgressPolicy): WebhookTransport {
 
 let pushes = 0;
 
-/** Every second one as webhook-test does it: over a connection of its own. */
+/** Every second push is like one of webhook-test: over a connection of its own. */
 function push(transport: WebhookTransport, url: string): Promise<PushResult> {
   return transport.push({
     instance_id: 'machine',
@@ -61,7 +61,7 @@ function push(transport: WebhookTransport, url: string): Promise<PushResult> {
   });
 }
 
-/** A machine that listens on every address of this one, in both families, at one port. */
+/** Listens on every address of this machine, in both families, at one port. */
 async function listenEverywhere(t: TestContext): Promise<{ port: number; accepted: () => number }> {
   let accepted = 0;
   const listen = async (host: string, port: number): Promise<Server> => {
@@ -125,7 +125,7 @@ test('control: under local, every notation of this machine reaches it, and the t
   for (const url of urls) {
     const { outcome, detail } = await push(transport, url);
     assert.equal(outcome, 'ok', `${url}: ${detail}`);
-    // Connections that are kept are no new ones.
+    // A connection that is reused is not a new one.
     transport.forget('machine');
   }
   assert.deepEqual([tap.dialled.length, tap.opened, machine.accepted()], [urls.length, urls.length, urls.length]);
@@ -173,7 +173,7 @@ test('1,000 good URLs under every policy: none is refused, and each dials its ad
       }
     }
   }
-  // The control: the same loop does see a refusal, where one is due.
+  // The control: the same loop sees a refusal where there must be one.
   const transport = transportFor(t, policyOf('public'));
   for (const address of openedMembers(random, 'lan', 20)) {
     const [host] = goodHosts(address);
@@ -189,13 +189,13 @@ test('a connection that ends up elsewhere than it was told to is closed before a
   await once(machine.listen(0, '127.0.0.1'), 'listening');
   t.after(() => machine.close().closeAllConnections());
   const { port } = machine.address() as AddressInfo;
-  // As a rule of a firewall, or a defect above the socket, would send it astray.
+  // As a firewall rule, or a defect above the socket, would redirect it.
   const tap = tapSockets(t, ({ host }) => (host === '192.0.2.7' ? { host: '127.0.0.1', port } : 'pass'));
   const astray = await push(transportFor(t, policyOf('public', '192.0.2.7/32')), 'http://192.0.2.7:8080/');
   assert.equal(astray.outcome, 'blocked', astray.detail);
   assert.match(astray.detail, /127\.0\.0\.1 is a loopback address/);
   assert.deepEqual([tap.opened, seen.length], [1, 0]);
-  // The control: where both are allowed, the push arrives, so that only the second look stood against it.
+  // The control: where both addresses are allowed the push arrives, so only the second check stopped it.
   const both = policyOf('public', '192.0.2.7/32', '127.0.0.1/32');
   assert.equal((await push(transportFor(t, both), 'http://192.0.2.7:8080/')).outcome, 'ok');
   assert.deepEqual([tap.opened, seen.length], [2, 1]);

@@ -1,4 +1,7 @@
-/** The live feed over real HTTP: what is told, to whom, and that nothing is lost or told twice however often one comes back. */
+/**
+ * The live feed over real HTTP: which events it sends, to whom, and that a client that comes back loses nothing and
+ * gets nothing twice.
+ */
 import assert from 'node:assert/strict';
 import { before, describe, test, type TestContext } from 'node:test';
 import type { CreateKeyInput } from '@convoke/sdk';
@@ -34,7 +37,7 @@ const isNamed =
   ({ name }: StreamedEvent): boolean =>
     names.includes(name);
 
-/** What an event is about, in a word. */
+/** The subject of an event, in a word. */
 function word({ name, data }: StreamedEvent): string {
   if (name === 'message.accepted') return `accepted ${String(data['seq'])}`;
   if (name === 'delivery.attempted')
@@ -149,7 +152,7 @@ describe('a listener that reconnects', () => {
       sending = sending.then(async () => {
         for (let i = 0; i < 20; i++) await service.send(meeting_id, {});
       });
-      // It is lost in the middle of what is told.
+      // The connection ends in the middle of the events.
       const some = await stream.some(7, isOfMeeting(meeting_id));
       stream.close();
       const seen = stream.events.filter(isOfMeeting(meeting_id));
@@ -188,7 +191,7 @@ describe('a listener that reconnects', () => {
     for (let i = 0; i < 30; i++) await other.send('m', {});
     await stream.some(30, isNamed('delivery.attempted'));
     const told = stream.events.length;
-    // Only a part of it was seen.
+    // The client saw only a part of them.
     const seen = stream.events.slice(0, told - 9);
     const after = seen.at(-1)!.id;
     await other.restart({});
@@ -213,7 +216,7 @@ describe('a listener that reconnects', () => {
         .map(({ data }) => data['seq'] as number)
         .toSorted((a, b) => a - b),
     );
-    // Lost in the middle of what was told from the store.
+    // The connection ends in the middle of the replay from the store.
     const middle = replayed[3]!.id;
     const again = await listen(t, other, { after: middle });
     await again.some(1, isNamed('gap'));
@@ -333,7 +336,7 @@ describe('a key', () => {
       [while_listening, there],
     ]);
     assert.deepEqual(seenBy('owner', 'instance.registered'), [[while_listening, null]]);
-    // In its meeting, so that its health is a matter of the meeting.
+    // It is in the same meeting, so its health concerns the meeting.
     assert.ok(seenBy('here', 'instance.up').some(([id]) => id === stranger));
     assert.ok(!streams['here']!.events.some(({ data }) => data['meeting_id'] === there));
     assert.ok(!streams['owner']!.events.some(({ data }) => data['instance_id'] === stranger));
@@ -367,7 +370,7 @@ test('a connection that takes nothing is cut off and can come back, while the ot
   slow.pause();
   const targets = Array.from({ length: 100 }, (_, i) => `${i}${'x'.repeat(190)}`);
   let sent = 0;
-  // Far more than what the sockets on the way hold.
+  // Far more than the sockets on the way hold.
   while (!slow.ended && sent < 2_000) {
     await Promise.all(Array.from({ length: 100 }, () => other.send('m', {}, targets)));
     sent += 100;
@@ -424,7 +427,7 @@ async function registeredBy(to: Service, token: string, t: TestContext): Promise
   return instance_id;
 }
 
-/** In whatever order. */
+/** Compares without the order. */
 function assertSame(actual: unknown[], expected: unknown[]): void {
   const texts = (list: unknown[]): string[] => list.map((each) => JSON.stringify(each)).toSorted();
   assert.deepEqual(texts(actual), texts(expected));

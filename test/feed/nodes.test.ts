@@ -1,4 +1,4 @@
-/** The live feed over two nodes on one PostgreSQL: a listener of one of them gets what happens on both. */
+/** The live feed of two nodes on one PostgreSQL: a listener at one of them gets the events of both. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { test, type TestContext } from 'node:test';
@@ -41,7 +41,7 @@ const isOf =
   (event: StreamedEvent): boolean =>
     event.name === name && event.data['meeting_id'] === meeting_id;
 
-/** Changes something on a node until a listener gets the event: then the other nodes know of the listener. */
+/** Changes something on a node until a listener gets the event. Then the other nodes know of the listener. */
 async function introduce(speaker: Service, stream: EventStream): Promise<void> {
   const { instance_id } = await speaker.register({ webhook_url: 'http://127.0.0.1:1/' });
   await until(

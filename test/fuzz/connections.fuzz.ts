@@ -1,4 +1,4 @@
-/** Ten thousand idle connections. They want a process of their own, and as many descriptors here as there. */
+/** Ten thousand idle connections. They need a process of their own, and as many file descriptors here as there. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
@@ -36,7 +36,7 @@ test('10,000 idle connections cost the next request nothing', async (t) => {
     const more = Array.from({ length: AT_ONCE }, () => connect(Number(port), hostname));
     sockets.push(...more);
     await Promise.all(more.map((socket) => once(socket, 'connect')));
-    // Kept alive by one request: who never asks is sent away after 5 seconds.
+    // One request keeps them alive: the service closes a connection without a request after 5 seconds.
     const answered = more.map((socket) => once(socket, 'data'));
     for (const socket of more) socket.write('GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n');
     await Promise.all(answered);

@@ -1,6 +1,7 @@
 /**
- * Schemathesis, an independent reader of the OpenAPI document, against the running service. It is Python: installed once,
- * pinned, into a virtual environment under node_modules/.cache. FUZZ_EXAMPLES is how many for each operation.
+ * Schemathesis, an independent reader of the OpenAPI document, against the running service. It is a Python program,
+ * installed once, pinned, into a virtual environment under node_modules/.cache. FUZZ_EXAMPLES is the number of examples
+ * for each operation.
  */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
@@ -19,7 +20,7 @@ const EXAMPLES = process.env['FUZZ_EXAMPLES'] ?? '100';
 
 const run = promisify(execFile);
 
-/** @returns why not, when Python or the registry of its packages is not there */
+/** @returns the reason to skip, when Python or the registry of its packages is missing */
 async function install(): Promise<string | null> {
   if (
     await access(PROGRAM).then(
@@ -48,12 +49,12 @@ test('Schemathesis finds nothing', async (t) => {
   }
   const data = await mkdtemp(join(tmpdir(), 'convoke-fuzz-'));
   t.after(() => rm(data, { recursive: true, force: true }));
-  // It comes with hundreds of wrong keys in a second.
+  // Schemathesis sends hundreds of wrong keys in a second.
   const program = ['src/cli/main.ts', 'serve', '--port', '0', '--data', data, '--auth-failure-rate', '0'];
   const node = NodeProcess.run(t, program);
   const url = await node.ready;
   const here = (file: string): string => join(import.meta.dirname, file);
-  // With keys, as the document says that every request needs one: open mode takes requests without.
+  // The service has keys, because the document says that every request needs one; open mode accepts requests without.
   const made = await fetch(`${url}/api/v1/keys/`, {
     method: 'POST',
     headers: { 'content-type': 'application/json' },
@@ -64,7 +65,7 @@ test('Schemathesis finds nothing', async (t) => {
   args.push('--header', `Authorization: Bearer ${token}`);
   const env = { ...process.env, SCHEMATHESIS_HOOKS: here('schemathesis_hooks.py'), PYTHONDONTWRITEBYTECODE: '1' };
   const phases = ['--phases', 'examples,coverage,fuzzing', '--seed', SEED, '--max-examples', EXAMPLES];
-  // In a directory of its own: it writes down what it found.
+  // In a directory of its own, because Schemathesis writes files there.
   const report = await run(PROGRAM, [...args, ...phases], { env, cwd: data, maxBuffer: 64 << 20 }).catch(
     (error: Error & { stdout?: string }) => error,
   );

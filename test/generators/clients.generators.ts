@@ -1,6 +1,7 @@
 /**
- * What others make of openapi.json: it is linted, clients are generated from what the service answers, compiled strictly, and
- * used for real calls. `npm run test:generators` installs each generator once, pinned, into node_modules/.cache.
+ * What generators make of openapi.json: the test lints it, generates clients from the document of a running service,
+ * compiles them strictly, and uses them for real calls. `npm run test:generators` installs each generator once, pinned,
+ * into node_modules/.cache.
  */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
@@ -26,7 +27,7 @@ const CACHE = join(ROOT, 'node_modules/.cache/generators');
 const PROGRAMS = join(import.meta.dirname, 'programs');
 const OUTPUT_BYTES_MAX = 64 << 20;
 
-/** As a careful project has it. */
+/** The settings of a careful project. */
 const TSCONFIG = {
   compilerOptions: {
     target: 'es2024',
@@ -41,7 +42,7 @@ const TSCONFIG = {
   },
 };
 
-/** What a program says that it saw. */
+/** What a program reports that it saw. */
 interface Seen {
   health: string;
   seq: number;
@@ -61,7 +62,7 @@ async function run(cwd: string, [command = '', ...args]: string[], env: NodeJS.P
   }
 }
 
-/** Whether the programs that something takes are on this machine; says so when they are not. */
+/** Whether the programs that a test needs are on this machine; skips the test when they are not. */
 async function has(t: TestContext, ...programs: string[]): Promise<boolean> {
   for (const program of programs) {
     const asked = [program, program === 'go' ? 'version' : '--version'];
@@ -77,7 +78,7 @@ async function has(t: TestContext, ...programs: string[]): Promise<boolean> {
   return true;
 }
 
-/** A directory that `install` filled; an install that was interrupted begins again. */
+/** A directory that `install` fills. An interrupted install starts again. */
 async function installed(name: string, install: (directory: string) => Promise<unknown>): Promise<string> {
   const directory = join(CACHE, name.replaceAll(/[^\w.-]+/g, '_'));
   const mark = join(directory, 'installed');
@@ -89,7 +90,10 @@ async function installed(name: string, install: (directory: string) => Promise<u
   return directory;
 }
 
-/** Packages of npm, with their programs in node_modules/.bin. */
+/**
+ * Installs packages of npm.
+ * @returns the directory, whose node_modules/.bin has their programs
+ */
 function packages(...pinned: string[]): Promise<string> {
   return installed(pinned.join('_'), async (directory) => {
     await writeFile(join(directory, 'package.json'), '{ "private": true, "type": "module" }\n');
@@ -113,7 +117,7 @@ describe('openapi.json, with', () => {
 
   before(() => service.endOpenMode());
 
-  /** Runs a client, which tells what it saw: an instance, a message, its history, and a problem. */
+  /** Runs a client, which prints what it saw: an instance, a message, its history, and a problem. */
   async function assertWorks(t: TestContext, work: string, command: string[]): Promise<Seen> {
     const receiver = await startReceiver(t);
     const output = await run(work, command, {
@@ -130,7 +134,7 @@ describe('openapi.json, with', () => {
     return seen;
   }
 
-  /** Compiles a program beside what was generated in the same directory. */
+  /** Compiles a program in the directory of the generated files. */
   async function compile(work: string, from: string, program: string): Promise<string> {
     await copyFile(join(PROGRAMS, program), join(work, 'client.ts'));
     await writeFile(join(work, 'package.json'), '{ "private": true, "type": "module" }\n');
@@ -145,7 +149,7 @@ describe('openapi.json, with', () => {
     const work = await workIn(t);
     const config = { extends: ['recommended'], rules: { 'no-path-trailing-slash': 'off' } };
     await writeFile(join(work, 'redocly.yaml'), JSON.stringify(config));
-    // Beside the report it prints words.
+    // It also prints text around the report.
     const lint = [bin(from, 'redocly'), 'lint', 'openapi.json', '--format=json', '--config=redocly.yaml'];
     const output = await run(work, lint, { REDOCLY_TELEMETRY: 'off', REDOCLY_SUPPRESS_UPDATE_NOTICE: 'true' });
     const { totals, problems } = JSON.parse(output.slice(output.indexOf('{'), output.lastIndexOf('}') + 1)) as {
@@ -178,12 +182,12 @@ describe('openapi.json, with', () => {
       await run(directory, ['bin/python', '-m', 'pip', 'install', '--quiet', ...OPENAPI_PYTHON_CLIENT]);
     });
     const work = await workIn(t);
-    // It formats by a program that it looks for there.
+    // It looks there for the program with which it formats.
     const env = { PATH: `${join(from, 'bin')}${delimiter}${process.env['PATH']}` };
     const options = ['--path', 'openapi.json', '--output-path', 'generated', '--meta', 'none', '--fail-on-warning'];
     await run(work, [join(from, 'bin/openapi-python-client'), 'generate', ...options], env);
     await copyFile(join(PROGRAMS, 'client.py'), join(work, 'client.py'));
-    // Of what is generated mypy --strict says something whatever the document is.
+    // mypy --strict complains about the generated files, whatever the document is.
     await run(work, [join(from, 'bin/mypy'), '--strict', '--follow-imports=silent', 'client.py'], env);
     const seen = await assertWorks(t, work, [join(from, 'bin/python'), 'client.py']);
     assert.equal(seen.backup, 'SQLite format 3');

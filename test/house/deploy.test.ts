@@ -1,4 +1,4 @@
-/** The files in docs/deploy: what can be checked of them without the machines that they are for. */
+/** The files in docs/deploy: what a test can check of them without the machines that they are for. */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
@@ -17,7 +17,7 @@ import { startService } from '../support/service.ts';
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const read = (path: string): string => readFileSync(join(ROOT, 'docs/deploy', path), 'utf8');
 
-/** What systemd finds wrong with a unit; its paths lead to what is on this machine. */
+/** What systemd finds wrong with a unit. Its paths lead to files on this machine. */
 function faultsOf(t: TestContext, unit: string): string {
   const file = join(temporaryDirectory(t), 'convoke.service');
   const here = unit.replaceAll('/usr/bin/node', process.execPath).replaceAll('/opt/convoke', ROOT.replace(/\/$/, ''));
@@ -84,7 +84,7 @@ test('every image is named by its digest', () => {
   ];
   const { services } = parse(read('compose.yaml'), { merge: true }) as Compose;
   const named = [...images.map(([, image]) => image), ...Object.values(services).map(({ image }) => image)];
-  // What was named before, what is empty, and what the Dockerfile makes.
+  // Earlier stages, the empty image, and the image that the Dockerfile makes.
   const own = ['${NODE_IMAGE}', 'scratch', 'convoke'];
   const of_others = [...new Set(named)].filter((image) => !own.includes(image!));
   assert.equal(of_others.length, 3);
@@ -108,7 +108,7 @@ interface Compose {
 
 test('every setting that the files name is one', () => {
   const known = settingNames().map(variableOf);
-  // Its table has it when the nodes speak to PostgreSQL.
+  // The table of the document has it when the nodes use PostgreSQL.
   known.push('CONVOKE_DATABASE_URL');
   for (const file of ['convoke.service', 'Dockerfile', 'compose.yaml', 'nginx.conf']) {
     const named = [...read(file).matchAll(/\bCONVOKE_[A-Z_]+\b/g)].map(([name]) => name);
@@ -149,7 +149,8 @@ test('compose: X-Forwarded-For counts from nginx alone, and pushes go to public 
   const { subnet } = networks['convoke']!.ipam.config[0]!;
   assert.ok(contains(parseCidr(subnet)!, parseAddress(nginx)!));
   const gateway = nginx.replace(/\d+$/, '1');
-  // A call of the published port reaches nginx from the gateway, whose address nginx adds to what the client wrote.
+  // A call to the published port reaches nginx from the gateway. nginx adds the gateway's address to what the client
+  // wrote.
   assert.equal(clientAddress(nginx, `203.0.113.7, ${gateway}`, trusted), gateway);
   assert.equal(clientAddress(gateway, '203.0.113.7', trusted), gateway);
   assert.equal(clientAddress(nginx, `203.0.113.7, ${gateway}`, [parseCidr(subnet)!]), '203.0.113.7', 'the control');
@@ -183,6 +184,6 @@ test('HAProxy asks for the health of a node as a node wants to be asked', async 
   const service = await startService(t);
   const ask = (head: string): Promise<string> => outcomeOf(service.url, `${head}\r\n\r\n`);
   assert.equal(await ask(`${method} ${path} ${version}\r\nHost: ${host}`), '200');
-  // What it sends when it is not told.
+  // The request as it is without the setting.
   assert.equal(await ask(`${method} ${path} HTTP/1.0`), '400 malformed_request');
 });

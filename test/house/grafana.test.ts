@@ -1,4 +1,4 @@
-/** What docs/grafana asks Prometheus for is what a service tells it: each metric, each label and its values. */
+/** What docs/grafana asks Prometheus for is what a service reports: each metric, each label and its values. */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
@@ -39,10 +39,10 @@ const DASHBOARD = JSON.parse(read('docs/grafana/dashboard.json')) as Dashboard;
 const { groups } = parse(read('docs/grafana/alerts.yaml')) as { groups: { rules: Rule[] }[] };
 const RULES = groups.flatMap(({ rules }) => rules);
 
-/** The labels of each metric, and the values that were seen or can be. */
+/** The labels of each metric, and the values that occurred or can occur. */
 type Metrics = Map<string, Map<string, Set<string>>>;
 
-/** What Prometheus adds to everything that it scrapes, and the metric that it makes of the scrape itself. */
+/** The labels that Prometheus adds to everything that it scrapes, and the metric of the scrape itself. */
 const OF_PROMETHEUS = { labels: ['job', 'instance'], metric: 'up' };
 
 const VALUES: Record<string, readonly string[]> = {
@@ -51,7 +51,7 @@ const VALUES: Record<string, readonly string[]> = {
   reason: [...DELIVERY_REASONS, 'none'],
 };
 
-/** Of a real service that has delivered something, and failed to. */
+/** The metrics of a real service that has delivered something, and failed to deliver something. */
 function metricsOf(text: string): Metrics {
   const metrics: Metrics = new Map([[OF_PROMETHEUS.metric, new Map()]]);
   for (const [, name = '', labels = ''] of text.matchAll(/^([a-z_]\w*)(?:\{(.*)\})? \S+$/gm)) {
@@ -77,7 +77,7 @@ const FUNCTIONS = new Set([
   'histogram_quantile',
 ]);
 
-/** What an expression names that is not there; in words. */
+/** Lists the names in an expression that do not exist. */
 function unknownIn(expr: string, metrics: Metrics): string[] {
   const found: string[] = [];
   const labels_of_all = new Set([...metrics.values()].flatMap((labels) => [...labels.keys()]));
@@ -97,7 +97,7 @@ function unknownIn(expr: string, metrics: Metrics): string[] {
     }
     return ` ${name} `;
   });
-  // In label_values(metric, label) the label stands behind a comma.
+  // In label_values(metric, label) the label comes after a comma.
   rest = rest.replaceAll(/label_values\(([^,]*),\s*(\w+)\)/g, (_, metric: string, label: string) => {
     if (!is_label(label, labels_of_all)) found.push(`label ${label}`);
     return metric;
@@ -109,7 +109,7 @@ function unknownIn(expr: string, metrics: Metrics): string[] {
   return found;
 }
 
-/** Every expression, with where it stands. */
+/** Every expression, with its place. */
 function expressions(): [where: string, expr: string][] {
   const of_panels = DASHBOARD.panels.flatMap(({ title, targets = [] }) =>
     targets.map(({ expr, refId }): [string, string] => [`${title} ${refId}`, expr]),
@@ -157,7 +157,7 @@ test('while the store fails, a node exports what it knows without it, which rais
   const without = (await metrics.text()).text;
   assert.match(without, /^convoke_settlements_waiting 4000$/m);
   assert.deepEqual(unknownIn(RULES.find(({ alert }) => alert === 'ConvokeStoreFails')!.expr, metricsOf(without)), []);
-  // No figure rather than an old one, or a 0.
+  // The service reports no figure rather than an old one, or a 0.
   assert.doesNotMatch(without, /^convoke_deliveries_pending /m);
 
   is_away = false;

@@ -5,7 +5,7 @@ import { glob } from 'node:fs/promises';
 import { posix } from 'node:path';
 import { test } from 'node:test';
 
-/** From the outside in: a layer may import itself and what stands after it. */
+/** From the outside in: a layer may import itself and the layers after it. */
 const LAYERS = [
   'cli',
   'offline.ts',
@@ -42,7 +42,7 @@ function layerOf(file: string): string {
   return file.split('/')[1] as string;
 }
 
-/** The imports that point outwards, or sideways into another part of the repository. */
+/** Lists the imports that point outwards, or sideways into another part of the repository. */
 function againstTheDirection(imports: Import[]): string[] {
   return imports
     .filter(({ from, to }) => {
@@ -69,7 +69,7 @@ test('control: an import that points outwards is found', () => {
   ]);
 });
 
-/** One circle of files that import each other, imports of types included; empty when there is none. */
+/** Finds one circle of files that import each other, counting imports of types; empty when there is none. */
 function circleIn(imports: Import[]): string[] {
   const imported = new Map<string, string[]>();
   for (const { from, to } of imports) {
@@ -107,7 +107,7 @@ test('control: a circle is found', () => {
   assert.deepEqual(circleIn(imports), ['src/store/a.ts', 'src/store/b.ts', 'src/domain/c.ts', 'src/store/a.ts']);
 });
 
-/** What the pages may be made of, beside themselves. */
+/** The packages that the pages may import, beside their own files. */
 const OF_PAGES = /^(\.|@convoke\/sdk$|preact(\/hooks)?$|uplot(\/|$))/;
 
 function foreignToPages(imports: Import[]): string[] {
@@ -160,7 +160,7 @@ async function sources(): Promise<{ file: string; text: string }[]> {
   return found;
 }
 
-/** Files that ask for the time of day themselves. */
+/** Lists the files that read the time of day themselves. */
 function askingTheTime(files: { file: string; text: string }[]): string[] {
   return files.filter(({ text }) => /Date\.now|new Date\(\)|\bDate\(\)/.test(text)).map(({ file }) => file);
 }
@@ -215,7 +215,7 @@ test('only the webhook transport opens outgoing sockets, and what forwards pulls
     'src/delivery/transport/connection_pools.ts',
     // The errors of undici, to describe them.
     'src/delivery/transport/response.ts',
-    // It listens, as every machine does.
+    // The demo listens, as a machine does.
     'src/demo/conversation.ts',
   ]);
   const users = (await importsOf('src/{node,mcp,http,demo,changes,feed,delivery,store,domain}/**/*.ts')).filter(

@@ -1,6 +1,6 @@
 /**
- * What the documents show works: their marked blocks are typed into a real shell, or compared with the examples that run
- * here, against a service on a free port. A block is marked by the comment before it: `<!-- test: NAME -->`.
+ * What the documents show works. The test types their marked blocks into a real shell, or compares them with the
+ * examples that run here, against a service on a free port. A comment before a block marks it: `<!-- test: NAME -->`.
  */
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
@@ -25,7 +25,7 @@ import { until } from '../support/wait.ts';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const SECRET = 'whsec_AQgPFh0kKzI5QEdOVVxjanF4f4aNlJuiqbC3vsXM09o=';
-/** For what a terminal has to show; a test as a whole has half as much again. */
+/** How long to wait for the output of a terminal; a whole test has half as much again. */
 const DEADLINE_MS = 10_000;
 const timeout = DEADLINE_MS * 1.5;
 
@@ -169,7 +169,7 @@ test('the Python of docs/receivers.md takes a real push, and decides every vecto
   const vectors = JSON.parse(await readFile(join(ROOT, 'vectors/signature.json'), 'utf8')) as { verify: Case[] };
   const now_s = Math.floor(Date.now() / 1000);
   const real = pushes.map((push) => ({ ...push, name: 'a real push', secrets: [SECRET], now_s, reason: null }));
-  // The function takes one secret at a time: what a bad one beside a good one means is not its to decide.
+  // The function takes one secret at a time, so it cannot decide what a bad secret beside a good one means.
   const fitting = vectors.verify.filter(({ secrets, reason }) => secrets.length === 1 || reason !== 'invalid_secret');
   const cases: Case[] = [...real, ...fitting].map(({ headers, ...rest }) => ({
     ...rest,
@@ -255,7 +255,7 @@ test('a metric of ours that ends in _total is a counter, and every counter ends 
   const metrics = await (await fetch(`${convoke.url}/metrics`)).text();
   const types = [...metrics.matchAll(/^# TYPE (\w+) (\w+)$/gm)];
   assert(types.some(([, , type]) => type === 'counter') && types.some(([, , type]) => type === 'gauge'));
-  // The library that counts what Node does has gauges with such names. The changelog says that they end with 1.0.
+  // The library of Node's figures has gauges with such names. Its changelog says that they end with 1.0.
   const ours = types.filter(([, name = '']) => !/^convoke_nodejs_active_\w+_total$/.test(name));
   for (const [, name = '', type] of ours)
     assert.equal(name.endsWith('_total'), type === 'counter', `${name} is a ${type}`);
@@ -274,7 +274,7 @@ test('the documents type their commands as they work in a clone, with its Node',
   assert.deepEqual(bare, []);
 });
 
-/** Written by a run or a build, or read from outside. */
+/** Files that a run or a build writes, or that somebody outside reads. */
 const MADE = /^(dist|bench\/results)\//;
 const DOCUMENTS = ['*.md', 'docs/*.md', 'bench/*.md', 'sdk/*/*.md', 'vectors/*.md'];
 
@@ -305,7 +305,7 @@ test('every file that a document names is there', async () => {
     for (const [, path = ''] of markdown.matchAll(
       /`([\w.-]+(?:\/[\w.-]+)+\.(?:[mc]?[jt]sx?|json5?|toml|yaml|sql|md))`/g,
     )) {
-      // ARCHITECTURE.md names the files of a layer as they stand in src/; what a build makes is not there.
+      // ARCHITECTURE.md names files of a layer by their path below src/. The result of a build need not exist.
       const is_there = existsSync(join(ROOT, path)) || existsSync(join(ROOT, 'src', path)) || MADE.test(path);
       assert(is_there, `${document}: ${path}`);
       named++;
@@ -314,7 +314,7 @@ test('every file that a document names is there', async () => {
   assert(named > 50, 'the names were found');
 });
 
-/** What the stand-in for the gateway reads of its configuration. */
+/** The part of the gateway's configuration that its stand-in reads. */
 interface Gateway {
   hooks: {
     path: string;
@@ -328,7 +328,7 @@ interface GatewayRun {
   message?: string;
 }
 
-/** What the gateway makes of a request. */
+/** The run that the gateway starts for a request. */
 function runOf(hooks: Gateway['hooks'], { url, headers }: IncomingMessage, body: string): GatewayRun {
   if (headers.authorization !== `Bearer ${hooks.token}`) return { status: 401 };
   const mapping = hooks.mappings.find(({ match }) => url === `${hooks.path}/${match.path}`);
@@ -337,7 +337,10 @@ function runOf(hooks: Gateway['hooks'], { url, headers }: IncomingMessage, body:
   return { status: 200, message: render(mapping.messageTemplate, JSON.parse(body)) };
 }
 
-/** As the gateway does it: a dotted path into the body; text as it is, anything else as JSON, nothing for what is absent. */
+/**
+ * Fills a template as the gateway does: a dotted path into the body; text stays text, other values become JSON, a
+ * missing one becomes nothing.
+ */
 function render(template: string, payload: unknown): string {
   return template.replaceAll(/\{\{([^}]+)\}\}/g, (_, path: string) => {
     let value = payload;
@@ -355,7 +358,7 @@ function signed(id: string, body: Uint8Array): Record<string, string> {
   };
 }
 
-/** Serves until the test is over; resolves with the port. `answer` gives the status. */
+/** Listens until the test ends; resolves with the port. `answer` returns the status. */
 async function listen(
   t: { after: (end: () => void) => void },
   answer: (request: IncomingMessage, body: string) => number,
@@ -371,7 +374,7 @@ async function listen(
   return (server.address() as AddressInfo).port;
 }
 
-/** A process that is typed into and read from. */
+/** A process with a terminal: the test types into it and reads its output. */
 class Terminal {
   readonly #process: ChildProcess;
   readonly #closed: Promise<unknown>;
@@ -381,10 +384,10 @@ class Terminal {
     const PATH = `${dirname(process.execPath)}${delimiter}${process.env['PATH']}`;
     const own = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('CONVOKE_')));
     const with_env = { ...own, NO_COLOR: '1', PATH, ...env };
-    // A group of its own, so that what a shell leaves in the background ends with it.
+    // The process leads a group of its own, so that what a shell leaves in the background ends with it.
     this.#process = spawn(command, args, { cwd: ROOT, env: with_env, detached: true });
     this.#closed = once(this.#process, 'close');
-    // A shell that gave up takes no more; what it said last is told by `shows`.
+    // A shell that gave up reads no more input; `shows` reports its last output.
     this.#process.stdin?.on('error', () => {});
     const add = (chunk: Buffer): void => {
       this.output += chunk.toString();
@@ -397,7 +400,10 @@ class Terminal {
     this.#process.stdin?.write(`${text}\n`);
   }
 
-  /** Resolves when the output has it; rejects with the whole output when it ends before, or takes too long. */
+  /**
+   * Resolves when the output contains it. Rejects with the whole output when the process ends before, or takes too
+   * long.
+   */
   async shows(what: string | RegExp): Promise<string[]> {
     const deadline = AbortSignal.timeout(DEADLINE_MS);
     for (;;) {
@@ -416,7 +422,7 @@ class Terminal {
     try {
       process.kill(-this.#process.pid!, 'SIGKILL');
     } catch (error) {
-      // It has ended by itself.
+      // The process has already ended.
       if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error;
     }
     await this.#closed;

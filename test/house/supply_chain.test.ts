@@ -1,4 +1,6 @@
-/** What comes from others: pinned to the byte, from the registry, under known licences, and running nothing unasked. */
+/**
+ * Packages of others: pinned by digest, from the registry, with known licences, and running nothing without permission.
+ */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
@@ -29,7 +31,7 @@ const lockedIn = (path: string): Record<string, LockedPackage> =>
 const packages = lockedIn('package-lock.json');
 const manifest = JSON.parse(read('package.json')) as Manifest;
 
-/** They ask for their notice to be kept, and for nothing else. */
+/** These licences ask only for their notice to be kept. */
 const LICENCES = ['0BSD', 'Apache-2.0', 'BlueOak-1.0.0', 'BSD-2-Clause', 'BSD-3-Clause', 'ISC', 'MIT'];
 
 /** `@scope/name` for `node_modules/a/node_modules/@scope/name`. */
@@ -39,12 +41,12 @@ const nameOf = (path: string): string => path.slice(path.lastIndexOf('node_modul
 function faultsOf(locked: Record<string, LockedPackage>, { allowScripts }: Pick<Manifest, 'allowScripts'>): string[] {
   const faults: string[] = [];
   for (const [path, entry] of Object.entries(locked)) {
-    // Our own: the root, the workspace, and the link to it.
+    // Our own packages: the root, the workspace, and the link to it.
     if (!path.includes('node_modules/') || entry.link) continue;
     const name = nameOf(path);
     if (!/^sha512-[A-Za-z0-9+/]{86}==$/.test(entry.integrity ?? ''))
       faults.push(`${name} is not pinned by its SHA-512`);
-    // Neither a host that not everybody reaches, nor a repository or a file instead of the registry: see .npmrc.
+    // No host that some cannot reach, and no repository or file instead of the registry: see .npmrc.
     if (entry.resolved !== undefined) faults.push(`${name} comes from ${entry.resolved}`);
     if (entry.hasInstallScript && allowScripts[name] === undefined) faults.push(`${name} has an install script`);
     if (entry.dev) continue;
@@ -66,7 +68,7 @@ test('every package is pinned by its digest and comes from the registry; install
 
 test('the same holds of the packages that only the benchmarks need', () => {
   const of_bench = JSON.parse(read('bench/package.json')) as Manifest;
-  // Nothing of the service runs with them: their licences are not looked at.
+  // Nothing of the service runs with these packages, so their licences do not matter.
   const locked = Object.entries(lockedIn('bench/package-lock.json')).map(([path, entry]) => [
     path,
     { ...entry, dev: true },
@@ -109,7 +111,7 @@ test('package.json names exact versions, and nothing but versions of the registr
   }
 });
 
-/** What is wrong with the packages that bring Node, which runs everything else. */
+/** Lists what is wrong with the packages that bring Node, which runs everything else. */
 function faultsOfNode(locked: Record<string, LockedPackage>): string[] {
   return Object.entries(locked)
     .filter(([, { bin }]) => bin?.['node'] !== undefined)
@@ -117,7 +119,7 @@ function faultsOfNode(locked: Record<string, LockedPackage>): string[] {
       const name = nameOf(path);
       return [
         ...(integrity?.startsWith('sha512-') ? [] : [`${name} is not pinned by its SHA-512`]),
-        // What a script fetches, no digest of the lockfile holds.
+        // No digest of the lockfile covers what a script downloads.
         ...(hasInstallScript ? [`${name} has an install script`] : []),
         ...(os && cpu ? [] : [`${name} is installed everywhere`]),
       ];

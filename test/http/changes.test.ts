@@ -1,4 +1,7 @@
-/** Every route that changes something tells all that have to know of it: the audit log, the live feed and the engine. */
+/**
+ * Every route that changes something informs the audit log, the live feed and the engine, where they have to know of
+ * it.
+ */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
 import { ConvokeClient } from '@convoke/sdk';
@@ -12,22 +15,22 @@ import { AuditTrail } from '../../src/http/auth/audit_trail.ts';
 import { type EventStream, openStream, type StreamedEvent } from '../support/event_stream.ts';
 import { type Service, startService } from '../support/service.ts';
 
-/** What a request is made with: all of it exists, and is made for this request. */
+/** The objects that a request names. They are made for this request. */
 interface Ids {
   instance_id: string;
-  /** Not in it yet. */
+  /** A meeting that the instance has not joined. */
   other_id: string;
   meeting_id: string;
-  /** Of a delivery that failed. */
+  /** A delivery that failed. */
   delivery_id: string;
   key_id: string;
   session_id: string;
   invite_id: string;
-  /** Of a link that nobody has redeemed. */
+  /** The secret of an invite that nobody has redeemed. */
   secret: string;
 }
 
-/** Why nothing is told. */
+/** Why this one need not know. */
 type Reason = { because: string };
 
 type EngineCall = 'instanceChanged' | 'instanceRemoved' | 'deliveryRetried' | 'meetingChanged' | 'send' | 'sendAll';
@@ -36,13 +39,13 @@ interface Change {
   body?: (ids: Ids) => object;
   audit: string | Reason;
   event: string | Reason;
-  /** What the engine is told. */
+  /** The call of the engine. */
   engine: EngineCall | Reason;
 }
 
 const instance = { instance_name: 'n', agent_ids: ['a'], webhook_url: 'http://127.0.0.1:1/' };
 
-/** The name of an instance that is registered to know that the feed has told all that was before it. */
+/** The test registers an instance with this name. When its event arrives, the feed has sent all earlier events. */
 const MARK = 'mark';
 
 const NO_EVENT_FOR_KEYS: Reason = { because: 'the feed shows messages, deliveries and instances' };
@@ -54,7 +57,7 @@ const ANOTHER_TEST: Reason = {
 
 const TAKES_A_TOKEN: Reason = { because: 'test/delivery/late_replies.test.ts has it: it takes the token of a push' };
 
-/** By operation. */
+/** The changes, by operation. */
 const CHANGES: Record<string, Change> = {
   register: {
     body: ({ other_id }) => ({ ...instance, instance_id: other_id }),
@@ -186,7 +189,7 @@ async function changingOperations(service: Service): Promise<Operation[]> {
 
 async function makeIds(service: Service, client: ConvokeClient, t: TestContext): Promise<Ids> {
   const meeting_id = service.name('meeting');
-  // Another 2xx than 200 fails at once.
+  // Every 2xx other than 200 fails at once.
   const { instance_id } = await service.member(t, meeting_id, { behaviour: () => ({ status: 202 }) });
   const { delivery_id } = await service.settled(await service.send(meeting_id, {}));
   const { key_id } = await service.createKey({ scopes: ['instance'] });
@@ -200,7 +203,7 @@ async function makeIds(service: Service, client: ConvokeClient, t: TestContext):
   return { instance_id, other_id, meeting_id, delivery_id, key_id, session_id, invite_id, secret };
 }
 
-/** Makes a request of each, and says who was not told: `OPERATION: audit log`, `feed` or `engine`. */
+/** Makes a request of each operation, and lists who was not informed: `OPERATION: audit log`, `feed` or `engine`. */
 async function walk(t: TestContext): Promise<string[]> {
   const service = await startService(t);
   await service.endOpenMode();
@@ -229,7 +232,7 @@ async function walk(t: TestContext): Promise<string[]> {
     if (calls?.() === 0) untold.push(`${operation_id}: engine`);
     if (typeof event === 'string') {
       for (const instance_id of (await client.demo()).instance_ids) about.add(instance_id);
-      // The feed publishes in order: what is told before this is told, or never.
+      // The feed publishes in order: an event that is not there before this one never comes.
       const mark = await service.register({ webhook_url: instance.webhook_url, instance_name: MARK });
       const told = await eventsUntil(stream, events_before, mark.instance_id);
       const is_told = told.some(
@@ -242,7 +245,7 @@ async function walk(t: TestContext): Promise<string[]> {
   return untold;
 }
 
-/** What was told after the first `from` events and before an instance was registered. */
+/** The events after the first `from` ones, up to the registration of an instance. */
 async function eventsUntil(stream: EventStream, from: number, instance_id: string): Promise<StreamedEvent[]> {
   const isMark = ({ name, data }: StreamedEvent): boolean =>
     name === 'instance.registered' && data['instance_id'] === instance_id;
@@ -250,7 +253,7 @@ async function eventsUntil(stream: EventStream, from: number, instance_id: strin
   return stream.events.slice(from, stream.events.findIndex(isMark));
 }
 
-/** How often the engine was called since. */
+/** Counts the calls of the engine from now on. */
 function callsOf(t: TestContext, name: EngineCall): () => number {
   const { mock } = t.mock.method(Engine.prototype, name);
   const before = mock.callCount();
@@ -266,7 +269,7 @@ describe('every route that changes something', () => {
     // oxlint-disable-next-line typescript/unbound-method -- it is called with a feed below
     const publish = Feed.prototype.publish;
     t.mock.method(Feed.prototype, 'publish', function (this: Feed, event: FeedEvent) {
-      // The walk itself waits for this one.
+      // The test itself waits for this event.
       if (event.name === 'instance.registered' && event.data.instance_name === MARK) publish.call(this, event);
     });
     // oxlint-disable-next-line typescript/unbound-method -- it is called with an audit trail below

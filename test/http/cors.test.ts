@@ -1,4 +1,4 @@
-/** Pages of other origins: which may call the API from a browser, and that a cookie is of no use to them. */
+/** Pages of other origins: which ones may call the API from a browser, and that a cookie does not help them. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { Session } from '@convoke/sdk';
@@ -52,7 +52,7 @@ describe('an origin that is listed', () => {
         'access-control-max-age': '7200',
       });
     }
-    // The first wrong key is refused as such, so none was counted.
+    // The first wrong key gets this refusal, so the earlier requests did not count.
     const refused = await service.request('GET', LIST, { headers: { origin: APP } });
     assertProblem(refused, 401, 'api_key_malformed');
     assert.equal(refused.headers['access-control-allow-origin'], APP, 'the page can read why');

@@ -1,7 +1,8 @@
 /**
- * What is long costs its bytes, and those are bounded: every route of the server's own table is sent the largest that it takes, on
- * both stores that hold the longest that they take. No turn of the event loop is long, and memory stays what it is. Time is
- * that of the processor for this thread, the client's share included: what others do on the machine does not count.
+ * Long inputs and results cost time by their bytes, and the bytes are bounded. The test sends the largest accepted
+ * request to every route of the server's own table, on both stores, which hold the longest accepted values. No turn of
+ * the event loop is long, and memory does not grow. The time is the processor time of this thread, which includes the
+ * client's share, so other work on the machine does not count.
  */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -23,20 +24,20 @@ const GROWN_BYTES_MAX = 384 << 20;
 const INSTANCES = 100;
 const MESSAGE_BYTES = 262_144;
 const MESSAGES = 40;
-/** Registered, and never pushed to. */
+/** An address that is registered, and never gets a push. */
 const WEBHOOK_URL = 'http://127.0.0.1:9/';
 
 const escaped = (text: string): string =>
   text.replaceAll(/./gs, (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`);
 
-/** As many agents as a list takes, and as long. */
+/** As many agents as a list may have, each as long as it may be. */
 const AGENTS = Array.from({ length: AGENT_IDS_MAX }, (_, i) =>
   String(i).padStart(AGENT_IDS_BYTES_MAX / AGENT_IDS_MAX, 'x'),
 );
-/** The same, as long as JSON can make it. */
+/** The same list in the longest form that JSON allows. */
 const AGENTS_TEXT = `[${AGENTS.map((id) => `"${escaped(id)}"`).join()}]`;
 const HEADERS_TEXT = `{${[1, 2, 3].map((i) => `"x-${i}":"${escaped('v'.repeat(4_096))}"`).join()}}`;
-/** The text of a message with this in it. */
+/** The text of a message with these parts. */
 const messageOf = (head: string, piece: string, tail: string): string =>
   head + piece.repeat(Math.floor((MESSAGE_BYTES - head.length - tail.length) / piece.length)) + tail;
 const LIST_ROOM = 380 << 10;
@@ -45,7 +46,10 @@ const manyMessages = (meeting_id: string, messages: string[], more = ''): string
   `{"messages":[${messages.map((message) => `{"meeting_id":"${meeting_id}","message":${message}${more}}`).join()}]}`;
 const PULL_ROOM = PULL_BODY_BYTES_MAX - 2_000;
 
-/** The largest bodies of the routes that take any, and the dearest for their bytes; of others an empty one. */
+/**
+ * The largest bodies of the routes that take any, and the dearest ones for their bytes; the other routes get an empty
+ * one.
+ */
 const BODIES: Record<string, string[]> = {
   'POST /api/v1/instances/register/': [
     `{"instance_id":"large","instance_name":"n","agent_ids":${AGENTS_TEXT},"webhook_url":"${WEBHOOK_URL}","webhook_headers":${HEADERS_TEXT}}`,
@@ -83,7 +87,7 @@ const BODIES: Record<string, string[]> = {
   ],
 };
 
-/** The longest of what is listed. */
+/** The queries for the longest lists. */
 const QUERIES: Record<string, string[]> = {
   'GET /api/v1/instances/': [
     '?limit=500',
@@ -99,9 +103,9 @@ const QUERIES: Record<string, string[]> = {
   'GET /api/v1/audit/': ['?limit=500'],
 };
 
-/** It has no end, and another test. */
+/** This route has no end, and a test of its own. */
 const WITHOUT_END = new Set(['GET /api/v1/events/']);
-/** They take away what the others ask for: last, and each once. */
+/** These delete what the others need, so they come last, each once. */
 const LAST = ['DELETE /api/v1/instances/:instance_id/', 'DELETE /api/v1/keys/:key_id/', 'DELETE /api/v1/session/'];
 
 for (const store of ['SQLite', 'PostgreSQL'] as const) {
@@ -113,7 +117,7 @@ for (const store of ['SQLite', 'PostgreSQL'] as const) {
     before(async () => {
       await service.endOpenMode();
       await fill(service);
-      // Made when it is first asked for, once for all.
+      // The first request makes the document, once for all.
       await service.get('/openapi.json');
     });
 
@@ -122,7 +126,7 @@ for (const store of ['SQLite', 'PostgreSQL'] as const) {
       const late = [];
       for (const { name, requests } of await asks()) {
         for (const [i, bytes] of requests.entries()) {
-          // What is compiled, or read for the first time, is not what it costs.
+          // Compiling, and reading something for the first time, are not what the request costs.
           const turn_ms = await leastCost(TURN_MS_MAX, () => longestTurn(service, bytes));
           if (turn_ms > TURN_MS_MAX) late.push(`${name} (${i}): ${turn_ms} ms`);
         }
@@ -157,7 +161,10 @@ test('machines that wait for pushes keep no bodies of others out', async (t) => 
   assert.equal(sent.status, 201, sent.text);
 });
 
-/** Instances with the longest lists, all of them in a meeting as far as it takes them, and the longest messages in it. */
+/**
+ * Fills the store with instances that have the longest lists, all of them in a meeting as far as it accepts them, and
+ * the longest messages in it.
+ */
 async function fill(service: Service): Promise<void> {
   const ids = Array.from({ length: INSTANCES }, (_, i) => `i${i}`);
   for (let i = 0; i < ids.length; i += 8) {
@@ -175,7 +182,7 @@ async function fill(service: Service): Promise<void> {
     ),
   );
   for (const instance_id of ids) await service.patch(instance_id, { is_active: true });
-  // To all of them.
+  // This message goes to all of them.
   await service.send('m', {});
 }
 
@@ -206,12 +213,12 @@ async function asks(): Promise<{ name: string; requests: string[] }[]> {
 const requestOf = (method: string, path: string, headers: string, body: string): string =>
   `${method} ${path} HTTP/1.1\r\n${HOST}connection: close\r\nauthorization: TOKEN\r\n${headers}\r\n${body}`;
 
-/** How long this thread worked at most between two turns of the loop, in milliseconds of processor time. */
+/** The longest that this thread worked between two turns of the loop, in milliseconds of processor time. */
 async function longestTurn(service: Service, request: string): Promise<number> {
   const bytes = Buffer.from(request.replace('TOKEN', `Bearer ${service.token}`));
   const client = new RawClient(service.url);
   await once(client.socket, 'connect');
-  // Nobody gathers what comes: that would be the client's work.
+  // The test does not collect the response, because that would be work of the client.
   client.socket.removeAllListeners('data').resume();
   let longest = 0;
   let is_over = false;

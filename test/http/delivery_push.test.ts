@@ -41,7 +41,7 @@ describe('the request of a delivery', { concurrency: true }, () => {
     const push = await pushOf(service, delivery_id);
     const command = curlOf(push);
     assert.ok(command !== null);
-    // A shell reads the command, and prints what curl would get.
+    // A shell parses the command and prints the arguments of curl.
     const printed = execFileSync('sh', ['-c', `curl() { printf '%s\\0' "$@"; }\n${command}`]);
     const headers = Object.entries(push.headers).flatMap(([name, value]) => ['-H', `${name}: ${value}`]);
     const expected = ['-X', 'POST', push.url, ...headers, '--data-binary', push.body];

@@ -1,4 +1,4 @@
-/** PATCH of an instance: its agents and its address change without a registration, which would switch it on. */
+/** PATCH of an instance: its agents and its address change without a registration, which would also switch it on. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { Instance } from '@convoke/sdk';

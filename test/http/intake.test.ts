@@ -1,7 +1,7 @@
 /**
- * Clients that must not hurt. Each case is what a client sends, to the byte, and what comes back. After each of them the
- * next request is answered as before. The control is the same routes without our checks, and with Node's parser set to
- * be lenient: what it answers stands beside what we do, and shows that the case would fail without the check.
+ * Clients that must not do harm. Each case is what a client sends, byte for byte, and what it gets back. After each of
+ * them the next request works as before. The control is the same routes without our checks, with Node's parser set to
+ * be lenient. The table shows its response beside ours, so each case would fail without the check.
  */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -47,7 +47,9 @@ const INVALID = '422 invalid_fields';
 const BAD_JSON = '400 malformed_json';
 const TYPE = '415 unsupported_media_type';
 
-/** What is sent, what we answer, and what the control answers: nothing when it ends the connection, `…` when it waits. */
+/**
+ * What is sent, our response, and the response of the control: empty when it closes the connection, `…` when it waits.
+ */
 type Case = [name: string, bytes: string, expected: string, control: string];
 
 const CASES: Record<string, Case[]> = {
@@ -328,7 +330,7 @@ const CASES: Record<string, Case[]> = {
   ],
 };
 
-/** What the control answers to these bytes; `…` for nothing, while others are answered. */
+/** The response of the control to these bytes; `…` for none, while it responds to others. */
 async function controlOutcome(url: string, bytes: string, without: string): Promise<string> {
   const client = new RawClient(url);
   client.write(bytes);
@@ -402,7 +404,7 @@ describe('what a client sends, to the byte:', () => {
     await client.end();
     assert.equal(sayAnswers(client.answers), MALFORMED);
     assert.equal((await service.get(messagesPath('hidden'))).status, 404);
-    // The control of this one: behind a request that is taken, it is.
+    // The control: behind an accepted request, the hidden one is accepted too.
     assert.equal(await outcomeOf(service.url, get('/healthz') + hidden), '200');
     await until(
       'the message',
@@ -421,7 +423,7 @@ describe('what a client sends, to the byte:', () => {
 
   test('the answer to a list that is too long takes no longer than to read it', async () => {
     const [, bytes] = CASES['JSON that is none, or too much']?.find(([name]) => name === '60,000 agents') ?? [];
-    // 450 ms more when each of them was looked at.
+    // It took 450 ms more when the service looked at each of them.
     const took_ms = await leastCost(400, async () => {
       const before = process.cpuUsage();
       await outcomeOf(service.url, bytes ?? '');
@@ -439,7 +441,7 @@ describe('what a client sends, to the byte:', () => {
         const to = path.replaceAll(/\{\w+\}/g, 'x');
         const announce = (bytes: number): Promise<string> =>
           outcomeOf(service.url, head(method.toUpperCase(), to, `${JSON_TYPE}content-length: ${bytes}\r\n`));
-        // Without its token, the route of replies asks for no body at all.
+        // The route of replies reads no body without its token.
         if (path === '/api/v1/replies/') {
           assert.equal(await announce(10), '401 reply_token_not_valid');
           continue;
@@ -493,7 +495,7 @@ describe('many large bodies at once:', () => {
   const settings = { max_message_bytes: String(MESSAGE_BYTES) };
   const LEAST = 33_554_432;
 
-  /** All of the body but its last byte. */
+  /** Sends all of the body but its last byte. */
   function begin(t: TestContext, service: Service): RawClient {
     const client = new RawClient(service.url);
     t.after(() => client.destroy());
@@ -502,7 +504,7 @@ describe('many large bodies at once:', () => {
     return client;
   }
 
-  /** So many that one of them is refused; those that are still there. */
+  /** Begins so many requests that the service refuses at least one; returns the others. */
   async function fill(t: TestContext, service: Service): Promise<RawClient[]> {
     const clients = Array.from({ length: 9 }, () => begin(t, service));
     const refused = await until(
@@ -523,7 +525,7 @@ describe('many large bodies at once:', () => {
     assert.ok(held.length * MESSAGE_BYTES <= LEAST && held.length >= 4, `${held.length} are held`);
     await assertAnswersAsBefore(service);
     for (const client of held) client.destroy();
-    // As many as at the start: nothing of the budget was lost.
+    // As many as at the start, because nothing of the budget was lost.
     const whole = Math.floor((LEAST * 0.75) / LARGE.length);
     await until(
       'room for as many as fit',
@@ -547,7 +549,7 @@ describe('many large bodies at once:', () => {
 describe('many connections:', () => {
   const MAX = 1_000;
 
-  /** Idle ones: every other has asked for something before. */
+  /** Idle connections: every second one has made a request before. */
   async function idle(t: TestContext, service: Service, count: number): Promise<RawClient[]> {
     const clients = Array.from({ length: count }, () => new RawClient(service.url));
     t.after(() => clients.forEach((client) => client.destroy()));
@@ -570,7 +572,7 @@ describe('many connections:', () => {
         (closed) => closed === i || i > 1,
       );
     }
-    // Those that asked became idle after those that never did.
+    // The service closed those without a request first: the others became idle later.
     assert.equal(clients[1]?.closed, true);
     assert.ok(clients.every(({ closed }, i) => i % 2 === 1 || !closed));
   });
@@ -605,17 +607,17 @@ test('connections on which nothing was ever asked do not keep the service from s
   const mute = new RawClient(service.url);
   await once(mute.socket, 'connect');
   await assertAnswersAsBefore(service);
-  // Node leaves them alone until their headers are due, after 5 s.
+  // Node leaves them alone until their headers are late, after 5 s.
   await beforeTimer('the stop', 3_000, service.close());
   await mute.end();
 });
 
 describe('a client that asks for a large response and does not read it:', () => {
-  /** More than the buffers of two sockets take. */
+  /** More than the buffers of two sockets hold. */
   const ANSWER = 'x'.repeat(16 << 20);
   const KINDS = ['text', 'bytes', 'stream'] as const;
 
-  /** `ends` has for each request when its answer was at its end, or cut off. */
+  /** `ends` resolves for each request when its response has ended or was cut off. */
   async function startServer(
     t: TestContext,
     {
@@ -715,7 +717,7 @@ describe('a client that asks for a large response and does not read it:', () => 
   });
 
   test('makes room for others when there are too many connections, though its request is in flight', async (t) => {
-    // The time stands until the test moves it: how long a client has been slow does not depend on how busy the machine is.
+    // Only the test moves the time, so a busy machine does not change how long a client counts as slow.
     const clock = new VirtualClock();
     const ends: Promise<unknown>[] = [];
     const url = await startServer(t, { connections_max: 16, clock, read_limits: {} }, ends);
@@ -730,7 +732,7 @@ describe('a client that asks for a large response and does not read it:', () => 
     assert.equal(sayAnswers(one_more.answers), '503 overloaded', 'control: none of them is slow yet');
     await clock.advance(5_000);
     assert.equal((await textOf(url)).status, 200);
-    // One of them lost its connection.
+    // One of them has lost its connection.
     await Promise.race(ends.slice(0, 16));
   });
 });
@@ -769,6 +771,6 @@ test('the document of the API is made to text once: a thousand requests for it c
   };
   const nothing = Math.min(await costOf('/healthz'), await costOf('/healthz'), await costOf('/healthz'));
   const cost = await leastCost(4 * nothing, () => costOf('/openapi.json'));
-  // As an object it cost 3 ms more for each.
+  // As an object, each one cost 3 ms more.
   assert.ok(cost <= 4 * nothing, `${cost} µs, and ${nothing} for /healthz`);
 });

@@ -1,4 +1,4 @@
-/** A message with the chain that led to it, what answers it and its deliveries; and explain over HTTP. */
+/** A message with the chain that led to it, the messages that answer it, and its deliveries; and explain over HTTP. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { Delivery, Explanation, MessageTrace, Page, SentMessage } from '@convoke/sdk';

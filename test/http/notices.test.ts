@@ -1,4 +1,7 @@
-/** What operators are told in a meeting of their own: what, how often, and what happens while the store fails. */
+/**
+ * The notices that operators get in a meeting of their own: which ones, how often, and what happens while the store
+ * fails.
+ */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { Send } from '../../src/delivery/accept/acceptor.ts';
@@ -135,7 +138,7 @@ describe('a notice', () => {
     notices.suppressed({ ...delivery, ...of }, 'hop_limit');
     await clock.advance(60_000);
     assert.deepEqual(sent, []);
-    // Control: those of another meeting are.
+    // Control: deliveries of another meeting do cause a notice.
     notices.suppressed({ ...delivery, ...of, meeting_id: 'standup' }, 'hop_limit');
     notices.suppressed({ ...delivery, ...of, meeting_id: 'standup' }, 'superseded');
     await clock.advance(60_000);

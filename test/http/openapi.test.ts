@@ -1,4 +1,4 @@
-/** The OpenAPI document, as an author of a client finds it. */
+/** The OpenAPI document, as the author of a client reads it. */
 import assert from 'node:assert/strict';
 import { before, describe, test } from 'node:test';
 import type { TSchema } from 'typebox';
@@ -39,7 +39,7 @@ function operationsOf({ paths, webhooks }: Document): Operation[] {
   return [...Object.values(paths), ...Object.values(webhooks)].flatMap((each) => Object.values(each));
 }
 
-/** What says nothing of itself. */
+/** Lists the parts without a description. */
 function undescribed(document: Document): string[] {
   const missing: string[] = [];
   const look = (where: string, { description, $ref }: Described & { $ref?: string }): void => {
@@ -66,7 +66,7 @@ function undescribed(document: Document): string[] {
   return missing;
 }
 
-/** Examples that their own schema refuses. */
+/** Lists the examples that their own schema refuses. */
 function wrongExamples(document: Document): string[] {
   const wrong: string[] = [];
   const hold = (schema: Field, example: unknown): void => {

@@ -1,6 +1,6 @@
 /**
- * Every operation, with inputs made from its schema in the OpenAPI document of the running service. FUZZ_RUNS is how
- * many for each operation and property, FUZZ_SEED where they begin; a failure prints what to repeat it with.
+ * Every operation, with inputs made from its schema in the OpenAPI document of the running service. FUZZ_RUNS is the
+ * number of inputs for each operation and property, FUZZ_SEED where they begin. A failure prints how to repeat it.
  */
 import assert from 'node:assert/strict';
 import { before, describe, test } from 'node:test';
@@ -18,11 +18,11 @@ import { type Answer, useService } from '../support/service.ts';
 const RUNS = Number(process.env['FUZZ_RUNS'] ?? 40);
 const SEED = Number(process.env['FUZZ_SEED'] ?? 20_260_301);
 
-/** What may stand against an input that its schema allows: what it speaks of is not there, or not in that state. */
+/** Statuses that an input may get although its schema allows it: its object does not exist, or is in another state. */
 const OF_THE_STATE = [404, 409];
-/** Only what the service made is a link. */
+/** Only links that the service made are valid. */
 const OF_LINKS = ['sign_in_link_not_valid'];
-/** Without the token of a push it reads no body; test/delivery/late_replies.test.ts has such tokens. */
+/** This route reads no body without the token of a push; test/delivery/late_replies.test.ts has such tokens. */
 const REPLIES = '/api/v1/replies/';
 const DROP = '/api/v1/deliveries/drop/';
 const DELIVERIES = '/api/v1/deliveries/';
@@ -36,18 +36,18 @@ const OF_HTTP = new Set([
   'connection',
   'keep-alive',
   'date',
-  // The same on every answer, for browsers.
+  // Every response has these, for browsers.
   'x-content-type-options',
   'cache-control',
 ]);
 
 describe('every operation:', () => {
-  // It comes with links that are none more often than anybody should.
+  // The test sends more invalid links than the service allows.
   const service = useService({ auth_failure_rate: '0' });
   let operations: Operation[] = [];
 
   before(async () => {
-    // Making the first key would end open mode in the middle.
+    // Making the first key during the test would end open mode.
     await service.endOpenMode();
     const { body } = await service.get<Parameters<typeof operationsOf>[0]>('/openapi.json');
     operations = operationsOf(body).filter(({ path }) => path !== REPLIES);
@@ -63,7 +63,7 @@ describe('every operation:', () => {
     return service.request(method, to, body === null ? { headers } : { body: input.body, headers });
   }
 
-  /** Its status is in the document, its body is as the document says of that status, and no header is missing there. */
+  /** Asserts that the document has this status, describes its body, and lists each of its headers. */
   function assertDescribed({ method, path, answers, headers }: Operation, answer: Answer<unknown>): void {
     const said = `${method} ${path}: ${answer.status} ${answer.text}`;
     assert.ok(answer.status < 500, said);
@@ -84,9 +84,9 @@ describe('every operation:', () => {
     assert.ok(operations.length >= 18);
     for (const operation of operations) {
       await check(validInput(operation), async (input) => {
-        // It needs one of the two, and its schema does not say so.
+        // The route needs one of the two, and its schema cannot say so.
         if (operation.path === DROP) fc.pre('instance_id' in input.body || 'meeting_id' in input.body);
-        // A seq counts the messages of a meeting, and its schema does not say that it needs one.
+        // A seq counts the messages of one meeting, so it needs a meeting_id. The schema cannot say so.
         const has_seq = 'after_seq' in input.query || 'before_seq' in input.query;
         if (operation.path === DELIVERIES) fc.pre(!has_seq || 'meeting_id' in input.query);
         if (operation.path === RECOVER) fc.pre(namesOneKind(input.body));
@@ -152,7 +152,7 @@ describe('every operation:', () => {
   });
 });
 
-/** A recovery needs a time or deliveries, and not both; its schema does not say so. */
+/** A recovery needs a time or deliveries, but not both. Its schema cannot say so. */
 function namesOneKind(body: { since?: string; until?: string; delivery_ids?: string[] }): boolean {
   const { since, until, delivery_ids } = body;
   if (since === undefined) return delivery_ids !== undefined && until === undefined;

@@ -1,4 +1,7 @@
-/** POST /api/v1/instances/{instance_id}/recover/: a time or chosen deliveries, counted first, in parts, ended at will. */
+/**
+ * POST /api/v1/instances/{instance_id}/recover/: since a time, or for chosen deliveries; counted first, in parts,
+ * cancelled at any time.
+ */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
 import { ConvokeClient, type Delivery, type Page, type Recovered } from '@convoke/sdk';
@@ -15,7 +18,7 @@ const recover = async (service: Service, instance_id: string, body: object): Pro
 const listed = async (service: Service, query: string): Promise<Delivery[]> =>
   (await service.get<Page<Delivery>>(`/api/v1/deliveries/?${query}`)).body.data;
 
-/** An instance with `count` failed deliveries, whose receiver takes pushes from now on. The oldest is the first. */
+/** Makes an instance with `count` failed deliveries, the oldest first. Its receiver accepts pushes from now on. */
 async function failing(service: Service, t: TestContext, count: number) {
   const meeting_id = service.name('meeting');
   const { instance_id, receiver } = await service.member(t, meeting_id, { behaviour: { status: 202 } });
@@ -36,7 +39,7 @@ const delivered = (service: Service, instance_id: string, count: number) =>
     (rows) => rows.length === count,
   );
 
-/** The numbers of the messages that were pushed. */
+/** The numbers of the messages in the pushes. */
 const numbersOf = ({ requests }: Receiver): number[] =>
   requests.map(({ text }) => (JSON.parse(text) as { message: { n: number } }).message.n).toSorted((a, b) => a - b);
 

@@ -1,4 +1,4 @@
-/** Messages and deliveries found over HTTP: by any id, by text, by what became of them, and by whom they were for. */
+/** Searches of messages and deliveries over HTTP: by any id, by text, by state or outcome, and by recipient. */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
 import type { Delivery, FoundMessage, SearchPage, SentMessage } from '@convoke/sdk';

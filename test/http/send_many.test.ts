@@ -1,4 +1,4 @@
-/** Many messages in one request: each is judged by itself, the order is that of the list, and nothing else is lost. */
+/** Many messages in one request: the service judges each by itself, keeps the order of the list, and loses none. */
 import assert from 'node:assert/strict';
 import { before, describe, test } from 'node:test';
 import type { MessagePage, SendResult, SentMessages } from '@convoke/sdk';

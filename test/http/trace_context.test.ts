@@ -1,4 +1,7 @@
-/** The trace of a sender reaches every receiver: in headers, on each way out, after a retry, a restart, and from another node. */
+/**
+ * The trace of a sender reaches every receiver: in headers, on each way out, after a retry, after a restart, and from
+ * another node.
+ */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { before, describe, test, type TestContext } from 'node:test';

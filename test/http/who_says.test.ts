@@ -1,4 +1,7 @@
-/** from_agent, in_reply_to and expires_in_s of a send: where they go, who may give them, and that nobody else sees a change. */
+/**
+ * from_agent, in_reply_to and expires_in_s of a send: where they go, who may use them, and that sends without them do
+ * not change.
+ */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { MessagePage, SentMessage } from '@convoke/sdk';

@@ -1,4 +1,4 @@
-/** What comes with a request is gone before it is old: a collector that looks through the whole heap takes the time of pushes. */
+/** The garbage of a request is collected while it is young: a collection of the whole heap takes time from pushes. */
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -11,7 +11,7 @@ import { until } from '../support/wait.ts';
 const CONNECTIONS = 64;
 const WARM_UP = 2_000;
 const REQUESTS = 8_000;
-/** Of what is young when it is looked through; 0.002, and 0.1 where requests pass through a Set. */
+/** The share of young bytes that a collection keeps: 0.002 today, and 0.1 when requests pass through a Set. */
 const SHARE_MAX = 0.02;
 
 const importOf = (file: string) => `--import=${new URL(`../support/${file}`, import.meta.url).href}`;
@@ -35,7 +35,7 @@ async function send(origin: string, requests: number): Promise<void> {
   await pool.close();
 }
 
-/** The share of what was young that became old, while messages were sent. */
+/** The share of young bytes that became old while messages were sent. */
 async function shareThatGetsOld(t: TestContext, ...imports: string[]): Promise<number> {
   const directory = temporaryDirectory(t);
   const file = join(directory, 'collected.json');

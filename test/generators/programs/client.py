@@ -1,4 +1,5 @@
-"""A client of openapi-python-client. Checked by mypy --strict beside what was generated, and run against the service."""
+"""A client of openapi-python-client. mypy --strict checks it with the generated files,
+and it runs against the service."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-/** A client of @hey-api/openapi-ts. Compiled strictly beside what was generated, and run against the service. */
+/** A client of @hey-api/openapi-ts. It is compiled strictly with the generated files, and runs against the service. */
 import { client } from './generated/client.gen.js';
 import {
   getInstance,
@@ -41,7 +41,7 @@ const { data: messages } = answered(await listMessages({ path: { meeting_id } })
 const { error } = await getInstance({ path: { instance_id: 'nobody' } });
 const problem: Problem | undefined = error;
 
-/** What a push is known to be. */
+/** The fields that a push is known to have. */
 const known: (keyof NewMessageWebhookPayload)[] = ['event', 'meeting_id', 'message', 'target_agents', 'timestamp'];
 const health: Health = instance.health;
 console.log(

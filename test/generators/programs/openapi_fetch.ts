@@ -1,4 +1,7 @@
-/** A client of openapi-typescript and openapi-fetch. Compiled strictly beside what was generated, and run against the service. */
+/**
+ * A client of openapi-typescript and openapi-fetch. It is compiled strictly with the generated files, and runs against
+ * the service.
+ */
 import createClient from 'openapi-fetch';
 import type { components, paths, webhooks } from './schema.js';
 
@@ -39,7 +42,7 @@ const { error } = await client.GET('/api/v1/instances/{instance_id}/', {
 });
 const problem: Problem | undefined = error;
 
-/** What a push is known to be. */
+/** The fields that a push is known to have. */
 const known: (keyof Push)[] = ['event', 'meeting_id', 'message', 'target_agents', 'timestamp'];
 const health: components['schemas']['Health'] = instance.health;
 console.log(
