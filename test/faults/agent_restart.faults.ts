@@ -41,7 +41,8 @@ test(`killed ${KILLS} times while an agent answers: each question is answered on
   let number = 0;
   const took_ms: number[] = [];
   for (let k = 0; k < KILLS; k++) {
-    // One is answered before, and one is accepted just before the service dies: the agent may have it in hand.
+    // The agent answers one message before the service dies. Another is accepted just before that, so the agent may
+    // have it in hand.
     await client.sendMessage(MEETING, { number: ++number });
     await until('its answer', answers, (given) => given.includes(number));
     await client.sendMessage(MEETING, { number: ++number });

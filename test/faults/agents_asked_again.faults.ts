@@ -1,4 +1,7 @@
-/** SIGKILL between the answers of two agents of one push: which of them is asked again, and what is said in the meeting. */
+/**
+ * SIGKILL between the responses of two agents to one push: which of them gets the push again, and which messages the
+ * meeting then has.
+ */
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
 import { ConvokeClient, type DeliveryWithAttempts } from '@convoke/sdk';
@@ -11,13 +14,16 @@ const says = (content: string) => ({
   body: JSON.stringify({ choices: [{ message: { role: 'assistant', content } }] }),
 });
 
-/** The agent that a request asks about the question; null for what the agents hear of each other. */
+/** The agent that a request asks about the question; null for a request with an answer of the other agent. */
 function askedIn({ text }: Received): string | null {
   const { user, messages } = JSON.parse(text) as { user: string; messages: { content: string }[] };
   return messages.at(-1)?.content.endsWith(QUESTION) === true ? (user.split(':')[1] as string) : null;
 }
 
-/** Sends the question to two agents, kills the service when `isTime`, and starts it again. @returns who was asked, in order */
+/**
+ * Sends the question to two agents, kills the service when `isTime`, and starts it again.
+ * @returns the agents in the order of the requests
+ */
 async function killedBetween(
   t: TestContext,
   first: (agent: string) => Exclude<Behaviour, (...given: never[]) => unknown>,
@@ -81,7 +87,7 @@ test('an agent whose answer is on disk is not asked again after a crash: only th
   assert.deepEqual(asked.toSorted(), ['anna', 'ben', 'ben']);
 });
 
-// The control: while the attempt lasts, no answer of it is on disk.
+// The control: during the attempt, none of its responses is on disk.
 test('after a crash in the middle of an attempt both agents are asked again, and each is heard once', async (t) => {
   const asked = await killedBetween(
     t,

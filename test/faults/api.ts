@@ -1,10 +1,10 @@
-/** The few requests that the fault tests make, by hand: what is tested is not also what tests. */
+/** The few requests that the fault tests make, written by hand, because the tested client must not judge itself. */
 import assert from 'node:assert/strict';
 import { setTimeout as pause } from 'node:timers/promises';
 import { PATIENCE_MS, until } from '../support/wait.ts';
 import type { Stored } from './checker.ts';
 
-/** When a sender lets go of what a process that stands still does not answer. */
+/** When a sender gives up on a process that stands still and does not respond. */
 const SEND_MS_MAX = 10_000;
 const LOOK_EVERY_MS = 100;
 const DRAIN_MS_MAX = 120_000;
@@ -20,7 +20,7 @@ interface Asked {
   timeout_ms?: number;
 }
 
-/** @throws what fetch throws, when no whole answer came */
+/** @throws what fetch throws, when no complete response arrived */
 export async function ask(
   url: string,
   method: string,
@@ -49,7 +49,7 @@ export function send(
   return ask(url, 'POST', path, { body: { message: { number } }, headers, timeout_ms });
 }
 
-/** Registers each machine and puts it into its meetings. */
+/** Registers each machine and joins its meetings. */
 export async function enroll(url: string, origin: string, members: ReadonlyMap<string, string[]>): Promise<void> {
   for (const instance_id of new Set([...members.values()].flat())) {
     const webhook_url = `${origin}/${instance_id}`;
@@ -76,7 +76,7 @@ export async function nothingPending(url: string): Promise<void> {
   }
 }
 
-/** How many deliveries there are in each state. */
+/** The number of deliveries in each state. */
 export async function deliveriesByState(url: string): Promise<{ [state: string]: number }> {
   const count: { [state: string]: number } = {};
   let cursor: string | null = '';
@@ -107,7 +107,10 @@ export async function history(url: string, meeting_ids: Iterable<string>): Promi
   return stored;
 }
 
-/** Resolves with how long it took until a send was accepted. */
+/**
+ * Sends until a message is accepted.
+ * @returns how long that took, in milliseconds
+ */
 export async function acceptedAgain(url: string, sendOne: () => Promise<Answered>): Promise<number> {
   const from_ms = performance.now();
   const attempt = async (): Promise<number> => (await sendOne().catch(() => ({ status: 0 }))).status;

@@ -1,14 +1,17 @@
-/** The checker of the fault tests finds what it is there to find. */
+/** The checker of the fault tests finds each fault that it looks for. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { check, type Findings, type Heard, type Record } from './checker.ts';
 
 const FIRST = { sender: '127.1.0.1', url: 'http://first' };
 const SECOND = { sender: '127.1.0.2', url: 'http://second' };
-/** When the sends began that the first process accepted at last. */
+/** When the sends began that the first process accepted last. */
 const STORED_MS = 2_600;
 
-/** Three messages to two machines, and thirty to nobody; then the process ends, and another starts. */
+/**
+ * A run without faults: three messages to two machines, and thirty to nobody; then the process ends, and another
+ * starts.
+ */
 function clean(): Record {
   const numbers = Array.from({ length: 33 }, (_, i) => i + 1);
   const meetingOf = (number: number): string => (number <= 3 ? 'm' : 'nobody');
@@ -53,7 +56,7 @@ function push(number: number, instance_id: string, at_ms: number, { sender } = F
   };
 }
 
-/** What is found, and nothing else. */
+/** Asserts that the checker finds these kinds of faults and no others. */
 function assertFinds(kinds: (keyof Findings)[], doctor: (record: Record) => void): void {
   const record = clean();
   doctor(record);

@@ -1,19 +1,19 @@
 /**
- * Compares what senders were told with what machines heard and with what the service says it holds, in the manner of
- * Jepsen (https://jepsen.io). It knows nothing of how Convoke works: only what was promised.
+ * Compares the responses that senders got with the pushes that machines got and with what the service reports, in the
+ * manner of Jepsen (https://jepsen.io). It knows nothing of how Convoke works, only its promises.
  */
 
-/** `ok`: answered 201. `failed`: answered anything else, or never connected. `unknown`: no whole answer came. */
+/** `ok`: 201. `failed`: any other response, or no connection. `unknown`: no complete response arrived. */
 export type Told = 'ok' | 'failed' | 'unknown';
 
 export interface Sent {
-  /** Stands in the message, and in no other. */
+  /** The number in the message. No other message has it. */
   number: number;
   meeting_id: string;
   told: Told;
   message_id: string | null;
   seq: number | null;
-  /** Where its first try was accepted, and when that try began; null when the first try was not. */
+  /** Where its first try was accepted, and when that try began; null when the first try was not accepted. */
   accepted: { url: string; from_ms: number } | null;
 }
 
@@ -21,7 +21,7 @@ export interface Sent {
 export interface Heard {
   at_ms: number;
   answered_ms: number;
-  /** The address that the process has for itself. */
+  /** The address that only this process sends from. */
   sender: string;
   instance_id: string;
   meeting_id: string;
@@ -32,15 +32,15 @@ export interface Heard {
   number: number;
 }
 
-/** A process that ended, or that was kept for a while from writing down what it had sent. */
+/** A process that ended, or that for a while could not write down what it had sent. */
 export interface Ending {
-  /** Where its pushes are from. */
+  /** The address that its pushes come from. */
   sender: string;
-  /** Where it accepts messages. */
+  /** The URL at which it accepts messages. */
   url: string;
-  /** When that began; Infinity: it accepted nothing any more. */
+  /** When the end began; Infinity: it still accepted messages. */
   from_ms: number;
-  /** Until when what it sent may be heard; Infinity: it sent nothing any more. */
+  /** Until when its pushes may still arrive; Infinity: it still sent pushes. */
   to_ms: number;
 }
 
@@ -56,26 +56,26 @@ export interface Record {
   sent: Sent[];
   heard: Heard[];
   stored: Stored[];
-  /** Who is in which meeting, from before the first send to the end. */
+  /** The members of each meeting, which do not change during the run. */
   members: Map<string, string[]>;
-  /** How many deliveries are in which state, when all is over. */
+  /** The number of deliveries in each state, at the end. */
   deliveries: { [state: string]: number };
-  /** After each of them what was in flight may arrive again. */
+  /** After each of them, pushes that were in flight may arrive again. */
   endings: Ending[];
 }
 
 export interface Findings {
-  /** Answered 201, and not heard by every member. */
+  /** Accepted with 201, but not every member got it. */
   lost: string[];
-  /** Heard by some members and not by others, or answered with a failure and heard all the same. */
+  /** Some members got it and others did not, or its sender got a failure and some member got it all the same. */
   half: string[];
-  /** Heard by somebody who is not in the meeting, or by nobody's sending. */
+  /** A machine outside the meeting got it, or nobody sent it. */
   misdirected: string[];
   /** One send that was stored more than once. */
   doubled: string[];
-  /** First attempts that came after a later one of their lane, and lanes with a gap. */
+  /** First attempts that arrived after a later one of their lane, and lanes with a gap. */
   disordered: string[];
-  /** Heard again though it was not in flight when a process ended. */
+  /** Arrived again, though it was not in flight when a process ended. */
   repeated: string[];
   /** accepted × recipients = delivered + failed + cancelled + pending, and nothing is pending. */
   books: string[];
@@ -86,11 +86,11 @@ export interface Figures {
   unknown: number;
   unknown_stored: number;
   heard: number;
-  /** Heard again, with an excuse. */
+  /** Pushes that arrived again with an excuse. */
   again: number;
-  /** The most that came again because of one end. */
+  /** The most pushes that arrived again because of one end. */
   again_per_end_max: number;
-  /** The longest that one of them was answered before sends that its process accepted. */
+  /** The longest time between the response to such a push and the sends that show how far its process had written. */
   again_age_ms_max: number;
 }
 
@@ -120,7 +120,7 @@ export function check(record: Record): { findings: Findings; figures: Figures } 
   };
 }
 
-/** Who heard which number. */
+/** Which machines got each number. */
 function hearersOf({ heard }: Record): Map<number, Set<string>> {
   const hearers = new Map<number, Set<string>>();
   for (const { number, instance_id } of heard) {
@@ -186,7 +186,7 @@ function doubledOf(record: Record): string[] {
   return found;
 }
 
-/** Nobody joins or leaves during a run: a lane is 1, 2, 3, ... as long as the meeting. */
+/** Nobody joins or leaves during a run, so a lane is 1, 2, 3, ... to the last message of its meeting. */
 function disorderedOf(record: Record): string[] {
   const seen = new Set<string>();
   const next = new Map<string, number>();
@@ -202,17 +202,18 @@ function disorderedOf(record: Record): string[] {
   return found;
 }
 
-/** How long what was answered may be in flight, or wait to be written, while its process stores what others send. */
+/** How long a push with a response may stay in flight, or wait to be written, while its process stores later sends. */
 const IN_FLIGHT_MS = 1_000;
 /**
- * So many sends are accepted meanwhile. A result waits for the commit that is in progress and is part of the next or the
- * one after it; of so many sends one sender made several, one after the other, and each needed a commit of its own.
+ * How many sends the process may accept meanwhile. A result waits for the commit in progress and is part of the next
+ * one or the one after it. Among this many sends, one sender made several in a row, and each of these needed a commit
+ * of its own.
  */
 const SENDS_MEANWHILE = 25;
 
 /**
  * A push may arrive again when its process ended before its result was written. The test of that is what the process
- * did, not how long it took: a disk or a machine that stands still for seconds holds up results and sends alike.
+ * did, not how long it took, because a disk or a machine that stands still for seconds delays results and sends alike.
  */
 function repetitionsOf(record: Record): { repeated: string[]; ages_ms: number[]; per_end: Map<Ending, number> } {
   const stored_until_ms = new Map(record.endings.map((ending) => [ending, storedUntil(record.sent, ending)]));
@@ -246,7 +247,7 @@ function mayRepeat({ sender, to_ms }: Ending, before: Heard, push: Heard): boole
   return before.sender === sender && before.at_ms <= to_ms && (push.sender !== sender || push.at_ms > to_ms);
 }
 
-/** When the sends began by which a process shows how far it had written; -Infinity when it accepted too few. */
+/** When those sends began that show how far a process had written; -Infinity when it accepted too few. */
 function storedUntil(sent: readonly Sent[], { url, from_ms }: Ending): number {
   const begun = sent.flatMap(({ accepted }) =>
     accepted?.url === url && accepted.from_ms < from_ms ? [accepted.from_ms] : [],

@@ -1,4 +1,4 @@
-/** What befalls nodes on one PostgreSQL: paused, cut off from the database, and the database itself restarted. */
+/** Faults of nodes on one PostgreSQL: paused nodes, nodes without the database, and restarts of the database itself. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
@@ -12,12 +12,12 @@ import { assertClean, assertControls, numberFrom, seededRandom } from './run.ts'
 const PAUSED_MS = 60_000;
 const CUT_OFF_MS = 35_000;
 const RESTARTS = numberFrom('FAULTS_RESTARTS', 8);
-/** How late what is said between a node and the database arrives, and for how long it is so. */
+/** The longest delay between a node and the database, and how long the delay lasts. */
 const DELAY_MS_MAX = 200;
 const SLOW_MS = 4_000;
 const CUTS = numberFrom('FAULTS_CUTS', 20);
 const LOAD_MS = 1_000;
-/** How long nodes find a standby that only reads where the primary was. */
+/** For how long nodes find a standby that accepts no writes in the place of the primary. */
 const READ_ONLY_MS = 1_000;
 /** A node that is cut off starts attempts for 9.5 s after its last renewal, and each of them ends within 5 s. */
 const SENDS_ON_MS = 14_500;
@@ -64,7 +64,7 @@ test('a node that is cut off from the database, and whose connections are slow, 
   await pause(LOAD_MS);
 
   const cut_at_ms = Date.now();
-  // Nothing passes, and neither end learns that the connection is gone.
+  // No byte passes, and neither end learns that the connection is gone.
   proxy.onRequest = () => 'swallow';
   proxy.onAnswer = () => 'swallow';
   nodes.speakers.urls = [nodes.url, nodes.urls[2] as string];
@@ -114,7 +114,7 @@ test('the database fails over to its standby, which only reads at first: nothing
   nodes.speakers.is_503_in_doubt = true;
   await pause(2 * LOAD_MS);
 
-  // What is answered while the standby hears nothing is lost: commits wait for it, so that nothing is.
+  // Commits wait for the standby, which gets nothing now, so no accepted message can be lost.
   replication.onAnswer = () => 'swallow';
   await pause(LOAD_MS);
   await primary.halt();

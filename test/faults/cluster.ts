@@ -1,4 +1,7 @@
-/** Nodes on one PostgreSQL, as processes of their own, with machines that hear and people who speak to all of them. */
+/**
+ * Nodes on one PostgreSQL, each a process of its own. Machines get pushes from all of them, and people send to all of
+ * them.
+ */
 import assert from 'node:assert/strict';
 import type { TestContext } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
@@ -9,12 +12,12 @@ import { NodeProcess } from './node_process.ts';
 import { temporaryDirectory } from './run.ts';
 import { Speakers } from './speakers.ts';
 
-/** Enough that every node has some of them. */
+/** Enough that every node delivers to some of them. */
 const MACHINES = [...Array.from({ length: 11 }, (_, k) => `machine-${k}`), 'slow'];
 const MEMBERS = new Map(
   ['alpha', 'beta', 'gamma'].map((meeting_id, k) => [meeting_id, MACHINES.filter((_, i) => i % 3 !== k)]),
 );
-/** What waits for a node that is gone should not take longer than its lease to be delivered, on a busy machine either. */
+/** The deliveries of a lost node should not take longer than its lease, on a busy machine either. */
 const PAUSE_MS = 50;
 /** Far longer than the 15 s of a lease, so that a busy machine fails no test. */
 const TAKEN_OVER_MS_MAX = 60_000;
@@ -39,13 +42,13 @@ export class Nodes {
     this.speakers.pause_ms = PAUSE_MS;
   }
 
-  /** Starts a node on each of these addresses of one database, waits until they share, and lets people speak. */
+  /** Starts a node for each of these database URLs, waits until they share the partitions, and lets people send. */
   static async start(t: TestContext, database_urls: string[]): Promise<Nodes> {
     const machines = await Machines.start(t);
     const data = await temporaryDirectory(t);
     const [first_url, ...others] = database_urls as [string, ...string[]];
     const first = NodeProcess.serveOn(t, first_url, data, { machines });
-    // It makes the key that all of them use.
+    // This one makes the key that all of them use.
     const url = await first.ready;
     const processes = [
       first,
@@ -57,17 +60,17 @@ export class Nodes {
     return new Nodes(processes, urls, machines);
   }
 
-  /** Of the first node, to which nothing is done. */
+  /** The first node. The faults never concern it. */
   get url(): string {
     return this.urls[0] as string;
   }
 
-  /** Waits until so many nodes share all partitions; answers how long that took. */
+  /** Waits until this many nodes share all partitions; returns how long that took. */
   shared(nodes: number): Promise<number> {
     return balanced(this.url, nodes);
   }
 
-  /** Lets everything be delivered, and collects what everybody has to say. */
+  /** Waits until everything is delivered, and collects what all parts saw. */
   async record(...endings: Ending[]): Promise<Record> {
     await this.speakers.end();
     await nothingPending(this.url);
@@ -82,7 +85,7 @@ export class Nodes {
   }
 }
 
-/** Waits until so many nodes share all partitions; answers how long that took. */
+/** Waits until this many nodes share all partitions; returns how long that took. */
 export async function balanced(url: string, nodes: number): Promise<number> {
   const from_ms = performance.now();
   const wanted = Array.from({ length: nodes }, (_, k) => Math.floor(64 / nodes) + (k < 64 % nodes ? 1 : 0)).join();

@@ -70,7 +70,7 @@ class Laptop {
     this.proxy.to_port = Number(new URL(this.#service.url).port);
   }
 
-  /** Sends to all meetings in turn, each message once, however often it takes. */
+  /** Sends to all meetings in turn. Each message is stored once, however often this tries. */
   async send(count: number, pause_ms = 0): Promise<void> {
     for (let i = 0; i < count; i++) {
       const number = this.#sent++;
@@ -87,7 +87,7 @@ class Laptop {
     }
   }
 
-  /** Waits until all that was sent has arrived, and checks each lane. */
+  /** Waits until everything that was sent has arrived, and checks each lane. */
   async arrived(): Promise<void> {
     const ids = () => new Set(this.runtime.requests.map((request) => headerOf(request, 'webhook-id')));
     await until(

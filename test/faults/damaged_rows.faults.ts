@@ -1,6 +1,6 @@
 /**
- * Nonsense in a row ends nothing and delays nothing else: each column of each table is damaged in a
- * row of its own, while a service runs and before it starts, and the log says which.
+ * Nonsense in a row stops nothing and delays nothing else. The test damages each column of each table in a row of its
+ * own, while a service runs and before it starts. The log names the row and the column.
  */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
@@ -18,7 +18,7 @@ import { until } from '../support/wait.ts';
 
 type Value = string | bigint;
 
-/** What a column may hold by its type, and this service never writes. */
+/** Values that the type of a column allows, and that this service never writes. */
 const NONSENSE: Record<'json' | 'text' | 'integer', Value[]> = {
   json: ['', '{"a":', '[1,{}]', 'null'],
   text: ['nonsense'],
@@ -35,7 +35,7 @@ const JSON_COLUMNS = new Set([
   'details',
 ]);
 
-/** Where each victim has its rows, and by which columns one finds them. */
+/** How to find the rows of each victim. */
 const OF_VICTIM: Record<string, (victim: Victim) => string> = {
   instances: ({ name }) => `instance_id = '${name}'`,
   meetings: ({ name }) => `meeting_id = '${name}'`,
@@ -50,14 +50,17 @@ const OF_VICTIM: Record<string, (victim: Victim) => string> = {
   sessions: ({ key_id }) => `key_id = '${key_id}'`,
   invites: ({ invite_id }) => `invite_id = '${invite_id}'`,
 };
-/** Of these there is nobody's own row: what stands there is each time that of all. */
+/** Tables without a row for each victim: all victims share the row. */
 const SHARED: Record<string, string> = {
   audit_log: 'seq = 2',
   nodes: 'node_no > 0',
   runs: 'true',
   batches: 'true',
 };
-/** With these a start is refused in words (test/cli/migrate.test.ts, test/secrets/reencrypt.test.ts), or nothing can be said of what is there. */
+/**
+ * After damage here the service refuses to start, with a reason (test/cli/migrate.test.ts,
+ * test/secrets/reencrypt.test.ts), or no outcome can be expected.
+ */
 const OF_THE_STORE = new Set([
   'this_file',
   'this_database',
@@ -69,7 +72,7 @@ const OF_THE_STORE = new Set([
   'sqlite_sequence',
 ]);
 
-/** Who writes these holds the partitions, and delivers instead of us. */
+/** A node that writes these holds the partitions, and delivers in place of ours. */
 const LEASES = new Set(['nodes.node_no', 'nodes.node_id', 'nodes.lease_until']);
 
 interface Column {
@@ -84,15 +87,15 @@ interface Damage extends Column {
 
 interface Victim {
   name: string;
-  /** Pulls, and may reply. */
+  /** Whether the instance pulls; it may also reply. */
   pulls: boolean;
   key_id: string;
-  /** The headers of a session by this key. */
+  /** The headers of a session of this key. */
   signed_in: Record<string, string>;
   invite_id: string;
-  /** The end of its link. */
+  /** The secret of its link. */
   secret: string;
-  /** Of the message that was sent before the damage. */
+  /** The message that was sent before the damage. */
   message_id: string;
   damage: Damage;
 }
@@ -100,7 +103,7 @@ interface Victim {
 interface Engine {
   name: string;
   settings: (t: TestContext) => Promise<Record<string, string>>;
-  /** Runs a function with something that runs statements on what the service keeps. */
+  /** Calls a function with another one, which runs statements on the data of the service. */
   on: (
     settings: Record<string, string>,
     run: (sql: (text: string) => Promise<Record<string, unknown>[]>) => Promise<void>,
@@ -157,17 +160,20 @@ async function columnsOf(engine: Engine, settings: Record<string, string>): Prom
   return columns;
 }
 
-/** Makes what is to be damaged: instance, meeting, message and delivery of its own for each, and a key, a session or an invite. */
+/**
+ * Makes the rows to damage: for each damage an instance, a meeting, a message and a delivery of its own, and a key, a
+ * session or an invite.
+ */
 async function makeVictims(service: Service, damages: Damage[], neighbour: string): Promise<Victim[]> {
   const victims: Victim[] = [];
-  // What columns of an instance mean depends on how it is reached. Those whose damage must be told are damaged once: the
-  // log has room for some sixty lines about a table.
+  // What a column of an instance means depends on its transport, so most columns are damaged for each. A damage that
+  // the log must name is made once, because the log has room for some sixty lines about a table.
   const each = damages.flatMap((damage) =>
     damage.table === 'instances' && !TOLD.has(`instances.${damage.column}`)
       ? [false, true].map((pulls) => ({ damage, pulls }))
       : [{ damage, pulls: false }],
   );
-  // A start reads them by their names, so those whose damage must be told come first.
+  // A start reads the rows in the order of their names. Those that the log must name come first.
   each.sort((a, b) => Number(isTold(b)) - Number(isTold(a)));
   for (const [i, { damage, pulls }] of each.entries()) {
     const name = `victim-${String(i).padStart(4, '0')}-${damage.table}-${damage.column}`;
@@ -230,7 +236,7 @@ async function damageAll(
     const set = ({ table, column, value }: Damage, where: string): Promise<unknown> =>
       sql(`UPDATE ${table} SET ${column} = ${literal(value)} WHERE ${where}`);
     for (const victim of victims) {
-      // The database itself refuses some of it, and a key that is taken.
+      // The database itself refuses some values, and a key that exists already.
       const done = await set(victim.damage, OF_VICTIM[victim.damage.table]!(victim)).then(
         () => true,
         () => false,
@@ -246,10 +252,10 @@ const LISTS = ['instances', 'meetings', 'deliveries', 'keys', 'audit', 'invites'
   noun === 'sessions' || noun === 'nodes' ? `/api/v1/${noun}/` : `/api/v1/${noun}/?limit=500`,
 );
 
-/** What everybody may ask, of everything that is damaged: no answer is a 500, and no list fails for one of its rows. */
+/** Makes every read of everything that is damaged. No response is a 500, and no list fails for one of its rows. */
 async function askAll(service: Service, victims: Victim[]): Promise<void> {
   const failed: string[] = [];
-  // What must be told comes first: the log has room for some sixty lines about a table at once.
+  // Those that the log must name come first, because the log has room for some sixty lines about a table at once.
   for (const victim of victims.toSorted((a, b) => Number(isTold(b)) - Number(isTold(a)))) {
     const { name, pulls, key_id, damage } = victim;
     const asked: [method: string, path: string, options?: object][] = [
@@ -274,8 +280,8 @@ async function askAll(service: Service, victims: Victim[]): Promise<void> {
     }
     for (const [method, path, options = {}] of asked) {
       const { status, text } = await service.request(method, path, options);
-      // A secret that does not open, and nothing else, cannot be passed over.
-      // That of an instance under another id does not: the invite says the id that an instance got by its damage.
+      // Only a secret that cannot be decrypted may fail a request. A damaged instance id has the same effect, because
+      // the id is part of the encryption; the invite of the instance then names the damaged id.
       const of_a_secret = /^(?:webhook_|previous_secret|runtime$)|^instance_id$/.test(damage.column);
       const may_fail = of_a_secret && status === 503 && text.includes('SECRET_UNREADABLE');
       if (status >= 500 && !may_fail)
@@ -343,8 +349,8 @@ for (const engine of ENGINES) {
     const check = async (running: Service): Promise<void> => {
       await askAll(running, damaged);
       const before = receiver.requests.length;
-      // All at once, so that they come in the same batches.
-      // One of them is said by an agent: the loop guard reads what was said before.
+      // All at once, so that they share batches. An agent sends one of them, so the loop guard reads the earlier
+      // messages.
       const sends = damaged.flatMap(({ name, damage }) =>
         [{}, { target_agents: ['a'], from_agent: 'b' }].map(async (more) => {
           const { status, text } = await running.post(messagesPath(name), { message: { n: 2 }, ...more });
@@ -356,7 +362,8 @@ for (const engine of ENGINES) {
       let accepted = 20;
       for (const { damage, status, text } of await Promise.all(sends)) {
         if (status === 201) accepted++;
-        // Where the meeting itself, its last seq or its newest message is damaged, it says so and stores nothing.
+        // Where the meeting itself, its last seq or its newest message is damaged, the service refuses the message and
+        // stores nothing.
         else
           assert.ok(
             status === 503 && /^(?:meetings|messages)$/.test(damage.table),

@@ -1,4 +1,7 @@
-/** No file descriptors left: nobody waits for an answer that does not come, and all is well when there are some again. */
+/**
+ * Without free file descriptors no client waits for a response that never arrives, and when there are some again
+ * everything works.
+ */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { readdirSync } from 'node:fs';
@@ -13,7 +16,7 @@ import { assertClean, assertControls, run, surviveUnderLoad, temporaryDirectory 
 const HELD = 64;
 const LEFT = 4;
 const WITHOUT_MS = 2_000;
-/** Until descriptors are free again nobody else lets in who hangs, so any time tells them from those who are slow. */
+/** Until descriptors are free again, nobody lets in the clients that hang, so this limit tells them from slow ones. */
 const ANSWER_MS_MAX = 20_000;
 
 const has_prlimit = process.platform === 'linux' && run('prlimit', '--version').status === 0;
@@ -23,7 +26,7 @@ function limitDescriptors(pid: number, limit: number): void {
   assert.equal(status, 0, String(stderr));
 }
 
-/** The limit is on the number of a descriptor: below it there are so many that are free. */
+/** The limit applies to the number of a descriptor. This returns the limit that leaves this many free ones. */
 function limitThatLeaves(left: number, pid: number): number {
   const open = new Set(readdirSync(`/proc/${pid}/fd`).map(Number));
   let limit = 0;
@@ -31,7 +34,7 @@ function limitThatLeaves(left: number, pid: number): number {
   return limit;
 }
 
-/** What it has open that has no name any more, as temporary files have. */
+/** The open files that have no name any more, as temporary files have none. */
 function removedFilesOf(pid: number): string[] {
   const { stdout } = run('ls', '-l', `/proc/${pid}/fd`);
   return String(stdout)
@@ -39,7 +42,10 @@ function removedFilesOf(pid: number): string[] {
     .filter((line) => line.endsWith(' (deleted)'));
 }
 
-/** A send over a connection of its own: the status, or how it was turned away; `hung` when neither came in time. */
+/**
+ * A send over a connection of its own.
+ * @returns the status, or how the connection was refused; `hung` when neither arrived in time
+ */
 function sendAnew(url: string, meeting_id: string): Promise<Answered & { how: string }> {
   return new Promise((resolve) => {
     const path = `${url}/api/v1/meetings/${meeting_id}/messages/`;
@@ -89,7 +95,7 @@ test(
       t.diagnostic(`newcomers: ${JSON.stringify(Object.fromEntries(ways))}`);
       assert.ok(node.isAlive, node.log);
       assert.equal(ways.get('hung'), undefined);
-      // The control: there were none left. Whenever an idle connection ends, somebody is let in all the same.
+      // The control: no descriptor was left. Whenever an idle connection ends, the service still accepts one client.
       t.diagnostic(`turned away of ${HELD} that hold on to a connection: ${turned_away}`);
       assert.ok(turned_away > 0, 'there were descriptors left');
 
@@ -103,7 +109,8 @@ test(
       );
       t.diagnostic(`newcomers are accepted again after ${Math.round(accepted_ms)} ms`);
       t.diagnostic(`senders: ${JSON.stringify(Object.fromEntries(speakers.statuses))}`);
-      // Storing needs no more descriptors: it would fail without, or take the one by which newcomers are turned away.
+      // Storing needs no more descriptors: without one it would fail, or take the one that the service needs to refuse
+      // clients.
       assert.deepEqual([...speakers.statuses.keys()], [201]);
       assert.deepEqual(removedFilesOf(node.pid), []);
     });

@@ -1,4 +1,7 @@
-/** A disk without space: no sender gets 201 for what is not stored, and the service goes on when there is space again. */
+/**
+ * A disk without space: no sender gets 201 for a message that is not stored, and the service continues when there is
+ * space again.
+ */
 import assert from 'node:assert/strict';
 import { closeSync, openSync, rmSync, writeSync } from 'node:fs';
 import { mkdtemp } from 'node:fs/promises';
@@ -89,7 +92,7 @@ test('disk full, then space again: 503 meanwhile, nothing lost, back by itself',
   });
   assertClean(t, record);
   assertControls(record);
-  // Had a refused send been told 201, it would have been found.
+  // If a refused send had got a 201, the checker would find it.
   assertFound(record, 'lost', (copy) => {
     copy.sent = copy.sent.map((sent) => (sent.told === 'failed' ? { ...sent, told: 'ok' } : sent));
   });

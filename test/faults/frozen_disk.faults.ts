@@ -1,4 +1,4 @@
-/** A disk that is frozen, so that writes neither end nor fail: everybody hears so, and nothing is lost. */
+/** A disk that is frozen, so that writes neither end nor fail: every client gets an error, and nothing is lost. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { PATIENCE_MS, until } from '../support/wait.ts';
@@ -8,7 +8,9 @@ import { freezeDisk, has_strace } from './trace.ts';
 
 const ROUNDS = 2;
 
-/** What is asked hears so while the disk is frozen; how long that takes is told, and depends on the machine. */
+/**
+ * A request that gets its response while the disk is frozen. The time is printed, because it depends on the machine.
+ */
 async function timed(asking: Promise<Answered>): Promise<Answered & { ms: number }> {
   const from_ms = performance.now();
   return { ...(await asking), ms: Math.round(performance.now() - from_ms) };
@@ -47,13 +49,13 @@ test(
         ]);
         assert.deepEqual(new Set(asked_later.map(({ status }) => status)), new Set([503]));
         assert.match(String(asked_later[3]?.body['detail']), /Nothing was stored/);
-        // On a quick machine no sender of the load is refused: their sends wait, and their fate is unknown.
+        // On a quick machine the service refuses no send of the load: they wait, and their result is unknown.
         const refused = { number: -1_000 - round, meeting_id: 'alpha', message_id: null, seq: null, accepted: null };
         speakers.sent.push({ ...refused, told: 'failed' });
         const asked_first = await at_once;
         const [sent, written, ...read] = asked_first.map(({ status }) => status);
         assert.deepEqual([sent, written], [503, 503]);
-        // A read may have been before the first write that did not end.
+        // A read may have happened before the first write that did not end.
         assert.ok(
           read.every((status) => status === 503 || status === 200),
           read.join(),
@@ -87,7 +89,7 @@ test(
     });
     assertClean(t, record);
     assertControls(record);
-    // Had a refused send been told 201, it would have been found.
+    // If a refused send had got a 201, the checker would find it.
     assertFound(record, 'lost', (copy) => {
       copy.sent = copy.sent.map((sent) => (sent.told === 'failed' ? { ...sent, told: 'ok' } : sent));
     });

@@ -1,6 +1,6 @@
 /**
- * SIGKILL at random moments under load: what was accepted is never lost, only what was in flight arrives again, and every
- * lane stays in order over all the kills.
+ * SIGKILL at random moments under load: an accepted message is never lost, only pushes in flight arrive again, and
+ * every lane stays in order over all the kills.
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -8,9 +8,9 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { assertClean, assertControls, numberFrom, runUnderLoad, seededRandom } from './run.ts';
 
 const KILLS = numberFrom('FAULTS_KILLS', 100);
-/** Up to so long after the ready line. */
+/** The longest time between the ready line and a kill. */
 const LOAD_MS_MAX = 400;
-/** One in ten lives longer than a push can be in flight, so that a repetition without excuse is seen. */
+/** One in ten lives longer than a push can be in flight, so that the checker sees a repetition without an excuse. */
 const LONG_SHARE = 1 / 10;
 const LONG_MS_MAX = 3_000;
 /** One in six is killed while it starts. */

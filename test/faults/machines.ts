@@ -5,7 +5,7 @@ import type { TestContext } from 'node:test';
 import { inTime } from '../support/wait.ts';
 import type { Heard } from './checker.ts';
 
-/** The process in machines_process.ts, seen from the test. */
+/** The test's side of the process in machines_process.ts. */
 export class Machines {
   readonly #child: ChildProcess;
   readonly origin: string;

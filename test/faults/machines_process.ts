@@ -1,15 +1,15 @@
 /**
- * Machines that hear pushes, as a process of their own: it outlives every Convoke process of a test, and writes down
- * every POST. The path of the webhook is the id of the instance.
+ * Machines that get pushes, as a process of their own. It outlives every Convoke process of a test, and notes every
+ * POST. The path of the webhook is the id of the instance.
  */
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Heard } from './checker.ts';
 
-/** So that a push to one of them is in flight at every moment. */
+/** So slow that a push to one of them is always in flight. */
 const SLOW_MS = 5;
-/** One to accept a connection, one to read it, and one to hear the end of a request. */
+/** Turns of the loop: one to accept a connection, one to read it, and one to see the end of a request. */
 const TURNS = 3;
 
 let heard: Heard[] = [];
@@ -19,7 +19,7 @@ const server = createServer({ keepAliveTimeout: 600_000 }, (request, response) =
   const { headers, url = '' } = request;
   const chunks: Buffer[] = [];
   request.on('data', (chunk: Buffer) => chunks.push(chunk));
-  // A sender that is killed in the middle of a request was not heard.
+  // A request whose sender was killed in the middle does not count.
   request.on('error', () => {});
   const sender = String(request.socket.remoteAddress);
   const end = (): void => {
@@ -44,7 +44,9 @@ const server = createServer({ keepAliveTimeout: 600_000 }, (request, response) =
   });
 });
 
-/** What arrived before the question is in the answer: in these turns of the loop it is read. */
+/**
+ * The reply must contain everything that arrived before the question; in these turns of the loop the process reads it.
+ */
 process.on('message', async () => {
   for (let turn = 0; turn < TURNS; turn++) await nextTurn();
   process.send?.(heard);

@@ -1,6 +1,7 @@
 /**
- * A laptop whose network drops everything for a while, without a word to either end: an agent of the SDK and `convoke
- * connect` are on it. What waited meanwhile arrives once, in order. `npm run test:cut` cuts it for ten minutes.
+ * A laptop whose network drops everything for a while, without notice to either end. An agent of the SDK and `convoke
+ * connect` run on it. What waited meanwhile arrives once, in order. `npm run test:cut` cuts the network for ten
+ * minutes.
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -18,8 +19,8 @@ const BEFORE = 4;
 const MEANWHILE = 40;
 const AFTER = 4;
 /**
- * Far longer than the test waits: a push that was on its way when the network went arrives because the machine asks for
- * it again by the name of its lost request.
+ * Far longer than the test waits. So a push that was on its way when the network failed arrives only because the
+ * machine asks for it again by the name of its lost request.
  */
 const TURN_S = 600;
 
@@ -73,7 +74,7 @@ test(`the network of a laptop drops everything for ${CUT_S} s: what waited arriv
       await pause(pause_ms);
     }
   };
-  /** What the other agent says is heard as well, and counts for nothing here. */
+  /** The pushes with messages of the other agent do not count here. */
   const carried = () =>
     runtime.requests
       .map(pushOf)
@@ -101,7 +102,7 @@ test(`the network of a laptop drops everything for ${CUT_S} s: what waited arriv
   await say(MEANWHILE, (CUT_S * 1000) / MEANWHILE);
   assert.equal(heard.length, BEFORE, 'nothing passes');
   proxy.onRequest = proxy.onAnswer = () => 'pass';
-  // Nobody on the way remembers the connections of before.
+  // Nothing on the way remembers the earlier connections.
   proxy.cutAll();
   const back_ms = performance.now();
   await until(

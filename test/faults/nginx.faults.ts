@@ -13,10 +13,13 @@ import { temporaryDirectory } from './run.ts';
 import { freePort } from '../support/free_port.ts';
 
 const PAUSED_MS = 20_000;
-/** A sender hears within 6 s. Who asked in the first part of the pause hears before its end, on a busy machine too. */
+/**
+ * A sender gets a response within 6 s. One that sends in the first part of the pause gets it before the end of the
+ * pause, on a busy machine too.
+ */
 const FIRST_PART_MS = 8_000;
 const SENDERS = 8;
-/** Between two sends of one, so that a refusal is no flood. */
+/** The pause between two sends of one sender, so that refusals are no flood. */
 const PAUSE_MS = 100;
 
 const RECIPE = readFileSync(resolve(import.meta.dirname, '../../docs/deploy/nginx.conf'), 'utf8');
@@ -60,7 +63,7 @@ interface Heard {
   took_ms: number;
 }
 
-/** What senders heard who came while the database stood still, and how long it took until one was taken afterwards. */
+/** The responses to sends while the database stood still, and how long it took afterwards until one was accepted. */
 async function whilePaused(
   t: TestContext,
   recipe: string,

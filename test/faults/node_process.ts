@@ -24,17 +24,17 @@ function nextSender(): string {
 }
 
 interface Start {
-  /** A command that runs it, such as strace. */
+  /** A command that starts it, such as strace. */
   before?: string[];
-  /** The machines that see by the address who sends; without them it sends from where all do. */
+  /** The machines, which see from the address who sends; without them the process sends from the usual address. */
   machines?: Machines;
 }
 
-/** A program that says `ready URL` on its output, as a process of its own. */
+/** A program that prints `ready URL`, as a process of its own. */
 export class NodeProcess {
-  /** The address that its pushes are from. */
+  /** The address that its pushes come from. */
   readonly sender: string;
-  /** Resolves with the URL; rejects when the process ends before. */
+  /** Resolves with the URL; rejects when the process ends before that. */
   readonly ready: Promise<string>;
   readonly child: ChildProcess;
   readonly #ended: Promise<unknown>;
@@ -72,7 +72,7 @@ export class NodeProcess {
     return NodeProcess.run(t, ['src/cli/main.ts', 'serve', '--port', '0', '--data', data], start);
   }
 
-  /** One of several nodes on a database; the key that secrets are under is in the directory. */
+  /** One of several nodes on a database; the directory has the key that encrypts secrets. */
   static serveOn(t: TestContext, database_url: string, data: string, start: Start = {}): NodeProcess {
     const serve = ['src/cli/main.ts', 'serve', '--port', '0', '--data', data];
     return NodeProcess.run(t, serve, start, { CONVOKE_DATABASE_URL: database_url });
@@ -95,7 +95,8 @@ export class NodeProcess {
   }
 
   /**
-   * That it ended; or, with two times, that it was kept from writing from the first on, and sent nothing after the second.
+   * An ending for the checker: the process ended. With two times: it could not write from the first on, and sent
+   * nothing after the second.
    */
   ending(from_ms = Infinity, to_ms = Infinity): Ending {
     return { sender: this.sender, url: this.#url, from_ms, to_ms };
@@ -115,7 +116,7 @@ export class NodeProcess {
     return this.#log;
   }
 
-  /** Sends a signal; answers how the process ended, and how long it took. */
+  /** Sends a signal; returns how the process ended, and how long that took. */
   async end(signal: 'SIGTERM' | 'SIGKILL'): Promise<End> {
     const from_ms = performance.now();
     this.child.kill(signal);

@@ -27,10 +27,10 @@ const SETTLED_MS_MAX = 180_000;
 const LOOK_EVERY_MS = 100;
 const LOG_LINES_MAX = 40;
 
-/** After so long Patroni replaces a primary that is silent. */
+/** After this long Patroni replaces a primary that is silent. */
 export const TTL_S = 20;
 
-/** Where Debian puts a server, the newest last. */
+/** Where Debian puts a server; the newest is the last. */
 function binariesFound(): string[] {
   return globSync('/usr/lib/postgresql/*/bin/postgres')
     .map((file) => file.replace(/\/postgres$/, ''))
@@ -41,7 +41,7 @@ function versionIn(path: string): number {
   return Number(/\/(\d+)\//.exec(path)?.[1]);
 }
 
-/** What has to be installed and is not; null when everything is there. */
+/** Names what is not installed; null when everything is there. */
 export function missingForPatroni(): string | null {
   const missing = [
     ...(run('etcd', '--version').status === 0 ? [] : ['etcd-server']),
@@ -61,7 +61,7 @@ interface Member {
   log: string[];
 }
 
-/** As Patroni's own API lists it. */
+/** A member, as Patroni's own API lists it. */
 interface Listed {
   name: string;
   role: string;
@@ -88,7 +88,7 @@ export class PatroniCluster {
     return cluster;
   }
 
-  /** Of what is run, for the record. */
+  /** The versions of the programs, for the record. */
   get versions(): string {
     const said = (command: string): string => String(run(command, '--version').stdout).split('\n')[0]!.trim();
     return [said('patroni'), said('etcd'), said(join(this.#binaries, 'postgres'))].join(', ');
@@ -100,7 +100,10 @@ export class PatroniCluster {
     return `postgres://${user}:${passwordOf(user)}@${hosts}/${database}?target_session_attrs=read-write`;
   }
 
-  /** The primary, once all servers run and one of the others has every commit before it is answered. */
+  /**
+   * Resolves with the primary once all servers run and one of the others has every commit before its client gets the
+   * result.
+   */
   async settled(): Promise<string> {
     const from_ms = performance.now();
     for (;;) {
@@ -117,7 +120,7 @@ export class PatroniCluster {
     }
   }
 
-  /** Resolves when Patroni says of one of those that run that it is the primary. */
+  /** Resolves when Patroni names a running member as the primary. */
   async hasPrimary(): Promise<void> {
     const from_ms = performance.now();
     const running = this.#members.filter((member) => member.process !== null);
@@ -131,7 +134,7 @@ export class PatroniCluster {
     }
   }
 
-  /** As when its machine loses power: Patroni, the server and each of its processes at once. */
+  /** Kills Patroni, the server and each of its processes at once, as a power failure does. */
   async kill(name: string): Promise<void> {
     const member = this.#memberOf(name);
     const ending = member.process;
@@ -143,7 +146,7 @@ export class PatroniCluster {
     await ended;
   }
 
-  /** Starts it on its data, after `kill`. */
+  /** Starts a member on its data, after `kill`. */
   startAgain(name: string): void {
     this.#run(this.#memberOf(name));
   }
@@ -244,7 +247,7 @@ export class PatroniCluster {
     };
   }
 
-  /** What any of those that run knows. */
+  /** The members, as any running one lists them. */
   async #list(): Promise<Listed[]> {
     for (const { process: running, api_port } of this.#members) {
       if (running === null) continue;
@@ -252,7 +255,7 @@ export class PatroniCluster {
         const answer = await fetch(`http://127.0.0.1:${api_port}/cluster`, { signal: AbortSignal.timeout(2_000) });
         return ((await answer.json()) as { members: Listed[] }).members;
       } catch {
-        // It is starting.
+        // The member is starting.
       }
     }
     return [];
@@ -272,7 +275,7 @@ export class PatroniCluster {
       etcd.kill('SIGKILL');
       await ended;
     }
-    // Only now: which processes there are stands in it.
+    // Only now, because this directory shows which processes there are.
     rmSync(this.#directory, { recursive: true, force: true, maxRetries: 5, retryDelay: 100 });
   }
 }
@@ -285,7 +288,9 @@ function passwordOf(user: string): string {
   return `of-${user}`;
 }
 
-/** With its children: each of them would go on for a moment, and could answer what nobody will find again. */
+/**
+ * Kills the server with its children. Each child would continue for a moment, and could report a commit that is lost.
+ */
 function killServer(data: string): void {
   const pid_file = join(data, 'postmaster.pid');
   if (!existsSync(pid_file)) return;
@@ -295,7 +300,7 @@ function killServer(data: string): void {
     try {
       process.kill(each, 'SIGKILL');
     } catch {
-      // It has ended by itself.
+      // The process has already ended.
     }
   }
 }

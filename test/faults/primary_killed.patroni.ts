@@ -1,4 +1,7 @@
-/** A whole database that fails over: PostgreSQL under Patroni, in synchronous mode, whose primary is killed again and again. */
+/**
+ * A whole database that fails over: PostgreSQL under Patroni, in synchronous mode. The test kills the primary again and
+ * again.
+ */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
@@ -55,14 +58,14 @@ test(`the primary is killed ${KILLS} times under load: nothing lost`, { skip: mi
   assertControls(record);
 });
 
-/** With one decimal. */
+/** The seconds, with one decimal. */
 async function secondsUntil(done: Promise<void>): Promise<number> {
   const from_ms = performance.now();
   await done;
   return Math.round((performance.now() - from_ms) / 100) / 10;
 }
 
-/** Resolves when a message is accepted whose sending begins now. */
+/** Resolves when a message is accepted whose send begins now. */
 async function acceptedAgain({ sent }: Speakers): Promise<void> {
   const from_ms = performance.now();
   const before = sent.length;

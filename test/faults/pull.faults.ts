@@ -1,6 +1,6 @@
 /**
- * Machines that pull, two processes for each instance. They die with pushes in hand, and results are lost on the way, while
- * the service is killed: one node, then one of two, with pulls that the other one has forwarded.
+ * Machines that pull, with two processes for each instance. They die with pushes in hand, and results are lost on the
+ * way, while the service is killed: one node, then one of two, while the other one has forwarded pulls.
  */
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
@@ -15,14 +15,14 @@ import { numberFrom, seededRandom, temporaryDirectory } from './run.ts';
 
 const KILLS = numberFrom('FAULTS_PULL_KILLS', 10);
 const LOAD_MS_MAX = 1_500;
-/** What was counted may not be written yet: a busy machine took half a second once. */
+/** A counted result may not be written yet: on a busy machine this once took half a second. */
 const IN_FLIGHT_MS = 1_000;
 const MEMBERS = new Map([
   ['alpha', ['one', 'two', 'three', 'four']],
   ['beta', ['one', 'three']],
   ['gamma', ['two', 'four']],
 ]);
-/** Lost results are noticed soon, and tried again soon. */
+/** The service notices lost results soon, and tries again soon. */
 const SETTINGS = { CONVOKE_RETRY_SCHEDULE: '50ms,50ms,50ms,50ms,50ms,50ms,50ms,50ms,50ms,50ms,50ms,50ms' };
 const ACK_TIMEOUT_S = 1;
 
@@ -97,7 +97,7 @@ class Scene {
     this.kills.push(Date.now());
   }
 
-  /** Lets everything be delivered, and collects what everybody saw. */
+  /** Waits until everything is delivered, and collects what all parts saw. */
   async record(): Promise<PullRecord> {
     this.#is_over = true;
     await this.#speaking;
@@ -115,7 +115,7 @@ class Scene {
   }
 }
 
-/** Each promise is broken on purpose, and that must be seen. */
+/** Breaks each promise in a copy of the record; the checker must see it. */
 function assertControls(record: PullRecord): void {
   const { accepted, heard, counted } = record;
   const { number } = accepted.at(-1)!;
@@ -204,11 +204,11 @@ test('a node stands still until another one has its lease, with pushes in hand: 
 
   paused.child.kill('SIGSTOP');
   await balanced(url, 1);
-  // What was in hand at the node that stands still is handed out again by the one that took over.
+  // The node that took over hands out again what was in hand at the node that stands still.
   const again = await Promise.all(machines.map((instance_id) => pulled(url, instance_id, { wait_s: 1 })));
   const lost = machines.filter((_, k) => again[k]!.pushes.length > 0);
   assert.ok(lost.length > 0 && lost.length < machines.length, `${lost.length} were in hand there`);
-  // The results wait at its door when it goes on.
+  // The results wait at that node until it continues.
   const late = machines.map((instance_id, k) => pulled(paused_url, instance_id, resultsOf(first[k]!, 'late')));
   paused.child.kill('SIGCONT');
   const counted: string[] = [];
@@ -219,7 +219,7 @@ test('a node stands still until another one has its lease, with pushes in hand: 
   };
   note(await Promise.all(late));
   note(await Promise.all(machines.map((instance_id, k) => pulled(url, instance_id, resultsOf(first[k]!, 'again')))));
-  // The node that goes on gets partitions back; what is in hand then is handed out once more.
+  // The node that continues gets partitions back. What is in hand then is handed out once more.
   const finish = async (instance_id: string): Promise<void> => {
     const handed_out = await pulled(url, instance_id, { wait_s: 0 });
     if (handed_out.pushes.length > 0) note([await pulled(url, instance_id, resultsOf(handed_out, 'once more'))]);
@@ -245,16 +245,16 @@ interface Pulled {
   results: { delivery_id: string; became: string }[];
 }
 
-/** One pull, made again while the node that has to answer it is not known. */
+/** Makes one pull, and repeats it while the node that has to respond is not known. */
 async function pulled(url: string, instance_id: string, body: object): Promise<Pulled> {
   const pull = (): Promise<Answered> => ask(url, 'POST', `/api/v1/instances/${instance_id}/pull/`, { body });
   const { body: answer } = await until('an answer to a pull', pull, ({ status }) => status === 200);
   return answer as unknown as Pulled;
 }
 
-/** A pull that brings the results of an earlier one, each with a reply, and takes nothing. */
+/** A pull that reports the results of an earlier one, each with a reply, and takes no push. */
 function resultsOf({ pushes }: Pulled, words: string): object {
-  // To an agent that nobody hosts: nobody hears it.
+  // The target is an agent that nobody hosts, so nobody gets it.
   const body = JSON.stringify({ reply: { message: { words }, target_agents: ['nobody'] } });
   const results = pushes.map(({ delivery_id, attempt }) => ({ delivery_id, attempt, status_code: 200, body }));
   return { results, max: 0 };

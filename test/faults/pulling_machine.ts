@@ -1,4 +1,7 @@
-/** Machines that pull while everything around them fails, and what they saw: written without the SDK, and judged from outside. */
+/**
+ * Machines that pull while everything around them fails, and what they saw. They do not use the SDK, and are judged
+ * from outside.
+ */
 import { setTimeout as pause } from 'node:timers/promises';
 import { ask } from './api.ts';
 
@@ -13,7 +16,7 @@ export interface Hearing {
   at_ms: number;
 }
 
-/** The service said that a result of a push counts. */
+/** The service responded that a result of a push counts. */
 export interface Counted {
   delivery_id: string;
   attempt: number;
@@ -21,13 +24,13 @@ export interface Counted {
 }
 
 export interface PullRecord {
-  /** Numbers of the messages that were accepted, with their meetings. */
+  /** The numbers of the accepted messages, with their meetings. */
   accepted: { meeting_id: string; number: number }[];
   /** The instances of each meeting. */
   members: ReadonlyMap<string, readonly string[]>;
   heard: Hearing[];
   counted: Counted[];
-  /** What was counted so shortly before one of these may not have been written. */
+  /** A result that was counted shortly before one of these times may not have been written. */
   kills: number[];
   in_flight_ms: number;
 }
@@ -44,7 +47,7 @@ const DIES = 0.05;
 const LOSES = 0.05;
 const AGAIN_MS = 50;
 
-/** A process of a machine: pulls, works, reports. Several may run for one instance. */
+/** A process of a machine: it pulls, works and reports. Several may run for one instance. */
 export class PullingProcess {
   readonly heard: Hearing[] = [];
   readonly counted: Counted[] = [];
@@ -80,7 +83,8 @@ export class PullingProcess {
         await pause(AGAIN_MS);
         continue;
       }
-      // To the microsecond: within one millisecond a result is counted, and the next push is in another process.
+      // To the microsecond: within one millisecond the service counts a result and hands the next push to another
+      // process.
       const at_ms = performance.timeOrigin + performance.now();
       for (const { delivery_id, attempt, became } of answer.body['results'] as (Counted & { became: string })[]) {
         if (became === 'counted') this.counted.push({ delivery_id, attempt, at_ms });

@@ -1,8 +1,8 @@
 /**
  * Machines whose agents reply, as a process of their own, which outlives every Convoke process of a test. The path of
- * the webhook says how: `one` and `three` reply in the response, `later` with the token of the push. One pulls, and replies
- * in its results, as soon as it knows where the service is. They remember nothing: for a push that comes again, they find
- * other words.
+ * the webhook says how: `one` and `three` reply in the response, `later` with the token of the push. One pulls, and
+ * replies in its results, as soon as it knows where the service is. They remember nothing: they give other replies to a
+ * push that arrives again.
  */
 import { createServer, type IncomingHttpHeaders } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -16,10 +16,10 @@ const PULLER = 'pulled';
 const PULL = { max: 8, wait_s: 2 };
 const PULL_MS_MAX = 10_000;
 
-/** What a test says to this process: to tell what it has to say, or where the service is. */
+/** What a test sends to this process: the request to report, or the addresses of the service. */
 export type Asked = 'tell' | { urls: string[] };
 
-/** What this process tells: what was answered since it was last asked, and how many later replies are not stored yet. */
+/** The report of this process: the replies since the previous report, and how many later replies are not stored yet. */
 export interface Told {
   answered: Answered[];
   outstanding: number;
@@ -35,12 +35,12 @@ let answered: Answered[] = [];
 let outstanding = 0;
 let words = 0;
 
-/** To an agent that nobody hosts: nobody answers it. */
+/** The target is an agent that nobody hosts, so nobody answers it. */
 function replyOf(webhook_id: string, place: number) {
   return { message: { answers: webhook_id, place, words: ++words }, target_agents: ['nobody'] };
 }
 
-/** Notes that a push is answered; returns the body of the response. */
+/** Notes the replies to a push; returns the body of the response. */
 function answerTo(headers: IncomingHttpHeaders, how: Answered['how']): string {
   const webhook_id = String(headers['webhook-id']);
   answered.push({ webhook_id, message_id: String(headers['convoke-message-id']), how });
@@ -51,7 +51,7 @@ function answerTo(headers: IncomingHttpHeaders, how: Answered['how']): string {
 
 const server = createServer({ keepAliveTimeout: 600_000 }, (request, response) => {
   const { headers, url = '' } = request;
-  // A sender that is killed in the middle of a request was not heard.
+  // A request whose sender was killed in the middle does not count.
   request.on('error', () => {});
   request.resume();
   request.on('end', () => {
@@ -63,7 +63,7 @@ const server = createServer({ keepAliveTimeout: 600_000 }, (request, response) =
   });
 });
 
-/** Asks until the reply is known to be stored: repeated under the same key, it is stored once. */
+/** Asks until it knows that the reply is stored. With the same key, a repeated request stores it once. */
 async function replyLater(headers: IncomingHttpHeaders): Promise<void> {
   const webhook_id = String(headers['webhook-id']);
   await pause(Math.random() * LATER_MS_MAX);
@@ -75,7 +75,7 @@ async function replyLater(headers: IncomingHttpHeaders): Promise<void> {
   }
 }
 
-/** Pulls at one node after the other, and hands in its results until one of them has taken them. */
+/** Pulls at one node after the other, and repeats its results until one of them has accepted them. */
 async function pullFrom(urls: readonly string[]): Promise<never> {
   let results: object[] = [];
   for (let asked = 0; ; asked++) {
@@ -92,7 +92,7 @@ async function pullFrom(urls: readonly string[]): Promise<never> {
   }
 }
 
-/** Null when there is no whole answer. */
+/** Null when no complete response arrived. */
 async function post(
   url: string,
   body: object,

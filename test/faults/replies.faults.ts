@@ -1,7 +1,8 @@
 /**
- * SIGKILL at random moments under load, with machines that reply, in the response, in the result of a pull, and later: each
- * reply is in its meeting once, when the delivery that it answers counts as delivered. One process on a file, then one of
- * two on PostgreSQL. Without the order of writes replies are lost, and without their keys they are there twice.
+ * SIGKILL at random moments under load, with machines that reply in the response, in the result of a pull, or later.
+ * When a delivery counts as delivered, each of its replies is in the meeting once. First one process on a file, then
+ * one of two on PostgreSQL. Without the order of the writes replies are lost, and without their keys they are stored
+ * twice.
  */
 import assert from 'node:assert/strict';
 import { fork } from 'node:child_process';
@@ -22,18 +23,18 @@ import { Speakers } from './speakers.ts';
 import type { Protection } from './without.ts';
 
 const KILLS = numberFrom('FAULTS_KILLS', 60);
-/** Up to so long after the ready line. */
+/** The longest time between the ready line and a kill. */
 const LOAD_MS_MAX = 500;
 /** One in six is killed while it starts. */
 const EARLY_SHARE = 1 / 6;
 const START_MS_MAX = 600;
-/** Between two sends of a speaker. */
+/** The pause between two sends of a speaker. */
 const SEND_PAUSE_MS = 4;
-/** Of one of two nodes. What it delivers to waits for its lease to end, so that there is less time for load. */
+/** For one of two nodes. Its instances wait until its lease has ended, so there is less time for load. */
 const NODE_KILLS = numberFrom('FAULTS_NODE_KILLS', 3);
 const NODE_SEND_PAUSE_MS = 100;
 const MEETINGS = ['alpha', 'beta', 'gamma'];
-/** A push in the hands of a machine whose response was lost on the way is tried again soon. */
+/** The service soon tries a push again whose machine never got the response. */
 const ACK_TIMEOUT_S = 5;
 const SETTINGS = { CONVOKE_RETRY_SCHEDULE: '50ms,50ms,50ms,50ms,50ms,50ms,50ms,50ms' };
 
@@ -135,7 +136,7 @@ function serveOn(
   return NodeProcess.run(t, [...edited, ...program], {}, { ...SETTINGS, ...settings, WITHOUT: without.join() });
 }
 
-/** Runs the service on the same data and port until it was killed so often, and collects what everybody has to say. */
+/** Runs the service on the same data and port until it was killed this often, and collects what all parts saw. */
 async function runWithRepliers(t: TestContext, kills: number, without?: readonly Protection[]): Promise<RepliesRecord> {
   const random = seededRandom(t);
   const data = await temporaryDirectory(t);
@@ -163,7 +164,7 @@ async function runWithRepliers(t: TestContext, kills: number, without?: readonly
   return record;
 }
 
-/** What everybody has to say, when all is delivered. */
+/** What all parts saw, when everything is delivered. */
 async function recordOf(url: string, speakers: Speakers | null, repliers: Repliers): Promise<RepliesRecord> {
   await speakers?.end();
   await nothingPending(url);
@@ -171,7 +172,7 @@ async function recordOf(url: string, speakers: Speakers | null, repliers: Replie
   return { answered: repliers.answered, stored: await storedReplies(url), delivered: await deliveredOf(url) };
 }
 
-/** The process in repliers_process.ts, seen from the test. */
+/** The test's side of the process in repliers_process.ts. */
 class Repliers {
   readonly origin: string;
   readonly answered: Answered[] = [];
@@ -192,12 +193,12 @@ class Repliers {
     return new Repliers(origin, say, async () => ((await once(child, 'message')) as [Told])[0]);
   }
 
-  /** Lets the one that pulls begin, at these addresses of the service. */
+  /** Lets the machine that pulls begin, at these addresses of the service. */
   pull(urls: string[]): void {
     this.#say({ urls });
   }
 
-  /** Resolves when no later reply is still on its way. */
+  /** Resolves when every later reply is stored. */
   async quiet(): Promise<void> {
     const look = async (): Promise<number> => {
       this.#say('tell');
@@ -209,7 +210,7 @@ class Repliers {
   }
 }
 
-/** Each machine has one agent, with its own name. */
+/** Registers the machines. Each has one agent, with its own name. */
 async function enrollRepliers(url: string, origin: string): Promise<void> {
   for (const how of Object.keys(REPLIES)) {
     const instance = { instance_id: how, instance_name: how, agent_ids: [how], replies: true };

@@ -1,4 +1,4 @@
-/** What the checker of replies finds, and what it does not mind. */
+/** What the checker of replies finds, and what it allows. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { type Answered, checkReplies, type RepliesRecord, type StoredReply } from './reply_checker.ts';
@@ -15,7 +15,7 @@ const reply = (answers: string, place: number, from_agent: string): StoredReply 
 
 function record(): RepliesRecord & { delivered: Set<string> } {
   return {
-    // The last push was not delivered: its replies may be there, or not.
+    // The last push was not delivered, so its replies may be there or not.
     answered: [push('a', 'one'), push('a', 'one'), push('b', 'three'), push('c', 'later'), push('d', 'three')],
     stored: [
       reply('a', 0, 'one'),

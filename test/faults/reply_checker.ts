@@ -1,12 +1,12 @@
 /**
- * Compares what machines answered with what the meetings hold. It knows nothing of how Convoke works: only that a reply
- * is sent once, and is there when the delivery that it answers counts as delivered.
+ * Compares the replies of machines with the messages of the meetings. It knows nothing of how Convoke works, only that
+ * a reply is sent once, and is stored when the delivery that it answers counts as delivered.
  */
 
-/** How a machine replies, and to how many replies that comes for each push. */
+/** How a machine replies, and with how many replies to each push. */
 export const REPLIES = { one: 1, three: 3, later: 1, pulled: 2 } as const;
 
-/** A push that a machine answered; the same one may be answered several times. */
+/** A push that a machine replied to. It may reply to the same one several times. */
 export interface Answered {
   webhook_id: string;
   message_id: string;
@@ -19,7 +19,7 @@ export interface StoredReply {
   message_id: string;
   from_agent: string | undefined;
   in_reply_to: string | undefined;
-  /** What the machine wrote into it: the push that it answers, and which of its replies this one is. */
+  /** The text of the machine: the push that it answers, and which of the replies this one is. */
   answers: string;
   place: number;
 }
@@ -32,11 +32,11 @@ export interface RepliesRecord {
 }
 
 export interface ReplyFindings {
-  /** The delivery is delivered, and a reply to it is not there. */
+  /** The delivery is delivered, and a reply to it is not stored. */
   missing: string[];
-  /** The same reply is there more than once. */
+  /** The same reply is stored more than once. */
   twice: string[];
-  /** Nobody answered so, or it is an answer to another message, or of another agent. */
+  /** No machine gave this reply, or it answers another message, or another agent sent it. */
   false: string[];
 }
 

@@ -1,4 +1,7 @@
-/** The real process, ended as processes end: what was accepted is never lost, and lanes stay in order. */
+/**
+ * The real process, ended in the ways in which processes end: an accepted message is never lost, and lanes stay in
+ * order.
+ */
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -45,7 +48,7 @@ class Process {
     return new Process(child, await inTime('the ready line', ready));
   }
 
-  /** Sends a signal; answers how the process ended, and how long it took. */
+  /** Sends a signal; returns how the process ended, and how long that took. */
   async end(signal: 'SIGTERM' | 'SIGKILL'): Promise<{ code: number | null; duration_ms: number }> {
     const from_ms = performance.now();
     const ended = once(this.#child, 'exit') as Promise<[number | null]>;
@@ -67,7 +70,7 @@ async function enroll(client: ConvokeClient, instance_id: string, receiver: Rece
   for (const meeting_id of meetings) await client.joinMeeting({ instance_id, meeting_id, agent_ids: ['a'] });
 }
 
-/** What was heard, lane by lane, each message once and where it came first. */
+/** The lanes that the machine got, with each message once, where it arrived first. */
 function lanesOf(requests: readonly Received[]): Map<string, number[]> {
   const seen = new Set<string>();
   const lanes = new Map<string, number[]>();
@@ -83,7 +86,7 @@ function lanesOf(requests: readonly Received[]): Map<string, number[]> {
   return lanes;
 }
 
-/** Speaks in the meetings, in each as fast as it is answered, until told to stop or until the service is gone. */
+/** Sends to the meetings, to each as fast as it responds, until the test stops it or the service has ended. */
 function speak(
   client: ConvokeClient,
   meetings: string[],
@@ -97,7 +100,7 @@ function speak(
           const { seq } = await client.sendMessage(meeting_id, { content: 'x'.repeat(200) });
           accepted.get(meeting_id)?.push(seq);
         } catch (error) {
-          // Gone, or on its way out.
+          // The service has ended, or is stopping.
           assert.ok(error instanceof ConvokeError && (error.status === null || error.status === 503), String(error));
           return;
         }
@@ -188,7 +191,7 @@ describe('a process that ends:', { concurrency: true }, () => {
         `${meeting_id}: ${Math.max(...seqs)} accepted, ${heard.length} heard`,
       );
     }
-    // What comes again has the same id and the same bytes.
+    // A push that arrives again has the same id and the same bytes.
     const bodies = new Map<string, string>();
     for (const request of receiver.requests) {
       const id = headerOf(request, 'webhook-id');
@@ -276,7 +279,7 @@ describe('a process that ends:', { concurrency: true }, () => {
   });
 
   test('a service that is closed inside another program lets go of everything: that program can end', async (t) => {
-    // Closed in the middle of a delivery, again and again: what is left behind would keep the process alive.
+    // Closed in the middle of a delivery, again and again: whatever remains would keep the process alive.
     const program = `
       import { Receiver } from './test/support/receiver.ts';
       import { Service } from './test/support/service.ts';

@@ -1,4 +1,4 @@
-/** Three nodes on one PostgreSQL, as real processes, restarted one after another while people send through what a proxy does. */
+/** Three nodes on one PostgreSQL, as real processes, restarted one after another while people send as a proxy would. */
 import assert from 'node:assert/strict';
 import { Agent, request } from 'node:http';
 import { test, type TestContext } from 'node:test';
@@ -12,31 +12,31 @@ import { headerOf, pushOf, type Receiver, startReceiver } from '../support/recei
 const NODES = 3;
 const MEETINGS = ['a', 'b', 'c', 'd'];
 const SENDERS_PER_MEETING = 2;
-/** Between two sends of one sender: each connection is used more often than a stopping node waits for. */
+/** The pause between two sends of one sender: it uses each connection more often than a stopping node waits for. */
 const PAUSE_MS = 10;
 /**
- * A stopping node waits a second for the next request of an open connection. Where a busy machine lets a sender pause for
- * half of that, its connection may be gone like any idle one, and it sends again.
+ * A stopping node waits a second for the next request of an open connection. If a busy machine delays a sender by half
+ * of that, its connection may be closed like any idle one, and it sends again.
  */
 const PROMISED_MS = 500;
-/** Sends between one restart and the next. */
+/** The number of sends between two restarts. */
 const SENDS = 100;
 const STOP_MS_MAX = 7_000;
 
 /**
- * Sends to one node after another on connections that are kept alive. Only when a connection is refused, so that nothing was
- * sent, the next node is asked for the same, as nginx and HAProxy do with a POST.
+ * Sends to one node after another on connections that stay open. Only when a node refuses the connection, so that
+ * nothing was sent, it sends the same to the next one, as nginx and HAProxy do with a POST.
  */
 class Senders {
-  /** Where the nodes are. */
+  /** The addresses of the nodes. */
   readonly urls: string[];
   readonly accepted = new Map<string, number[]>(MEETINGS.map((meeting_id) => [meeting_id, []]));
-  /** Answers other than 201, and connections that were cut off: nobody knows what became of what was sent. */
+  /** Responses other than 201, and connections that were cut off: their sends may have been stored or not. */
   readonly errors: string[] = [];
-  /** Sends that were accepted with the last answer of a connection, and connections that were refused. */
+  /** Accepted sends whose response was the last one of its connection, and refused connections. */
   last_answers = 0;
   refused = 0;
-  /** Connections that were cut because their sender did not use them. */
+  /** Connections that a node closed because their sender did not use them. */
   unused = 0;
   #sends = 0;
   #keys = 0;
@@ -53,7 +53,7 @@ class Senders {
     );
   }
 
-  /** Resolves when so many more were answered. */
+  /** Resolves after this many more responses. */
   more(sends: number): Promise<void> {
     return new Promise((resolve) => {
       this.#onSends = { at: this.#sends + sends, resolve };
@@ -133,12 +133,12 @@ async function startNodes(t: TestContext): Promise<{ start: () => Promise<NodePr
     await node.ready;
     return node;
   };
-  // The first makes the key that all of them use.
+  // The first node makes the key that all of them use.
   const first = await start();
   return { start, nodes: [first, ...(await Promise.all([start(), start()]))] };
 }
 
-/** Of each meeting what was heard, in order. */
+/** The seqs that the machine got of a meeting, in order. */
 function seqsOf({ requests }: Receiver, meeting_id: string): number[] {
   return requests
     .filter((push) => pushOf(push).meeting_id === meeting_id)

@@ -1,6 +1,6 @@
 /**
- * Nodes of two neighbouring versions on one PostgreSQL: a step of the schema that keeps the rule of CONTRIBUTING.md disturbs no
- * node that does not know it, neither one that is at work nor one that starts.
+ * Nodes of two neighbouring versions on one PostgreSQL: a step of the schema that keeps the rule of CONTRIBUTING.md
+ * disturbs no node of the earlier version, whether it is running or starting.
  */
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
@@ -21,7 +21,7 @@ const KNOWN = MIGRATIONS.length;
 
 const NODE = { node_id: 'here', version: '0', address: 'http://127.0.0.1:1', stopping: false };
 
-/** What the rule allows, to every table: columns, indexes, and things of its own. */
+/** What the rule allows, for every table: columns, indexes, and new tables and functions. */
 const WITHIN_THE_RULE = `
   DO $$
   DECLARE
@@ -35,7 +35,7 @@ const WITHIN_THE_RULE = `
   CREATE TABLE table_of_the_next_version (id bigint PRIMARY KEY);
   CREATE FUNCTION accept_messages_5(bigint) RETURNS bigint LANGUAGE sql AS 'SELECT $1';`;
 
-/** What it forbids. */
+/** What the rule forbids. */
 const AGAINST_THE_RULE = 'ALTER TABLE deliveries RENAME COLUMN attempt_count TO attempts_made';
 
 async function take(url: string, step: string, { steps = KNOWN + 1, steps_known_min = KNOWN } = {}): Promise<void> {
@@ -47,7 +47,9 @@ async function take(url: string, step: string, { steps = KNOWN + 1, steps_known_
   await neighbour.end();
 }
 
-/** Runs random commands on a PostgreSQL store and on one of SQLite, to which nothing happens: the answers must be the same. */
+/**
+ * Runs random commands on a PostgreSQL store, and on a SQLite store that stays unchanged: the results must be the same.
+ */
 async function assertGoesOn(t: TestContext, store: Store, midway: () => Promise<void>): Promise<void> {
   const untouched = openStoreHere();
   t.after(() => untouched.close());
@@ -56,7 +58,7 @@ async function assertGoesOn(t: TestContext, store: Store, midway: () => Promise<
   const answered = new Set<string>();
   for (const [i, command] of log!.entries()) {
     if (i === COMMANDS / 2) await midway();
-    // Leases too; not renewed, because settlements of this log are of the first epoch.
+    // Lists the leases too. They are not renewed, because settlements of this log have the first epoch.
     if (i % 100 === 0) assert.deepEqual(await store.cluster!.list(), []);
     const [answer, expected] = await Promise.all(logs.map((each) => each.run(command)));
     assert.deepEqual(answer, expected, `command ${i} of the log, ${JSON.stringify(command)}`);

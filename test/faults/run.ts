@@ -1,4 +1,4 @@
-/** A service that is ended again and again under load, always on the same data. */
+/** A service under load that ends again and again, always with the same data. */
 import assert from 'node:assert/strict';
 import { spawnSync, type SpawnSyncReturns } from 'node:child_process';
 import { randomInt } from 'node:crypto';
@@ -12,7 +12,7 @@ import { Machines } from './machines.ts';
 import { NodeProcess } from './node_process.ts';
 import { Speakers } from './speakers.ts';
 
-/** Three receivers, each in other meetings, so that their lanes differ. */
+/** Three receivers, each in different meetings, so that their lanes differ. */
 const MEMBERS = new Map([
   ['alpha', ['one', 'two', 'slow']],
   ['beta', ['one', 'slow']],
@@ -26,7 +26,7 @@ export async function temporaryDirectory(t: TestContext): Promise<string> {
   return directory;
 }
 
-/** Runs a command of the system; where it is missing, the status is null. */
+/** Runs a command of the system. Its status is null where the command is missing. */
 export function run(command: string, ...args: string[]): SpawnSyncReturns<Buffer> {
   return spawnSync(command, args);
 }
@@ -38,7 +38,7 @@ export function numberFrom(variable: string, otherwise: number): number {
   return number;
 }
 
-/** FAULTS_SEED, or a new one; it is printed, so that the moments of a run can be repeated. */
+/** FAULTS_SEED, or a new seed; the test prints it, so that the moments of a run can be repeated. */
 export function seededRandom(t: TestContext): () => number {
   const seed = numberFrom('FAULTS_SEED', randomInt(1, 2 ** 31));
   t.diagnostic(`FAULTS_SEED=${seed}`);
@@ -54,13 +54,13 @@ export function seededRandom(t: TestContext): () => number {
 
 export interface Plan {
   ends: number;
-  /** Ends a process that was started a moment ago; it need not be ready. */
+  /** Ends a process that has just started; it need not be ready. */
   end: (node: NodeProcess) => Promise<void>;
-  /** Whether what was in flight may arrive again. */
+  /** Whether pushes in flight may arrive again. */
   is_violent: boolean;
 }
 
-/** Runs the plan, lets everything be delivered, and collects what everybody has to say. */
+/** Runs the plan, waits until everything is delivered, and collects what all parts saw. */
 export async function runUnderLoad(t: TestContext, { ends, end, is_violent }: Plan): Promise<Record> {
   const data = await temporaryDirectory(t);
   const machines = await Machines.start(t);
@@ -72,7 +72,7 @@ export async function runUnderLoad(t: TestContext, { ends, end, is_violent }: Pl
   for (let ended = 0; ended < ends; ended++) {
     await end(node);
     if (is_violent) endings.push(node.ending());
-    // What it had sent is noted before anything of the next one is.
+    // Notes the pushes of this process before the next one sends any.
     await machines.heard();
     node = NodeProcess.serve(t, data, { machines });
     node.ready.then((ready) => (speakers.url = ready)).catch(() => {});
@@ -85,7 +85,7 @@ export async function runUnderLoad(t: TestContext, { ends, end, is_violent }: Pl
   return record;
 }
 
-/** What everybody has to say, when all is delivered. */
+/** What all parts saw, when everything is delivered. */
 async function recordOf(url: string, { sent }: Speakers, machines: Machines, endings: Ending[]): Promise<Record> {
   return {
     sent,
@@ -97,7 +97,7 @@ async function recordOf(url: string, { sent }: Speakers, machines: Machines, end
   };
 }
 
-/** One process under load, to which something is done that it must survive. */
+/** Does something to a process under load that it must survive. */
 export async function surviveUnderLoad(
   t: TestContext,
   data: string,
@@ -120,7 +120,7 @@ export async function surviveUnderLoad(
   return record;
 }
 
-/** Nothing is found; answers the figures, which are told as well. */
+/** Asserts that the checker finds nothing; prints and returns the figures. */
 export function assertClean(t: TestContext, record: Record): Figures {
   const { findings, figures } = check(record);
   t.diagnostic(JSON.stringify(figures));
@@ -132,7 +132,7 @@ export function assertClean(t: TestContext, record: Record): Figures {
   return figures;
 }
 
-/** The control: of the same run, with one thing falsified, the checker finds just that. */
+/** The control: the checker finds one falsified fact in a copy of the same run. */
 export function assertFound(record: Record, kind: keyof Findings, doctor: (copy: Record) => void): void {
   const copy: Record = { ...record, heard: record.heard.map((push) => ({ ...push })) };
   doctor(copy);
@@ -140,11 +140,11 @@ export function assertFound(record: Record, kind: keyof Findings, doctor: (copy:
   assert.ok(findings[kind].length > 0, `the checker did not find what is ${kind}`);
 }
 
-/** One lost, one repeated, two in the wrong order. */
+/** Falsifies one fact at a time: a lost message, a repeated one, two in the wrong order. */
 export function assertControls(record: Record): void {
   const accepted = new Set(record.sent.filter(({ told }) => told === 'ok').map(({ number }) => number));
   const middle = Math.floor(record.heard.length / 2);
-  // Of a message whose fate its sender does not know, nothing can be lost.
+  // A message whose sender got no response does not count as lost.
   const at = record.heard.findIndex(({ number }, i) => i >= middle && accepted.has(number));
   assert.ok(at !== -1, 'something accepted was heard');
   const { webhook_id, instance_id, meeting_id } = record.heard[at] as Record['heard'][number];

@@ -1,4 +1,4 @@
-/** Forty agents that answer everybody: the loop guard stops them, though each message makes thirty-nine. */
+/** Forty agents that answer everybody: the loop guard stops them, though each message causes thirty-nine. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { MINUTE, SECOND } from '../support/node.ts';

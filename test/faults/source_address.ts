@@ -1,6 +1,6 @@
 /**
- * Loaded into a process before its program: what it connects to the machines is from an address of its own, so that they
- * see which process a push is from. Linux lets any of 127.0.0.0/8 be used.
+ * Imported into a process before its program. The process then connects to the machines from an address of its own, so
+ * that they see which process sends a push. Linux allows any address of 127.0.0.0/8.
  */
 import { Socket } from 'node:net';
 

@@ -1,23 +1,27 @@
-/** Senders under load, who write down what they were told. */
+/** Senders under load, which note the response to each send. */
 import { setTimeout as pause } from 'node:timers/promises';
 import { send } from './api.ts';
 import type { Sent, Told } from './checker.ts';
 
-/** Between a refusal and the next send: a service that is not there is not asked ten thousand times a second. */
+/**
+ * The pause between a refusal and the next send, so that a missing service does not get ten thousand sends a second.
+ */
 const REFUSED_PAUSE_MS = 20;
 
-/** What fetch says when there was no connection, and so nothing was sent. */
+/** The codes of fetch when there was no connection, so that nothing was sent. */
 const NOT_CONNECTED = new Set(['ECONNREFUSED', 'UND_ERR_CONNECT_TIMEOUT']);
 
 export class Speakers {
   readonly sent: Sent[] = [];
-  /** How often each status was the answer. */
+  /** How often each status occurred. */
   readonly statuses = new Map<number, number>();
-  /** Where the service is, at one address or several; it changes when the service is started again. */
+  /** The address or addresses of the service; they change when it starts again. */
   urls: string[];
-  /** Between two sends of one; 0: as fast as they are answered. */
+  /** The pause between two sends of one sender; 0: the next one follows the response. */
   pause_ms = 0;
-  /** Whether a 503 says nothing of whether it was stored: the service itself does not know, when the database was cut off. */
+  /**
+   * Whether a 503 leaves it open if the message was stored: the service itself does not know when it lost the database.
+   */
   is_503_in_doubt = false;
   #numbers = 0;
   #tries = 0;
@@ -28,7 +32,7 @@ export class Speakers {
     this.urls = [url];
   }
 
-  /** Two in each meeting: one lets go what it does not know the fate of, the other sends it again under its key. */
+  /** Two in each meeting: one gives up a send without a response, the other repeats it with its key. */
   constructor(url: string, meeting_ids: Iterable<string>) {
     this.urls = [url];
     this.#speaking = Promise.all(
@@ -36,7 +40,7 @@ export class Speakers {
     );
   }
 
-  /** Lets the sends in flight end. */
+  /** Waits for the sends in flight. */
   async end(): Promise<void> {
     this.#told_to_end = true;
     await this.#speaking;
@@ -54,7 +58,7 @@ export class Speakers {
     }
   }
 
-  /** Once the fate of a send is unknown, a refusal of a later try says nothing of the first. */
+  /** After a send without a response, the refusal of a repetition says nothing of the first try. */
   async #insist(sent: Sent): Promise<void> {
     while (sent.told === 'unknown' && !this.#told_to_end) {
       await pause(REFUSED_PAUSE_MS);

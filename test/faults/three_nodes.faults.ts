@@ -1,6 +1,7 @@
 /**
- * Three nodes on one PostgreSQL, as real processes with real signals: any of them takes any message, each delivers its
- * share, and what a node leaves the others take over, in order. Faults of the network and of the database: cluster.faults.ts.
+ * Three nodes on one PostgreSQL, as real processes with real signals. Any of them accepts any message, each delivers
+ * its share, and the others take over the share of a lost node, in order. For faults of the network and the database,
+ * see cluster.faults.ts.
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -31,7 +32,7 @@ test('three nodes share the work; one stops, one is killed; nothing is lost, not
   t.diagnostic(`taken over ${Math.round(await nodes.shared(1))} ms after the kill`);
   await pause(LOAD_MS);
 
-  // Only the end of the one that was killed lets anything come again.
+  // Only the killed node is an excuse for pushes that arrive again.
   const record = await nodes.record(killed.ending());
   const { accepted, heard } = assertClean(t, record);
   assert.ok(accepted > 100 && heard > accepted, 'there was load');

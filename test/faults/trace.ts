@@ -1,15 +1,15 @@
-/** Reads what strace saw of a process: was each message on disk before anybody heard of it? */
+/** Reads what strace recorded of a process: was each message on disk before its sender got the response? */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import type { TestContext } from 'node:test';
 import { run } from './run.ts';
 
-/** What strace must see: who waits for the disk, who writes to it, who answers. */
+/** What strace must see: waits for the disk, writes to it, and responses. */
 const SYSCALLS = 'fsync,fdatasync,pwrite64,pwritev,write,writev,sendto,sendmsg';
 /** A page of the database with its header, so that messages can be found in what is written. */
 const STRING_BYTES_MAX = 8_192;
 
-/** What does not end on a disk that is frozen. */
+/** The calls that do not end on a frozen disk. */
 const DISK_SYSCALLS = 'fsync,fdatasync,pwrite64';
 /** Longer than any test. */
 const FROZEN_S = 600;
@@ -17,12 +17,12 @@ const ATTACHED_MS_MAX = 10_000;
 
 export const has_strace = run('strace', '-V').status === 0;
 
-/** The command before the command: it follows all threads, and leaves the process its own id. */
+/** The command before the command. It follows all threads, and the process keeps its own id. */
 export function straceTo(file: string): string[] {
   return ['strace', '-D', '-f', '-y', '-s', String(STRING_BYTES_MAX), '-e', `trace=${SYSCALLS}`, '-o', file];
 }
 
-/** How a message is found in a page of the database and in the answer that accepted it. */
+/** How to find a message in a page of the database, and in the response that accepted it. */
 export interface Marked {
   /** Text of the message. */
   mark: string;
@@ -30,15 +30,15 @@ export interface Marked {
 }
 
 export interface Order {
-  /** Answers 201 that were found in the trace. */
+  /** The responses with 201 in the trace. */
   answers: number;
   syncs: number;
   violations: string[];
 }
 
 /**
- * For every 201: the message was written to the log file of the database, an fsync of that file began after that write
- * and ended before the answer was written to the socket.
+ * For every 201: the message was written to the log file of the database, an fsync of that file began after this write,
+ * and it ended before the response was written to the socket.
  */
 export function syncedBeforeAnswered(trace: string, messages: readonly Marked[]): Order {
   const lines = callsOf(trace);
@@ -64,7 +64,10 @@ export function syncedBeforeAnswered(trace: string, messages: readonly Marked[])
   return { answers, syncs: syncs.length, violations };
 }
 
-/** A call with its arguments, and the lines on which it began and ended: with many threads, others come between. */
+/**
+ * A call with its arguments, and the lines on which it began and ended: with many threads, lines of others come between
+ * them.
+ */
 interface SystemCall {
   name: string;
   text: string;
@@ -95,7 +98,7 @@ function callsOf(trace: string): SystemCall[] {
   return calls;
 }
 
-/** Freezes the disk under a process: what it writes neither ends nor fails, until it is thawed. */
+/** Freezes the disk under a process: its writes neither end nor fail until the disk is thawed. */
 export async function freezeDisk(t: TestContext, pid: number): Promise<{ thaw: () => Promise<void> }> {
   const inject = `inject=${DISK_SYSCALLS}:delay_enter=${FROZEN_S}s`;
   const [command, ...args] = [

@@ -1,6 +1,6 @@
 /**
- * A database that goes back under running nodes: a standby takes over that has not heard everything, or an older backup is
- * put back. What was accepted in between is lost; everything else is delivered, by itself and soon.
+ * A database that goes back under running nodes: a standby takes over that lacks the latest commits, or an older backup
+ * is restored. What was accepted in between is lost; everything else is delivered, without help and soon.
  */
 import assert from 'node:assert/strict';
 import { after, test, type TestContext } from 'node:test';
@@ -12,17 +12,17 @@ import { Nodes } from './cluster.ts';
 import { assertClean } from './run.ts';
 
 const LOAD_MS = 2_000;
-/** What was answered is known to be on the other server, and what came of it is written. */
+/** After this time the other server has everything that was accepted, and the results are written. */
 const SETTLED_MS = 1_000;
-/** Until when nodes go on with what they remember. */
+/** For how long nodes continue with what they remember. */
 const NOTICED_MS = 2_000;
-/** Everything that is accepted afterwards is delivered within this. */
+/** Everything that is accepted afterwards is delivered within this time. */
 const DELIVERED_MS_MAX = 30_000;
 
-/** What goes back, and from where on it is lost. */
+/** A database that goes back, and the moment from which its commits are lost. */
 interface Database {
   url: string;
-  /** From now on everything will be lost. */
+  /** All commits after this call will be lost. */
   losesFromHere: () => Promise<void>;
   goesBack: () => Promise<void>;
 }
@@ -92,7 +92,7 @@ async function flowsOn(t: TestContext, database: Database): Promise<void> {
   assertClean(t, withoutLost({ ...record, heard: heardOnce(record.heard, forgotten) }, may_be_lost));
 }
 
-/** What was heard in a time that the database lost is heard again; that is left out. */
+/** Leaves out what machines got again because the database lost that time. */
 function heardOnce(heard: readonly Heard[], { from_ms, to_ms }: { from_ms: number; to_ms: number }): Heard[] {
   const first = new Map<string, Heard>();
   return heard
@@ -105,8 +105,9 @@ function heardOnce(heard: readonly Heard[], { from_ms, to_ms }: { from_ms: numbe
 }
 
 /**
- * The record without what was sent while it was lost, as far as it is. What a sender was not sure of may have been
- * stored and pushed, then lost, and then stored again under the same key: the push of the lost one is left out.
+ * Leaves out messages that were sent in the lost time, as far as they are lost. A message whose sender got no response
+ * may have been stored and pushed, then lost, and then stored again under the same key. The push of the lost one is
+ * left out.
  */
 function withoutLost(record: Record, may_be_lost: readonly Sent[]): Record {
   const stored = new Set(record.stored.map(({ number }) => number));
@@ -121,7 +122,7 @@ function withoutLost(record: Record, may_be_lost: readonly Sent[]): Record {
   };
 }
 
-/** Ids that stand for more than one message, or for more than one delivery. */
+/** The ids that belong to more than one message, or to more than one delivery. */
 function idsForSeveral(sent: readonly Sent[], heard: readonly Heard[]): string[] {
   const meanings = new Map<string, string>();
   const found: string[] = [];

@@ -6,12 +6,12 @@ import { connectMcp, type McpClient } from '../support/mcp.ts';
 import { messagesPath, type Service, useService } from '../support/service.ts';
 import { until } from '../support/wait.ts';
 
-/** What a model says next: a tool to call, or that it is done. */
+/** The next turn of a model: a tool to call, or null when it has finished. */
 type Turn = { tool: string; args: object } | null;
 
 /**
- * A scripted model. It knows the prompt, the tools that are listed, and the texts of results, and it adds the numbers
- * that it is asked about, until somebody says that this is all.
+ * A scripted model. It gets the prompt, the list of tools, and the texts of results. It adds the numbers that it is
+ * asked about, until somebody ends the conversation.
  */
 class Model {
   readonly #tools: Set<string>;
@@ -50,7 +50,7 @@ class Model {
   }
 }
 
-/** The loop of every agent: the model says which tool, the client calls it, the model reads the result. */
+/** The loop of every agent: the model chooses a tool, the client calls it, the model reads the result. */
 async function run(client: McpClient, prompt: string): Promise<void> {
   const model = new Model(prompt, await client.tools());
   let result: string | null = null;

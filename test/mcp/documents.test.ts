@@ -1,4 +1,4 @@
-/** The configurations in docs/mcp.md are what programs read, and they lead to tools. */
+/** The configurations in docs/mcp.md have the form that programs read, and they lead to tools. */
 import assert from 'node:assert/strict';
 import { before, describe, test, type TestContext } from 'node:test';
 import { fileURLToPath } from 'node:url';
@@ -35,7 +35,7 @@ describe('docs/mcp.md', async () => {
   });
   const blocks = await blocksOf('docs/mcp.md');
   const here = (text: string): string => text.replaceAll(EXAMPLE, service.url);
-  /** As the program would, wherever it takes the key from. */
+  /** Puts the key in, as the program would, whatever way it reads the key. */
   const withKey = (text: string): string => text.replace(/\$\{?[\w:-]*(?:KEY|key)\}?|cvk_…/, token);
 
   async function toolsBy(t: TestContext, transport: StreamableHTTPClientTransport | StdioClientTransport) {

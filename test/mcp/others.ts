@@ -1,6 +1,6 @@
 /**
- * `npm run test:mcp -- [NAME …]`: clients that others wrote speak MCP with the real service. Each is installed on demand into
- * `node_modules/.cache`, pinned. A client joins a meeting, waits, and answers; its answer must be in the meeting.
+ * `npm run test:mcp -- [NAME …]`: clients of other makers use MCP with the real service. Each is installed on demand
+ * into `node_modules/.cache`, pinned. A client joins a meeting, waits, and answers; its answer must be in the meeting.
  */
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
@@ -23,7 +23,7 @@ const programOf = (name: string): string => fileURLToPath(new URL(`programs/${na
 
 const service = new Service();
 
-/** Runs a program that takes part as an agent of its own, and speaks with it. */
+/** Runs a program that takes part as an agent, and sends it messages. */
 async function converse(agent_id: string, token: string, command: string, args: string[]): Promise<string> {
   const child = spawn(command, [...args, `${service.url}/mcp`, token, agent_id], { stdio: ['ignore', 'pipe', 'pipe'] });
   const errors = text(child.stderr);
@@ -41,7 +41,7 @@ async function converse(agent_id: string, token: string, command: string, args: 
   return 'joined, waited, answered: its answer is in the meeting';
 }
 
-/** Asks with the Inspector's command line, over HTTP and on standard input and output. */
+/** Uses the Inspector's command line, over HTTP and on standard input and output. */
 async function inspect(token: string): Promise<string> {
   const directory = await installPackages([INSPECTOR]);
   const cli = join(directory, 'node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js');

@@ -1,4 +1,4 @@
-/** `convoke mcp`, as a desktop client starts it. */
+/** `convoke mcp`, as a desktop program starts it. */
 import assert from 'node:assert/strict';
 import { before, describe, test, type TestContext } from 'node:test';
 import { fileURLToPath } from 'node:url';

@@ -1,4 +1,4 @@
-/** Who may speak MCP with the service, from where, how much, and until when. */
+/** Who may use MCP with the service, from where, how much, and until when. */
 import assert from 'node:assert/strict';
 import { before, describe, test } from 'node:test';
 import type { ApiKeyWithToken, Session } from '@convoke/sdk';

@@ -1,4 +1,7 @@
-/** What becomes of a message that wait_for_message brings: nothing is lost, and what a model was given is delivered. */
+/**
+ * What happens to a message that wait_for_message returns: nothing is lost, and a message that a model got counts as
+ * delivered.
+ */
 import assert from 'node:assert/strict';
 import { before, describe, test, type TestContext } from 'node:test';
 import type { Membership } from '@convoke/sdk';

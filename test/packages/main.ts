@@ -1,6 +1,7 @@
 /**
- * `npm run test:packages`: what `npm pack` makes, tried in empty directories as a new user would, on every runtime that it
- * is for. Words after `--` choose checks by their names. What it needs of others is installed at the first run.
+ * `npm run test:packages`: the results of `npm pack`, tried in empty directories as a new user would, on every
+ * supported runtime. Words after `--` choose checks by their names. The first run installs the programs of others that
+ * it needs.
  */
 import assert from 'node:assert/strict';
 import { copyFile, mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
@@ -31,7 +32,7 @@ const PROGRAMS = fileURLToPath(new URL('programs/', import.meta.url));
 
 interface Check {
   name: string;
-  /** @returns what was seen, in a few words */
+  /** @returns what the check saw, in a few words */
   run: () => Promise<string>;
 }
 
@@ -76,7 +77,7 @@ async function all(checks: Check[]): Promise<boolean> {
   return rows.length > 0 && failed === 0;
 }
 
-/** Both packages, as the release makes them. */
+/** Packs both packages, as the release does. */
 async function pack(): Promise<{ convoke: string; sdk: string }> {
   const before = await run(['git', 'status', '--porcelain'], { cwd: ROOT });
   const both = ['--workspaces', '--include-workspace-root'];
@@ -90,7 +91,7 @@ async function pack(): Promise<{ convoke: string; sdk: string }> {
   return { convoke: join(work, convoke), sdk: join(work, sdk) };
 }
 
-/** An empty directory where packages were installed. */
+/** An empty directory with installed packages. */
 async function installed(name: string, packages: string[]): Promise<string> {
   const directory = join(work, name);
   await mkdir(directory);
@@ -185,7 +186,7 @@ function sdkChecks(tarball: string): Check[] {
   ];
 }
 
-/** The files of the package as they are: a page needs no bundler. */
+/** Serves the files of the package as they are, because a page needs no bundler. */
 async function inAPage(url: string, sdk: string): Promise<string> {
   const visitor = new Visitor();
   await visitor.start();
@@ -216,7 +217,7 @@ function strictest(resolution: string): object {
       noUncheckedIndexedAccess: true,
       exactOptionalPropertyTypes: true,
       verbatimModuleSyntax: true,
-      // The declarations of the package are checked as well.
+      // So that the compiler also checks the declarations of the package.
       skipLibCheck: false,
       noEmit: true,
       target: 'es2022',

@@ -1,4 +1,4 @@
-/** Programs run as a new user would run them: nothing of this clone on the PATH, nothing of npm in the environment. */
+/** Runs programs as a new user would: nothing of this clone on the PATH, nothing of npm in the environment. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { text } from 'node:stream/consumers';
@@ -23,7 +23,7 @@ export function environment({ path = SYSTEM_PATH, env = {} }: Pick<Where, 'path'
   return { ...SYSTEM_ENV, NO_COLOR: '1', npm_config_update_notifier: 'false', ...env, PATH: path };
 }
 
-/** Runs a program to its end; rejects with what it printed when it fails. */
+/** Runs a program to its end; when it fails, rejects with its output. */
 export async function run([command = '', ...args]: string[], where: Where): Promise<string> {
   const child = spawn(command, args, { cwd: where.cwd, env: environment(where), stdio: ['ignore', 'pipe', 'pipe'] });
   const [stdout, stderr] = await Promise.all([text(child.stdout), text(child.stderr), once(child, 'close')]);

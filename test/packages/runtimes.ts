@@ -1,26 +1,26 @@
-/** Programs of others that the packages are tried with. Each is installed when it is first needed, into a cache directory. */
+/** Programs of others on which the packages are tried. Each is installed on demand into a cache directory. */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { installPackage } from '../runtimes/packages.ts';
 
 export const NODES_OF_SDK = ['20.20.2', '22.23.3', '24.21.0'];
-/** The oldest of each line that is new enough, and the newest when this was written. */
+/** The oldest supported version of each line, and the newest when this was written. */
 export const NODES_OF_SERVICE = ['22.22.3', '22.23.3', '24.15.0', '24.21.0', '26.10.0'];
 export const NODES_ON_POSTGRES = ['22.23.3', '24.21.0'];
 const DENO = '2.9.6';
 const BUN = '1.4.5';
-/** The last ones written in JavaScript, and the one that this clone checks its types with. */
+/** The last version written in JavaScript, and the one that checks this clone. */
 export const TYPESCRIPTS = ['5.9.3', '7.0.2'];
 
 const { platform, arch } = process;
 
 export interface Runtime {
   name: string;
-  /** The program, and what stands between it and the file that it is to run. */
+  /** The program and its arguments, before the file to run. */
   command: string[];
 }
 
-/** The platform's own package holds the binary; the package that chooses among them needs an install script. */
+/** The platform's own package holds the binary. The package that chooses among them would need an install script. */
 export async function node(version: string): Promise<Runtime> {
   return { name: `Node ${version}`, command: [await installed(`node-${platform}-${arch}`, version, 'bin/node')] };
 }
@@ -31,7 +31,7 @@ export async function deno(): Promise<Runtime> {
 }
 
 export async function bun(): Promise<Runtime> {
-  // The one for processors without AVX2 runs on all.
+  // The build for processors without AVX2 runs on all of them.
   const name = `@oven/bun-${platform}-${arch === 'arm64' ? 'aarch64' : 'x64-baseline'}`;
   return { name: `Bun ${BUN}`, command: [await installed(name, BUN, 'bin/bun'), 'run'] };
 }

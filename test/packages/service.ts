@@ -1,4 +1,4 @@
-/** The packed service, run without anything of this repository. */
+/** The packed service, run without any file of this repository. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
@@ -13,10 +13,10 @@ import { PostgresServer } from '../support/postgres_server.ts';
 import { environment, run, SYSTEM_PATH } from './run.ts';
 import type { Runtime } from './runtimes.ts';
 
-/** A directory in which `node` is this one and `npx` that of the system. */
+/** A PATH in which `node` is this runtime and `npx` is the system's. */
 const pathOf = ({ command: [program = ''] }: Runtime): string => [dirname(program), SYSTEM_PATH].join(delimiter);
 
-/** Two agents talk, and every push of it arrives. */
+/** Runs the demo: two agents talk, and every push arrives. */
 export async function demo(runtime: Runtime, cwd: string, command = ['npx', 'convoke']): Promise<string> {
   const shown = await run([...command, 'demo'], { cwd, path: pathOf(runtime) });
   const done = /^done .*$/m.exec(shown)?.[0] ?? '';
@@ -24,17 +24,17 @@ export async function demo(runtime: Runtime, cwd: string, command = ['npx', 'con
   return done.replace(/^done +/, '');
 }
 
-/** Measured: 95 with Node 24. A start that loads more than it needs, or gives back nothing, takes 115. */
+/** It measures 95 with Node 24. A start that loads more than it needs, or frees nothing, takes 115. */
 const IDLE_MIB_MAX = 110;
 
-/** The resident memory of a process when it had time to settle; 0 where the system does not say. */
+/** The resident memory of a process after it had time to settle; 0 where the system does not tell it. */
 async function idleMib(pid: number): Promise<number> {
   await sleep(2_000);
   const status = await readFile(`/proc/${pid}/status`, 'utf8').catch(() => '');
   return Math.round(Number(/^VmRSS:\s+(\d+) kB/m.exec(status)?.[1] ?? 0) / 1024);
 }
 
-/** It serves its pages and the page of its API, tests a webhook, backs up, and stops with 0. */
+/** Serves its pages and the page of its API, tests a webhook, makes a backup, and stops with 0. */
 export async function serve(runtime: Runtime, cwd: string, database: 'SQLite' | 'PostgreSQL'): Promise<string> {
   const data = join(cwd, 'data');
   const server = database === 'PostgreSQL' ? await PostgresServer.start() : null;
@@ -73,7 +73,7 @@ export async function serve(runtime: Runtime, cwd: string, database: 'SQLite' | 
   }
 }
 
-/** It sends its spans to a collector, at the latest when it stops. */
+/** Sends its spans to a collector, at the latest when it stops. */
 export async function traces(runtime: Runtime, cwd: string): Promise<string> {
   const bodies: Promise<Buffer>[] = [];
   const collector = createServer((request, response) => {
@@ -110,10 +110,13 @@ export async function traces(runtime: Runtime, cwd: string): Promise<string> {
   }
 }
 
-/** A user of the machine to whom nothing belongs. */
+/** A user of the machine who owns nothing. */
 const NOBODY = 65_534;
 
-/** As in an image or under a service manager: unpacked by root, with no npm, and run by somebody who may write the data only. */
+/**
+ * As in an image or under a service manager: root unpacked it, there is no npm, and its user may write only to the data
+ * directory.
+ */
 export async function unpacked(runtime: Runtime, tarball: string, cwd: string): Promise<string> {
   await chmod(dirname(cwd), 0o755);
   await mkdir(cwd);
@@ -147,7 +150,7 @@ export async function unpacked(runtime: Runtime, tarball: string, cwd: string): 
   }
 }
 
-/** Walks from each page to what it loads, and fails where something is missing. */
+/** Follows each page to everything that it loads; fails where something is missing. */
 async function pagesOf(url: string): Promise<number> {
   let bytes = 0;
   for (const start of ['/', '/docs/']) {
@@ -168,7 +171,7 @@ async function pagesOf(url: string): Promise<number> {
 
 const LIST_TOOLS = JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'tools/list' });
 
-/** How many tools models are offered, over HTTP and by the command. The library is loaded only for this. */
+/** The number of tools that models get, over HTTP and from the command. The library loads only for this. */
 async function toolsOf(url: string, program: string, path: string): Promise<number> {
   const countIn = (message: string): number =>
     (JSON.parse(message) as { result: { tools: object[] } }).result.tools.length;
@@ -190,7 +193,7 @@ async function toolsOf(url: string, program: string, path: string): Promise<numb
   }
 }
 
-/** Says which Node it needs, instead of a syntax error. */
+/** Says which Node it needs; it does not fail with a syntax error. */
 export async function tooOld(runtime: Runtime, cwd: string): Promise<string> {
   const refused = await run(['npx', 'convoke', 'demo'], { cwd, path: pathOf(runtime) }).then(
     () => 'it runs',

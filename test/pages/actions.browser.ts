@@ -13,7 +13,7 @@ const visitor = useVisitor();
 const listed = async (service: Service, query: string): Promise<Delivery[]> =>
   (await service.get<ListOf<Delivery>>(`/api/v1/deliveries/?${query}`)).body.data;
 
-/** An instance with failed deliveries, whose receiver takes pushes from now on. */
+/** Makes an instance with failed deliveries. Its receiver accepts pushes from now on. */
 async function failing(t: TestContext, service: Service, count: number) {
   const registration = { instance_name: 'GPU box' };
   const { instance_id, receiver } = await service.member(t, 'm', { registration, behaviour: { status: 202 } });
@@ -33,7 +33,7 @@ async function clicksOf(page: Page): Promise<() => Promise<number>> {
   return () => page.evaluate<number>('globalThis.clicks');
 }
 
-/** A moment as the field of a form takes it. */
+/** A time as the field of a form takes it. */
 const localMinute = (page: Page, at_ms: number): Promise<string> =>
   page.evaluate((ms) => new Date(ms - new Date(ms).getTimezoneOffset() * 60_000).toISOString().slice(0, 16), at_ms);
 
@@ -66,7 +66,7 @@ describe('where one reads', { concurrency: 3 }, () => {
     const service = await startService(t);
     const { instance_id } = await failing(t, service, 2);
     await visitor.visit(service.url, { path: `/instances/${instance_id}` }, async (page) => {
-      // Each part is one delivery, and the second waits until it was looked at.
+      // Each part is one delivery. The second one waits until the test has looked at the page.
       const { promise: looked, resolve } = Promise.withResolvers<void>();
       let parts = 0;
       await page.route('**/recover/', async (route) => {

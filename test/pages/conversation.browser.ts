@@ -8,9 +8,9 @@ import { until } from '../support/wait.ts';
 
 const visitor = useVisitor();
 
-/** The service takes so many in one request. */
+/** The most messages that the service takes in one request. */
 const BATCH = 500;
-/** The page keeps no more messages than these, however long the meeting is. */
+/** The page keeps at most this many messages, however long the meeting is. */
 const KEPT_MAX = 150;
 
 /** Sends `line 1`, `line 2` and so on. */
@@ -39,7 +39,7 @@ const drawn = (page: Page) =>
 const scrollTo = (page: Page, end: 'top' | 'bottom') =>
   log(page).evaluate((box, top) => box.scrollTo(0, top ? -box.scrollHeight : 0), end === 'top');
 
-/** The first message in sight, and how far below the top of the log it begins, in pixels. */
+/** The first visible message, and how far below the top of the log it begins, in pixels. */
 const inSight = (page: Page) =>
   log(page).evaluate((box) => {
     const { top } = box.getBoundingClientRect();
@@ -112,7 +112,7 @@ describe("a meeting's page", { concurrency: 2 }, () => {
     await say(service, 'long', 1200);
     await receiver.count(1200);
     await visitor.visit(service.url, { path: '/meetings/long' }, async (page) => {
-      // A question about all deliveries of a meeting would make the service read them all.
+      // A request for all deliveries of a meeting would make the service read all of them.
       const boundless: string[] = [];
       page.on('request', (request) => {
         const { pathname, searchParams } = new URL(request.url());

@@ -1,4 +1,7 @@
-/** Dialogs in a real browser: nothing that is shown once or half written is lost, cut off or covered. */
+/**
+ * Dialogs in a real browser: a text that the page shows once, or that a person has half written, is never lost, cut off
+ * or covered.
+ */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { Locator, Page } from 'playwright-core';
@@ -8,14 +11,14 @@ import { startService } from '../support/service.ts';
 
 const visitor = useVisitor();
 
-/** Presses Escape twice, because a browser gives a page only one chance to refuse it, and clicks beside the dialog. */
+/** Presses Escape twice, because a browser lets a page refuse it only once, and clicks beside the dialog. */
 async function disturb(page: Page): Promise<void> {
   await page.keyboard.press('Escape');
   await page.keyboard.press('Escape');
   await page.mouse.click(4, 4);
 }
 
-/** Whether all of its text is within an element. */
+/** Whether all of its text is inside an element. */
 const isWhole = (element: Locator): Promise<boolean> =>
   element.evaluate(({ scrollWidth, clientWidth }) => scrollWidth <= clientWidth);
 
@@ -23,7 +26,7 @@ describe('dialogs', { concurrency: 2 }, () => {
   for (const width of [1440, 390]) {
     test(`the token of the first key is shown whole at ${width} px, and only its own button closes it`, async (t) => {
       const service = await startService(t);
-      // What the page asks before it is signed in is refused.
+      // The service refuses what the page requests before it is signed in.
       const visit = { path: '/keys', viewport: { width, height: 844 }, allowed: /401/ };
       await visitor.visit(service.url, visit, async (page) => {
         await page.getByRole('button', { name: 'Make a key' }).click();
@@ -104,7 +107,7 @@ const isOnScreen = (element: Locator): Promise<boolean> =>
     return left >= 0 && top >= 0 && right <= clientWidth && bottom <= clientHeight;
   });
 
-/** Whether nothing lies over a popover: to bring it to the front then changes nothing on the screen. */
+/** Whether nothing covers a popover: then bringing it to the front changes nothing on the screen. */
 async function isInFront(page: Page, popover: Locator): Promise<boolean> {
   const box = await popover.boundingBox();
   assert.ok(box !== null);

@@ -1,4 +1,7 @@
-/** Values in words: pages import nothing of the service, so each side has its words, and here they are compared. */
+/**
+ * Values in words. The pages import nothing of the service, so each side has its own words, and this test compares
+ * them.
+ */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { durationInWords as durationInCommands } from '../../src/cli/program/format.ts';

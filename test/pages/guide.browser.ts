@@ -1,4 +1,4 @@
-/** The guide, followed by the letter: its commands are typed, and each step ticks itself off. */
+/** The guide, followed to the letter: the test types its commands, and each step ticks itself off. */
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -12,7 +12,7 @@ import { until } from '../support/wait.ts';
 
 const visitor = useVisitor();
 
-/** Runs a command in a shell until the test ends; what it prints grows. */
+/** Runs a command in a shell until the test ends; `printed` grows. */
 function type(t: TestContext, command: string): { printed: string; ended: Promise<unknown> } {
   const path = `${dirname(process.execPath)}:${process.env['PATH']}`;
   const child = spawn('sh', ['-c', `exec ${command}`], { env: { PATH: path }, stdio: ['ignore', 'pipe', 'ignore'] });
@@ -31,7 +31,7 @@ describe('the guide', () => {
     const port = String(await freePort());
     await visitor.visit(service.url, { path: '/start' }, async (page) => {
       await page.getByRole('radio', { name: 'Webhook: curl' }).check({ force: true });
-      // The port of the guide may be taken here.
+      // The port in the guide may be in use on this machine.
       const command = async (what: string): Promise<string> =>
         (await page.getByLabel(`the command that ${what}`, { exact: true }).innerText()).replaceAll('9000', port);
       const receiver = type(t, await command('receives'));
@@ -62,7 +62,7 @@ describe('the guide', () => {
         .waitFor();
       await page.goBack();
       await page.getByText(/The demo runs/).waitFor();
-      // The control: what somebody does beside it is ticked off, and nothing else.
+      // The control: what somebody else does is ticked off, and nothing else.
       await service.member(t, 'mine');
       await done(page, 'Connect a machine');
       assert.equal(await page.getByText('(done)').count(), 1);

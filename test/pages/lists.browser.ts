@@ -1,4 +1,4 @@
-/** Lists under traffic, in a real browser: what somebody aims at is what they open, with the mouse and with keys. */
+/** Lists under traffic, in a real browser: a person opens the row that they aim at, with the mouse and with keys. */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
 import type { Page } from 'playwright-core';
@@ -11,7 +11,7 @@ const visitor = useVisitor();
 
 const MESSAGES_PER_S = 25;
 const CLICKS = 12;
-/** As many messages arrive between the choice of a row and the click. */
+/** This many messages arrive between the choice of a row and the click. */
 const MEANWHILE = 20;
 
 /** Sends until the test ends; counts what was accepted. */
@@ -62,7 +62,7 @@ describe('lists', { concurrency: 2 }, () => {
         const list = await page.locator('.rows-body').boundingBox();
         assert.ok(list !== null);
         await page.mouse.move(list.x + list.width / 2, list.y + 100);
-        // In one look, because an unheld list moves between two.
+        // In one evaluation, because a list that nobody holds moves between two.
         const { href, x, y } = await page.locator('.rows-body').evaluate((body, index) => {
           const row = body.querySelector(`[data-row="${index}"]`);
           const { left, top, width, height } = (row ?? body).getBoundingClientRect();
@@ -137,7 +137,7 @@ describe('lists', { concurrency: 2 }, () => {
       await news.click();
       await linkOf(page, 3).waitFor();
       assert.equal(await hrefOf(page, 3), first);
-      // What happens to a row is shown in its place, held or not.
+      // A row shows its changes in its place, whether the list is held or not.
       const receiver = await startReceiver(t, { status: 500 });
       await service.register({ instance_id: 'other', webhook_url: receiver.url });
       await service.join('quiet', 'other', ['a']);
@@ -229,7 +229,7 @@ describe('lists', { concurrency: 2 }, () => {
       );
       await keyboard.press('Escape');
       await focused(1);
-      // From another view, as if with the mouse: nothing has the focus.
+      // From another view, as with the mouse: nothing has the focus.
       await page.getByRole('link', { name: 'Deliveries', exact: true }).click();
       await page.getByRole('heading', { name: 'Deliveries', level: 1 }).waitFor();
       await keyboard.type('gi');

@@ -21,9 +21,9 @@ async function startBehindProxy(t: TestContext): Promise<{ service: Service; pro
   return { service, proxy, url: `http://127.0.0.1:${proxy.port}` };
 }
 
-/** Some seconds of a chart of five minutes, in pixels. */
+/** The width of some seconds on a chart of five minutes, in pixels. */
 const SECONDS_PX = 12;
-/** The chart leaves so much room at the right end. */
+/** The space that the chart leaves at its right end. */
 const MARGIN_PX = 26;
 
 /** A piece of a line on a chart, and the pixels up to the next piece, or to the end of the chart. */
@@ -32,7 +32,7 @@ interface Run {
   blank_after: number;
 }
 
-/** The pieces of the lines of latency, by the columns of the canvas that have a colour of theirs. */
+/** The pieces of the lines of latency. They are found by the columns of the canvas that have one of their colours. */
 function runsOf(page: Page): Promise<Run[]> {
   return page.evaluate<Run[]>(`(() => {
     const canvas = document.querySelectorAll('.chart canvas')[1];
@@ -74,7 +74,7 @@ describe('the pages under traffic', () => {
     const { receiver } = await service.member(t, 'busy', { registration: failing, behaviour: { status: 204 } });
     const traffic = startTraffic(t, service, 'busy', MESSAGES_PER_S);
     await visitor.visit(url, { path: '/now' }, async (page) => {
-      // Each byte waits on its way there and on its way back.
+      // Each byte waits on both ways.
       proxy.delayOf = () => API_MS / 2;
       const failures = page.getByRole('region', { name: 'Instances' });
       await failures.getByText('Old laptop').waitFor();
@@ -98,10 +98,10 @@ describe('the pages under traffic', () => {
 
 /** Chromium opens six connections to a host. */
 const TABS = 7;
-/** A file of the pages that is no view: it follows no feed. */
+/** A file of the pages that is no view, so it does not follow the feed. */
 const NO_VIEW = '/favicon.svg';
 
-/** The pages that hold a connection of the live feed now. */
+/** The pages that have a connection of the live feed. */
 class FeedConnections {
   readonly #open = new Map<object, Page>();
 
@@ -123,7 +123,7 @@ class FeedConnections {
     return [...this.#open.values()];
   }
 
-  /** Waits until exactly one page holds one. */
+  /** Waits until exactly one page has a connection. */
   async holder(): Promise<Page> {
     const read = (): Page[] => this.holders;
     const [page] = await until('one connection of the feed', read, (pages) => pages.length === 1);
@@ -131,7 +131,7 @@ class FeedConnections {
   }
 }
 
-/** Chromium without a screen never hides a page, so the page gets the two signals of a hidden one. */
+/** Chromium without a screen never hides a page, so the test sends the two signals of a hidden page. */
 const setHidden = (page: Page, is_hidden: boolean): Promise<void> =>
   page.evaluate(`{
     Object.defineProperty(document, 'hidden', { configurable: true, value: ${is_hidden} });
@@ -186,7 +186,7 @@ describe('a service that goes away', () => {
   });
 });
 
-/** Whether the icon of the tab is another one than at rest; the browser must accept it as an image. */
+/** Whether the icon of the tab differs from the usual one; the browser must accept it as an image. */
 const hasMark = (page: Page): Promise<boolean> =>
   page.evaluate<boolean>(`(async () => {
     const image = new Image();
@@ -284,7 +284,7 @@ describe('several tabs', () => {
       assert.equal(await feeds.holder(), leader);
       await setHidden(follower, false);
       await shows(follower, 'Third');
-      // A tab that is closed leaves its place to another one.
+      // When a tab closes, another one takes over the connection.
       await leader.close();
       assert.equal(await feeds.holder(), follower);
       await service.patch('box', { instance_name: 'Fourth' });

@@ -1,4 +1,4 @@
-/** What surrounds the messages of a meeting on its page: its members, the composer, and the session of the reader. */
+/** What surrounds the messages on the page of a meeting: its members, the composer, and the session of the reader. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { Page } from 'playwright-core';

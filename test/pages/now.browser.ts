@@ -1,4 +1,4 @@
-/** The page Now in a real browser: charts with a past, the machines that fail, and what a tab costs at rest. */
+/** The page Now in a real browser: charts with a past, the machines that fail, and the cost of a tab at rest. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { Counts, ServiceHistory } from '@convoke/sdk';
@@ -17,7 +17,7 @@ const legend = (page: Page, name: string, line: string) =>
     .locator('.legend > div', { has: page.getByText(line, { exact: true }) })
     .locator('dd');
 
-/** Points at a chart, from left to right, until its legend has shown a value above 0 of each line. */
+/** Moves the pointer over a chart, from left to right, until its legend has shown a value above 0 for each line. */
 async function pointed(page: Page, name: string, lines: readonly string[]): Promise<void> {
   const plot = chart(page, name).locator('.u-over');
   const { width } = (await plot.boundingBox())!;
@@ -47,7 +47,7 @@ describe('the page Now', { concurrency: 2 }, () => {
       async () => (await service.get<ServiceHistory>('/api/v1/history/')).body,
       ({ delivered, failed_attempts }) => sum(delivered) >= 20 && sum(failed_attempts) >= 1,
     );
-    // Until the minute has ended, a day has no step.
+    // A day has no step of this minute until the minute has ended.
     ahead_ms = 61_000;
     await visitor.visit(service.url, { path: '/now' }, async (page) => {
       for (const span of ['5 min', '1 h', '24 h']) {
@@ -137,7 +137,7 @@ describe('the page Now', { concurrency: 2 }, () => {
       const answers: Response[] = [];
       page.on('response', (response) => answers.push(response));
       const isHistory = (answer: Response): boolean => answer.url().includes('/api/v1/history/');
-      // One request for the history every two seconds is the clock of this test.
+      // The page requests the history every two seconds. This test counts time in these requests.
       const polls = 5;
       await until(
         'ten seconds of the page',

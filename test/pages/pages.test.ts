@@ -1,4 +1,4 @@
-/** The pages as they are served: strict, cached, and nowhere where the API answers. */
+/** How the service serves the pages: with a strict policy, cached, and never in place of the API. */
 import assert from 'node:assert/strict';
 import { mkdtemp, mkdir, rm, utimes, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';

@@ -1,4 +1,4 @@
-/** The portal in a real browser: inside the page of another product, for the owner of a key, for as long as the link lasts. */
+/** The portal in a real browser: inside the page of another product, for the owner of a key, while the link lasts. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
@@ -11,7 +11,7 @@ import { type Service, startService } from '../support/service.ts';
 
 const visitor = useVisitor();
 
-/** Chromium logs each response that is no success, and what a policy blocks. */
+/** Chromium logs each unsuccessful response, and what a policy blocks. */
 const REFUSALS = /Failed to load resource/;
 const BLOCKED = /frame-ancestors|Failed to load resource|ERR_BLOCKED_BY_RESPONSE/;
 
@@ -34,7 +34,7 @@ async function startProduct(t: TestContext): Promise<{ origin: string; show: (ad
   return { origin, show: (address) => (framed = address) };
 }
 
-/** A customer with an instance, beside one of somebody else. */
+/** A customer with an instance, and an instance of somebody else. */
 async function startWithOwner(
   t: TestContext,
   portal_origins: string,
@@ -74,14 +74,14 @@ describe('the portal', () => {
       await rowOf(frame, 'GPU box').click();
       await frame.getByRole('heading', { name: 'GPU box' }).waitFor();
       assert.match(framed!.url(), /\/portal\/instances\/box$/);
-      // It follows the feed: somebody else changes the name.
+      // The portal follows the feed when somebody else changes the name.
       await service.patch('box', { instance_name: 'New box' });
       await frame.getByRole('heading', { name: 'New box' }).waitFor();
 
       await frame.getByRole('link', { name: 'Deliveries', exact: true }).click();
       await service.send('standup', { content: 'hello' });
       await frame.getByText('box', { exact: true }).first().waitFor();
-      // Loading the frame again needs no new link.
+      // Reloading the frame needs no new link.
       await framed!.evaluate('location.reload()');
       await frame.getByText('box', { exact: true }).first().waitFor();
     });

@@ -1,4 +1,4 @@
-/** The TypeScript SDK in a page of a real browser: at the origin of the service, and elsewhere. */
+/** The TypeScript SDK in a page of a real browser: at the origin of the service, and at another one. */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
 import { useVisitor } from '../support/browser.ts';
@@ -12,7 +12,7 @@ const WORKS: Used = {
   refused: 'instance_does_not_exist',
   answer: 'You said: Good night',
 };
-/** Chromium logs each response that is no success, and each one that it keeps from a page. */
+/** Chromium logs each unsuccessful response, and each one that it withholds from a page. */
 const REFUSALS = /Failed to load resource/;
 const KEPT_OUT = /blocked by CORS policy|net::ERR_FAILED/;
 
@@ -79,12 +79,12 @@ describe('the SDK in a page', () => {
       const { csrf_token } = JSON.parse(signed_in.slice(4)) as { csrf_token: string };
       const with_token = { credentials: 'include', headers: { 'convoke-csrf': csrf_token } };
       assert.match(await ask('/api/v1/instances/', with_token), /^200 /, 'the page of the service itself is served');
-      // The same browser, which still has the cookie: another port of this host is the same site.
+      // The same browser still has the cookie, because another port of this host is the same site.
       await page.goto(origin + PAGE_PATH);
       assert.equal(await ask('/api/v1/instances/', { credentials: 'include' }), 'kept out');
       assert.equal(await ask('/api/v1/instances/', with_token), 'kept out');
       assert.equal(await ask('/api/v1/session/', { method: 'POST', credentials: 'include', headers }), 'kept out');
-      // Without credentials the browser leaves the cookie out, and the page reads that it needs a key.
+      // Without credentials the browser leaves the cookie out, and the page sees that it needs a key.
       assert.match(await ask('/api/v1/instances/', {}), /^401 .*api_key_missing/);
     });
   });

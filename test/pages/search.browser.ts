@@ -1,4 +1,4 @@
-/** The two questions of an operator, clicked: what happened to this message, and why has this agent heard nothing. */
+/** The two questions of an operator, with clicks: what happened to this message, and why did this agent get nothing? */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
 import type { Page } from 'playwright-core';
@@ -8,7 +8,7 @@ import { type Service, startService } from '../support/service.ts';
 
 const visitor = useVisitor();
 
-/** Each click, and each key that decides something, is counted; typing is not. */
+/** Counts each click, and each key that decides something, but no typing. */
 async function inThreeClicks(page: Page, clicks: (() => Promise<unknown>)[]): Promise<void> {
   assert.match(page.url(), /\/now$/);
   assert.ok(clicks.length <= 3);

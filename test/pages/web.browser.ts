@@ -1,4 +1,4 @@
-/** The pages, looked at in a real browser: what people do there, and what must never happen there. */
+/** The pages in a real browser: what people do there, and what must never happen there. */
 import assert from 'node:assert/strict';
 import { readdir, stat } from 'node:fs/promises';
 import { describe, test, type TestContext } from 'node:test';
@@ -20,7 +20,7 @@ async function start(t: TestContext): Promise<{ service: Service; url: string }>
 const row = (page: Page, name: string | RegExp) => page.getByRole('row', { name });
 const main = (page: Page) => page.getByRole('main');
 
-// They wait for pages more than they work: several at once, each with a service and a browser context of its own.
+// The tests mostly wait for pages, so several run at once, each with a service and a browser context of its own.
 describe('the pages', { concurrency: 3 }, () => {
   test('a message written on the page arrives at a real machine, and the marks beside it say how', async (t) => {
     const { service, url } = await start(t);
@@ -202,7 +202,7 @@ describe('the pages', { concurrency: 3 }, () => {
     await visitor.visit(url, { has_locale: false }, async (page) => {
       await main(page).getByRole('heading', { name: 'Throughput per second' }).waitFor();
       await main(page).locator('.plot canvas').first().waitFor();
-      // The control: this browser is such a one.
+      // The control: this browser does send the cookie.
       const elsewhere = await page.context().newPage();
       await assert.rejects(
         elsewhere.evaluate(() => Intl.getCanonicalLocales(navigator.language)),
@@ -385,7 +385,7 @@ describe('the pages', { concurrency: 3 }, () => {
     });
   });
 
-  /** Presses Tab until something has the focus. */
+  /** Presses Tab until an element has the focus. */
   async function tabTo(page: Page, selector: string): Promise<void> {
     for (let presses = 0; presses < 60; presses++) {
       if ((await page.locator(`${selector}:focus`).count()) > 0) return;
@@ -413,7 +413,7 @@ describe('the pages', { concurrency: 3 }, () => {
       await row(page, /alpha/).waitFor({ state: 'detached' });
       await keyboard.press('Escape');
       await keyboard.press('Tab');
-      // The health of the filter, and the button behind it, come before the rows.
+      // The health filter, and the button behind it, come before the rows.
       await tabTo(page, '.row-link');
       await keyboard.press('Enter');
       await page.getByRole('region', { name: 'Instance beta' }).waitFor();
@@ -480,7 +480,7 @@ describe('the pages', { concurrency: 3 }, () => {
       const bare = await page.context().newPage();
       await bare.setContent(HOSTILE);
       await bare.waitForFunction('window.hacked === 1');
-      // The page itself would not let it in: no script can make markup of text there.
+      // The policy of the page refuses it: no script can turn text into markup there.
       const markup = page.evaluate(`document.body.innerHTML = ${JSON.stringify(HOSTILE)}`);
       await assert.rejects(markup, /requires 'TrustedHTML'/);
     });
@@ -503,7 +503,7 @@ describe('the pages', { concurrency: 3 }, () => {
     return { service, url, views: [...VIEWS, ...details] };
   }
 
-  /** Shows a view without loading the page again. */
+  /** Opens a view without loading the page again. */
   async function show(page: Page, path: string): Promise<void> {
     await page.evaluate(`{
     const link = document.createElement('a');
@@ -516,7 +516,7 @@ describe('the pages', { concurrency: 3 }, () => {
     await page.locator('.skeleton').first().waitFor({ state: 'detached' });
   }
 
-  /** Zooming to 200 % halves the window: 720 is a laptop then, and 960 a large screen. */
+  /** Zooming to 200 % halves the window: 720 is then a laptop, and 960 a large screen. */
   const SCREENS = [
     [360, 800],
     [390, 844],
@@ -595,7 +595,7 @@ describe('the pages', { concurrency: 3 }, () => {
     const reader = await service.createKey({ scopes: ['read'], name: 'reader' });
     const { instance_id } = await service.member(t, 'room', { behaviour: { status: 500 } });
     const { delivery_id } = await service.attempted(await service.send('room', { content: 'hello' }));
-    /** Buttons that read: they copy, open, filter, hold a list, or sign out. */
+    /** Buttons that change nothing: they copy, open, filter, hold a list, or sign out. */
     const reads = /^(Copy|JSON|Trace|Pause the list|Keyboard|Sign out|Earlier|A machine|Sort|More|Search|Why)/;
     const places = [
       '/now',
@@ -795,7 +795,7 @@ describe('the pages', { concurrency: 3 }, () => {
         .click();
       const detail = page.getByRole('region', { name: `Node ${node.node_id}` });
       await detail.getByText(node.address).waitFor();
-      // There is one only: it is reached by its address, and takes no place beside the others.
+      // With a single node the view has no link and takes no place; its address still opens it.
       assert.equal(await page.getByRole('link', { name: 'Nodes', exact: true }).count(), 0);
     });
   });
@@ -812,11 +812,11 @@ describe('the pages', { concurrency: 3 }, () => {
       await page.getByRole('alert').waitFor();
       await key.fill(token);
       await page.getByRole('button', { name: 'Sign in' }).click();
-      // Where one wanted to be.
+      // The view that the person wanted.
       await row(page, /inside/).waitFor();
       await page.getByRole('link', { name: 'Keys', exact: true }).click();
       await row(page, /reader/).waitFor();
-      // A session of somebody else is seen and ended here, and one's own goes on.
+      // A session of somebody else is shown and ended here; the own session continues.
       const headers = { authorization: `Bearer ${reader.token}` };
       const other = (await service.request<Session>('POST', '/api/v1/session/', { headers })).body;
       assert.equal(other.state, 'signed_in');
@@ -848,7 +848,7 @@ describe('the pages', { concurrency: 3 }, () => {
     });
   });
 
-  /** Compressed, as it goes over the wire. */
+  /** Compressed, as the service sends it. */
   const BYTES_MAX = 150 * 1024;
 
   test('the built pages are less than 150 KB in all, compressed', async () => {
@@ -863,8 +863,8 @@ describe('the pages', { concurrency: 3 }, () => {
 });
 
 /**
- * What a page cuts off or lets scroll sideways. Names and ids of any length may end in an ellipsis; numbers, times, heads
- * of columns, buttons, tags and placeholders are shown whole.
+ * What a page cuts off or lets scroll sideways. Names and ids may end in an ellipsis, because they can be of any
+ * length. Numbers, times, column headings, buttons, tags and placeholders must be shown whole.
  */
 const BADLY_LAID_OUT = `(() => {
   const wrong = [];

@@ -1,4 +1,4 @@
-/** The page of the API at /docs/, in a real browser: all of the document, to link to and to copy from. */
+/** The page of the API at /docs/, in a real browser: all of the document, with links, and copying. */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { readFile } from 'node:fs/promises';

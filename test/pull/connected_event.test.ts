@@ -1,4 +1,4 @@
-/** The live feed says that a machine connected when a reader of the API can see it. */
+/** The live feed reports that a machine connected only when a reader of the API can see it. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { ConvokeClient } from '@convoke/sdk';

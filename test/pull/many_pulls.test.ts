@@ -1,4 +1,7 @@
-/** Machines that pull too much, or do not read what they pull: the others pull, and everybody else is served. */
+/**
+ * Machines that pull too much, or do not read what they pull: the other machines still pull, and every other client
+ * gets its responses.
+ */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { describe, test, type TestContext } from 'node:test';
@@ -17,7 +20,7 @@ interface Machine {
   authorization: string;
 }
 
-/** Machines of one key of their own. */
+/** Machines that all belong to one new key. */
 async function machinesOfKey(service: Service, count: number, meeting_id: string): Promise<Machine[]> {
   const { token } = await service.createKey({ scopes: ['instance'] });
   const authorization = `Bearer ${token}`;
@@ -40,7 +43,7 @@ function waitingPull(t: TestContext, service: Service, { instance_id, authorizat
   return client;
 }
 
-/** A request of somebody else, on a connection of its own, that the service works on until its body is there. */
+/** A request of another client, on a connection of its own. The service works on it until its body arrives. */
 async function heldRequest(t: TestContext, service: Service): Promise<RawClient> {
   const client = new RawClient(service.url);
   t.after(() => client.destroy());
@@ -58,13 +61,14 @@ function waitingOnes(service: Service, wanted: number): Promise<unknown> {
   );
 }
 
-/** One pull that waits, of a key of its own; and so many of another key that all connections are in use. */
+/** Makes one pull with a key of its own, and so many with another key that all connections are in use. */
 async function fill(t: TestContext, service: Service) {
   const [modest] = await machinesOfKey(service, 1, 'modest');
   const greedy = await machinesOfKey(service, 2, 'greedy');
   const waits = waitingPull(t, service, modest!);
   await waitingOnes(service, 1);
-  // One after the other, so that it is known which one waits longest. The last place is for the question how many wait.
+  // One after the other, so that the test knows which one waits longest. The last place is for the request that counts
+  // the pulls.
   const pulls: RawClient[] = [];
   while (pulls.length < CONNECTIONS - 2) {
     pulls.push(waitingPull(t, service, greedy[pulls.length % 2]!));
@@ -79,10 +83,10 @@ describe('a key whose pulls take all connections', () => {
     await service.endOpenMode();
     const { waits, pulls } = await fill(t, service);
     const held: RawClient[] = [];
-    // The first one takes the last place; then both keys have one pull each.
+    // The first one takes the last place; then each key has one pull.
     while (held.length < CONNECTIONS - 2) held.push(await heldRequest(t, service));
     assert.deepEqual(new Set(held.map(({ answers }) => sayAnswers(answers))), new Set(['100']));
-    // The one that waits longest goes first.
+    // The pulls that wait longest end first.
     const ended = pulls.slice(0, -1);
     for (const client of ended) await client.end();
     for (const { answers } of ended) {
@@ -131,10 +135,10 @@ describe('a key whose pulls take all connections', () => {
 });
 
 test('a machine that does not read what it pulled holds nobody up, and its push comes again as if it was not handed out', async (t) => {
-  // More than the buffers of two sockets take.
+  // More than the buffers of two sockets hold.
   const content = 'x'.repeat(14 << 20);
   const service = await startService(t, {
-    // Room for the requests of the test itself, whose connection would otherwise be closed as an idle one.
+    // Room for the requests of the test itself. Otherwise the service would close their connection as an idle one.
     max_connections: String(2 * CONNECTIONS),
     max_message_bytes: String(16 << 20),
   });
@@ -160,7 +164,7 @@ test('a machine that does not read what it pulled holds nobody up, and its push 
   const client = waitingPull(t, service, modest!);
   const [answer] = await inTime('the push of somebody else', client.read());
   assert.equal((JSON.parse(answer!.text) as Pulled).pushes.length, 1);
-  // The control: who reads gets it, as its first attempt, when the slow one is gone.
+  // The control: a client that reads gets it, as its first attempt, when the slow one is gone.
   for (const each of pulls) each.destroy();
   const headers = { authorization: slow!.authorization };
   const read = await service.post<Pulled>(pullPath(slow!.instance_id), { wait_s: 60 }, headers);

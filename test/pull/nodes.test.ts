@@ -1,4 +1,4 @@
-/** Machines that pull at two nodes on one PostgreSQL: each instance is with one of them, and both take its pulls. */
+/** Machines that pull at two nodes on one PostgreSQL: one node delivers to each instance, and both accept its pulls. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { test, type TestContext } from 'node:test';
@@ -10,9 +10,9 @@ import { startReceiver } from '../support/receiver.ts';
 import { assertProblem, instancePath, type Service, startService } from '../support/service.ts';
 import { beforeTimer, until } from '../support/wait.ts';
 
-/** Enough that each node has some of them. */
+/** Enough that each node delivers to some of them. */
 const MACHINES = 8;
-/** What a machine says of itself. */
+/** What a machine reports about itself. */
 const AGENT = { 'user-agent': 'agent/1.0' };
 
 async function startNodes(t: TestContext): Promise<[Service, Service, database_url: string]> {
@@ -28,7 +28,7 @@ async function startNodes(t: TestContext): Promise<[Service, Service, database_u
   return [first, second, database_url];
 }
 
-/** Asked by a node that forwards nothing further, a node that does not deliver to an instance says so. */
+/** A forwarded request is not forwarded again: a node that does not deliver to the instance says so. */
 async function isWith(service: Service, { instance_id }: PullingMachine): Promise<boolean> {
   const answer = await service.post(
     pullPath(instance_id),
@@ -50,7 +50,7 @@ test('a page with a session pulls at either node, whichever of them delivers to 
   const { headers, body } = await first.post<{ csrf_token: string }>('/api/v1/session/');
   const cookie = String(headers['set-cookie']?.[0]).split(';')[0] as string;
   const by_session = { cookie, origin: first.url, 'convoke-csrf': body.csrf_token };
-  // Without an origin of the other node, the pulls that are forwarded get 403 origin_not_allowed.
+  // Without the origin of the other node, forwarded pulls get 403 origin_not_allowed.
   for (const machine of machines) {
     const answer = await machine.ask({ wait_s: 0 }, by_session);
     assert.equal(answer.status, 200, answer.text);
@@ -111,7 +111,7 @@ test('a pull goes to no address that a node has not signed, and to none when the
     () => elsewhere.ask({ wait_s: 0 }),
     ({ status }) => status === 200,
   );
-  // When the other node stops, what it was forwarded ends at once, and soon this one delivers.
+  // When the other node stops, its forwarded pulls end at once, and soon this node delivers.
   const waiting = elsewhere.ask({ wait_s: 60 });
   await until(
     'the pull',

@@ -63,7 +63,7 @@ test(
   },
 );
 
-/** Calls functions of the client by themselves. */
+/** Calls the functions of the client one by one. */
 const CHECKS = `
 import json, sys
 import pull_client as client
@@ -92,7 +92,7 @@ test('it agrees with the test vectors, and wakes the agent again only for a push
   const vectors = JSON.parse(await readFile(`${EXAMPLES}../vectors/signature.json`, 'utf8')) as {
     verify: { reason: string | null; body: string }[];
   };
-  // What is no secret is refused at the registration.
+  // The registration refuses what is no secret.
   const cases = vectors.verify.filter(({ reason }) => reason !== 'invalid_secret');
   const { stdout, stderr } = spawnSync('python3', ['-B', '-c', CHECKS], {
     cwd: EXAMPLES,

@@ -203,7 +203,7 @@ test('what a machine has in hand holds up none of its other meetings, however ma
   const meetings = Array.from({ length: 12 }, () => service.name('meeting'));
   const machine = await PullingMachine.start(service, meetings);
   for (const meeting_id of meetings) await service.send(meeting_id, { content: 1 });
-  // Without the pushes in hand taken off, four are handed out: CONVOKE_INSTANCE_CONCURRENCY.
+  // If the pushes in hand did not count, the service would hand out four: CONVOKE_INSTANCE_CONCURRENCY.
   const in_hand: PulledPush[] = [];
   while (in_hand.length < meetings.length) {
     const { pushes } = await machine.pull({ max: 3, wait_s: 10 });
@@ -287,7 +287,7 @@ test('a registration that pulls needs no webhook_url; one that does not, does', 
   const pulls = await service.post<{ webhook_url: string; transport: string }>(path, { ...body, transport: 'pull' });
   assert.deepEqual([pulls.status, pulls.body.webhook_url, pulls.body.transport], [201, '', 'pull']);
 
-  // Shown, and never called.
+  // The API shows this address, and the service never calls it.
   const receiver = await startReceiver(t);
   const meeting_id = service.name('meeting');
   const machine = await PullingMachine.start(service, [meeting_id], { webhook_url: receiver.url });
@@ -298,7 +298,7 @@ test('a registration that pulls needs no webhook_url; one that does not, does', 
   const tested = await service.post('/api/v1/instances/webhook-test/', { instance_id: machine.instance_id });
   assertProblem(tested, 422, 'invalid_fields');
 
-  // Without the field it is an instance as the specification knows it.
+  // Without the field, the instance is as the specification describes it.
   const pushed = await service.register({ instance_id: machine.instance_id, webhook_url: receiver.url });
   assert.equal(pushed.transport, undefined);
   assertProblem(await machine.ask({ wait_s: 0 }), 422, 'invalid_fields');
@@ -350,7 +350,7 @@ test('a pull that is made again under its name gets at once what its lost respon
     () => inHand(service),
     (in_hand) => in_hand === 1,
   );
-  // Another request, or the same one under another name, gets nothing: the push is in hand.
+  // Another request, or the same one under another name, gets nothing, because the push is in hand.
   assert.deepEqual((await machine.pull({ pull_id: 'second', wait_s: 0 })).pushes, []);
   const again = await machine.next({ pull_id: 'first', wait_s: 60 });
   assert.equal(again.attempt, 1);
@@ -358,7 +358,7 @@ test('a pull that is made again under its name gets at once what its lost respon
   await machine.report(again);
   assert.equal((await service.settled(sent)).attempt_count, 1);
 
-  // Now without a push: the request on the dead connection still waits, and would get the next one.
+  // Now without a push: the request on the dead connection still waits, and would get the next push.
   const dead = askOver(proxy, machine, { pull_id: 'third', wait_s: 60 });
   await until(
     'the pull to wait',
@@ -383,7 +383,7 @@ test('the name of a pull is short and plain', async () => {
     assertProblem(await machine.ask({ pull_id, wait_s: 0 }), 422, 'invalid_fields');
 });
 
-/** A pull over a proxy that loses its response: resolves when the proxy is cut. */
+/** A pull over a proxy that loses its response; resolves when the proxy has cut it. */
 async function askOver(proxy: CuttingProxy, machine: PullingMachine, body: object): Promise<void> {
   const url = `http://127.0.0.1:${proxy.port}${pullPath(machine.instance_id)}`;
   const headers = { 'content-type': 'application/json' };

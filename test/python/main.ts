@@ -1,9 +1,8 @@
 /**
- * `npm run test:python`: the Python SDK, as people get it. Builds its packages, tries them in an environment that has nothing
- * else, and runs lint, both type checkers, and the tests against the real service. Words after `--` go to pytest.
- *
- * Everything it needs of others is pinned by digest in sdk/python/requirements.txt, and installed into node_modules/.cache
- * when that changed. CONVOKE_PYTHON names another Python than python3.
+ * `npm run test:python`: the Python SDK, as people get it. It builds the packages, tries them in an environment that
+ * has nothing else, and runs lint, both type checkers, and the tests against the real service. Words after `--` go to
+ * pytest. sdk/python/requirements.txt pins all that it needs of others by digest; a change of that file installs it
+ * into node_modules/.cache. CONVOKE_PYTHON names a Python other than python3.
  */
 import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -23,7 +22,7 @@ const PYRIGHT = 'pyright@1.1.414';
 const OUTPUT_BYTES_MAX = 64 << 20;
 const STEP_MS_MAX = 600_000;
 
-/** What Python is asked before anything else: its version, and whether it can make environments. */
+/** What the script asks Python first: its version, and whether it can make environments. */
 const PROBE = `
 import sys
 missing = [] if sys.version_info >= (3, 10) else ["Python 3.10 or later; this one is " + sys.version.split()[0]]
@@ -37,7 +36,7 @@ if missing:
 print("%d.%d.%d" % sys.version_info[:3])
 `;
 
-/** A step that failed; what it printed is the message. */
+/** A failed step; the message is its output. */
 class StepFailed extends Error {}
 
 async function run(command: string, args: string[], cwd = SDK, settings: NodeJS.ProcessEnv = {}): Promise<string> {
@@ -68,7 +67,10 @@ async function pythonVersion(): Promise<string> {
   }
 }
 
-/** An environment with everything of requirements.txt, whole or not there. Programs in it name its path, so it is made in its place. */
+/**
+ * An environment with everything of requirements.txt, complete or not there. It is made in its final place, because its
+ * programs contain its path.
+ */
 async function environment(version: string): Promise<string> {
   const requirements = await readFile(join(SDK, 'requirements.txt'));
   const digest = createHash('sha256').update(requirements).digest('hex').slice(0, 16);
@@ -95,10 +97,11 @@ async function environment(version: string): Promise<string> {
   return directory;
 }
 
-/** Builds both packages, has them checked, and returns the wheel. */
+/** Builds both packages, checks them, and returns the wheel. */
 async function build(tools: string, work: string): Promise<string> {
   const dist = join(work, 'dist');
-  // The wheel is built from the sdist, as people do who have no wheel. A copy, because a build leaves files behind.
+  // pip builds the wheel from the sdist, as it does for people without a wheel. It works on a copy, because a build
+  // leaves files behind.
   const source = join(work, 'source');
   await cp(SDK, source, {
     recursive: true,
@@ -112,7 +115,7 @@ async function build(tools: string, work: string): Promise<string> {
   return made.find((file) => file.endsWith('.whl'))!;
 }
 
-/** An environment that has the wheel, with what pip brings for it, and nothing else. */
+/** An environment with the wheel, what pip installs for it, and nothing else. */
 async function installAlone(wheel: string, work: string): Promise<string> {
   const alone = join(work, 'alone');
   await run(PYTHON, ['-m', 'venv', alone], work);
@@ -146,7 +149,7 @@ try {
   let alone = '';
   await step('the packages build, and their descriptions are right', async () => (wheel = await build(tools, work)));
   await step('the wheel works alone', async () => (alone = await installAlone(wheel, work)));
-  // The tests import what people install, and not the sources.
+  // The tests import the installed package, not the sources.
   const site = join(work, 'site');
   await run(tool('python'), ['-m', 'pip', 'install', '--quiet', '--no-deps', '--no-index', '--target', site, wheel]);
   await Promise.all([

@@ -1,4 +1,6 @@
-/** An agent on the official A2A SDK, in each way to write A2A that the runtime `a2a` has. Its turns take two seconds. */
+/**
+ * An agent on the official A2A SDK, with each form of A2A that the runtime `a2a` supports. Its turns take two seconds.
+ */
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';

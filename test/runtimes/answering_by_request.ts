@@ -1,11 +1,10 @@
-/** A scripted model whose runtime gives no answer back: it makes the request that Convoke's prompt shows, with a tool. */
+/** A scripted model whose runtime returns no answer: with a tool it makes the request that Convoke's prompt shows. */
 import type { ModelServer, Step, Turn } from './model_server.ts';
 
 const COMMAND = /^curl .*convoke-reply-token.*YOUR ANSWER.*$/m;
 
 /**
- * Lets the model answer by a command, and then end its run.
- *
+ * Lets the model answer with a command, and then end its run.
  * @param tool of the runtime, which runs a command
  */
 export function answerWith(model: ModelServer, tool: string): void {

@@ -1,4 +1,7 @@
-/** What every runtime has to show that answers in a meeting: one message, one run, and one reply, by webhook and by connect. */
+/**
+ * What every runtime that answers in a meeting has to show: one message, one run, and one reply, by webhook and by
+ * connect.
+ */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import type { Message, RegisterInput, SentMessage } from '@convoke/sdk';
@@ -6,9 +9,9 @@ import { start } from '../support/command_line.ts';
 import { messagesPath, Service } from '../support/service.ts';
 import { until } from '../support/wait.ts';
 
-/** Each look waits as long as a test does. */
+/** The number of tries; each waits as long as a test does. */
 const LOOKS_MAX = 8;
-/** A turn that takes longer would be made again, and the agent would run twice. */
+/** The service would repeat a turn that takes longer, and the agent would run twice. */
 const TIMEOUT_S = 600;
 
 /** A line of the table in docs/runtimes.md. */
@@ -19,25 +22,25 @@ export interface Row {
   sent: string;
   came_back: string;
   runs: number;
-  /** What was said in the meeting. */
+  /** The answer in the meeting. */
   reply: string;
 }
 
 export interface Subject extends Pick<Row, 'runtime' | 'version' | 'sent' | 'came_back'> {
   agent_id: string;
-  /** Where it listens. */
+  /** The address of the runtime. */
   to: string;
   headers?: Record<string, string>;
-  /** Those that `convoke connect` adds, where a webhook needs none. */
+  /** The headers that `convoke connect` adds, where a webhook needs none. */
   headers_of_connect?: Record<string, string>;
   registration: Pick<RegisterInput, 'runtime' | 'runtime_options' | 'replies' | 'webhook_secret'>;
-  /** Whether webhook-test runs the agent: it has no cheaper question than a push. */
+  /** Whether webhook-test runs the agent, because its runtime has no cheaper question than a push. */
   is_run_by_test?: true;
   /** How often the agent has run for a message with this text. */
   runsOf: (content: string) => number;
 }
 
-/** Puts the agent into a meeting in both ways, says something to it, and waits for what it answers. */
+/** Puts the agent into a meeting in both ways, sends it a message, and waits for its answer. */
 export async function converse(subject: Subject, content = 'What is the weather like?'): Promise<Row[]> {
   return [await byWebhook(subject, `${content} (by webhook)`), await byConnect(subject, `${content} (by connect)`)];
 }
@@ -62,7 +65,7 @@ async function byWebhook(subject: Subject, content: string): Promise<Row> {
   const runs_by_test = subject.is_run_by_test ? 1 : 0;
   assert.equal(subject.runsOf(''), runs_before + runs_by_test, 'webhook-test runs no agent where it need not');
   await service.join('m', instance_id, [agent_id]);
-  // Awaited here: what is left open closes when this function returns.
+  // Awaited here, because open resources close when this function returns.
   return await answered(service, subject, 'webhook', content);
 }
 
@@ -108,7 +111,7 @@ async function answered(service: Service, subject: Subject, way: Row['way'], con
   return { runtime, version, way, sent, came_back, runs, reply: String(reply.message['content']) };
 }
 
-/** The answer to a message: some runtimes answer after the delivery is delivered. */
+/** The answer to a message. Some runtimes answer only after the delivery is delivered. */
 async function replyTo(service: Service, { message_id }: SentMessage): Promise<Message> {
   const found = await until(
     'the answer',

@@ -47,7 +47,7 @@ function byHooks(gateway: HermesGateway, model: ModelServer): Promise<Row[]> {
     came_back: '202; the answer by the tool terminal',
     agent_id: 'hermes',
     to: `${gateway.url}/webhooks/convoke`,
-    // On a machine that pulls nothing is signed: Hermes takes the secret of the route in this header, too.
+    // A machine that pulls gets no signature; Hermes also accepts the secret of the route in this header.
     headers_of_connect: { 'x-gitlab-token': SECRET },
     registration: { runtime: 'hermes', webhook_secret: SECRET },
     runsOf: runsIn(model),
@@ -72,7 +72,7 @@ function byApi(gateway: HermesGateway, model: ModelServer): Promise<Row[]> {
   );
 }
 
-/** What the runtime is for: the specification's own headers are none that Hermes knows. */
+/** Why the runtime exists: Hermes does not know the headers of the specification. */
 async function showControls(gateway: HermesGateway): Promise<void> {
   await using cleanup = new AsyncDisposableStack();
   const service = new Service();
@@ -91,7 +91,7 @@ async function showControls(gateway: HermesGateway): Promise<void> {
   assert.deepEqual(statuses, ['accepted', 'duplicate']);
 }
 
-/** @returns what Hermes says it did */
+/** @returns what Hermes reports that it did */
 async function post(url: string, id: string): Promise<unknown> {
   const body = JSON.stringify({ event_type: 'new_message', convoke: { prompt: 'Said twice' } });
   const timestamp_s = Math.floor(Date.now() / 1000);

@@ -9,9 +9,9 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { freePort } from '../support/free_port.ts';
 import { MODEL, type ModelServer } from './model_server.ts';
 
-/** Its webhook gateway needs aiohttp, which it does not install by itself. */
+/** Its webhook gateway needs aiohttp, which its package does not install. */
 export const PACKAGES = ['hermes-agent==0.19.0', 'aiohttp==3.14.1'] as const;
-/** What its own API asks for. */
+/** The key of its own API. */
 export const API_KEY = 'the-key-of-the-api-of-hermes-itself';
 /** The secret of its route. */
 export const SECRET = `whsec_${Buffer.alloc(32, 'k').toString('base64')}`;
@@ -19,9 +19,9 @@ const READY_MS_MAX = 120_000;
 const LOOK_MS = 100;
 
 export class HermesGateway {
-  /** Of its webhooks. */
+  /** The address of its webhooks. */
   readonly url: string;
-  /** Of its API. */
+  /** The address of its API. */
   readonly api_url: string;
   output = '';
   readonly #process: ChildProcess;
@@ -32,7 +32,7 @@ export class HermesGateway {
     this.api_url = `http://127.0.0.1:${api_port}/v1`;
     this.#home = home;
     const env = { PATH: process.env['PATH'], HOME: home, HERMES_HOME: home, NO_COLOR: '1' };
-    // A group of its own: what the gateway starts ends with it.
+    // It leads a group of its own, so that its children end with it.
     this.#process = spawn(join(directory, 'bin/hermes'), ['gateway', 'run'], { env, cwd: home, detached: true });
     for (const stream of [this.#process.stdout!, this.#process.stderr!]) {
       stream.on('data', (chunk: Buffer) => (this.output += chunk.toString()));
@@ -83,7 +83,7 @@ function configOf(webhook_port: number, api_port: number, { url }: ModelServer):
       api_server: { enabled: true, extra: { host: '127.0.0.1', port: api_port, key: API_KEY } },
     },
     platform_toolsets: { webhook: ['terminal'] },
-    // One call of the model for each run.
+    // Each run makes one call of the model.
     auxiliary: { title_generation: { enabled: false } },
   };
 }

@@ -1,4 +1,7 @@
-/** The development servers of LangGraph, that of npm and that of PyPI, each with a small graph whose model is scripted. */
+/**
+ * The development servers of LangGraph, one from npm and one from PyPI, each with a small graph whose model is
+ * scripted.
+ */
 import assert from 'node:assert/strict';
 import { copyFile, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -30,7 +33,7 @@ const PYPI = [
 const SHORT_S = 2;
 /** Longer than the 5 s of a webhook without timeout_s. */
 const TURN_MS = 6_000;
-/** More than a response of a receiver may have: a thread is longer than what is read of one answer. */
+/** More bytes than a receiver's response may have: a thread is longer than what Convoke reads of one answer. */
 const LONG = { messages: 3, chars: 30_000 };
 const RESPONSE_BYTES_MAX = 64 * 1024;
 
@@ -111,7 +114,7 @@ async function serve(installed: Installed, model: ModelServer, cleanup: AsyncDis
     command,
     args: [...args, '--host', '127.0.0.1', '--port', String(port)],
     cwd: work,
-    // Nothing but loopback: no figures for its makers, no traces.
+    // Nothing but loopback: no usage figures for its makers, no traces.
     env: { MODEL_URL: model.url, LANGGRAPH_CLI_NO_ANALYTICS: '1', LANGSMITH_TRACING: 'false' },
     ready_url: `${url}/ok`,
   });

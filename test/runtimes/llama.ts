@@ -1,4 +1,7 @@
-/** The server of llama.cpp, as Python brings it, with a model made on the spot: its weights are random, and its answers noise. */
+/**
+ * The server of llama.cpp, from its Python package, with a model that the test makes: its weights are random, and its
+ * answers are noise.
+ */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { mkdtemp, rm } from 'node:fs/promises';
@@ -16,9 +19,9 @@ const PACKAGES = ['llama-cpp-python[server]==0.3.36', 'gguf==0.19.0'] as const;
 const VERSION = 'llama-cpp-python==0.3.36';
 const MODEL = 'tiny';
 const SERVE = ['-m', 'llama_cpp.server', '--model_alias', MODEL, '--n_ctx', '4096', '--host', '127.0.0.1'];
-/** The model never says that it has ended. */
+/** The model never ends its answer by itself. */
 const TOKENS = 16;
-/** What the model has instead of words. */
+/** The noise that the model produces. */
 const NOISE = /^[bdfgklmnprst][aeiou]( [bdfgklmnprst][aeiou])+$/;
 
 export async function proveLlama(): Promise<Proof> {
@@ -48,7 +51,7 @@ export async function proveLlama(): Promise<Proof> {
     agent_id: 'lena',
     to: `${url}/v1`,
     registration: { runtime: 'openai', runtime_options: { model: MODEL, max_tokens: TOKENS } },
-    // Its log has the requests and not their texts: a call is for the message that was sent last.
+    // Its log has the requests without their texts, so a call belongs to the message that was sent last.
     runsOf(content) {
       if (content === '') return calls();
       const before = counted;

@@ -1,7 +1,7 @@
 /**
- * Proves the recipes of the documents on the real runtimes: `npm run test:runtimes -- [NAME …]`. Each runtime is installed
- * on demand into `node_modules/.cache`, pinned, and runs on loopback. A scripted model server stands for the model, because
- * a model is what no package brings.
+ * Proves the recipes of the documents on the real runtimes: `npm run test:runtimes -- [NAME …]`. Each runtime is
+ * installed on demand into `node_modules/.cache`, pinned, and runs on loopback. A scripted model server takes the place
+ * of the model, because no package contains a model.
  */
 import { proveA2a } from './a2a.ts';
 import { type Row, tableOf } from './conversation.ts';
@@ -16,15 +16,15 @@ import { proveRunaway } from './runaway.ts';
 import { proveConnect } from './openclaw_connect.ts';
 import { proveHooks } from './openclaw_hooks.ts';
 
-/** What was shown of a runtime, a line of the table each. */
+/** What a proof showed of a runtime, a line of the table each. */
 export interface Proof {
   runtime: string;
   shown: readonly string[];
-  /** Of the table in docs/runtimes.md. */
+  /** The rows of the table in docs/runtimes.md. */
   rows?: readonly Row[];
 }
 
-/** Three gigabytes: only when it is named. */
+/** These install three gigabytes, so they run only when named. */
 const LARGE = ['n8n'];
 
 const PROOFS: Readonly<Record<string, readonly (() => Promise<Proof>)[]>> = {
@@ -54,5 +54,5 @@ for (const name of names) {
 }
 if (rows.length > 0) console.log(tableOf(rows, new Date().toISOString().slice(0, 10)));
 console.log(`${names.length} passed, 0 failed`);
-// Nothing of a runtime may keep this process alive.
+// No leftover of a runtime may keep this process alive.
 process.exit();

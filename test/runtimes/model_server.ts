@@ -1,4 +1,4 @@
-/** A model server on loopback that speaks OpenAI's chat completions: it waits for the configured time, then responds. */
+/** A model server on loopback with OpenAI's chat completions: it waits for the configured time, then responds. */
 import { once } from 'node:events';
 import { createServer, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -11,13 +11,13 @@ export const MODEL = 'scripted';
 export interface Turn {
   /** The messages of the call as JSON. */
   prompt: string;
-  /** The text of all messages since the model spoke last. */
+  /** The text of all messages after the latest one of the model. */
   last: string;
-  /** Whether it is the first call of a run: the others bring the result of a tool. */
+  /** Whether it is the first call of a run: later calls bring the result of a tool. */
   is_first: boolean;
 }
 
-/** What the model does in a call: it says something, or it calls a tool of the runtime. */
+/** What the model does in a call: it answers with a text, or it calls a tool of the runtime. */
 export type Step = { text: string } | { tool: string; arguments: object };
 
 export interface ModelServer {
@@ -27,7 +27,7 @@ export interface ModelServer {
   turns: readonly Turn[];
   /** How long each call takes that arrives from now on. */
   turn_ms: number;
-  /** How many of the next calls are answered with 500. */
+  /** How many of the next calls get a 500. */
   failures: number;
   /** What it does in the calls that arrive from now on. */
   stepFor: (turn: Turn, number: number) => Step;
@@ -82,7 +82,7 @@ export async function startModelServer(): Promise<ModelServer> {
   return model;
 }
 
-/** Only what came after the last words of the model is new; some runtimes put notes of their own behind the message. */
+/** Only what follows the latest message of the model is new; some runtimes add notes of their own after the message. */
 function turnOf(messages: ChatMessage[]): Turn {
   const since = messages.slice(messages.findLastIndex(({ role }) => role === 'assistant') + 1);
   const last = since.map(({ content }) => textOf(content)).join('\n');
@@ -114,7 +114,7 @@ function endOf({ tool_calls }: Choice): string {
   return tool_calls === undefined ? 'stop' : 'tool_calls';
 }
 
-/** Each has an id of its own: an agent may know its messages by it. */
+/** Each has an id of its own, because an agent may recognise its messages by it. */
 function completion(object: string, number: number, choice: object, finish_reason: string | null): object {
   return {
     id: `chatcmpl-${number}`,
@@ -131,7 +131,7 @@ function sendJson(response: ServerResponse, body: object): void {
   response.end(JSON.stringify(body));
 }
 
-/** As server-sent events: all in one piece, then the end. */
+/** As server-sent events: everything in one piece, then the end. */
 function sendStream(response: ServerResponse, number: number, choice: Choice): void {
   response.setHeader('content-type', 'text/event-stream');
   const write = (event: object): void => void response.write(`data: ${JSON.stringify(event)}\n\n`);

@@ -1,4 +1,4 @@
-/** A workflow of n8n that takes the pushes of the specification as they are, asks a scripted model, and replies. */
+/** A workflow of n8n that takes the pushes of the specification unchanged, asks a scripted model, and replies. */
 import { execFile } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
@@ -65,7 +65,7 @@ export async function proveN8n(): Promise<Proof> {
   };
 }
 
-/** The webhooks of workflows are there some time after the server. */
+/** The webhooks of workflows work some time after the server. */
 async function ask(url: string): Promise<number> {
   const body = JSON.stringify({ message: { content: 'Are you there?' } });
   const response = await fetch(url, { method: 'POST', headers: { 'content-type': 'application/json' }, body });
@@ -83,7 +83,7 @@ function programOf(directory: string): string {
   return join(directory, 'node_modules/n8n/bin/n8n');
 }
 
-/** Packages are installed without their scripts; its database is the one that it cannot start without. */
+/** The packages are installed without their scripts, but n8n cannot start without this database module. */
 async function compileDatabase(directory: string): Promise<void> {
   if (existsSync(join(directory, 'node_modules/sqlite3/build/Release/node_sqlite3.node'))) return;
   await promisify(execFile)('npm', ['rebuild', 'sqlite3'], { cwd: directory, timeout: COMPILE_MS_MAX });
@@ -94,7 +94,7 @@ async function run({ directory, home, env }: N8n, ...args: string[]): Promise<vo
   await promisify(execFile)(process.execPath, [programOf(directory), ...args], settings);
 }
 
-/** Nothing but loopback: no figures for its makers, no look for updates, templates or licences. */
+/** Nothing but loopback: no usage figures for its makers, no search for updates, templates or licences. */
 function environmentOf(home: string, port: number, broker_port: number): Record<string, string> {
   return {
     PATH: `${dirname(process.execPath)}:${process.env['PATH'] ?? ''}`,
@@ -112,7 +112,7 @@ function environmentOf(home: string, port: number, broker_port: number): Record<
   };
 }
 
-/** A push comes in, the model is asked, and its answer goes out. */
+/** The workflow takes a push, asks the model, and sends its answer. */
 function workflowOf({ url }: ModelServer): object {
   const node = (name: string, type: string, typeVersion: number, parameters: object, more: object = {}) => ({
     id: name,

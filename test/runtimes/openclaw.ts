@@ -1,6 +1,6 @@
 /**
- * The recipe of docs/openclaw.md on a real OpenClaw gateway. Runs of an agent take 30 s here, six times as long as a push
- * may: each message must run once, in order, with one model call, and the gateway must stay healthy in Convoke's eyes.
+ * The recipe of docs/openclaw.md on a real OpenClaw gateway. Runs of an agent take 30 s here, six times as long as a
+ * push may. Each message must run once, in order, with one model call, and the instance must stay healthy in Convoke.
  */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
@@ -96,7 +96,7 @@ async function sendApart(service: Service, meeting_id: string): Promise<SentMess
   return sent;
 }
 
-/** What the recipe avoids: the gateway starts a run only when the one before it with the same key has ended. */
+/** What the recipe avoids: the gateway starts a run only when the previous one with the same key has ended. */
 async function showControl(service: Service, { url, token }: Gateway): Promise<void> {
   const webhook_headers = { authorization: `Bearer ${token}` };
   const { instance_id } = await service.register({ webhook_url: `${url}/hooks/shared`, webhook_headers });

@@ -11,7 +11,7 @@ import { MODEL, type ModelServer } from './model_server.ts';
 import { freePort } from '../support/free_port.ts';
 
 export const PACKAGE = 'openclaw@2026.9.6';
-/** What its own API asks for. */
+/** The token of its own API. */
 export const GATEWAY_TOKEN = 'the-token-of-the-gateway-itself';
 /** It starts in 10 s on a quiet machine, and in a minute and a half on a busy one. */
 const READY_MS_MAX = 240_000;
@@ -24,7 +24,7 @@ interface Hooks {
 export class Gateway {
   readonly url: string;
   readonly token: string;
-  /** Of all its processes. */
+  /** The output of all its processes. */
   output = '';
   readonly #program: string;
   readonly #home: string;
@@ -37,7 +37,7 @@ export class Gateway {
     this.token = token;
   }
 
-  /** @param agents that it has; one, `main`, when absent */
+  /** @param agents the agents that it has; one, `main`, when absent */
   static async start(directory: string, model: ModelServer, agents: readonly string[] = []): Promise<Gateway> {
     const home = await mkdtemp(join(tmpdir(), 'convoke-openclaw-'));
     const port = await freePort();
@@ -49,14 +49,14 @@ export class Gateway {
     return gateway;
   }
 
-  /** How many runs of hooks have ended so. */
+  /** The number of hook runs that ended with this status. */
   runs(status: 'ok' | 'error'): number {
     return this.output
       .split('\n')
       .filter((line) => line.includes('hook agent run') && line.includes(`status=${status}`)).length;
   }
 
-  /** As a service manager does it: told to end, it waits for the runs in progress; then it starts again. */
+  /** As a service manager does it: it waits for the runs in progress; then the gateway starts again. */
   async restart(): Promise<void> {
     const ending = this.#process as ChildProcess;
     const closed = once(ending, 'close');
@@ -80,7 +80,7 @@ export class Gateway {
       NO_COLOR: '1',
     };
     const before = this.output.length;
-    // A group of its own: what the gateway starts ends with it.
+    // It leads a group of its own, so that its children end with it.
     const gateway = spawn(process.execPath, [this.#program, 'gateway', 'run'], { env, cwd: home, detached: true });
     this.#process = gateway;
     for (const stream of [gateway.stdout, gateway.stderr]) {
@@ -131,7 +131,7 @@ function configOf(
       providers: { local: providerOf(model) },
     },
     hooks: { ...hooks, mappings: [...hooks.mappings, shared] },
-    // Nothing but loopback: no look for updates, no figures for its makers, no announcement on the network.
+    // Nothing but loopback: no search for updates, no usage figures for its makers, no announcement on the network.
     update: { checkOnStart: false },
     telemetry: { enabled: false },
     discovery: { mdns: { mode: 'off' } },
@@ -148,7 +148,7 @@ function providerOf({ url }: ModelServer): object {
 async function endGroup(process_: ChildProcess): Promise<void> {
   if (process_.exitCode !== null || process_.signalCode !== null) return;
   const closed = once(process_, 'close');
-  // Told to end, it waits for runs in progress for minutes.
+  // After SIGTERM it waits for runs in progress for minutes.
   process.kill(-(process_.pid as number), 'SIGKILL');
   await closed;
 }

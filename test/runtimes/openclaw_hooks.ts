@@ -1,6 +1,6 @@
 /**
- * The hooks of a real OpenClaw gateway, by the runtime `openclaw`. The gateway never gives an answer back, so the agent
- * answers with its tool `exec`. Runs that share a session are made one after the other, whatever they take.
+ * The hooks of a real OpenClaw gateway, with the runtime `openclaw`. The gateway never returns an answer, so the agent
+ * answers with its tool `exec`. Runs that share a session happen one after the other, however long they take.
  */
 import assert from 'node:assert/strict';
 import { Service } from '../support/service.ts';
@@ -79,7 +79,7 @@ async function showOrder(gateway: Gateway, model: ModelServer): Promise<void> {
     assert.equal(data.filter(({ in_reply_to }) => in_reply_to === message_id).length, 1);
 }
 
-/** The bytes and the key of a retry are the same, so the gateway knows it. */
+/** The bytes and the key of a retry are the same, so the gateway recognises it. */
 async function showRepeat(gateway: Gateway, model: ModelServer): Promise<void> {
   await using cleanup = new AsyncDisposableStack();
   const service = new Service({ retry_schedule: '1s,1s,1s,1s,1s' });

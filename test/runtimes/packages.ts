@@ -11,7 +11,6 @@ const INSTALL_MS_MAX = 1_500_000;
 
 /**
  * Installs a package from npm into a directory of the cache, unless it is there. No install script runs.
- *
  * @param pinned `name@version`
  * @returns the directory that holds its `node_modules`
  */
@@ -23,7 +22,7 @@ export function installPackage(pinned: string): Promise<string> {
 export async function installPackages(pinned: readonly [string, ...string[]]): Promise<string> {
   const directory = join(CACHE, pinned[0].replaceAll('/', '+'));
   if (existsSync(directory)) return directory;
-  // Renamed when it is whole: an install that was interrupted starts again.
+  // Renamed when it is complete, so an interrupted install starts again.
   const partial = `${directory}.partial`;
   await rm(partial, { recursive: true, force: true });
   await mkdir(partial, { recursive: true });
@@ -45,7 +44,7 @@ export async function installFromPyPi(pinned: readonly [string, ...string[]]): P
   const directory = join(CACHE, pinned[0]);
   const whole = join(directory, 'whole');
   if (existsSync(whole)) return directory;
-  // Its programs name its path, so it is made in its place.
+  // It is made in its final place, because its programs contain its path.
   await rm(directory, { recursive: true, force: true });
   await mkdir(CACHE, { recursive: true });
   const settings = { timeout: INSTALL_MS_MAX, maxBuffer: 64 << 20 };

@@ -12,14 +12,14 @@ export interface ServerProcess {
   args: readonly string[];
   cwd: string;
   env: Record<string, string>;
-  /** Answers with 200 when the server is ready. */
+  /** Responds with 200 when the server is ready. */
   ready_url: string;
 }
 
-/** A server of others in a process group of its own: what it starts ends with it. */
+/** A server program of others in a process group of its own, so that its children end with it. */
 export class RuntimeProcess {
   readonly #process: ChildProcess;
-  /** Of all its processes. */
+  /** The output of all its processes. */
   output = '';
 
   private constructor(process_: ChildProcess) {

@@ -1,6 +1,6 @@
 /**
- * Two agents of a real OpenClaw gateway in one meeting, which answer every message. One message of a person starts them,
- * and the guard stops them. What was said is counted in the meeting and by the model, which count independently.
+ * Two agents of a real OpenClaw gateway in one meeting, which answer every message. One message of a person starts
+ * them, and the guard stops them. The meeting and the model count the messages independently.
  */
 import assert from 'node:assert/strict';
 import { type Delivery, ConvokeClient, type Message } from '@convoke/sdk';
@@ -15,9 +15,9 @@ import { until } from '../support/wait.ts';
 const AGENTS = ['anna', 'ben'] as const;
 const MEETING = 'runaway';
 const PAIR_LIMIT = 20;
-/** A turn of a real gateway takes seconds: 20 of each take longer than the usual window of 60 s. */
+/** A turn of a real gateway takes seconds, so 20 turns of each take longer than the usual window of 60 s. */
 const PAIR_WINDOW_S = 3_600;
-/** Each waits as long as a test does. */
+/** The number of tries; each waits as long as a test does. */
 const LOOKS_MAX = 15;
 
 export async function proveRunaway(): Promise<Proof> {
@@ -41,7 +41,7 @@ export async function proveRunaway(): Promise<Proof> {
     });
     await service.join(MEETING, instance_id, [agent]);
   }
-  // Otherwise the limit of hops comes first: 16 messages of agents in a row.
+  // Otherwise the limit of hops applies first: 16 messages of agents in a row.
   const limits = { hop_limit: 0, pair_limit: PAIR_LIMIT, pair_window_s: PAIR_WINDOW_S };
   const patched = await service.request('PATCH', `/api/v1/meetings/${MEETING}/`, { body: limits });
   assert.equal(patched.status, 200, patched.text);
@@ -53,7 +53,7 @@ export async function proveRunaway(): Promise<Proof> {
   const seconds = Math.round((performance.now() - started_ms) / 1000);
   await assertCounts(client, model, { anna: PAIR_LIMIT + 1, ben: PAIR_LIMIT, cancelled: 1 });
 
-  // What the button "let one through" does.
+  // The button "let one through" does the same.
   await client.retryDelivery(stopped!.delivery_id);
   const [again] = await stop(client, 1, stopped!.delivery_id);
   await assertCounts(client, model, { anna: PAIR_LIMIT + 1, ben: PAIR_LIMIT + 1, cancelled: 1 });
@@ -68,7 +68,10 @@ export async function proveRunaway(): Promise<Proof> {
   };
 }
 
-/** Waits until a delivery was stopped, and nobody speaks any more. @param but one that was stopped before */
+/**
+ * Waits until the guard has stopped a delivery and nobody sends any more.
+ * @param but a delivery that was stopped before
+ */
 async function stop(client: ConvokeClient, number: number, but?: string): Promise<Delivery[]> {
   const stopped = await patiently(
     () =>

@@ -1,9 +1,12 @@
-/** How soon machines are back when the service is, and what they spare it meanwhile: on a clock that only the pauses move. */
+/**
+ * How soon machines return after the service does, and how many requests they make meanwhile: on a clock that only the
+ * pauses move.
+ */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { ConvokeError, untilReached } from '@convoke/sdk';
 
-/** When a machine made its requests, from the moment of the loss; the last one is answered. */
+/** When a machine made its requests, counted from the loss; the last one succeeds. */
 async function requestsOf(away_ms: number, failure: (at_ms: number) => ConvokeError): Promise<number[]> {
   let now_ms = 0;
   const at_ms: number[] = [];

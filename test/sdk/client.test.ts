@@ -1,4 +1,6 @@
-/** The SDK's client speaks the wire contract, and says in words what went wrong. Against real HTTP, without waiting. */
+/**
+ * The SDK's client follows the wire contract, and its errors explain what went wrong. Over real HTTP, without waiting.
+ */
 import assert from 'node:assert/strict';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -39,7 +41,7 @@ const SENT = {
   deliveries_queued: 2,
 };
 
-/** A server that remembers what it saw, and a client whose pauses are noted instead of waited for. */
+/** A server that remembers its requests, and a client that notes its pauses and does not wait. */
 async function start(t: TestContext, answer: Answer, options: Partial<ConvokeClientOptions> = {}) {
   const seen: Seen[] = [];
   const pauses_ms: number[] = [];

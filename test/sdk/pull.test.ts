@@ -1,4 +1,4 @@
-/** The SDK pulls: what goes over the wire, and what the caller can count on. Against real HTTP, without waiting. */
+/** The SDK pulls: what it sends, and what its caller can rely on. Over real HTTP, without waiting. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer, type ServerResponse } from 'node:http';
@@ -15,12 +15,12 @@ interface PullRequest {
   pull_id: string;
 }
 
-/** Hands out what a test gives it, and loses answers when a test says so. */
+/** Hands out the pushes of a test, and loses responses when a test asks for that. */
 class ScriptedService {
   readonly requests: PullRequest[] = [];
   readonly #pushes: object[] = [];
   #waiting: { response: ServerResponse; max: number }[] = [];
-  /** How the next requests fail: a status, or a connection that is cut once they were read. */
+  /** How the next requests fail: with a status, or with a connection that is cut after the request. */
   readonly failures: (number | 'cut')[] = [];
   readonly #server = createServer(async (request, response) => {
     const body = (await json(request)) as PullRequest;
@@ -84,7 +84,7 @@ class ScriptedService {
 
   #send(response: ServerResponse, pushes: object[]): void {
     this.#waiting = this.#waiting.filter((each) => each.response !== response);
-    // The clock of this machine is that of the service.
+    // So that the client takes this machine's clock for the clock of the service.
     response.sendDate = false;
     response.setHeader('content-type', 'application/json');
     response.end(JSON.stringify({ pushes }));
@@ -96,7 +96,7 @@ function sendProblem(response: ServerResponse, status: number): void {
   response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(problem));
 }
 
-/** Pulls until the test ends it; the pushes are kept unless they are answered by `answer`. */
+/** Pulls until the test ends. The pushes are kept unless `answer` handles them. */
 async function start(t: TestContext, options: PullOptions = {}, answer?: (push: PushInHand) => void) {
   const service = await ScriptedService.start();
   const ending = new AbortController();
@@ -290,7 +290,7 @@ describe('pull', () => {
     service.push('d1');
     await taken(1);
     await asked();
-    // The request that hands in has a name of its own, and keeps it too.
+    // The request that reports results has a name of its own, and keeps it too.
     service.failures.push('cut');
     succeed(pushes[0]!);
     await handedIn(2);
@@ -319,7 +319,7 @@ describe('pull', () => {
       (is) => !is,
     );
     assert.equal(is_over, false);
-    // Not lost by a service that restarts meanwhile.
+    // A restart of the service in between does not lose it.
     service.failures.push('cut', 503);
     succeed(pushes[0]!);
     await over;

@@ -1,6 +1,6 @@
 /**
- * What a Python without any packages can say of the Python SDK. All of its tests are in `npm run test:python`, which
- * installs what they need; `.ci/run` always runs it.
+ * What a Python without packages can check of the Python SDK. `npm run test:python` runs all of its tests and installs
+ * what they need; `.ci/run` always runs it.
  */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';

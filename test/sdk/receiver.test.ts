@@ -102,7 +102,7 @@ describe('nothing is verified with an invalid secret:', () => {
 
   test('none at all', () => {
     assert.throws(() => createReceiver({ secret: [], onPush() {} }), refusedFor('invalid_secret'));
-    // What `secret: process.env.WEBHOOK_SECRET!` gives when the variable is not set.
+    // The value of `secret: process.env.WEBHOOK_SECRET!` when the variable is not set.
     assert.throws(
       () => createReceiver({ secret: undefined as unknown as string, onPush() {} }),
       refusedFor('invalid_secret'),
@@ -209,7 +209,7 @@ function start(options: Partial<ReceiverOptions> = {}) {
 
 const status = async (answer: Promise<Response>) => (await answer).status;
 
-/** Resolves when that many signatures were computed and what hangs on them has run. */
+/** Resolves when this many signatures have been computed and their callbacks have run. */
 function untilVerified(t: TestContext, number: number): Promise<void> {
   const { promise, resolve } = Promise.withResolvers<void>();
   const sign = crypto.subtle.sign.bind(crypto.subtle);
@@ -278,7 +278,7 @@ describe('a receiver', () => {
     assert.equal(await status(receive(post(signed({ headers: { 'convoke-test': 'true' } })))), 200);
     assert.equal(pushes.length, 1);
     assert.equal(pushes[0]!.test, false);
-    // The genuine one is a repetition of it now, and handled.
+    // The genuine push is now a repetition, and was handled.
     assert.equal(await status(receive(post(signed()))), 200);
     assert.equal(pushes.length, 1);
   });
@@ -439,7 +439,7 @@ describe('a push that comes again', () => {
     const heard: string[] = [];
     const onPush = ({ webhook_id }: Push): string => {
       heard.push(webhook_id);
-      // Six with two bytes a character fit.
+      // Six of them fit with two bytes a character.
       return 'a'.repeat(1_250_000);
     };
     const { receive } = start({ onPush });

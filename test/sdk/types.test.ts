@@ -1,6 +1,6 @@
 /**
- * The SDK's types are the server's: those that scripts/sdk_types.ts writes, of each kind one, and those that are written by
- * hand. When one of them drifts, this file does not compile. There is nothing to see at run time.
+ * The SDK's types are the server's: one of each kind that scripts/sdk_types.ts writes, and all that are written by
+ * hand. When one of them drifts, this file does not compile. At run time it shows nothing.
  */
 import { test } from 'node:test';
 import type { Static, TSchema } from 'typebox';
@@ -17,21 +17,21 @@ import type { ProblemSchema } from '../../src/http/schemas/problem.ts';
 import type { PushBody } from '../../src/http/schemas/push.ts';
 import type { SessionSchema } from '../../src/http/schemas/session.ts';
 
-/** Makes intersections and mapped types plain, so that only what they hold is compared. */
+/** Merges intersections and mapped types, so that only their fields are compared. */
 type Plain<T> = T extends readonly (infer Item)[]
   ? Plain<Item>[]
   : T extends object
     ? { [K in keyof T]: Plain<T[K]> }
     : T;
 
-/** In what a caller gives, an optional field may be undefined as well: JSON leaves it out. */
+/** A caller may also give undefined for an optional field, because JSON leaves it out. */
 type Lenient<T> = T extends readonly unknown[]
   ? T
   : T extends object
     ? { [K in keyof T]: object extends Pick<T, K> ? T[K] | undefined : T[K] }
     : T;
 
-/** Stricter than assignable both ways, which does not see that one side lacks an optional field. */
+/** Stricter than assignable in both directions, which does not notice that one side lacks an optional field. */
 type Equal<A, B> = (<T>() => T extends Plain<A> ? 1 : 2) extends <T>() => T extends Plain<B> ? 1 : 2 ? true : false;
 
 const same = <A, B>(_equal: Equal<A, B>): void => {};
@@ -39,7 +39,7 @@ const answer = <S extends TSchema, T>(_equal: Equal<Static<S>, T>): void => {};
 const input = <S extends TSchema, T>(_equal: Equal<Lenient<Static<S>>, T>): void => {};
 
 test('every kind of type that is written for the SDK is the type of its schema on the server', () => {
-  // Named, nested, null, of a set of words, a list, a record, a number or a text, inherited, optional.
+  // Named, nested, null, one of several words, a list, a record, a number or a text, inherited, optional.
   answer<typeof instances.InstanceSchema, sdk.Instance>(true);
   answer<typeof instances.RegisteredInstanceSchema, sdk.RegisteredInstance>(true);
   answer<typeof instances.DiagnosisSchema, sdk.Diagnosis>(true);

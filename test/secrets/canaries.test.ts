@@ -1,4 +1,7 @@
-/** Nothing gets out: secrets planted in every place that takes one are looked for in everything that leaves the service. */
+/**
+ * No secret leaves the service: the test plants secrets in every place that takes one, and searches everything that
+ * comes out.
+ */
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
@@ -28,7 +31,7 @@ const CLEAN_ENV = Object.fromEntries(Object.entries(process.env).filter(([name])
 
 type Json = Record<string, unknown>;
 
-/** A running service, and everything that came out of it so far. */
+/** A running service, and everything that it has put out so far. */
 class Watched {
   readonly texts = new Map<string, Buffer>();
   readonly data: string;
@@ -79,12 +82,12 @@ class Watched {
     this.texts.set(`${where} (${++this.#number})`, Buffer.from(text));
   }
 
-  /** Every file of the data directory but the one that is there to hold the key. */
+  /** Keeps every file of the data directory except the one that holds the key. */
   keepFiles(where: string, directory = this.data): void {
     for (const [name, bytes] of contentsOf(directory)) if (name !== KEY_FILE) this.keep(`${where} ${name}`, bytes);
   }
 
-  /** Calls the API. Of an answer that shows a secret just made, all the rest is kept. */
+  /** Calls the API. Of a response that shows a secret just made, everything else is kept. */
   async call(method: string, path: string, body?: unknown, headers: Record<string, string> = {}) {
     const is_raw = typeof body === 'string' || Buffer.isBuffer(body);
     const answer = await fetch(this.#url + path, {
@@ -98,7 +101,7 @@ class Watched {
       ?.slice(1)
       .find((each) => each !== undefined);
     const rest = shown === undefined ? text : text.replace(shown, '');
-    // A visitor of the page of an invite has its secret already, and the page shows the command with it.
+    // A visitor of an invite's page already has its secret, and the page shows the command with it.
     if (method === 'GET' && path.startsWith('/invite/')) return { status: answer.status, text, shown };
     this.keep(
       `the answer to ${method} ${path.split('?')[0]?.replace(/^(\/invite\/).*/, '$1')}`,
@@ -123,10 +126,10 @@ function registration(instance_id: string, webhook_url: string, more: Json = {})
   return { instance_id, instance_name: instance_id, agent_ids: ['a'], webhook_url, ...more };
 }
 
-/** Shows the request, as error pages do. */
+/** Repeats the request, as error pages do. */
 const echo = ({ headers }: Received): string => `<pre>${JSON.stringify(headers, null, 2)}</pre>`;
 
-/** Registrations and other calls that are refused, with a secret in each. */
+/** Makes registrations and other calls that the service refuses, each with a secret in it. */
 async function sendBadRequests(service: Watched, { text }: Canary, url: string): Promise<void> {
   const bad = async (method: string, path: string, body: unknown, headers?: Record<string, string>): Promise<void> => {
     const { status, text: answer } = await service.call(method, path, body, headers);
@@ -218,7 +221,7 @@ test('no secret is in a log, an error, a metric, an answer, the output of a comm
   await service.start(['--log-format', 'json', '--retry-schedule', '10ms,10ms']);
   const post = (path: string, body?: unknown) => service.call('POST', path, body);
 
-  // Every way in which a secret comes to be.
+  // Every way in which a secret enters or is made.
   await post(
     '/api/v1/instances/register/',
     registration('given', good.url, { webhook_secret: given.text, webhook_headers: headers }),
@@ -260,7 +263,7 @@ test('no secret is in a log, an error, a metric, an answer, the output of a comm
     }
   }
 
-  // Everything that is done with them.
+  // Every way in which secrets are used.
   for (const instance_id of ['given', ...Object.keys(machines)]) {
     await post('/api/v1/instances/join-meeting/', { instance_id, meeting_id: 'm', agent_ids: ['a'] });
     await post('/api/v1/instances/webhook-test/', { instance_id });
@@ -295,7 +298,7 @@ test('no secret is in a log, an error, a metric, an answer, the output of a comm
   await service.cli(['deliveries', 'show', failed.delivery_id]);
   service.keepFiles('while it runs,');
 
-  // The key itself: in its file, then as a setting, with a change between the two.
+  // The data key itself: first in its file, then as a setting, with a change between the two.
   const key = keyCanaryOf('the data key', readFileSync(join(service.data, KEY_FILE), 'utf8').trim());
   const next_key = keyCanaryOf('the next data key', randomBytes(32).toString('base64'));
   canaries.push(key, next_key);
@@ -323,7 +326,7 @@ test('no secret is in a log, an error, a metric, an answer, the output of a comm
   assert.equal(code, 2, 'there is no flag for it');
   await service.stop();
 
-  // The storage fails: a row whose secrets do not open.
+  // The store fails: the secrets of a row cannot be decrypted.
   const db = new DatabaseSync(join(service.data, DATABASE_FILE));
   db.exec(
     "UPDATE instances SET webhook_secret = (SELECT webhook_secret FROM instances WHERE instance_id = 'given') WHERE instance_id = 'failing'",
@@ -332,7 +335,7 @@ test('no secret is in a log, an error, a metric, an answer, the output of a comm
   const { CONVOKE_ENCRYPTION_KEY } = keys;
   await service.start(['--log-format', 'json'], { CONVOKE_ENCRYPTION_KEY });
   assert.equal((await service.call('GET', '/api/v1/instances/failing/')).status, 503);
-  // One damaged row does not keep the others from a list.
+  // One damaged row does not hide the others of a list.
   assert.equal((await service.call('GET', '/api/v1/instances/')).status, 200);
   await service.stop();
   assert.match(service.log, /SECRET_UNREADABLE/);
@@ -346,7 +349,7 @@ test('no secret is in a log, an error, a metric, an answer, the output of a comm
   copyFiles(service.data, backup);
   service.keepFiles('the backup,', backup);
 
-  // The pushes themselves did carry them: what is searched for was in use.
+  // The pushes did carry the secrets, so the search looks for values in use.
   for (const receiver of [good, failing, unkind, cutting]) {
     assert.ok(receiver.requests.some(({ headers: sent }) => sent['x-key'] === plain_value.text));
   }
@@ -366,7 +369,7 @@ test('no secret is in a log, an error, a metric, an answer, the output of a comm
   assert.ok(service.texts.size > 100);
   assert.deepEqual(findCanaries(canaries, service.texts), []);
 
-  // Control: planted in any of the texts, in any of its forms, each of them is found.
+  // Control: the search finds each canary, planted in each text and in each form.
   for (const canary of canaries) {
     for (const [form, value] of canary.forms) {
       const planted = new Map(
@@ -375,7 +378,7 @@ test('no secret is in a log, an error, a metric, an answer, the output of a comm
       assert.notDeepEqual(findCanaries([canary], planted), [], `${canary.name} ${form}`);
     }
   }
-  // And the search does not merely find what was planted by its own hand.
+  // The search also finds secrets in texts that the canaries did not make themselves.
   assert.notDeepEqual(findCanaries(canaries, contentsOfKeyFileOf(key)), []);
   assert.notDeepEqual(findCanaries([token], new Map([['a push', Buffer.from(echo(good.requests[0]!))]])), []);
   const notes = Buffer.from(`x${Buffer.from(`Basic me:${token.text}:you`).toString('base64')}x`);

@@ -1,4 +1,4 @@
-/** The data key is changed over the API while everything goes on, and by the command of the real program. */
+/** The data key is changed over the API while the service works, and with the command of the real program. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Reencryption } from '@convoke/sdk';

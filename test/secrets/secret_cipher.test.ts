@@ -1,4 +1,4 @@
-/** Secrets at rest, the cipher: what was changed, moved or encrypted under another key cannot be decrypted. */
+/** Secrets at rest, the cipher: a value that was changed, moved or encrypted under another key cannot be decrypted. */
 import assert from 'node:assert/strict';
 import { createSecretKey } from 'node:crypto';
 import { test } from 'node:test';
@@ -72,7 +72,7 @@ test('under another key it cannot be decrypted, nor can plain text', () => {
   const encrypted = encrypt(KEY, 'secret', PLACE);
   const other = makeDataKey();
   assert.throws(() => decrypt([other], encrypted, PLACE), UNREADABLE);
-  // A key that claims the id does not help.
+  // Another key with the same id does not help.
   assert.throws(() => decrypt([{ ...other, key_id: KEY.key_id }], encrypted, PLACE), UNREADABLE);
   for (const plain of ['', 'secret', '{}', `v1.${KEY.key_id}.`])
     assert.throws(() => decrypt([KEY], plain, PLACE), UNREADABLE);

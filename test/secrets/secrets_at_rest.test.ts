@@ -1,4 +1,6 @@
-/** Secrets at rest, the data file: no secret is legible in it, only its own key opens it, and the key can be changed. */
+/**
+ * Secrets at rest, the data file: no secret is legible in it, only its own key decrypts it, and the key can be changed.
+ */
 import assert from 'node:assert/strict';
 import { createSecretKey, type KeyObject, randomBytes } from 'node:crypto';
 import { chmodSync, copyFileSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
@@ -23,7 +25,7 @@ import { HANGS } from '../support/scripted_transport.ts';
 
 const WALL = 1_767_225_600_000;
 
-/** Text that stands nowhere else. */
+/** A text that occurs nowhere else. */
 const canary = (name: string): string => `CANARY-${name}-${randomBytes(12).toString('hex')}`;
 
 function makeSecret(): string {
@@ -56,7 +58,7 @@ async function openStore(t: TestContext, file: string, keys: GivenKeys | null = 
   return store;
 }
 
-/** That the store does not open, and what it says; the file is free again. */
+/** Asserts that the store does not open. Returns its error; the file is free again. */
 async function refusal(file: string, keys: GivenKeys | null = null): Promise<StoreError> {
   const { store, opened } = openSqliteStore(file, keys);
   try {
@@ -69,7 +71,7 @@ async function refusal(file: string, keys: GivenKeys | null = null): Promise<Sto
   assert.fail('this must not open');
 }
 
-/** Where one of the secrets stands in plain text, among the files beside the data file. */
+/** The files beside the data file in which one of the secrets is in plain text. */
 function legible(file: string, secrets: readonly string[]): string[] {
   const found: string[] = [];
   for (const [name, bytes] of contentsOf(dirname(file))) {
@@ -86,7 +88,7 @@ const bearerOf = ({ webhook_headers }: Registration): string => webhook_headers!
 
 const optionOf = ({ runtime }: Registration): string => runtime!.options['system'] as string;
 
-/** Writes into the file behind the store's back. */
+/** Writes into the file without the store. */
 function tamper(file: string, sql: string, ...parameters: string[]): void {
   const db = new DatabaseSync(file);
   assert.equal(db.prepare(sql).run(...parameters).changes, 1);
@@ -176,7 +178,8 @@ describe('in the file', () => {
     const flipped = secret.slice(0, -10) + (secret.at(-10) === 'A' ? 'B' : 'A') + secret.slice(-9);
 
     for (const [column, text] of [
-      // Pushes to theirs would be signed with what the machine of mine knows, or carry its credentials.
+      // Otherwise pushes to their address would carry credentials of mine, or a signature with the secret that my
+      // machine knows.
       ['webhook_secret', secret],
       ['webhook_headers', headers],
       ['webhook_headers', sealedOf(file, 'theirs', 'webhook_secret')],
@@ -191,14 +194,14 @@ describe('in the file', () => {
       await assert.rejects(opened.instances.load(['theirs']), { name: 'StoreError', code: 'SECRET_UNREADABLE' });
       await assert.rejects(opened.instances.get('theirs'), { name: 'StoreError', code: 'SECRET_UNREADABLE' });
       assert.equal((await opened.instances.load(['mine', 'third'])).length, 2);
-      // Giving the instance new secrets mends it.
+      // New secrets repair the instance.
       const mended = registrationOf('theirs');
       await opened.instances.register(mended, WALL);
       assert.equal((await opened.instances.get('theirs'))?.webhook_secret, mended.webhook_secret);
       await opened.close();
     }
 
-    // Control: written back where they were, they open.
+    // Control: back in their own rows, they can be decrypted.
     tamper(file, `UPDATE instances SET webhook_secret = ? WHERE instance_id = 'mine'`, secret);
     const untouched = await openStore(t, file);
     assert.equal((await untouched.instances.get('mine'))?.webhook_secret, mine.webhook_secret);
@@ -250,7 +253,7 @@ describe('the key', () => {
     assert.match(message, new RegExp(`and the one given is ${other.key_id}`));
     assert.ok(!message.includes(other.key.export().toString('base64').slice(0, 10)));
 
-    // The check value is what tells, not the id alone.
+    // The check value decides, not the id alone.
     writeFileSync(key_file, right);
     const forged = encrypt(other, 'convoke', { table: 'encryption_keys', column: 'check_value', row: 'x' });
     tamper(file, 'UPDATE encryption_keys SET check_value = ?', forged);
@@ -396,7 +399,7 @@ describe('changing the key', () => {
     };
     const before = snapshot();
     await store.encryption.changeKey(WALL);
-    // The new key is in its file, and the transaction that notes it did not come to its end.
+    // The new key is in its file, and the transaction that notes it did not end.
     copyFileSync(key_file, join(dirname(before), KEY_FILE));
     snapshot();
     let rewritten = 0;
@@ -409,7 +412,7 @@ describe('changing the key', () => {
     }
     assert.equal(rewritten, COUNT);
     await store.encryption.endChange();
-    // The file still holds the former key.
+    // The file still holds the previous key.
     const ended = snapshot();
     await store.encryption.forgetPreviousKey();
     snapshot();
@@ -532,7 +535,7 @@ function temporaryCopy(t: TestContext, file: string): string {
 describe('a file of the previous version', () => {
   const COUNT = 200;
 
-  /** Written as 0.1.0 wrote it, and left as a kill leaves it: with secrets in free pages and in the log of the WAL. */
+  /** A file as version 0.1.0 wrote it and a kill left it: with secrets in free pages and in the WAL. */
   function formerFile(t: TestContext): { file: string; current: Registration[]; gone: string[] } {
     const made = temporaryFile(t);
     mkdirSync(dirname(made), { recursive: true });
@@ -604,7 +607,7 @@ describe('a file of the previous version', () => {
     const { file, current, gone } = formerFile(t);
     const db = new DatabaseSync(file);
     for (const step of MIGRATIONS.slice(1)) db.exec(step);
-    // Rows encrypted and committed, the file not rewritten yet.
+    // The rows are encrypted and committed; the file is not rewritten yet.
     db.exec(`PRAGMA user_version = ${MIGRATIONS.length}; UPDATE this_file SET plain_text_left = 0`);
     db.close();
     await (await openStore(t, file)).close();

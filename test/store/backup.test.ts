@@ -1,4 +1,4 @@
-/** A backup that is made while the service works holds all that was answered before it began, and can be put back. */
+/** A backup of a running service holds everything that was accepted before it began, and can be restored. */
 import assert from 'node:assert/strict';
 import {
   copyFileSync,
@@ -46,7 +46,7 @@ async function startBehindMachine(t: TestContext): Promise<{ data: string; servi
   return { data, service, receiver };
 }
 
-/** Speaks in all meetings until it is told to end; answers the highest seq of each that was answered. */
+/** Sends to all meetings until the test stops it; returns the highest accepted seq of each. */
 function speak(client: ConvokeClient): { heard: () => Map<string, number>; end: () => Promise<void> } {
   const answered = new Map<string, number>(MEETINGS.map((meeting_id) => [meeting_id, 0]));
   const told = new AbortController();
@@ -226,7 +226,7 @@ describe('over the API', () => {
     const file = join(data, 'convoke.db');
     const { size } = statSync(file);
     const { bavail, bsize } = statfsSync(data);
-    // A hole at its end takes no space, and SQLite goes by the number of pages in the header.
+    // A hole at the end takes no space, and SQLite uses the number of pages in the header.
     truncateSync(file, size + 2 * bavail * bsize);
     await assert.rejects(
       client.beginBackup(),

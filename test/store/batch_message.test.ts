@@ -1,4 +1,4 @@
-/** Lists go to PostgreSQL in its binary format: what arrives must be what was sent. */
+/** The store sends lists to PostgreSQL in its binary format: they must arrive unchanged. */
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { test, type TestContext } from 'node:test';

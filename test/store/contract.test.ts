@@ -11,7 +11,7 @@ import { lane, meeting, messages, NEVER, newMessage, register, settled, WALL } f
 
 for (const engine of ENGINES) describe(engine.name, () => holdsTheContract(engine));
 
-/** Everything that a paged list has, page by page. */
+/** Collects all items of a paged list, page by page. */
 async function pages<T>(
   read: (cursor: string | undefined) => Promise<{ data: T[]; next_cursor: string | null }>,
 ): Promise<T[][]> {
@@ -54,7 +54,7 @@ function holdsTheContract(engine: EngineUnderTest): void {
       await meeting(store, 'm', 'i');
       const results = await Promise.allSettled([
         store.messages.accept(messages('m', 1)),
-        // The second message cannot be stored: the first of the same call is.
+        // The second message cannot be stored. The first one of the same call is stored.
         store.messages.accept([newMessage('m'), newMessage('m', { expires_at: 'soon' as unknown as number })]),
         store.messages.accept(messages('m', 1)),
       ]);
@@ -311,7 +311,7 @@ function holdsTheContract(engine: EngineUnderTest): void {
         'repeated 1',
       ]);
       assert.deepEqual(await saidOf([by('', 'f')]), ['repeated 3']);
-      // The first has gone, and the others go on.
+      // The first key has expired, and the others remain.
       const later = WALL + IDEMPOTENCY_MS;
       assert.deepEqual(await saidOf([by('three', 'h', later), by('one', 'x', later), by('three', 'h', later)]), [
         'accepted 4',
@@ -688,7 +688,7 @@ function holdsTheContract(engine: EngineUnderTest): void {
       assert.equal(await store.invites.revoke('inv_none', WALL), null);
       await store.api_keys.revoke('admin', WALL + 20);
       for (const n of [2, 3]) assert.equal(await store.invites.redeem(`digest-${n}`, newKey('b'), WALL + 30), null);
-      // Control: that of another key can be redeemed.
+      // Control: the invite of another key can be redeemed.
       assert.notEqual(await store.invites.redeem('digest-4', newKey('c'), WALL + 30), null);
       const { data, next_cursor } = await store.invites.list({ limit: 3 });
       assert.deepEqual(

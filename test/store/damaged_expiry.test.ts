@@ -1,4 +1,4 @@
-/** A time to expire that no number holds: its delivery is pushed, and its result is written, once. */
+/** An expiry time that no number can hold: its delivery is pushed, and its result is written, once. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
@@ -41,7 +41,7 @@ for (const engine of ['SQLite', 'PostgreSQL']) {
       }
       await receiver.up();
 
-      // It is pushed again at the next start when no result is written.
+      // If no result were written, the next start would push it again.
       for (let start = 0; start < 2; start++) {
         const after = await startService(t, settings);
         await after.post(`/api/v1/instances/${instance_id}/heartbeat/`, {});

@@ -1,4 +1,4 @@
-/** Connection strings that name several servers, and which of these is taken. */
+/** Connection strings that name several servers, and which of the servers the store takes. */
 import assert from 'node:assert/strict';
 import { after, before, describe, test, type TestContext } from 'node:test';
 import { parseDatabaseUrl } from '../../src/domain/database_url.ts';

@@ -1,4 +1,4 @@
-/** A data file gives back what is free in it, in small steps; one of an older version is rewritten by `convoke compact`. */
+/** A data file returns its free space in small steps; `convoke compact` rewrites one of an older version. */
 import assert from 'node:assert/strict';
 import { statSync } from 'node:fs';
 import { join } from 'node:path';
@@ -16,10 +16,10 @@ import { convoke, serve, stop, temporaryDirectory } from '../support/command_lin
 
 const DAY_MS = 86_400_000;
 const MIB = 2 ** 20;
-/** What a file keeps for what comes next, and the few pages that are in use. */
+/** What a file keeps for coming rows, and the few pages in use. */
 const KEPT_BYTES_MAX = 5 * MIB;
 
-/** Time in which nobody waits: a pause is a turn of the event loop. */
+/** A clock on which nobody waits: a pause is a turn of the event loop. */
 const LATER: Clock = {
   now: () => Date.now() + 100 * DAY_MS,
   wall: () => Date.now() + 100 * DAY_MS,
@@ -37,7 +37,7 @@ async function opened(data: string): Promise<{ store: Store; file: string }> {
   return { store, file };
 }
 
-/** Messages that nobody is in the meeting for, each of a MiB. */
+/** Messages to a meeting without members, each of a MiB. */
 async function fill(store: Store, count: number): Promise<void> {
   const message = JSON.stringify('x'.repeat(MIB));
   const common = {
@@ -52,7 +52,7 @@ async function fill(store: Store, count: number): Promise<void> {
   for (let i = 0; i < count; i++) await store.messages.accept([{ ...common, message, wall_ms: Date.now() }]);
 }
 
-/** A round of it, a hundred days later; answers what it told of the file. */
+/** A round of maintenance, a hundred days later; returns what it reported about the file. */
 async function maintain(store: Store): Promise<FileSpace[]> {
   const told: FileSpace[] = [];
   const retention_ms = 30 * DAY_MS;
@@ -70,7 +70,7 @@ async function maintain(store: Store): Promise<FileSpace[]> {
   return told;
 }
 
-/** A file as an older version made it. */
+/** Makes a file as an older version made it. */
 function olderFile(data: string): void {
   const db = new DatabaseSync(join(data, 'convoke.db'));
   db.exec('PRAGMA journal_mode = WAL; CREATE TABLE first (id INTEGER); DROP TABLE first');

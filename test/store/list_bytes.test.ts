@@ -1,4 +1,7 @@
-/** Lists of agents by their bytes, on both engines: what a page, a lane and a meeting may come to, and that each list is still whole. */
+/**
+ * Lists of agents by their bytes, on both engines: the limits of a page, a lane and a meeting, and that each list stays
+ * complete.
+ */
 import assert from 'node:assert/strict';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, test } from 'node:test';
@@ -16,7 +19,7 @@ import { lane, meeting, messages, settled, WALL } from '../support/store_content
 
 for (const engine of ENGINES) describe(engine.name, () => holdsTheContract(engine));
 
-/** As many as a list may come to, four bytes for each two units of UTF-16. */
+/** A list of the largest size, with four bytes for each two units of UTF-16. */
 const LONG = Array.from(
   { length: AGENT_IDS_BYTES_MAX / 100 },
   (_, i) => `${String(i).padStart(4, '0')}${'😀'.repeat(24)}`,
@@ -38,7 +41,10 @@ function register(store: Store, instance_id: string, agent_ids: string[]) {
   );
 }
 
-/** Instances with long lists, in a meeting as far as those fit into one; among them one that an earlier version took. */
+/**
+ * Makes instances with long lists, in a meeting as far as their lists fit into one; among them one that an earlier
+ * version accepted.
+ */
 async function fill(store: Store, count: number): Promise<string[]> {
   const names = Array.from({ length: count }, (_, i) => `i${String(i).padStart(3, '0')}`);
   for (const [i, name] of names.entries()) {
@@ -83,7 +89,7 @@ function holdsTheContract(engine: EngineUnderTest): void {
       names,
     );
     assert.deepEqual(instances.flat()[2]!.agent_ids, LONG);
-    // What is larger than a page is one by itself.
+    // A row larger than a page has a page of its own.
     assert.deepEqual(
       instances.slice(0, 2).map((page) => page.map(({ instance_id }) => instance_id)),
       [['i000'], ['i001']],
@@ -103,7 +109,7 @@ function holdsTheContract(engine: EngineUnderTest): void {
         names.toReversed(),
       );
     }
-    // Short ones are not held up by long ones: the number is what ends a page of them.
+    // Long rows do not shorten pages of short ones: there the number ends a page.
     assert.equal((await store.instances.list({ limit: 5, cursor: undefined, q: 'i02' })).data.length, 5);
   });
 
@@ -160,7 +166,7 @@ function holdsTheContract(engine: EngineUnderTest): void {
       after = page.data.at(-1)!.message_id;
     }
     assert.deepEqual(pages, [[1, 2, 3], [4, 5, 6], [7]]);
-    // One that is longer than the limit is a page by itself; short ones end by their number.
+    // One that is longer than the limit has a page of its own; short ones end by their number.
     assert.equal((await store.messages.since(null, { limit: 100, chars_max: 1 })).data.length, 1);
     assert.deepEqual((await store.messages.since(null, { limit: 2, chars_max: 1e9 })).has_more, true);
   });
@@ -210,7 +216,7 @@ describe('what was stored before lists were counted', () => {
     INSERT INTO instances (instance_id, instance_name, agent_ids, webhook_url, webhook_headers, webhook_secret, success_statuses,
       webhook_enabled, is_active, created_at, updated_at${more_names})
     VALUES ('i', 'i', '["a","b","a"]', 'http://machine.test/', '', '', '200', 1, 1, 1, 1${more});`;
-  /** Written as the next step finds it, whatever steps are added behind that one. */
+  /** The steps before the one under test, whatever steps were added after it. */
   const stepsBefore = (steps: readonly string[]): readonly string[] =>
     steps.slice(
       0,
@@ -247,7 +253,7 @@ describe('what was stored before lists were counted', () => {
       found.rows.map(({ agent_id }) => agent_id),
       ['a', 'b'],
     );
-    // Counted where it is read, until it is written again.
+    // The row counts when it is read, until it is written again.
     await client.query(`UPDATE memberships SET agent_ids = '["a"]'`);
     const counted = await client.query<{ agent_count: number }>('SELECT agent_count FROM memberships');
     assert.equal(counted.rows[0]!.agent_count, 1);

@@ -1,4 +1,7 @@
-/** What PostgreSQL promises beyond the contract of the store (test/store/contract.test.ts): of connections, nodes and servers. */
+/**
+ * What PostgreSQL promises beyond the contract of the store (test/store/contract.test.ts): about connections, nodes and
+ * servers.
+ */
 import assert from 'node:assert/strict';
 import { createSecretKey } from 'node:crypto';
 import { join } from 'node:path';
@@ -32,7 +35,7 @@ async function open(t: TestContext, url: string, now_ms?: () => number): Promise
   return store;
 }
 
-/** Beside the store: what is in the tables, and what a test does to them. */
+/** Direct access to the tables, past the store. */
 async function sql<Row extends object>(url: string, text: string, values: unknown[] = []): Promise<Row[]> {
   const client = new pg.Client(url);
   await client.connect();
@@ -55,7 +58,7 @@ async function proxyTo(t: TestContext, url: string): Promise<CuttingProxy> {
   return proxy;
 }
 
-/** Cuts the connection over which a text goes, when the server has done what it was told and answers. */
+/** Cuts the connection that carries a certain text, after the server has done the work and responds. */
 function cutAnswerTo(proxy: CuttingProxy, text: string): { cuts: number } {
   const seen = { cuts: 0 };
   let awaiting: number | null = null;
@@ -76,14 +79,14 @@ function seqsOf(accepted: Awaited<ReturnType<Store['messages']['accept']>>): num
   return accepted.map((each) => (each.kind === 'accepted' ? each.message.seq : 0));
 }
 
-/** Of the messages and their deliveries. */
+/** The ids of the messages and their deliveries. */
 function idsOf(accepted: Awaited<ReturnType<Store['messages']['accept']>>): string[] {
   return accepted.flatMap((each) =>
     each.kind === 'accepted' ? [each.message.message_id, ...each.deliveries.map(({ delivery_id }) => delivery_id)] : [],
   );
 }
 
-/** The function in the database without a part of it. */
+/** Replaces a function in the database by a copy without a part of it. */
 async function withoutPart(url: string, definition: string, part: string | RegExp, instead: string): Promise<void> {
   const spoilt = definition.replace(part, instead);
   assert.notEqual(spoilt, definition);
@@ -93,7 +96,7 @@ async function withoutPart(url: string, definition: string, part: string | RegEx
 describe('a database that knows less than a node, because it took over without the last commits', () => {
   const ACCEPTED = 3;
 
-  /** A meeting of which the node has seen more than is there now. */
+  /** Makes a meeting of which the node has seen more than the database now has. */
   async function fallenBehind(t: TestContext, url: string): Promise<Store> {
     const store = await open(t, url);
     for (let i = 0; i < ACCEPTED; i++) await store.messages.accept([newMessage('m')]);
@@ -115,7 +118,7 @@ describe('a database that knows less than a node, because it took over without t
     assert.deepEqual(await store.messages.accept([newMessage('m')]), [{ kind: 'damaged' }]);
   });
 
-  /** The meeting itself is gone, between two others. */
+  /** Makes the same for a meeting that is gone, between two others. */
   async function lost(t: TestContext, url: string): Promise<Store> {
     const store = await open(t, url);
     await store.messages.accept([newMessage('l'), newMessage('m'), newMessage('n')]);
@@ -162,7 +165,7 @@ describe('a database that went back while nodes are at work on it', () => {
       assert.deepEqual(seqsOf(await store.messages.accept(messages('m', 1))), [3]);
       const runs = await sql<{ run_no: string }>(url, 'SELECT run_no FROM runs ORDER BY started_at');
       assert.equal(runs.length, lost === 'the run' ? 1 : 2);
-      // Far above those that the database gives in turn.
+      // Far above the numbers that the database gives in turn.
       for (const { run_no } of runs) assert.ok(Number(run_no) > 1e12);
     });
   }
@@ -176,7 +179,7 @@ describe('a database that went back while nodes are at work on it', () => {
       if (!raised)
         await withoutPart(url, RAISE_NUMBERS, "PERFORM setval('numbers', greatest(given_no, reached_no));", '');
       await meeting(store, 'm', 'i');
-      // A standby whose clock is behind: numbers follow one another until it has come to where they are.
+      // A standby whose clock is behind: its numbers count up by one until its clock has caught up.
       const ahead = Number.MAX_SAFE_INTEGER - 1e12;
       await sql(url, "SELECT setval('numbers', $1)", [ahead]);
       const ids = idsOf(await store.messages.accept(messages('m', 2)));
@@ -218,18 +221,18 @@ test('a key of a sender is found by a node of the version before, and one that s
     url,
     'SELECT key, sender FROM idempotency_keys ORDER BY sender',
   );
-  // It looks for the key itself.
+  // The node looks for the key itself.
   assert.deepEqual(rows, [
     { key: 'k', sender: 'one' },
     { key: 'two\nk', sender: 'two' },
   ]);
   await sql(url, "DELETE FROM idempotency_keys WHERE sender = 'two'");
-  // It does not say whose a key is.
+  // As an earlier version left it, which did not store whose key it is.
   await sql(url, 'UPDATE idempotency_keys SET sender = NULL');
   assert.deepEqual(await kindsOf('one', 'two'), ['repeated', 'repeated']);
 });
 
-/** Nobody in the meetings of these tests. */
+/** No agent in the meetings of these tests has this name. */
 const AGENT: NewSaid = { from_agent: 'somebody', in_reply_to: null, speaks_for: null };
 
 describe('a connection that is cut inside the commit of a batch', () => {
@@ -326,7 +329,7 @@ describe('a connection that is cut inside the commit of a batch', () => {
     proxy.onAnswer = () => 'pass';
     const [after] = await store.messages.accept(messages('m', 1));
     assert.ok(before?.kind === 'accepted' && after?.kind === 'accepted');
-    // A seq is missing, so the node that delivers must read what is in between.
+    // A seq is missing, so the node that delivers must read the rows in between.
     assert.deepEqual([before.message.seq, after.message.seq], [1, 3]);
     await until('resync', () => changes.some(({ kind }) => kind === 'resync'), Boolean);
     assert.deepEqual(
@@ -348,7 +351,7 @@ describe('a server that crashes and comes back', () => {
     const changes: Change[] = [];
     store.onChange((change) => changes.push(change));
     await meeting(store, 'm', 'i');
-    // That every connection was cut is the point of it.
+    // The test needs every connection to be cut.
     let is_cut = false;
     client.on('error', () => {});
     client.on('end', () => (is_cut = true));
@@ -426,14 +429,14 @@ describe('numbers', () => {
 const NODE = { version: '1', address: 'http://node', stopping: false };
 const node = (node_id: string) => ({ ...NODE, node_id });
 
-/** As if the time of a lease had passed: it is on the clock of the database. */
+/** Ends a lease as if its time had passed; it runs on the clock of the database. */
 function endLease(url: string, node_id: string): Promise<object[]> {
   return sql(url, 'UPDATE nodes SET lease_until = lease_until - 60000 WHERE node_id = $1', [node_id]);
 }
 
 const RENEW_MS = 3_000;
 
-/** The clock of the database, as the functions of the leases see it from the next connection on, and in those that are there. */
+/** Sets the clock of the database, as the functions of the leases see it, for present and later connections. */
 async function setClock(url: string, is_set: string): Promise<void> {
   const SET = `floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint ${is_set}`;
   const NOW = 'floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint';
@@ -460,7 +463,7 @@ describe('partitions', () => {
     assert.deepEqual(await shown(), [connection, connection]);
     await seen(5_100);
     assert.deepEqual(await shown(), [null, null]);
-    // A node that was only slow is back.
+    // The node was only slow, and is back.
     await store.cluster!.renew(node('a'), []);
     assert.deepEqual(await shown(), [connection, connection]);
   });
@@ -483,7 +486,7 @@ describe('partitions', () => {
     );
     assert.ok(shared.partitions.every(({ epoch }, i) => epoch > alone.partitions[i]!.epoch));
 
-    // Control: as long as the lease of the other lasts, nothing of it is taken.
+    // Control: until the lease of the other ends, none of its partitions is taken.
     assert.equal((await b.cluster.renew(node('b'), [])).partitions.length, 32);
     now_ms += LEASE_WATCHED_MS;
     const taken = await b.cluster.renew(node('b'), []);
@@ -524,7 +527,7 @@ describe('partitions', () => {
       }
       const counts: number[] = [];
       for (let renewals = 0; renewals < 7; renewals++) counts.push(await held());
-      // Watched from its last renewal on, for as long as its lease.
+      // Another node watches it from its last renewal on, for the duration of its lease.
       assert.deepEqual(counts, [32, 32, 32, 32, 32, 64, 64]);
     });
   }
@@ -613,7 +616,7 @@ describe('nodes tell each other', () => {
     return { url, a, b, heard };
   }
 
-  /** Both are in the cluster, and each has half of the partitions; answers those of `a`. */
+  /** Waits until both are in the cluster and each has half of the partitions; returns those of `a`. */
   async function halves(a: Store, b: Store): Promise<Set<number>> {
     const all = await b.cluster!.renew(node('b'), []);
     const odd = all.partitions.filter(({ partition_no }) => partition_no % 2 === 1).map((each) => each.partition_no);
@@ -704,7 +707,7 @@ describe('nodes tell each other', () => {
     await a.cluster!.renew(node('a'), []);
     await meeting(a, 'm', 'i');
     await a.messages.accept(messages('m', 1));
-    // What follows on the same connections is heard, so that what came before was not said.
+    // The broadcasts that follow on the same connections arrive, so the earlier one was not sent.
     await b.cluster!.renew(node('b'), []);
     await a.messages.accept(messages('m', 1));
     await until(
@@ -845,7 +848,7 @@ describe('tables that have grown since the plans were made', () => {
       await once('first');
       for (const text of FILLED) await sql(url, text);
       await once('second');
-      // Counts are told when a session ends.
+      // A session reports its counts when it ends.
       await store.close();
       const [read] = await sql<{ rows: number }>(url, READ);
       assert.equal(read!.rows < ROWS / 2, goes_by_keys, `${read!.rows} rows were read of one table`);
@@ -875,7 +878,7 @@ describe('an instance that is removed while others send', () => {
       if (!excludes) await withoutPart(url, ACCEPT_MESSAGES_5, /PERFORM pg_advisory_xact_lock_shared[^;]*;/, '');
       const waiting = async () =>
         (await sql<{ n: number }>(url, 'SELECT count(*)::int AS n FROM pg_locks WHERE NOT granted'))[0]!.n;
-      // Somebody else is about to store the same key: that is waited for after the recipients were found.
+      // Another client is about to store the same key. The function waits for it after it has found the recipients.
       const other = new pg.Client(url);
       await other.connect();
       t.after(() => other.end());

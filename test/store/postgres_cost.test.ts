@@ -1,4 +1,4 @@
-/** What PostgreSQL is asked for: a commit is a wait for the disk, and under load one is for many messages. */
+/** How many commits PostgreSQL makes: a commit waits for the disk, and under load one commit covers many messages. */
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
 import pg from 'pg';
@@ -26,7 +26,10 @@ async function transactions(url: string): Promise<{ accepting: number; settling:
 
 const MEETINGS = 50;
 
-/** Sends messages through a service that pushes each to one machine; answers the commits that wrote them, and how long it took. */
+/**
+ * Sends messages through a service that pushes each to one machine; returns the commits that wrote them, and how long
+ * it took.
+ */
 async function costOf(t: TestContext, messages: number, senders_count: number) {
   const database_url = await makeDatabase();
   const service = await startService(t, { database_url });

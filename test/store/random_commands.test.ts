@@ -1,6 +1,6 @@
 /**
- * The engines of the store give the same answers to the same random commands. `npm test` runs a thousand; CONTRACT_COMMANDS
- * says how many, and CONTRACT_SEED repeats a log.
+ * The engines of the store return the same results for the same random commands. `npm test` runs a thousand;
+ * CONTRACT_COMMANDS says how many, and CONTRACT_SEED repeats a log.
  */
 import assert from 'node:assert/strict';
 import fc from 'fast-check';

@@ -177,7 +177,7 @@ function findsThem(engine: EngineUnderTest): void {
       await meeting(store, 'm', 'i');
       await meeting(store, 'other', 'i');
       for (let k = 1; k <= 25; k++) {
-        // The other meeting comes between the numbers of this one.
+        // The rows of the other meeting lie between the numbers of this one.
         await accept(store, said('other', 'noise'), said('m', k === 3 || k === 20 ? 'needle' : 'hay'));
       }
       const rows = 'meeting_id' in keys ? 10 : 20;
@@ -201,7 +201,7 @@ function findsThem(engine: EngineUnderTest): void {
         ['m20', 'm3'],
       );
       assert.deepEqual(deliveries.calls, messages.calls);
-      // A full page ends the search as well, and then the limit of rows was not the reason.
+      // A full page also ends the search, and then the limit of rows was not the reason.
       const full = await callsOf((cursor) =>
         store.messages.search({ limit: 1, cursor, text: 'needle', ...keys }, EVERYTHING),
       );

@@ -1,4 +1,4 @@
-/** What SQLite promises beyond the contract of the store (test/store/contract.test.ts): of its file. */
+/** What SQLite promises beyond the contract of the store (test/store/contract.test.ts): about its file. */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { statSync, writeFileSync } from 'node:fs';
@@ -30,7 +30,7 @@ test('a timestamp with a NUL is read from the message: Node 22 reads a text of S
   assert.equal(read('x', String.raw`{"created_at":"x\u0000y","a":1}`), 'x\0y');
   assert.equal(read('x', String.raw`{"created_at":"x","a":"\u0000"}`), 'x');
   assert.equal(read('', String.raw`{"a":"\u0000"}`), '');
-  // What nobody can read leaves the column as it is.
+  // A value that cannot be read leaves the column unchanged.
   assert.equal(read('x', String.raw`\u0000`), 'x');
   assert.equal(read('x', 7 as never), 'x');
 });

@@ -1,11 +1,11 @@
-/** When a storage counts as standing still, and when those who wait for it hear so. */
+/** When a store counts as stalled, and when those who wait learn of it. */
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
 import { Batcher } from '../../src/delivery/batcher.ts';
 import { inDoubt, stalled, StallWatch, type StallSigns, type Waiting } from '../../src/store/thread/stall.ts';
 import { VirtualClock } from '../support/virtual_clock.ts';
 
-/** A watch over calls that are made and answered by hand, every half second of which is told. */
+/** A watch over calls that the test makes and ends, with a report every half second. */
 function watched(t: TestContext, telling: StallSigns = 'all') {
   t.mock.timers.enable({ apis: ['setInterval'] });
   const waiting: (Waiting | null)[] = [];

@@ -1,4 +1,7 @@
-/** Nonsense in a row is told once, with its place, and taken for the emptiest thing that it could be. All columns: test/faults/damaged_rows.faults.ts. */
+/**
+ * Nonsense in a row is reported once, with its place, and read as the emptiest value of its type. For all columns, see
+ * test/faults/damaged_rows.faults.ts.
+ */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';

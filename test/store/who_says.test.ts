@@ -1,4 +1,4 @@
-/** Who says a message and what it answers, as every engine stores it. */
+/** The agent that sends a message and the message that it answers, as every engine stores them. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { FOLLOWS_MS, type Said } from '../../src/domain/said.ts';
@@ -60,7 +60,7 @@ function storesWhoSays(engine: EngineUnderTest): void {
       ['both', 'é"\\'],
       ['same', 'é"\\'],
     ]);
-    // Control: without from_agent nobody is left out.
+    // Control: without from_agent every agent gets it.
     assert.equal((await heard(newMessage('m'))).flat().length, 3 + 5);
     assert.equal((await heard(newMessage('m', { said: by('nobody') }))).flat().length, 3 + 5);
   });

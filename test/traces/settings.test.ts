@@ -1,4 +1,7 @@
-/** The standard environment variables of OpenTelemetry: what switches traces on, and what is said of a value that cannot be followed. */
+/**
+ * The standard environment variables of OpenTelemetry: which ones switch traces on, and the error for a value that
+ * Convoke cannot use.
+ */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { readTraces } from '../../src/config/traces.ts';

@@ -1,4 +1,4 @@
-/** Takes part in a meeting with the MCP client of the AI SDK, and prints what the tools answered. */
+/** Takes part in a meeting with the MCP client of the AI SDK, and prints the results of the tools. */
 import { createRequire } from 'node:module';
 import { pathToFileURL } from 'node:url';
 

@@ -1,4 +1,5 @@
-"""Takes part in a meeting with the official Python SDK, and prints what the tools answered."""
+"""Takes part in a meeting with the official Python SDK, and prints the results of the
+tools."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-/** Takes part in a meeting with the MCP client of TanStack AI, and prints what the tools answered. */
+/** Takes part in a meeting with the MCP client of TanStack AI, and prints the results of the tools. */
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 

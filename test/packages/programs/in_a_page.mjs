@@ -3,8 +3,7 @@ import { ConvokeClient, ConvokeError, serveAgent } from '@convoke/sdk';
 
 /**
  * Calls, pulls, follows the live feed, and serves an agent.
- *
- * @returns what a message was answered, and how a refusal was understood
+ * @returns the response to a message, and the error for a refusal
  */
 export async function useAll({ base_url, api_key, name }) {
   const convoke = new ConvokeClient({ base_url, api_key });
@@ -28,7 +27,7 @@ export async function useAll({ base_url, api_key, name }) {
   const said = { content: 'Good night' };
   let answer = null;
   const { signal } = over;
-  // The answer may be there before the feed is open: whenever it opens, the history is read.
+  // The response may arrive before the feed opens. Whenever it opens, the program reads the history.
   const { promise: opened, resolve: open } = Promise.withResolvers();
   const events = convoke.events({ meeting_id: name }, { signal, onConnection: open });
   const following = (async () => {

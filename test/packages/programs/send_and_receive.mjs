@@ -33,7 +33,7 @@ check(
 await convoke.deleteInstance(instance_id);
 await close();
 
-// The same without an address: an agent that asks for its pushes, and is ended after one.
+// The same without an address: an agent that pulls, and stops after one push.
 const ending = new AbortController();
 await convoke.register({ instance_id, instance_name: 'SDK', agent_ids, transport: 'pull' });
 await convoke.joinMeeting({ instance_id, meeting_id: instance_id, agent_ids });
@@ -47,7 +47,7 @@ for await (const { message, respond } of convoke.pull(instance_id, { signal: end
 check(pulled.join() === 'Anybody there?', `it pulls each message once: ${pulled}`);
 await convoke.deleteInstance(instance_id);
 
-// And in five lines, from where it joins to where it answers.
+// And in five lines, from joining to answering.
 const answered = new AbortController();
 const where = { base_url: process.env.CONVOKE, instance_id, meetings: [instance_id], signal: answered.signal };
 const served = serveAgent({ agent_id: 'anna', ...where }, ({ message }) => `You said: ${message.content}`);
@@ -75,7 +75,7 @@ async function eventually(holds) {
   }
 }
 
-/** As each of them serves a function from Request to Response. */
+/** Each of these runtimes serves a function from Request to Response in its own way. */
 async function serve(handler) {
   if (globalThis.Deno !== undefined) {
     const server = globalThis.Deno.serve({ hostname: '127.0.0.1', port: 0, onListen() {} }, handler);

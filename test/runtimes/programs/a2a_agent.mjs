@@ -1,5 +1,6 @@
-// An agent on the official A2A SDK: it thinks for a while, and answers what it heard. Run with the directory that holds
-// node_modules, and how long a turn takes in milliseconds. Prints its address, and a line for each run.
+// An agent on the official A2A SDK: it thinks for a while, and answers with the text that it got. Its arguments are the
+// directory that holds node_modules, and the duration of a turn in milliseconds. It prints its address, and a line for
+// each run.
 import { createRequire } from 'node:module';
 import { pathToFileURL } from 'node:url';
 import { setTimeout as pause } from 'node:timers/promises';

@@ -1,4 +1,5 @@
-"""Writes a model of llama's architecture with random weights, which says noise: `tiny_model.py FILE`."""
+"""Writes a model of llama's architecture with random weights, which produces noise:
+`tiny_model.py FILE`."""
 
 import sys
 
@@ -7,7 +8,8 @@ from gguf import GGUFWriter, TokenType
 
 LAYERS, WIDTH, HEADS, HIDDEN, CONTEXT = 2, 64, 4, 128, 4096
 
-# One token for each byte, so that every text can be read and said, and a word for each letter, so that it says some.
+# One token for each byte, so that it can read and write every text, and a word for each
+# letter, so that it writes some.
 SPECIAL = [("<unk>", TokenType.UNKNOWN), ("<s>", TokenType.CONTROL), ("</s>", TokenType.CONTROL)]
 BYTES = [(f"<0x{byte:02X}>", TokenType.BYTE) for byte in range(256)]
 WORDS = [(f"\u2581{first}{second}", TokenType.NORMAL) for first in "bdfgklmnprst" for second in "aeiou"]
@@ -51,7 +53,7 @@ for layer in range(LAYERS):
     writer.add_tensor(f"{block}.ffn_up.weight", weights(HIDDEN, WIDTH))
     writer.add_tensor(f"{block}.ffn_down.weight", weights(WIDTH, HIDDEN))
 writer.add_tensor("output_norm.weight", np.ones(WIDTH, np.float32))
-# Bytes and ends are never the likeliest: it says words until it is stopped.
+# Bytes and ends are never the likeliest tokens, so it writes words until it is stopped.
 output = weights(len(TOKENS), WIDTH)
 output[: len(SPECIAL) + len(BYTES)] = 0
 writer.add_tensor("output.weight", output)
