@@ -502,7 +502,7 @@ describe('every route with every kind of principal:', () => {
     assert.deepEqual(await house.walk(['admin', 'read', 'other', 'bound'], false), []);
   });
 
-  test('without a key that can be used, everything but what is public is 401, whatever it is about', async () => {
+  test('without a valid key, every route that is not public responds with 401, whatever it is about', async () => {
     const { service } = house;
     const known = await service.createKey({ scopes: ['admin'] });
     const revoked = await service.createKey({ scopes: ['admin'] });
@@ -660,7 +660,7 @@ test('a route that does not say who may call it cannot be made', async () => {
   await app.close();
 });
 
-describe('neither response nor time tells what the caller may not see from what does not exist:', () => {
+describe('neither the response nor its time shows whether an object is hidden from the caller or does not exist:', () => {
   /** The calls of a key about an instance and a delivery. */
   const CALLS: Record<
     string,

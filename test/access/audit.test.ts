@@ -284,7 +284,7 @@ for (const engine of ENGINES) {
       assert.equal(faultIn(await allOf(store)), null);
     });
 
-    test('what is removed beside that is found', async (t) => {
+    test('what is removed in addition is found', async (t) => {
       const store = await twelveDays(t);
       await store.audit.prune(8 * DAY_MS, 500, 20 * DAY_MS);
       const entries = await allOf(store);
@@ -298,7 +298,7 @@ for (const engine of ENGINES) {
   });
 }
 
-test('SQL removes of the log what its last entry names, and nothing else', async (t) => {
+test('SQL removes exactly those entries of the log that its last entry names', async (t) => {
   const data = temporaryDirectory(t);
   const file = join(data, 'convoke.db');
   await convoke(['keys', 'create', '--scope', 'admin', '--data', data]);
@@ -353,7 +353,7 @@ test('SQL changes and removes nothing of the log; without the triggers it does',
   assert.deepEqual([cut.code, (JSON.parse(cut.stdout) as { seq: number }).seq], [1, 1]);
 });
 
-test('the chain goes on over restarts and a SIGKILL, and is one when many ask at once', async (t) => {
+test('the chain continues over restarts and a SIGKILL, and stays one chain when many requests write at once', async (t) => {
   const data = temporaryDirectory(t);
   for (const signal of ['SIGKILL', 'SIGTERM'] as const) {
     const service = await serve(data);

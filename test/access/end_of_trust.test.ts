@@ -456,7 +456,7 @@ for (const engine of ['SQLite', 'PostgreSQL']) {
   });
 }
 
-test('a node that receives no notification asks by itself which keys changed', async (t) => {
+test('a node that receives no notification reads by itself which keys changed', async (t) => {
   const house = await startHouseFor(t, 'PostgreSQL');
   await endOpenMode(house);
   const { here } = house;

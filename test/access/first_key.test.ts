@@ -64,7 +64,7 @@ for (const engine of ENGINES) {
       assert.deepEqual(stored, []);
     });
 
-    test('of both, what is made beside an admin stays, and an admin is always among them', async (t) => {
+    test('of several keys, with and without the scope admin, those that are made stay, and one of them has it', async (t) => {
       const mixed = Array.from({ length: 16 }, (_, n) => newKey(n, n % 4 === 3 ? ['admin'] : ['send']));
       const { answers, stored } = await outcomes(t, mixed);
       const made = mixed.filter((_, n) => answers[n] === 'made').map(({ key_id }) => key_id);

@@ -109,7 +109,7 @@ for (const engine of ['SQLite', 'PostgreSQL']) {
   });
 
   describe(`the live feed of an id that had another owner (${engine})`, () => {
-    test('tells nothing from before its removal, whatever Last-Event-ID somebody comes with', async (t) => {
+    test('shows nothing from before its removal, whatever Last-Event-ID a client sends', async (t) => {
       const { service, anna, ben } = await startWithKeys(t, engine);
       const receiver = await startReceiver(t, { status: 500, body: 'internal error at host db-7' });
       const listen = async (key: ApiKeyWithToken, after: string | null = null): Promise<EventStream> => {

@@ -133,7 +133,7 @@ for (const engine of ['SQLite', 'two nodes on PostgreSQL']) {
       }
     });
 
-    test('hands an instance over that exists: its former key may not touch it any more', async () => {
+    test('hands over an existing instance: its previous key may no longer change it', async () => {
       const first = (await redeem(here, await invite(here, { instance_id: `laptop of ${engine}` }))).body;
       const register = (api_key: string | null) =>
         here.request('POST', '/api/v1/instances/register/', {
@@ -207,7 +207,7 @@ test('a page, a preview or a prefetch of the link redeems nothing, and no cache 
   assert.deepEqual([used.status, used.text.includes('npx convoke connect http')], [410, false]);
 });
 
-test('a page of a link says the address that people came by: behind a proxy with TLS it is https', async (t) => {
+test('the page of an invite shows the address that its visitor used: behind a proxy with TLS it is https', async (t) => {
   const service = await startService(t, { trust_proxy: '127.0.0.1/32' });
   await service.endOpenMode();
   const made = await invite(service);
@@ -216,7 +216,7 @@ test('a page of a link says the address that people came by: behind a proxy with
   assert.ok(shown.text.includes(`npx convoke connect https://convoke.example${new URL(made.link).pathname} --to `));
 });
 
-test('while no key was made an invite gives none, because none is needed, and makes none', async (t) => {
+test('before the first key an invite gives no key, because none is needed, and makes none', async (t) => {
   const service = await startService(t);
   const made = await invite(service);
   assert.equal(made.created_by, null);

@@ -144,7 +144,7 @@ describe('open mode', () => {
 });
 
 describe('a key', () => {
-  test('is answered once; neither the data file nor the log nor any later answer holds its token', async (t) => {
+  test('the token is in one response; neither the data file nor the log nor any later response has it', async (t) => {
     const data = temporaryData(t);
     const lines: string[] = [];
     const { config } = readConfig({ flags: { port: '0', data } });

@@ -102,7 +102,7 @@ describe('the address of a client', () => {
 });
 
 describe('a limit', () => {
-  test('is of each key and of each address by itself, says when to come back, and lets in then', async () => {
+  test('applies to each key and each address by itself, says when to come back, and then allows requests', async () => {
     const clock = new VirtualClock();
     const rate = { per_second: 0.4, burst: 2 };
     const limits = new Limits({ ...OFF, send_rate: rate, register_rate_per_address: rate }, clock);
@@ -123,7 +123,7 @@ describe('a limit', () => {
     for (let i = 0; i < 1_000; i++) off.assertWithinRate('send', key('a'), from('::1'));
   });
 
-  test('is answered 429 with Retry-After, and by the defaults nobody meets it', async (t) => {
+  test('responds with 429 and Retry-After, and the defaults are above normal use', async (t) => {
     const settings = { send_rate_per_address: '1/m:2', register_rate_per_address: '1/m:2' };
     const [limited, usual] = await Promise.all([startService(t, settings), startService(t)]);
     const send = (service: typeof limited) => service.post(messagesPath('m'), { message: {} });
@@ -169,7 +169,7 @@ describe('a caller that guesses keys', () => {
   const guess = (n: number, key_id = makeKeyId(new Uint8Array(8).fill(9))) =>
     makeToken(key_id, new Uint8Array(32).fill(n));
 
-  test('is answered 429 after some failures, before a digest is made, until the bucket fills again', async () => {
+  test('responds with 429 after some failures, before it computes a digest, until the bucket fills again', async () => {
     const { clock, come } = await house();
     for (let i = 0; i < 5; i++) assert.equal(come(guess(i)), 'api_key_unknown');
     for (let i = 5; i < 50; i++) assert.equal(come(guess(i)), 'rate_limited 1');
@@ -223,7 +223,7 @@ describe('a quota', () => {
       .map((each) => (each.status === 'fulfilled' ? 'done' : each.reason.code))
       .toSorted((a: string, b: string) => (a < b ? -1 : 1));
 
-  test('of instances lets one of two at once have the last place, and a place that was left is free', async (t) => {
+  test('of instances gives the last place to one of two requests at once, and a place that becomes free can be used again', async (t) => {
     const store = opened(t, { max_instances: 2 });
     await register(store, 'a');
     assert.deepEqual(await codes([register(store, 'b'), register(store, 'c')]), ['done', 'quota_exceeded']);

@@ -55,7 +55,7 @@ describe('an open API', () => {
     });
   }
 
-  test('tells a page of another site nothing about what there is', async () => {
+  test('shows a page of another site nothing that exists', async () => {
     const headers = from('cross-site', 'no-cors', 'script');
     await service.register({ instance_id: 'known', webhook_url: DOES_NOT_LISTEN });
     const [known, unknown] = await Promise.all(
@@ -129,7 +129,7 @@ describe('answers', () => {
   });
 });
 
-test('the audit log grows no faster than CONVOKE_CHANGE_RATE lets a key that is no admin key, whatever it does', async (t) => {
+test('the audit log grows no faster than CONVOKE_CHANGE_RATE allows, whatever a key does that is no admin key', async (t) => {
   const service = await startService(t, { change_rate: '1/h:5' });
   await service.endOpenMode();
   const admin = service.token;

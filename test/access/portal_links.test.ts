@@ -81,7 +81,7 @@ describe('a portal link', () => {
     assert.deepEqual([body.data[0]!.principal, body.data[0]!.target_id], [house.owner.key_id, 'one']);
   });
 
-  test('may do nothing else of what the key may: neither send nor read meetings, nor make keys, links or sessions', async () => {
+  test('may do nothing else that the key may: neither send nor read meetings, nor make keys, links or sessions', async () => {
     const headers = bearer(await linkFor(house));
     const own = { message: { content: 'x' }, meeting_id: 'standup' };
     const refused = [

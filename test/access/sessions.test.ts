@@ -102,7 +102,7 @@ describe('a session', () => {
     assertProblem(await heartbeat(service, { ...headers, 'convoke-csrf': '' }), 403, 'csrf_token_wrong');
   });
 
-  test('makes no change, and tells nothing, for a page of another origin', async () => {
+  test('makes no change, and shows nothing, for a page of another origin', async () => {
     const { token } = await service.createKey({ scopes: ['admin'] });
     const { headers, reads } = await signIn(service, token);
     const { origin: _, ...rest } = headers;
@@ -245,7 +245,7 @@ test('control: a peer that is no trusted proxy does not decide how a request arr
   assert.match(cookieOf(await service.request('POST', PATH, { headers })), /^convoke_session=/);
 });
 
-test('while the API is open, nobody is asked to sign in, and no session is made', async (t) => {
+test('while the API is open, the pages ask nobody to sign in, and make no session', async (t) => {
   const service = await startService(t);
   for (const method of ['GET', 'POST']) {
     const { status, body, headers } = await service.request<Session>(method, PATH);

@@ -153,7 +153,7 @@ describe('without a key', { concurrency: false }, async () => {
     await assertAllFree(t, service);
   });
 
-  test('a connection that goes on writing after its last answer is cut off', async (t) => {
+  test('a connection that continues to write after its last response is cut off', async (t) => {
     const service = await start(t);
     const client = connect(t, service);
     const requests = get('/healthz').repeat(1_000);
@@ -190,7 +190,7 @@ describe('without a key', { concurrency: false }, async () => {
     assert.ok(socket.bytesWritten < REST_BYTES_MAX + (16 << 20), `${socket.bytesWritten} bytes`);
   });
 
-  test('the document is compressed once, and sent only to who does not have it', async (t) => {
+  test('the document is compressed once, and sent only to clients that do not have it', async (t) => {
     const service = await start(t);
     const url = `${service.url}/openapi.json`;
     const plain = await fetch(url, { headers: { 'accept-encoding': 'identity' } });

@@ -539,7 +539,7 @@ test('figures for people: one is singular, and nothing that is there is 0', () =
   assert.deepEqual([1, 1_024, 2 ** 20, 2 ** 30].map(bytesInWords), ['1 KiB', '1 KiB', '1 MiB', '1.0 GiB']);
 });
 
-test('doctor and the log tell that the clock is far ahead of when the service ran last', async (t) => {
+test('doctor and the log report that the clock is far ahead of the last run of the service', async (t) => {
   const data = temporaryDirectory(t);
   const { store, opened } = openSqliteStore(join(data, DATABASE_FILE), null);
   await opened;

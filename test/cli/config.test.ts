@@ -84,7 +84,7 @@ test('a variable that is empty counts as not set; a flag that is empty is refuse
   assert.match(faultsOf({ flags: { data: '' } })[0]!, /^--data "" must be the path of a directory$/);
 });
 
-test('everything wrong is said at once, each fault with where it was given and what is expected', () => {
+test('all faults are reported at once, each with its place and what is expected', () => {
   const faults = faultsOf({
     flags: { port: '65536', log_level: 'verbose' },
     env: { CONVOKE_EXPIRE_AFTER: '3 weeks', CONVOKE_INSTANCE_CONCURRENCY: '65', CONVOKE_PROT: '1' },

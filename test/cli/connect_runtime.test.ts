@@ -65,7 +65,7 @@ async function history(service: Service, length: number): Promise<Message[]> {
 }
 
 describe('convoke connect --runtime openai', () => {
-  test('lets a model on this machine answer, and gives it the messages before', async (t) => {
+  test('lets a model on this machine answer, and gives it the earlier messages', async (t) => {
     const service = await startService(t);
     await service.send('m', { content: 'Good morning' });
     const model = await connected(t, service, says('Here I am.'), '--header', 'authorization: Bearer local-token');
@@ -89,7 +89,7 @@ describe('convoke connect --runtime openai', () => {
     assert.deepEqual({ traceparent, tracestate }, trace);
   });
 
-  test('asks each agent once, although another one fails, and each says its own', async (t) => {
+  test('asks each agent once, although another one fails, and each gives its own answer', async (t) => {
     const service = await startService(t, { retry_schedule: '10ms,10ms,10ms' });
     const failing = new Set(['ben']);
     const asked: string[] = [];
@@ -110,7 +110,7 @@ describe('convoke connect --runtime openai', () => {
     );
   });
 
-  test('gives a model what this machine heard and said, where its key may not read messages', async (t) => {
+  test('gives a model what this machine received and sent, where its key may not read messages', async (t) => {
     const service = await startService(t);
     await service.send('m', { content: 'Said before it came' });
     await service.endOpenMode();
@@ -145,7 +145,7 @@ describe('convoke connect --runtime openai', () => {
   });
 });
 
-test('a stream that is too long to be read whole is not taken for all that was said', async (t) => {
+test('a stream that is too long to be read as a whole does not count as the complete answer', async (t) => {
   const service = await startService(t, { retry_schedule: '10ms' });
   const event = (name: string, data: unknown) => `event: ${name}\ndata: ${JSON.stringify(data)}\n\n`;
   const update = (content: string) => event('updates', { node: { messages: [{ type: 'ai', content }] } });

@@ -83,7 +83,7 @@ async function query<Row>(url: string, sql: string): Promise<Row[]> {
   }
 }
 
-test('a service that stopped with deliveries pending goes on in PostgreSQL: same ids, same order, same keys', async (t) => {
+test('a service that stopped with pending deliveries continues in PostgreSQL: same ids, same order, same keys', async (t) => {
   const left = await leaveData(t);
   const { file, token, receiver } = left;
   const data = temporaryDirectory(t);

@@ -95,7 +95,7 @@ test(
   },
 );
 
-test('a build that fails is said loudly, and the service stays', async (t) => {
+test('a build that fails is reported loudly, and the service stays', async (t) => {
   const copy = await copyOfRepository(t);
   await writeFile(join(copy, 'web/src/main.tsx'), 'import { nothing } from "./not_there.ts"; nothing();');
   const { url, said } = await npmStart(t, copy);

@@ -48,7 +48,7 @@ function following() {
 
 const settled = () => new Promise<void>((resolve) => setImmediate(resolve));
 
-test('batches are read one after the other; those told meanwhile go together, as many as a read may have', async () => {
+test('batches are read one after the other; those reported meanwhile are read together, as many as one read may have', async () => {
   const { reads, heard, it } = following();
   it.onBatchStored({ first_no: 1, last_no: 10 });
   it.onBatchStored({ first_no: 11, last_no: 20 });
@@ -79,7 +79,7 @@ test('nobody waits for it for longer than they want', async () => {
   await it.caughtUp(60_000);
 });
 
-test('what cannot be read is looked for as a whole, with all that was told until then', async () => {
+test('a batch that cannot be read leads to one scan, which also finds all that was reported until then', async () => {
   const { reads, heard, it } = following();
   it.onBatchStored({ first_no: 1, last_no: 1 });
   it.onBatchStored({ first_no: 2, last_no: 2 });

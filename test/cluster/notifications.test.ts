@@ -79,7 +79,7 @@ test("while the data key is changed, nodes with the old key, with both and with 
   }
 });
 
-test('numbers that come in another order are heard once each; those that are too old are not', () => {
+test('numbers that arrive in another order count once each; those that are too old do not count', () => {
   const [speaker, listener] = [nodeOf(KEY), nodeOf(KEY)];
   const say = (): string => speaker.payloadsOf({ kind: 'keys' })[0]!;
   const said = Array.from({ length: 100 }, say);
@@ -92,7 +92,7 @@ test('numbers that come in another order are heard once each; those that are too
   assert.equal(listener.messageOf(late), null);
 });
 
-test('whatever is said, hearing it does not throw, and nothing of it is signed', () => {
+test('whatever the payload is, reading it does not throw, and none of it has a valid signature', () => {
   const listener = nodeOf(KEY);
   for (const payload of ['', 'x', '{', '\n', '{"from":', 'null', '1', '{"from":1}']) {
     assert.equal(listener.messageOf(payload), null);

@@ -9,7 +9,7 @@ import { until } from '../support/wait.ts';
 
 const MEMBERS = 6;
 
-test('a pause holds on the node that was not asked, and so do a drop and the end of the pause', async (t) => {
+test('a pause also holds on the other node, and so do a drop and the end of the pause', async (t) => {
   const database_url = await makeDatabase();
   const settings = { database_url, encryption_key: randomBytes(32).toString('base64') };
   const [first, second] = [await startService(t, settings), await startService(t, settings)];

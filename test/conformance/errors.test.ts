@@ -56,7 +56,7 @@ describe('spec 7, errors:', { concurrency: true }, () => {
     assertProblem(await service.get(messagesPath(meeting_id)), 404, 'meeting_does_not_exist');
   });
 
-  test('webhook failures are not raised to the sender of the message: it is answered as ever', async (t) => {
+  test('webhook failures are not raised to the sender of the message: the response is the usual one', async (t) => {
     const meeting_id = service.name('meeting');
     const down = await service.member(t, meeting_id);
     await down.receiver.down();

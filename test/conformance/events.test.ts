@@ -106,7 +106,7 @@ describe('spec 6, the body of the push:', { concurrency: true }, () => {
       });
     }
 
-    test('whatever stands around it in the request', async (t) => {
+    test('whatever surrounds it in the request', async (t) => {
       const meeting_id = service.name('meeting');
       const { receiver } = await service.member(t, meeting_id);
       const path = `/api/v1/meetings/${meeting_id}/messages/`;
@@ -161,7 +161,7 @@ describe('spec 6, the body of the push:', { concurrency: true }, () => {
 describe('spec 6, what counts as success:', { concurrency: true }, () => {
   const service = useService();
 
-  test('a push counts as successful when the recipient answers with status 200, whatever else it answers', async (t) => {
+  test('a push counts as successful when the recipient responds with status 200, whatever else is in the response', async (t) => {
     for (const answer of [{}, { body: 'error' }, { headers: { 'content-type': 'text/html', 'retry-after': '60' } }]) {
       const meeting_id = service.name('meeting');
       await service.member(t, meeting_id, { behaviour: { status: 200, ...answer } });

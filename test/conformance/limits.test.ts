@@ -71,7 +71,7 @@ describe('spec 8, each webhook POST has a timeout of 5 seconds:', { concurrency:
     assert.deepEqual([line?.['level'], line?.msg, line?.['outcome']], [40, 'push failed', 'timeout']);
   });
 
-  test('when the status line comes a byte at a time', async (t) => {
+  test('when the status line arrives byte by byte', async (t) => {
     const url = await startSocketServer(t, (socket) => {
       const bytes = 'HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n'.repeat(3).split('');
       const drip = setInterval(() => socket.write(bytes.shift() ?? ' '), 400);
@@ -82,7 +82,7 @@ describe('spec 8, each webhook POST has a timeout of 5 seconds:', { concurrency:
     assertFiveSeconds(attempt.duration_ms);
   });
 
-  test('when 1xx answers come without end', async (t) => {
+  test('when 1xx responses arrive without end', async (t) => {
     const url = await startSocketServer(t, (socket) => {
       const flood = setInterval(() => socket.write('HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n'), 100);
       socket.on('close', () => clearInterval(flood));
@@ -115,7 +115,7 @@ describe('spec 8, each webhook POST has a timeout of 5 seconds:', { concurrency:
     assert.equal(response?.ok, false);
   });
 
-  test('an answer that comes before the limit counts', async (t) => {
+  test('a response that arrives before the limit counts', async (t) => {
     // A timer of the receiver and not of the test: only the service waits for it.
     const url = await startSocketServer(t, (socket) => {
       const late = setTimeout(() => socket.end('HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n'), 4_000);
@@ -156,13 +156,13 @@ describe('limits that the contract adds:', { concurrency: true }, () => {
     assertProblem(await service.post(messagesPath(meeting_id), `{"message":${wide}}`), 413, 'body_too_large');
   });
 
-  test('a body beyond all limits is refused before it was read, and the service goes on', async () => {
+  test('a body beyond all limits is refused before it is read, and the service continues', async () => {
     const huge = Buffer.alloc(8 << 20, ' ');
     assertProblem(await service.request('POST', messagesPath('m'), { body: huge }), 413, 'body_too_large');
     assert.equal((await service.get('/healthz')).status, 200);
   });
 
-  test('ids have 1 to 200 characters; a character is a code point, whatever it takes', async (t) => {
+  test('ids have 1 to 200 characters; a character is a code point, however many bytes it has', async (t) => {
     for (const one of ['x', 'é', '😀']) {
       const id = one.repeat(200);
       const { receiver } = await service.member(t, id, {
@@ -219,7 +219,7 @@ describe('limits that the contract adds:', { concurrency: true }, () => {
     }
   });
 
-  test('an excerpt of the answer is kept, and no more of it', async (t) => {
+  test('the service keeps an excerpt of the response, and no more of it', async (t) => {
     const meeting_id = service.name('meeting');
     await service.member(t, meeting_id, { behaviour: { status: 500, body: 'ä'.repeat(1 << 20) } });
     const [attempt] = (await service.attempted(await service.send(meeting_id, {}))).attempts;
@@ -227,7 +227,7 @@ describe('limits that the contract adds:', { concurrency: true }, () => {
     assert.ok((attempt?.response_excerpt ?? '').length < 10_000);
   });
 
-  test('a page of history ends early when it grows too large, and goes on from there', async () => {
+  test('a page of history ends early when it grows too large, and the next one continues there', async () => {
     const meeting_id = service.name('meeting');
     for (let i = 0; i < 30; i++) await service.send(meeting_id, { s: 'x'.repeat(2_000) });
     const all: Message[] = [];

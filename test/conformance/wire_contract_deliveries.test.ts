@@ -276,7 +276,7 @@ describe('what becomes of a delivery:', { concurrency: true }, () => {
     assert.deepEqual(body.data, []);
   });
 
-  test('a machine hears a meeting in the order in which it was spoken, meetings do not wait for each other', async (t) => {
+  test('a machine gets the messages of a meeting in their order, and meetings do not wait for each other', async (t) => {
     const meetings = [service.name('meeting'), service.name('meeting'), service.name('meeting')];
     const { instance_id, receiver } = await service.member(t, meetings[0] ?? '');
     for (const meeting_id of meetings.slice(1)) await service.join(meeting_id, instance_id, ['a']);
@@ -311,7 +311,7 @@ describe('what becomes of a delivery:', { concurrency: true }, () => {
     assert.deepEqual(numbers(await receiver.count(10)), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
   });
 
-  test('messages sent at once are numbered without gaps, and heard in the order of their numbers', async (t) => {
+  test('messages sent at once get numbers without gaps, and arrive in the order of their numbers', async (t) => {
     const meeting_id = service.name('meeting');
     const { receiver } = await service.member(t, meeting_id);
     const sent = await Promise.all(Array.from({ length: 50 }, (_, number) => service.send(meeting_id, { number })));

@@ -417,7 +417,7 @@ describe('a client that errs or attacks gets a 4xx:', { concurrency: true }, () 
     }
   });
 
-  test('and the service goes on', async () => {
+  test('and the service continues', async () => {
     await post('{');
     assert.equal((await service.get('/healthz')).status, 200);
     assert.ok(service.log.every(({ level }) => Number(level) < 50));
@@ -439,7 +439,7 @@ describe('while the service is stopping:', () => {
     return { socket, heard: () => text };
   }
 
-  test('a send that has begun is accepted, and told that the connection closes', async (t) => {
+  test('a send that has begun is accepted, and its response says that the connection closes', async (t) => {
     const service = await startService(t);
     const gate = Promise.withResolvers<void>();
     const receiver = await startReceiver(t, { after: gate.promise });
@@ -542,7 +542,7 @@ describe('while the service is stopping:', () => {
     return heard().slice(first_chars);
   }
 
-  test('the next request on an open connection is answered, and told that the connection closes', async (t) => {
+  test('the next request on an open connection gets its response, which says that the connection closes', async (t) => {
     // The stop does not last that long: when no connection is left, the service is closed.
     const text = await answerToTheNext(t, 60_000);
     assert.match(text, /^HTTP\/1\.1 201 /);

@@ -20,7 +20,7 @@ const upTo = (count: number): number[] => Array.from({ length: count }, (_, i) =
 describe('an instance:', { concurrency: true }, () => {
   const service = useService();
 
-  test('is answered with these fields', async () => {
+  test('is returned with these fields', async () => {
     const { instance_id } = await service.register({
       instance_name: 'Name',
       agent_ids: ['a'],
@@ -259,7 +259,7 @@ describe('cursor pagination:', { concurrency: true }, () => {
   }
 
   for (const name of ['instances', 'meetings', 'the instances of a meeting']) {
-    test(`${name}: whole, in order, each once, whatever is inserted meanwhile`, async () => {
+    test(`${name}: all items, in order, each once, whatever is inserted meanwhile`, async () => {
       const list = (await lists())[name];
       assert.ok(list !== undefined);
       const there = upTo(7).map((n) => n * 10);
@@ -284,7 +284,7 @@ describe('cursor pagination:', { concurrency: true }, () => {
   }
 
   for (const filter of ['instance_id', 'meeting_id', 'message_id']) {
-    test(`deliveries by ${filter}: newest first, each once, and what comes meanwhile stands before the first page`, async (t) => {
+    test(`deliveries by ${filter}: newest first, each once, and what arrives meanwhile comes before the first page`, async (t) => {
       const meeting_id = service.name('meeting');
       const members = await Promise.all(upTo(7).map(() => service.member(t, meeting_id)));
       let sent = await service.send(meeting_id, {});

@@ -67,7 +67,7 @@ describe('the headers of a push:', { concurrency: true }, () => {
     assert.deepEqual(seqs, ['1', '2', '3']);
   });
 
-  test('webhook_headers are sent and never answered; their names are', async (t) => {
+  test('webhook_headers are sent and never returned; their names are', async (t) => {
     const meeting_id = service.name('meeting');
     const { instance_id, receiver } = await service.member(t, meeting_id, {
       registration: { webhook_headers: { Authorization: 'Bearer first-value', 'x-other': 'second-value' } },
@@ -111,7 +111,7 @@ describe('the headers of a push:', { concurrency: true }, () => {
     assert.deepEqual(await pushed(), [undefined, undefined, undefined]);
   });
 
-  test('webhook_headers may not replace those of Convoke, in whatever letters, at registration and later', async (t) => {
+  test('webhook_headers may not replace those of Convoke, in upper or lower case, at registration and later', async (t) => {
     const { instance_id, receiver } = await service.member(t, service.name('meeting'));
     const reserved = [
       'content-type',
@@ -194,7 +194,7 @@ describe('the signature of a push:', { concurrency: true }, () => {
     for (const request of await receiver.count(2)) verify(request, webhook_secret);
   });
 
-  test('webhook_secret is answered only when it was just made', async () => {
+  test('webhook_secret is returned only when it was just made', async () => {
     const input = { instance_id: service.name('i'), webhook_url: 'http://127.0.0.1:9000/' };
     const { webhook_secret } = await service.register(input);
     assert.match(String(webhook_secret), /^whsec_[A-Za-z0-9+/]{43}=$/);
@@ -210,7 +210,7 @@ describe('the signature of a push:', { concurrency: true }, () => {
     }
   });
 
-  test('a secret that is given is used and not answered', async (t) => {
+  test('a given secret is used and not returned', async (t) => {
     const [meeting_id, given] = [service.name('meeting'), newSecret()];
     const { instance_id, receiver } = await service.member(t, meeting_id, { registration: { webhook_secret: given } });
     const again = await service.register({ instance_id, webhook_url: receiver.url, webhook_secret: given });

@@ -12,7 +12,7 @@ describe('a send with an Idempotency-Key:', { concurrency: true }, () => {
   const history = async (meeting_id: string): Promise<number> =>
     (await service.get<MessagePage>(messagesPath(meeting_id))).body.data.length;
 
-  test('repeated with the same body is answered with the first result, and stored and pushed once', async (t) => {
+  test('repeated with the same body gets the first result, and is stored and pushed once', async (t) => {
     const meeting_id = service.name('meeting');
     const { receiver } = await service.member(t, meeting_id);
     const first = await send(meeting_id, 'key', { message: { n: 1 }, target_agents: ['a'] });
@@ -43,7 +43,7 @@ describe('a send with an Idempotency-Key:', { concurrency: true }, () => {
     assert.equal(await history(meeting_id), 1);
   });
 
-  test('repeated after the meeting has changed is answered as before', async (t) => {
+  test('repeated after the meeting has changed gets the same response as before', async (t) => {
     const meeting_id = service.name('meeting');
     const { instance_id } = await service.member(t, meeting_id);
     const first = await send(meeting_id, 'key', { message: {} });

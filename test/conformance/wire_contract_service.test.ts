@@ -88,7 +88,7 @@ describe('for operators:', { concurrency: true }, () => {
     assert.equal(new Set(ids).size, ids.length, 'every operation has an id of its own');
   });
 
-  test('requests tried on the page go to where the page came from', async () => {
+  test('requests tried on the page go to the origin of the page', async () => {
     const { body } = await service.get<OpenApi>('/openapi.json');
     for (const { url } of body.servers ?? []) {
       assert.equal(new URL(url, service.url).origin, service.url);

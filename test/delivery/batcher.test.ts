@@ -73,7 +73,7 @@ test('no more of it is in flight than in full batches, by number and by weight',
   assert.equal(by_weight.it.waiting_weight, 2 * WEIGHT);
 });
 
-test('a batch that is more than fits into one turn goes on in the next, without waiting for an answer', async () => {
+test('a batch that does not fit into one turn continues in the next, without waiting for a result', async () => {
   const { batches, add } = batcher({});
   await add([1, 2, 3, 4, 5, 6]);
   assert.deepEqual(batches, [
@@ -160,7 +160,7 @@ test('when all senders wait for their responses, no batch lingers', async () => 
   assert.ok(batches.slice(before + 2).every(({ count }) => count === 64));
 });
 
-test('nor when they are not all there: what waits goes when no more came for a while', async () => {
+test('nor when some senders are slow: what waits goes when no more arrived for a while', async () => {
   // Every fourth sender thinks for longer than a batch takes, so never all of them wait.
   const { batches, senders } = lingering({ ms: 60_000, batch_size: Infinity });
   await senders(64, (sender) => (sender % 4 === 0 ? 40 : 1), 2_000);

@@ -103,7 +103,7 @@ describe('latest', () => {
     assert.deepEqual(heard(node).toSorted(), ['m2 missed 1', 'n2 missed 1', 'o2 missed 1']);
   });
 
-  test('a registration at the return counts as the return: what comes afterwards is all pushed', async (t) => {
+  test('a registration at the return counts as the return: everything after it is pushed', async (t) => {
     const node = await startNode(t);
     await join(node, LATEST);
     await leave(node);
@@ -202,7 +202,7 @@ describe('latest', () => {
 });
 
 describe('max_age_s', () => {
-  test('what is older when its turn comes is cancelled, no matter who says it', async (t) => {
+  test('a message that is too old at its turn is cancelled, no matter who sent it', async (t) => {
     const node = await startNode(t);
     await join(node, { max_age_s: 600 });
     await leave(node);

@@ -31,7 +31,7 @@ const owner = (key_id: string): Visibility => ({ owner_scope: { key_id, instance
 
 for (const engine of ENGINES) {
   describe(engine.name, () => {
-    test('those who ask at a time share one count, and a count that took long is kept for 19 times as long', async (t) => {
+    test('callers at one time share a count, and a count that took long is kept for 19 times as long', async (t) => {
       const store = await engine.open(t);
       await meeting(store, 'm', 'i');
       await store.messages.accept(messages('m', 3));
@@ -49,7 +49,7 @@ for (const engine of ENGINES) {
       assert.equal(asked.length, 2);
     });
 
-    test('a count that took no time is not kept: who changes something sees it', async (t) => {
+    test('a count that took no time is not kept: a client that changes something sees the change', async (t) => {
       const store = await engine.open(t);
       const { counts } = counting(store, 0);
       assert.equal((await counts.of(null)).instances.unknown, 0);

@@ -8,7 +8,7 @@ import { HANGS, type Reply } from '../support/scripted_transport.ts';
 const LOWEST = () => 0;
 const HIGHEST = () => 0.999_999;
 
-describe('an answered push', () => {
+describe('a push with a response', () => {
   test('a 200 delivers, with one POST that has exactly the five fields and the message as it was sent', async (t) => {
     const node = await startNode(t);
     await node.meeting('m', 'i');
@@ -156,7 +156,7 @@ describe('Retry-After', () => {
     ['white space around seconds', () => ' 60 ', 60],
   ];
   for (const status of [429, 503]) {
-    test(`${status}: is kept between the scheduled delay and an hour, whatever it says`, async (t) => {
+    test(`${status}: is kept between the scheduled delay and an hour, whatever the header asks for`, async (t) => {
       const node = await startNode(t);
       for (const [k, [, value]] of cases.entries()) {
         await node.meeting(`m${k}`, `i${k}`);
@@ -200,7 +200,7 @@ describe('the end of a delivery', () => {
     assert.equal(delivery.attempts.length, 100);
   });
 
-  test('what is said to be good for less is not pushed after that time, also behind what lasts longer', async (t) => {
+  test('a message with an earlier expiry is not pushed after it, also behind messages that last longer', async (t) => {
     const node = await startNode(t);
     await node.meeting('m', 'i');
     node.transport.answer('i', 'connect_refused');
@@ -304,7 +304,7 @@ describe('the end of a delivery', () => {
     assert.deepEqual(await node.states(), ['delivered']);
   });
 
-  test('only those hear a message who have an agent that it is for', async (t) => {
+  test('a message goes only to instances with an agent that it is for', async (t) => {
     const node = await startNode(t);
     await node.meeting('m', 'i', 'j', 'k');
     await node.send('m', { target_agents: ['i', 'k', 'nobody'] });
@@ -336,7 +336,7 @@ describe('queued again by hand', () => {
     assert.deepEqual(await node.states(), ['delivered']);
   });
 
-  test('a pending delivery that waits for its time is brought forward, in its lane and beside it', async (t) => {
+  test('a pending delivery that waits for its time is brought forward, in its lane and aside', async (t) => {
     const node = await startNode(t);
     await node.meeting('m', 'i');
     node.transport.answer('i', [500, 500, 500, 200]);
@@ -406,7 +406,7 @@ describe('queued again by hand', () => {
 });
 
 describe('an Idempotency-Key', () => {
-  test('that comes twice in one batch makes one message, and both hear its id', async (t) => {
+  test('that arrives twice in one batch makes one message, and both callers get its id', async (t) => {
     const node = await startNode(t);
     await node.meeting('m', 'i');
     const [first, second] = await Promise.all([node.post('m', { key: 'k' }), node.post('m', { key: 'k' })]);
@@ -417,7 +417,7 @@ describe('an Idempotency-Key', () => {
     assert.equal((await node.deliveries()).length, 1);
   });
 
-  test('that comes with another body is refused, in the same batch as in a later one', async (t) => {
+  test('that arrives with another body is refused, in the same batch as in a later one', async (t) => {
     const node = await startNode(t);
     await node.meeting('m', 'i');
     const first = node.post('m', { key: 'k' });

@@ -31,7 +31,7 @@ describe('a machine that is not reached', () => {
     assert.deepEqual(new Set(await node.states()), new Set(['delivered']));
   });
 
-  test('backs off across a restart as well; but not when the policy of the former process had blocked it', async (t) => {
+  test('continues to back off after a restart; but not when the policy of the previous process had blocked it', async (t) => {
     const node = await startNode(t);
     await node.meeting('m', 'blocked', 'connect_refused');
     node.transport.answer('blocked', ['blocked', 'blocked']);
@@ -305,7 +305,7 @@ describe('a thousand machines that come back at once', () => {
     }
   });
 
-  test('leave room for an instance with a small backlog: the next message for it brings all of it forward', async (t) => {
+  test('leave room for an instance with a small backlog: the next message to it brings all of it forward', async (t) => {
     const node = await comeBack(t, MAX_IN_FLIGHT);
     node.transport.answer('bystander', HANGS);
     await node.sendMany('other', 3);

@@ -53,12 +53,12 @@ async function everythingDelivered(node: TestNode): Promise<void> {
   assert.deepEqual({ queued_in_memory, in_flight, unsettled }, { queued_in_memory: 0, in_flight: 0, unsettled: 0 });
 }
 
-describe('a node that may have missed something, and hears of a message whose result is not written yet', () => {
+describe('a node that may have missed something, and gets a broadcast about a message whose result is not written yet', () => {
   for (const before of [0, 3]) {
     for (const others of [0, 2]) {
       for (const is_late of [false, true]) {
         const when = is_late ? 'after it has read the table' : 'before it has read the table';
-        test(`pushes it once: ${before} messages before it, ${others} after it, heard ${when}`, async (t) => {
+        test(`pushes it once: ${before} messages before it, ${others} after it, broadcast ${when}`, async (t) => {
           const node = await startNode(t, { others: true });
           await node.meeting('m', 'i');
           tell(
@@ -113,7 +113,7 @@ describe('a lane', () => {
     await everythingDelivered(node);
   });
 
-  test('is held by its head through the third attempt, which then steps aside and is retried beside it', async (t) => {
+  test('is held by its head through the third attempt, which then steps aside and is retried there', async (t) => {
     const node = await startNode(t);
     await node.meeting('m', 'i');
     node.transport.answer('i', ({ seq, attempt }) => (seq === 1 && attempt < 6 ? 500 : 200));
@@ -127,7 +127,7 @@ describe('a lane', () => {
     await everythingDelivered(node);
   });
 
-  test('goes on when its head is failed for good', async (t) => {
+  test('continues when its head has failed for good', async (t) => {
     const node = await startNode(t);
     await node.meeting('m', 'i');
     node.transport.answer('i', ({ seq }) => (seq === 1 ? 202 : 200));
@@ -136,7 +136,7 @@ describe('a lane', () => {
     assert.deepEqual(await node.states(), ['failed not_200', 'delivered', 'delivered']);
   });
 
-  test('with nothing but poisoned messages goes on, and each is retried until it is exhausted', async (t) => {
+  test('with nothing but bad messages continues, and each is retried until it is exhausted', async (t) => {
     const node = await startNode(t, { settings: { instance_concurrency: 2 } });
     await node.meeting('m', 'i');
     await node.meeting('fine', 'i');
@@ -153,7 +153,7 @@ describe('a lane', () => {
     assert.deepEqual(node.transport.seqsTo('i', 'fine'), upTo(300));
   });
 
-  test('keeps what was said while its head waits behind it', async (t) => {
+  test('keeps what arrives while its head waits behind it', async (t) => {
     const node = await startNode(t);
     await node.meeting('m', 'i');
     node.transport.answer('i', [500]);
@@ -181,7 +181,7 @@ describe('nobody waits for somebody else', () => {
     assert.deepEqual(node.transport.seqsTo('i', 'slow'), [1]);
   });
 
-  test('a lane that is held by a bad answer holds no other, nor does what is beside the lanes', async (t) => {
+  test('a lane that a bad response holds delays no other lane, nor do deliveries aside', async (t) => {
     const node = await startNode(t);
     await node.meeting('bad', 'i');
     await node.meeting('fine', 'i');
@@ -300,7 +300,7 @@ describe('what does not fit into memory', () => {
     await everythingDelivered(node);
   });
 
-  test('a machine that answers badly in busy meetings slows nobody who sends', async (t) => {
+  test('an instance that responds badly in busy meetings slows no sender', async (t) => {
     const node = await startNode(t);
     const meetings = namesOf('m', 40);
     for (const meeting of meetings) await node.meeting(meeting, 'bad');
@@ -363,7 +363,7 @@ describe('a lane that other nodes write into', () => {
     assert.equal(await readsOf([long, long, long], t), 2);
   });
 
-  test('is not read any more once it was: what other nodes store goes on in memory, between what this one stores', async (t) => {
+  test('is not read again after its first read: what other nodes store continues in memory, between what this one stores', async (t) => {
     const { node, reads } = await shared(t);
     await node.send('m');
     await node.clock.advance(SECOND);
@@ -379,7 +379,7 @@ describe('a lane that other nodes write into', () => {
     assert.deepEqual(reads, []);
   });
 
-  test('is read where something was missed, or came late: nothing is left out, nothing sent twice, all in order', async (t) => {
+  test('is read where something was missed, or arrived late: nothing is left out, nothing sent twice, all in order', async (t) => {
     const { node, reads } = await shared(t);
     await node.send('m');
     await storeElsewhere(node, ['{}']);
@@ -424,7 +424,7 @@ describe('a lane that other nodes write into', () => {
     assert.equal(reads.length, before);
   });
 
-  test('that is read holds all that stands in the table, also what comes after what this node was told', async (t) => {
+  test('once read, has everything in the table, also what follows the latest broadcast', async (t) => {
     const { node } = await shared(t);
     const told = await storeElsewhere(node, ['{}', '{}']);
     // Another node stored this before this node listened.
@@ -435,7 +435,7 @@ describe('a lane that other nodes write into', () => {
     assert.deepEqual(node.transport.seqsTo('i'), upTo(3));
   });
 
-  test('that this node does not know is read, whatever it was told before: it may have been delivered since', async (t) => {
+  test('that this node does not know is read, whatever was broadcast before: it may have been delivered since', async (t) => {
     const { node, reads } = await shared(t);
     const stored = await storeElsewhere(node, ['{}']);
     tell(node, stored);
@@ -504,7 +504,7 @@ describe('acceptance', () => {
     assert.deepEqual(node.transport.seqsTo('i'), upTo(3));
   });
 
-  test('waits for what other nodes stored in its lanes, as if it had come through this one', async (t) => {
+  test('waits for what other nodes stored in its lanes, as for its own messages', async (t) => {
     const node = await startNode(t, { others: true });
     await node.meeting('m', ...namesOf('i', 30));
     const { promise: gate, resolve: open } = Promise.withResolvers<void>();
@@ -598,7 +598,7 @@ describe('a list of messages', () => {
     assert.ok(sizes.length > 1 && Math.max(...sizes) < 12, String(sizes));
   });
 
-  test('ends where the storage fails, so that nothing of it overtakes what is sent again', async (t) => {
+  test('ends where the storage fails, so that none of it overtakes what is sent again', async (t) => {
     const node = await startNode(t);
     for (const k of upTo(WIDE)) await node.meeting('m', `i${k}`);
     for (let k = 0; k < 20; k++) await node.send('m');

@@ -73,7 +73,7 @@ describe('a paused meeting', () => {
     assert.deepEqual(node.transport.seqsTo('i'), upTo(3));
   });
 
-  test('keeps what stepped aside waiting as well, and the others aside go on', async (t) => {
+  test('also keeps deliveries aside waiting, and those of other meetings continue', async (t) => {
     const node = await startNode(t);
     await node.meeting('held', 'i');
     await node.meeting('open', 'i');
@@ -155,7 +155,7 @@ describe('a paused meeting', () => {
 });
 
 describe('what waits', () => {
-  test('is dropped in a meeting, in steps: cancelled, on record, and what is sent later goes on', async (t) => {
+  test('is dropped in a meeting, in steps: cancelled, on record, and later messages continue', async (t) => {
     const node = await startNode(t);
     await node.meeting('m', 'i', 'j');
     await node.meeting('other', 'i');

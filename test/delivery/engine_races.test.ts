@@ -10,7 +10,7 @@ const NEW_URL = 'http://elsewhere.test/hook';
 
 describe('an attempt in progress while its instance changes', () => {
   for (const says of ['connect_refused', 'timeout', 500, 202] as const) {
-    test(`${says}: from the former URL is no failure of the new one`, async (t) => {
+    test(`${says}: from the previous URL is no failure of the new one`, async (t) => {
       const node = await startNode(t);
       for (const meeting of ['m1', 'm2', 'm3', 'm4']) await node.meeting(meeting, 'i');
       node.transport.answer('i', ({ url }) => (url === NEW_URL ? 200 : HANGS));
@@ -27,7 +27,7 @@ describe('an attempt in progress while its instance changes', () => {
     });
   }
 
-  test('the health of the former URL, written late, does not overwrite that of the new one', async (t) => {
+  test('the health of the previous URL, written late, does not overwrite that of the new one', async (t) => {
     const node = await startNode(t);
     await node.meeting('m', 'i');
     node.transport.answer('i', ({ url }) => (url === NEW_URL ? HANGS : 'connect_refused'));
@@ -41,7 +41,7 @@ describe('an attempt in progress while its instance changes', () => {
     assert.deepEqual([consecutive_failures, backoff_step, last_failure], [0, 0, null]);
   });
 
-  test('a 410 from the former URL does not switch the new one off', async (t) => {
+  test('a 410 from the previous URL does not switch the new one off', async (t) => {
     const node = await startNode(t);
     await node.meeting('m', 'i');
     node.transport.answer('i', ({ url }) => (url === NEW_URL ? 200 : HANGS));
@@ -100,7 +100,7 @@ describe('an attempt in progress while its instance changes', () => {
 });
 
 describe('an instance that is deleted and registered again', () => {
-  test('hears nothing of what was cancelled, and nothing that comes late harms it', async (t) => {
+  test('gets none of what was cancelled, and no late result harms it', async (t) => {
     const node = await startNode(t);
     await node.meeting('m', 'i');
     await node.meeting('m2', 'i');
@@ -120,7 +120,7 @@ describe('an instance that is deleted and registered again', () => {
     assert.equal(node.engine.stats.queued_in_memory, 0);
   });
 
-  test('a 410 to the former registration does not switch the new one off', async (t) => {
+  test('a 410 to the previous registration does not switch the new one off', async (t) => {
     const node = await startNode(t);
     await node.meeting('m', 'i');
     node.transport.answer('i', [HANGS]);
@@ -165,7 +165,7 @@ describe('an instance that is deleted and registered again', () => {
   }
 });
 
-describe('beside the lanes', () => {
+describe('deliveries aside', () => {
   test('what is due is read while settlements keep coming', async (t) => {
     const node = await startNode(t);
     await node.meeting('bad', 'i');
@@ -306,9 +306,9 @@ describe('what is read while it has to be read once more, and cannot be read', (
   }
 });
 
-describe('a database that is behind what this node knows, and gives a seq again', () => {
+describe('a database that is behind what this node knows, and assigns a seq again', () => {
   for (const noticed of [true, false]) {
-    test(`what is accepted then flows ${noticed ? 'at once, when the node hears of it' : 'after the next look into the table'}`, async (t) => {
+    test(`what is accepted then flows ${noticed ? 'at once, when the node notices it' : 'after the next scan of the table'}`, async (t) => {
       const node = await startNode(t, { others: true });
       await node.meeting('m', 'i');
       await node.sendMany('m', 3);
@@ -338,7 +338,7 @@ describe('a database that is behind what this node knows, and gives a seq again'
   }
 });
 
-describe('a message that is read from the table before its sender is answered', () => {
+describe('a message that is read from the table before its sender gets the response', () => {
   /** Stores everything, and holds back the results of these sends until the returned function is called. */
   function holdAnswer(node: TestNode, meeting_id: string): () => void {
     const { promise, resolve } = Promise.withResolvers<void>();

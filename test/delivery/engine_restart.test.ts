@@ -7,7 +7,7 @@ import { HANGS } from '../support/scripted_transport.ts';
 const upTo = (count: number) => Array.from({ length: count }, (_, k) => k + 1);
 
 describe('a new process on the same file', () => {
-  test('goes on where the former one ended: lanes in order, held heads, those beside, back-off', async (t) => {
+  test('continues where the previous process ended: lanes in order, held heads, deliveries aside, back-off', async (t) => {
     const node = await startNode(t, { file: temporaryFile(t) });
     await node.meeting('lane', 'hung');
     await node.meeting('held', 'held');
@@ -106,7 +106,7 @@ describe('a new process on the same file', () => {
     assert.equal(await node.store.deliveries.countPending(), 0);
   });
 
-  test('does not give up when the storage fails as it looks for what was pending', async (t) => {
+  test('does not give up when the storage fails during the scan for pending deliveries', async (t) => {
     const node = await startNode(t);
     await node.meeting('m', 'i');
     await node.meeting('m2', 'j');
@@ -147,7 +147,7 @@ describe('a new process on the same file', () => {
 });
 
 describe('a process that stops', () => {
-  test('starts no more attempts, lets those in progress end, and writes what they made', async (t) => {
+  test('starts no more attempts, lets those in progress end, and writes their results', async (t) => {
     const node = await startNode(t);
     for (const meeting of ['m1', 'm2', 'm3']) await node.meeting(meeting, 'i', 'j');
     node.transport.script = () => HANGS;
@@ -257,7 +257,7 @@ describe('a disk that fails', () => {
     assert.equal(node.engine.stats.unsettled, 0);
   });
 
-  test('stops dispatch before what is not written fills the memory', async (t) => {
+  test('stops dispatch before unwritten results fill the memory', async (t) => {
     const node = await startNode(t);
     await node.meeting('m', ...upTo(60).map((k) => `i${k}`));
     node.meddle = (name) => (name === 'deliveries.settle' ? 'fails' : undefined);
@@ -272,7 +272,7 @@ describe('a disk that fails', () => {
     assert.equal(node.transport.pushes.length, 6_000);
   });
 
-  test('refuses messages while it fails, and every message that it answered is delivered', async (t) => {
+  test('refuses messages while it fails, and every message that it accepted is delivered', async (t) => {
     const node = await startNode(t);
     await node.meeting('m', 'i');
     let k = 0;
@@ -290,7 +290,7 @@ describe('a disk that fails', () => {
   });
 
   for (const name of ['instances.load', 'deliveries.loadLanes', 'deliveries.loadAside']) {
-    test(`is asked again when ${name} failed`, async (t) => {
+    test(`is called again when ${name} failed`, async (t) => {
       const node = await startNode(t);
       await node.meeting('m', 'i');
       node.transport.answer('i', ({ seq, attempt }) => (seq === 1 && attempt < 5 ? 500 : 200));
@@ -345,7 +345,7 @@ describe('a step of the wall clock', () => {
 describe('a start with a clock that is five hours behind', () => {
   const BEHIND_MS = 5 * HOUR;
 
-  test('makes no delivery wait for longer than the schedule can say: in its lane, beside it, or backing off', async (t) => {
+  test('makes no delivery wait for longer than the schedule allows: in its lane, aside, or backing off', async (t) => {
     const node = await startNode(t);
     for (const name of ['held', 'aside', 'dead']) await node.meeting(name, name);
     node.transport.answer('held', [{ says: 503, retry_after: '3600' }]);
@@ -360,7 +360,7 @@ describe('a start with a clock that is five hours behind', () => {
     assert.deepEqual(await node.states(), ['delivered', 'delivered', 'delivered']);
   });
 
-  test('nor when the registration comes before its row is read', async (t) => {
+  test('nor when the registration arrives before its row is read', async (t) => {
     const node = await startNode(t);
     await node.meeting('m', 'i');
     node.transport.answer('i', ['connect_refused']);

@@ -124,7 +124,7 @@ const step: fc.Arbitrary<Step> = fc.oneof(
 describe('with the guard, pauses and machines that go away', () => {
   const LIMITS = { hop_limit: 5, pair_limit: 3, pair_window_s: 20 };
 
-  test('what explain says of a message is what becomes of it', async (t) => {
+  test('what explain predicts for a message is what happens to it', async (t) => {
     const heard = new Set<string>();
     await fc.assert(
       fc.asyncProperty(fc.array(step, { minLength: 30, maxLength: 30 }), async (steps) => {

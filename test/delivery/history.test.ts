@@ -136,7 +136,7 @@ test('every node of a cluster answers for all of them', async () => {
   }
 });
 
-test('a node that lost the others says from when on it heard all of them', async () => {
+test('a node that lost the others says since when it gets the figures of all of them', async () => {
   const clock = new VirtualClock();
   const history = new History({ clock, cluster: { broadcast: async () => {} } });
   await clock.advance(60_000);

@@ -12,7 +12,7 @@ class Entry extends ListNode {
   }
 }
 
-test('a list keeps its order whatever comes and goes, as a Set does, and an entry is on one list', () => {
+test('a list keeps its order whatever enters and leaves, as a Set does, and an entry is on one list', () => {
   const steps = fc.array(fc.record({ entry: fc.nat(7), list: fc.nat(1), adds: fc.boolean() }), { maxLength: 60 });
   fc.assert(
     fc.property(steps, (log) => {
@@ -43,7 +43,7 @@ test('a list keeps its order whatever comes and goes, as a Set does, and an entr
   );
 });
 
-test('what was taken out holds nothing that came later', () => {
+test('an entry that left the list refers to no later one', () => {
   const list = new IntrusiveList<Entry>();
   const [first, second, third] = [new Entry(1), new Entry(2), new Entry(3)];
   for (const entry of [first, second, third]) list.add(entry);

@@ -57,7 +57,7 @@ describe('a later reply', () => {
     );
   });
 
-  test('may be a message with who says it and whom it is for', async (t) => {
+  test('may be a message with its sender and its targets', async (t) => {
     const service = await startService(t);
     const { meeting_id, token } = await pushed(t, service, ['anna', 'bert']);
     const body = { reply: { message: { content: 'x' }, from_agent: 'bert', target_agents: ['anna'] } };
@@ -90,7 +90,7 @@ describe('a later reply', () => {
     assert.equal((await history(service, meeting_id)).length, 1 + REPLIES_MAX);
   });
 
-  test('is not asked of an instance that did not opt in, and a token in its headers is refused', async (t) => {
+  test('an instance that did not opt in gets no token, and a token in its headers is refused', async (t) => {
     const service = await startService(t);
     const meeting_id = service.name('meeting');
     const { receiver } = await service.member(t, meeting_id);
@@ -328,7 +328,7 @@ describe('a token that nobody made', () => {
   });
 });
 
-test('every reply is counted once, by the way it came and by what became of it', async (t) => {
+test('every reply is counted once, by the way it arrived and its result', async (t) => {
   const service = await startService(t);
   const { meeting_id, member, token } = await pushed(t, service, ['anna', 'ben']);
   const counts = async (): Promise<Record<string, number>> => {
@@ -365,7 +365,7 @@ test('public_url is where receivers reply', async (t) => {
   assert.equal(push.headers['convoke-reply-url'], 'https://convoke.example/base/api/v1/replies/');
 });
 
-test('an error page that shows the request does not show the token to those who read deliveries', async (t) => {
+test('an error page that shows the request does not show the token to readers of deliveries', async (t) => {
   const service = await startService(t);
   const meeting_id = service.name('meeting');
   const behaviour = ({ headers }: Received) => ({ body: JSON.stringify(headers) });

@@ -117,7 +117,7 @@ describe('the budget of a pair', () => {
     assert.deepEqual(await node.states(), [went, went, went, stopped, stopped, stopped, went]);
   });
 
-  test('does not count what waits for an instance that is away: it was said in its own time', async (t) => {
+  test('does not count what waits for an instance that is away: it was sent in its own time', async (t) => {
     const node = await startNode(t, { settings: { ...PAIRS, pair_limit: 3 } });
     await node.meeting('m', 'i');
     node.transport.answer('i', 'connect_refused');
@@ -147,7 +147,7 @@ describe('what was stopped', () => {
     assert.deepEqual(await node.states({ state: 'cancelled' }), ['cancelled hop_limit']);
   });
 
-  test('goes on with limits of the meeting, as soon as they are set', async (t) => {
+  test('continues with limits of the meeting, as soon as they are set', async (t) => {
     const world = await talk(t, TWO, { pair_limit: 0 });
     const { node } = world;
     await node.setMeeting('m', { hop_limit: 4 });

@@ -123,7 +123,7 @@ describe('the way out for machines that pull', () => {
     assert.deepEqual(ends.map(pushesOf), [[], ['a']]);
   });
 
-  test('ends a pull at its maximum, and where its bodies get long; the next one goes on', async () => {
+  test('ends a pull at its maximum, and where its bodies get long; the next one continues', async () => {
     const { clock, ends, pull, push, pushesOf } = setUp();
     for (const max of [1, 32, 32]) pull({ max });
     push('a');
@@ -260,7 +260,7 @@ describe('the way out for machines that pull', () => {
     );
   });
 
-  test('takes back what did not leave, and what another node goes on with', async () => {
+  test('takes back what did not leave, and what another node continues', async () => {
     const { clock, transport, ends, pull, push, results } = setUp();
     const waiting = pull();
     push('a');

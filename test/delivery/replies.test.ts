@@ -57,7 +57,7 @@ describe('a reply in the response', () => {
     assert.deepEqual(await node.states(), ['delivered']);
   });
 
-  test('comes from a success only', async (t) => {
+  test('counts only in a success', async (t) => {
     const node = await replier(t);
     node.transport.answer('i', [{ ...answers('no'), says: 500 }, answers('yes')]);
     await node.send('m', { text: '{"text":"said"}' });
@@ -102,7 +102,7 @@ describe('a reply in the response', () => {
 });
 
 describe('a delivery whose response has a reply', () => {
-  test('is not settled before the reply is stored, and its lane waits; other lanes go on', async (t) => {
+  test('is not settled before the reply is stored, and its lane waits; other lanes continue', async (t) => {
     const node = await replier(t, { settings: { instance_concurrency: 1 } });
     await node.join('i', 'elsewhere');
     node.transport.answer('i', ({ meeting_id, seq }) => (meeting_id === 'm' && seq === 1 ? answers('yes') : 200));
@@ -196,7 +196,7 @@ describe('a delivery whose response has a reply', () => {
   });
 });
 
-test('while very many replies wait to be stored, nothing starts; then all goes on', async (t) => {
+test('while very many replies wait to be stored, nothing starts; then everything continues', async (t) => {
   const node = await replier(t, { settings: { instance_concurrency: 64 } });
   const text = 'x'.repeat(60_000);
   node.transport.answer('i', () => answers(text));

@@ -78,7 +78,7 @@ describe('an instance with the runtime openai', () => {
     assert.equal((await history(m, 3)).length, 3, 'NO_REPLY is no reply');
   });
 
-  test('is asked once for each agent, and a retry asks only those that have not answered', async (t) => {
+  test('gets one request for each agent, and a retry asks only those that have not answered', async (t) => {
     const m = service.name('meeting');
     const failing = new Set(['ben']);
     const asked: string[] = [];
@@ -133,7 +133,7 @@ describe('an instance with the runtime openai', () => {
     assert.equal(messages[1]?.content, 'somebody: word 4\n\nsomebody: word 5\n\nsomebody: last');
   });
 
-  test('is told nothing of what was for other agents only', async (t) => {
+  test('gets nothing of what was for other agents only', async (t) => {
     const m = service.name('meeting');
     await service.send(m, { content: 'for all' });
     await service.send(m, { content: 'for Ben' }, ['ben']);
@@ -339,7 +339,7 @@ describe('webhook-test', () => {
   const test_ = (instance_id: string) =>
     service.post<{ success: boolean; advice: string }>('/api/v1/instances/webhook-test/', { instance_id });
 
-  test('asks a server of chat completions for its models, and costs no answer of one', async (t) => {
+  test('asks a server of chat completions for its models, and makes no completion', async (t) => {
     const receiver = await startReceiver(t, { body: '{"data":[{"id":"llama3.2:latest"},{"id":"qwen"}]}' });
     const good = await service.register({ ...OPENAI, webhook_url: `${receiver.origin}/v1` });
     const tested = await test_(good.instance_id);

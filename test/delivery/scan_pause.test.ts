@@ -19,7 +19,7 @@ function withDeliveries(store: Store, methods: Partial<Store['deliveries']>): St
 
 const after = (clock: VirtualClock, ms: number) => new Promise<void>((resolve) => clock.after(ms, resolve));
 
-test('looking for what has expired comes once a minute, and fills no more than 2 % of the time where it takes long', async (t) => {
+test('the scan for expired deliveries starts once a minute, and takes at most 2 % of the time when it is slow', async (t) => {
   const node = await startNode(t);
   const { clock, store } = node;
   let takes_ms = 0;
@@ -47,7 +47,7 @@ test('looking for what has expired comes once a minute, and fills no more than 2
   assert.ok(slow.length * takes_ms <= HOUR / 50, `${slow.length} looks in an hour`);
 });
 
-test('for what was not told a node looks as rarely; the time in which the storage fails is not held against it', async (t) => {
+test('a node scans as rarely for what no broadcast reported; time in which the storage fails does not count', async (t) => {
   const { clock, store } = await startNode(t);
   let failures = 0;
   const slow = withDeliveries(store, {

@@ -52,7 +52,7 @@ function settlements(settle?: Linger) {
   return { it, clock, written, add, come };
 }
 
-test('while many come, batches linger as the store wants; control: without lingering there are many more', async () => {
+test('while many arrive, batches linger as the store wants; control: without lingering there are many more', async () => {
   const apart = settlements(DISTANCE);
   await apart.come(10, 1_500);
   const starts = apart.written.slice(1).map(({ at }) => at);

@@ -574,7 +574,7 @@ describe('the verdict', { concurrency: true }, () => {
     assert.equal(receiver.sockets.length, 1);
   });
 
-  test('comes with Retry-After as it was sent', async (t) => {
+  test('returns Retry-After as it was sent', async (t) => {
     const receiver = await httpMachine(t, (_request, response) =>
       response.writeHead(503, { 'retry-after': '1e99' }).end(),
     );
@@ -583,7 +583,7 @@ describe('the verdict', { concurrency: true }, () => {
     assert.equal((await transportFor(t).push(pushTo(silent.url))).retry_after, null);
   });
 
-  test('comes with at most 1,024 characters of the answer, which are well-formed text', async (t) => {
+  test('returns at most 1,024 characters of the response, as well-formed text', async (t) => {
     const bodies: [Buffer, string][] = [
       [Buffer.from('no such agent'), 'no such agent'],
       [Buffer.from('é'.repeat(2000)), 'é'.repeat(1024)],
@@ -717,7 +717,7 @@ describe('kept connections', { concurrency: true }, () => {
     });
   }
 
-  test('a push is not sent again once a byte was answered, nor on a connection of its own, nor twice', async (t) => {
+  test('a push is not sent again once a byte of the response arrived, nor on a connection of its own, nor twice', async (t) => {
     let requests = 0;
     const receiver = await answering(t, (socket, request, connection) => {
       requests = request;
@@ -993,7 +993,7 @@ describe('TLS', { concurrency: true }, () => {
     return { receiver, names, by_name: `https://localhost:${receiver.port}/` };
   }
 
-  test('a certificate that is good for the name is accepted, and its name is asked for', async (t) => {
+  test('a certificate that is valid for the name is accepted, and the handshake names the host', async (t) => {
     const { receiver, names, by_name } = await tlsMachine(t, 'good');
     const transport = transportFor(t, { extra_ca });
     const result = await transport.push(pushTo(by_name));

@@ -85,7 +85,7 @@ test('an attempt of which the short form would not say everything is stored in f
   assert.equal(attemptsText([]), '[]');
 });
 
-test('a damaged short form is told, and read as no attempts', () => {
+test('a damaged short form is reported, and read as no attempts', () => {
   const damaged = [
     '[1]',
     '[1,2]',

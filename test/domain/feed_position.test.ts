@@ -11,7 +11,7 @@ const attempt = (number: number, duration_ms: number) => ({
   duration_ms,
 });
 
-test('what was told before a place that was written down and read again counts as told from then on', () => {
+test('what was sent before a stored position counts as sent after the position is read again', () => {
   for (const part_ms of [0, 0.4, 0.999]) {
     for (let later_ms = 0; later_ms <= 12; later_ms++) {
       const before = new FeedPosition(null, START);

@@ -85,7 +85,7 @@ test('each span has what happened in it, step by step, and forgets what is older
   }
 });
 
-test('a step that has not ended is left out, and those before the time that is asked for', () => {
+test('a step that has not ended is left out, and so are those before the requested time', () => {
   const spans = new SpansOfTime();
   const one = new Tally();
   one.count('failed');

@@ -29,7 +29,7 @@ describe('a JSON body', () => {
     test(`is taken as it is: ${text}`, () => assert.deepEqual(parse(text).value, JSON.parse(text)));
   }
 
-  test('gives the text of its own fields as it came, and of none within others', () => {
+  test('returns the text of its own fields unchanged, and of none within others', () => {
     const body = parse('{"x":{"message":1}, "message" : {"n": 1e400 , "message": 2} ,"y":[{"z":3}]}');
     assert.equal(body.textOf('message'), '{"n": 1e400 , "message": 2}');
     assert.equal(body.textOf('y'), '[{"z":3}]');
@@ -37,7 +37,7 @@ describe('a JSON body', () => {
     assert.equal(fieldText('{"a":1,"b":{"a":3},"a":2.50}', 'a'), '2.50');
   });
 
-  test('gives the items of a list as bodies of their own: one with a repeated field is a problem, and the others are not', () => {
+  test('returns the items of a list as bodies of their own: one with a repeated field is a problem, and the others are not', () => {
     const texts = [
       '{"meeting_id":12345678901234567890,"message": {"a":1,"a":2} }',
       '{"a":1,"a":2}',

@@ -47,7 +47,7 @@ const completion = (content: unknown) => ({ choices: [{ message: { role: 'assist
 describe('openai', () => {
   const OPTIONS = { model: 'x' };
 
-  test('roles go by turns and the user begins, no matter who spoke before', () => {
+  test('roles alternate and the user begins, no matter who sent the earlier messages', () => {
     const history = [past('lena', 'I began.'), past('ben', 'Hi.'), past('lena', 'Hello.'), past('lena', 'And more.')];
     const { messages } = bodyOf('openai', OPTIONS, asked({ history })) as {
       messages: { role: string; content: string }[];
@@ -156,7 +156,7 @@ describe('a2a', () => {
   const task = (state: string, more: object = {}) => ({ id: 't1', contextId: 'c', status: { state }, ...more });
   const artifacts = [{ artifactId: 'a', parts: [{ text: 'Sun' }, { text: 'shine' }] }];
 
-  test('each way to write it has the text, the context of meeting and agent, and asks not to wait', () => {
+  test('each form of A2A has the text, the context of meeting and agent, and asks not to wait', () => {
     const [now, rpc, before] = (['1.0', '1.0-jsonrpc', '0.3'] as const).map((protocol) => bodyOf('a2a', { protocol }));
     const about = { messageId: 'dlv_00000001:lena', contextId: 'standup-42:lena' };
     const { message, configuration } = now as { message: object; configuration: object };
@@ -298,13 +298,13 @@ describe('langgraph', () => {
     assert.deepEqual(read(), said());
   });
 
-  test('an answer of an earlier message is never said again', () => {
+  test('the answer to an earlier message is never a reply again', () => {
     const sent = { type: 'human', id: SENT, content: 'Who is there?' };
     assert.deepEqual(read(updates({ type: 'human', id: 'before' }, ai('An old answer'), sent)), said());
     assert.deepEqual(read(updates(ai('An old answer'), sent, ai('Sun'))), said('Sun'));
   });
 
-  test('a run that failed, and what is no run, are failures; an interrupt is told', () => {
+  test('a run that failed, and what is no run, are failures; an interrupt is reported', () => {
     assert.deepEqual(read(['error', { error: 'ValueError', message: 'no memory left' }]), {
       kind: 'failed',
       outcome: 'bad_status',
@@ -349,7 +349,7 @@ describe('dify', () => {
     });
   });
 
-  test('the answer is said, whether it comes at once or in pieces', () => {
+  test('the answer becomes the reply, whether it arrives at once or in pieces', () => {
     assert.deepEqual(meaningOf('dify', { event: 'message', answer: 'Sunshine' }), said('Sunshine'));
     const thought = { event: 'agent_thought', thought: 'Which tool?' };
     const [one, two] = [

@@ -53,7 +53,7 @@ test('a tracestate that cannot be read is left out; a long one loses its last me
   assert.equal(traceOf(PARENT, [member, member, member].join()), `${PARENT} ${member},${member}`);
 });
 
-test('whatever is given, what is taken is short printable ASCII, and is read again as it is', () => {
+test('whatever is given, the accepted value is short printable ASCII, and reading it again changes nothing', () => {
   const parents = fc.oneof(
     fc.constant(PARENT),
     fc.string(),

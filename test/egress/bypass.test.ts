@@ -43,7 +43,7 @@ async function counting(t: TestContext, host?: string, listener: RequestListener
   return { port: await listening(t, server, host), requests: () => requests };
 }
 
-test('no answer from 300 to 308 leads anywhere, whatever it points to', async (t) => {
+test('no response from 300 to 308 leads anywhere, whatever it points to', async (t) => {
   const secret = await counting(t, '::1');
   const places = [
     `http://[::1]:${secret.port}/`,

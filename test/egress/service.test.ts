@@ -15,7 +15,7 @@ function register(service: Service, webhook_url: string, instance_id = service.n
 
 const refusals = (service: Service) => service.log.filter(({ msg }) => msg === REFUSED);
 
-test('a registration that the policy refuses is answered with the setting that would allow it', async (t) => {
+test('a registration that the policy refuses gets a response with the setting that would allow it', async (t) => {
   const cases = {
     lan: [
       ['http://127.0.0.1:9000/', 'CONVOKE_EGRESS=local'],
@@ -54,7 +54,7 @@ test('a registration that the policy refuses is answered with the setting that w
   }
 });
 
-test('registering asks no name server: the answer cannot tell what a name inside stands for', async (t) => {
+test('registering asks no name server: the response cannot show what an internal name stands for', async (t) => {
   const service = await startService(t, { egress: 'public' });
   const tap = tapSockets(t);
   const answer = await register(service, 'https://database.internal.example/');

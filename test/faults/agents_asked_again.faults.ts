@@ -88,7 +88,7 @@ test('an agent whose answer is on disk is not asked again after a crash: only th
 });
 
 // The control: during the attempt, none of its responses is on disk.
-test('after a crash in the middle of an attempt both agents are asked again, and each is heard once', async (t) => {
+test('after a crash in the middle of an attempt both agents get the push again, and each answer is in the meeting once', async (t) => {
   const asked = await killedBetween(
     t,
     (agent) => (agent === 'anna' ? says('I am anna') : 'hang'),

@@ -76,7 +76,7 @@ const told = (record: Record, number: number, what: 'failed' | 'unknown'): void 
 describe('the checker', () => {
   test('finds nothing where nothing is wrong', () => assertFinds([], () => {}));
 
-  test('finds a push that one machine never heard', () => assertFinds(['lost'], ({ heard }) => void heard.pop()));
+  test('finds a push that one machine never got', () => assertFinds(['lost'], ({ heard }) => void heard.pop()));
 
   test('finds an accepted message that is gone with all its deliveries', () =>
     assertFinds(['lost'], (record) => {
@@ -85,10 +85,10 @@ describe('the checker', () => {
       record.deliveries = { delivered: 4 };
     }));
 
-  test('finds a refused message that was heard all the same', () =>
+  test('finds a refused message that arrived all the same', () =>
     assertFinds(['half'], (record) => told(record, 3, 'failed')));
 
-  test('allows a message of unknown fate that everybody heard, and one that nobody did', () => {
+  test('allows a message of unknown fate that everybody got, and one that nobody got', () => {
     assertFinds([], (record) => told(record, 3, 'unknown'));
     assertFinds([], (record) => {
       told(record, 3, 'unknown');
@@ -98,7 +98,7 @@ describe('the checker', () => {
     });
   });
 
-  test('finds a message of unknown fate that only some heard', () =>
+  test('finds a message of unknown fate that only some got', () =>
     assertFinds(['half'], (record) => {
       told(record, 3, 'unknown');
       record.heard.pop();
@@ -126,7 +126,7 @@ describe('the checker', () => {
     assert.deepEqual([again, again_per_end_max, again_age_ms_max], [1, 1, 600]);
   });
 
-  test('finds what came again though the process accepted sends that began long after it', () =>
+  test('finds a repeated push whose process accepted sends that began long after it', () =>
     assertFinds(['repeated'], ({ heard }) => void heard.push(push(1, 'a', 4_000, SECOND))));
 
   test('allows the same where the process accepted none since: its disk stood still', () => {
@@ -140,7 +140,7 @@ describe('the checker', () => {
     });
   });
 
-  test('finds what came again of a process that did not end, and what one sent after it had to stop', () => {
+  test('finds a repeated push of a process that did not end, and what one sent after it had to stop', () => {
     assertFinds(['repeated'], ({ heard, endings }) => {
       Object.assign(endings[0] as object, { sender: SECOND.sender });
       heard.push(push(3, 'a', 4_000, SECOND));
@@ -154,7 +154,7 @@ describe('the checker', () => {
   test('finds what one process sent twice', () =>
     assertFinds(['repeated'], ({ heard }) => void heard.push(push(3, 'a', 3_100))));
 
-  test('allows nothing to come again after a stop in good order', () =>
+  test('allows no repeated push after a stop in good order', () =>
     assertFinds(['repeated'], (record) => {
       record.endings = [];
       record.heard.push(push(3, 'a', 4_000, SECOND));

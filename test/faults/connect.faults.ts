@@ -190,7 +190,7 @@ describe('convoke connect', () => {
     await laptop.delivered();
   });
 
-  test('Ctrl-C ends it after what is in progress, with 0, and what comes later waits', async (t) => {
+  test('Ctrl-C ends it after what is in progress, with 0, and later pushes wait', async (t) => {
     const laptop = await Laptop.start(t);
     const release = Promise.withResolvers<void>();
     laptop.runtime.behaviour = { after: release.promise };

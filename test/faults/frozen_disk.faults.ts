@@ -17,7 +17,7 @@ async function timed(asking: Promise<Answered>): Promise<Answered & { ms: number
 }
 
 test(
-  'disk frozen, then thawed: all are answered while it is frozen, and nothing is lost',
+  'disk frozen, then thawed: every client gets a response while it is frozen, and nothing is lost',
   { skip: !has_strace },
   async (t) => {
     const data = await temporaryDirectory(t);

@@ -44,7 +44,7 @@ const careless = (t: TestContext, synchronous: string): Promise<Order> =>
   );
 
 describe('fsync before each 201', { skip: has_strace ? false : 'strace is not installed' }, () => {
-  test('every message is on disk before its sender is answered', async (t) => {
+  test('every message is on disk before its sender gets the response', async (t) => {
     const { answers, violations } = await traced(t, (directory, before) => NodeProcess.serve(t, directory, { before }));
     assert.equal(answers, SENDERS * MESSAGES_EACH);
     assert.deepEqual(violations, []);

@@ -124,7 +124,7 @@ async function whilePaused(
 const skip = has_nginx ? false : 'there is no nginx here (Debian: nginx-light)';
 
 test(
-  'behind nginx, senders hear 503 with Retry-After while the database stands still, and nothing else',
+  'behind nginx, senders get 503 with Retry-After while the database stands still, and nothing else',
   { skip },
   async (t) => {
     const { heard, paused_at_ms, back_at_ms } = await whilePaused(t, RECIPE);

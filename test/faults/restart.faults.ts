@@ -168,7 +168,7 @@ describe('a process that ends:', { concurrency: true }, () => {
     assert.equal((await after.end('SIGTERM')).code, 0);
   });
 
-  test('killed while it accepts and delivers: what was answered 201 arrives, in order per lane', async (t) => {
+  test('killed while it accepts and delivers: what got a 201 arrives, in order per lane', async (t) => {
     const data = await dataDirectory(t);
     const meetings = ['a', 'b', 'c'];
     const receiver = await startReceiver(t);
@@ -201,7 +201,7 @@ describe('a process that ends:', { concurrency: true }, () => {
     assert.equal((await after.end('SIGTERM')).code, 0);
   });
 
-  test('told to stop under load: exit 0 within 7 s, nothing lost, nothing sent twice', async (t) => {
+  test('SIGTERM under load: exit 0 within 7 s, nothing lost, nothing sent twice', async (t) => {
     const data = await dataDirectory(t);
     const meetings = ['a', 'b', 'c'];
     const machines = await Promise.all(upTo(3).map(() => startReceiver(t)));
@@ -229,7 +229,7 @@ describe('a process that ends:', { concurrency: true }, () => {
     assert.equal((await after.end('SIGTERM')).code, 0);
   });
 
-  test('told to stop while a machine does not answer: exit 0 within 7 s, and the attempt is on record', async (t) => {
+  test('SIGTERM while a machine does not respond: exit 0 within 7 s, and the attempt is on record', async (t) => {
     const data = await dataDirectory(t);
     const receiver = await startReceiver(t, 'hang');
     const before = await Process.start(t, data);
@@ -249,7 +249,7 @@ describe('a process that ends:', { concurrency: true }, () => {
     assert.equal((await after.end('SIGTERM')).code, 0);
   });
 
-  test('everything that was told to it is there after a restart', async (t) => {
+  test('everything that it accepted is there after a restart', async (t) => {
     const data = await dataDirectory(t);
     const receiver = await startReceiver(t);
     const before = await Process.start(t, data);
@@ -278,7 +278,7 @@ describe('a process that ends:', { concurrency: true }, () => {
     assert.equal((await after.end('SIGTERM')).code, 0);
   });
 
-  test('a service that is closed inside another program lets go of everything: that program can end', async (t) => {
+  test('a service that is closed inside another program releases everything: that program can end', async (t) => {
     // Closed in the middle of a delivery, again and again: whatever remains would keep the process alive.
     const program = `
       import { Receiver } from './test/support/receiver.ts';

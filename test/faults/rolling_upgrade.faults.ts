@@ -68,7 +68,7 @@ async function assertGoesOn(t: TestContext, store: Store, midway: () => Promise<
   assert.deepEqual([...answered].toSorted(), COMMAND_NAMES.toSorted(), 'every command was given after the step');
 }
 
-test('a node that is at work goes on while a newer one takes its step', async (t) => {
+test('a node that is at work continues while a newer one takes its step', async (t) => {
   const url = await makeDatabase();
   const store = await openPostgresHere(url);
   t.after(() => store.close());

@@ -8,7 +8,7 @@ const STOPS = numberFrom('FAULTS_STOPS', 200);
 const LOAD_MS_MAX = 200;
 const STOP_MS_MAX = 7_000;
 
-test(`told to stop ${STOPS} times under load: exit 0 within 7 s, nothing lost, nothing sent twice`, async (t) => {
+test(`SIGTERM ${STOPS} times under load: exit 0 within 7 s, nothing lost, nothing sent twice`, async (t) => {
   const random = seededRandom(t);
   let longest_ms = 0;
   const record = await runUnderLoad(t, {

@@ -27,7 +27,7 @@ interface Database {
   goesBack: () => Promise<void>;
 }
 
-test('a standby that has not heard everything takes over', async (t) => {
+test('a standby that lacks the latest commits takes over', async (t) => {
   const primary = await PostgresServer.start();
   after(() => primary.stop());
   const replication = await CuttingProxy.start(primary.port);

@@ -45,7 +45,7 @@ function word({ name, data }: StreamedEvent): string {
   return name;
 }
 
-test('tells what happens to a message, in its order, each event with an id', async (t) => {
+test('reports what happens to a message, in its order, each event with an id', async (t) => {
   const meeting_id = service.name('meeting');
   const stream = await listen(t, service);
   assert.equal(stream.headers['content-type'], 'text/event-stream; charset=utf-8');
@@ -72,7 +72,7 @@ test('tells what happens to a message, in its order, each event with an id', asy
   assert.ok(!JSON.stringify(events).includes('"text"'), 'what was said is not told');
 });
 
-test('tells how an instance fails and comes up again, is changed, leaves and is removed', async (t) => {
+test('reports that an instance fails, comes up again, is changed, leaves and is removed', async (t) => {
   const meeting_id = service.name('meeting');
   let status = 500;
   const { instance_id } = await service.member(t, meeting_id, { behaviour: () => ({ status }) });
@@ -363,7 +363,7 @@ describe('a key', () => {
   });
 });
 
-test('a connection that takes nothing is cut off and can come back, while the others are told everything', async (t) => {
+test('a connection that reads nothing is cut off and can come back, while the others get everything', async (t) => {
   const other = await startService(t);
   const slow = await listen(t, other);
   const quick = await listen(t, other);

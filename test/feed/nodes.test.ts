@@ -54,7 +54,7 @@ async function introduce(speaker: Service, stream: EventStream): Promise<void> {
   );
 }
 
-test('a listener of one node hears what is sent to the other, and every attempt of both, once', async (t) => {
+test('a listener of one node gets what is sent to the other, and every attempt of both, once', async (t) => {
   const [first, second] = await startNodes(t);
   const streams = [await listenTo(t, first), await listenTo(t, second)] as const;
   await introduce(first, streams[1]);
@@ -85,7 +85,7 @@ test('a listener of one node hears what is sent to the other, and every attempt 
   }
 });
 
-test('control: nodes that do not pass on what happens are not heard at the other', async (t) => {
+test('control: without broadcasts the listeners of a node get nothing of the other', async (t) => {
   t.mock.method(FeedRelay.prototype, 'pass', () => {});
   const [first, second] = await startNodes(t);
   const [here, there] = [await listenTo(t, first), await listenTo(t, second)];

@@ -157,7 +157,7 @@ test('compose: X-Forwarded-For counts from nginx alone, and pushes go to public 
   assert.equal(environment['CONVOKE_EGRESS'], 'public');
 });
 
-test('nginx passes the live feed on as it comes', () => {
+test('nginx passes the live feed on as it arrives', () => {
   const [, feed = ''] = /location \/api\/v1\/events\/ \{([^}]*)\}/.exec(read('nginx.conf')) ?? [];
   assert.match(feed, /proxy_buffering off;/);
   assert.match(feed, /gzip off;/);
@@ -178,7 +178,7 @@ test('what cluster.md puts into /etc/convoke.env systemd reads as it is meant: a
   for (const line of lines) assert.match(line, /^(?:#.*|CONVOKE_[A-Z_]+=[^\s#]+)?$/);
 });
 
-test('HAProxy asks for the health of a node as a node wants to be asked', async (t) => {
+test('the health check of HAProxy is a request that a node accepts', async (t) => {
   const [, method = '', path = '', version = '', host = ''] =
     /http-check send meth (\S+) uri (\S+) ver (\S+) hdr Host (\S+)/.exec(read('haproxy.cfg')) ?? [];
   const service = await startService(t);

@@ -9,7 +9,7 @@ import { until } from '../support/wait.ts';
 const DROP = '/api/v1/deliveries/drop/';
 
 describe('a brake', () => {
-  test('pauses a meeting, and lets it go on', async (t) => {
+  test('pauses a meeting, and lets it continue', async (t) => {
     const service = await startService(t);
     const stream = await openStream(`${service.url}/api/v1/events/`);
     t.after(() => stream.close());
@@ -75,7 +75,7 @@ describe('a brake', () => {
     );
   });
 
-  test('shows the limits in force, sets those of one meeting, and gives them up', async (t) => {
+  test('shows the limits in force, sets those of one meeting, and removes them again', async (t) => {
     const service = await startService(t);
     await service.send('loud', {});
     const patch = async (body: object) => {

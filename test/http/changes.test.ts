@@ -261,7 +261,7 @@ function callsOf(t: TestContext, name: EngineCall): () => number {
 }
 
 describe('every route that changes something', () => {
-  test('tells the audit log, the feed and the engine, or is named with the reason why not', async (t) => {
+  test('informs the audit log, the feed and the engine, or has a reason why not', async (t) => {
     assert.deepEqual(await walk(t), []);
   });
 

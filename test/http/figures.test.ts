@@ -148,7 +148,7 @@ for (const [store, settings] of Object.entries(STORES)) {
   });
 }
 
-test('the history of an instance has its attempts, and is there for those who see the instance', async (t) => {
+test('the history of an instance has its attempts, and every reader of the instance can read it', async (t) => {
   const service = await startService(t);
   const { instance_id } = await service.member(t, 'm', { behaviour: { status: 202 } });
   await service.settled(await service.send('m', {}));

@@ -362,7 +362,7 @@ describe('what a client sends, to the byte:', () => {
     });
   }
 
-  test('a refusal comes at once, whatever else is announced', async (t) => {
+  test('a refusal arrives at once, whatever else is announced', async (t) => {
     for (const bytes of [
       framed('content-length: 99999999\r\n', '{"message":'),
       get(LIST, 'content-length: 99999999\r\n'),
@@ -377,7 +377,7 @@ describe('what a client sends, to the byte:', () => {
     }
   });
 
-  test('a client that goes on writing what was refused still reads the answer', async (t) => {
+  test('a client that continues to write a refused body still reads the response', async (t) => {
     const client = new RawClient(service.url);
     t.after(() => client.destroy());
     client.write(framed(`content-length: ${12 << 20}\r\n`, ''));
@@ -602,7 +602,7 @@ describe('many connections:', () => {
   });
 });
 
-test('connections on which nothing was ever asked do not keep the service from stopping', async (t) => {
+test('connections without any request do not keep the service from stopping', async (t) => {
   const service = await startService(t);
   const mute = new RawClient(service.url);
   await once(mute.socket, 'connect');

@@ -80,7 +80,7 @@ describe('the trace of a message', { concurrency: true }, () => {
     assert.deepEqual(assertProblem(wrong, 422, 'invalid_fields').errors?.[0]?.path, 'answers_after');
   });
 
-  test('explain counts the hops of what would be answered, and names a field that is wrong', async (t) => {
+  test('explain counts the hops of the answered message, and names a field that is wrong', async (t) => {
     const meeting_id = service.name('meeting');
     const machine = { instance_id: service.name('i'), instance_name: 'n', agent_ids: ['b'], transport: 'pull' };
     assert.equal((await service.post('/api/v1/instances/register/', machine)).status, 201);

@@ -75,7 +75,7 @@ function start() {
 }
 
 describe('a notice', () => {
-  test('says who went down and why, and who is back, also when a registration came between', async () => {
+  test('names who went down and why, and who is back, also when a registration came between', async () => {
     const { clock, notices, told } = start();
     notices.attempted(goesDown('box'));
     await clock.advance(20_000);

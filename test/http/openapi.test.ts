@@ -163,7 +163,7 @@ describe('the OpenAPI document', () => {
     assert.deepEqual(document.info.license, { name: 'MIT', identifier: 'MIT' });
   });
 
-  test('describes a push as it comes: its body, and every header that Convoke sets', async (t) => {
+  test('describes a push as it arrives: its body, and every header that Convoke sets', async (t) => {
     const { post } = resolved(document).webhooks['new_message'] ?? {};
     assert.ok(post !== undefined);
     const { instance_id, receiver } = await service.member(t, 'said');

@@ -81,7 +81,7 @@ describe('a recovery', { concurrency: true }, () => {
     );
   });
 
-  test('goes on part by part; who ends it early has queued no more than that', async (t) => {
+  test('continues part by part; a client that ends it early has queued no more than that', async (t) => {
     const { instance_id, failed, receiver } = await failing(service, t, 5);
     receiver.requests.length = 0;
     const since = failed[0]!.settled_at!;

@@ -86,7 +86,7 @@ describe('a search', { concurrency: true }, () => {
     }
   });
 
-  test('finds the deliveries of an agent in all meetings, and those that were answered with a status', async (t) => {
+  test('finds the deliveries of an agent in all meetings, and those with a certain status of the response', async (t) => {
     const [here, there] = [service.name('meeting'), service.name('meeting')];
     const agent_id = service.name('agent');
     const good = await service.member(t, here, { agent_ids: [agent_id, 'another'] });
@@ -146,13 +146,13 @@ describe('one request', () => {
   };
   const chars = ({ message }: { message: string }): number => message.length;
 
-  test('searches on through empty parts, until it has what was asked for', async (t) => {
+  test('searches on through empty parts, until it has the requested number', async (t) => {
     const search = await fill(t);
     const page = await searchOn({ limit: 1 }, { now: () => 0 }, chars, search);
     assert.deepEqual([page.data.map(({ seq }) => seq), page.searched_to], [[2], null]);
   });
 
-  test('ends when it has taken long enough, says how far it came, and the next one continues there', async (t) => {
+  test('ends when it has taken long enough, says how far it got, and the next one continues there', async (t) => {
     const search = await fill(t);
     let now = 0;
     const slow = { now: () => (now += 250) };

@@ -158,7 +158,7 @@ for (const store of ['SQLite', 'PostgreSQL'] as const) {
       assert.deepEqual(tracesOf([await receiver.next()]), [[traceparent, tracestate]]);
     });
 
-    test('goes on in the replies in a response; a later reply has the trace of its own request', async (t) => {
+    test('continues in the replies in a response; a later reply has the trace of its own request', async (t) => {
       const meeting_id = service.name('meeting');
       const registration = { replies: true };
       const speaker = await service.member(t, meeting_id, {

@@ -12,7 +12,7 @@ import { assertProblem, messagesPath, startService, useService } from '../suppor
 const HEADERS = ['convoke-from-agent', 'convoke-in-reply-to', 'convoke-hops'];
 const BODY = ['event', 'meeting_id', 'message', 'target_agents', 'timestamp'];
 
-describe('who says a message, and what it answers', { concurrency: true }, () => {
+describe('the sender of a message, and the message that it answers', { concurrency: true }, () => {
   const service = useService();
 
   const send = async (meeting_id: string, fields: object): Promise<SentMessage> => {

@@ -30,7 +30,7 @@ describe('convoke mcp', () => {
   }
 
   for (const era of ERAS) {
-    test(`does what /mcp does (${era}): what it gave to its client is delivered, and what was called off comes again`, async (t) => {
+    test(`does what /mcp does (${era}): what its client got is delivered, and a cancelled message arrives again`, async (t) => {
       const client = await connect(t, era);
       assert.equal((await client.tools()).length, 8);
       const [meeting_id, agent_id] = [service.name('meeting'), service.name('agent')];

@@ -44,7 +44,7 @@ describe('the tools', () => {
   });
 
   for (const era of ERAS) {
-    test(`an agent without any address joins, hears, answers and leaves (${era})`, async (t) => {
+    test(`an agent without any address joins, receives, answers and leaves (${era})`, async (t) => {
       const anna = await connectMcp(t, service, await keyOf('read', 'send', 'instance'), era);
       assert.equal(anna.client.getNegotiatedProtocolVersion(), era);
       assert.deepEqual(await anna.tools(), ALL_TOOLS);
@@ -135,7 +135,7 @@ describe('the tools', () => {
     await assert.rejects(reader.client.getPrompt({ name: 'other' }), /no prompt/);
   });
 
-  test('a long message comes in parts, and a page ends before it is too long', async (t) => {
+  test('a long message arrives in parts, and a page ends before it is too long', async (t) => {
     const reader = await connectMcp(t, service, await keyOf('read'));
     const meeting_id = service.name('long');
     const content = 'ä'.repeat(40_000);
@@ -168,7 +168,7 @@ describe('the tools', () => {
     assert.deepEqual(await seqsOf({ after_seq: 4 }), [[5, 6, 7], false]);
   });
 
-  test('what is wrong is said in words that tell a model what to do', async (t) => {
+  test('an error tells a model in words what to do', async (t) => {
     const all = await connectMcp(t, service, await keyOf('read', 'send', 'instance'));
     const meeting_id = service.name('meeting');
     assert.match(await all.refused('send_message', { meeting_id, contents: 'x' }), /did you mean content\?/);

@@ -87,7 +87,7 @@ describe('/mcp', () => {
     assert.equal(answer.status, 200, answer.text);
   });
 
-  test('256 requests of one key may wait at a time; other keys go on', async () => {
+  test('256 requests of one key may wait at a time; those of other keys continue', async () => {
     const agents = Array.from({ length: 16 }, () => service.name('agent'));
     for (const agent_id of agents) await ask(tool('join_meeting', { meeting_id: 'm', agent_id }));
     // Each on a connection of its own.

@@ -20,7 +20,7 @@ test('pages and commands say the same of a duration', () => {
   }
 });
 
-test('a failure is said once', () => {
+test('a failure is named once', () => {
   const failure = { status_code: null };
   const said = [
     failureInWords({ ...failure, outcome: 'dns_failed', detail: 'host not found: nowhere.test' }),

@@ -73,7 +73,7 @@ describe("a meeting's page", { concurrency: 2 }, () => {
     }
   });
 
-  test('says that a message may never be heard, where it waits and the rules of a membership leave out what waited', async (t) => {
+  test('says that a message may never arrive, where it waits and the rules of a membership leave out what waited', async (t) => {
     const service = await startService(t);
     const pulling = (instance_id: string) => ({ instance_id, instance_name: instance_id, transport: 'pull' });
     for (const [id, rules] of Object.entries({

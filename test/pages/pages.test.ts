@@ -89,7 +89,7 @@ test('at / a program gets a text that says what is where, also while there are n
   }
 });
 
-test('what is said at / is there', async (t) => {
+test('the addresses that / names exist', async (t) => {
   const service = await startService(t);
   const { text } = await service.get('/');
   const paths = [...text.matchAll(/^ {2}(\S+)/gm)].map(([, path]) => path as string);

@@ -101,7 +101,7 @@ describe('the portal', () => {
     });
   });
 
-  test('sends no cookie of somebody who is signed in: an operator who opens it sees what its link shows', async (t) => {
+  test('sends no cookie of a signed-in person: an operator who opens it sees what its link shows', async (t) => {
     const { service, owner } = await startWithOwner(t, '');
     const { pathname, hash } = new URL(await linkOf(service, owner));
     await visitor.visit(service.url, { path: '/', allowed: REFUSALS }, async (page) => {

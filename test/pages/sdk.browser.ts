@@ -63,7 +63,7 @@ describe('the SDK in a page', () => {
     });
   });
 
-  test('of a listed origin gets nothing with the cookie of somebody who is signed in', async (t) => {
+  test('of a listed origin gets nothing with the cookie of a signed-in person', async (t) => {
     const { service, origin } = await elsewhere(t, true);
     const allowed = new RegExp(`${REFUSALS.source}|${KEPT_OUT.source}`);
     await visitor.visit(service.url, { path: '/healthz', allowed, also: origin }, async (page) => {

@@ -64,7 +64,7 @@ describe('the search of the pages', { concurrency: 2 }, () => {
     });
   });
 
-  test('why has this agent heard nothing: three clicks from Now, with the meeting and the reason', async (t) => {
+  test('why did this agent get nothing: three clicks from Now, with the meeting and the reason', async (t) => {
     await visit(t, async (page, service) => {
       const { instance_id } = await service.member(t, 'retro', {
         agent_ids: ['ben'],

@@ -58,7 +58,7 @@ describe('the pages', { concurrency: 3 }, () => {
     });
   });
 
-  test('who says a message is shown, and what it answers is a click away, and back', async (t) => {
+  test('the sender of a message is shown, and the message that it answers is a click away, and back', async (t) => {
     const { service, url } = await start(t);
     const path = messagesPath('threads');
     const say = async (content: string, fields: object): Promise<string> => {
@@ -89,7 +89,7 @@ describe('the pages', { concurrency: 3 }, () => {
     });
   });
 
-  test('a message shows its trace: what led to it, what answers it, and whom it woke', async (t) => {
+  test('a message shows its trace: what led to it, what answers it, and which agents it woke', async (t) => {
     const { service, url } = await start(t);
     const { instance_id } = await service.member(t, 'traced', { agent_ids: ['ben'] });
     const say = async (content: string, fields: object): Promise<SentMessage> => {
@@ -111,7 +111,7 @@ describe('the pages', { concurrency: 3 }, () => {
     });
   });
 
-  test('the composer shows who will hear it: at once, later, or not at all', async (t) => {
+  test('the composer shows who will get the message: at once, later, or not at all', async (t) => {
     const { service, url } = await start(t);
     const member = (agent: string, instance_name: string) =>
       service.member(t, 'ears', { agent_ids: [agent], registration: { instance_name } });
@@ -157,7 +157,7 @@ describe('the pages', { concurrency: 3 }, () => {
     });
   });
 
-  test('a meeting says what the loop guard stopped there, and lets it through', async (t) => {
+  test('a meeting shows what the loop guard stopped there, and lets it through', async (t) => {
     const { service, url } = await start(t);
     const { receiver } = await service.member(t, 'echo', { agent_ids: ['anna'] });
     await service.send('echo', {});
@@ -211,7 +211,7 @@ describe('the pages', { concurrency: 3 }, () => {
     });
   });
 
-  test('a message goes out as the JSON that was written, to the digit; what is no JSON is said', async (t) => {
+  test('a message goes out as the JSON that was written, to the digit; what is no JSON is refused with a reason', async (t) => {
     const { service, url } = await start(t);
     const { receiver } = await service.member(t, 'exact');
     await visitor.visit(url, { path: '/meetings/exact' }, async (page) => {

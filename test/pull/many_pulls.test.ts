@@ -134,7 +134,7 @@ describe('a key whose pulls take all connections', () => {
   });
 });
 
-test('a machine that does not read what it pulled holds nobody up, and its push comes again as if it was not handed out', async (t) => {
+test('a machine that does not read what it pulled delays nobody, and its push arrives again as if it was not handed out', async (t) => {
   // More than the buffers of two sockets hold.
   const content = 'x'.repeat(14 << 20);
   const service = await startService(t, {

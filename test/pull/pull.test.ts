@@ -127,7 +127,7 @@ test('what is no success is tried again by the schedule, and a push that was not
   );
 });
 
-test('a result that is repeated, or of somebody else, changes nothing and is told what became of it', async () => {
+test('a result that is repeated, or of another machine, changes nothing, and the response says what became of it', async () => {
   const meeting_id = service.name('meeting');
   const machine = await PullingMachine.start(service, [meeting_id]);
   const other = await PullingMachine.start(service, [meeting_id]);
@@ -252,7 +252,7 @@ test('a revoked key ends its pull within a second', async (t) => {
   assertProblem(await beforeTimer('the end of the pull', 1_000, waiting), 401, 'api_key_revoked');
 });
 
-test('who may pull follows the registration at once: a new owner, a webhook, a deletion', async (t) => {
+test('a change of the registration decides at once who may pull: a new owner, a webhook, a deletion', async (t) => {
   const own = await startService(t);
   await own.endOpenMode();
   const anna = await own.createKey({ scopes: ['instance'] });

@@ -75,7 +75,7 @@ describe('serveAgent', () => {
     assert.deepEqual([member?.wake, member?.catch_up, member?.max_age_s], ['targeted', 'latest', 3_600]);
   });
 
-  test('a text, several messages, or nothing: what is said is in the order of the answer', async (t) => {
+  test('a text, several messages, or nothing: the replies have the order of the answer', async (t) => {
     const answers = ['a text', [{ content: 'one' }, 'two'], null];
     serve(t, { agent_id: 'ben', meetings: ['shapes'] }, ({ seq }) => answers[(seq ?? 0) % 2 === 1 ? 0 : 1]);
     await joined('shapes');

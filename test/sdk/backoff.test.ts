@@ -38,7 +38,7 @@ describe('a machine that lost the service', () => {
     });
   }
 
-  test('asks less and less of one that is away for longer, down to every 5 s', async () => {
+  test('asks a service less and less often the longer it is away, down to every 5 s', async () => {
     const at_ms = await requestsOf(3_600_000, nothingThere);
     assert(at_ms.filter((each) => each < 60_000).length < 260);
     const later = pausesOf(at_ms.filter((each) => each > 75_000));

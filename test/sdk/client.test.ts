@@ -331,7 +331,7 @@ describe('sending again:', () => {
     assert.deepEqual(pauses_ms.slice(1), [7000, 0]);
   });
 
-  test('a proxy that lost the node behind it is asked again, with the same key', async (t) => {
+  test('a request whose node was lost behind a proxy is repeated, with the same key', async (t) => {
     const page: Answer = (response) =>
       void response.writeHead(502, { 'content-type': 'text/html' }).end('<h1>502</h1>');
     const late: Answer = (response) => void response.writeHead(504).end();
@@ -340,7 +340,7 @@ describe('sending again:', () => {
     assert.equal(new Set(seen.map(({ headers, body }) => `${headers['idempotency-key']} ${body}`)).size, 1);
   });
 
-  test('the tries are bounded, and the error tells the key', async (t) => {
+  test('the tries are bounded, and the error has the key', async (t) => {
     const { client, seen, pauses_ms } = await start(t, problem(503, 'overloaded'));
     const error = await failure(client.sendMessage('m', {}));
     assert.equal(error.code, 'overloaded');
@@ -453,7 +453,7 @@ describe('an error says what to do:', () => {
     }
   });
 
-  test('something that is not Convoke: unexpected_response, with what it said', async (t) => {
+  test('something that is not Convoke: unexpected_response, with its text', async (t) => {
     for (const [status, body] of [
       [502, '<h1>Bad gateway</h1>'],
       [404, '{"error":"not found"}'],

@@ -141,7 +141,7 @@ async function start(t: TestContext, options: PullOptions = {}, answer?: (push: 
 const succeed = (push: PushInHand): void => push.respond({ status_code: 200 });
 
 describe('pull', () => {
-  test('gives each push in order, and hands in its result with the request for the next', async (t) => {
+  test('hands out each push in order, and reports its result with the request for the next', async (t) => {
     const { service, pushes, asked, handedIn } = await start(t, {}, succeed);
     await asked();
     for (const id of ['d1', 'd2', 'd3']) service.push(id);
@@ -159,7 +159,7 @@ describe('pull', () => {
     );
   });
 
-  test('gives as many at a time as were asked for, and hands in a result while a request waits', async (t) => {
+  test('hands out as many at a time as requested, and reports a result while a request waits', async (t) => {
     const { service, pushes, taken, handedIn } = await start(t, { concurrency: 3 });
     for (const id of ['d1', 'd2', 'd3', 'd4']) service.push(id);
     await taken(3);
@@ -327,7 +327,7 @@ describe('pull', () => {
     assert.deepEqual(last, { results: [{ delivery_id: 'd1', attempt: 1, status_code: 200 }], max: 0, wait_s: 0 });
   });
 
-  test('a loop that is left hands in what was given, and gives back what nobody saw', async (t) => {
+  test('a loop that ends early reports what was handled, and gives back what nobody saw', async (t) => {
     const service = await ScriptedService.start();
     t.after(() => service.close());
     for (const id of ['d1', 'd2', 'd3']) service.push(id);
@@ -350,7 +350,7 @@ describe('pull', () => {
     await assert.rejects(over, (error) => error instanceof ConvokeError && error.code === 'some_code');
   });
 
-  test('asks for nothing while it is not ready, and hands in results all the same', async (t) => {
+  test('asks for nothing while it is not ready, and still reports results', async (t) => {
     let is_open = true;
     let open = (): void => {};
     const ready = () => (is_open ? undefined : new Promise<void>((resolve) => (open = resolve)));

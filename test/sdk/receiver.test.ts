@@ -111,7 +111,7 @@ describe('nothing is verified with an invalid secret:', () => {
 });
 
 describe('a verified push', () => {
-  test('carries the five fields of the body and what the headers tell', async () => {
+  test('carries the five fields of the body and the values of the headers', async () => {
     const { body, headers } = signed();
     assert.deepEqual(await verify(Buffer.from(body), headers, SECRET, { now }), {
       ...PUSH,
@@ -131,13 +131,13 @@ describe('a verified push', () => {
     });
   });
 
-  test('is read from headers in any case, and from lists of values as node:http gives them', async () => {
+  test('is read from headers in any case, and from lists of values, as node:http has them', async () => {
     const { body, headers } = signed();
     const shouted = Object.fromEntries(Object.entries(headers).map(([name, value]) => [name.toUpperCase(), [value]]));
     assert.equal((await verify(body, shouted, SECRET, { now })).seq, 7);
   });
 
-  test('has null for the headers that did not come or make no sense', async () => {
+  test('has null for headers that are missing or make no sense', async () => {
     const { body, headers } = signed({ headers: { 'convoke-seq': 'seven', 'convoke-attempt': '-1' } });
     delete headers['convoke-message-id'];
     headers['convoke-from-agent'] = '%';
@@ -145,7 +145,7 @@ describe('a verified push', () => {
     assert.deepEqual([message_id, seq, attempt, from_agent], [null, null, null, null]);
   });
 
-  test('says who says it and what it answers', async () => {
+  test('has the sender and the answered message', async () => {
     const said = { 'convoke-from-agent': 'anna%20%C3%A9', 'convoke-in-reply-to': 'msg_0', 'convoke-hops': '2' };
     const { body, headers } = signed({ headers: said });
     const { from_agent, in_reply_to, hops } = await verify(body, headers, SECRET, { now });
@@ -340,8 +340,8 @@ describe('what onPush returns', () => {
   }
 });
 
-describe('a push that comes again', () => {
-  test('is answered 200 and not handed over twice', async () => {
+describe('a push that arrives again', () => {
+  test('gets 200 and is not handed over twice', async () => {
     const { receive, pushes } = start();
     for (let attempt = 1; attempt <= 3; attempt++) assert.equal(await status(receive(post(signed()))), 200);
     assert.equal(await status(receive(post(signed({ id: 'dlv_2' })))), 200);
@@ -426,7 +426,7 @@ describe('a push that comes again', () => {
     assert.equal(pushes.length, 2);
   });
 
-  test('is forgotten when too many others came since: the memory is bounded', async () => {
+  test('is forgotten when too many others arrived since: the memory is bounded', async () => {
     const { receive, pushes } = start({ remembered_max: 3 });
     const ids = () => pushes.splice(0).map(({ webhook_id }) => webhook_id);
     for (const id of ['a', 'b', 'c', 'a', 'd']) await receive(post(signed({ id })));
@@ -518,7 +518,7 @@ describe('over node:http,', () => {
     assert.deepEqual(answer.headers.getSetCookie(), ['one=1', 'two=2']);
   });
 
-  test('a request that no Request can be made of is answered 400, and a handler that throws 500', async (t) => {
+  test('a request from which no Request can be made gets 400, and a handler that throws 500', async (t) => {
     t.mock.method(console, 'error', () => {});
     const port = await listen(t, () => {
       throw new Error('broken');

@@ -196,7 +196,7 @@ async function attempted(service: Watched, count: number): Promise<void> {
   );
 }
 
-test('no secret is in a log, an error, a metric, an answer, the output of a command, the data file or a copy of it', async (t) => {
+test('no secret is in a log, an error, a metric, a response, the output of a command, the data file or a copy of it', async (t) => {
   const service = new Watched(t);
   const given = makeSecretCanary('the secret given');
   const given_again = makeSecretCanary('the secret given later');

@@ -78,7 +78,7 @@ test('under another key it cannot be decrypted, nor can plain text', () => {
     assert.throws(() => decrypt([KEY], plain, PLACE), UNREADABLE);
 });
 
-test('the same secret is encrypted differently each time, and its error says nothing of it', () => {
+test('the same secret is encrypted differently each time, and its error does not contain it', () => {
   const encrypted = Array.from({ length: 1_000 }, () => encrypt(KEY, 'secret', PLACE));
   assert.equal(new Set(encrypted).size, 1_000);
   const nonces = encrypted.map((text) => Buffer.from(text.split('.')[2]!, 'base64url').toString('hex', 0, 12));

@@ -165,7 +165,7 @@ describe('in the file', () => {
     assert.deepEqual(replaced.instance.webhook_headers, {});
   });
 
-  test('a ciphertext that was moved to another row or column, or changed, opens for nobody; others go on', async (t) => {
+  test('a ciphertext that was moved to another row or column, or changed, cannot be decrypted; other rows can', async (t) => {
     const file = temporaryFile(t);
     const store = await openStore(t, file);
     const mine = registrationOf('mine');
@@ -274,7 +274,7 @@ describe('the key', () => {
     }
   });
 
-  test('that is damaged is refused, and the file says nothing of it', async (t) => {
+  test('that is damaged is refused, and the error does not contain it', async (t) => {
     const { file, key_file } = await filled(t);
     const key = readFileSync(key_file, 'utf8');
     for (const text of ['', '\n', key.slice(1), `${key}${key}${key}`, `${key}nothing\n`, `#${key}`]) {
@@ -489,7 +489,7 @@ describe('changing the key', () => {
   });
 });
 
-test('an instance whose secrets do not open delays no other, is reported, and goes on in order with new ones', async (t) => {
+test('an instance whose secrets cannot be decrypted delays no other, is reported, and continues in order with new ones', async (t) => {
   const file = temporaryFile(t);
   const node = await startNode(t, { file });
   await node.meeting('m', 'well', 'tampered');

@@ -38,7 +38,7 @@ for (const cluster of [false, true]) {
 }
 
 for (const cluster of [false, true]) {
-  test(`agents that answer each other stop, and people are heard, with ${cluster ? 'several nodes' : 'one node'}`, async () => {
+  test(`agents that answer each other stop, and messages of people arrive, with ${cluster ? 'several nodes' : 'one node'}`, async () => {
     const { finding } = await run(make, FIRST_SEED, KIND_WORLDS, { cluster, kind: 'talking' });
     assert.equal(finding, null);
   });

@@ -135,7 +135,7 @@ async function deliveryIds(client: ConvokeClient): Promise<Map<string, string>> 
   }
 }
 
-test('control: copying the file of a running service loses what was answered', async (t) => {
+test('control: copying the file of a running service loses accepted messages', async (t) => {
   const { data, service } = await startBehindMachine(t);
   const client = new ConvokeClient({ base_url: service.url });
   const { seq } = await client.sendMessage('a', {});
@@ -255,7 +255,7 @@ describe('over the API', () => {
 });
 
 describe('a copy', () => {
-  test('that nobody asks for any more goes away, and the next one may be made', async (t) => {
+  test('that no client fetches any more is removed, and the next one may be made', async (t) => {
     const file = temporaryFile(t);
     const group_commit = new GroupCommit(file, { kind: 'memory' }, Date.now);
     const { port1, port2 } = new MessageChannel();

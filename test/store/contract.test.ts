@@ -31,7 +31,7 @@ function holdsTheContract(engine: EngineUnderTest): void {
       ['in the thread', (t: TestContext) => engine.openThread(t)],
       ['on this one', (t: TestContext) => engine.open(t)],
     ] as const) {
-      test(`are answered each by itself: a Problem undoes only its own call, ${name}`, async (t) => {
+      test(`have results of their own: a Problem undoes only its own call, ${name}`, async (t) => {
         const store = await open(t);
         await meeting(store, 'm', 'i');
         const results = await Promise.allSettled([
@@ -70,7 +70,7 @@ function holdsTheContract(engine: EngineUnderTest): void {
       );
     });
 
-    test('that wait when the store closes are answered; those that come after are refused', async (t) => {
+    test('that wait when the store closes get results; later ones are refused', async (t) => {
       const store = await engine.openThread(t);
       await meeting(store, 'm', 'i');
       const accepted = store.messages.accept(messages('m', 5));
@@ -83,7 +83,7 @@ function holdsTheContract(engine: EngineUnderTest): void {
   });
 
   describe('pages', () => {
-    test('of instances hold each once, in the order of their ids, while others come', async (t) => {
+    test('of instances hold each once, in the order of their ids, while others arrive', async (t) => {
       const store = await engine.open(t);
       for (let k = 0; k < 25; k++) await register(store, `i${String(k).padStart(2, '0')}`);
       let read = 0;
@@ -107,7 +107,7 @@ function holdsTheContract(engine: EngineUnderTest): void {
       ['of a state', { state: 'pending' }],
       ['of an instance in a meeting', { instance_id: 'j', meeting_id: 'm' }],
     ] as const) {
-      test(`of deliveries (${name}) hold each once, newest first, while others come`, async (t) => {
+      test(`of deliveries (${name}) hold each once, newest first, while others arrive`, async (t) => {
         const store = await engine.open(t);
         await meeting(store, 'm', 'i', 'j', 'k');
         await meeting(store, 'm2', 'i', 'k');
@@ -247,7 +247,7 @@ function holdsTheContract(engine: EngineUnderTest): void {
       assert.equal(await store.deliveries.countPending(), 90);
     });
 
-    test('a message is kept as long as a delivery of it is there, however old it is', async (t) => {
+    test('a message is kept as long as one of its deliveries is there, however old it is', async (t) => {
       const store = await engine.open(t);
       await meeting(store, 'm', 'i');
       await store.messages.accept(messages('m', 10));
@@ -269,7 +269,7 @@ function holdsTheContract(engine: EngineUnderTest): void {
       assert.equal((await lane(store, 'i', 'm')).length, 6);
     });
 
-    test('a meeting whose messages are all gone goes on with the next seq, and remembers when the last one came', async (t) => {
+    test('a meeting whose messages are all gone continues with the next seq, and remembers the time of the last one', async (t) => {
       const store = await engine.open(t);
       const came = async () => {
         const [m] = (await store.meetings.list({ limit: 1 })).data;
@@ -330,8 +330,8 @@ function holdsTheContract(engine: EngineUnderTest): void {
     });
   });
 
-  describe('what is counted and said of what waits', () => {
-    test('pending deliveries are counted the same everywhere, in lanes and beside them', async (t) => {
+  describe('counts and lists of what waits', () => {
+    test('pending deliveries are counted the same everywhere, in lanes and aside', async (t) => {
       const store = await engine.open(t);
       await meeting(store, 'm', 'i', 'j');
       await meeting(store, 'm2', 'i');
@@ -445,7 +445,7 @@ function holdsTheContract(engine: EngineUnderTest): void {
       assert.equal(deliveries.length, 1);
     });
 
-    test('of health belongs to the URL, and a 410 to the registration that it came to', async (t) => {
+    test('of health belongs to the URL, and a 410 to the registration that it answered', async (t) => {
       const store = await engine.open(t);
       const { instance } = await register(store, 'i');
       const health = {
@@ -472,7 +472,7 @@ function holdsTheContract(engine: EngineUnderTest): void {
   });
 
   describe('what is read back', () => {
-    test('lanes in the order of seq after a seq, without what stands beside them', async (t) => {
+    test('lanes in the order of seq after a seq, without what is aside', async (t) => {
       const store = await engine.open(t);
       await meeting(store, 'm', 'i');
       await meeting(store, 'm2', 'i');
@@ -533,7 +533,7 @@ function holdsTheContract(engine: EngineUnderTest): void {
   });
 
   describe('what expires', () => {
-    test('is what is pending and due, lane by lane in steps, and beside the lanes', async (t) => {
+    test('is what is pending and due, lane by lane in steps, and aside', async (t) => {
       const store = await engine.open(t);
       for (const k of [1, 2, 3]) await meeting(store, `m${k}`, 'i');
       for (const k of [1, 2, 3]) {
@@ -715,7 +715,7 @@ function holdsTheContract(engine: EngineUnderTest): void {
   });
 
   describe('messages of all meetings', () => {
-    test('are told from one on, of some meetings or for an instance', async (t) => {
+    test('are listed from a position on, of some meetings or for an instance', async (t) => {
       const store = await engine.open(t);
       assert.equal(await store.messages.last(), null);
       await meeting(store, 'm1', 'i');

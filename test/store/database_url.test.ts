@@ -127,7 +127,7 @@ describe('of several servers', () => {
     });
   });
 
-  test('a database that none of them has is said to be missing, with all of their names', async () => {
+  test('a database that no server has is reported as missing, with the names of all servers', async () => {
     await assert.rejects(migrateDatabase(urlOf(primary, DEAD).replace('/postgres?', '/none?')), (error) => {
       assert(error instanceof StoreError);
       assert.equal(error.code, 'POSTGRES_NO_DATABASE');
@@ -136,7 +136,7 @@ describe('of several servers', () => {
     });
   });
 
-  test('another becomes the one that writes: stores follow it, and hear each other there', async (t) => {
+  test('another server becomes the primary: stores follow it, and their broadcasts arrive there', async (t) => {
     const [first, second] = await startPair();
     t.after(() => Promise.all([first.stop(), second.stop()]));
     const url = urlOf(first, second);

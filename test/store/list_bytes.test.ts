@@ -79,7 +79,7 @@ function assertBounded(pages: { agent_ids: string[] }[][] | { target_agents: str
 }
 
 function holdsTheContract(engine: EngineUnderTest): void {
-  test('a page ends where its rows come to half a mebibyte, and the next one goes on from there', async (t) => {
+  test('a page ends where its rows reach half a mebibyte, and the next one continues there', async (t) => {
     const store = await engine.open(t);
     const names = await fill(store, 30);
     const instances = await pagesOf((cursor) => store.instances.list({ limit: 500, cursor }));
@@ -113,7 +113,7 @@ function holdsTheContract(engine: EngineUnderTest): void {
     assert.equal((await store.instances.list({ limit: 5, cursor: undefined, q: 'i02' })).data.length, 5);
   });
 
-  test('a page of a lane, and of what is beside the lanes, ends where its messages and lists come to their limit', async (t) => {
+  test('a page of a lane, and of what is aside, ends where its messages and lists reach their limit', async (t) => {
     const store = await engine.open(t);
     await meeting(store, 'm', 'i');
     await store.meetings.join('m', 'i', LONG, WALL);
@@ -153,7 +153,7 @@ function holdsTheContract(engine: EngineUnderTest): void {
     assert.deepEqual(beside, all);
   });
 
-  test('a page of messages since one ends where their lists reach the limit, and goes on from there', async (t) => {
+  test('a page of messages since one ends where their lists reach the limit, and the next one continues there', async (t) => {
     const store = await engine.open(t);
     await store.messages.accept(messages('m', 7, { target_agents: LONG }));
     const list_chars = JSON.stringify(LONG).length;

@@ -104,12 +104,12 @@ describe('a database that knows less than a node, because it took over without t
     return store;
   }
 
-  test('goes on after the last message that is there', async (t) => {
+  test('continues after the last message that is there', async (t) => {
     const store = await fallenBehind(t, await makeDatabase());
     assert.deepEqual(seqsOf(await store.messages.accept([newMessage('m')])), [ACCEPTED]);
   });
 
-  test('control: asked for what the node knows only, it would repeat a seq, and accept no more', async (t) => {
+  test('control: with only what the node knows, it would repeat a seq, and accept no more', async (t) => {
     const url = await makeDatabase();
     const WHOLE_LOOK =
       /,\s+\(SELECT m\.seq FROM messages m WHERE m\.meeting_id = w\.meeting_id ORDER BY m\.seq DESC LIMIT 1\)/;
@@ -340,7 +340,7 @@ describe('a connection that is cut inside the commit of a batch', () => {
 });
 
 describe('a server that crashes and comes back', () => {
-  test('costs no accepted message, and the store goes on by itself', async (t) => {
+  test('costs no accepted message, and the store continues by itself', async (t) => {
     const server = await PostgresServer.start();
     t.after(() => server.stop());
     const client = new pg.Client(server.urlOf('postgres'));
@@ -552,7 +552,7 @@ describe('partitions', () => {
     await assert.rejects(a.cluster!.renew(node('a'), []), { code: 'NODE_LEFT' });
   });
 
-  test('asked for by many nodes at once are each given to one', async (t) => {
+  test('that many nodes request at once go to one node each', async (t) => {
     const url = await makeDatabase();
     const stores = await Promise.all(['a', 'b', 'c'].map(() => open(t, url)));
     const leases = await Promise.all(stores.map((store, i) => store.cluster!.renew(node(`n${i}`), [])));
@@ -606,7 +606,7 @@ describe('partitions', () => {
   }
 });
 
-describe('nodes tell each other', () => {
+describe('broadcasts between nodes', () => {
   async function two(t: TestContext) {
     const url = await makeDatabase();
     const [a, b] = [await open(t, url), await open(t, url)];
@@ -721,7 +721,7 @@ describe('nodes tell each other', () => {
     );
   });
 
-  test('of instances that changed, of keys, and whatever they like; nobody hears himself', async (t) => {
+  test('changed instances, changed keys, and texts of any kind; a node does not get its own broadcasts', async (t) => {
     const { a, b, heard } = await two(t);
     await register(a, 'i');
     await a.instances.patch('i', { instance_name: 'other' }, 1);

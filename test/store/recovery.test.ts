@@ -170,7 +170,7 @@ for (const engine of ENGINES) {
       });
     });
 
-    test('missed: long lists of agents do not all come into memory, and the count says so', async (t) => {
+    test('missed: long lists of agents are not all in memory at once, and the count is a lower bound', async (t) => {
       const store = await open(t);
       await store.instances.patch('i', { webhook_enabled: false }, 2);
       const many = ['a', ...Array.from({ length: 999 }, (_, k) => `${k}`.padStart(38, 'x'))];

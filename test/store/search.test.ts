@@ -172,7 +172,7 @@ function findsThem(engine: EngineUnderTest): void {
 
   for (const keys of [{}, { meeting_id: 'm' }]) {
     const of = 'meeting_id' in keys ? ' of a meeting' : '';
-    test(`a search${of} reads only as many rows as it may, and the next call goes on exactly there`, async (t) => {
+    test(`a search${of} reads only as many rows as it may, and the next call continues exactly there`, async (t) => {
       const store = await engine.open(t);
       await meeting(store, 'm', 'i');
       await meeting(store, 'other', 'i');
@@ -231,7 +231,7 @@ function findsThem(engine: EngineUnderTest): void {
     }
   });
 
-  test('the time that a search came to is that of the first row which it did not read', async (t) => {
+  test('the time that a search reached is that of the first row which it did not read', async (t) => {
     const store = await engine.open(t);
     await meeting(store, 'm', 'i');
     for (let k = 1; k <= 5; k++) await accept(store, said('m', 'x', { wall_ms: NOW + k }));

@@ -30,7 +30,7 @@ function watched(t: TestContext, telling: StallSigns = 'all') {
   };
 }
 
-test('a call without an answer for 3 s stalls the storage, until the answer comes', (t) => {
+test('a call without a result for 3 s stalls the storage, until the result arrives', (t) => {
   const { watch, told, pass, call } = watched(t);
   const commit = call('messages.accept');
   pass(3_000);
@@ -44,7 +44,7 @@ test('a call without an answer for 3 s stalls the storage, until the answer come
   assert.equal(watch.is_stalled, false);
 });
 
-test('many calls that are answered one after another stall nothing', (t) => {
+test('many calls that end one after another stall nothing', (t) => {
   const { watch, told, pass, call } = watched(t);
   let last = call('messages.accept');
   for (let i = 0; i < 40; i++) {
@@ -75,7 +75,7 @@ test('a readiness check gets its answer after 3 s', (t) => {
   assert.equal(ping.failed.length, 1);
 });
 
-test('a caller that waits for a batch is refused, one that is in it is answered early, and the batch ends as usual', async () => {
+test('a caller that waits for a batch is refused, one that is in it gets an early error, and the batch ends as usual', async () => {
   const clock = new VirtualClock();
   const flights: PromiseWithResolvers<number[]>[] = [];
   const ended: number[][] = [];

@@ -59,7 +59,7 @@ test('a damaged trace is none, and never a header', () => {
   assert.deepEqual(told, [{ table: 'messages', column: 'trace', row: '7' }]);
 });
 
-test('nonsense is empty, and told once', () => {
+test('nonsense is empty, and reported once', () => {
   const told: DamagedValue[] = [];
   onDamagedValue((damaged) => told.push(damaged));
   const nonsense = ['', '{"a":', 'null', '[1,{}]', '1', '"x"', '{"a":1}'];

@@ -133,7 +133,7 @@ function storesWhoSays(engine: EngineUnderTest): void {
     ]);
   });
 
-  test('a reply speaks for the agents of one instance, no matter who owns it, in meetings that it is in', async (t) => {
+  test('a reply speaks for the agents of one instance, no matter who owns it, in the meetings of that instance', async (t) => {
     const store = await engine.open(t);
     await member(store, 'm', 'here', ['a']);
     await member(store, 'm', 'left', ['c']);
@@ -158,7 +158,7 @@ function storesWhoSays(engine: EngineUnderTest): void {
     assert.deepEqual(kindsOf(await send(store, nowhere, newMessage('m'))), ['repeated', 'accepted']);
   });
 
-  test('it is listed, replayed and queued with the message, and nothing of it where nothing was said', async (t) => {
+  test('sender and answered message are listed, replayed and queued with the message, and absent where the send had none', async (t) => {
     const store = await engine.open(t);
     await member(store, 'm', 'i', ['b']);
     const { message } = await accepted(store, newMessage('m'));
