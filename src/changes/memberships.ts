@@ -1,8 +1,8 @@
 import type { Engine } from '../delivery/engine.ts';
 import type { Clock } from '../delivery/clock.ts';
-import { membershipEvent } from '../feed/events.ts';
+import { membershipChangedEvent, membershipEvent } from '../feed/events.ts';
 import type { Feed } from '../feed/feed.ts';
-import type { GivenRules, MeetingStore } from '../store/contract/meetings.ts';
+import type { GivenRules, MeetingStore, Membership, MembershipPatch } from '../store/contract/meetings.ts';
 import type { Author } from './author.ts';
 
 export interface MembershipChangesParts {
@@ -33,6 +33,27 @@ export class MembershipChanges {
     if (Object.values(rules).some((each) => each !== undefined)) engine.memberRulesChanged(instance_id);
     feed.publish(membershipEvent('instance.joined', instance_id, meeting_id, joined.membership.joined_at));
     return joined;
+  }
+
+  /**
+   * Changes what `patch` has, and undoes no leave. Null when the instance is not in the meeting now.
+   *
+   * @throws Problem `quota_exceeded`
+   */
+  async change(
+    author: Author,
+    meeting_id: string,
+    instance_id: string,
+    patch: MembershipPatch,
+  ): Promise<Membership | null> {
+    const { engine, feed, clock } = this.#parts;
+    const fields = Object.entries(patch).flatMap(([name, value]) => (value === undefined ? [] : [name]));
+    const { meetings } = author.storeFor({ details: { meeting_id, fields } });
+    const membership = await meetings.changeMembership(meeting_id, instance_id, patch, author.owner_scope);
+    if (membership === null) return null;
+    engine.memberRulesChanged(instance_id);
+    feed.publish(membershipChangedEvent(instance_id, meeting_id, fields, clock.wall()));
+    return membership;
   }
 
   /** Null when there was no such membership. */

@@ -14,6 +14,7 @@ export const AUDIT_ACTIONS = [
   'instance.webhook_test',
   'meeting.join',
   'meeting.leave',
+  'membership.update',
   'meeting.update',
   'delivery.retry',
   'delivery.drop',

@@ -69,6 +69,8 @@ export interface FeedData {
   'instance.removed': { instance_id: string; at: string };
   'instance.joined': { instance_id: string; meeting_id: string; at: string };
   'instance.left': { instance_id: string; meeting_id: string; at: string };
+  /** The agents or the rules of an instance in a meeting changed. */
+  'membership.changed': { instance_id: string; meeting_id: string; fields: string[]; at: string };
   /** The settings of a meeting changed: these are the settings now. */
   'meeting.changed': {
     meeting_id: string;
@@ -144,6 +146,7 @@ const NAMES: Readonly<Record<FeedEventName, true>> = {
   'instance.removed': true,
   'instance.joined': true,
   'instance.left': true,
+  'membership.changed': true,
   'meeting.changed': true,
   'instance.up': true,
   'instance.failing': true,

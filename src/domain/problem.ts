@@ -99,6 +99,12 @@ export const PROBLEMS = {
     title: 'No such meeting',
     advice: 'A meeting exists as soon as an instance joins it or a message is sent in it; ids are compared exactly.',
   },
+  membership_does_not_exist: {
+    status: 404,
+    title: 'The instance is not in the meeting',
+    advice:
+      'Join first with POST /api/v1/instances/join-meeting/. An instance that has left, and one of another key, is not in it either.',
+  },
   message_does_not_exist: {
     status: 404,
     title: 'No such message',

@@ -151,6 +151,19 @@ export function membershipEvent(
   };
 }
 
+export function membershipChangedEvent(
+  instance_id: string,
+  meeting_id: string,
+  fields: string[],
+  wall_ms: number,
+): FeedEvent {
+  return {
+    name: 'membership.changed',
+    data: { instance_id, meeting_id, fields, at: isoTime(wall_ms) },
+    about: { kind: 'instance', meeting_id, instance_ids: [instance_id], since: wall_ms },
+  };
+}
+
 export function meetingEvent(row: MeetingRow, wall_ms: number): FeedEvent {
   const { meeting_id, paused, hop_limit, pair_limit, pair_window_s } = row;
   return {

@@ -71,6 +71,7 @@ describe('every route that changes something', () => {
     testWebhook: ({ instance_id }) => [{ instance_id }, 'instance.webhook_test'],
     joinMeeting: ({ instance_id }) => [{ instance_id, meeting_id: 'm', agent_ids: ['a'] }, 'meeting.join'],
     leaveMeeting: ({ instance_id }) => [{ instance_id, meeting_id: 'm' }, 'meeting.leave'],
+    updateMembership: () => [{ wake: 'people' }, 'membership.update'],
     updateMeeting: () => [{ paused: true }, 'meeting.update'],
     dropDeliveries: ({ instance_id }) => [{ instance_id }, 'delivery.drop'],
     retryDelivery: () => [undefined, 'delivery.retry'],

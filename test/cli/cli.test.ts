@@ -441,6 +441,13 @@ describe('the commands that call the API', () => {
     assert.equal((await convoke(['join', 'sleeper', 'night', ...rules, '--url', url])).code, 0);
     const shown = await convoke(['meetings', 'show', 'night', '--url', url]);
     assert.match(shown.stdout, /sleeper .* all {2,}latest, up to 60 min old/);
+    const member = ['meetings', 'member', 'night', 'sleeper', '--url', url];
+    const changed = await convoke([...member, '--wake', 'people', '--max-age', '0']);
+    assert.equal(changed.stdout, 'sleeper is in night with anna\nwake: people, catch up: latest, of any age\n');
+    assert.equal((await convoke(['leave', 'sleeper', 'night', '--url', url])).code, 0);
+    const too_late = await convoke([...member, '--wake', 'all']);
+    assert.equal(too_late.code, 4);
+    assert.match(too_late.stderr, /\(membership_does_not_exist\)/);
   });
 
   test('what the service refuses ends with 4 and the reason, in one line', async () => {

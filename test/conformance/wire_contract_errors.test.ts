@@ -64,6 +64,8 @@ describe('every code that a caller can bring about:', { concurrency: true }, () 
     route_does_not_exist: () => service.get('/api/v1/nothing/'),
     instance_does_not_exist: () => service.get('/api/v1/instances/nobody/'),
     meeting_does_not_exist: () => service.get('/api/v1/meetings/nowhere/messages/'),
+    membership_does_not_exist: () =>
+      service.request('PATCH', '/api/v1/meetings/nowhere/instances/nobody/', { body: { wake: 'all' } }),
     message_does_not_exist: () => service.get('/api/v1/messages/nothing/'),
     delivery_does_not_exist: () => service.get('/api/v1/deliveries/nothing/'),
     idempotency_key_reused: async () => {

@@ -33,7 +33,14 @@ interface Ids {
 /** Why this one need not know. */
 type Reason = { because: string };
 
-type EngineCall = 'instanceChanged' | 'instanceRemoved' | 'deliveryRetried' | 'meetingChanged' | 'send' | 'sendAll';
+type EngineCall =
+  | 'memberRulesChanged'
+  | 'instanceChanged'
+  | 'instanceRemoved'
+  | 'deliveryRetried'
+  | 'meetingChanged'
+  | 'send'
+  | 'sendAll';
 
 interface Change {
   body?: (ids: Ids) => object;
@@ -107,6 +114,12 @@ const CHANGES: Record<string, Change> = {
     audit: 'meeting.leave',
     event: 'instance.left',
     engine: READ_WHEN_STORED,
+  },
+  updateMembership: {
+    body: () => ({ wake: 'people' }),
+    audit: 'membership.update',
+    event: 'membership.changed',
+    engine: 'memberRulesChanged',
   },
   sendMessage: {
     body: () => ({ message: {} }),

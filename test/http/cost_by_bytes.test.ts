@@ -62,6 +62,7 @@ const BODIES: Record<string, string[]> = {
     `{"instance_id":"i0","meeting_id":"m","agent_ids":["${'é'.repeat(LIST_ROOM / 2 - 100)}"]}`,
   ],
   'PATCH /api/v1/instances/:instance_id/': [`{"webhook_headers":${HEADERS_TEXT}}`],
+  'PATCH /api/v1/meetings/:meeting_id/instances/:instance_id/': [`{"agent_ids":${AGENTS_TEXT}}`],
   'POST /api/v1/meetings/:meeting_id/messages/': [
     `{"message":${messageOf('{"a":"', 'x', '"}')},"target_agents":${AGENTS_TEXT}}`,
     `{"message":${messageOf('{"a":[', '{},', '0]}')}}`,

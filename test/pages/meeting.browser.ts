@@ -73,6 +73,28 @@ describe("a meeting's page", { concurrency: 2 }, () => {
     }
   });
 
+  test('a change of what a member gets does not bring back a member that leaves meanwhile', async (t) => {
+    const service = await startService(t);
+    const registration = { instance_id: 'gpu', instance_name: 'GPU box' };
+    await service.member(t, 'ruled', { agent_ids: ['anna'], registration });
+    await visitor.visit(service.url, { path: '/meetings/ruled', allowed: /404/ }, async (page) => {
+      await page.locator('.meeting-members > summary').click();
+      await page.getByRole('button', { name: /change what GPU box gets/ }).click();
+      const dialog = page.getByRole('dialog', { name: 'What GPU box gets' });
+      await dialog.getByRole('radio', { name: 'Only what people say' }).check({ force: true });
+      // It leaves when the change is already on its way.
+      await page.route(/\/(join-meeting|instances\/gpu)\/$/, async (route) => {
+        await service.post('/api/v1/instances/leave-meeting/', { instance_id: 'gpu', meeting_id: 'ruled' });
+        await route.continue();
+      });
+      const answered = page.waitForResponse((response) => response.request().method() !== 'GET');
+      await dialog.getByRole('button', { name: 'Save' }).click();
+      await answered;
+    });
+    const { body } = await service.get<{ data: object[] }>('/api/v1/meetings/ruled/instances/');
+    assert.deepEqual(body.data, []);
+  });
+
   test('says that a message may never arrive, where it waits and the rules of a membership leave out what waited', async (t) => {
     const service = await startService(t);
     const pulling = (instance_id: string) => ({ instance_id, instance_name: instance_id, transport: 'pull' });

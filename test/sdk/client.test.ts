@@ -128,6 +128,13 @@ describe('every method makes the request of the wire contract:', () => {
       '/api/v1/instances/leave-meeting/',
       { instance_id: 'i', meeting_id: 'm' },
     ],
+    [
+      'updateMembership',
+      (c) => c.updateMembership(7, 'i', { wake: 'people' }),
+      'PATCH',
+      '/api/v1/meetings/7/instances/i/',
+      { wake: 'people' },
+    ],
     ['testWebhook', (c) => c.testWebhook('i'), 'POST', '/api/v1/instances/webhook-test/', { instance_id: 'i' }],
     ['listMeetings', (c) => c.listMeetings({ cursor: 'x=' }), 'GET', '/api/v1/meetings/?cursor=x%3D'],
     ['getMeeting', (c) => c.getMeeting('m'), 'GET', '/api/v1/meetings/m/'],

@@ -71,6 +71,15 @@ class Commands {
       ['join', (store) => store.meetings.join(meeting_id, instance_id, agent_ids, wall)],
       ['leave', (store) => store.meetings.leave(meeting_id, instance_id, wall)],
       [
+        'changeMembership',
+        (store) =>
+          store.meetings.changeMembership(
+            meeting_id,
+            instance_id,
+            flag ? { agent_ids, wake: 'people' } : { catch_up: 'latest', max_age_s: limit },
+          ),
+      ],
+      [
         'accept',
         (store) =>
           store.messages.accept(

@@ -344,6 +344,16 @@ export class ModelStore implements StoreOperations {
       members.set(instance_id, membership);
       return { created: former === undefined, membership: { ...membership } };
     },
+    changeMembership: (meeting_id, instance_id, { agent_ids, wake, catch_up, max_age_s }) => {
+      const membership = this.#memberships.get(meeting_id)?.get(instance_id);
+      if (membership === undefined || membership.left_at !== null) return null;
+      membership.agent_ids = agent_ids ?? membership.agent_ids;
+      membership.wake = wake ?? membership.wake;
+      membership.catch_up = catch_up ?? membership.catch_up;
+      membership.max_age_s = max_age_s ?? membership.max_age_s;
+      if (hasRules(membership)) this.#change(instance_id, { has_rules: true });
+      return { ...membership };
+    },
     leave: (meeting_id, instance_id, wall_ms) => {
       const membership = this.#memberships.get(meeting_id)?.get(instance_id);
       if (membership === undefined) return null;

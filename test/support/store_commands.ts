@@ -157,6 +157,18 @@ const COMMANDS = {
       catch_up: d.pick(5, [undefined, undefined, ...CATCH_UPS]),
       max_age_s: d.pick(3, [undefined, undefined, 0, 600]),
     }),
+  changeMembership: (store, d) =>
+    audited(store, d).meetings.changeMembership(
+      d.meeting_id,
+      d.instance_id,
+      {
+        agent_ids: d.flag(1, 1) ? d.agent_ids : undefined,
+        wake: d.pick(6, [undefined, ...WAKES]),
+        catch_up: d.pick(5, [undefined, ...CATCH_UPS]),
+        max_age_s: d.pick(3, [undefined, 0, 600]),
+      },
+      rarely(d),
+    ),
   accept: (store, d) =>
     store.messages.accept(
       Array.from({ length: d.limit }, (_, k) => ({

@@ -94,6 +94,8 @@ export function sentenceOf({ name, data }: SentEvent): string {
       return `${data.instance_id} joined ${data.meeting_id}`;
     case 'instance.left':
       return `${data.instance_id} left ${data.meeting_id}`;
+    case 'membership.changed':
+      return `${data.instance_id} changed in ${data.meeting_id}: ${data.fields.join(', ')}`;
     case 'meeting.changed':
       return `${data.meeting_id} ${data.paused ? 'is paused' : 'goes on'}`;
     case 'instance.up':

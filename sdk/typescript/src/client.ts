@@ -76,6 +76,7 @@ import type {
   Session,
   UpdateInstanceInput,
   UpdateMeetingInput,
+  UpdateMembershipInput,
 } from './types.ts';
 
 /** How much longer than the wait of a pull its response may take. */
@@ -191,6 +192,22 @@ export class ConvokeClient {
   /** Fails with `instance_does_not_exist` when the instance is not registered. */
   joinMeeting(input: JoinMeetingInput, options?: CallOptions): Promise<Membership> {
     return this.#requests.call('POST', ['instances', 'join-meeting'], { ...options, body: input });
+  }
+
+  /**
+   * Changes what an instance gets in a meeting, without another join, which would undo a leave. Fails with
+   * `membership_does_not_exist` when it is not in the meeting.
+   */
+  updateMembership(
+    meeting_id: string | number,
+    instance_id: string,
+    changes: UpdateMembershipInput,
+    options?: CallOptions,
+  ): Promise<Membership> {
+    return this.#requests.call('PATCH', ['meetings', meeting_id, 'instances', instance_id], {
+      ...options,
+      body: changes,
+    });
   }
 
   /** Not an error when the instance is not in the meeting: then `left_at` is null. */

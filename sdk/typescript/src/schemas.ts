@@ -65,6 +65,7 @@ export type AuditAction =
   | 'instance.webhook_test'
   | 'meeting.join'
   | 'meeting.leave'
+  | 'membership.update'
   | 'meeting.update'
   | 'delivery.retry'
   | 'delivery.drop'
@@ -1231,6 +1232,18 @@ export interface UpdateMeetingInput {
   pair_limit?: number | null | undefined;
   /** The window of pair_limit, in seconds. 0 switches the rule off, null takes the setting of the service. */
   pair_window_s?: number | null | undefined;
+}
+
+/** What to change in a membership. An absent field stays as it is. */
+export interface UpdateMembershipInput {
+  /** The agents of the instance that take part; they replace the present ones. */
+  agent_ids?: string[] | undefined;
+  /** Which messages for these agents are pushed: `all`, `targeted` or `people`, as for a join. */
+  wake?: 'all' | 'targeted' | 'people' | undefined;
+  /** What is pushed of what waited while the machine was away: `all` or `latest`. */
+  catch_up?: 'all' | 'latest' | undefined;
+  /** Messages that are older than this many seconds when their turn comes are cancelled; 0: none. */
+  max_age_s?: number | undefined;
 }
 
 /**

@@ -102,6 +102,7 @@ export interface FeedData {
   'instance.removed': { instance_id: string; at: string };
   'instance.joined': { instance_id: string; meeting_id: string; at: string };
   'instance.left': { instance_id: string; meeting_id: string; at: string };
+  'membership.changed': { instance_id: string; meeting_id: string; fields: string[]; at: string };
   /** The settings of a meeting changed: these are the settings now. */
   'meeting.changed': {
     meeting_id: string;

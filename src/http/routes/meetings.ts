@@ -21,8 +21,10 @@ import {
   MeetingInstanceSchema,
   MeetingParams,
   MeetingSchema,
+  MembershipParams,
   MembershipSchema,
   UpdateMeetingBody,
+  UpdateMembershipBody,
 } from '../schemas/meetings.ts';
 import { pageOf } from '../schemas/page.ts';
 import { wireMeeting, wireMeetingInstance, wireMembership } from '../wire.ts';
@@ -44,6 +46,9 @@ export function meetingRoutes(app: App, context: MeetingContext): void {
   app.patch('/api/v1/meetings/:meeting_id/', UPDATE_MEETING, (request) => updateMeeting(context, request));
   app.get('/api/v1/meetings/:meeting_id/instances/', LIST_MEETING_INSTANCES, (request) =>
     listMeetingInstances(context, request),
+  );
+  app.patch('/api/v1/meetings/:meeting_id/instances/:instance_id/', UPDATE_MEMBERSHIP, (request) =>
+    updateMembership(context, request),
   );
 }
 
@@ -199,6 +204,42 @@ async function listMeetingInstances(
   const page = await store.meetings.instances(meeting_id, { ...query, limit: query.limit ?? 50 });
   if (page === null) throw meetingNotFound(meeting_id);
   return { data: page.data.map(wireMeetingInstance), next_cursor: page.next_cursor };
+}
+
+const UPDATE_MEMBERSHIP = {
+  bodyLimit: LIST_BODY_BYTES_MAX,
+  config: { access: ['instance'], audit: { action: 'membership.update', target: 'instance' } },
+  schema: {
+    operationId: 'updateMembership',
+    tags: ['meetings'],
+    summary: 'Change what an instance gets in a meeting',
+    description:
+      'Its agents there, and `wake`, `catch_up` and `max_age_s`, which apply at once, also to messages that already wait. Unlike another join it never undoes a leave.',
+    params: MembershipParams,
+    body: UpdateMembershipBody,
+    response: responses({
+      200: ['The membership, as it is now.', MembershipSchema],
+      codes: ['membership_does_not_exist', 'quota_exceeded'],
+    }),
+  },
+} satisfies RouteShape;
+
+async function updateMembership(
+  { changes, audit_trail }: MeetingContext,
+  request: RequestFor<typeof UPDATE_MEMBERSHIP>,
+) {
+  const { params, body, principal } = request;
+  const { meeting_id, instance_id } = params;
+  assertMeeting(principal, meeting_id);
+  const { agent_ids, ...rules } = body;
+  const patch = { ...rules, agent_ids: agent_ids === undefined ? undefined : uniqueIds(agent_ids) };
+  const membership = await changes.memberships.change(audit_trail.authorOf(request), meeting_id, instance_id, patch);
+  if (membership === null)
+    throw new Problem(
+      'membership_does_not_exist',
+      `The instance ${JSON.stringify(instance_id)} is not in the meeting ${JSON.stringify(meeting_id)}.`,
+    );
+  return wireMembership(membership);
 }
 
 export function meetingNotFound(meeting_id: string): Problem {

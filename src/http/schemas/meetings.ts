@@ -60,6 +60,21 @@ export const JoinMeetingBody = Type.Object(
   },
 );
 
+export const UpdateMembershipBody = Type.Object(
+  {
+    agent_ids: Type.Optional(agentIds('The agents of the instance that take part; they replace the present ones.')),
+    wake: wakeOf('Which messages for these agents are pushed: `all`, `targeted` or `people`, as for a join.'),
+    catch_up: catchUpOf('What is pushed of what waited while the machine was away: `all` or `latest`.'),
+    max_age_s: maxAgeOf('Messages that are older than this many seconds when their turn comes are cancelled; 0: none.'),
+  },
+  {
+    ...named('UpdateMembershipInput', 'What to change in a membership. An absent field stays as it is.'),
+    additionalProperties: false,
+    minProperties: 1,
+    examples: [{ wake: 'targeted' }],
+  },
+);
+
 export const LeaveMeetingBody = Type.Object(
   { instance_id: InstanceId, meeting_id: MeetingIdInput },
   {
@@ -171,3 +186,5 @@ export const ListMeetingInstancesQuery = Type.Object(
 );
 
 export const MeetingParams = Type.Object({ meeting_id: MeetingId });
+
+export const MembershipParams = Type.Object({ meeting_id: MeetingId, instance_id: InstanceId });

@@ -15,6 +15,11 @@ export interface Membership extends MemberRules {
 /** The rules of a membership that a join may set. An absent field stays as it is. */
 export type GivenRules = { [Name in keyof MemberRules]?: MemberRules[Name] | undefined };
 
+/** What can be changed in a membership without a join. An absent field stays as it is. */
+export interface MembershipPatch extends GivenRules {
+  agent_ids?: string[] | undefined;
+}
+
 export interface MeetingInstance extends Membership {
   instance_name: string;
   health: Health;
@@ -88,6 +93,13 @@ export interface MeetingStore {
     wall_ms: number,
     owner_scope?: OwnerScope | null,
   ): Promise<{ left_at: number } | null>;
+  /** Null when the instance is not in the meeting now. Rejects with `quota_exceeded`. */
+  changeMembership(
+    meeting_id: string,
+    instance_id: string,
+    patch: MembershipPatch,
+    owner_scope?: OwnerScope | null,
+  ): Promise<Membership | null>;
   list(filter: MeetingFilter, visibility?: Visibility | null): Promise<Page<MeetingRow>>;
   /** Null when there is no such meeting. */
   get(meeting_id: string): Promise<MeetingRow | null>;

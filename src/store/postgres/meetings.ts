@@ -51,6 +51,16 @@ const JOIN = statement(`
     max_age_s = coalesce($max_age_s::bigint, s.max_age_s)
   RETURNING meeting_id, instance_id, agent_ids, joined_at, left_at, wake, catch_up, max_age_s`);
 
+/** A membership that has ended stays ended. */
+const CHANGE = statement(`
+  UPDATE memberships SET
+    agent_ids = coalesce($agent_ids::text, agent_ids),
+    wake = coalesce($wake::text, wake),
+    catch_up = coalesce($catch_up::text, catch_up),
+    max_age_s = coalesce($max_age_s::bigint, max_age_s)
+  WHERE meeting_id = $meeting_id AND instance_id = $instance_id AND left_at IS NULL
+  RETURNING meeting_id, instance_id, agent_ids, joined_at, left_at, wake, catch_up, max_age_s`);
+
 const NOTE_RULES = statement('UPDATE instances SET has_rules = 1 WHERE instance_id = $instance_id AND has_rules = 0');
 
 const LOCK_MEETING = statement('SELECT 1 FROM meetings WHERE meeting_id = $meeting_id FOR NO KEY UPDATE');
@@ -176,6 +186,22 @@ export function meetingOperations(session: Session, { quotas }: { quotas: Quotas
       if (left === undefined) return null;
       await session.run(NOTE_ACTIVITY, { meeting_id, wall_ms });
       return { left_at: left.left_at };
+    },
+    async changeMembership(meeting_id, instance_id, { agent_ids, ...rules }, owner_scope) {
+      const instance = await session.one(LOCK_INSTANCE, { instance_id, ...ownedBy(owner_scope) });
+      if (instance === undefined) return null;
+      // A message is stored before this change or sees its result.
+      await session.all(LOCK_MEETING, { meeting_id });
+      const list_text = agent_ids === undefined ? null : JSON.stringify(agent_ids);
+      const values = { meeting_id, instance_id, agent_ids: list_text, ...givenRules(rules) };
+      const row = await session.one<MembershipsTable>(CHANGE, values);
+      if (row === undefined) return null;
+      // The Problem undoes the change.
+      if (list_text !== null) await assertRoomForAgents(session, meeting_id, instance_id, list_text);
+      const membership = membershipOf(row);
+      if (hasRules(membership)) await session.run(NOTE_RULES, { instance_id });
+      session.messages.push({ kind: 'instance', instance_id, lifts: false, requeued: false });
+      return membership;
     },
     get: async (meeting_id) => (await list({ limit: 1, meeting_id })).data[0] ?? null,
     async patch(meeting_id, patch, wall_ms) {

@@ -3,7 +3,7 @@ import { hasRules } from '../../domain/catch_up.ts';
 import { healthOf } from '../../domain/instance.ts';
 import { decodeCursor, pageOf } from '../rows/page.ts';
 import type { OwnerScope, Visibility } from '../../domain/access.ts';
-import type { GivenRules, MeetingFilter, MeetingRow, MeetingStore } from '../contract/meetings.ts';
+import type { GivenRules, MeetingFilter, MeetingRow, MeetingStore, MembershipPatch } from '../contract/meetings.ts';
 import { NO_QUOTAS, type Quotas } from '../contract/quotas.ts';
 import type { Page, PageRequest } from '../contract/page.ts';
 import type { Database } from './database.ts';
@@ -33,6 +33,17 @@ const JOIN = `
     wake = coalesce($wake, wake),
     catch_up = coalesce($catch_up, catch_up),
     max_age_s = coalesce($max_age_s, max_age_s)
+  RETURNING meeting_id, instance_id, agent_ids, joined_at, left_at, wake, catch_up, max_age_s`;
+
+/** A membership that has ended stays ended. */
+const CHANGE = `
+  UPDATE memberships SET
+    agent_ids = coalesce($agent_ids, agent_ids),
+    wake = coalesce($wake, wake),
+    catch_up = coalesce($catch_up, catch_up),
+    max_age_s = coalesce($max_age_s, max_age_s)
+  WHERE meeting_id = $meeting_id AND left_at IS NULL
+    AND instance_id = (SELECT instance_id FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED})
   RETURNING meeting_id, instance_id, agent_ids, joined_at, left_at, wake, catch_up, max_age_s`;
 
 const NOTE_RULES = 'UPDATE instances SET has_rules = 1 WHERE instance_id = ? AND has_rules = 0';
@@ -151,6 +162,23 @@ export function meetingOperations(
       recipients.forget(meeting_id);
       db.prepare('UPDATE meetings SET last_activity_at = ? WHERE meeting_id = ?').run(wall_ms, meeting_id);
       return { left_at: left.left_at };
+    },
+    changeMembership(
+      meeting_id: string,
+      instance_id: string,
+      { agent_ids, ...rules }: MembershipPatch,
+      owner_scope?: OwnerScope | null,
+    ) {
+      const list_text = agent_ids === undefined ? null : JSON.stringify(agent_ids);
+      const values = { meeting_id, instance_id, agent_ids: list_text, ...givenRules(rules), ...ownedBy(owner_scope) };
+      const row = db.prepare(CHANGE).get(values) as MembershipsTable | undefined;
+      if (row === undefined) return null;
+      // The Problem undoes the change.
+      if (list_text !== null) assertRoomForAgents(db, meeting_id, instance_id, list_text);
+      recipients.forget(meeting_id);
+      const membership = membershipOf(row);
+      if (hasRules(membership)) db.prepare(NOTE_RULES).run(instance_id);
+      return membership;
     },
     get: (meeting_id) => list({ limit: 1, meeting_id }).data[0] ?? null,
     patch: (meeting_id, patch, wall_ms) =>

@@ -21,6 +21,7 @@ const ACTIONS: readonly AuditAction[] = [
   'instance.webhook_test',
   'meeting.join',
   'meeting.leave',
+  'membership.update',
   'meeting.update',
   'delivery.retry',
   'delivery.drop',

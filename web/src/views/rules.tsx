@@ -54,14 +54,14 @@ function rulesInWords(wake: Wake, catch_up: CatchUp, max_age_s: number): string 
 }
 
 function RulesDialog({ member, onClose }: { member: MeetingInstance; onClose: () => void }): JSX.Element {
-  const { instance_id, meeting_id, agent_ids, instance_name } = member;
+  const { instance_id, meeting_id, instance_name } = member;
   const [wake, setWake] = useState<Wake>(member.wake ?? 'all');
   const [catch_up, setCatchUp] = useState<CatchUp>(member.catch_up ?? 'all');
   const [age, setAge] = useState(String(member.max_age_s ?? 0));
   const save = async (): Promise<void> => {
     // The service refuses what is no number, and says so.
     const rules = { wake, catch_up, max_age_s: Number(age) };
-    await client.joinMeeting({ instance_id, meeting_id, agent_ids, ...rules });
+    await client.updateMembership(meeting_id, instance_id, rules);
     notify(`${instance_name}: ${rulesInWords(wake, catch_up, rules.max_age_s)}.`);
     onClose();
   };

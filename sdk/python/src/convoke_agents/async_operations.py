@@ -619,6 +619,41 @@ class AsyncOperations:
             if cursor is None:
                 return
 
+    async def update_membership(
+        self,
+        meeting_id: str | int,
+        instance_id: str,
+        *,
+        agent_ids: Sequence[str] | None = None,
+        wake: Literal["all", "targeted", "people"] | None = None,
+        catch_up: Literal["all", "latest"] | None = None,
+        max_age_s: int | None = None,
+    ) -> Membership:
+        """Change what an instance gets in a meeting.
+
+        Its agents there, and `wake`, `catch_up` and `max_age_s`, which apply at once, also to messages that
+        already wait. Unlike another join it never undoes a leave.
+
+        :param meeting_id: The key of a meeting.
+        :param instance_id: The key of an instance.
+        :param agent_ids: The agents of the instance that take part; they replace the present ones.
+        :param wake: Which messages for these agents are pushed: `all`, `targeted` or `people`, as for a join.
+        :param catch_up: What is pushed of what waited while the machine was away: `all` or `latest`.
+        :param max_age_s: Messages that are older than this many seconds when their turn comes are cancelled; 0:
+            none.
+        """
+        return await self._requests.call(
+            "PATCH",
+            f"/api/v1/meetings/{segment(meeting_id)}/instances/{segment(instance_id)}/",
+            Membership,
+            body=given(
+                agent_ids=agent_ids,
+                wake=wake,
+                catch_up=catch_up,
+                max_age_s=max_age_s,
+            ),
+        )
+
     async def explain(
         self,
         meeting_id: str | int,

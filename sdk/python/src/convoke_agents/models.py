@@ -181,7 +181,7 @@ class Attempt(Model):
     the others."""
 
 
-AuditAction: TypeAlias = Literal["instance.register", "instance.update", "instance.hand_over", "instance.delete", "instance.rotate_secret", "instance.recover", "instance.webhook_test", "meeting.join", "meeting.leave", "meeting.update", "delivery.retry", "delivery.drop", "key.create", "key.rotate", "key.revoke", "portal_link.create", "invite.create", "invite.redeem", "invite.revoke", "session.begin", "session.end", "encryption.reencrypt", "authenticate", "service.start", "service.backup", "service.import", "audit.prune", "demo.start", "demo.stop"]
+AuditAction: TypeAlias = Literal["instance.register", "instance.update", "instance.hand_over", "instance.delete", "instance.rotate_secret", "instance.recover", "instance.webhook_test", "meeting.join", "meeting.leave", "membership.update", "meeting.update", "delivery.retry", "delivery.drop", "key.create", "key.rotate", "key.revoke", "portal_link.create", "invite.create", "invite.redeem", "invite.revoke", "session.begin", "session.end", "encryption.reencrypt", "authenticate", "service.start", "service.backup", "service.import", "audit.prune", "demo.start", "demo.stop"]
 """What was done or refused."""
 
 

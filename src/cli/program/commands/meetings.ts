@@ -7,6 +7,7 @@ import { withExamples } from '../examples.ts';
 import { note, print, printJson, printTable } from '../terminal.ts';
 import { ago, durationInWords, counted, HEALTH_STYLES, listInWords, quoted } from '../format.ts';
 import { typed } from '../command_name.ts';
+import { memberCommand } from './member.ts';
 
 export function meetingsCommand(): Command {
   const command = new Command('meetings')
@@ -15,6 +16,7 @@ export function meetingsCommand(): Command {
     .addCommand(showCommand())
     .addCommand(brakeCommand('pause', 'push nothing of a meeting until it is resumed; messages are still accepted'))
     .addCommand(limitCommand())
+    .addCommand(memberCommand())
     .addCommand(brakeCommand('resume', 'push what waited in a meeting, in its order'));
   return withExamples(command, {
     'convoke meetings': 'all of them, with their last activity',
