@@ -1,11 +1,18 @@
 /** The runtime `dify` over real HTTP, against an app as Dify's published API describes it. */
 import assert from 'node:assert/strict';
-import { describe, test } from 'node:test';
+import { describe, test, type TestContext } from 'node:test';
 import { converse } from '../runtimes/conversation.ts';
 import { type DifyApp, DifyServer } from '../support/dify_server.ts';
 import { useService } from '../support/service.ts';
 
 const APP: DifyApp = { name: 'Sky', mode: 'chat', key: 'app-the-key', answer: (query) => `I heard: ${query}` };
+
+/** `await using` would end it as well, and Node 22 cannot parse that. */
+async function startApp(t: TestContext, changes: Partial<DifyApp>): Promise<DifyServer> {
+  const app = await DifyServer.start({ ...APP, ...changes });
+  t.after(() => app[Symbol.asyncDispose]());
+  return app;
+}
 
 for (const [mode, response_mode] of [
   ['chat', 'blocking'],
@@ -13,8 +20,8 @@ for (const [mode, response_mode] of [
   ['chat', 'streaming'],
   ['agent-chat', 'streaming'],
 ] as const) {
-  test(`an app of the mode ${mode} answers once, ${response_mode}, by webhook and by connect`, async () => {
-    await using app = await DifyServer.start({ ...APP, mode });
+  test(`an app of the mode ${mode} answers once, ${response_mode}, by webhook and by connect`, async (t) => {
+    const app = await startApp(t, { mode });
     const rows = await converse({
       runtime: 'dify',
       version: '',
@@ -57,8 +64,8 @@ describe('a wrong setting', () => {
       '401: it wants another credential; set webhook_headers.authorization.',
     ],
   ] as const) {
-    test(`${what} is found by webhook-test without a run of the app, and fails a push`, async () => {
-      await using app = await DifyServer.start({ ...APP, mode });
+    test(`${what} is found by webhook-test without a run of the app, and fails a push`, async (t) => {
+      const app = await startApp(t, { mode });
       const { m, instance_id } = await member(app, more);
       const tested = await service.post<{ success: boolean; advice: string }>('/api/v1/instances/webhook-test/', {
         instance_id,
