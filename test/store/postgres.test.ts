@@ -606,7 +606,7 @@ describe('partitions', () => {
   }
 });
 
-describe('broadcasts between nodes', () => {
+describe('nodes notify each other', () => {
   async function two(t: TestContext) {
     const url = await makeDatabase();
     const [a, b] = [await open(t, url), await open(t, url)];
@@ -721,7 +721,7 @@ describe('broadcasts between nodes', () => {
     );
   });
 
-  test('changed instances, changed keys, and texts of any kind; a node does not get its own broadcasts', async (t) => {
+  test('of changed instances, changed keys, and texts of any kind; a node does not get its own broadcasts', async (t) => {
     const { a, b, heard } = await two(t);
     await register(a, 'i');
     await a.instances.patch('i', { instance_name: 'other' }, 1);
