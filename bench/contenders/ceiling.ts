@@ -49,17 +49,17 @@ async function flood({ fleet, connections, seconds }: Flood): Promise<{ first_us
       };
       next();
     });
-  const under_way: Promise<void>[] = [];
+  const running: Promise<void>[] = [];
   for (let meeting = 0; meeting < fleet.meetings; meeting++) {
     for (let member = 0; member < answering(fleet); member++) {
       const { webhook_url, meeting_id } = memberOf(fleet, meeting, member);
       const { origin, pathname } = new URL(webhook_url);
       const pool = new Pool(origin, { connections, allowH2: false });
       pools.push(pool);
-      for (let i = 0; i < connections; i++) under_way.push(floodOne(pathname, pool, meeting_id));
+      for (let i = 0; i < connections; i++) running.push(floodOne(pathname, pool, meeting_id));
     }
   }
-  await Promise.all(under_way);
+  await Promise.all(running);
   await Promise.all(pools.map((pool) => pool.destroy()));
   return { first_us, pushes };
 }

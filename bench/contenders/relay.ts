@@ -144,7 +144,7 @@ export class Relay {
         body_head,
         target_agents: JSON.stringify(agents),
         timestamp: send.timestamp,
-        said: null,
+        origin: null,
         trace: null,
       });
       this.#next(receiver);

@@ -6,7 +6,7 @@ import { serveCommands } from './channel.ts';
 /** Each event has one such line. */
 const EVENT_LINE = Buffer.from('\nevent: ');
 
-export interface Heard {
+export interface FeedCounts {
   /** The events that all listeners got together. */
   events: number;
   bytes: number;
@@ -14,13 +14,13 @@ export interface Heard {
   cut_off: number;
 }
 
-const heard: Heard = { events: 0, bytes: 0, cut_off: 0 };
+const counts: FeedCounts = { events: 0, bytes: 0, cut_off: 0 };
 
 async function listen(port: number): Promise<void> {
   const socket = connect({ port, host: '127.0.0.1' });
   await once(socket, 'connect');
   socket.on('error', () => socket.destroy());
-  socket.on('close', () => heard.cut_off++);
+  socket.on('close', () => counts.cut_off++);
   socket.write(`GET /api/v1/events/ HTTP/1.1\r\nhost: 127.0.0.1:${port}\r\n\r\n`);
   const [head] = (await once(socket, 'data')) as [Buffer];
   if (!head.toString('latin1').startsWith('HTTP/1.1 200')) throw new Error(head.toString('latin1'));
@@ -31,11 +31,11 @@ async function listen(port: number): Promise<void> {
 function readFrom(socket: Socket): void {
   let rest: Buffer = Buffer.alloc(0);
   socket.on('data', (data: Buffer) => {
-    heard.bytes += data.length;
+    counts.bytes += data.length;
     const chunk = rest.length === 0 ? data : Buffer.concat([rest, data]);
     let end = 0;
     for (let at = chunk.indexOf(EVENT_LINE); at !== -1; at = chunk.indexOf(EVENT_LINE, end)) {
-      heard.events++;
+      counts.events++;
       end = at + EVENT_LINE.length;
     }
     rest = chunk.subarray(Math.max(end, chunk.length - EVENT_LINE.length + 1));
@@ -48,5 +48,5 @@ const commands = serveCommands({
   async listen({ port, listeners }: { port: number; listeners: number }): Promise<void> {
     await Promise.all(Array.from({ length: listeners }, () => listen(port)));
   },
-  heard: (): Heard => ({ ...heard }),
+  counts: (): FeedCounts => ({ ...counts }),
 });

@@ -114,7 +114,7 @@ class Run {
   #sent = 0;
   #accepted = 0;
   #late_ms_max = 0;
-  #under_way = 0;
+  #in_flight = 0;
   #end_us = 0;
 
   constructor(load: Load) {
@@ -148,7 +148,7 @@ class Run {
 
   #start(sender: Sender): void {
     this.#sent += this.#load.together ?? 1;
-    this.#under_way++;
+    this.#in_flight++;
     sender.send();
   }
 
@@ -202,7 +202,7 @@ class Run {
 
   /** @param stored how many of its messages a request with a success stored */
   answered(sender: Sender, status: string, stored: number, answer_ms: number): void {
-    this.#under_way--;
+    this.#in_flight--;
     const { together = 1 } = this.#load;
     if (status === '201' || status === '200') {
       this.#accepted += stored;
@@ -226,14 +226,14 @@ class Run {
   }
 
   #endIfDone(): void {
-    if (this.#under_way === 0 && this.#end_us === 0) this.#done.resolve();
+    if (this.#in_flight === 0 && this.#end_us === 0) this.#done.resolve();
   }
 
   /** The service closed a connection. */
   lost(sender: Sender): void {
     if (!sender.busy) return;
     this.#refusals['closed'] = (this.#refusals['closed'] ?? 0) + 1;
-    this.#under_way--;
+    this.#in_flight--;
     if (nowUs() >= this.#end_us) this.#end_us = 0;
     this.#endIfDone();
   }

@@ -65,7 +65,7 @@ async function seed({ file, fleet, pending_messages = 0 }: Seed): Promise<{ deli
         message: MESSAGE.toString(),
         timestamp: '2030-01-01T00:00:00.000Z',
         target_agents: null,
-        said: null,
+        origin: null,
         trace: null,
         idempotency: null,
         wall_ms,

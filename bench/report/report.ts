@@ -79,7 +79,7 @@ export function markdownOf({ name, title, columns, rows, targets, rounds, second
     '',
     ...notes,
     ...(notes.length > 0 ? [''] : []),
-    ...targets.map((target) => `- ${sayTarget(target)}`),
+    ...targets.map((target) => `- ${describeTarget(target)}`),
     ...(targets.length > 0 ? [''] : []),
   ].join('\n');
 }
@@ -93,7 +93,7 @@ function cellOf(row: RowResult, { figure, digits = 0 }: Column): string {
   return values.length === 1 ? middle : `${middle} (${say(Math.min(...values))}–${say(Math.max(...values))})`;
 }
 
-function sayTarget({ says, value, met }: TargetResult): string {
+function describeTarget({ says, value, met }: TargetResult): string {
   if (value === null) return `${says}: not measured`;
   return `${says}: ${value.toFixed(2)}, ${met === true ? 'met' : '**not met**'}`;
 }

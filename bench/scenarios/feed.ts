@@ -1,7 +1,7 @@
 /** What listeners of the live feed cost everybody else: the service's processor time for a message, and its rate. */
 import { Tool } from '../load/channel.ts';
 import { type Contender, convoke } from '../contenders/contenders.ts';
-import type { Heard, Listeners } from '../load/listeners.ts';
+import type { FeedCounts, Listeners } from '../load/listeners.ts';
 import type { Bench, Figures } from '../measure/measure.ts';
 import { CPU_PER_MESSAGE, FAULTS, LATENCY, MEMORY, MESSAGES, type Row, type Scenario } from './scenario.ts';
 import { FAN_OUT_1, saturated } from './throughput.ts';
@@ -15,7 +15,7 @@ const WARM_UP_S = 2;
 class Listened implements Contender {
   readonly name = 'convoke';
   readonly #listeners: number;
-  #heard: Heard = { events: 0, bytes: 0, cut_off: 0 };
+  #counts: FeedCounts = { events: 0, bytes: 0, cut_off: 0 };
 
   constructor(listeners: number) {
     this.#listeners = listeners;
@@ -28,7 +28,7 @@ class Listened implements Contender {
     return {
       ...running,
       stop: async () => {
-        this.#heard = await tool.call('heard');
+        this.#counts = await tool.call('counts');
         await tool.stop();
         await running.stop();
       },
@@ -36,7 +36,7 @@ class Listened implements Contender {
   }
 
   get figures(): Figures {
-    const { events, bytes, cut_off } = this.#heard;
+    const { events, bytes, cut_off } = this.#counts;
     return { events, feed_mib: bytes / (1 << 20), cut_off };
   }
 }
@@ -76,8 +76,8 @@ export const liveFeed: Scenario = {
     CPU_PER_MESSAGE,
     ...LATENCY,
     MEMORY,
-    { figure: 'events', title: 'events heard' },
-    { figure: 'feed_mib', title: 'MiB heard' },
+    { figure: 'events', title: 'events received' },
+    { figure: 'feed_mib', title: 'MiB received' },
     { figure: 'cut_off', title: 'cut off', only_if_any: true },
     ...FAULTS,
   ],

@@ -120,7 +120,7 @@ async function herd(bench: Bench, { machines, each }: Herd, how: Return, home: H
     await bench.senders.call('stop');
     const sent = await sending;
     await sleep(LOOK_MS);
-    const heard = await bench.receivers.call('received');
+    const received = await bench.receivers.call('received');
     const drained = await receivers.call('received');
     const lag = await running.probe.call('lag');
     const { peak } = memoryMib(pid);
@@ -128,17 +128,17 @@ async function herd(bench: Bench, { machines, each }: Herd, how: Return, home: H
     await leave();
     return {
       pushes_per_s: drained.pushes / ((drained.last_us - drained.first_us) / 1e6),
-      p50_ms: heard.latency_ms.p50,
-      p99_ms: heard.latency_ms.p99,
-      max_ms: heard.latency_ms.max,
+      p50_ms: received.latency_ms.p50,
+      p99_ms: received.latency_ms.p99,
+      max_ms: received.latency_ms.max,
       ...(is_away && { away_p99_ms }),
       answer_p99_ms: sent.answer_ms.p99,
       lag_p99_ms: lag.p99,
       rss_peak_mib: peak,
       missing: pending - drained.pushes,
       refused: sent.refused,
-      out_of_order: drained.out_of_order + heard.out_of_order,
-      repeated: drained.repeated + heard.repeated,
+      out_of_order: drained.out_of_order + received.out_of_order,
+      repeated: drained.repeated + received.repeated,
     };
   } finally {
     await receivers.stop();

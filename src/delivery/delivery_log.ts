@@ -56,7 +56,7 @@ export class DeliveryLog {
   }
 
   /** One line for a burst: further stops in the same meeting are counted by the metrics only. */
-  suppressed({ said, ...delivery }: SuppressedDelivery, reason: SuppressReason): void {
+  suppressed({ origin, ...delivery }: SuppressedDelivery, reason: SuppressReason): void {
     const { log, clock } = this.#parts;
     const burst = `${delivery.meeting_id}\n${reason}`;
     const now = clock.now();
@@ -65,7 +65,7 @@ export class DeliveryLog {
     if (this.#bursts.size >= BURSTS_MAX) this.#bursts.clear();
     this.#bursts.set(burst, now);
     if (last_at !== undefined && now - last_at < SUMMARY_MS) return;
-    const { from_agent = null, hops = 0 } = said ?? {};
+    const { from_agent = null, hops = 0 } = origin ?? {};
     if (isCatchUpReason(reason)) {
       log.info(
         { ...delivery, from_agent, reason },

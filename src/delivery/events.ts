@@ -38,7 +38,7 @@ export const REPLY_RESULTS = ['stored', 'repeated', 'refused'] as const;
 
 export type SuppressedDelivery = Pick<
   QueuedDelivery,
-  'delivery_id' | 'message_id' | 'meeting_id' | 'seq' | 'instance_id' | 'said'
+  'delivery_id' | 'message_id' | 'meeting_id' | 'seq' | 'instance_id' | 'origin'
 >;
 
 export interface AttemptEvent {

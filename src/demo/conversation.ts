@@ -73,7 +73,7 @@ export interface DemoService {
 export interface DemoObserver {
   joined(agent_id: string, webhook_url: string): void;
   /** A push whose signature was verified. */
-  heard(agent_id: string, push: Push): void;
+  onPush(agent_id: string, push: Push): void;
   /** A request to the API of an agent. */
   asked(agent_id: string, question: Question): void;
   /** @param how whom it tells, or that it responds */
@@ -170,7 +170,7 @@ export class Conversation {
   #receiverOf(agent_id: AgentName, secret: string): Server {
     const { observer } = this.#options;
     const onPush = (push: Push): void => {
-      observer.heard(agent_id, push);
+      observer.onPush(agent_id, push);
       const { seq, message } = push;
       if (seq === null) return;
       this.#answer(agent_id, { seq, message }, (said) => {

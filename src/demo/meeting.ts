@@ -130,7 +130,7 @@ export class DemoMeeting {
       service: this.#asService(),
       observer: {
         joined() {},
-        heard() {},
+        onPush() {},
         asked() {},
         says() {},
         failed: (error) => log.warn({ err: error }, 'the demo cannot go on; stop it and start it again'),
@@ -168,7 +168,7 @@ export class DemoMeeting {
           message: JSON.stringify(message),
           timestamp: created_at,
           target_agents: target_agents ?? null,
-          said: from_agent === undefined ? null : { from_agent, in_reply_to, speaks_for: null },
+          origin: from_agent === undefined ? null : { from_agent, in_reply_to, speaks_for: null },
           trace: null,
           expires_in_ms: null,
           idempotency: null,

@@ -87,7 +87,7 @@ export function explained(
     return { pushed: 'no', why: whyNobody(candidate, message), target_agents, may_become: [] };
   }
   const may_become = mayBecome(candidate);
-  const stays = before.filter((said) => !said.is_unjudged || !isLeftOut(said, candidate, message));
+  const stays = before.filter((sent) => !sent.is_unjudged || !isLeftOut(sent, candidate, message));
   const stopped = stoppedBy(message, target_agents, limits, stays);
   if (stopped !== null) return { pushed: 'no', why: stopped, target_agents, may_become };
   const why = paused ? 'paused' : candidate.unconnected ? 'connection' : candidate.backing_off ? 'back_off' : null;
@@ -100,8 +100,8 @@ function mayBecome({ catch_up, max_age_s }: MemberRules): CatchUpReason[] {
 }
 
 /** Whether what an agent said, and still waits, is cancelled before the message is judged. */
-function isLeftOut(said: Before, candidate: Candidate, { accepted_at }: Imagined): boolean {
-  if (isTooOld(said.accepted_at, candidate.max_age_s, accepted_at)) return true;
+function isLeftOut(sent: Before, candidate: Candidate, { accepted_at }: Imagined): boolean {
+  if (isTooOld(sent.accepted_at, candidate.max_age_s, accepted_at)) return true;
   return candidate.catch_up === 'latest' && (candidate.unconnected || candidate.backing_off);
 }
 
@@ -125,13 +125,13 @@ function stoppedBy(message: Imagined, target_agents: string[], limits: GuardLimi
   if (from_agent === null) return null;
   const went = new Map<string, number[]>();
   const timesOf = (pairs: string[]): number[][] => pairs.map((pair) => went.get(pair) ?? []);
-  for (const said of before) {
-    const pairs = pairsOf(said.from_agent, said.target_agents);
-    if (said.is_unjudged && guardReason(said, timesOf(pairs), limits) !== null) continue;
+  for (const sent of before) {
+    const pairs = pairsOf(sent.from_agent, sent.target_agents);
+    if (sent.is_unjudged && guardReason(sent, timesOf(pairs), limits) !== null) continue;
     for (const pair of pairs) {
       const times = went.get(pair);
-      if (times === undefined) went.set(pair, [said.accepted_at]);
-      else times.push(said.accepted_at);
+      if (times === undefined) went.set(pair, [sent.accepted_at]);
+      else times.push(sent.accepted_at);
     }
   }
   return guardReason({ hops, accepted_at }, timesOf(pairsOf(from_agent, target_agents)), limits);

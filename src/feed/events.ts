@@ -2,7 +2,7 @@
 import type { AttemptEvent } from '../delivery/events.ts';
 import { advised } from '../domain/advice.ts';
 import { type About, type FeedData, type FeedEvent, targetsShown } from '../domain/feed_event.ts';
-import { saidFields } from '../domain/said.ts';
+import { originFields } from '../domain/message_origin.ts';
 import { type Connection, healthOf, type InstanceHealth } from '../domain/instance.ts';
 import type { Attempt } from '../domain/outcome.ts';
 import { isoTime } from '../domain/time.ts';
@@ -12,7 +12,7 @@ import type { MessageHead } from '../store/contract/messages.ts';
 
 /** @param instance_ids the instances that get the message */
 export function acceptedEvent(message: MessageHead, instance_ids: readonly string[]): FeedEvent {
-  const { message_id, meeting_id, seq, accepted_at, target_agents, said, deliveries_queued } = message;
+  const { message_id, meeting_id, seq, accepted_at, target_agents, origin, deliveries_queued } = message;
   return {
     name: 'message.accepted',
     data: {
@@ -21,7 +21,7 @@ export function acceptedEvent(message: MessageHead, instance_ids: readonly strin
       seq,
       accepted_at: isoTime(accepted_at),
       target_agents: targetsShown(target_agents),
-      ...saidFields(said),
+      ...originFields(origin),
       deliveries_queued,
     },
     about: { kind: 'message', meeting_id, instance_ids },

@@ -9,8 +9,8 @@ export function publishAccepted(feed: Feed, batch: readonly NewMessage[], result
     if (result.kind !== 'accepted') continue;
     const target_agents = batch[i]?.target_agents ?? null;
     const instance_ids = result.deliveries.map(({ instance_id }) => instance_id);
-    const { message, said } = result;
-    feed.publish(acceptedEvent({ ...message, target_agents, said }, instance_ids));
+    const { message, origin } = result;
+    feed.publish(acceptedEvent({ ...message, target_agents, origin }, instance_ids));
   }
 }
 

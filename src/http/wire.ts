@@ -5,7 +5,7 @@ import { healthOf } from '../domain/instance.ts';
 import { type Invite, inviteState } from '../domain/invite.ts';
 import { type GuardLimits, limitsInForce } from '../domain/guard_rule.ts';
 import { TIMEOUT_S } from '../domain/runtimes/runtimes.ts';
-import { saidFields } from '../domain/said.ts';
+import { originFields } from '../domain/message_origin.ts';
 import { isoTime, isoTimeOrNull } from '../domain/time.ts';
 import type { Static } from 'typebox';
 import type { DeliveryRow } from '../store/contract/deliveries.ts';
@@ -148,9 +148,9 @@ export function wireDeliveryWithAttempts(row: DeliveryRow): Static<typeof Delive
 }
 
 /** The text of the response with the message as it was sent, because JSON.parse would change it. */
-export function messageText({ message_id, seq, accepted_at, target_agents, said, message }: MessageRow): string {
+export function messageText({ message_id, seq, accepted_at, target_agents, origin, message }: MessageRow): string {
   const head = { message_id, seq, accepted_at: isoTime(accepted_at), target_agents };
-  const fields = JSON.stringify({ ...head, ...saidFields(said) });
+  const fields = JSON.stringify({ ...head, ...originFields(origin) });
   return `${fields.slice(0, -1)},"message":${message}}`;
 }
 

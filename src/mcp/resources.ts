@@ -2,7 +2,7 @@
 import { type ReadResourceResult, ResourceNotFoundError } from '@modelcontextprotocol/server';
 import { ConvokeError } from '@convoke/sdk';
 import type { Caller } from './caller.ts';
-import { fitting, NOTICE, said } from './said.ts';
+import { fitting, NOTICE, quoted } from './quoted_messages.ts';
 
 const BASE = 'convoke://meetings/';
 const MIME_TYPE = 'application/json';
@@ -97,7 +97,7 @@ async function meetingOf({ client, signal }: Caller, meeting_id: string) {
 async function historyOf({ client, signal }: Caller, meeting_id: string, query: NonNullable<Place['history']>) {
   const page = await client.listMessages(meeting_id, { ...query, limit: MESSAGES_MAX }, { signal });
   const messages = fitting(
-    page.data.map((each) => said(each)),
+    page.data.map((each) => quoted(each)),
     query.after_seq === undefined ? 'last' : 'first',
   );
   return { notice: NOTICE, messages, has_more: page.has_more || messages.length < page.data.length };

@@ -148,7 +148,7 @@ export class Notices {
       left_out,
     });
     const timestamp = isoTime(clock.wall());
-    const none = { target_agents: null, said: null, trace: null, idempotency: null, expires_in_ms: null };
+    const none = { target_agents: null, origin: null, trace: null, idempotency: null, expires_in_ms: null };
     this.#sending = send({ meeting_id, message, timestamp, ...none })
       .then(
         () => {},

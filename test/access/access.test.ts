@@ -347,13 +347,13 @@ class House {
 
   ask({ method, path, body }: Ask, token: string | null): Promise<Answer<unknown>> {
     const authorization = token === null ? {} : { authorization: `Bearer ${token}` };
-    const former = this.service.token;
+    const previous = this.service.token;
     this.service.token = null;
     const asked = this.service.request(method, path, {
       headers: authorization,
       ...(body === undefined ? {} : { body }),
     });
-    this.service.token = former;
+    this.service.token = previous;
     return asked;
   }
 
@@ -708,8 +708,8 @@ describe('neither the response nor its time shows whether an object is hidden fr
       };
       await store.instances.register(registration, 1);
       await store.meetings.join('m', 'present', ['a'], 1);
-      const unsaid = { target_agents: null, said: null, trace: null, idempotency: null };
-      const message = { meeting_id: 'm', message: '{}', timestamp: '', ...unsaid };
+      const of_a_person = { target_agents: null, origin: null, trace: null, idempotency: null };
+      const message = { meeting_id: 'm', message: '{}', timestamp: '', ...of_a_person };
       const [accepted] = await store.messages.accept([{ ...message, wall_ms: 1, expires_at: 1 }]);
       assert.ok(accepted?.kind === 'accepted');
 

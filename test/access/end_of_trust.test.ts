@@ -301,7 +301,7 @@ for (const engine of ['SQLite', 'PostgreSQL']) {
       test(name, async (t) => {
         const house = houseOfKeys();
         const { here, there, clock } = house;
-        const former = await madeOf(here);
+        const previous = await madeOf(here);
         const key = await here.createKey({ scopes: ['admin'], name: 'leaked', ...limits?.(clock) });
         const other = await here.createKey({ scopes: ['admin'], name: 'control' });
         for (const { token } of [key, other]) await taken(there, token);
@@ -331,7 +331,7 @@ for (const engine of ['SQLite', 'PostgreSQL']) {
         assert.deepEqual(await control.asked(), { key: 'taken', session: 'taken' });
         assert.ok(control.feedsGoOn);
         assert.deepEqual(await control.finished(), { key: 'taken', session: 'taken' });
-        assert.equal((await madeOf(here)) - former, 2);
+        assert.equal((await madeOf(here)) - previous, 2);
         const { data } = (await here.get<Page<OpenSession>>('/api/v1/sessions/')).body;
         const of_these = data.map(({ key_id }) => key_id).filter((id) => id === key.key_id || id === other.key_id);
         assert.deepEqual(of_these, [other.key_id]);
@@ -374,8 +374,8 @@ for (const engine of ['SQLite', 'PostgreSQL']) {
         const control = await Things.with(t, there, { session: await begin() });
         const headers = await begin();
         const things = await Things.with(t, there, { session: headers });
-        const [latest, former] = (await here.get<Page<OpenSession>>('/api/v1/sessions/')).body.data;
-        assert.deepEqual([latest?.key_id, former?.key_id], [key_id, key_id]);
+        const [latest, previous] = (await here.get<Page<OpenSession>>('/api/v1/sessions/')).body.data;
+        assert.deepEqual([latest?.key_id, previous?.key_id], [key_id, key_id]);
         const ended =
           by === 'an admin ends it'
             ? await here.request('DELETE', `/api/v1/sessions/${latest!.session_id}/`)

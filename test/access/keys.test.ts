@@ -261,45 +261,45 @@ describe('a rotation', () => {
   async function rotated(
     t: TestContext,
     overlap_seconds: number,
-  ): Promise<{ service: Service; key: ApiKeyWithToken; former: string }> {
+  ): Promise<{ service: Service; key: ApiKeyWithToken; previous: string }> {
     const service = await startService(t);
     await service.endOpenMode();
     const { key_id, token } = await service.createKey({ scopes: ['read'] });
     const answer = await service.post<ApiKeyWithToken>(`/api/v1/keys/${key_id}/rotate/`, { overlap_seconds });
     assert.equal(answer.status, 200, answer.text);
-    return { service, key: answer.body, former: token };
+    return { service, key: answer.body, previous: token };
   }
 
   test('leaves both tokens working while it overlaps, and says until when', async (t) => {
-    const { service, key, former } = await rotated(t, 3600);
+    const { service, key, previous } = await rotated(t, 3600);
     const left_ms = Date.parse(key.previous_token_expires_at ?? '') - Date.now();
     assert.ok(left_ms > HOUR - MINUTE && left_ms <= HOUR);
-    assert.equal(await answerTo(service, former), '200');
+    assert.equal(await answerTo(service, previous), '200');
     assert.equal(await answerTo(service, key.token), '200');
   });
 
   test('without overlap ends the old token at once', async (t) => {
-    const { service, key, former } = await rotated(t, 0);
-    assert.equal(await answerTo(service, former), 'api_key_unknown');
+    const { service, key, previous } = await rotated(t, 0);
+    assert.equal(await answerTo(service, previous), 'api_key_unknown');
     assert.equal(await answerTo(service, key.token), '200');
   });
 
   test('ends the old token when the overlap ends', async (t) => {
-    const { service, key, former } = await rotated(t, 1);
-    assert.equal(await answerTo(service, former), '200');
+    const { service, key, previous } = await rotated(t, 1);
+    assert.equal(await answerTo(service, previous), '200');
     await until(
       'the end of the overlap',
-      () => answerTo(service, former),
+      () => answerTo(service, previous),
       (answer) => answer === 'api_key_unknown',
     );
     assert.equal(await answerTo(service, key.token), '200');
   });
 
   test('leaves no token of a key that is revoked', async (t) => {
-    const { service, key, former } = await rotated(t, 3600);
+    const { service, key, previous } = await rotated(t, 3600);
     await service.request('DELETE', `/api/v1/keys/${key.key_id}/`);
     assert.deepEqual(
-      [await answerTo(service, former), await answerTo(service, key.token)],
+      [await answerTo(service, previous), await answerTo(service, key.token)],
       ['api_key_unknown', 'api_key_revoked'],
     );
   });

@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 
 import type { AuditEntry, Page } from '@convoke/sdk';
-import { RawClient, sayAnswers } from '../support/raw_client.ts';
+import { RawClient, describeAnswers } from '../support/raw_client.ts';
 import { assertProblem, instancePath, startService, useService } from '../support/service.ts';
 
 /** An address that is registered, and never gets a push. */
@@ -94,7 +94,7 @@ describe('answers', () => {
     const client = new RawClient(service.url);
     client.write('garbage\r\n\r\n');
     await client.end();
-    assert.equal(client.answers[0]?.headers['x-content-type-options'], 'nosniff', sayAnswers(client.answers));
+    assert.equal(client.answers[0]?.headers['x-content-type-options'], 'nosniff', describeAnswers(client.answers));
   });
 
   test('to a key or a copy whose id holds control characters name the field', async () => {

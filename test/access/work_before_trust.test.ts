@@ -11,7 +11,7 @@ import { describe, test, type TestContext } from 'node:test';
 import { Connections } from '../../src/http/intake/connections.ts';
 import { leastCost } from '../support/least_cost.ts';
 import { routesOnly } from '../support/routes.ts';
-import { RawClient, sayAnswers } from '../support/raw_client.ts';
+import { RawClient, describeAnswers } from '../support/raw_client.ts';
 import { get, head, HOST, JSON_TYPE } from '../support/raw_requests.ts';
 import { type Service, startService } from '../support/service.ts';
 import { VirtualClock } from '../support/virtual_clock.ts';
@@ -262,7 +262,7 @@ describe('without a key', { concurrency: false }, async () => {
     const client = connect(t, service);
     client.write(get('/healthz', 'connection: close\r\n'));
     await client.end();
-    return sayAnswers(client.answers);
+    return describeAnswers(client.answers);
   }
 
   /** Other clients can take every place, and each of them gets a response. */
@@ -270,11 +270,11 @@ describe('without a key', { concurrency: false }, async () => {
     const clients = Array.from({ length: MAX_CONNECTIONS }, () => connect(t, service));
     for (const client of clients) {
       client.write(get('/healthz'));
-      assert.equal(sayAnswers(await client.read()), '200');
+      assert.equal(describeAnswers(await client.read()), '200');
     }
     for (const client of clients) {
       client.write(get('/healthz'));
-      assert.equal(sayAnswers(await client.read(2)), '200, 200');
+      assert.equal(describeAnswers(await client.read(2)), '200, 200');
     }
   }
 });

@@ -265,28 +265,28 @@ describe('the signature of a push:', { concurrency: true }, () => {
 
   test('while a rotated secret overlaps, there are two signatures, and both secrets verify', async (t) => {
     const meeting_id = service.name('meeting');
-    const { instance_id, webhook_secret: former, receiver } = await service.member(t, meeting_id);
+    const { instance_id, webhook_secret: previous, receiver } = await service.member(t, meeting_id);
     const { webhook_secret: current, previous_secret_expires_at } = await rotate(service, instance_id);
-    assert.notEqual(current, former);
+    assert.notEqual(current, previous);
     const overlap_s = (Date.parse(previous_secret_expires_at) - Date.now()) / 1000;
     assert.ok(Math.abs(overlap_s - 86_400) < 60, `${overlap_s} s`);
     await service.send(meeting_id, {});
     const request = await receiver.next();
     assert.equal(headerOf(request, 'webhook-signature').split(' ').length, 2);
     verify(request, current);
-    verify(request, former);
+    verify(request, previous);
     assert.throws(() => verify(request, newSecret()));
   });
 
   test('without overlap only the new secret signs', async (t) => {
     const meeting_id = service.name('meeting');
-    const { instance_id, webhook_secret: former, receiver } = await service.member(t, meeting_id);
+    const { instance_id, webhook_secret: previous, receiver } = await service.member(t, meeting_id);
     const { webhook_secret: current } = await rotate(service, instance_id, { overlap_seconds: 0 });
     await service.send(meeting_id, {});
     const request = await receiver.next();
     assert.match(headerOf(request, 'webhook-signature'), /^v1,[A-Za-z0-9+/]{43}=$/);
     verify(request, current);
-    assert.throws(() => verify(request, former));
+    assert.throws(() => verify(request, previous));
   });
 
   test('what was queued before a rotation is signed with the new secret too', async (t) => {

@@ -139,7 +139,7 @@ describe('a machine that fails five times in a row', () => {
       // After one success the instance is up, with four attempts at a time.
       node.transport.release(200);
       await node.clock.advance(SECOND);
-      assert.equal(node.transport.under_way.length, 4);
+      assert.equal(node.transport.in_flight.length, 4);
       node.transport.answer('i', 200);
       node.transport.release(200);
       await node.clock.advance(3 * HOUR);

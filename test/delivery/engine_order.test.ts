@@ -20,7 +20,7 @@ async function storeElsewhere(node: TestNode, texts: string[]): Promise<StoredMe
       message,
       timestamp: '',
       target_agents: null,
-      said: null,
+      origin: null,
       trace: null,
       idempotency: null,
       wall_ms,
@@ -29,7 +29,7 @@ async function storeElsewhere(node: TestNode, texts: string[]): Promise<StoredMe
   });
   return (await node.store.messages.accept(sent)).map((accepted, i) => {
     assert.equal(accepted.kind, 'accepted');
-    return { ...sent[i]!, ...accepted.message, said: accepted.said, deliveries: accepted.deliveries };
+    return { ...sent[i]!, ...accepted.message, origin: accepted.origin, deliveries: accepted.deliveries };
   });
 }
 

@@ -319,7 +319,7 @@ describe('a database that is behind what this node knows, and assigns a seq agai
         ...lost,
         message: '{}',
         timestamp: '',
-        said: null,
+        origin: null,
         trace: null,
         expires_at: node.clock.now() + HOUR,
       };

@@ -72,8 +72,8 @@ for (const engine of ENGINES) {
           const service = serviceOf(store);
           for (const send of sends) {
             const { from_agent, target_agents } = send;
-            const said = from_agent === null ? null : { from_agent, in_reply_to: null, speaks_for: null };
-            const [accepted] = await store.messages.accept([newMessage(meeting_id, { target_agents, said })]);
+            const origin = from_agent === null ? null : { from_agent, in_reply_to: null, speaks_for: null };
+            const [accepted] = await store.messages.accept([newMessage(meeting_id, { target_agents, origin })]);
             assert.ok(accepted?.kind === 'accepted');
             const expected = new Map(
               accepted.deliveries.map((row) => [row.instance_id, JSON.parse(row.target_agents) as string[]]),
@@ -162,7 +162,7 @@ async function run(t: TestContext, steps: Step[], limits: Limits, explained: Lim
     await node.store.meetings.join('m', instance_id, agent_ids, node.clock.wall(), null, rules);
   }
   const service = { store: node.store, clock: node.clock, limits_of_meetings: explained };
-  const said = new Set<string>();
+  const seen = new Set<string>();
   /** What explain predicted for each delivery, until all of them ended. */
   const checks: { delivery_id: string; what: string; may_become: string[] }[] = [];
   for (const each of steps) {
@@ -179,7 +179,7 @@ async function run(t: TestContext, steps: Step[], limits: Limits, explained: Lim
       await node.clock.advance(50);
       const deliveries = new Map((await node.deliveries({ message_id })).map((row) => [row.instance_id, row]));
       for (const [instance_id, { pushed, why, target_agents: named, may_become = [] }] of rows) {
-        said.add(why ?? pushed);
+        seen.add(why ?? pushed);
         const row = deliveries.get(instance_id);
         assert.deepEqual(row?.target_agents ?? [], named, `explained ${instance_id}: ${pushed} ${why}`);
         if (row === undefined) continue;
@@ -196,10 +196,10 @@ async function run(t: TestContext, steps: Step[], limits: Limits, explained: Lim
   for (const { delivery_id, what, may_become } of checks) {
     const row = await node.store.deliveries.get(delivery_id, node.clock.now());
     const became = [row?.state, row?.reason].filter(Boolean).join(' ');
-    if (may_become.includes(became)) said.add(became);
+    if (may_become.includes(became)) seen.add(became);
     else assert.equal(became, what, `explained ${what}`);
   }
-  return said;
+  return seen;
 }
 
 async function end(node: TestNode): Promise<void> {

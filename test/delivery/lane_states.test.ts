@@ -18,7 +18,7 @@ function deliveryOf(seq: number): LaneDelivery {
     target_agents: '[]',
     body_head: new Uint8Array(),
     timestamp: '',
-    said: null,
+    origin: null,
     trace: null,
     accepted_at: 0,
     expires_at: 1,

@@ -46,7 +46,7 @@ for (const [name, agents, pair_limit] of worlds) {
       await world.node.clock.advance(5 * SECOND);
       const stopped = world.node.suppressed;
       assert.ok(stopped.length > 0);
-      assert.ok(stopped.every(({ said }) => said!.hops > 16));
+      assert.ok(stopped.every(({ origin }) => origin!.hops > 16));
       assert.ok(world.node.transport.pushes.every(({ headers }) => Number(headers['convoke-hops'] ?? 0) <= 16));
     });
 
@@ -92,7 +92,7 @@ describe('the budget of a pair', () => {
     await node.clock.advance(SECOND);
     let reads = 0;
     await node.crash();
-    node.meddle = (name) => void (name === 'deliveries.saidBefore' && reads++);
+    node.meddle = (name) => void (name === 'deliveries.ofAgentsBefore' && reads++);
     await node.send('m');
     await node.clock.advance(SECOND);
     assert.equal(reads, 0);

@@ -36,7 +36,7 @@ describe('a reply in the response', () => {
     const { message_id } = await node.send('m');
     await node.clock.advance(SECOND);
     const page = await node.store.messages.list('m', { limit: 10, chars_max: 1e6 });
-    const { said: who, message } = page?.data[1] ?? {};
+    const { origin: who, message } = page?.data[1] ?? {};
     assert.equal(message, '{"text":"yes"}');
     assert.deepEqual(who, { from_agent: 'i', in_reply_to: message_id, hops: 1 });
     assert.deepEqual(node.transport.seqsTo('other'), [1, 2]);

@@ -203,8 +203,8 @@ test('a denial names the setting that would allow the address, and that setting 
     for (const text of inside) {
       const denial = judgeAddress(parseAddress(text)!, policyOf('public'))!;
       const [name, value] = denial.allowed_by.split('=') as [string, string];
-      const mended = name === 'CONVOKE_EGRESS' ? policyOf(value as EgressMode) : policyOf('public', value);
-      assert.ok(!isDenied(text, mended), `${text}: ${denial.allowed_by}`);
+      const widened = name === 'CONVOKE_EGRESS' ? policyOf(value as EgressMode) : policyOf('public', value);
+      assert.ok(!isDenied(text, widened), `${text}: ${denial.allowed_by}`);
       assert.match(denial.reason, /^\S+ is an? /);
     }
   }

@@ -420,10 +420,10 @@ test('a stop waits for no listener', async (t) => {
 
 async function registeredBy(to: Service, token: string, t: TestContext): Promise<string> {
   const receiver = await startReceiver(t);
-  const former = to.token;
+  const previous = to.token;
   to.token = token;
   const { instance_id } = await to.register({ webhook_url: receiver.url });
-  to.token = former;
+  to.token = previous;
   return instance_id;
 }
 

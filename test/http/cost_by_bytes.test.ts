@@ -223,11 +223,11 @@ async function longestTurn(service: Service, request: string): Promise<number> {
   client.socket.removeAllListeners('data').resume();
   let longest = 0;
   let is_over = false;
-  let former = process.threadCpuUsage();
+  let previous = process.threadCpuUsage();
   const look = (): void => {
-    const { user, system } = process.threadCpuUsage(former);
+    const { user, system } = process.threadCpuUsage(previous);
     longest = Math.max(longest, user + system);
-    former = process.threadCpuUsage();
+    previous = process.threadCpuUsage();
     if (!is_over) setImmediate(look);
   };
   setImmediate(look);

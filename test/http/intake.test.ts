@@ -13,7 +13,7 @@ import { type Clock, systemClock } from '../../src/delivery/clock.ts';
 import { READ_LIMITS } from '../../src/http/intake/connection.ts';
 import { Connections } from '../../src/http/intake/connections.ts';
 import { limitSlowReaders } from '../../src/http/intake/slow_readers.ts';
-import { outcomeOf, RawClient, sayAnswers } from '../support/raw_client.ts';
+import { outcomeOf, RawClient, describeAnswers } from '../support/raw_client.ts';
 import {
   assertAnswersAsBefore,
   BODY,
@@ -337,7 +337,7 @@ async function controlOutcome(url: string, bytes: string, without: string): Prom
   try {
     if (without === '…') for (let i = 0; i < 2; i++) await outcomeOf(url, get('/healthz'));
     else await client.read(without.split(', ').length);
-    return sayAnswers(client.answers) + (client.closed || client.answers.length > 0 ? '' : '…');
+    return describeAnswers(client.answers) + (client.closed || client.answers.length > 0 ? '' : '…');
   } finally {
     client.destroy();
   }
@@ -354,7 +354,7 @@ describe('what a client sends, to the byte:', () => {
           const client = new RawClient(service.url);
           t.after(() => client.destroy());
           client.write(bytes);
-          assert.equal(sayAnswers(await client.read(expected.split(', ').length)), expected);
+          assert.equal(describeAnswers(await client.read(expected.split(', ').length)), expected);
           await assertAnswersAsBefore(service);
           assert.equal(await controlOutcome(control.url, bytes, without), without, 'control');
         });
@@ -383,7 +383,7 @@ describe('what a client sends, to the byte:', () => {
     client.write(framed(`content-length: ${12 << 20}\r\n`, ''));
     for (let i = 0; i < 12; i++) client.write(Buffer.alloc(1 << 20, ' '));
     await client.end();
-    assert.equal(sayAnswers(client.answers), '413 body_too_large');
+    assert.equal(describeAnswers(client.answers), '413 body_too_large');
   });
 
   test('one that writes without end is cut off', async (t) => {
@@ -402,7 +402,7 @@ describe('what a client sends, to the byte:', () => {
     t.after(() => client.destroy());
     client.write(get('/healthz', 'content-length: 5\r\n') + '12345' + hidden);
     await client.end();
-    assert.equal(sayAnswers(client.answers), MALFORMED);
+    assert.equal(describeAnswers(client.answers), MALFORMED);
     assert.equal((await service.get(messagesPath('hidden'))).status, 404);
     // The control: behind an accepted request, the hidden one is accepted too.
     assert.equal(await outcomeOf(service.url, get('/healthz') + hidden), '200');
@@ -418,7 +418,7 @@ describe('what a client sends, to the byte:', () => {
     t.after(() => client.destroy());
     client.write(`${send(BODY)}${get('/healthz')}garbage\r\n\r\n`);
     await client.end();
-    assert.equal(sayAnswers(client.answers), `201, 200, ${MALFORMED}`);
+    assert.equal(describeAnswers(client.answers), `201, 200, ${MALFORMED}`);
   });
 
   test('the answer to a list that is too long takes no longer than to read it', async () => {
@@ -514,7 +514,7 @@ describe('many large bodies at once:', () => {
       ({ length }) => length > 0,
     );
     for (const { answers } of refused) {
-      assert.equal(sayAnswers(answers), '503 overloaded');
+      assert.equal(describeAnswers(answers), '503 overloaded');
       assert.match(answers[0]?.headers['retry-after'] ?? '', /^\d+$/);
     }
     return clients.filter((client) => !refused.includes(client));
@@ -533,7 +533,7 @@ describe('many large bodies at once:', () => {
       async () => {
         const clients = Array.from({ length: whole }, () => begin(t, service));
         for (const client of clients) client.write(LAST);
-        return Promise.all(clients.map(async (client) => sayAnswers(await client.read())));
+        return Promise.all(clients.map(async (client) => describeAnswers(await client.read())));
       },
       (outcomes) => outcomes.every((outcome) => outcome === '201'),
     );
@@ -543,7 +543,7 @@ describe('many large bodies at once:', () => {
     const service = await startService(t, { ...settings, max_request_bytes_in_flight: '1099511627776' });
     const clients = Array.from({ length: 9 }, () => begin(t, service));
     for (const client of clients) client.write(LAST);
-    for (const client of clients) assert.equal(sayAnswers(await client.read()), '201');
+    for (const client of clients) assert.equal(describeAnswers(await client.read()), '201');
   });
 });
 
@@ -593,12 +593,12 @@ describe('many connections:', () => {
       client.write(framed('expect: 100-continue\r\ncontent-length: 14\r\n', ''));
       return client;
     });
-    for (const client of busy) assert.equal(sayAnswers(await client.read()), '100');
+    for (const client of busy) assert.equal(describeAnswers(await client.read()), '100');
     const one_more = new RawClient(service.url);
     await one_more.end();
-    assert.equal(sayAnswers(one_more.answers), '503 overloaded');
+    assert.equal(describeAnswers(one_more.answers), '503 overloaded');
     for (const client of busy) client.write(BODY);
-    for (const client of busy) assert.equal(sayAnswers(await client.read(2)), '100, 201');
+    for (const client of busy) assert.equal(describeAnswers(await client.read(2)), '100, 201');
     await assertAnswersAsBefore(service);
   });
 });
@@ -680,7 +680,7 @@ describe('a client that asks for a large response and does not read it:', () => 
       await ends[0];
       client.socket.resume();
       await client.end();
-      assert.equal(sayAnswers(client.answers), '', 'not all of it was sent');
+      assert.equal(describeAnswers(client.answers), '', 'not all of it was sent');
     });
   }
 
@@ -714,7 +714,7 @@ describe('a client that asks for a large response and does not read it:', () => 
     assert.equal((await textOf(url)).status, 200);
     slow[0]?.socket.resume();
     await slow[0]?.end();
-    assert.equal(sayAnswers(slow[0]?.answers ?? []), '200');
+    assert.equal(describeAnswers(slow[0]?.answers ?? []), '200');
   });
 
   test('makes room for others when there are too many connections, though its request is in flight', async (t) => {
@@ -730,7 +730,7 @@ describe('a client that asks for a large response and does not read it:', () => 
     );
     const one_more = new RawClient(url);
     await one_more.end();
-    assert.equal(sayAnswers(one_more.answers), '503 overloaded', 'control: none of them is slow yet');
+    assert.equal(describeAnswers(one_more.answers), '503 overloaded', 'control: none of them is slow yet');
     await clock.advance(5_000);
     assert.equal((await textOf(url)).status, 200);
     // One of them has lost its connection.
@@ -746,7 +746,7 @@ describe('requests that are pipelined', () => {
     const client = new RawClient(service.url);
     t.after(() => client.destroy());
     client.write(READ.repeat(8));
-    assert.equal(sayAnswers(await client.read(8)), Array(8).fill('200').join(', '));
+    assert.equal(describeAnswers(await client.read(8)), Array(8).fill('200').join(', '));
     client.write(READ);
     assert.equal((await client.read(9)).length, 9, 'the connection stays');
   });
@@ -756,7 +756,7 @@ describe('requests that are pipelined', () => {
     t.after(() => client.destroy());
     client.write(READ.repeat(1_000) + post(messagesPath('behind'), BODY));
     await client.end();
-    assert.equal(sayAnswers(client.answers), `${'200, '.repeat(8)}503 overloaded`);
+    assert.equal(describeAnswers(client.answers), `${'200, '.repeat(8)}503 overloaded`);
     assert.equal((await service.get(messagesPath('behind'))).status, 404);
   });
 });

@@ -132,7 +132,7 @@ describe('a notice', () => {
   test('about deliveries of its own meeting is not sent: a meeting of operators that fails does not fill itself', async () => {
     const { clock, sent, notices } = start();
     const of = { instance_id: 'pager', meeting_id: 'operators' };
-    const delivery = { delivery_id: 'dlv_1', message_id: 'msg_1', seq: 1, said: null };
+    const delivery = { delivery_id: 'dlv_1', message_id: 'msg_1', seq: 1, origin: null };
     notices.failed(of, 'expired', 1);
     notices.attempted(attempted({ ...of, state: 'failed', reason: 'exhausted' }));
     notices.suppressed({ ...delivery, ...of }, 'hop_limit');

@@ -1,7 +1,7 @@
 /** Slow clients: how long the service waits for them, and that nobody else waits. */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
-import { RawClient, sayAnswers } from '../support/raw_client.ts';
+import { RawClient, describeAnswers } from '../support/raw_client.ts';
 import {
   assertAnswersAsBefore,
   BODY,
@@ -26,7 +26,7 @@ describe('a slow client', { concurrency: true }, () => {
     t.after(() => client.destroy());
     const started_ms = performance.now();
     client.write(bytes);
-    const outcome = sayAnswers(await client.read());
+    const outcome = describeAnswers(await client.read());
     return { outcome, took_ms: performance.now() - started_ms };
   }
 
@@ -55,7 +55,7 @@ describe('a slow client', { concurrency: true }, () => {
     client.write(framed('content-length: 1000\r\n', ''));
     const drip = setInterval(() => client.write(' '), 100);
     t.after(() => clearInterval(drip));
-    assert.equal(sayAnswers(await client.read()), '408 request_timeout');
+    assert.equal(describeAnswers(await client.read()), '408 request_timeout');
   });
 
   test('that is slow but makes progress is read to the end', async (t) => {
@@ -70,7 +70,7 @@ describe('a slow client', { concurrency: true }, () => {
       if (written >= body.length) clearInterval(pieces);
     }, 450);
     t.after(() => clearInterval(pieces));
-    assert.equal(sayAnswers(await client.read()), '201');
+    assert.equal(describeAnswers(await client.read()), '201');
     assert.ok(performance.now() - started_ms > 5_500);
   });
 
@@ -86,7 +86,7 @@ describe('a slow client', { concurrency: true }, () => {
     // As long as our service takes to close such a connection.
     await slow(t, framed('content-length: 14\r\n', ''));
     assert.deepEqual(
-      waiting.map(({ answers, closed }) => [sayAnswers(answers), closed]),
+      waiting.map(({ answers, closed }) => [describeAnswers(answers), closed]),
       [
         ['', false],
         ['', false],

@@ -70,14 +70,14 @@ test('the loop guard stops its turns; one that is let through is answered, and s
   const service = await startService(t);
   const client = clientOf(service);
   const failures: unknown[] = [];
-  let heard = 0;
+  let pushes = 0;
   const conversation = new Conversation({
     service: client,
     observer: {
       joined() {},
       says() {},
-      heard: () => void heard++,
-      asked: () => void heard++,
+      onPush: () => void pushes++,
+      asked: () => void pushes++,
       failed: (error) => failures.push(error),
     },
     clock: systemClock(),
@@ -103,7 +103,7 @@ test('the loop guard stops its turns; one that is let through is answered, and s
   for (const content of ['one', 'two', 'three']) await client.sendMessage(meeting_id, { from: 'anna', content });
   await until(
     'all pushes',
-    () => heard,
+    () => pushes,
     (pushes) => pushes === 2 + (turns - 1) + 3 * 2 + 2,
   );
   const { data } = await client.listMessages(meeting_id, { after_seq: 0, limit: 100 });
@@ -131,7 +131,7 @@ test('the README shows what they say', async (t) => {
   const client = clientOf(service);
   const conversation = new Conversation({
     service: client,
-    observer: { joined() {}, says() {}, heard() {}, asked() {}, failed() {} },
+    observer: { joined() {}, says() {}, onPush() {}, asked() {}, failed() {} },
     clock: systemClock(),
     turns: TURNS,
     pause_ms: 0,
@@ -198,7 +198,7 @@ test('its agents have names that its own node delivers to: another machine would
     const nothing = async () => ({ seq: 1 });
     const conversation = new Conversation({
       service: { register: nothing, joinMeeting: nothing, sendMessage: nothing, deleteInstance: nothing },
-      observer: { joined() {}, says() {}, heard() {}, asked() {}, failed() {} },
+      observer: { joined() {}, says() {}, onPush() {}, asked() {}, failed() {} },
       clock: systemClock(),
       turns: [],
       pause_ms: 0,

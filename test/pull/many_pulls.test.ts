@@ -8,7 +8,7 @@ import { describe, test, type TestContext } from 'node:test';
 import type { Pulled } from '@convoke/sdk';
 import { makeDatabase } from '../support/postgres.ts';
 import { pullPath, pullsWaiting } from '../support/pulling.ts';
-import { RawClient, sayAnswers } from '../support/raw_client.ts';
+import { RawClient, describeAnswers } from '../support/raw_client.ts';
 import { BODY, head, JSON_TYPE, post } from '../support/raw_requests.ts';
 import { messagesPath, type Service, startService } from '../support/service.ts';
 import { inTime, until } from '../support/wait.ts';
@@ -85,16 +85,16 @@ describe('a key whose pulls take all connections', () => {
     const held: RawClient[] = [];
     // The first one takes the last place; then each key has one pull.
     while (held.length < CONNECTIONS - 2) held.push(await heldRequest(t, service));
-    assert.deepEqual(new Set(held.map(({ answers }) => sayAnswers(answers))), new Set(['100']));
+    assert.deepEqual(new Set(held.map(({ answers }) => describeAnswers(answers))), new Set(['100']));
     // The pulls that wait longest end first.
     const ended = pulls.slice(0, -1);
     for (const client of ended) await client.end();
     for (const { answers } of ended) {
-      assert.equal(sayAnswers(answers), '503 overloaded');
+      assert.equal(describeAnswers(answers), '503 overloaded');
       assert.deepEqual([answers[0]!.headers['retry-after'], answers[0]!.headers['connection']], ['1', 'close']);
     }
     for (const client of held) client.write(BODY);
-    for (const client of held) assert.equal(sayAnswers(await client.read(2)), '100, 201');
+    for (const client of held) assert.equal(describeAnswers(await client.read(2)), '100, 201');
     await service.send('modest', { content: 'hello' });
     const [answer] = await inTime('the push', waits.read());
     assert.equal((JSON.parse(answer!.text) as Pulled).pushes.length, 1);
@@ -105,7 +105,7 @@ describe('a key whose pulls take all connections', () => {
     await service.endOpenMode();
     const held: RawClient[] = [];
     while (held.length < CONNECTIONS) held.push(await heldRequest(t, service));
-    assert.equal(sayAnswers((await heldRequest(t, service)).answers), '503 overloaded');
+    assert.equal(describeAnswers((await heldRequest(t, service)).answers), '503 overloaded');
     for (const client of held) client.destroy();
   });
 
@@ -123,7 +123,7 @@ describe('a key whose pulls take all connections', () => {
     );
     const held: RawClient[] = [];
     while (held.length < CONNECTIONS) held.push(await heldRequest(t, first));
-    assert.deepEqual(new Set(held.map(({ answers }) => sayAnswers(answers))), new Set(['100']));
+    assert.deepEqual(new Set(held.map(({ answers }) => describeAnswers(answers))), new Set(['100']));
     for (const client of pulls) await client.end();
     for (const client of held) client.destroy();
     await until(

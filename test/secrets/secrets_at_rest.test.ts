@@ -195,9 +195,9 @@ describe('in the file', () => {
       await assert.rejects(opened.instances.get('theirs'), { name: 'StoreError', code: 'SECRET_UNREADABLE' });
       assert.equal((await opened.instances.load(['mine', 'third'])).length, 2);
       // New secrets repair the instance.
-      const mended = registrationOf('theirs');
-      await opened.instances.register(mended, WALL);
-      assert.equal((await opened.instances.get('theirs'))?.webhook_secret, mended.webhook_secret);
+      const repaired = registrationOf('theirs');
+      await opened.instances.register(repaired, WALL);
+      assert.equal((await opened.instances.get('theirs'))?.webhook_secret, repaired.webhook_secret);
       await opened.close();
     }
 
@@ -582,10 +582,10 @@ describe('a file of the previous version', () => {
     const instances = await store.instances.load(current.map(({ instance_id }) => instance_id));
     assert.equal(instances.length, COUNT);
     for (const { instance_id, webhook_secret, previous_secret, webhook_headers } of instances) {
-      const former = current.find((each) => each.instance_id === instance_id)!;
+      const previous = current.find((each) => each.instance_id === instance_id)!;
       assert.deepEqual(
         [webhook_secret, previous_secret, webhook_headers],
-        [former.webhook_secret, former.new_secret, former.webhook_headers],
+        [previous.webhook_secret, previous.new_secret, previous.webhook_headers],
       );
     }
     await store.close();

@@ -160,10 +160,11 @@ export class ModelCluster {
     release: number[],
   ): Lease {
     const now = this.#now();
-    const former = this.#nodes.get(node_id);
-    if (former !== undefined && former.lease_until <= now && !this.#keeps_lapsed) this.#releaseAll(node_id, 'lapsed');
-    const node_no = former?.node_no ?? ++this.#last_node_no;
-    const started_at = former?.started_at ?? now;
+    const previous = this.#nodes.get(node_id);
+    if (previous !== undefined && previous.lease_until <= now && !this.#keeps_lapsed)
+      this.#releaseAll(node_id, 'lapsed');
+    const node_no = previous?.node_no ?? ++this.#last_node_no;
+    const started_at = previous?.started_at ?? now;
     const row = { node_id, node_no, version, address, started_at, seen_at: now, lease_until: now + LEASE_MS, stopping };
     this.#nodes.set(node_id, row);
     for (const partition_no of release) {

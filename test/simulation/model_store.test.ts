@@ -88,7 +88,7 @@ class Commands {
               message: `{"k":${k}}`,
               timestamp: '',
               target_agents: flag ? [instance_id] : null,
-              said:
+              origin:
                 k % 2 === 0 || message_id === null
                   ? null
                   : { from_agent: flag ? 'a' : null, in_reply_to: message_id, speaks_for: null },

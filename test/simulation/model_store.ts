@@ -17,7 +17,7 @@ import {
 import { TIMEOUT_S } from '../../src/domain/runtimes/runtimes.ts';
 import { agentsToNotify } from '../../src/domain/agents_to_notify.ts';
 import { hasRules, type MemberRules, missedOf, NO_RULES } from '../../src/domain/catch_up.ts';
-import { hopsOf, type Said } from '../../src/domain/said.ts';
+import { hopsOf, type MessageOrigin } from '../../src/domain/message_origin.ts';
 import type { Attempt } from '../../src/domain/outcome.ts';
 import { partitionOf } from '../../src/domain/partition.ts';
 import { isSameOrigin } from '../../src/domain/webhook_url.ts';
@@ -77,7 +77,7 @@ interface Message {
   target_agents: string[] | null;
   timestamp: string;
   trace: string | null;
-  said: Said | null;
+  origin: MessageOrigin | null;
   message: string;
 }
 
@@ -175,15 +175,16 @@ export class ModelStore implements StoreOperations {
     register: (registration, wall_ms) => {
       const { instance_id, webhook_url, webhook_secret, webhook_headers, success_statuses } = registration;
       const { instance_name, agent_ids, transport = 'webhook', ack_timeout_s } = registration;
-      const former = this.#instances.get(instance_id);
-      const same_url = former?.webhook_url === webhook_url && former.transport === transport;
+      const previous = this.#instances.get(instance_id);
+      const same_url = previous?.webhook_url === webhook_url && previous.transport === transport;
       const goes_elsewhere =
-        former !== undefined && !(former.transport === transport && isSameOrigin(former.webhook_url, webhook_url));
+        previous !== undefined &&
+        !(previous.transport === transport && isSameOrigin(previous.webhook_url, webhook_url));
       const is_dropping = goes_elsewhere && webhook_headers === undefined;
-      const dropped_header_names = is_dropping ? Object.keys(former.webhook_headers) : [];
-      const secret = webhook_secret ?? former?.webhook_secret ?? registration.new_secret;
+      const dropped_header_names = is_dropping ? Object.keys(previous.webhook_headers) : [];
+      const secret = webhook_secret ?? previous?.webhook_secret ?? registration.new_secret;
       const instance: Instance = {
-        ...(former ?? {
+        ...(previous ?? {
           ...NO_HEALTH,
           has_rules: false,
           previous_secret: null,
@@ -191,21 +192,21 @@ export class ModelStore implements StoreOperations {
           created_at: wall_ms,
           owner_key_id: null,
         }),
-        ...(former !== undefined &&
+        ...(previous !== undefined &&
           !same_url && { consecutive_failures: 0, last_success_at: null, last_failure: null }),
-        ...(former !== undefined && secret !== former.webhook_secret && { previous_secret: null }),
+        ...(previous !== undefined && secret !== previous.webhook_secret && { previous_secret: null }),
         instance_id,
         instance_name,
         agent_ids,
         transport,
-        ack_timeout_s: ack_timeout_s ?? former?.ack_timeout_s ?? ACK_TIMEOUT_S,
-        timeout_s: registration.timeout_s ?? former?.timeout_s ?? TIMEOUT_S,
+        ack_timeout_s: ack_timeout_s ?? previous?.ack_timeout_s ?? ACK_TIMEOUT_S,
+        timeout_s: registration.timeout_s ?? previous?.timeout_s ?? TIMEOUT_S,
         runtime: registration.runtime ?? null,
         webhook_url,
-        webhook_headers: webhook_headers ?? (goes_elsewhere ? {} : former?.webhook_headers) ?? {},
+        webhook_headers: webhook_headers ?? (goes_elsewhere ? {} : previous?.webhook_headers) ?? {},
         webhook_secret: secret,
-        success_statuses: success_statuses ?? former?.success_statuses ?? '200',
-        replies: registration.replies ?? former?.replies ?? false,
+        success_statuses: success_statuses ?? previous?.success_statuses ?? '200',
+        replies: registration.replies ?? previous?.replies ?? false,
         webhook_enabled: true,
         is_active: true,
         backoff_step: 0,
@@ -215,8 +216,8 @@ export class ModelStore implements StoreOperations {
       };
       this.#instances.set(instance_id, instance);
       // Deliveries of the new instance have numbers above this one.
-      if (former === undefined) this.#numbers.take(1);
-      return { created: former === undefined, instance: this.#rowOf(instance), dropped_header_names };
+      if (previous === undefined) this.#numbers.take(1);
+      return { created: previous === undefined, instance: this.#rowOf(instance), dropped_header_names };
     },
     get: (instance_id) => this.#get(instance_id),
     load: (instance_ids) => {
@@ -332,17 +333,17 @@ export class ModelStore implements StoreOperations {
       this.#meeting(meeting_id, wall_ms);
       const members = this.#memberships.get(meeting_id) ?? new Map<string, Membership>();
       this.#memberships.set(meeting_id, members);
-      const former = members.get(instance_id);
-      const joined_at = former !== undefined && former.left_at === null ? former.joined_at : wall_ms;
+      const previous = members.get(instance_id);
+      const joined_at = previous !== undefined && previous.left_at === null ? previous.joined_at : wall_ms;
       const rules: MemberRules = {
-        wake: given.wake ?? former?.wake ?? 'all',
-        catch_up: given.catch_up ?? former?.catch_up ?? 'all',
-        max_age_s: given.max_age_s ?? former?.max_age_s ?? 0,
+        wake: given.wake ?? previous?.wake ?? 'all',
+        catch_up: given.catch_up ?? previous?.catch_up ?? 'all',
+        max_age_s: given.max_age_s ?? previous?.max_age_s ?? 0,
       };
       if (hasRules(rules)) this.#change(instance_id, { has_rules: true });
       const membership = { meeting_id, instance_id, agent_ids, joined_at, left_at: null, ...rules };
       members.set(instance_id, membership);
-      return { created: former === undefined, membership: { ...membership } };
+      return { created: previous === undefined, membership: { ...membership } };
     },
     changeMembership: (meeting_id, instance_id, { agent_ids, wake, catch_up, max_age_s }) => {
       const membership = this.#memberships.get(meeting_id)?.get(instance_id);
@@ -469,13 +470,13 @@ export class ModelStore implements StoreOperations {
   #accept({ meeting_id, idempotency, wall_ms, ...sent }: NewMessage): Accepted {
     const key = idempotency === null ? null : `${meeting_id}\0${idempotency.sender}\0${idempotency.key}`;
     if (idempotency !== null && key !== null) {
-      const former = this.#keys.get(key);
-      if (former !== undefined && former.created_at > wall_ms - IDEMPOTENCY_MS) {
-        if (former.fingerprint !== idempotency.fingerprint) return { kind: 'key_reused' };
-        return { kind: 'repeated', message: { ...former.result } };
+      const previous = this.#keys.get(key);
+      if (previous !== undefined && previous.created_at > wall_ms - IDEMPOTENCY_MS) {
+        if (previous.fingerprint !== idempotency.fingerprint) return { kind: 'key_reused' };
+        return { kind: 'repeated', message: { ...previous.result } };
       }
     }
-    const given = sent.said;
+    const given = sent.origin;
     const answered = given === null || given.in_reply_to === null ? null : this.#messages.get(given.in_reply_to);
     if (answered === undefined || (answered !== null && answered.meeting_id !== meeting_id))
       return { kind: 'refused', field: 'in_reply_to' };
@@ -493,17 +494,18 @@ export class ModelStore implements StoreOperations {
       const agents = agentsToNotify(agent_ids, targets, given?.from_agent ?? null, wake);
       if (agents.length > 0) queued.push({ instance_id, target_agents: JSON.stringify(agents) });
     }
-    let said: Said | null = null;
+    let origin: MessageOrigin | null = null;
     if (given !== null) {
       const { from_agent, in_reply_to } = given;
       const before = [...this.#messages.values()].find(
         (each) => each.meeting_id === meeting_id && each.seq === seq - 1,
       );
-      const former = before === undefined ? null : { hops: before.said?.hops ?? 0, accepted_at: before.accepted_at };
-      said = {
+      const previous =
+        before === undefined ? null : { hops: before.origin?.hops ?? 0, accepted_at: before.accepted_at };
+      origin = {
         from_agent,
         in_reply_to,
-        hops: hopsOf(from_agent, answered === null ? null : (answered.said?.hops ?? 0), former, wall_ms),
+        hops: hopsOf(from_agent, answered === null ? null : (answered.origin?.hops ?? 0), previous, wall_ms),
       };
     }
     const message_no = this.#numbers.take(1 + queued.length);
@@ -517,7 +519,7 @@ export class ModelStore implements StoreOperations {
       target_agents: sent.target_agents,
       timestamp: sent.timestamp,
       trace: sent.trace,
-      said,
+      origin,
       message: sent.message,
     };
     this.#messages.set(message.message_id, message);
@@ -552,7 +554,7 @@ export class ModelStore implements StoreOperations {
     if (idempotency !== null && key !== null) {
       this.#keys.set(key, { fingerprint: idempotency.fingerprint, result: accepted, created_at: wall_ms });
     }
-    return { kind: 'accepted', message: { ...accepted }, said, deliveries };
+    return { kind: 'accepted', message: { ...accepted }, origin, deliveries };
   }
 
   /** The messages of a batch as another node reads them, with the pending deliveries to some instances. */
@@ -561,7 +563,7 @@ export class ModelStore implements StoreOperations {
     for (const message_id of message_ids) {
       const found = this.#messages.get(message_id);
       if (found === undefined) continue;
-      const { message_no, meeting_id, seq, accepted_at, timestamp, said, trace, message, deliveries_queued } = found;
+      const { message_no, meeting_id, seq, accepted_at, timestamp, origin, trace, message, deliveries_queued } = found;
       const range = ranges.get(meeting_id) ?? { meeting_id, first_seq: seq, last_seq: seq, messages: [] };
       ranges.set(meeting_id, range);
       range.last_seq = seq;
@@ -582,7 +584,7 @@ export class ModelStore implements StoreOperations {
         target_agents,
       }));
       const { expires_at } = rows[0]!;
-      const head = { message_id, meeting_id, seq, accepted_at, timestamp, said, trace };
+      const head = { message_id, meeting_id, seq, accepted_at, timestamp, origin, trace };
       range.messages.push({ ...head, message, expires_at, deliveries });
     }
     return [...ranges.values()];
@@ -606,12 +608,12 @@ export class ModelStore implements StoreOperations {
         page.push(row);
       }
       if (after_seq === undefined) page.reverse();
-      const data = page.map(({ message_id, seq, accepted_at, target_agents, said, message }) => ({
+      const data = page.map(({ message_id, seq, accepted_at, target_agents, origin, message }) => ({
         message_id,
         seq,
         accepted_at,
         target_agents,
-        said,
+        origin,
         message,
       }));
       return { data, has_more };
@@ -619,14 +621,14 @@ export class ModelStore implements StoreOperations {
     get: (message_id) => {
       const row = this.#messages.get(message_id);
       if (row === undefined) return null;
-      const { meeting_id, deliveries_queued, seq, accepted_at, target_agents, said, message } = row;
-      return { message_id, meeting_id, deliveries_queued, seq, accepted_at, target_agents, said, message };
+      const { meeting_id, deliveries_queued, seq, accepted_at, target_agents, origin, message } = row;
+      return { message_id, meeting_id, deliveries_queued, seq, accepted_at, target_agents, origin, message };
     },
     answeredBy: (message_id, limit) => {
       const chain: Message[] = [];
       for (let row = this.#messages.get(message_id); row !== undefined && chain.length <= limit;) {
         chain.push(row);
-        const answered = this.#messages.get(row.said?.in_reply_to ?? '');
+        const answered = this.#messages.get(row.origin?.in_reply_to ?? '');
         row = answered?.meeting_id === row.meeting_id ? answered : undefined;
       }
       return chain.slice(1).map(briefOf);
@@ -636,7 +638,7 @@ export class ModelStore implements StoreOperations {
         .filter((row) => row.meeting_id === meeting_id && row.seq > after_seq)
         .toSorted((a, b) => a.seq - b.seq)
         .slice(0, scan);
-      const data = found.filter(({ said }) => said?.in_reply_to === message_id).map(briefOf);
+      const data = found.filter(({ origin }) => origin?.in_reply_to === message_id).map(briefOf);
       return { data, next_seq: found.length < scan ? null : (found.at(-1) as Message).seq };
     },
     last: () => [...this.#messages.values()].at(-1)?.message_id ?? null,
@@ -661,7 +663,7 @@ export class ModelStore implements StoreOperations {
   }
 
   #queued(row: ModelDelivery): QueuedDelivery {
-    const { message_id, meeting_id, seq, message, timestamp, said, trace, accepted_at } = row.message;
+    const { message_id, meeting_id, seq, message, timestamp, origin, trace, accepted_at } = row.message;
     const { delivery_id, instance_id, target_agents, expires_at, attempt_count, answered_badly, attempts } = row;
     return {
       delivery_id,
@@ -672,7 +674,7 @@ export class ModelStore implements StoreOperations {
       target_agents,
       message,
       timestamp,
-      said,
+      origin,
       trace,
       accepted_at,
       expires_at,
@@ -774,17 +776,17 @@ export class ModelStore implements StoreOperations {
       const others = beside.filter((row) => !read.includes(row));
       return { deliveries: read.map((row) => this.#queued(row)), next_at: earliest(others) };
     },
-    saidBefore: ({ delivery_id, instance_id, meeting_id, seq }, since_ms, rows_max) => {
+    ofAgentsBefore: ({ delivery_id, instance_id, meeting_id, seq }, since_ms, rows_max) => {
       const rows = this.#of_instance.get(instance_id) ?? [];
       const before = rows
         .slice(0, delivery_id === null ? rows.length : rows.findIndex((row) => row.delivery_id === delivery_id))
         .slice(-rows_max);
       return before.flatMap(({ message, target_agents, state, created_at, attempt_count, aside }) => {
-        const { said } = message;
+        const { origin } = message;
         if (message.meeting_id !== meeting_id || message.seq >= seq || created_at <= since_ms) return [];
-        if (state === 'cancelled' || said === null || said.from_agent === null) return [];
+        if (state === 'cancelled' || origin === null || origin.from_agent === null) return [];
         const is_unjudged = state === 'pending' && attempt_count === 0 && !aside;
-        const { from_agent, hops } = said;
+        const { from_agent, hops } = origin;
         return [{ from_agent, hops, target_agents, accepted_at: created_at, is_unjudged }];
       });
     },
@@ -797,7 +799,7 @@ export class ModelStore implements StoreOperations {
         .filter((row) => row.message.seq > seq && row.expires_at >= expires_at)
         .toReversed()
         .slice(0, rows_max);
-      const of_people = behind.find(({ message: { said } }) => said === null || said.from_agent === null);
+      const of_people = behind.find(({ message: { origin } }) => origin === null || origin.from_agent === null);
       const of_instance = this.#of_instance.get(instance_id) ?? [];
       const at = of_instance.findIndex((row) => row.delivery_id === delivery_id);
       const recent = of_instance.slice(0, at).slice(-rows_max).toReversed();
@@ -815,7 +817,7 @@ export class ModelStore implements StoreOperations {
         )
         .map((message) => {
           const delivery = earlier.find((row) => row.message === message) ?? null;
-          return { target_agents: message.target_agents, from_agent: message.said?.from_agent ?? null, delivery };
+          return { target_agents: message.target_agents, from_agent: message.origin?.from_agent ?? null, delivery };
         });
       const { wake, catch_up, max_age_s } = member;
       return {
@@ -891,7 +893,7 @@ export class ModelStore implements StoreOperations {
         if (member === undefined || member.left_at !== null || has_delivery.has(message)) return false;
         if (message.accepted_at < Math.max(since_ms, member.joined_at) || message.accepted_at > until_ms) return false;
         const targets = message.target_agents === null ? null : new Set(message.target_agents);
-        const from_agent = message.said?.from_agent ?? null;
+        const from_agent = message.origin?.from_agent ?? null;
         return agentsToNotify(member.agent_ids, targets, from_agent, member.wake).length > 0;
       });
       return { messages: missed.length, at_least: false };
@@ -994,8 +996,8 @@ export class ModelStore implements StoreOperations {
   }
 }
 
-function briefOf({ message_id, seq, accepted_at, said, message }: Message): MessageBrief {
-  return { message_id, seq, accepted_at, said, excerpt: [...message].slice(0, EXCERPT_CHARS).join('') };
+function briefOf({ message_id, seq, accepted_at, origin, message }: Message): MessageBrief {
+  return { message_id, seq, accepted_at, origin, excerpt: [...message].slice(0, EXCERPT_CHARS).join('') };
 }
 
 function replace<V>(map: Map<string, V>, entries: Iterable<readonly [string, V]>): void {

@@ -83,8 +83,8 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
   'skips webhook_enabled': { file: MODEL, find: 'if (!instance.webhook_enabled) continue;', replace: '' },
   'ignores the idempotency key': {
     file: MODEL,
-    find: 'if (former !== undefined && former.created_at >',
-    replace: 'if (former !== undefined && 0 >',
+    find: 'if (previous !== undefined && previous.created_at >',
+    replace: 'if (previous !== undefined && 0 >',
   },
   'forgets to cancel what was beside a lane': {
     file: MODEL,
@@ -368,10 +368,10 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     find: 'if (pull_forwarder.is_draining && !brings_results) return',
     replace: 'if (pull_forwarder.is_draining) return',
   },
-  'a takeover forgets what a pair said': {
+  'a takeover forgets what a pair sent': {
     file: GUARD,
-    find: 'for (const said of went) {',
-    replace: 'for (const said of went.slice(went.length)) {',
+    find: 'for (const sent of went) {',
+    replace: 'for (const sent of went.slice(went.length)) {',
   },
   'a machine that was away gets everything': {
     file: CATCH_UP,
@@ -433,7 +433,7 @@ const IN_CLUSTERS: readonly string[] = [
   'does not judge what a store that went back gives a number again',
 ];
 const WITH_AGENTS: readonly string[] = [
-  'a takeover forgets what a pair said',
+  'a takeover forgets what a pair sent',
   'what was stopped counts',
   'does not judge what a store that went back gives a number again',
   'judges no hops',

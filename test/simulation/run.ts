@@ -36,11 +36,11 @@ export async function run(
     const worlds = Array.from({ length: Math.min(at_once, first_seed + count - seed) }, (_, k) =>
       make(seed + k, options),
     );
-    let under_way = worlds;
-    while (under_way.length > 0) {
+    let running = worlds;
+    while (running.length > 0) {
       await turn();
-      for (const world of under_way) world.step();
-      under_way = under_way.filter(({ done, checker }) => !done && checker.violation === null);
+      for (const world of running) world.step();
+      running = running.filter(({ done, checker }) => !done && checker.violation === null);
     }
     for (const world of worlds) {
       report.worlds++;

@@ -1344,7 +1344,7 @@ export class World {
       message,
       timestamp: '',
       target_agents: target === null ? null : [target],
-      said: from === null && in_reply_to === null ? null : { from_agent: from, in_reply_to, speaks_for: null },
+      origin: from === null && in_reply_to === null ? null : { from_agent: from, in_reply_to, speaks_for: null },
       trace: null,
       expires_in_ms: null,
       idempotency: { key: String(label), sender: '', fingerprint: message },

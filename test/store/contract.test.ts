@@ -295,25 +295,25 @@ function holdsTheContract(engine: EngineUnderTest): void {
       const store = await engine.open(t);
       const by = (sender: string, fingerprint: string, wall_ms = WALL) =>
         newMessage('m', { idempotency: { key: 'k', sender, fingerprint }, wall_ms });
-      const saidOf = async (batch: NewMessage[]) =>
+      const originOf = async (batch: NewMessage[]) =>
         (await store.messages.accept(batch)).map((result) =>
           'message' in result ? `${result.kind} ${result.message.seq}` : result.kind,
         );
-      assert.deepEqual(await saidOf([by('one', 'f'), by('two', 'g'), by('one', 'f'), by('two', 'f')]), [
+      assert.deepEqual(await originOf([by('one', 'f'), by('two', 'g'), by('one', 'f'), by('two', 'f')]), [
         'accepted 1',
         'accepted 2',
         'repeated 1',
         'key_reused',
       ]);
-      assert.deepEqual(await saidOf([by('two', 'g'), by('', 'f'), by('one', 'f')]), [
+      assert.deepEqual(await originOf([by('two', 'g'), by('', 'f'), by('one', 'f')]), [
         'repeated 2',
         'accepted 3',
         'repeated 1',
       ]);
-      assert.deepEqual(await saidOf([by('', 'f')]), ['repeated 3']);
+      assert.deepEqual(await originOf([by('', 'f')]), ['repeated 3']);
       // The first key has expired, and the others remain.
       const later = WALL + IDEMPOTENCY_MS;
-      assert.deepEqual(await saidOf([by('three', 'h', later), by('one', 'x', later), by('three', 'h', later)]), [
+      assert.deepEqual(await originOf([by('three', 'h', later), by('one', 'x', later), by('three', 'h', later)]), [
         'accepted 4',
         'accepted 5',
         'repeated 4',

@@ -44,7 +44,7 @@ async function fill(store: Store, count: number): Promise<void> {
     meeting_id: 'm',
     timestamp: '',
     target_agents: null,
-    said: null,
+    origin: null,
     trace: null,
     idempotency: null,
     expires_at: 0,

@@ -16,7 +16,7 @@ import { RENEW_LEASE } from '../../src/store/postgres/cluster/lease_functions.ts
 import { Executor } from '../../src/store/postgres/executor.ts';
 import { migrateDatabase } from '../../src/store/postgres/schema.ts';
 import type { Change } from '../../src/store/contract/cluster.ts';
-import type { NewSaid } from '../../src/store/contract/messages.ts';
+import type { NewOrigin } from '../../src/store/contract/messages.ts';
 import { NO_QUOTAS } from '../../src/store/contract/quotas.ts';
 import type { Store } from '../../src/store/store.ts';
 import { StoreError } from '../../src/store/store_error.ts';
@@ -233,7 +233,7 @@ test('a key of a sender is found by a node of the version before, and one that s
 });
 
 /** No agent in the meetings of these tests has this name. */
-const AGENT: NewSaid = { from_agent: 'somebody', in_reply_to: null, speaks_for: null };
+const AGENT: NewOrigin = { from_agent: 'somebody', in_reply_to: null, speaks_for: null };
 
 describe('a connection that is cut inside the commit of a batch', () => {
   const IDEMPOTENCY = { key: 'k', sender: '', fingerprint: 'f' };
@@ -255,7 +255,7 @@ describe('a connection that is cut inside the commit of a batch', () => {
         newMessage('m', { message: '{"t":"the marked one"}' }),
         newMessage('m', { idempotency: IDEMPOTENCY }),
         newMessage('m', { target_agents: ['nobody'] }),
-        newMessage('m', { said: AGENT, idempotency: { key: 'other', sender: '', fingerprint: 'f' } }),
+        newMessage('m', { origin: AGENT, idempotency: { key: 'other', sender: '', fingerprint: 'f' } }),
       ]);
       assert.equal(seen.cuts, 1);
       const stored = await sql<{ message: string }>(url, 'SELECT message FROM messages');
@@ -267,7 +267,7 @@ describe('a connection that is cut inside the commit of a batch', () => {
         [[2, 2], 'repeated', [3, 0], [4, 2]],
       );
       assert.ok(accepted[3]?.kind === 'accepted');
-      assert.deepEqual(accepted[3].said, { from_agent: AGENT.from_agent, in_reply_to: null, hops: 1 });
+      assert.deepEqual(accepted[3].origin, { from_agent: AGENT.from_agent, in_reply_to: null, hops: 1 });
       const in_lane = await lane(store, 'j', 'm');
       const answered = accepted.flatMap((each) => (each.kind === 'accepted' ? each.deliveries : []));
       assert.deepEqual(
@@ -562,7 +562,7 @@ describe('partitions', () => {
   });
 
   for (const is_fenced of [true, false]) {
-    const name = 'fence settlements: what a former owner says does not land, of deliveries and of health';
+    const name = 'fence settlements: what a previous owner says does not land, of deliveries and of health';
     test(is_fenced ? name : 'control: without comparing epochs it lands', async (t) => {
       const url = await makeDatabase();
       const [a, b] = [await open(t, url), await open(t, url)];
@@ -642,7 +642,7 @@ describe('nodes notify each other', () => {
       newMessage('m', { message: '{"n":3}', target_agents: ['nobody'] }),
       newMessage('m', {
         message: '{"n":4}',
-        said: AGENT,
+        origin: AGENT,
         trace: TRACE,
         idempotency: { key: 'k', sender: '', fingerprint: 'f' },
       }),
@@ -660,8 +660,8 @@ describe('nodes notify each other', () => {
       const { message, timestamp, trace, expires_at } = batch[i]!;
       const deliveries = each.deliveries.filter(({ instance_id }) => !held.has(partitionOf(instance_id)));
       if (deliveries.length === 0) return [];
-      const { said } = each;
-      return [{ message_id, meeting_id, seq, accepted_at, message, timestamp, said, trace, expires_at, deliveries }];
+      const { origin } = each;
+      return [{ message_id, meeting_id, seq, accepted_at, message, timestamp, origin, trace, expires_at, deliveries }];
     });
     const counts = stored.map(({ deliveries }) => deliveries.length);
     assert.ok(counts[0]! > 0 && counts[0]! < ids.length);

@@ -19,8 +19,8 @@ const EVER = { since_ms: 0, until_ms: 1e9 };
 const NEVER_EXPIRES = 1e12;
 
 async function send(store: Store, meeting_id: string, wall_ms: number, target_agents: string[] | null = null) {
-  const said = { said: null, trace: null, idempotency: null };
-  const message = { meeting_id, message: '{}', timestamp: '', target_agents, ...said };
+  const rest = { origin: null, trace: null, idempotency: null };
+  const message = { meeting_id, message: '{}', timestamp: '', target_agents, ...rest };
   const [accepted] = await store.messages.accept([{ ...message, wall_ms, expires_at: NEVER_EXPIRES }]);
   assert.ok(accepted?.kind === 'accepted');
   return accepted;

@@ -1,15 +1,15 @@
 /** The agent that sends a message and the message that it answers, as every engine stores them. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { FOLLOWS_MS, type Said } from '../../src/domain/said.ts';
-import type { Accepted, NewMessage, NewSaid } from '../../src/store/contract/messages.ts';
+import { FOLLOWS_MS, type MessageOrigin } from '../../src/domain/message_origin.ts';
+import type { Accepted, NewMessage, NewOrigin } from '../../src/store/contract/messages.ts';
 import type { Store } from '../../src/store/store.ts';
 import { type EngineUnderTest, ENGINES } from '../support/engines.ts';
 import { lane, newMessage, register, WALL } from '../support/store_contents.ts';
 
 for (const engine of ENGINES) describe(engine.name, () => storesWhoSays(engine));
 
-const by = (from_agent: string | null, given: Partial<NewSaid> = {}): NewSaid => ({
+const by = (from_agent: string | null, given: Partial<NewOrigin> = {}): NewOrigin => ({
   from_agent,
   in_reply_to: null,
   speaks_for: null,
@@ -28,7 +28,7 @@ async function accepted(store: Store, message: NewMessage) {
 }
 
 const hopsOf = (results: Accepted[]): (number | null)[] =>
-  results.map((result) => (result.kind === 'accepted' ? (result.said?.hops ?? null) : null));
+  results.map((result) => (result.kind === 'accepted' ? (result.origin?.hops ?? null) : null));
 
 const kindsOf = (results: Accepted[]): string[] =>
   results.map((result) => (result.kind === 'refused' ? `refused ${result.field}` : result.kind));
@@ -44,42 +44,42 @@ function storesWhoSays(engine: EngineUnderTest): void {
     await member(store, 'm', 'both', ['b', 'é"\\', 'a']);
     await member(store, 'm', 'same', ['é"\\']);
     await member(store, 'm', 'third', ['a']);
-    const said = by('é"\\');
+    const origin = by('é"\\');
     const heard = async (message: NewMessage) =>
       (await accepted(store, message)).deliveries.map(({ instance_id, target_agents }) => [
         instance_id,
         ...(JSON.parse(target_agents) as string[]),
       ]);
     for (const target_agents of [null, []]) {
-      assert.deepEqual(await heard(newMessage('m', { said, target_agents })), [
+      assert.deepEqual(await heard(newMessage('m', { origin, target_agents })), [
         ['both', 'b', 'a'],
         ['third', 'a'],
       ]);
     }
-    assert.deepEqual(await heard(newMessage('m', { said, target_agents: ['é"\\'] })), [
+    assert.deepEqual(await heard(newMessage('m', { origin, target_agents: ['é"\\'] })), [
       ['both', 'é"\\'],
       ['same', 'é"\\'],
     ]);
     // Control: without from_agent every agent gets it.
     assert.equal((await heard(newMessage('m'))).flat().length, 3 + 5);
-    assert.equal((await heard(newMessage('m', { said: by('nobody') }))).flat().length, 3 + 5);
+    assert.equal((await heard(newMessage('m', { origin: by('nobody') }))).flat().length, 3 + 5);
   });
 
   test('hops count the messages of agents that led to one', async (t) => {
     const store = await engine.open(t);
     const person = newMessage('m');
-    const agent = newMessage('m', { said: by('a') });
-    const elsewhere = newMessage('n', { said: by('a') });
+    const agent = newMessage('m', { origin: by('a') });
+    const elsewhere = newMessage('n', { origin: by('a') });
     assert.deepEqual(hopsOf(await send(store, agent)), [1], 'the first of a meeting');
     assert.deepEqual(hopsOf(await send(store, agent, elsewhere, agent, person, agent, agent)), [2, 1, 3, null, 1, 2]);
     const { message } = await accepted(store, person);
     const answer = (from_agent: string | null) =>
-      newMessage('m', { said: by(from_agent, { in_reply_to: message.message_id }) });
+      newMessage('m', { origin: by(from_agent, { in_reply_to: message.message_id }) });
     assert.deepEqual(
       hopsOf(await send(store, agent, agent, answer('b'), agent, answer(null), agent)),
       [1, 2, 1, 2, 0, 1],
     );
-    const later = (ms: number) => newMessage('m', { said: by('a'), wall_ms: WALL + ms });
+    const later = (ms: number) => newMessage('m', { origin: by('a'), wall_ms: WALL + ms });
     assert.deepEqual(hopsOf(await send(store, later(FOLLOWS_MS - 1))), [2]);
     assert.deepEqual(hopsOf(await send(store, later(2 * FOLLOWS_MS - 1))), [1], 'the message before is too old');
   });
@@ -88,7 +88,7 @@ function storesWhoSays(engine: EngineUnderTest): void {
     const store = await engine.open(t);
     const there = (await accepted(store, newMessage('m'))).message.message_id;
     const answer = (meeting_id: string, in_reply_to: string) =>
-      newMessage(meeting_id, { said: by(null, { in_reply_to }) });
+      newMessage(meeting_id, { origin: by(null, { in_reply_to }) });
     const batch = [answer('m', there), answer('new', there), newMessage('m'), answer('m', 'msg_none')];
     assert.deepEqual(kindsOf(await send(store, ...batch)), [
       'accepted',
@@ -117,7 +117,7 @@ function storesWhoSays(engine: EngineUnderTest): void {
     await store.meetings.leave('m', 'left', WALL);
     await member(store, 'm', 'other', ['b']);
     const as = (from_agent: string, meeting_id = 'm', instance_id: string | null = null, key_id = 'key') =>
-      newMessage(meeting_id, { said: by(from_agent, { speaks_for: { key_id, instance_id } }) });
+      newMessage(meeting_id, { origin: by(from_agent, { speaks_for: { key_id, instance_id } }) });
     const allowed = [as('a'), as('a', 'm', 'mine')];
     const refused = [
       as('b'),
@@ -139,7 +139,7 @@ function storesWhoSays(engine: EngineUnderTest): void {
     await member(store, 'm', 'left', ['c']);
     await store.meetings.leave('m', 'left', WALL);
     const as = (from_agent: string, instance_id: string, meeting_id = 'm') =>
-      newMessage(meeting_id, { said: by(from_agent, { speaks_for: { key_id: null, instance_id } }) });
+      newMessage(meeting_id, { origin: by(from_agent, { speaks_for: { key_id: null, instance_id } }) });
     const batch = [as('a', 'here'), as('c', 'here'), as('c', 'left'), as('a', 'left'), as('a', 'here', 'n')];
     assert.deepEqual(kindsOf(await send(store, ...batch)), [
       'accepted',
@@ -151,10 +151,10 @@ function storesWhoSays(engine: EngineUnderTest): void {
     const store = await engine.open(t);
     await member(store, 'm', 'i', ['a']);
     const first = await accepted(store, newMessage('m'));
-    const said = by('a', { in_reply_to: first.message.message_id });
-    const answer = newMessage('m', { said, idempotency: { key: 'k', sender: '', fingerprint: 'f' } });
+    const origin = by('a', { in_reply_to: first.message.message_id });
+    const answer = newMessage('m', { origin, idempotency: { key: 'k', sender: '', fingerprint: 'f' } });
     assert.deepEqual(kindsOf(await send(store, answer, answer)), ['accepted', 'repeated']);
-    const nowhere = newMessage('m', { ...answer, said: { ...said, in_reply_to: 'msg_none' } });
+    const nowhere = newMessage('m', { ...answer, origin: { ...origin, in_reply_to: 'msg_none' } });
     assert.deepEqual(kindsOf(await send(store, nowhere, newMessage('m'))), ['repeated', 'accepted']);
   });
 
@@ -163,16 +163,16 @@ function storesWhoSays(engine: EngineUnderTest): void {
     await member(store, 'm', 'i', ['b']);
     const { message } = await accepted(store, newMessage('m'));
     const in_reply_to = message.message_id;
-    await send(store, newMessage('m', { said: by('a', { in_reply_to }) }), newMessage('m', { said: by('é') }));
-    const expected: (Said | null)[] = [
+    await send(store, newMessage('m', { origin: by('a', { in_reply_to }) }), newMessage('m', { origin: by('é') }));
+    const expected: (MessageOrigin | null)[] = [
       null,
       { from_agent: 'a', in_reply_to, hops: 1 },
       { from_agent: 'é', in_reply_to: null, hops: 2 },
     ];
-    const said = (rows: readonly { said: Said | null }[] | undefined) => rows?.map((row) => row.said);
-    assert.deepEqual(said((await store.messages.list('m', { limit: 9, chars_max: 1e9 }))?.data), expected);
-    assert.deepEqual(said((await store.messages.since(null, { limit: 9, chars_max: 1e9 })).data), expected);
-    assert.deepEqual(said(await lane(store, 'i', 'm')), expected);
+    const origin = (rows: readonly { origin: MessageOrigin | null }[] | undefined) => rows?.map((row) => row.origin);
+    assert.deepEqual(origin((await store.messages.list('m', { limit: 9, chars_max: 1e9 }))?.data), expected);
+    assert.deepEqual(origin((await store.messages.since(null, { limit: 9, chars_max: 1e9 })).data), expected);
+    assert.deepEqual(origin(await lane(store, 'i', 'm')), expected);
   });
 
   test('a message leads to what it answers and to its answers, within its meeting', async (t) => {
@@ -180,11 +180,11 @@ function storesWhoSays(engine: EngineUnderTest): void {
     const long = `{"text":"${'\u{1F600}'.repeat(300)}"}`;
     const { message } = await accepted(store, newMessage('m', { message: long }));
     const in_reply_to = message.message_id;
-    const answer = (await accepted(store, newMessage('m', { said: by('a', { in_reply_to }) }))).message.message_id;
-    await send(store, newMessage('m'), newMessage('m', { said: by('b', { in_reply_to: answer }) }), newMessage('n'));
-    const last = (await accepted(store, newMessage('m', { said: by('c', { in_reply_to }) }))).message.message_id;
+    const answer = (await accepted(store, newMessage('m', { origin: by('a', { in_reply_to }) }))).message.message_id;
+    await send(store, newMessage('m'), newMessage('m', { origin: by('b', { in_reply_to: answer }) }), newMessage('n'));
+    const last = (await accepted(store, newMessage('m', { origin: by('c', { in_reply_to }) }))).message.message_id;
     const found = await store.messages.get(answer);
-    assert.deepEqual([found?.meeting_id, found?.seq, found?.said?.from_agent], ['m', 2, 'a']);
+    assert.deepEqual([found?.meeting_id, found?.seq, found?.origin?.from_agent], ['m', 2, 'a']);
     assert.equal(await store.messages.get('msg_none'), null);
     const chain = await store.messages.answeredBy(answer, 9);
     assert.deepEqual(
@@ -219,9 +219,9 @@ function storesWhoSays(engine: EngineUnderTest): void {
     const asked = async () => [
       await woken({}),
       await woken({ target_agents: ['a'] }),
-      await woken({ target_agents: [], said: by('x') }),
-      await woken({ target_agents: ['a'], said: by('x') }),
-      await woken({ said: by(null, { in_reply_to: (await store.messages.last()) as string }) }),
+      await woken({ target_agents: [], origin: by('x') }),
+      await woken({ target_agents: ['a'], origin: by('x') }),
+      await woken({ origin: by(null, { in_reply_to: (await store.messages.last()) as string }) }),
     ];
     const expected = [
       ['all', 'people'],
@@ -241,6 +241,6 @@ function storesWhoSays(engine: EngineUnderTest): void {
       ['all', 'people', 'targeted'],
     );
     await store.meetings.join('m', 'people', ['a'], WALL, null, { wake: 'all' });
-    assert.deepEqual(await woken({ said: by('x') }), ['all', 'people']);
+    assert.deepEqual(await woken({ origin: by('x') }), ['all', 'people']);
   });
 }

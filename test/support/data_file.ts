@@ -14,7 +14,7 @@ export async function makeDataFile(t: TestContext): Promise<string> {
   const rest = { agent_ids: ['a'], new_secret: 'whsec_x', success_statuses: undefined };
   await store.instances.register({ instance_id: 'i', instance_name: 'n', ...webhook, ...rest }, 0);
   await store.meetings.join('m', 'i', ['a'], 0);
-  const sent = { meeting_id: 'm', message: '{"content":"x"}', timestamp: '', target_agents: null, said: null };
+  const sent = { meeting_id: 'm', message: '{"content":"x"}', timestamp: '', target_agents: null, origin: null };
   await store.messages.accept([{ ...sent, trace: null, idempotency: null, wall_ms: 0, expires_at: 1 }]);
   const subject = { principal: 'open', address: null, action: 'service.start', target_kind: 'service' } as const;
   for (let at = 0; at < AUDIT_ENTRIES; at++) {

@@ -423,7 +423,7 @@ export class TestNode {
       message: text,
       timestamp: '',
       target_agents: target_agents ?? null,
-      said: from_agent === undefined ? null : { from_agent, in_reply_to, speaks_for: null },
+      origin: from_agent === undefined ? null : { from_agent, in_reply_to, speaks_for: null },
       trace: options.trace ?? null,
       expires_in_ms: expires_in_ms ?? null,
       idempotency: key === undefined ? null : { key, sender: '', fingerprint: text },

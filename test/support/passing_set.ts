@@ -2,10 +2,10 @@
 import { subscribe } from 'node:diagnostics_channel';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 
-const under_way = new Set<IncomingMessage>();
+const in_flight = new Set<IncomingMessage>();
 
 subscribe('http.server.request.start', (message) => {
   const { request, response } = message as { request: IncomingMessage; response: ServerResponse };
-  under_way.add(request);
-  response.on('close', () => under_way.delete(request));
+  in_flight.add(request);
+  response.on('close', () => in_flight.delete(request));
 });

@@ -87,13 +87,13 @@ export async function outcomeOf(url: string, bytes: string | Buffer): Promise<st
   const client = new RawClient(url);
   client.write(bytes);
   try {
-    return sayAnswers(await client.read());
+    return describeAnswers(await client.read());
   } finally {
     client.destroy();
   }
 }
 
-export function sayAnswers(answers: RawAnswer[]): string {
+export function describeAnswers(answers: RawAnswer[]): string {
   return answers.map(({ status, code }) => `${status} ${code}`.trim()).join(', ');
 }
 

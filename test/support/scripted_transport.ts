@@ -42,8 +42,8 @@ export class ScriptedTransport implements Transport {
   readonly #clock: Clock;
   readonly #scripts = new Map<string, Script>();
   readonly #hanging = new Map<RecordedPush, (reply: Reply) => void>();
-  #under_way: RecordedPush[] = [];
-  onPush: ((push: RecordedPush, under_way: readonly RecordedPush[]) => void) | null = null;
+  #in_flight: RecordedPush[] = [];
+  onPush: ((push: RecordedPush, in_flight: readonly RecordedPush[]) => void) | null = null;
 
   constructor(clock: Clock) {
     this.#clock = clock;
@@ -58,8 +58,8 @@ export class ScriptedTransport implements Transport {
     } else this.#scripts.set(instance_id, () => script);
   }
 
-  get under_way(): readonly RecordedPush[] {
-    return this.#under_way;
+  get in_flight(): readonly RecordedPush[] {
+    return this.#in_flight;
   }
 
   /** Ends hanging pushes, of one instance or all. Returns their number. */
@@ -78,7 +78,7 @@ export class ScriptedTransport implements Transport {
   /** The process ended: cuts the connections, and drops the results. */
   cut(): void {
     this.#hanging.clear();
-    this.#under_way = [];
+    this.#in_flight = [];
   }
 
   canPush(): boolean {
@@ -88,19 +88,19 @@ export class ScriptedTransport implements Transport {
   push(push: Push): Promise<PushResult> {
     const recorded = recordOf(push, this.#clock.now());
     this.pushes.push(recorded);
-    this.#under_way.push(recorded);
-    this.peak = Math.max(this.peak, this.#under_way.length);
-    const of_instance = this.#under_way.filter((p) => p.instance_id === push.instance_id).length;
+    this.#in_flight.push(recorded);
+    this.peak = Math.max(this.peak, this.#in_flight.length);
+    const of_instance = this.#in_flight.filter((p) => p.instance_id === push.instance_id).length;
     this.peaks.set(push.instance_id, Math.max(this.peaks.get(push.instance_id) ?? 0, of_instance));
-    this.onPush?.(recorded, this.#under_way);
+    this.onPush?.(recorded, this.#in_flight);
     const script = this.#scripts.get(push.instance_id) ?? this.script;
     const said = script(recorded);
     const reply = typeof said === 'object' || said === HANGS ? said : { says: said };
     return new Promise((resolve) => {
       const end = ({ says, retry_after, body = '' }: Reply): void => {
-        const index = this.#under_way.indexOf(recorded);
+        const index = this.#in_flight.indexOf(recorded);
         if (index === -1) return;
-        this.#under_way.splice(index, 1);
+        this.#in_flight.splice(index, 1);
         recorded.ended_at = this.#clock.now();
         recorded.result = {
           outcome: typeof says === 'number' ? outcomeOfStatus(says, push.success_statuses) : says,

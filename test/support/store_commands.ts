@@ -175,10 +175,10 @@ const COMMANDS = {
         meeting_id: d.flag(3, k) ? d.meeting_id : MEETING_IDS[k]!,
         ...withTimestamp(d.flag(4, k) ? d.text : MESSAGES[(k + d.limit) % MESSAGES.length]!, d.pick(5, TIMESTAMPS)),
         target_agents: d.flag(6, k) ? d.pick(0, [[], ['a'], ['b', 'nobody', '"c"'], ['nobody']]) : null,
-        said: saidIn(d, k),
+        origin: originIn(d, k),
         trace: d.pick(3, [null, null, TRACE, `${TRACE} a=1`]),
         idempotency:
-          d.flag(7, k) && saidIn(d, k) === null
+          d.flag(7, k) && originIn(d, k) === null
             ? {
                 key: IDEMPOTENCY_KEYS[k % 2]!,
                 sender: d.pick(k, ['', 'one', 'two']),
@@ -277,13 +277,13 @@ const COMMANDS = {
     await store.meetings.settings(d.meeting_id),
     await store.meetings.allSettings(d.flag(2) ? d.meeting_id : null, d.limit),
   ],
-  saidBefore: async (store, d) => {
+  ofAgentsBefore: async (store, d) => {
     const { instance_id, meeting_id } = d;
     const [page = []] = await store.deliveries.loadLanes([{ instance_id, meeting_id, after_seq: d.limit, limit: 10 }]);
     const last = page.at(-1);
     if (last === undefined) return null;
     const before = d.flag(4) ? { ...last, delivery_id: null } : last;
-    return store.deliveries.saidBefore(before, d.wall - d.pick(3, [0, 5_000, 1e9]), 100);
+    return store.deliveries.ofAgentsBefore(before, d.wall - d.pick(3, [0, 5_000, 1e9]), 100);
   },
   rulesAtHead: async (store, d) => {
     const { instance_id, meeting_id } = d;
@@ -481,15 +481,15 @@ const COMMANDS = {
       created_at: d.wall,
       expires_at: d.wall + 5_000,
     });
-    const former = `digest ${Number(d.unique) - d.limit}`;
+    const previous = `digest ${Number(d.unique) - d.limit}`;
     return [
       await store.sessions.find(digest, d.wall + d.pick(0, [0, 5_000])),
-      await store.sessions.find(former, d.wall),
-      await store.sessions.standing([former, digest, 'none'], d.wall),
+      await store.sessions.find(previous, d.wall),
+      await store.sessions.standing([previous, digest, 'none'], d.wall),
       await store.sessions.list({ limit: d.limit }, d.wall),
       d.flag(0)
-        ? await audited(store, d).sessions.remove(former)
-        : await audited(store, d).sessions.end(sessionIdOf({ digest: former })),
+        ? await audited(store, d).sessions.remove(previous)
+        : await audited(store, d).sessions.end(sessionIdOf({ digest: previous })),
     ];
   },
   invite: async (store, d) => {
@@ -504,7 +504,7 @@ const COMMANDS = {
       created_at: d.wall,
       expires_at: d.wall + 5_000,
     });
-    const former = Number(d.unique) - d.limit;
+    const previous = Number(d.unique) - d.limit;
     const key = {
       key_id: `inv${d.unique.padStart(9, '0')}`,
       name: invite_id,
@@ -515,13 +515,13 @@ const COMMANDS = {
       created_at: d.wall,
       expires_at: null,
     };
-    const digest = `secret ${d.flag(0) ? d.unique : former}`;
+    const digest = `secret ${d.flag(0) ? d.unique : previous}`;
     return [
       await store.invites.find(digest),
       await store.invites.list({ limit: d.limit }),
       d.flag(1)
         ? await audited(store, d).invites.redeem(digest, key, d.wall + d.pick(0, [0, 5_000]))
-        : await audited(store, d).invites.revoke(`inv_${String(former).padStart(12, '0')}`, d.wall),
+        : await audited(store, d).invites.revoke(`inv_${String(previous).padStart(12, '0')}`, d.wall),
     ];
   },
   append: (store, d) => store.audit.append({ ...subjectOf(d), outcome: 'refused', code: 'not_permitted' }, d.wall),
@@ -557,7 +557,7 @@ function withTimestamp(text: string, timestamp: string): Pick<NewMessage, 'messa
  * The sender of a message of `accept`, often none. A refused message has no key, because engines treat other messages
  * with that key differently.
  */
-function saidIn(d: Draw, k: number): NewMessage['said'] {
+function originIn(d: Draw, k: number): NewMessage['origin'] {
   if (!d.flag(5, k + 1)) return null;
   const from_agent = d.pick(k, [null, 'a', '"c"', '\u{1F600}', 'nobody']);
   const in_reply_to = d.flag(0, k) ? d.message_id : null;

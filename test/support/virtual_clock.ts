@@ -20,7 +20,7 @@ export class VirtualClock implements Clock {
   #wall_ahead_ms = 0;
   #order = 0;
   #timers = new TinyQueue<VirtualTimer>([], (a, b) => a.at - b.at || a.order - b.order);
-  #under_way = 0;
+  #in_flight = 0;
   #epoch = 0;
   #onRest: (() => void) | null = null;
 
@@ -114,18 +114,18 @@ export class VirtualClock implements Clock {
   }
 
   #begin(): void {
-    this.#under_way++;
+    this.#in_flight++;
   }
 
   #end(): void {
-    if (--this.#under_way === 0) this.#onRest?.();
+    if (--this.#in_flight === 0) this.#onRest?.();
   }
 
   /** An immediate runs after all microtasks. If nothing is in flight then, nothing starts by itself. */
   async #rest(): Promise<void> {
     for (;;) {
       await new Promise<void>((resolve) => setImmediate(resolve));
-      if (this.#under_way === 0) return;
+      if (this.#in_flight === 0) return;
       await new Promise<void>((resolve) => {
         this.#onRest = resolve;
       });

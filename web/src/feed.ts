@@ -31,7 +31,7 @@ class Feed {
   #tabs: Tabs<News> | null = null;
   #last_event_id: string | undefined;
   /** What the other tabs do not know yet. */
-  #unsaid: FeedEvent[] = [];
+  #unsent: FeedEvent[] = [];
   #timer: ReturnType<typeof setTimeout> | undefined;
 
   /** Calls back with every event until the returned function is called. */
@@ -44,7 +44,7 @@ class Feed {
   start(whose: string): void {
     this.#tabs = new Tabs<News>(`convoke.feed ${whose}`, {
       lead: (signal) => this.#lead(signal),
-      hear: (news) => this.#take(news),
+      onNews: (news) => this.#take(news),
       greeting: () => ({ state: this.state.value, events: [] }),
     });
   }
@@ -62,7 +62,7 @@ class Feed {
     // From one leader to the next nobody follows the feed.
     const pause = (): void => {
       if (this.state.value === 'live') this.#publish('connecting');
-      this.#say();
+      this.#send();
     };
     pause();
     signal.addEventListener('abort', pause);
@@ -90,15 +90,15 @@ class Feed {
   /** In this tab at once, and in the others together with what arrives in the same moment. */
   #publish(state: FeedState, ...events: FeedEvent[]): void {
     this.#take({ state, events });
-    this.#unsaid.push(...events);
-    this.#timer ??= setTimeout(() => this.#say(), 0);
+    this.#unsent.push(...events);
+    this.#timer ??= setTimeout(() => this.#send(), 0);
   }
 
-  #say(): void {
+  #send(): void {
     clearTimeout(this.#timer);
     this.#timer = undefined;
-    this.#tabs?.tell({ state: this.state.value, events: this.#unsaid });
-    this.#unsaid = [];
+    this.#tabs?.send({ state: this.state.value, events: this.#unsent });
+    this.#unsent = [];
   }
 
   #take({ state, events }: News): void {

@@ -1,5 +1,5 @@
 /**
- * The tabs of one browser take turns: one visible tab leads, and tells the others what it learns. A browser opens six
+ * The tabs of one browser take turns: one visible tab leads, and passes on to the others what it learns. A browser opens six
  * connections to a host over HTTP/1.1, so tabs with a connection each would block one another.
  *
  * A lock decides who leads: the browser gives it to the next tab when the leader is hidden, closed, or crashes. A
@@ -9,13 +9,13 @@
 interface TabsParts<News> {
   /** Called when this tab leads; it must end soon after the signal. */
   lead: (signal: AbortSignal) => Promise<void>;
-  /** Called in the other tabs, with what the leader tells. */
-  hear: (news: News) => void;
-  /** What the leader tells a tab that is new. */
+  /** Called in the other tabs, with what the leader sends. */
+  onNews: (news: News) => void;
+  /** What the leader sends to a new tab. */
   greeting: () => News;
 }
 
-/** A tab says it when it is new. */
+/** What a new tab sends. */
 const HELLO = 'hello';
 
 export class Tabs<News extends object> {
@@ -33,16 +33,16 @@ export class Tabs<News extends object> {
     this.#parts = parts;
     this.#channel = 'locks' in navigator ? new BroadcastChannel(name) : null;
     this.#channel?.addEventListener('message', ({ data }: MessageEvent<News | typeof HELLO>) => {
-      if (data !== HELLO) parts.hear(data);
-      else if (this.#leads) this.tell(parts.greeting());
+      if (data !== HELLO) parts.onNews(data);
+      else if (this.#leads) this.send(parts.greeting());
     });
     this.#channel?.postMessage(HELLO);
     document.addEventListener('visibilitychange', this.#onVisibility);
     this.#onVisibility();
   }
 
-  /** Tells the other tabs; this tab must lead. */
-  tell(news: News): void {
+  /** Sends to the other tabs; this tab must lead. */
+  send(news: News): void {
     this.#channel?.postMessage(news);
   }
 

@@ -1,4 +1,4 @@
-import { refusalOf } from '../../domain/said.ts';
+import { refusalOf } from '../../domain/message_origin.ts';
 import { Problem } from '../../domain/problem.ts';
 import type { Accepted, AcceptedMessage, NewMessage } from '../../store/contract/messages.ts';
 import { NO_LINGER, perNode } from '../../store/linger.ts';
@@ -18,7 +18,7 @@ import { type Backpressure, WAITING_HIGH } from './backpressure.ts';
 /** A message to send, as the HTTP layer hands it over. */
 export interface Send extends Pick<
   NewMessage,
-  'meeting_id' | 'message' | 'timestamp' | 'target_agents' | 'said' | 'trace' | 'idempotency'
+  'meeting_id' | 'message' | 'timestamp' | 'target_agents' | 'origin' | 'trace' | 'idempotency'
 > {
   /**
    * After how long its deliveries expire, if that is less than the setting `expire_after`; null: the setting decides.
@@ -208,8 +208,8 @@ export class Acceptor {
       messages++;
       deliveries += result.deliveries.length;
       for (const { target_agents } of result.deliveries) chars += target_agents.length;
-      const { message, said, deliveries: queued } = result;
-      const stored = { ...(batch[i] as NewMessage), ...message, said, deliveries: queued };
+      const { message, origin, deliveries: queued } = result;
+      const stored = { ...(batch[i] as NewMessage), ...message, origin, deliveries: queued };
       const { meeting_id, seq } = stored;
       const contiguous_from = this.#seen_ranges?.extend(meeting_id, seq, seq) ?? null;
       this.#enqueuer.enqueue(stored, contiguous_from, requested_at, true);

@@ -49,8 +49,8 @@ export class CatchUp {
     const known = this.#known.get(lane);
     if (known?.generation !== lane.generation || known.version !== recipient.registration.version) return 'unknown';
     if (!hasRules(known.rules)) return null;
-    const { seq, accepted_at, expires_at, said, attempt_count } = head;
-    const judged = { seq, accepted_at, expires_at, is_of_agent: said !== null && said.from_agent !== null };
+    const { seq, accepted_at, expires_at, origin, attempt_count } = head;
+    const judged = { seq, accepted_at, expires_at, is_of_agent: origin !== null && origin.from_agent !== null };
     const reason = catchUpReason(judged, known.rules, known, recipient.away_until, this.#parts.clock.wall());
     if (reason !== null) return reason;
     // A newer delivery may have arrived since the read for an earlier head, or since the last attempt.

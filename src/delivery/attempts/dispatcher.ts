@@ -304,7 +304,7 @@ export class Dispatcher {
       if (verdict === 'unknown') void this.#catch_up.read(recipient, lane, head);
       if (verdict !== null) return verdict === 'unknown' ? 'reading' : verdict;
     }
-    if (head.said === null || head.attempt_count > 0) return null;
+    if (head.origin === null || head.attempt_count > 0) return null;
     const verdict = this.#guard.judge(recipient, head);
     if (verdict === 'unknown') void this.#guard.read(recipient, lane, head);
     return verdict === 'unknown' ? 'reading' : verdict;

@@ -1,5 +1,5 @@
 import { type GuardLimits, type GuardReason, guardReason, limitsPairs, pairsOf } from '../../domain/guard_rule.ts';
-import type { SaidDelivery } from '../../store/contract/deliveries.ts';
+import type { AgentDelivery } from '../../store/contract/deliveries.ts';
 import type { Store } from '../../store/store.ts';
 import type { LaneDelivery } from '../lanes/lane_delivery.ts';
 import type { Lane } from '../lanes/lane.ts';
@@ -48,10 +48,10 @@ export class LoopGuard {
 
   /** Null: the head may be delivered. `unknown`: the window of the lane must be read first. */
   judge(recipient: Recipient, head: LaneDelivery): GuardReason | 'unknown' | null {
-    const { said, accepted_at, meeting_id } = head;
-    if (said === null || said.from_agent === null) return null;
+    const { origin, accepted_at, meeting_id } = head;
+    if (origin === null || origin.from_agent === null) return null;
     const limits = this.#parts.meetings.limitsOf(meeting_id);
-    const { hops, from_agent } = said;
+    const { hops, from_agent } = origin;
     if (!limitsPairs(limits)) return guardReason({ hops, accepted_at }, [], limits);
     const window = this.#windowOf(recipient, head, limits);
     if (window === null) return 'unknown';
@@ -71,15 +71,20 @@ export class LoopGuard {
     const { store, meetings } = this.#parts;
     const limits = meetings.limitsOf(head.meeting_id);
     const since_ms = head.accepted_at - 2 * limits.pair_window_s * 1_000;
-    const read = (): Promise<SaidDelivery[]> => store.deliveries.saidBefore(head, since_ms, ROWS_MAX);
+    const read = (): Promise<AgentDelivery[]> => store.deliveries.ofAgentsBefore(head, since_ms, ROWS_MAX);
     return readForHead(this.#parts, recipient, lane, read, (went) => this.#rebuild(recipient, head, limits, went));
   }
 
-  #rebuild(recipient: Recipient, head: LaneDelivery, { pair_limit }: GuardLimits, went: readonly SaidDelivery[]): void {
+  #rebuild(
+    recipient: Recipient,
+    head: LaneDelivery,
+    { pair_limit }: GuardLimits,
+    went: readonly AgentDelivery[],
+  ): void {
     const window: Window = { recipient, pair_limit, last_seq: head.seq - 1, pairs: new Map(), times: 0 };
     this.#keep(keyOf(recipient, head), window);
-    for (const said of went) {
-      for (const pair of pairsOf(said.from_agent, agentsOf(said))) this.#note(window, pair, said.accepted_at);
+    for (const sent of went) {
+      for (const pair of pairsOf(sent.from_agent, agentsOf(sent))) this.#note(window, pair, sent.accepted_at);
     }
   }
 

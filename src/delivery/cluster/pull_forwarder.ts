@@ -79,8 +79,8 @@ export class PullForwarder {
     const partition_no = partitionOf(pull.instance_id);
     const address = await this.#addressOf(partition_no);
     if (address === null || this.#is_draining) return null;
-    const said = { instance_id: pull.instance_id, address: pull.address, at: this.#clock.wall() };
-    const text = Buffer.from(JSON.stringify(said)).toString('base64url');
+    const claims = { instance_id: pull.instance_id, address: pull.address, at: this.#clock.wall() };
+    const text = Buffer.from(JSON.stringify(claims)).toString('base64url');
     const mark = `${text} ${await this.#cluster.sign(text)}`;
     const { promise, resolve } = Promise.withResolvers<IncomingMessage | null>();
     const request = this.#request(address, pull, mark);
@@ -152,12 +152,12 @@ export class PullForwarder {
     const end = mark.indexOf(' ');
     const text = mark.slice(0, Math.max(end, 0));
     if (!(await this.#cluster.isSigned(text, mark.slice(end + 1)))) return undefined;
-    const said = JSON.parse(Buffer.from(text, 'base64url').toString()) as {
+    const claims = JSON.parse(Buffer.from(text, 'base64url').toString()) as {
       instance_id: string;
       address: string | null;
       at: number;
     };
-    const is_fresh = Math.abs(this.#clock.wall() - said.at) <= CLOCKS_APART_MS;
-    return is_fresh && said.instance_id === instance_id ? said.address : undefined;
+    const is_fresh = Math.abs(this.#clock.wall() - claims.at) <= CLOCKS_APART_MS;
+    return is_fresh && claims.instance_id === instance_id ? claims.address : undefined;
   }
 }

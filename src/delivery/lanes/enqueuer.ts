@@ -32,7 +32,7 @@ export class Enqueuer {
    * @param is_own whether this node stored it; false when another node stored it
    */
   enqueue(stored: StoredMessage, contiguous_from: number | null, requested_at: number, is_own: boolean): void {
-    const { message_id, meeting_id, seq, message, timestamp, said, trace, accepted_at, expires_at, deliveries } =
+    const { message_id, meeting_id, seq, message, timestamp, origin, trace, accepted_at, expires_at, deliveries } =
       stored;
     let body_head: Uint8Array | null = null;
     const now = this.#clock.now();
@@ -78,7 +78,7 @@ export class Enqueuer {
           target_agents,
           body_head: (body_head ??= pushBodyHead(meeting_id, message)),
           timestamp,
-          said,
+          origin,
           trace,
           accepted_at,
           expires_at,

@@ -21,7 +21,7 @@ export function replySend(
     message,
     timestamp,
     target_agents,
-    said: { from_agent, in_reply_to, speaks_for: { key_id: null, instance_id } },
+    origin: { from_agent, in_reply_to, speaks_for: { key_id: null, instance_id } },
     trace,
     expires_in_ms: null,
     idempotency: { ...idempotency, sender: SENDER },

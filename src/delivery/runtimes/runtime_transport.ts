@@ -10,7 +10,7 @@ import type { WebhookTransport } from '../transport/webhook_transport.ts';
 import { askedOf } from './asked.ts';
 import { LongAttempts } from './long_attempts.ts';
 import { type Exchanged, exchangedOf } from './exchanged.ts';
-import { takeTurns, type Turns } from './turns.ts';
+import { askRuntime, type RuntimeAnswer } from './ask_runtime.ts';
 
 /** The most characters of the history in one request. */
 const HISTORY_CHARS_MAX = 64 << 10;
@@ -80,28 +80,28 @@ export class RuntimeTransport implements Transport {
     const running: Running = { instance_id: push.instance_id, is_given_up: false, wake: () => {} };
     this.#running.add(running);
     try {
-      const turns = await this.#turnsOf(push, settings, way, running, started_at + way.timeout_ms);
-      if (turns === null) return null;
-      const { excerpt, ...result } = turns;
+      const answer = await this.#askRuntime(push, settings, way, running, started_at + way.timeout_ms);
+      if (answer === null) return null;
+      const { excerpt, ...result } = answer;
       return { ...result, response_excerpt: excerpt, stages: [], duration_ms: clock.now() - started_at };
     } finally {
       this.#running.delete(running);
     }
   }
 
-  async #turnsOf(
+  async #askRuntime(
     push: Push,
     { name, options }: RuntimeSettings,
     way: Way,
     running: Running,
     ends_at: number,
-  ): Promise<Turns | null> {
+  ): Promise<RuntimeAnswer | null> {
     const { clock } = this.#parts;
     const runtime = runtimeOf({ name });
     const asked = askedOf(Buffer.from(push.body).toString(), push.headers, []);
     const history = await this.#historyOf(asked, runtime.historyOf(options));
     if (history === null || running.is_given_up) return null;
-    return takeTurns({
+    return askRuntime({
       runtime,
       options,
       base_url: push.url,
@@ -128,9 +128,9 @@ export class RuntimeTransport implements Transport {
       const page = await messages.list(meeting_id, { before_seq: seq, limit, chars_max: HISTORY_CHARS_MAX });
       return (page?.data ?? [])
         .filter((message) => concerns(message, agents))
-        .map(({ seq, said, message }) => ({
+        .map(({ seq, origin, message }) => ({
           seq,
-          from_agent: said?.from_agent ?? null,
+          from_agent: origin?.from_agent ?? null,
           message: JSON.parse(message) as Record<string, unknown>,
         }));
     } catch (error) {
@@ -219,8 +219,8 @@ function headersOf(push: Push, way: Way, request: RuntimeRequest, agents: readon
 }
 
 /** Whether a message is for everybody, for one of these agents, or said by one of them. */
-function concerns({ target_agents, said }: MessageRow, agents: readonly string[]): boolean {
+function concerns({ target_agents, origin }: MessageRow, agents: readonly string[]): boolean {
   if (target_agents === null || target_agents.length === 0) return true;
-  const from_agent = said?.from_agent ?? null;
+  const from_agent = origin?.from_agent ?? null;
   return (from_agent !== null && agents.includes(from_agent)) || target_agents.some((agent) => agents.includes(agent));
 }

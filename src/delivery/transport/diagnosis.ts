@@ -72,7 +72,7 @@ function samplePush(instance: Instance, id: string, wall_ms: number, user_agent:
       body_head: pushBodyHead('webhook-test', JSON.stringify(message)),
       target_agents: JSON.stringify(instance.agent_ids),
       timestamp: created_at,
-      said: null,
+      origin: null,
       trace: null,
     },
     targetOf(instance),

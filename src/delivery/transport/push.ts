@@ -1,5 +1,5 @@
 import { pushBody } from '../../domain/push_body.ts';
-import type { Said } from '../../domain/said.ts';
+import type { MessageOrigin } from '../../domain/message_origin.ts';
 import { signPush } from '../../domain/signature.ts';
 import { type TraceContext, traceHeaders } from '../../domain/trace_context.ts';
 import { signingKeysOf, type Target } from './target.ts';
@@ -88,7 +88,7 @@ export interface PushContent {
   /** A list of agent ids, as JSON. */
   target_agents: string;
   timestamp: string;
-  said: Said | null;
+  origin: MessageOrigin | null;
   /** The trace that the message belongs to. */
   trace: TraceContext | null;
   /** How many earlier messages of the meeting the instance did not get: see src/domain/catch_up.ts. */
@@ -123,7 +123,7 @@ export function pushOf(
 /** @param own those of the instance */
 export function pushHeaders(
   own: Record<string, string>,
-  delivery: Pick<PushContent, 'delivery_id' | 'message_id' | 'seq' | 'said' | 'missed' | 'trace'>,
+  delivery: Pick<PushContent, 'delivery_id' | 'message_id' | 'seq' | 'origin' | 'missed' | 'trace'>,
   attempt: number,
   timestamp_s: number,
   signature: string,
@@ -140,14 +140,14 @@ export function pushHeaders(
     'convoke-message-id': delivery.message_id,
     'convoke-seq': String(delivery.seq),
     'convoke-attempt': String(attempt),
-    ...(delivery.said !== null && saidHeaders(delivery.said)),
+    ...(delivery.origin !== null && originHeaders(delivery.origin)),
     ...(delivery.missed !== undefined && delivery.missed > 0 && { 'convoke-missed': String(delivery.missed) }),
     ...(delivery.trace !== null && traceHeaders(delivery.trace)),
   };
 }
 
 /** Who says the message and what it answers. A header holds ASCII only: the id of an agent is percent-encoded UTF-8. */
-function saidHeaders({ from_agent, in_reply_to, hops }: Said): Record<string, string> {
+function originHeaders({ from_agent, in_reply_to, hops }: MessageOrigin): Record<string, string> {
   return {
     ...(from_agent !== null && { 'convoke-from-agent': encodeURIComponent(from_agent.toWellFormed()) }),
     ...(in_reply_to !== null && { 'convoke-in-reply-to': in_reply_to }),

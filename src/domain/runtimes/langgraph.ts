@@ -80,7 +80,7 @@ export const langgraph: Runtime = {
       return { kind: 'failed', outcome: 'bad_status', detail: `the run of the agent failed: ${why}` };
     }
     const updates = events.filter(({ event }) => event === 'updates');
-    const last = addedBy(updates, idOf(asked)).findLast(isSaidByModel);
+    const last = addedBy(updates, idOf(asked)).findLast(isFromModel);
     const text = textOfContent(at(last, 'content'));
     const answers = answersOf(text, agentOf(asked), textOption(options, 'no_reply', NO_REPLY));
     const is_interrupted = updates.some(({ data }) => at(data, '__interrupt__') !== undefined);
@@ -126,7 +126,7 @@ function addedBy(updates: readonly StreamEvent[], sent_id: string): unknown[] {
   return messages.slice(messages.findLastIndex((message) => at(message, 'id') === sent_id) + 1);
 }
 
-function isSaidByModel(message: unknown): boolean {
+function isFromModel(message: unknown): boolean {
   return ['ai', 'AIMessageChunk'].includes(String(at(message, 'type'))) || at(message, 'role') === 'assistant';
 }
 

@@ -49,7 +49,7 @@ async function getDeliveryPush(
   const { attempt = 1, started_at } = delivery.attempts.at(-1) ?? {};
   const timestamp_s = Math.floor((started_at === undefined ? clock.wall() : Date.parse(started_at)) / 1000);
   // The headers of a trace are for tools that watch, and not for the receiver.
-  const of = { ...delivery, said: message.said, trace: null };
+  const of = { ...delivery, origin: message.origin, trace: null };
   return {
     delivery_id,
     url: instance === null || instance.webhook_url === '' ? null : instance.webhook_url,

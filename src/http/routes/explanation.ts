@@ -2,7 +2,7 @@ import type { Clock } from '../../delivery/clock.ts';
 import { assertMeeting } from '../../domain/access.ts';
 import { explained, type Imagined, isGuarded, notifiedOf } from '../../domain/explanation.ts';
 import { type GuardLimits, limitsInForce } from '../../domain/guard_rule.ts';
-import { hopsOf, refusalOf } from '../../domain/said.ts';
+import { hopsOf, refusalOf } from '../../domain/message_origin.ts';
 import type { DeliveryStore } from '../../store/contract/deliveries.ts';
 import { type MeetingStore, NO_SETTINGS } from '../../store/contract/meetings.ts';
 import type { MessageStore } from '../../store/contract/messages.ts';
@@ -22,7 +22,7 @@ export interface ExplanationContext {
   store: {
     meetings: Pick<MeetingStore, 'candidates' | 'settings'>;
     messages: Pick<MessageStore, 'list' | 'get'>;
-    deliveries: Pick<DeliveryStore, 'saidBefore'>;
+    deliveries: Pick<DeliveryStore, 'ofAgentsBefore'>;
   };
   clock: Clock;
   /** The limits of meetings that have none of their own. */
@@ -85,7 +85,7 @@ export async function explanationsOf(context: ExplanationContext, meeting_id: st
   for (const { instance_id, instance_name, ...candidate } of page.data) {
     const counts = is_guarded && notifiedOf(candidate, message).length > 0;
     // One call after the other, so that the store can do other work meanwhile.
-    const before = counts ? await saidTo(context, meeting_id, instance_id, message, limits) : [];
+    const before = counts ? await agentDeliveriesTo(context, meeting_id, instance_id, message, limits) : [];
     const { agent_ids } = candidate;
     const { may_become, ...found } = explained(candidate, message, { paused: settings.paused, limits }, before);
     const shown = { instance_id, instance_name, agent_ids: [...agent_ids], ...found };
@@ -95,7 +95,7 @@ export async function explanationsOf(context: ExplanationContext, meeting_id: st
 }
 
 /** The rows of a lane that the guard reads: see delivery/attempts/loop_guard.ts. */
-async function saidTo(
+async function agentDeliveriesTo(
   { store }: ExplanationContext,
   meeting_id: string,
   instance_id: string,
@@ -104,8 +104,8 @@ async function saidTo(
 ) {
   const lane = { meeting_id, instance_id, delivery_id: null, seq: Number.MAX_SAFE_INTEGER };
   const since_ms = accepted_at - 2 * pair_window_s * 1_000;
-  const before = await store.deliveries.saidBefore(lane, since_ms, BEFORE_ROWS_MAX);
-  return before.map((said) => ({ ...said, target_agents: JSON.parse(said.target_agents) as string[] }));
+  const before = await store.deliveries.ofAgentsBefore(lane, since_ms, BEFORE_ROWS_MAX);
+  return before.map((sent) => ({ ...sent, target_agents: JSON.parse(sent.target_agents) as string[] }));
 }
 
 /** @throws Problem `invalid_fields`, as a send with this in_reply_to would */
@@ -120,10 +120,10 @@ async function hopsNow(
   if (in_reply_to !== undefined) {
     const answered = await store.messages.get(in_reply_to);
     if (answered?.meeting_id !== meeting_id) throw refusalOf('in_reply_to');
-    return hopsOf(from_agent, answered.said?.hops ?? 0, null, wall_ms);
+    return hopsOf(from_agent, answered.origin?.hops ?? 0, null, wall_ms);
   }
   if (from_agent === null) return 0;
   const before = (await store.messages.list(meeting_id, { limit: 1, chars_max: 1 }))?.data[0];
-  const newest = before && { hops: before.said?.hops ?? 0, accepted_at: before.accepted_at };
+  const newest = before && { hops: before.origin?.hops ?? 0, accepted_at: before.accepted_at };
   return hopsOf(from_agent, null, newest ?? null, wall_ms);
 }

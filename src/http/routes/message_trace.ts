@@ -2,7 +2,7 @@ import type { FastifyReply } from 'fastify';
 import type { Clock } from '../../delivery/clock.ts';
 import { maySeeMeeting } from '../../domain/access.ts';
 import { Problem } from '../../domain/problem.ts';
-import { saidFields } from '../../domain/said.ts';
+import { originFields } from '../../domain/message_origin.ts';
 import { isoTime } from '../../domain/time.ts';
 import type { DeliveryStore } from '../../store/contract/deliveries.ts';
 import type { MessageBrief, MessageStore } from '../../store/contract/messages.ts';
@@ -99,8 +99,8 @@ async function answersTo(
   return { answers, next_answers_after: next };
 }
 
-function wireBrief({ message_id, seq, accepted_at, said, excerpt }: MessageBrief) {
-  return { message_id, seq, accepted_at: isoTime(accepted_at), ...saidFields(said), excerpt };
+function wireBrief({ message_id, seq, accepted_at, origin, excerpt }: MessageBrief) {
+  return { message_id, seq, accepted_at: isoTime(accepted_at), ...originFields(origin), excerpt };
 }
 
 function messageNotFound(message_id: string): Problem {

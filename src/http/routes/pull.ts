@@ -127,11 +127,11 @@ async function readPermit(
 /** The address of the client. For a forwarded request it is the one that the forwarding node names. */
 async function addressOf({ limits, pull_forwarder }: PullContext, request: PullingRequest): Promise<string | null> {
   const mark = request.headers[FORWARDED_HEADER];
-  const said =
+  const forwarded =
     pull_forwarder !== null && typeof mark === 'string'
       ? await pull_forwarder.addressIn(mark, request.params.instance_id)
       : undefined;
-  return said === undefined ? limits.addressOf(request) : said;
+  return forwarded === undefined ? limits.addressOf(request) : forwarded;
 }
 
 /** The only headers that are forwarded: the other node recognizes the caller by them. */

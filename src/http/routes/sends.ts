@@ -9,7 +9,7 @@ import type { JsonBody } from '../../domain/json_body.ts';
 import { timestampOf } from '../../domain/push_body.ts';
 import { invalidField, Problem } from '../../domain/problem.ts';
 import { type TraceContext, traceOf } from '../../domain/trace_context.ts';
-import type { NewSaid } from '../../store/contract/messages.ts';
+import type { NewOrigin } from '../../store/contract/messages.ts';
 import type { Limits } from '../auth/limits.ts';
 import { validator } from '../intake/validate.ts';
 import { problemOf, wireProblem } from '../problems.ts';
@@ -113,7 +113,7 @@ function sendOf(
     message,
     timestamp: timestampOf(input.message, message),
     target_agents,
-    said: saidBy(principal, input),
+    origin: originOf(principal, input),
     trace,
     expires_in_ms: input.expires_in_s === undefined ? null : input.expires_in_s * 1000,
     idempotency:
@@ -217,7 +217,7 @@ function wireResult(of: Problem | Result): Static<typeof SendResultSchema> {
 
 type SendInput = Static<typeof SendMessageBody>;
 
-function saidBy(principal: Principal, { from_agent, in_reply_to }: SendInput): NewSaid | null {
+function originOf(principal: Principal, { from_agent, in_reply_to }: SendInput): NewOrigin | null {
   if (from_agent === undefined && in_reply_to === undefined) return null;
   return { from_agent: from_agent ?? null, in_reply_to: in_reply_to ?? null, speaks_for: speakerScope(principal) };
 }

@@ -4,7 +4,7 @@ import { agentId, expected, MeetingId } from '../../http/schemas/fields.ts';
 import { ListMessagesQuery } from '../../http/schemas/messages.ts';
 import { SendHeaders, SendMessageBody, SentMessageSchema } from '../../http/schemas/sends.ts';
 import type { Caller } from '../caller.ts';
-import { fitting, MESSAGE_CHARS_MAX, NOTICE, PageOfSaid, said } from '../said.ts';
+import { fitting, MESSAGE_CHARS_MAX, NOTICE, PageOfQuotedMessages, quoted } from '../quoted_messages.ts';
 import { toolOf } from './tool.ts';
 
 const PAGE = { default: 20, max: 100 };
@@ -51,11 +51,11 @@ export const readMessages = toolOf({
     },
     { additionalProperties: false },
   ),
-  output: PageOfSaid,
+  output: PageOfQuotedMessages,
   async run({ client, signal }, { meeting_id, from_char, limit = PAGE.default, ...query }) {
     const page = await client.listMessages(meeting_id, { ...query, limit }, { signal });
     const messages = fitting(
-      page.data.map((each) => said(each, from_char)),
+      page.data.map((each) => quoted(each, from_char)),
       query.after_seq === undefined ? 'last' : 'first',
     );
     return {

@@ -3,7 +3,7 @@ import Type from 'typebox';
 import { askedOf } from '../../delivery/runtimes/asked.ts';
 import { agentIds, expected, MeetingId } from '../../http/schemas/fields.ts';
 import type { Caller } from '../caller.ts';
-import { Notice, NOTICE, said, SaidSchema } from '../said.ts';
+import { Notice, NOTICE, quoted, QuotedMessageSchema } from '../quoted_messages.ts';
 import { AgentId, OwnInstanceId } from './meetings.ts';
 import { toolOf } from './tool.ts';
 
@@ -15,7 +15,7 @@ const WAIT_S = { default: 30, max: 50 };
  */
 const MESSAGES_MAX = 3;
 
-const { message_id, seq, from_agent, in_reply_to, message, part } = SaidSchema.properties;
+const { message_id, seq, from_agent, in_reply_to, message, part } = QuotedMessageSchema.properties;
 
 export const waitForMessage = toolOf({
   name: 'wait_for_message',
@@ -88,6 +88,6 @@ function wireWaitedFor({ body, headers }: PulledPush) {
     target_agents: [...agents],
     ...(from_agent !== null && { from_agent }),
     ...(in_reply_to !== null && { in_reply_to }),
-    ...said({ message }),
+    ...quoted({ message }),
   };
 }

@@ -1,4 +1,4 @@
-import type { Said } from '../../domain/said.ts';
+import type { MessageOrigin } from '../../domain/message_origin.ts';
 import type { NewMessage, AcceptedMessage, AcceptedDelivery } from './messages.ts';
 
 /** A message that another node stored, with its deliveries in partitions of this node that have had no attempt yet. */
@@ -6,7 +6,7 @@ export interface StoredMessage
   extends
     Omit<AcceptedMessage, 'deliveries_queued'>,
     Pick<NewMessage, 'message' | 'timestamp' | 'trace' | 'expires_at'> {
-  said: Said | null;
+  origin: MessageOrigin | null;
   deliveries: AcceptedDelivery[];
 }
 

@@ -2,7 +2,7 @@ import type { OwnerScope, Visibility } from '../../domain/access.ts';
 import type { DeliveryReason, DeliveryState, WaitingFor } from '../../domain/delivery.ts';
 import type { MemberRules, NewestInLane } from '../../domain/catch_up.ts';
 import type { InstanceHealth } from '../../domain/instance.ts';
-import type { Said } from '../../domain/said.ts';
+import type { MessageOrigin } from '../../domain/message_origin.ts';
 import type { TraceContext } from '../../domain/trace_context.ts';
 import type { Attempt } from '../../domain/outcome.ts';
 import type { Page, PageRequest } from './page.ts';
@@ -20,7 +20,7 @@ export interface QueuedDelivery {
   /** The sender's own JSON text. */
   message: string;
   timestamp: string;
-  said: Said | null;
+  origin: MessageOrigin | null;
   trace: TraceContext | null;
   accepted_at: number;
   expires_at: number;
@@ -116,7 +116,7 @@ export function queuedChars({ message, target_agents }: Pick<QueuedDelivery, 'me
 }
 
 /** What an agent said to the agents of an instance. */
-export interface SaidDelivery {
+export interface AgentDelivery {
   from_agent: string;
   /** JSON text of the list. */
   target_agents: string;
@@ -182,11 +182,11 @@ export interface DeliveryStore {
    * that were delivered or are pending, not those that were cancelled. Reads at most the `rows_max` deliveries of the
    * instance before that delivery; without a delivery_id, its latest ones.
    */
-  saidBefore(
+  ofAgentsBefore(
     before: LaneKey & { delivery_id: string | null; seq: number },
     since_ms: number,
     rows_max: number,
-  ): Promise<SaidDelivery[]>;
+  ): Promise<AgentDelivery[]>;
   /**
    * The rules of the membership of a delivery, and what they need: the newest deliveries that wait behind it and do not expire
    * sooner, and how many messages were missed before it. Reads at most `rows_max` deliveries of each kind. Counts no

@@ -1,5 +1,5 @@
 import type { OwnerScope } from '../../domain/access.ts';
-import type { RefusedField, Said } from '../../domain/said.ts';
+import type { RefusedField, MessageOrigin } from '../../domain/message_origin.ts';
 import type { TraceContext } from '../../domain/trace_context.ts';
 import type { MessageSearch, Reads, SearchPage } from './search.ts';
 
@@ -18,7 +18,7 @@ export interface NewMessage {
   /** Null or empty: a broadcast. */
   target_agents: string[] | null;
   /** Null when the sender gave neither from_agent nor in_reply_to. */
-  said: NewSaid | null;
+  origin: NewOrigin | null;
   /** The trace that it belongs to; null: none. */
   trace: TraceContext | null;
   /** Idempotency keys belong to a sender: `sender` is the key_id, or empty when there is none. */
@@ -27,8 +27,8 @@ export interface NewMessage {
   expires_at: number;
 }
 
-/** The fields of `Said` that the sender gave. The store computes the hops. */
-export interface NewSaid extends Omit<Said, 'hops'> {
+/** The fields of `MessageOrigin` that the sender gave. The store computes the hops. */
+export interface NewOrigin extends Omit<MessageOrigin, 'hops'> {
   /**
    * The instances for whose agents the sender may speak, in meetings that these instances are in; null: any agent.
    * `{ key_id: null, instance_id }` is that one instance, no matter which key owns it.
@@ -55,7 +55,7 @@ export type Accepted =
   | {
       kind: 'accepted';
       message: AcceptedMessage;
-      said: Said | null;
+      origin: MessageOrigin | null;
       deliveries: AcceptedDelivery[];
     }
   /** The same key and body were accepted before: the first result. */
@@ -72,7 +72,7 @@ export interface MessageRow {
   seq: number;
   accepted_at: number;
   target_agents: string[] | null;
-  said: Said | null;
+  origin: MessageOrigin | null;
   /** The sender's own JSON text. */
   message: string;
 }
@@ -80,7 +80,7 @@ export interface MessageRow {
 /** A message without its text. */
 export interface MessageHead extends AcceptedMessage {
   target_agents: string[] | null;
-  said: Said | null;
+  origin: MessageOrigin | null;
 }
 
 /** A message with its meeting. */
@@ -94,7 +94,7 @@ export interface MessageBrief {
   message_id: string;
   seq: number;
   accepted_at: number;
-  said: Said | null;
+  origin: MessageOrigin | null;
   /** The first EXCERPT_CHARS of its JSON text. */
   excerpt: string;
 }

@@ -216,8 +216,8 @@ function movesOf(
     idempotency_keys: {
       in_order_of: 'id',
       made({ meeting_id, key, fingerprint, result, created_at }) {
-        const { message_id, ...told } = JSON.parse(result as string) as AcceptedMessage;
-        const { seq, accepted_at, deliveries_queued } = told;
+        const { message_id, ...stored } = JSON.parse(result as string) as AcceptedMessage;
+        const { seq, accepted_at, deliveries_queued } = stored;
         const answer = { message_no: ids.decode('msg', message_id), seq, accepted_at, deliveries_queued };
         const [sender, ...rest] = (key as string).split('\n');
         return {

@@ -7,15 +7,15 @@ import {
   type EarlierRow,
   MEMBER,
   missedIn,
-  saidDeliveryOf,
-  type SaidRow,
+  agentDeliveryOf,
+  type AgentDeliveryRow,
   WITHOUT_RULES,
 } from '../rows/lane_heads.ts';
 import { membershipOf } from '../rows/meetings.ts';
 import type { MembershipsTable } from '../rows/tables.ts';
 import { type Session, statement, withPartition } from './database.ts';
 
-const SAID_BEFORE = statement(`
+const OF_AGENTS_BEFORE = statement(`
   SELECT d.delivery_no, m.message_no, m.from_agent, m.hops, d.target_agents, d.created_at AS accepted_at, (d.state = 'pending' AND d.attempt_count = 0 AND d.aside = 0)::int AS is_unjudged FROM (
     SELECT delivery_no, message_no, meeting_id, seq, target_agents, state, created_at, attempt_count, aside FROM deliveries
     WHERE instance_id = $instance_id AND delivery_no < $delivery_no ORDER BY delivery_no DESC LIMIT $rows_max) d
@@ -63,12 +63,12 @@ const FIND_BETWEEN = statement(BETWEEN);
 export function laneHeads(
   session: Session,
   numberOf: (delivery_id: string) => number,
-): Pick<DeliveryStore, 'saidBefore' | 'rulesAtHead'> {
+): Pick<DeliveryStore, 'ofAgentsBefore' | 'rulesAtHead'> {
   return {
-    async saidBefore({ delivery_id, instance_id, meeting_id, seq }, since_ms, rows_max) {
+    async ofAgentsBefore({ delivery_id, instance_id, meeting_id, seq }, since_ms, rows_max) {
       const delivery_no = delivery_id === null ? Number.MAX_SAFE_INTEGER : numberOf(delivery_id);
       const values = { delivery_no, instance_id, meeting_id, seq, since_ms, rows_max };
-      return (await session.all<SaidRow>(SAID_BEFORE, values)).map(saidDeliveryOf);
+      return (await session.all<AgentDeliveryRow>(OF_AGENTS_BEFORE, values)).map(agentDeliveryOf);
     },
     async rulesAtHead({ delivery_id, instance_id, meeting_id, seq, expires_at }, { known_since_ms, rows_max }) {
       const found = await session.one<MembershipsTable>(FIND_MEMBER, { meeting_id, instance_id });

@@ -71,7 +71,7 @@ const READS: Readonly<Partial<Record<string, readonly string[]>>> = {
   meetings: ['get', 'list', 'instances', 'settings', 'allSettings', 'candidates'],
   messages: ['list', 'get', 'ofDelivery', 'search', 'answeredBy', 'answersTo', 'last', 'since'],
   deliveries:
-    'loadLanes loadAside saidBefore rulesAtHead pendingLanes pendingAside get list search countWaiting countRecoverable countMissed countPending oldestPending timeNoted'.split(
+    'loadLanes loadAside ofAgentsBefore rulesAtHead pendingLanes pendingAside get list search countWaiting countRecoverable countMissed countPending oldestPending timeNoted'.split(
       ' ',
     ),
   encryption: ['keyIds', 'derivedKeys'],

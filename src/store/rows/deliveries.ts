@@ -10,7 +10,7 @@ import {
   type QueuedDelivery,
   queuedChars,
 } from '../contract/deliveries.ts';
-import { type SaidColumns, saidOf } from './messages.ts';
+import { type OriginColumns, originOf } from './messages.ts';
 import { reportDamaged, storedAttempts, storedTexts, storedTextsJson, storedTrace } from './stored_values.ts';
 import type { DeliveriesTable, MessagesTable } from './tables.ts';
 
@@ -26,7 +26,7 @@ export const PRUNE_WINDOW = 5_000;
 /** A pending delivery with its message. */
 export type QueuedRow = Omit<QueuedDelivery, 'delivery_id' | 'message_id' | 'attempts' | 'said' | 'trace'> &
   Pick<DeliveriesTable, 'delivery_no' | 'message_no' | 'attempts'> &
-  SaidColumns &
+  OriginColumns &
   Pick<MessagesTable, 'trace'>;
 
 /**
@@ -60,7 +60,7 @@ export function queuedDeliveryOf(
     ...row,
     delivery_id: ids.encode('dlv', delivery_no),
     message_id: ids.encode('msg', message_no),
-    said: saidOf({ from_agent, in_reply_to, hops }, message_no, ids),
+    origin: originOf({ from_agent, in_reply_to, hops }, message_no, ids),
     trace: storedTrace(trace, message_no),
     target_agents: storedTextsJson(row.target_agents, 'deliveries', 'target_agents', String(delivery_no)),
     attempts: storedAttempts(attempts, () => String(delivery_no)),

@@ -1,13 +1,13 @@
 /** What decides about the head of a lane, as both engines read it. */
 import { type MaybeMissed, MISSED_MAX, missedOf, NO_RULES } from '../../domain/catch_up.ts';
-import type { RulesAtHead, SaidDelivery } from '../contract/deliveries.ts';
+import type { RulesAtHead, AgentDelivery } from '../contract/deliveries.ts';
 import { storedCount, storedTextsJson, storedTextsOrNull, storedTime } from './stored_values.ts';
 import type { DeliveriesTable, MessagesTable } from './tables.ts';
 
-export type SaidRow = Omit<SaidDelivery, 'is_unjudged'> &
+export type AgentDeliveryRow = Omit<AgentDelivery, 'is_unjudged'> &
   Pick<DeliveriesTable, 'delivery_no' | 'message_no'> & { is_unjudged: number };
 
-export function saidDeliveryOf({ delivery_no, message_no, ...row }: SaidRow): SaidDelivery {
+export function agentDeliveryOf({ delivery_no, message_no, ...row }: AgentDeliveryRow): AgentDelivery {
   return {
     ...row,
     target_agents: storedTextsJson(row.target_agents, 'deliveries', 'target_agents', String(delivery_no)),

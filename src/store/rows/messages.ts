@@ -1,19 +1,23 @@
 /** Messages as both engines read them. */
-import type { Said } from '../../domain/said.ts';
+import type { MessageOrigin } from '../../domain/message_origin.ts';
 import type { IdCodec } from '../../domain/id.ts';
 import { EXCERPT_CHARS, type FoundMessage, type MessageBrief } from '../contract/messages.ts';
 import type { MessageHead, MessageRow } from '../contract/messages.ts';
 import { storedCount, storedObjectJson, storedTextsOrNull } from './stored_values.ts';
 import type { MessagesTable } from './tables.ts';
 
-/** The columns of `Said`. */
-export type SaidColumns = Pick<MessagesTable, 'from_agent' | 'in_reply_to' | 'hops'>;
+/** The columns of `MessageOrigin`. */
+export type OriginColumns = Pick<MessagesTable, 'from_agent' | 'in_reply_to' | 'hops'>;
 
 /** The columns of each message that a page of a meeting reads. */
-export type PagedRow = SaidColumns &
+export type PagedRow = OriginColumns &
   Pick<MessagesTable, 'message_no' | 'seq' | 'accepted_at' | 'target_agents' | 'message'>;
 
-export function saidOf({ from_agent, in_reply_to, hops }: SaidColumns, message_no: number, ids: IdCodec): Said | null {
+export function originOf(
+  { from_agent, in_reply_to, hops }: OriginColumns,
+  message_no: number,
+  ids: IdCodec,
+): MessageOrigin | null {
   if (from_agent === null && in_reply_to === null) return null;
   return {
     from_agent,
@@ -31,18 +35,18 @@ export function pageOfMessages(
   const data: MessageRow[] = [];
   let has_more = false;
   let chars = 0;
-  for (const { message_no, seq, accepted_at, target_agents, message, ...said } of rows) {
+  for (const { message_no, seq, accepted_at, target_agents, message, ...origin } of rows) {
     chars += message.length;
     has_more = data.length === limit || (chars > chars_max && data.length > 0);
     if (has_more) break;
-    data.push(messageOf({ message_no, seq, accepted_at, target_agents, message, ...said }, ids));
+    data.push(messageOf({ message_no, seq, accepted_at, target_agents, message, ...origin }, ids));
   }
   if (!forward) data.reverse();
   return { data, has_more };
 }
 
 function messageOf(
-  { message_no, seq, accepted_at, target_agents, message, ...said }: PagedRow,
+  { message_no, seq, accepted_at, target_agents, message, ...origin }: PagedRow,
   ids: IdCodec,
 ): MessageRow {
   return {
@@ -50,7 +54,7 @@ function messageOf(
     seq,
     accepted_at,
     target_agents: targetsOf(target_agents, message_no),
-    said: saidOf(said, message_no, ids),
+    origin: originOf(origin, message_no, ids),
     message: storedObjectJson(message, 'messages', 'message', String(message_no)),
   };
 }
@@ -77,13 +81,19 @@ export function foundMessageOf({ meeting_id, deliveries_queued, ...row }: FoundR
   return { meeting_id, deliveries_queued, ...messageOf(row, ids) };
 }
 
-export type BriefRow = SaidColumns & Pick<MessagesTable, 'message_no' | 'seq' | 'accepted_at'> & { excerpt: string };
+export type BriefRow = OriginColumns & Pick<MessagesTable, 'message_no' | 'seq' | 'accepted_at'> & { excerpt: string };
 
 /** The columns of a BriefRow of the messages `m`. Both engines count code points. */
 export const BRIEF_COLUMNS = `m.message_no, m.seq, m.accepted_at, m.from_agent, m.in_reply_to, m.hops, substr(m.message, 1, ${EXCERPT_CHARS}) AS excerpt`;
 
-export function briefOf({ message_no, seq, accepted_at, excerpt, ...said }: BriefRow, ids: IdCodec): MessageBrief {
-  return { message_id: ids.encode('msg', message_no), seq, accepted_at, said: saidOf(said, message_no, ids), excerpt };
+export function briefOf({ message_no, seq, accepted_at, excerpt, ...origin }: BriefRow, ids: IdCodec): MessageBrief {
+  return {
+    message_id: ids.encode('msg', message_no),
+    seq,
+    accepted_at,
+    origin: originOf(origin, message_no, ids),
+    excerpt,
+  };
 }
 
 /** The seq of the last message that is searched for answers. */
@@ -130,7 +140,7 @@ export function pageOfHeads(
       message_id: ids.encode('msg', message_no),
       ...head,
       target_agents: targetsOf(target_agents, message_no),
-      said: saidOf({ from_agent, in_reply_to, hops }, message_no, ids),
+      origin: originOf({ from_agent, in_reply_to, hops }, message_no, ids),
     });
   }
   return { data, has_more: false };

@@ -7,8 +7,8 @@ import {
   type EarlierRow,
   MEMBER,
   missedIn,
-  saidDeliveryOf,
-  type SaidRow,
+  agentDeliveryOf,
+  type AgentDeliveryRow,
   type SincePush,
   wasPushed,
   WITHOUT_RULES,
@@ -18,7 +18,7 @@ import type { MembershipsTable } from '../rows/tables.ts';
 import type { Database } from './database.ts';
 import type { Sync } from './sync.ts';
 
-const SAID_BEFORE = `
+const OF_AGENTS_BEFORE = `
   SELECT d.delivery_no, m.message_no, m.from_agent, m.hops, d.target_agents, d.created_at AS accepted_at, d.state = 'pending' AND d.attempt_count = 0 AND d.aside = 0 AS is_unjudged FROM (
     SELECT delivery_no, message_no, meeting_id, seq, target_agents, state, created_at, attempt_count, aside FROM deliveries
     WHERE instance_id = $instance_id AND delivery_no < $delivery_no ORDER BY delivery_no DESC LIMIT $rows_max) d
@@ -41,7 +41,7 @@ const EARLIER = `
 export function laneHeads(
   db: Database,
   numberOf: (delivery_id: string) => number,
-): Pick<Sync<DeliveryStore>, 'saidBefore' | 'rulesAtHead'> {
+): Pick<Sync<DeliveryStore>, 'ofAgentsBefore' | 'rulesAtHead'> {
   /** Reads from the newest to the oldest, and stops early. */
   function newestBehind(values: Record<string, string | number>): NewestInLane {
     let newest: WaitingInLane | null = null;
@@ -76,10 +76,10 @@ export function laneHeads(
   }
 
   return {
-    saidBefore: ({ delivery_id, instance_id, meeting_id, seq }, since_ms, rows_max) => {
+    ofAgentsBefore: ({ delivery_id, instance_id, meeting_id, seq }, since_ms, rows_max) => {
       const delivery_no = delivery_id === null ? Number.MAX_SAFE_INTEGER : numberOf(delivery_id);
       const values = { delivery_no, instance_id, meeting_id, seq, since_ms, rows_max };
-      return (db.prepare(SAID_BEFORE).all(values) as unknown as SaidRow[]).map(saidDeliveryOf);
+      return (db.prepare(OF_AGENTS_BEFORE).all(values) as unknown as AgentDeliveryRow[]).map(agentDeliveryOf);
     },
     rulesAtHead: ({ delivery_id, instance_id, meeting_id, seq, expires_at }, { known_since_ms, rows_max }) => {
       const lane = { instance_id, meeting_id };

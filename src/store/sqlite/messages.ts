@@ -1,8 +1,8 @@
 import { agentsToNotify } from '../../domain/agents_to_notify.ts';
 import type { IdCodec, NumberSource } from '../../domain/id.ts';
-import { hopsOf, type RefusedField, type Said } from '../../domain/said.ts';
+import { hopsOf, type RefusedField, type MessageOrigin } from '../../domain/message_origin.ts';
 import { IDEMPOTENCY_MS } from '../contract/messages.ts';
-import type { Accepted, AcceptedMessage, MessageStore, NewMessage, NewSaid } from '../contract/messages.ts';
+import type { Accepted, AcceptedMessage, MessageStore, NewMessage, NewOrigin } from '../contract/messages.ts';
 import type { Database } from './database.ts';
 import { isOfTheStorage } from './errors.ts';
 import { messageSearch } from './message_search.ts';
@@ -89,7 +89,7 @@ export function messageOperations(
    * answers.
    */
   function answeredBy(
-    { from_agent, in_reply_to, speaks_for }: NewSaid,
+    { from_agent, in_reply_to, speaks_for }: NewOrigin,
     meeting_id: string,
   ): RefusedField | { message_no: number; hops: number } | null {
     if (from_agent !== null && speaks_for !== null) {
@@ -103,7 +103,7 @@ export function messageOperations(
   }
 
   function accept(message: NewMessage): Accepted {
-    const { meeting_id, idempotency, wall_ms, said: given } = message;
+    const { meeting_id, idempotency, wall_ms, origin: given } = message;
     // The line feed separates the two: no key contains one.
     const key = idempotency === null ? '' : `${idempotency.sender}\n${idempotency.key}`;
     if (idempotency !== null) {
@@ -124,12 +124,12 @@ export function messageOperations(
     const answered = given === null ? null : answeredBy(given, meeting_id);
     if (typeof answered === 'string') return { kind: 'refused', field: answered };
     const { last_seq: seq } = db.prepare(NEXT_SEQ).get(meeting_id, wall_ms) as { last_seq: number };
-    let said: Said | null = null;
+    let origin: MessageOrigin | null = null;
     if (given !== null) {
       const { from_agent, in_reply_to } = given;
       const before = db.prepare(BY_SEQ).get(meeting_id, seq - 1) as { hops: number; accepted_at: number } | undefined;
       const hops = hopsOf(from_agent, answered?.hops ?? null, before ?? null, wall_ms);
-      said = { from_agent, in_reply_to, hops };
+      origin = { from_agent, in_reply_to, hops };
     }
     const targets = message.target_agents === null ? null : new Set(message.target_agents);
     const queued: { instance_id: string; target_agents: string }[] = [];
@@ -148,9 +148,9 @@ export function messageOperations(
       message.target_agents === null ? null : JSON.stringify(message.target_agents),
       message.timestamp,
       message.message,
-      said?.from_agent ?? null,
+      origin?.from_agent ?? null,
       answered?.message_no ?? null,
-      said?.hops ?? 0,
+      origin?.hops ?? 0,
       message.trace,
     );
     const insert = db.prepare(INSERT_DELIVERY);
@@ -169,7 +169,7 @@ export function messageOperations(
     if (idempotency !== null) {
       db.prepare(KEEP_KEY).run(meeting_id, key, idempotency.fingerprint, JSON.stringify(accepted), wall_ms);
     }
-    return { kind: 'accepted', message: accepted, said, deliveries };
+    return { kind: 'accepted', message: accepted, origin, deliveries };
   }
 
   function acceptAlone(message: NewMessage): Accepted {

@@ -1,6 +1,6 @@
 /** The messages between the thread that calls the store and the thread of its engine. */
 import { type FieldError, Problem, type ProblemCode } from '../../domain/problem.ts';
-import type { RefusedField, Said } from '../../domain/said.ts';
+import type { RefusedField, MessageOrigin } from '../../domain/message_origin.ts';
 import type { Accepted, AcceptedDelivery, AcceptedMessage } from '../contract/messages.ts';
 import type { Audited } from '../contract/audit.ts';
 import type { AuditedStore } from '../store.ts';
@@ -59,7 +59,7 @@ interface PackedAccepted {
   /**
    * The sender of each message and the message that it answers, by the place of the result. Most messages have neither.
    */
-  said: [place: number, Said][];
+  origins: [place: number, MessageOrigin][];
   refused: [place: number, RefusedField][];
   messages: Packed;
   /** For each result, the number of its deliveries. */
@@ -99,7 +99,7 @@ function packedAccepted(results: Accepted[]): PackedAccepted {
   const deliveriesOf = (result: Accepted) => (result.kind === 'accepted' ? result.deliveries : []);
   return {
     kinds: results.map(({ kind }) => kind),
-    said: saidIn(results),
+    origins: originsIn(results),
     refused: refusedIn(results),
     messages: packed(results.flatMap((result) => ('message' in result ? [result.message] : []))),
     delivery_counts: results.map((result) => deliveriesOf(result).length),
@@ -107,12 +107,12 @@ function packedAccepted(results: Accepted[]): PackedAccepted {
   };
 }
 
-function saidIn(results: Accepted[]): PackedAccepted['said'] {
-  const said: PackedAccepted['said'] = [];
+function originsIn(results: Accepted[]): PackedAccepted['origins'] {
+  const origins: PackedAccepted['origins'] = [];
   for (const [i, result] of results.entries()) {
-    if (result.kind === 'accepted' && result.said !== null) said.push([i, result.said]);
+    if (result.kind === 'accepted' && result.origin !== null) origins.push([i, result.origin]);
   }
-  return said;
+  return origins;
 }
 
 function refusedIn(results: Accepted[]): PackedAccepted['refused'] {
@@ -122,7 +122,7 @@ function refusedIn(results: Accepted[]): PackedAccepted['refused'] {
 }
 
 function unpackedAccepted({ kinds, delivery_counts, ...lists }: PackedAccepted): Accepted[] {
-  const said = new Map(lists.said);
+  const origins = new Map(lists.origins);
   const refused = new Map(lists.refused);
   const messages = unpacked(lists.messages) as AcceptedMessage[];
   const deliveries = unpacked(lists.deliveries) as AcceptedDelivery[];
@@ -134,7 +134,7 @@ function unpackedAccepted({ kinds, delivery_counts, ...lists }: PackedAccepted):
     const message = messages[messages_at++]!;
     if (kind === 'repeated') return { kind, message };
     const own = deliveries.slice(deliveries_at, (deliveries_at += delivery_counts[i]!));
-    return { kind, message, said: said.get(i) ?? null, deliveries: own };
+    return { kind, message, origin: origins.get(i) ?? null, deliveries: own };
   });
 }
 

@@ -66,7 +66,7 @@ class ShownConversation {
       observer: {
         joined: (agent_id, webhook_url) =>
           printStep('join', `${agent_id} joins ${this.#conversation.meeting_id} from ${webhook_url}`),
-        heard: (agent_id, push) => this.#hear(agent_id, push),
+        onPush: (agent_id, push) => this.#onPush(agent_id, push),
         asked: (agent_id, question) => this.#ask(agent_id, question),
         says: (agent_id, how, content) => printStep('send', `${agent_id} ${how}: ${content}`),
         failed: (error) => this.#over.reject(error),
@@ -89,7 +89,7 @@ class ShownConversation {
     await this.#over.promise.finally(() => clearTimeout(timer));
   }
 
-  #hear(agent_id: string, push: Push): void {
+  #onPush(agent_id: string, push: Push): void {
     printStep('push', `${agent_id} receives ${described(push.seq, push.message)}`);
     printStep('', styled('dim', `${push.webhook_id}, signature verified, attempt ${push.attempt}, response 200`));
     this.#count();

@@ -233,7 +233,7 @@ export class Cluster implements ClusterStore, NotifySource {
   /** Listens until it is closed; resolves when it listens for the first time. */
   async listen(): Promise<void> {
     const connection = await Connection.open(this.#url);
-    connection.onNotification((payload) => this.#hear(payload));
+    connection.onNotification((payload) => this.#onNotification(payload));
     connection.onLost(() => void this.#listenAgain());
     await connection.query(`LISTEN ${CHANNEL}`);
     this.#listening = connection;
@@ -258,10 +258,10 @@ export class Cluster implements ClusterStore, NotifySource {
     }
   }
 
-  #hear(payload: string): void {
-    const heard = this.#messages.messageOf(payload);
-    if (heard === null || (heard.unsigned && !this.#hearsUnsigned())) return;
-    const { message } = heard;
+  #onNotification(payload: string): void {
+    const received = this.#messages.messageOf(payload);
+    if (received === null || (received.unsigned && !this.#acceptsUnsigned())) return;
+    const { message } = received;
     switch (message.kind) {
       case 'stored':
         // Only the partitions held now matter. A node that takes a partition later reads all of it, so it misses
@@ -284,7 +284,7 @@ export class Cluster implements ClusterStore, NotifySource {
    * Whether to accept a notification without a signature, which anybody may have sent: only while there is a node that
    * does not sign.
    */
-  #hearsUnsigned(): boolean {
+  #acceptsUnsigned(): boolean {
     const now = performance.now();
     if (now < this.#unsigned_until) return true;
     if (now >= this.#look_for_unsigned_at) {

@@ -51,7 +51,7 @@ const NAMES_MAX = 256;
 export class NodeMessages {
   readonly name: string;
   readonly #keys: () => readonly DataKey[];
-  readonly #heard = new Map<string, HeardNumbers>();
+  readonly #received = new Map<string, ReceivedNumbers>();
   readonly #mac_keys = new WeakMap<KeyObject, KeyObject>();
   #no = 0;
 
@@ -79,7 +79,7 @@ export class NodeMessages {
     const head = JSON.stringify({ from: `${this.name} ${++this.#no}`, kind: 'sealed' });
     const text = `${message.topic}\n${message.text}`;
     return this.#keys().map(
-      (key) => `${head}\n${encrypt(toldKeyOf(key, this.name), text, placeOf(this.name, this.#no))}`,
+      (key) => `${head}\n${encrypt(broadcastKeyOf(key, this.name), text, placeOf(this.name, this.#no))}`,
     );
   }
 
@@ -93,8 +93,8 @@ export class NodeMessages {
     const [, name = '', no, macs = ''] = FROM.exec(head?.from ?? '') ?? [];
     if (head === null || name === '' || name === this.name) return null;
     if (head.kind === 'sealed') {
-      const told = no === undefined ? null : this.#toldIn(payload.slice(end + 1), name, Number(no));
-      return told === null || !this.#isNew(name, Number(no)) ? null : { message: told, unsigned: false };
+      const message = no === undefined ? null : this.#decrypted(payload.slice(end + 1), name, Number(no));
+      return message === null || !this.#isNew(name, Number(no)) ? null : { message, unsigned: false };
     }
     const message = messageIn(head);
     if (message === null) return null;
@@ -118,28 +118,28 @@ export class NodeMessages {
     return this.#isSigned(signature, purpose, text);
   }
 
-  #signed(said: string): string {
+  #signed(text: string): string {
     const from = `${this.name} ${++this.#no}`;
-    const macs = this.#keys().map((key) => this.#macOf(key, from, said).toString('base64url'));
+    const macs = this.#keys().map((key) => this.#macOf(key, from, text).toString('base64url'));
     return [from, ...macs].join(' ');
   }
 
-  #isSigned(macs: string, from: string, said: string): boolean {
+  #isSigned(macs: string, from: string, text: string): boolean {
     const given = macs.split(' ').map((mac) => Buffer.from(mac, 'base64url'));
     return this.#keys().some((key) => {
-      const right = this.#macOf(key, from, said);
+      const right = this.#macOf(key, from, text);
       return given.some((mac) => mac.length === MAC_BYTES && timingSafeEqual(mac, right));
     });
   }
 
-  #macOf({ key }: DataKey, from: string, said: string): Buffer {
+  #macOf({ key }: DataKey, from: string, text: string): Buffer {
     let mac_key = this.#mac_keys.get(key);
     if (mac_key === undefined) this.#mac_keys.set(key, (mac_key = derived(key, 'convoke signs between nodes')));
-    return createHmac('sha256', mac_key).update(`${from}\n${said}`).digest().subarray(0, MAC_BYTES);
+    return createHmac('sha256', mac_key).update(`${from}\n${text}`).digest().subarray(0, MAC_BYTES);
   }
 
-  #toldIn(encrypted: string, name: string, no: number): Message | null {
-    const keys = this.#keys().map((key) => toldKeyOf(key, name));
+  #decrypted(encrypted: string, name: string, no: number): Message | null {
+    const keys = this.#keys().map((key) => broadcastKeyOf(key, name));
     let text: string;
     try {
       text = decrypt(keys, encrypted, placeOf(name, no));
@@ -151,37 +151,37 @@ export class NodeMessages {
   }
 
   #isNew(name: string, no: number): boolean {
-    const numbers = this.#heard.get(name) ?? new HeardNumbers();
+    const numbers = this.#received.get(name) ?? new ReceivedNumbers();
     // Drops the node that has been silent for the longest time.
-    this.#heard.delete(name);
-    this.#heard.set(name, numbers);
-    const [silent] = this.#heard.keys();
-    if (this.#heard.size > NAMES_MAX && silent !== undefined) this.#heard.delete(silent);
+    this.#received.delete(name);
+    this.#received.set(name, numbers);
+    const [silent] = this.#received.keys();
+    if (this.#received.size > NAMES_MAX && silent !== undefined) this.#received.delete(silent);
     return numbers.isNew(no);
   }
 }
 
 /** Records which of the latest numbers of a node were seen; older ones count as seen. */
-class HeardNumbers {
-  readonly #heard = new Uint8Array(NUMBERS_REMEMBERED / 8);
+class ReceivedNumbers {
+  readonly #received = new Uint8Array(NUMBERS_REMEMBERED / 8);
   #highest = -1;
 
   isNew(no: number): boolean {
     if (no <= this.#highest - NUMBERS_REMEMBERED) return false;
-    if (no - this.#highest >= NUMBERS_REMEMBERED) this.#heard.fill(0);
+    if (no - this.#highest >= NUMBERS_REMEMBERED) this.#received.fill(0);
     else for (let each = this.#highest + 1; each <= no; each++) this.#set(each, false);
     this.#highest = Math.max(this.#highest, no);
     const at = no % NUMBERS_REMEMBERED;
-    const was_heard = (this.#heard[at >> 3]! & (1 << (at & 7))) !== 0;
+    const was_received = (this.#received[at >> 3]! & (1 << (at & 7))) !== 0;
     this.#set(no, true);
-    return !was_heard;
+    return !was_received;
   }
 
-  #set(no: number, heard: boolean): void {
+  #set(no: number, is_received: boolean): void {
     const at = no % NUMBERS_REMEMBERED;
     const bit = 1 << (at & 7);
-    if (heard) this.#heard[at >> 3]! |= bit;
-    else this.#heard[at >> 3]! &= ~bit;
+    if (is_received) this.#received[at >> 3]! |= bit;
+    else this.#received[at >> 3]! &= ~bit;
   }
 }
 
@@ -190,7 +190,7 @@ function derived(key: KeyObject, purpose: string): KeyObject {
 }
 
 /** A key for each start of a node, so that no nonce occurs twice under it. */
-function toldKeyOf({ key_id, key }: DataKey, name: string): DataKey {
+function broadcastKeyOf({ key_id, key }: DataKey, name: string): DataKey {
   return { key_id, key: derived(key, `convoke seals what ${name} tells`) };
 }
 

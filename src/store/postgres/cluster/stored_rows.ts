@@ -3,10 +3,10 @@
  * delivers makes objects from them.
  */
 import { IdCodec } from '../../../domain/id.ts';
-import type { Said } from '../../../domain/said.ts';
+import type { MessageOrigin } from '../../../domain/message_origin.ts';
 import type { AcceptedDelivery } from '../../contract/messages.ts';
 import type { Change, StoredRange } from '../../contract/cluster.ts';
-import { saidOf } from '../../rows/messages.ts';
+import { originOf } from '../../rows/messages.ts';
 import { storedTrace } from '../../rows/stored_values.ts';
 import { numbersIn, textsIn } from '../json_lists.ts';
 import { timestampOf } from '../timestamp.ts';
@@ -26,7 +26,7 @@ export interface BatchRow {
   messages: string | null;
   /**
    * Columns with an item for each of these messages that has a sender or answers another: its message_no, and the
-   * columns of `Said`.
+   * columns of `MessageOrigin`.
    */
   said: string | null;
   /** An item for each of these messages that belongs to a trace: its message_no, and the trace. */
@@ -60,7 +60,7 @@ function rangesOf(row: BatchRow, ids: IdCodec): StoredRange[] {
     textsIn(row.timestamps),
     textsIn(row.messages),
   ];
-  const said = saidIn(row.said, ids);
+  const origins = originsIn(row.said, ids);
   const traces = row.traces === null ? null : new Map(JSON.parse(row.traces) as [number, string][]);
   const nextDeliveries = deliveriesOf(row, ids);
   const ranges = new Map<string, StoredRange>();
@@ -80,7 +80,7 @@ function rangesOf(row: BatchRow, ids: IdCodec): StoredRange[] {
       accepted_at: accepted_ats[at]!,
       message: messages[at]!,
       timestamp: timestampOf(timestamps[at]!),
-      said: said?.get(message_no) ?? null,
+      origin: origins?.get(message_no) ?? null,
       trace: storedTrace(traces?.get(message_no) ?? null, message_no),
       expires_at,
       deliveries,
@@ -94,13 +94,13 @@ function rangesOf(row: BatchRow, ids: IdCodec): StoredRange[] {
  * The sender of each message and the message that it answers, by message_no; null when no message of the batch has
  * either.
  */
-function saidIn(json: string | null, ids: IdCodec): Map<number, Said | null> | null {
+function originsIn(json: string | null, ids: IdCodec): Map<number, MessageOrigin | null> | null {
   if (json === null) return null;
   const rows = JSON.parse(json) as [number, string | null, number | null, number][];
   return new Map(
     rows.map(([message_no, from_agent, in_reply_to, hops]) => [
       message_no,
-      saidOf({ from_agent, in_reply_to, hops }, message_no, ids),
+      originOf({ from_agent, in_reply_to, hops }, message_no, ids),
     ]),
   );
 }

@@ -10,7 +10,7 @@
 import { IDEMPOTENCY_MS } from '../../contract/messages.ts';
 import { REMOVAL } from '../locks.ts';
 import { CHANNEL } from '../cluster/notifications.ts';
-import { NOTHING_SAID, type SaidParts, WHO_SAYS } from './who_says.ts';
+import { NO_ORIGINS, type OriginParts, ORIGINS } from './who_says.ts';
 
 /** The SQLSTATE of a run that the database does not know. */
 export const RUN_UNKNOWN = 'CV001';
@@ -144,10 +144,10 @@ const NO_TRACES: TraceParts = { parameters: '', columns: '', values: '' };
 const TRACES: TraceParts = { parameters: ' traces text[],', columns: ', trace', values: ', traces[n.place]' };
 
 /** The row of the result for messages whose key was used before: those items `i` for which `condition` holds. */
-function repeatedKeys({ same_key, latest }: Keys, said: SaidParts, items: string, condition: string): string {
+function repeatedKeys({ same_key, latest }: Keys, origin: OriginParts, items: string, condition: string): string {
   return `
         SELECT json_agg(i.place)::text, json_agg(k.message_no)::text, json_agg(k.seq)::text, json_agg(k.deliveries_queued)::text, json_agg(k.accepted_at)::text,
-          NULL::text, NULL::text, json_agg(k.fingerprint)::text${said.of_repeated}
+          NULL::text, NULL::text, json_agg(k.fingerprint)::text${origin.of_repeated}
         FROM ${items}
           CROSS JOIN LATERAL (SELECT * FROM idempotency_keys k WHERE ${same_key} ${latest}) k
         WHERE ${condition} HAVING count(*) > 0`;
@@ -170,17 +170,17 @@ function repeatedKeys({ same_key, latest }: Keys, said: SaidParts, items: string
  * message or for each of their deliveries. A row for each item would cost more, here and for the reader. There is one
  * row for messages that were stored, and one with fingerprints for messages whose key was used before.
  */
-function acceptMessages(name: string, of: Keys, said: SaidParts, wake = WAKES_ALL, trace = NO_TRACES): string {
+function acceptMessages(name: string, of: Keys, origin: OriginParts, wake = WAKES_ALL, trace = NO_TRACES): string {
   return `
   CREATE FUNCTION ${name}(
     my_run_no bigint, my_batch_no bigint,
     meeting_ids text[], created_ats bigint[], counts bigint[], hints bigint[],
-    of_meetings int[], wall_ats bigint[], expire_ats bigint[], targets text[], timestamps text[], texts text[],${said.parameters}${trace.parameters}
+    of_meetings int[], wall_ats bigint[], expire_ats bigint[], targets text[], timestamps text[], texts text[],${origin.parameters}${trace.parameters}
     has_keys boolean, keys text[],${of.parameters} fingerprints text[],
     teller text, my_node_id text
   ) RETURNS TABLE (
     places text, message_nos text, seqs text, queued_counts text, accepted_ats text,
-    instance_ids text, agent_lists text, former_fingerprints text${said.result}
+    instance_ids text, agent_lists text, former_fingerprints text${origin.result}
   ) LANGUAGE plpgsql AS $$
   #variable_conflict use_column
   DECLARE
@@ -188,7 +188,7 @@ function acceptMessages(name: string, of: Keys, said: SaidParts, wake = WAKES_AL
     is_new boolean[];
     new_counts bigint[] := counts;
     last_seqs bigint[];
-    former_seqs bigint[];${of.declared}${said.declared}
+    former_seqs bigint[];${of.declared}${origin.declared}
   BEGIN
     -- A batch that is sent again waits here for what becomes of the first.
     PERFORM 1 FROM runs WHERE run_no = my_run_no FOR UPDATE;
@@ -212,9 +212,9 @@ function acceptMessages(name: string, of: Keys, said: SaidParts, wake = WAKES_AL
           json_agg(s.deliveries_queued ORDER BY s.place)::text, json_agg(s.accepted_at ORDER BY s.place)::text,
           (SELECT json_agg(d.instance_id ORDER BY d.delivery_no)::text FROM deliveries d WHERE d.delivery_no BETWEEN batch.first_no AND batch.last_no),
           (SELECT json_agg(d.target_agents ORDER BY d.delivery_no)::text FROM deliveries d WHERE d.delivery_no BETWEEN batch.first_no AND batch.last_no),
-          NULL::text${said.replayed}
+          NULL::text${origin.replayed}
         FROM stored s HAVING count(*) > 0;
-      RETURN QUERY ${repeatedKeys(of, said, `unnest(of_meetings, keys${of.lists}, string_to_array(batch.stored, NULL)) WITH ORDINALITY AS i(of_meeting, key${of.names}, stored, place)`, "i.stored = '0'")};
+      RETURN QUERY ${repeatedKeys(of, origin, `unnest(of_meetings, keys${of.lists}, string_to_array(batch.stored, NULL)) WITH ORDINALITY AS i(of_meeting, key${of.names}, stored, place)`, "i.stored = '0'")};
       RETURN;
     END IF;
 
@@ -235,7 +235,7 @@ function acceptMessages(name: string, of: Keys, said: SaidParts, wake = WAKES_AL
         FROM unnest(of_meetings, wall_ats, keys${of.lists}) WITH ORDINALITY AS i(of_meeting, wall_at, key${of.names}, place)
           LEFT JOIN LATERAL (SELECT k.key FROM idempotency_keys k
             WHERE ${of.same_key} AND k.created_at > i.wall_at - ${IDEMPOTENCY_MS} ${of.any}) k ON true;${of.choose}
-      RETURN QUERY ${repeatedKeys(of, said, `unnest(of_meetings, keys${of.lists}, is_new) WITH ORDINALITY AS i(of_meeting, key${of.names}, is_new, place)`, 'NOT i.is_new')};
+      RETURN QUERY ${repeatedKeys(of, origin, `unnest(of_meetings, keys${of.lists}, is_new) WITH ORDINALITY AS i(of_meeting, key${of.names}, is_new, place)`, 'NOT i.is_new')};
       SELECT array_agg(coalesce(counted.n, 0) ORDER BY w.place) INTO new_counts
         FROM unnest(meeting_ids) WITH ORDINALITY AS w(meeting_id, place)
           LEFT JOIN (SELECT i.of_meeting, count(*) AS n FROM unnest(of_meetings, is_new) AS i(of_meeting, is_new) WHERE i.is_new GROUP BY i.of_meeting) counted
@@ -244,13 +244,13 @@ function acceptMessages(name: string, of: Keys, said: SaidParts, wake = WAKES_AL
         RETURN;
       END IF;
     END IF;
-${said.judge}
+${origin.judge}
     -- With a lower bound few entries of the index are looked at, instead of all on its last page.
     SELECT array_agg(greatest(w.last_seq, coalesce(
         (SELECT m.seq FROM messages m WHERE m.meeting_id = w.meeting_id AND m.seq >= w.hint ORDER BY m.seq DESC LIMIT 1),
         (SELECT m.seq FROM messages m WHERE m.meeting_id = w.meeting_id ORDER BY m.seq DESC LIMIT 1))) ORDER BY w.place) INTO former_seqs
       FROM unnest(meeting_ids, hints, last_seqs) WITH ORDINALITY AS w(meeting_id, hint, last_seq, place);
-${said.count}
+${origin.count}
     -- None is before the last: that is found first, however many dead ones there are that cannot be removed yet.
     IF my_batch_no % ${BATCHES_KEPT} = 0 THEN
       DELETE FROM batches WHERE run_no = my_run_no AND batch_no < my_batch_no;
@@ -275,7 +275,7 @@ ${said.count}
         SELECT i.nth, r.instance_id, r.partition_no, notified.agents, row_number() OVER (ORDER BY i.nth, r.instance_id) AS number
         FROM item i JOIN member r ON r.of_meeting = i.of_meeting
           -- OFFSET 0 keeps it from being computed twice, once for its value and once for the condition below.
-          CROSS JOIN LATERAL (SELECT CASE ${wake.asleep}WHEN targets[i.place] IS NULL OR targets[i.place] = '[]' THEN ${said.everybody} ELSE (${AGENTS_TO_NOTIFY}) END AS agents OFFSET 0) notified
+          CROSS JOIN LATERAL (SELECT CASE ${wake.asleep}WHEN targets[i.place] IS NULL OR targets[i.place] = '[]' THEN ${origin.everybody} ELSE (${AGENTS_TO_NOTIFY}) END AS agents OFFSET 0) notified
         WHERE notified.agents <> '[]'
       ), sent AS MATERIALIZED (
         SELECT r.nth, count(*) AS n FROM recipient r GROUP BY r.nth
@@ -287,8 +287,8 @@ ${said.count}
             + coalesce(sum(sent.n) OVER (ORDER BY i.nth ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)::bigint AS message_no
         FROM taken CROSS JOIN item i JOIN meeting w ON w.of_meeting = i.of_meeting LEFT JOIN sent ON sent.nth = i.nth
       ), stored_messages AS (
-        INSERT INTO messages (message_no, meeting_id, seq, accepted_at, deliveries_queued, target_agents, timestamp, message${said.columns}${trace.columns})
-        SELECT n.message_no, n.meeting_id, n.seq, wall_ats[n.place], n.deliveries_queued, targets[n.place], timestamps[n.place], texts[n.place]${said.values}${trace.values} FROM numbered n
+        INSERT INTO messages (message_no, meeting_id, seq, accepted_at, deliveries_queued, target_agents, timestamp, message${origin.columns}${trace.columns})
+        SELECT n.message_no, n.meeting_id, n.seq, wall_ats[n.place], n.deliveries_queued, targets[n.place], timestamps[n.place], texts[n.place]${origin.values}${trace.values} FROM numbered n
       ), stored_deliveries AS (
         INSERT INTO deliveries (delivery_no, message_no, meeting_id, seq, instance_id, partition_no, target_agents, expires_at, created_at)
         SELECT taken.first_no + r.nth - 1 + r.number, n.message_no, n.meeting_id, n.seq, r.instance_id, r.partition_no, r.agents, expire_ats[n.place], wall_ats[n.place]
@@ -309,7 +309,7 @@ ${said.count}
       SELECT json_agg(n.place ORDER BY n.nth)::text, json_agg(n.message_no ORDER BY n.nth)::text, json_agg(n.seq ORDER BY n.nth)::text,
         json_agg(n.deliveries_queued ORDER BY n.nth)::text, json_agg(wall_ats[n.place] ORDER BY n.nth)::text,
         (SELECT json_agg(r.instance_id ORDER BY r.number)::text FROM recipient r), (SELECT json_agg(r.agents ORDER BY r.number)::text FROM recipient r),
-        NULL::text${said.stored}
+        NULL::text${origin.stored}
       FROM numbered n;
 
     IF EXISTS (SELECT 1 FROM nodes n WHERE n.node_id IS DISTINCT FROM my_node_id) THEN
@@ -320,18 +320,18 @@ ${said.count}
 `;
 }
 
-export const ACCEPT_MESSAGES = acceptMessages('accept_messages', OF_MEETING, NOTHING_SAID);
+export const ACCEPT_MESSAGES = acceptMessages('accept_messages', OF_MEETING, NO_ORIGINS);
 
 /**
  * Like the function above, which nodes of the previous version call, but idempotency keys belong to their senders.
  */
-export const ACCEPT_MESSAGES_2 = acceptMessages('accept_messages_2', OF_SENDER, NOTHING_SAID);
+export const ACCEPT_MESSAGES_2 = acceptMessages('accept_messages_2', OF_SENDER, NO_ORIGINS);
 
 /** The same, with who says a message, and which message it answers. */
-export const ACCEPT_MESSAGES_3 = acceptMessages('accept_messages_3', OF_SENDER, WHO_SAYS);
+export const ACCEPT_MESSAGES_3 = acceptMessages('accept_messages_3', OF_SENDER, ORIGINS);
 
 /** The same, with memberships that say what wakes them. */
-export const ACCEPT_MESSAGES_4 = acceptMessages('accept_messages_4', OF_SENDER, WHO_SAYS, WAKES_SOME);
+export const ACCEPT_MESSAGES_4 = acceptMessages('accept_messages_4', OF_SENDER, ORIGINS, WAKES_SOME);
 
 /** The same, with the trace that a message belongs to. */
-export const ACCEPT_MESSAGES_5 = acceptMessages('accept_messages_5', OF_SENDER, WHO_SAYS, WAKES_SOME, TRACES);
+export const ACCEPT_MESSAGES_5 = acceptMessages('accept_messages_5', OF_SENDER, ORIGINS, WAKES_SOME, TRACES);

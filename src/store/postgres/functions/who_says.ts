@@ -1,11 +1,11 @@
 /** The parts of accept_messages that store who says a message and which message it answers. */
-import { FOLLOWS_MS } from '../../../domain/said.ts';
+import { FOLLOWS_MS } from '../../../domain/message_origin.ts';
 
 /** The SQLSTATE of a batch with messages that are refused. Its detail is the JSON text of a list of [place, field]. */
 export const REFUSED = 'CV003';
 
 /** Each field is a part of the text of the function. */
-export interface SaidParts {
+export interface OriginParts {
   /** Parameters after the texts of the messages. */
   parameters: string;
   /** The columns of the result, and their values in a row of each kind. */
@@ -25,7 +25,7 @@ export interface SaidParts {
 }
 
 /** Earlier versions store neither the sender nor what a message answers. */
-export const NOTHING_SAID: SaidParts = {
+export const NO_ORIGINS: OriginParts = {
   parameters: '',
   result: '',
   replayed: '',
@@ -49,9 +49,9 @@ export const NOTHING_SAID: SaidParts = {
  * In `judge`, OFFSET 0 keeps each look-up from becoming a join. In `count`, two kinds of messages begin a chain: one
  * that no agent says, and one that names the message it answers. The messages after it count on from it. Messages
  * before the first chain of the batch count on from the last message that was stored earlier. See hopsOf in
- * src/domain/said.ts.
+ * src/domain/message_origin.ts.
  */
-export const WHO_SAYS: SaidParts = {
+export const ORIGINS: OriginParts = {
   parameters: `
     has_said boolean, from_agents text[], answered_nos bigint[], speakers text[], speaker_limits text[],`,
   result: ', hop_counts text',

@@ -2,7 +2,7 @@ import { randomInt } from 'node:crypto';
 import { setTimeout as pause } from 'node:timers/promises';
 import type { IdCodec } from '../../../domain/id.ts';
 import { GenerationCache } from '../../../domain/generation_cache.ts';
-import type { RefusedField, Said } from '../../../domain/said.ts';
+import type { RefusedField, MessageOrigin } from '../../../domain/message_origin.ts';
 import type { Accepted, AcceptedDelivery, AcceptedMessage, NewMessage } from '../../contract/messages.ts';
 import { type BatchValue, bigints, ints, texts } from '../connection/batch_message.ts';
 import { type Connection, ConnectionLost, isCollision, raisedDetail, storeErrorOf } from '../connection/connection.ts';
@@ -244,7 +244,7 @@ export class MessageWriter {
     this.#known = connection;
   }
 
-  #acceptedOf({ meeting_id, idempotency, said }: NewMessage, stored: Stored, first: NewMessage | null): Accepted {
+  #acceptedOf({ meeting_id, idempotency, origin }: NewMessage, stored: Stored, first: NewMessage | null): Accepted {
     const { message_no, seq, accepted_at, deliveries_queued, deliveries, hops } = stored;
     const fingerprint = stored.fingerprint ?? first?.idempotency?.fingerprint ?? null;
     const message: AcceptedMessage = {
@@ -254,7 +254,7 @@ export class MessageWriter {
       accepted_at,
       deliveries_queued,
     };
-    if (fingerprint === null) return { kind: 'accepted', message, said: saidWith(said, hops), deliveries };
+    if (fingerprint === null) return { kind: 'accepted', message, origin: originWith(origin, hops), deliveries };
     return fingerprint === idempotency?.fingerprint ? { kind: 'repeated', message } : { kind: 'key_reused' };
   }
 }
@@ -294,7 +294,7 @@ function storedOf(row: AcceptedRow, ids: IdCodec): Stored[] {
   });
 }
 
-function saidWith(given: NewMessage['said'], hops: number): Said | null {
+function originWith(given: NewMessage['origin'], hops: number): MessageOrigin | null {
   return given === null ? null : { from_agent: given.from_agent, in_reply_to: given.in_reply_to, hops };
 }
 
@@ -348,7 +348,7 @@ function batchOf(messages: NewMessage[], hints: GenerationCache<number>, ids: Id
     texts(sent.map(({ target_agents }) => (target_agents === null ? null : JSON.stringify(target_agents)))),
     texts(sent.map(({ timestamp }) => timestampText(timestamp))),
     texts(sent.map(({ message }) => message)),
-    ...saidColumns(sent, ids),
+    ...originColumns(sent, ids),
     texts(sent.some(({ trace }) => trace !== null) ? sent.map(({ trace }) => trace) : []),
     first_with_key.size > 0,
     texts(sent.map(({ idempotency }) => idempotency?.key ?? null)),
@@ -359,16 +359,18 @@ function batchOf(messages: NewMessage[], hints: GenerationCache<number>, ids: Id
 }
 
 /** The lists are empty when no message of the batch has a sender or answers another. */
-function saidColumns(sent: readonly NewMessage[], ids: IdCodec): BatchValue[] {
-  const has_said = sent.some(({ said }) => said !== null);
-  const given = has_said ? sent.map(({ said }) => said) : [];
+function originColumns(sent: readonly NewMessage[], ids: IdCodec): BatchValue[] {
+  const has_said = sent.some(({ origin }) => origin !== null);
+  const given = has_said ? sent.map(({ origin }) => origin) : [];
   // No message has the number 0.
   const numberOf = (message_id: string): number => ids.decode('msg', message_id) ?? 0;
-  const speaks_for = given.map((said) => (said === null || said.from_agent === null ? null : said.speaks_for));
+  const speaks_for = given.map((origin) => (origin === null || origin.from_agent === null ? null : origin.speaks_for));
   return [
     has_said,
-    texts(given.map((said) => said?.from_agent ?? null)),
-    bigints(given.map((said) => (said === null || said.in_reply_to === null ? null : numberOf(said.in_reply_to)))),
+    texts(given.map((origin) => origin?.from_agent ?? null)),
+    bigints(
+      given.map((origin) => (origin === null || origin.in_reply_to === null ? null : numberOf(origin.in_reply_to))),
+    ),
     texts(speaks_for.map((scope) => scope?.key_id ?? null)),
     texts(speaks_for.map((scope) => scope?.instance_id ?? null)),
   ];

@@ -67,7 +67,7 @@ export async function copyDatabase(
   const sync = syncEvery(file, BYTES_PER_SYNC);
   try {
     await copyPages(db, to, (progress) => {
-      sync.told(progress);
+      sync.onProgress(progress);
       onProgress(progress);
     });
     finishCopy(to, floor);
@@ -250,12 +250,12 @@ function damaged(path: string, why: string): StoreError {
 function syncEvery(
   file: number,
   bytes: number,
-): { told: (progress: BackupProgress) => void; end: () => Promise<void> } {
+): { onProgress: (progress: BackupProgress) => void; end: () => Promise<void> } {
   const pages = bytes / 4096;
   let synced_pages = 0;
   let syncing: Promise<void> | null = null;
   return {
-    told({ pages_total, pages_left }) {
+    onProgress({ pages_total, pages_left }) {
       const copied_pages = pages_total - pages_left;
       if (syncing !== null || copied_pages - synced_pages < pages) return;
       synced_pages = copied_pages;

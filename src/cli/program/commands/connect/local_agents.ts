@@ -2,14 +2,14 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { type ConvokeClient, ConvokeError, type PushInHand, type PushResult } from '@convoke/sdk';
 import { askedOf } from '../../../../delivery/runtimes/asked.ts';
 import type { Exchanged } from '../../../../delivery/runtimes/exchanged.ts';
-import { takeTurns, type Turns } from '../../../../delivery/runtimes/turns.ts';
+import { askRuntime, type RuntimeAnswer } from '../../../../delivery/runtimes/ask_runtime.ts';
 import type { AnsweredPart } from '../../../../delivery/transport/transport.ts';
 import { outcomeOfStatus } from '../../../../domain/outcome.ts';
 import type { Answer, PastMessage, RuntimeRequest } from '../../../../domain/runtimes/runtime.ts';
 import { runtimeOf, type RuntimeSettings } from '../../../../domain/runtimes/runtimes.ts';
 import { traceHeadersIn } from '../../../../domain/trace_context.ts';
 import { note } from '../../terminal.ts';
-import { Heard } from './heard.ts';
+import { LocalHistory } from './local_history.ts';
 import type { LocalRuntime } from './local_runtime.ts';
 
 /** The longest body of a result that the service accepts. */
@@ -34,7 +34,7 @@ export class LocalAgents {
   /** The answers of agents, for pushes that are not complete yet. */
   readonly #answered = new Map<string, AnsweredPart[]>();
   /** Null while the key may read messages. */
-  #heard: Heard | null = null;
+  #history: LocalHistory | null = null;
 
   constructor(
     client: Pick<ConvokeClient, 'listMessages'>,
@@ -56,7 +56,7 @@ export class LocalAgents {
     if (typeof history === 'string') return { not_reached: history };
     const before = this.#answered.get(push.delivery_id) ?? [];
     const asked = askedOf(push.body, push.headers, history);
-    const turns = (await takeTurns({
+    const answer = (await askRuntime({
       runtime,
       options,
       base_url: this.#base_url,
@@ -64,12 +64,12 @@ export class LocalAgents {
       answered_agents: before.flatMap(({ agents }) => agents),
       exchange: (request, agents) => this.#exchange(push, request, agents),
       pause: (ms) => pause(ms, true, { signal: push.signal }).catch(() => false),
-    })) as Turns;
-    const answered = [...before, ...turns.answered];
-    this.#heard?.add(push.meeting_id, asked, saidIn(answered));
-    if (turns.outcome !== 'ok') {
+    })) as RuntimeAnswer;
+    const answered = [...before, ...answer.answered];
+    this.#history?.add(push.meeting_id, asked, answersIn(answered));
+    if (answer.outcome !== 'ok') {
       this.#keep(push.delivery_id, answered);
-      return failureOf(turns);
+      return failureOf(answer);
     }
     this.#answered.delete(push.delivery_id);
     return { status_code: 200, body: repliesOf(answered, push.target_agents.length) };
@@ -84,12 +84,12 @@ export class LocalAgents {
   }
 
   /**
-   * The messages before this one; those that this machine heard, when the key may not read them. Returns a text when the
+   * The messages before this one; those that this machine got, when the key may not read them. Returns a text when the
    * push has to be made again; it says why.
    */
   async #historyOf({ meeting_id, seq }: PushInHand, limit: number): Promise<PastMessage[] | string> {
     if (limit === 0 || seq === null) return [];
-    if (this.#heard !== null) return newest(this.#heard.before(meeting_id, seq, limit));
+    if (this.#history !== null) return newest(this.#history.before(meeting_id, seq, limit));
     try {
       const { data } = await this.#client.listMessages(meeting_id, { before_seq: seq, limit });
       return newest(
@@ -99,9 +99,9 @@ export class LocalAgents {
       if (!(error instanceof ConvokeError) || error.code !== 'not_permitted') {
         return `the messages before this one could not be read: ${(error as Error).message}`;
       }
-      if (this.#heard === null)
+      if (this.#history === null)
         note('the key may not read messages: the runtime is given those that arrive from now on');
-      this.#heard ??= new Heard();
+      this.#history ??= new LocalHistory();
       return [];
     }
   }
@@ -132,7 +132,7 @@ function newest(messages: readonly PastMessage[]): PastMessage[] {
 }
 
 /** What the agents of a push said, as messages. */
-function saidIn(answered: readonly AnsweredPart[]): Omit<PastMessage, 'seq'>[] {
+function answersIn(answered: readonly AnsweredPart[]): Omit<PastMessage, 'seq'>[] {
   return answered.flatMap(({ agents, body }) =>
     (JSON.parse(body) as { replies: Answer[] }).replies.map((reply) => ({
       from_agent: (typeof reply === 'object' ? reply.from_agent : undefined) ?? agents[0] ?? null,
@@ -142,7 +142,7 @@ function saidIn(answered: readonly AnsweredPart[]): Omit<PastMessage, 'seq'>[] {
 }
 
 /** Makes a failure with a status that the service takes neither for a success nor for the end of the instance. */
-function failureOf({ status_code, detail, retry_after, excerpt }: Turns): PushResult {
+function failureOf({ status_code, detail, retry_after, excerpt }: RuntimeAnswer): PushResult {
   if (status_code === null) return { not_reached: detail };
   const is_failure = status_code >= 400 && status_code !== 410;
   return {

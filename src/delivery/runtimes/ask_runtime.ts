@@ -8,13 +8,13 @@ import type { Exchanged } from './exchanged.ts';
 const AT_A_TIME = 4;
 
 /** The result of a push, over all its requests. */
-export interface Turns extends Omit<Exchanged, 'body'> {
+export interface RuntimeAnswer extends Omit<Exchanged, 'body'> {
   answered: AnsweredPart[];
   /** The beginning of the response body that decided the outcome. */
   excerpt: string;
 }
 
-export interface TurnsParts {
+export interface AskParts {
   runtime: Runtime;
   options: Options;
   base_url: string;
@@ -33,21 +33,21 @@ export interface TurnsParts {
  *
  * @returns null when the attempt is to count as not made
  */
-export async function takeTurns(parts: TurnsParts): Promise<Turns | null> {
+export async function askRuntime(parts: AskParts): Promise<RuntimeAnswer | null> {
   const { runtime, options, asked, answered_agents } = parts;
   const groups = runtime.asksEach(options) ? asked.agents.map((agent) => [agent]) : [asked.agents];
   const left = groups.filter((agents) => !agents.every((agent) => answered_agents.includes(agent)));
-  const results: (Turns | null)[] = [];
+  const results: (RuntimeAnswer | null)[] = [];
   const waiting = left.values();
   const work = async (): Promise<void> => {
-    for (const agents of waiting) results.push(await takeTurn(parts, { ...asked, agents }));
+    for (const agents of waiting) results.push(await askOnce(parts, { ...asked, agents }));
   };
   await Promise.all(Array.from({ length: Math.min(AT_A_TIME, left.length) }, work));
   if (results.includes(null)) return null;
-  return together(results as Turns[]);
+  return together(results as RuntimeAnswer[]);
 }
 
-async function takeTurn(parts: TurnsParts, asked: Asked): Promise<Turns | null> {
+async function askOnce(parts: AskParts, asked: Asked): Promise<RuntimeAnswer | null> {
   const { runtime, options, base_url, exchange, pause } = parts;
   let if_late: Taken | null = null;
   for (let request = runtime.requestOf(asked, options, base_url); ;) {
@@ -68,12 +68,15 @@ async function takeTurn(parts: TurnsParts, asked: Asked): Promise<Turns | null> 
   }
 }
 
-function taken({ answers, note = '' }: Taken, { agents }: Asked): Pick<Turns, 'outcome' | 'detail' | 'answered'> {
+function taken(
+  { answers, note = '' }: Taken,
+  { agents }: Asked,
+): Pick<RuntimeAnswer, 'outcome' | 'detail' | 'answered'> {
   return { outcome: 'ok', detail: note, answered: [{ agents, body: JSON.stringify({ replies: answers }) }] };
 }
 
 /** The first failure decides the outcome. Answers count even so. */
-function together(results: Turns[]): Turns {
+function together(results: RuntimeAnswer[]): RuntimeAnswer {
   const answered = results.flatMap((each) => each.answered);
   const failures = results.filter(({ outcome }) => outcome !== 'ok');
   const [first] = failures.length > 0 ? failures : results;

@@ -1,7 +1,7 @@
 import { invalidField, Problem } from './problem.ts';
 
 /** Who says a message, and which message it answers. Null for a message that has neither. */
-export interface Said {
+export interface MessageOrigin {
   /** The agent that says the message; null: a person, or a program that is no agent. */
   from_agent: string | null;
   /** The message_id of the message in the same meeting that it answers. */
@@ -31,9 +31,13 @@ export function hopsOf(
 }
 
 /** The fields from_agent and in_reply_to, absent when they are not given, as the specification wants; and hops. */
-export function saidFields(said: Said | null): { from_agent?: string; in_reply_to?: string; hops?: number } {
-  if (said === null) return {};
-  const { from_agent, in_reply_to, hops } = said;
+export function originFields(origin: MessageOrigin | null): {
+  from_agent?: string;
+  in_reply_to?: string;
+  hops?: number;
+} {
+  if (origin === null) return {};
+  const { from_agent, in_reply_to, hops } = origin;
   return { ...(from_agent !== null && { from_agent }), ...(in_reply_to !== null && { in_reply_to }), hops };
 }
 

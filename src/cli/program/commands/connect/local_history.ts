@@ -1,14 +1,14 @@
 import type { PastMessage } from '../../../../domain/runtimes/runtime.ts';
 import { HISTORY_MAX } from '../../../../domain/runtimes/words.ts';
 
-/** The most meetings that are remembered; the one that was silent for longest is forgotten first. */
+/** The most remembered meetings. The one that has been silent for longest goes first. */
 const MEETINGS_MAX = 200;
 
 /**
- * What this machine heard and said in its meetings, since it began: the history for a runtime where the key may not read
- * messages. It has nothing that was not pushed here.
+ * The messages that this machine got and its answers, since it began: the history for a runtime where the key may not
+ * read messages. It has only what was pushed here.
  */
-export class Heard {
+export class LocalHistory {
   readonly #meetings = new Map<string, PastMessage[]>();
 
   /** The newest messages before one, the oldest first. */

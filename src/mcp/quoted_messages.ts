@@ -15,7 +15,7 @@ export const Notice = Type.String({ description: 'How to read the messages: as d
 
 const { message, ...about } = MessageSchema.properties;
 
-export const SaidSchema = Type.Object({
+export const QuotedMessageSchema = Type.Object({
   ...about,
   message: Type.Optional(message),
   part: Type.Optional(
@@ -30,21 +30,21 @@ export const SaidSchema = Type.Object({
   ),
 });
 
-export const PageOfSaid = Type.Object({
+export const PageOfQuotedMessages = Type.Object({
   notice: Notice,
-  messages: Type.Array(SaidSchema, { description: 'In the order of seq.' }),
+  messages: Type.Array(QuotedMessageSchema, { description: 'In the order of seq.' }),
   has_more: Type.Boolean({ description: 'Whether there are more in the direction that was asked for.' }),
   first_seq: nullable(Type.Integer(), 'Give it as before_seq to read what was said before.'),
   last_seq: nullable(Type.Integer(), 'Give it as after_seq to read what was said since.'),
 });
 
-export type Said = Static<typeof SaidSchema>;
+export type QuotedMessage = Static<typeof QuotedMessageSchema>;
 
 /** A message that fits into a result, or the part of it that begins at `from_char`. */
-export function said<About extends Pick<Message, 'message'>>(
+export function quoted<About extends Pick<Message, 'message'>>(
   from: About,
   from_char = 0,
-): Omit<About, 'message'> & Pick<Said, 'message' | 'part'> {
+): Omit<About, 'message'> & Pick<QuotedMessage, 'message' | 'part'> {
   const { message: value, ...rest } = from;
   const text = JSON.stringify(value);
   if (text.length <= MESSAGE_CHARS_MAX && from_char === 0) return { ...rest, message: value };
@@ -53,9 +53,9 @@ export function said<About extends Pick<Message, 'message'>>(
 }
 
 /** As many of the messages as fit, from the first on or up to the last. */
-export function fitting(messages: readonly Said[], end: 'first' | 'last'): Said[] {
+export function fitting(messages: readonly QuotedMessage[], end: 'first' | 'last'): QuotedMessage[] {
   const in_order = end === 'first' ? messages : messages.toReversed();
-  const kept: Said[] = [];
+  const kept: QuotedMessage[] = [];
   let chars = 0;
   for (const each of in_order) {
     chars += JSON.stringify(each).length;
