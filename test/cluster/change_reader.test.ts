@@ -15,7 +15,7 @@ const NO_DELIVERIES = {
   accepted_ats: null,
   timestamps: null,
   messages: null,
-  origin: null,
+  said: null,
   traces: null,
 };
 
