@@ -47,10 +47,6 @@ export async function converse(subject: Subject, content = 'What is the weather 
 
 async function byWebhook(subject: Subject, content: string): Promise<Row> {
   const { agent_id, to, headers = {}, registration } = subject;
-  await using cleanup = new AsyncDisposableStack();
-  const service = new Service();
-  await service.start();
-  cleanup.defer(() => service.close());
   const instance = {
     webhook_url: to,
     webhook_headers: headers,
@@ -58,23 +54,20 @@ async function byWebhook(subject: Subject, content: string): Promise<Row> {
     timeout_s: TIMEOUT_S,
     ...registration,
   };
-  const { instance_id } = await service.register(instance);
-  const runs_before = subject.runsOf('');
-  const tested = await service.post<{ success: boolean }>('/api/v1/instances/webhook-test/', { instance_id });
-  assert.equal(tested.body.success, true, tested.text);
-  const runs_by_test = subject.is_run_by_test ? 1 : 0;
-  assert.equal(subject.runsOf(''), runs_before + runs_by_test, 'webhook-test runs no agent where it need not');
-  await service.join('m', instance_id, [agent_id]);
-  // Awaited here, because open resources close when this function returns.
-  return await answered(service, subject, 'webhook', content);
+  return withService(async (service) => {
+    const { instance_id } = await service.register(instance);
+    const runs_before = subject.runsOf('');
+    const tested = await service.post<{ success: boolean }>('/api/v1/instances/webhook-test/', { instance_id });
+    assert.equal(tested.body.success, true, tested.text);
+    const runs_by_test = subject.is_run_by_test ? 1 : 0;
+    assert.equal(subject.runsOf(''), runs_before + runs_by_test, 'webhook-test runs no agent where it need not');
+    await service.join('m', instance_id, [agent_id]);
+    return answered(service, subject, 'webhook', content);
+  });
 }
 
 async function byConnect(subject: Subject, content: string): Promise<Row> {
   const { agent_id, to, headers_of_connect, headers = headers_of_connect ?? {}, registration } = subject;
-  await using cleanup = new AsyncDisposableStack();
-  const service = new Service();
-  await service.start();
-  cleanup.defer(() => service.close());
   const options = Object.entries(registration.runtime_options ?? {}).flatMap(([name, value]) => [
     '--option',
     `${name}=${typeof value === 'string' ? value : JSON.stringify(value)}`,
@@ -82,21 +75,35 @@ async function byConnect(subject: Subject, content: string): Promise<Row> {
   const given = Object.entries(headers).flatMap(([name, value]) => ['--header', `${name}: ${value}`]);
   const who = ['--agent', agent_id, '--meeting', 'm', '--to', to, '--runtime', registration.runtime as string];
   const limit = ['--timeout', String(TIMEOUT_S), ...(registration.replies ? ['--replies'] : [])];
-  const connect = start(['connect', ...who, ...options, ...given, ...limit, '--url', service.url]);
-  const ended = once(connect, 'exit');
-  cleanup.defer(async () => {
-    connect.kill('SIGTERM');
-    await ended;
+  return withService(async (service) => {
+    const connect = start(['connect', ...who, ...options, ...given, ...limit, '--url', service.url]);
+    const ended = once(connect, 'exit');
+    let lines = '';
+    for (const stream of [connect.stdout!, connect.stderr!])
+      stream.on('data', (chunk: Buffer) => (lines += chunk.toString()));
+    try {
+      await until(
+        'the connection',
+        () => lines,
+        (text) => text.includes('takes part in'),
+      );
+      return await answered(service, subject, 'connect', content);
+    } finally {
+      connect.kill('SIGTERM');
+      await ended;
+    }
   });
-  let lines = '';
-  for (const stream of [connect.stdout!, connect.stderr!])
-    stream.on('data', (chunk: Buffer) => (lines += chunk.toString()));
-  await until(
-    'the connection',
-    () => lines,
-    (text) => text.includes('takes part in'),
-  );
-  return await answered(service, subject, 'connect', content);
+}
+
+/** Runs with a service that ends with it. `npm test` uses this on Node 22, which cannot parse `await using`. */
+async function withService<Result>(run: (service: Service) => Promise<Result>): Promise<Result> {
+  const service = new Service();
+  await service.start();
+  try {
+    return await run(service);
+  } finally {
+    await service.close();
+  }
 }
 
 async function answered(service: Service, subject: Subject, way: Row['way'], content: string): Promise<Row> {
