@@ -1,6 +1,6 @@
 import type { Attempt, Outcome } from './outcome.ts';
 import { OUTCOMES } from './outcome.ts';
-import { DOWN_AFTER_FAILURES, type InstanceHealth } from './instance.ts';
+import { DOWN_AFTER_FAILURES, healthOf, type InstanceHealth } from './instance.ts';
 import { jittered, retryDelayMs } from './retry_delay.ts';
 
 export const DELIVERY_STATES = ['pending', 'delivered', 'failed', 'cancelled'] as const;
@@ -94,12 +94,17 @@ export function healthAfter(
   wall_ms: number,
   random: number,
 ): InstanceHealth {
+  const consecutive_failures = result.outcome === 'ok' ? 0 : health.consecutive_failures + 1;
+  const last_success_at = result.outcome === 'ok' ? wall_ms : health.last_success_at;
+  const is_same = healthOf({ consecutive_failures, last_success_at }) === healthOf(health);
+  const health_since = is_same ? health.health_since : wall_ms;
   if (result.outcome === 'ok') {
-    return { ...health, consecutive_failures: 0, last_success_at: wall_ms, backoff_step: 0, backoff_until: null };
+    return { ...health, consecutive_failures, health_since, last_success_at, backoff_step: 0, backoff_until: null };
   }
   const next: InstanceHealth = {
     ...health,
-    consecutive_failures: health.consecutive_failures + 1,
+    consecutive_failures,
+    health_since,
     last_failure: {
       at: new Date(wall_ms).toISOString(),
       outcome: result.outcome,
@@ -107,7 +112,7 @@ export function healthAfter(
       detail: result.detail,
     },
   };
-  const backs_off = !OUTCOMES[result.outcome].reached || next.consecutive_failures >= DOWN_AFTER_FAILURES;
+  const backs_off = !OUTCOMES[result.outcome].reached || consecutive_failures >= DOWN_AFTER_FAILURES;
   const backing_off_already = health.backoff_until !== null && now_ms < health.backoff_until;
   if (backs_off && !backing_off_already) {
     const delay_ms = Math.min(BACKOFF_FIRST_MS * 2 ** Math.min(health.backoff_step, 20), BACKOFF_MAX_MS);

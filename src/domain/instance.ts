@@ -35,6 +35,8 @@ export interface LastFailure {
 /** What the attempts so far show about an instance. Times are milliseconds since the epoch. */
 export interface InstanceHealth {
   consecutive_failures: number;
+  /** When its health became what it is; null while it is unknown, and when that was not noted. */
+  health_since: number | null;
   last_success_at: number | null;
   last_failure: LastFailure | null;
   /** How often the back-off has doubled; 0 when there is none. */
@@ -45,6 +47,7 @@ export interface InstanceHealth {
 
 export const NO_HEALTH: Readonly<InstanceHealth> = {
   consecutive_failures: 0,
+  health_since: null,
   last_success_at: null,
   last_failure: null,
   backoff_step: 0,

@@ -1,7 +1,7 @@
 /** Makes rows into the JSON of the API. */
 import { advised } from '../domain/advice.ts';
 import type { ApiKey } from '../domain/api_key.ts';
-import { healthOf } from '../domain/instance.ts';
+import { healthOf, isSwitchedOn } from '../domain/instance.ts';
 import { type Invite, inviteState } from '../domain/invite.ts';
 import { type GuardLimits, limitsInForce } from '../domain/guard_rule.ts';
 import { TIMEOUT_S } from '../domain/runtimes/runtimes.ts';
@@ -37,6 +37,7 @@ export function wireInstance(row: InstanceRow): Static<typeof InstanceSchema> {
     webhook_header_names: Object.keys(row.webhook_headers),
     health: healthOf(row),
     consecutive_failures: row.consecutive_failures,
+    ...wireHealthTimes(row),
     last_success_at: isoTimeOrNull(row.last_success_at),
     last_failure: advised(row.last_failure),
     pending_deliveries: row.pending_deliveries,
@@ -44,6 +45,15 @@ export function wireInstance(row: InstanceRow): Static<typeof InstanceSchema> {
     last_seen_at: isoTimeOrNull(row.last_seen_at),
     created_at: isoTime(row.created_at),
     updated_at: isoTime(row.updated_at),
+  };
+}
+
+/** Leaves out what is not known, so that clients of the first version see no change. */
+function wireHealthTimes(row: InstanceRow) {
+  const { health_since, backoff_until } = row;
+  return {
+    ...(health_since !== null && { health_since: isoTime(health_since) }),
+    ...(backoff_until !== null && isSwitchedOn(row) && { next_try_at: isoTime(backoff_until) }),
   };
 }
 

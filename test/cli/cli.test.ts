@@ -15,6 +15,7 @@ import {
   type Delivery,
   type DeliveryWithAttempts,
   type ServiceHistory,
+  type Instance,
 } from '@convoke/sdk';
 import type { Command } from 'commander';
 import { bytesInWords, counted } from '../../src/cli/program/format.ts';
@@ -31,6 +32,7 @@ import {
   stop,
   temporaryDirectory,
 } from '../support/command_line.ts';
+import { until } from '../support/wait.ts';
 
 /** A machine that responds on a free port. */
 async function machine(t: TestContext, listener: RequestListener): Promise<string> {
@@ -337,6 +339,24 @@ describe('the commands that call the API', () => {
     const { counts, history } = await json<{ counts: Counts; history: ServiceHistory }>(['status']);
     assert.ok(counts.instances.up >= 1);
     assert.equal(history.step_s, 1);
+  });
+
+  test('status and instances show say since when an instance is down, and when the next attempt is made', async (t) => {
+    const webhook = await machine(t, (_request, response) => response.writeHead(500).end());
+    await run(['instances', 'register', 'failing', '--agent', 'f1', '--webhook', webhook]);
+    for (let k = 0; k < 5; k++) {
+      await run(['join', 'failing', `room-${k}`]);
+      await run(['send', `room-${k}`, 'Hello']);
+    }
+    await until(
+      'it to be down',
+      () => json<Instance>(['instances', 'show', 'failing']),
+      ({ health, next_try_at }) => health === 'down' && next_try_at !== undefined,
+    );
+    const { stdout } = await run(['instances', 'show', 'failing']);
+    assert.match(stdout, /\nhealth +down since \S+Z \(.*\), 5 failures in a row\n/);
+    assert.match(stdout, /\nnext try +(\S+Z \(in .*\)|as soon as something waits)\n/);
+    assert.match((await run(['status'])).stdout, /\ndown +.*failing since .*, next try (\S+Z|as soon)/);
   });
 
   test('say why something was not delivered, and what to do about it', async (t) => {

@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
 import { OUTCOMES, type Outcome } from '../../src/domain/outcome.ts';
-import { HOUR, MINUTE, SECOND, startNode, type TestNode } from '../support/node.ts';
+import { HOUR, MINUTE, SECOND, startNode, temporaryFile, type TestNode } from '../support/node.ts';
 import { HANGS } from '../support/scripted_transport.ts';
 
 type NotReached = Exclude<Outcome, 'ok' | 'not_200' | 'gone' | 'bad_status'>;
@@ -106,6 +106,24 @@ describe('a machine that is not reached', () => {
     assert.equal(node.transport.to('hung').length, 1);
     assert.equal(node.transport.to('dead').length, 1);
   });
+});
+
+test('the time since when a machine is down outlives a restart, and ends with its address', async (t) => {
+  const node = await startNode(t, { file: temporaryFile(t) });
+  for (let k = 0; k < 5; k++) await node.meeting(`m${k}`, 'i');
+  node.transport.answer('i', 500);
+  const down_at = node.clock.wall();
+  for (let k = 0; k < 5; k++) await node.send(`m${k}`);
+  await node.clock.advance(SECOND);
+  const { health_since, backoff_until } = await node.instance('i');
+  assert.ok(health_since !== null && health_since >= down_at && health_since <= down_at + SECOND, `${health_since}`);
+  await node.crash();
+  const after = await node.instance('i');
+  assert.deepEqual([after.health_since, after.backoff_until], [health_since, backoff_until]);
+  await node.clock.advance(MINUTE);
+  assert.equal((await node.instance('i')).health_since, health_since, 'another failure');
+  await node.register('i', { url: 'http://elsewhere.test/' });
+  assert.equal((await node.instance('i')).health_since, null);
 });
 
 describe('a machine that fails five times in a row', () => {

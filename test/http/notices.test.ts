@@ -21,6 +21,7 @@ interface Told {
 
 const HEALTHY: InstanceHealth = {
   consecutive_failures: 0,
+  health_since: 1,
   last_success_at: 1,
   last_failure: null,
   backoff_step: 0,

@@ -122,6 +122,7 @@ class Commands {
                 instance_id,
                 webhook_url: url,
                 consecutive_failures: limit,
+                health_since: flag ? wall : null,
                 last_success_at: flag ? wall : null,
                 last_failure: null,
                 backoff_step: limit,

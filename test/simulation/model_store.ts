@@ -193,7 +193,7 @@ export class ModelStore implements StoreOperations {
           owner_key_id: null,
         }),
         ...(previous !== undefined &&
-          !same_url && { consecutive_failures: 0, last_success_at: null, last_failure: null }),
+          !same_url && { consecutive_failures: 0, health_since: null, last_success_at: null, last_failure: null }),
         ...(previous !== undefined && secret !== previous.webhook_secret && { previous_secret: null }),
         instance_id,
         instance_name,

@@ -221,6 +221,7 @@ const COMMANDS = {
         instance_id,
         webhook_url: `http://${d.pick(7, ['one', 'two'])}.test/`,
         consecutive_failures: d.pick(6, [0, 1, 4, 5, 9]),
+        health_since: d.flag(6, 1) ? wall : null,
         last_success_at: d.flag(7) ? wall : null,
         last_failure: d.flag(7, 1)
           ? { at: '', outcome: 'gone', status_code: null, detail: `${d.text}\u0000\ud800` }

@@ -425,6 +425,13 @@ export interface Instance {
   health: Health;
   /** Failed attempts since the last success. */
   consecutive_failures: number;
+  /** When its health became what it is; absent when that is not known. */
+  health_since?: string;
+  /**
+   * Only while it backs off: when an attempt is made next, if something waits then; a past time means as soon as
+   * something waits.
+   */
+  next_try_at?: string;
   /** When a push last succeeded, up to a second late; null before the first. */
   last_success_at: string | null;
   /** The last attempt that failed; null when none did. */

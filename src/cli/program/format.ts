@@ -76,6 +76,11 @@ export function ago(time: string | null, now_ms: number): string {
   return distance_ms > 0 ? `${text} ago` : `in ${text}`;
 }
 
+/** When a back-off ends, and an attempt is made. A past time means that nothing has waited since. */
+export function nextTryInWords(time: string, now_ms: number): string {
+  return Date.parse(time) > now_ms ? `${time} (${ago(time, now_ms)})` : 'as soon as something waits';
+}
+
 export function durationInWords(ms: number): string {
   if (ms < 1000) return `${Math.round(ms)} ms`;
   if (ms < 10_000) return `${(ms / 1000).toFixed(1)} s`;

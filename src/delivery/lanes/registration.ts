@@ -72,8 +72,9 @@ export class Registration {
   replace(row: Instance): void {
     const target = targetOf(row);
     if (this.#target === null || !isSamePlace(this.#target, target)) {
-      const { consecutive_failures, last_success_at, last_failure, backoff_step, backoff_until } = row;
-      this.#health = { consecutive_failures, last_success_at, last_failure, backoff_step, backoff_until };
+      const { consecutive_failures, health_since, last_success_at, last_failure, backoff_step, backoff_until } = row;
+      const health = { consecutive_failures, health_since, last_success_at, last_failure, backoff_step, backoff_until };
+      this.#health = health;
     }
     // A row that was read before a 410 was written still says that the instance is switched on.
     if (this.gone_as_of === row.updated_at) target.switched_on = false;

@@ -180,6 +180,12 @@ export const InstanceSchema = Type.Object(
     }),
     health: Health,
     consecutive_failures: Type.Integer({ description: 'Failed attempts since the last success.' }),
+    health_since: Type.Optional(time('When its health became what it is; absent when that is not known.')),
+    next_try_at: Type.Optional(
+      time(
+        'Only while it backs off: when an attempt is made next, if something waits then; a past time means as soon as something waits.',
+      ),
+    ),
     last_success_at: nullable(
       time('A time.'),
       'When a push last succeeded, up to a second late; null before the first.',

@@ -33,6 +33,7 @@ export const INSTANCE_COLUMNS = columnsOf<InstancesTable>({
   webhook_enabled: 1,
   is_active: 1,
   consecutive_failures: 1,
+  health_since: 1,
   last_success_at: 1,
   last_failure: 1,
   backoff_step: 1,

@@ -18,6 +18,7 @@ import {
 } from './functions/accept_messages.ts';
 import { AGENTS_OF_INSTANCES } from './functions/agents_of_instances.ts';
 import { RAISE_NUMBERS } from './functions/take_numbers.ts';
+import { SETTLE_DELIVERIES_2 } from './functions/settle_deliveries.ts';
 import { RENEW_LEASE_2, RENEW_LEASE_3, TAKE_PARTITIONS_2 } from './cluster/lease_functions.ts';
 import { FIRST_STEP } from './first_step.ts';
 
@@ -172,5 +173,11 @@ export const MIGRATIONS: readonly string[] = [
   -- The trace that a message belongs to: see src/domain/trace_context.ts. A node of the version before stores none.
   ALTER TABLE messages ADD COLUMN trace text;
   ${ACCEPT_MESSAGES_5}
+  `,
+  `
+  -- When the health of an instance became what it is; null while nobody noted it. A node of the version before changes the
+  -- health and leaves this as it was, until the health changes on a node of this one.
+  ALTER TABLE instances ADD COLUMN health_since bigint;
+  ${SETTLE_DELIVERIES_2}
   `,
 ];

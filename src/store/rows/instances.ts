@@ -71,8 +71,9 @@ export function instanceReader(keys: DataKeys) {
       keys.decrypt(text, secretPlace(column, instance_id));
     const count = (column: 'consecutive_failures' | 'backoff_step'): number =>
       storedCount(row[column], 'instances', column, instance_id);
-    const time = <Column extends 'last_success_at' | 'backoff_until' | 'last_seen_at' | 'created_at'>(column: Column) =>
-      storedTime<InstancesTable[Column]>(row[column], 'instances', column, instance_id);
+    const time = <Column extends 'health_since' | 'last_success_at' | 'backoff_until' | 'last_seen_at' | 'created_at'>(
+      column: Column,
+    ) => storedTime<InstancesTable[Column]>(row[column], 'instances', column, instance_id);
     return {
       instance_id,
       instance_name: row.instance_name,
@@ -97,6 +98,7 @@ export function instanceReader(keys: DataKeys) {
       webhook_enabled: row.webhook_enabled === 1,
       is_active: row.is_active === 1,
       consecutive_failures: count('consecutive_failures'),
+      health_since: time('health_since'),
       last_success_at: time('last_success_at'),
       last_failure: storedFailure(row.last_failure, instance_id),
       backoff_step: count('backoff_step'),

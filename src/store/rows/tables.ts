@@ -29,6 +29,7 @@ export interface InstancesTable {
   webhook_enabled: number;
   is_active: number;
   consecutive_failures: number;
+  health_since: number | null;
   last_success_at: number | null;
   last_failure: string | null;
   backoff_step: number;

@@ -28,7 +28,7 @@ const SETTLE_DELIVERY = `
   WHERE delivery_no = ? AND state = 'pending' AND expires_at = ?`;
 
 const SETTLE_HEALTH = `
-  UPDATE instances SET consecutive_failures = ?, last_success_at = ?, last_failure = ?, backoff_step = ?, backoff_until = ?
+  UPDATE instances SET consecutive_failures = ?, health_since = ?, last_success_at = ?, last_failure = ?, backoff_step = ?, backoff_until = ?
   WHERE instance_id = ? AND webhook_url = ?`;
 
 const SWITCH_OFF = 'UPDATE instances SET webhook_enabled = 0 WHERE instance_id = ? AND updated_at = ?';
@@ -103,6 +103,7 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
         const last_failure = h.last_failure === null ? null : JSON.stringify(h.last_failure);
         db.prepare(SETTLE_HEALTH).run(
           h.consecutive_failures,
+          h.health_since,
           h.last_success_at,
           last_failure,
           h.backoff_step,

@@ -326,4 +326,8 @@ export const MIGRATIONS: readonly string[] = [
   -- The trace that a message belongs to: see src/domain/trace_context.ts.
   ALTER TABLE messages ADD COLUMN trace TEXT;
   `,
+  `
+  -- When the health of an instance became what it is; null while nobody noted it.
+  ALTER TABLE instances ADD COLUMN health_since INTEGER;
+  `,
 ];

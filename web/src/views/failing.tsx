@@ -6,7 +6,7 @@ import { useQuery } from '../queries.ts';
 import { Foreign } from '../parts/foreign.tsx';
 import { HealthMark } from '../parts/mark.tsx';
 import { Healthy, Skeleton } from '../parts/states.tsx';
-import { Ago } from '../parts/time.tsx';
+import { Ago, At } from '../parts/time.tsx';
 import { addressOf } from '../router.ts';
 import { client } from '../service.ts';
 import { counted, failureInWords, outcomeInWords } from '../format.ts';
@@ -160,7 +160,8 @@ function Group({ group }: { group: Cause }): JSX.Element {
 
 /** @param is_advised the heading of its group says why it fails, and what to do */
 function FailureRow({ instance, is_advised }: { instance: Instance; is_advised: boolean }): JSX.Element {
-  const { instance_id, instance_name, health, last_failure, last_success_at, pending_deliveries } = instance;
+  const { instance_id, instance_name, health, health_since, last_failure, last_success_at, pending_deliveries } =
+    instance;
   return (
     <li class="failure">
       <HealthMark health={health} />
@@ -183,6 +184,11 @@ function FailureRow({ instance, is_advised }: { instance: Instance; is_advised: 
       </div>
       <div class="failure-side">
         {pending_deliveries > 0 && <span>{pending_deliveries.toLocaleString('en')} waiting</span>}
+        {health_since !== undefined && (
+          <span>
+            since <At at={health_since} />
+          </span>
+        )}
         <span>
           {last_success_at === null ? (
             'no success yet'

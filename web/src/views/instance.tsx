@@ -11,7 +11,7 @@ import { May } from '../parts/may.tsx';
 import { doing, showProblem } from '../parts/notice.tsx';
 import { Detail, Facts } from '../parts/page.tsx';
 import { Failure, Skeleton } from '../parts/states.tsx';
-import { Ago } from '../parts/time.tsx';
+import { Ago, At } from '../parts/time.tsx';
 import { addressOf, go } from '../router.ts';
 import { client, may } from '../service.ts';
 import { counted, failureInWords } from '../format.ts';
@@ -165,6 +165,7 @@ function InstanceBody({ instance, again, back, removing }: InstanceBodyProps): J
               instance.webhook_header_names.length === 0 ? 'none of its own' : instance.webhook_header_names.join(', '),
             ],
             ['Pending', instance.pending_deliveries.toLocaleString('en')],
+            ...healthTimes(instance),
             ['Last success', <Ago at={instance.last_success_at} />],
             ['Last seen', <Ago at={instance.last_seen_at} />],
             ['Registered', <Ago at={instance.created_at} />],
@@ -260,6 +261,21 @@ function InstanceBody({ instance, again, back, removing }: InstanceBodyProps): J
       )}
     </>
   );
+}
+
+/** Since when it has its health, and when its back-off tries next. Absent is what is not known. */
+function healthTimes({ health, health_since, next_try_at }: Instance): (readonly [string, JSX.Element])[] {
+  return [
+    ...(health_since === undefined ? [] : [[`${capital(health)} since`, <At at={health_since} />] as const]),
+    ...(next_try_at === undefined
+      ? []
+      : [
+          [
+            'Next try',
+            Date.parse(next_try_at) > Date.now() ? <Ago at={next_try_at} /> : <>when something waits</>,
+          ] as const,
+        ]),
+  ];
 }
 
 interface LastFailureProps {

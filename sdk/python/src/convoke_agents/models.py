@@ -612,6 +612,11 @@ class Instance(Model):
     health: Health | str
     consecutive_failures: int
     """Failed attempts since the last success."""
+    health_since: datetime | None = None
+    """When its health became what it is; absent when that is not known."""
+    next_try_at: datetime | None = None
+    """Only while it backs off: when an attempt is made next, if something waits then; a past time means as soon as
+    something waits."""
     last_success_at: datetime | None
     """When a push last succeeded, up to a second late; null before the first."""
     last_failure: LastFailure | None
@@ -1093,6 +1098,11 @@ class RegisteredInstance(Model):
     health: Health | str
     consecutive_failures: int
     """Failed attempts since the last success."""
+    health_since: datetime | None = None
+    """When its health became what it is; absent when that is not known."""
+    next_try_at: datetime | None = None
+    """Only while it backs off: when an attempt is made next, if something waits then; a past time means as soon as
+    something waits."""
     last_success_at: datetime | None
     """When a push last succeeded, up to a second late; null before the first."""
     last_failure: LastFailure | None

@@ -15,7 +15,7 @@ import {
 } from '../api.ts';
 import { withExamples } from '../examples.ts';
 import { note, print, printFields, printJson, printTable } from '../terminal.ts';
-import { ago, counted, HEALTH_STYLES, listInWords, quoted } from '../format.ts';
+import { ago, counted, nextTryInWords, HEALTH_STYLES, listInWords, quoted } from '../format.ts';
 import { headerOf } from '../header.ts';
 import { recoverCommand } from './recover.ts';
 import { type RuntimeChoice, runtimeChosen, withRuntime } from '../runtime_options.ts';
@@ -127,7 +127,8 @@ function printInstance(instance: Instance): void {
     replies: instance.replies === true ? 'what it answers is sent in the meeting' : 'no',
     active: yesNo(instance.is_active),
     'webhook enabled': yesNo(instance.webhook_enabled),
-    health: `${instance.health}${instance.consecutive_failures > 0 ? ` (${counted(instance.consecutive_failures, 'failure')} in a row)` : ''}`,
+    health: healthSinceInWords(instance, now_ms),
+    ...(instance.next_try_at !== undefined && { 'next try': nextTryInWords(instance.next_try_at, now_ms) }),
     pending: String(instance.pending_deliveries),
     'last success': timeInWords(instance.last_success_at, now_ms),
     'last failure':
@@ -138,6 +139,13 @@ function printInstance(instance: Instance): void {
     'last seen': timeInWords(instance.last_seen_at, now_ms),
     registered: timeInWords(instance.created_at, now_ms),
   });
+}
+
+function healthSinceInWords({ health, health_since, consecutive_failures }: Instance, now_ms: number): string {
+  const failures = consecutive_failures === 0 ? '' : `, ${counted(consecutive_failures, 'failure')} in a row`;
+  return health_since === undefined
+    ? health + failures
+    : `${health} since ${timeInWords(health_since, now_ms)}${failures}`;
 }
 
 function deliveries(count: number): string {

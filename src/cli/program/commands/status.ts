@@ -3,11 +3,14 @@ import { type ConvokeClient, ConvokeError, type Counts, type GetHistoryQuery, ty
 import { wallNow } from '../../../wall_clock.ts';
 import { type ApiOptions, clientFor, withApi } from '../api.ts';
 import { withExamples } from '../examples.ts';
-import { ago, counted, durationInWords } from '../format.ts';
+import { ago, counted, durationInWords, nextTryInWords } from '../format.ts';
 import { printFields, printJson } from '../terminal.ts';
 
 type Span = NonNullable<GetHistoryQuery['span']>;
 const SPANS: Record<Span, string> = { '5m': 'last 5 min', '1h': 'last hour', '24h': 'last day' };
+
+/** The most instances that are named because they are down. */
+const DOWN_SHOWN = 5;
 
 interface StatusOptions extends ApiOptions {
   span: Span;
@@ -21,8 +24,16 @@ export function statusCommand(): Command {
       const client = clientFor(options);
       const counts = await client.getCounts();
       const history = await historyOf(client, options.span);
-      if (options.json) printJson({ counts, history });
-      else printFields({ ...countsInWords(counts), ...(history !== null && historyInWords(history, options.span)) });
+      if (options.json) {
+        printJson({ counts, history });
+        return;
+      }
+      const down = counts.instances.down === 0 ? {} : await downInWords(client, counts.instances.down);
+      printFields({
+        ...countsInWords(counts),
+        ...down,
+        ...(history !== null && historyInWords(history, options.span)),
+      });
     });
   return withExamples(withApi(command), {
     'convoke status': 'the state of the service in a few lines',
@@ -48,6 +59,18 @@ function countsInWords({ instances, deliveries }: Counts): Record<string, string
     instances: `${up} up, ${failing} failing, ${down} down, ${unknown} not tried yet, ${off} off; ${connected} connected`,
     pending: counted(pending, 'delivery', 'deliveries') + oldest,
   };
+}
+
+/** The first instances that are down, since when, and when the next attempt is made. */
+async function downInWords(client: ConvokeClient, count: number): Promise<Record<string, string>> {
+  const { data } = await client.listInstances({ health: 'down', is_active: true, limit: DOWN_SHOWN });
+  const now_ms = wallNow();
+  const shown = data.map(({ instance_id, health_since, next_try_at }) => {
+    const since = health_since === undefined ? '' : ` since ${ago(health_since, now_ms)}`;
+    return `${instance_id}${since}${next_try_at === undefined ? '' : `, next try ${nextTryInWords(next_try_at, now_ms)}`}`;
+  });
+  const more = count - data.length;
+  return { down: [...shown, ...(more > 0 ? [`and ${more} more`] : [])].join('; ') };
 }
 
 function historyInWords(history: ServiceHistory, span: Span): Record<string, string> {

@@ -7,7 +7,7 @@ import { withRetry } from '../connection/retry.ts';
 
 const ANSWER_MS_MAX = 10_000;
 
-const SETTLE = `SELECT settle_deliveries(${Array.from({ length: 22 }, (_, i) => `$${i + 1}`).join(', ')})`;
+const SETTLE = `SELECT settle_deliveries_2(${Array.from({ length: 23 }, (_, i) => `$${i + 1}`).join(', ')})`;
 
 /** Writes the results of attempts, one batch at a time. A batch whose result is lost is sent again: writing it twice changes nothing. */
 export class SettlementWriter {
@@ -86,6 +86,7 @@ function healthColumns(healths: HealthSettlement[]): BatchValue[] {
     texts(sorted.map(({ webhook_url }) => webhook_url)),
     bigints(sorted.map(({ epoch }) => epoch)),
     bigints(sorted.map(({ consecutive_failures }) => counted(consecutive_failures))),
+    bigints(sorted.map(({ health_since }) => health_since)),
     bigints(sorted.map(({ last_success_at }) => last_success_at)),
     texts(sorted.map(({ last_failure }) => (last_failure === null ? null : JSON.stringify(last_failure)))),
     bigints(sorted.map(({ backoff_step }) => counted(backoff_step))),
