@@ -90,12 +90,13 @@ def is_genuine(secret, headers, body):
 
 
 def result_of(push, secret, done, agent):
-    """What the service is to know of a push: a status, and a reply in the body."""
+    """What the service learns of a push: a status, and a reply in the body."""
     headers, body = push["headers"], push["body"].encode()
     about = {"delivery_id": push["delivery_id"], "attempt": push["attempt"]}
     if not is_genuine(secret, headers, body):
         return about | {"status_code": 401}
-    if push["delivery_id"] not in done:  # Otherwise the result was lost on the way: the agent runs once.
+    # Otherwise the result was lost on the way, and the agent has already run.
+    if push["delivery_id"] not in done:
         try:
             reply = agent(json.loads(body), headers)
         except Exception as error:  # The push repeats later.
@@ -118,8 +119,9 @@ def serve(agent_id, meeting_ids, agent):
     done, results = collections.OrderedDict(), []
     try:
         while True:
-            # One at a time: the next is handed out when this one has its result, so no deadline runs meanwhile. A name of
-            # its own: when the response is lost, the same request again gets what it had.
+            # One push at a time: the service hands out the next one when this one has
+            # its result, so no deadline runs meanwhile. The request has a name of its
+            # own: when its response is lost, the same request gets the same push again.
             pull = {"results": results, "max": 1, "wait_s": WAIT_S, "pull_id": secrets.token_hex(16)}
             pushes = insist(f"{instance}/pull/", pull, WAIT_S + 15)["pushes"]
             results = [result_of(push, secret, done, agent) for push in pushes]
@@ -129,7 +131,8 @@ def serve(agent_id, meeting_ids, agent):
 
 
 def echo(push, headers):
-    """The agent: put yours here. It says nothing to other agents, so that no two of them talk for ever."""
+    """The agent: put yours here. It sends nothing to other agents, so that no two of
+    them talk for ever."""
     print(f"{push['meeting_id']} #{headers['convoke-seq']}: {json.dumps(push['message'])}", flush=True)
     return None if "convoke-from-agent" in headers else f"You said: {push['message'].get('content')}"
 

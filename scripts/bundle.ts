@@ -30,7 +30,7 @@ const ENTRIES = {
 };
 
 /**
- * What dependencies load only on demand: pg its native binding, Fastify its test client and the compilers that ours
+ * What dependencies load only on demand: the native binding of pg, and Fastify's test client and compilers, which ours
  * replace.
  */
 const NEVER_LOADED = [
@@ -93,7 +93,7 @@ function ascii(code: string): string {
   return code.replace(/[^\0-\x7f]/g, (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`);
 }
 
-/** Copies the entry, which every Node can load (see there). Only the paths of the other modules differ. */
+/** Copies the entry, which every Node can load (see its file). Only the paths of the other modules differ. */
 async function bundleWayIn(): Promise<void> {
   let text = await readFile(join(ROOT, 'src/cli/main.ts'), 'utf8');
   for (const [from, to] of [

@@ -122,8 +122,7 @@ export function plainType({ type = '', format }: Schema): string {
 
 /**
  * A description as a docstring, in lines of at most WIDTH.
- *
- * @param before how many characters stand before it in its first line
+ * @param before how many characters precede it in its first line
  */
 export function docText(description: string, indent: string, before = 0): string {
   const lines = [''];

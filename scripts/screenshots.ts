@@ -114,7 +114,7 @@ async function connect(service: Service, machine: Machine): Promise<Receiver> {
   return receiver;
 }
 
-/** Sends messages at a rate that rises and falls, until it is told to stop. */
+/** Sends messages at a rate that rises and falls, until the signal stops it. */
 async function talk(service: Service, enough: AbortSignal): Promise<void> {
   const began_ms = performance.now();
   for (let i = 0; !enough.aborted; i++) {

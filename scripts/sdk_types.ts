@@ -1,6 +1,6 @@
 /**
- * Writes the SDK's types from the OpenAPI document: an interface for each component and each query. Two packages were
- * no choice. openapi-typescript needs the compiler's API, which TypeScript 7 does not have, and writes one nested
+ * Writes the SDK's types from the OpenAPI document: an interface for each component and each query. Two packages did
+ * not fit. openapi-typescript needs the compiler's API, which TypeScript 7 does not have, and writes one nested
  * interface that an editor cannot show. json-schema-to-typescript knows no queries, and does not allow undefined for
  * optional inputs.
  */
@@ -64,7 +64,7 @@ function answerType(name: string, schema: Schema, answers: Record<string, Schema
   return `${comment(schema)}export interface ${sdk_name} ${base === null ? '' : `extends ${base} `}${objectOf(own)}\n`;
 }
 
-/** The component with whose fields these begin, and their number: one schema spreads another one. */
+/** The component whose fields these begin with, and the number of its fields: one schema spreads another one. */
 function baseOf(properties: Record<string, Schema>, answers: Record<string, Schema>): [string, number] | undefined {
   const texts = (fields: Record<string, Schema> = {}): string[] =>
     Object.entries(fields).map((each) => JSON.stringify(each));

@@ -23,11 +23,11 @@ export interface StartOptions {
 /** A contender that answers requests. */
 export interface Running {
   url: string;
-  /** The URLs of further nodes, which take messages as well. */
+  /** The URLs of further nodes, which also accept messages. */
   more_urls?: string[];
   /** How many transactions its database has committed so far. */
   commits?: () => Promise<number>;
-  /** The process that serves. */
+  /** The process of the service. */
   probe: Tool<Probe>;
   /** The processes whose processor time counts, with their descendants. */
   pids: number[];
@@ -122,7 +122,7 @@ function composed(name: string, kind: Composition['kind']): Contender {
 /** The data files that this run has filled, by their content. */
 const seeded = new Map<string, Promise<string>>();
 
-/** A fleet with the messages that are sent in each of its meetings and not delivered. */
+/** A fleet, and the number of messages in each of its meetings that were sent and not delivered. */
 export type Pending = Pick<Seed, 'fleet' | 'pending_messages'>;
 
 /** A new directory with the data of a fleet. */
@@ -179,7 +179,7 @@ export const convoke: Contender = {
   },
 };
 
-/** A contender under other conditions. */
+/** The same contender under other conditions. */
 export function under(conditions: Partial<StartOptions>, contender: Contender, name: string): Contender {
   return { ...contender, name, start: (options) => contender.start({ ...options, ...conditions }) };
 }

@@ -8,8 +8,7 @@ export interface Fleet {
   /** Whether the same instances are in all meetings; otherwise each is in one meeting. */
   shared?: boolean;
   /**
-   * The number of its first meeting and of its first instance, when another fleet has the numbers before; 0 when
-   * absent.
+   * The number of its first meeting and of its first instance; 0 when absent. Another fleet then has the lower numbers.
    */
   first?: number;
   /** Where the receivers listen; not used when machines pull. */
@@ -39,7 +38,7 @@ export interface Member {
   webhook_url: string;
 }
 
-/** How long a pull of the SDK waits. */
+/** How long a pull of the SDK waits, in seconds. */
 export const WAIT_S = 55;
 
 /** The secret with which every contender signs. */

@@ -24,7 +24,7 @@ export interface Load {
 
 export interface Sent {
   sent: number;
-  /** Stored, as the answer says. */
+  /** Messages that the response reports as stored. */
   accepted: number;
   refused: number;
   /** Other responses, by status. */
@@ -153,8 +153,8 @@ class Run {
   }
 
   /**
-   * Messages leave evenly, with a jitter of half the distance either way, so that no timer of the service falls into
-   * step.
+   * Messages leave at even intervals, with a jitter of half an interval either way, so that no timer of the service
+   * falls into step.
    */
   #keepTimetable(first_us: number, rate: number): void {
     const space_us = 1e6 / rate;

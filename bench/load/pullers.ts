@@ -12,7 +12,7 @@ export interface Pulling {
   /** The ports of the nodes; machines go to them in turn. */
   ports: number[];
   fleet: Fleet;
-  /** How long a pull waits. */
+  /** How long a pull waits, in seconds. */
   wait_s: number;
 }
 

@@ -1,9 +1,7 @@
 /**
- * The receivers, all in one process on one port; the path names the receiver. To keep it cheap there is no HTTP server,
- * but one look at the head and one write.
- *
- * `/push/N` responds 200 at once, `/else/N` does the same and is not counted, `/hang/N` takes the request and never
- * responds.
+ * The receivers, all in one process on one port; the path names the receiver. There is no HTTP server, which keeps it
+ * cheap: one look at the head, and one write. `/push/N` responds 200 at once. `/else/N` does the same and is not
+ * counted. `/hang/N` takes the request and never responds.
  */
 import { createSocket } from 'node:dgram';
 import { once } from 'node:events';

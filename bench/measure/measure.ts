@@ -12,7 +12,9 @@ import type { Receivers } from '../load/receivers.ts';
 /** The results of a measurement, by the name of the figure. */
 export type Figures = Record<string, number>;
 
-/** The pause between two looks at the receivers. After the second time without a push, no more are expected. */
+/**
+ * The pause between two looks at the receivers. After the second look without a new push, none is expected any more.
+ */
 const LOOK_MS = 20;
 const SILENCE_MS_MAX = 4_000;
 const DRAIN_MS_MAX = 180_000;

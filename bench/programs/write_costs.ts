@@ -2,12 +2,11 @@
  * What a push costs PostgreSQL, from its acceptance to its settlement and the vacuum behind both: bytes of WAL, the
  * processor time of the server, and room on disk. Nothing is pushed: the program calls the store as a node does.
  *
- *   node bench/programs/write_costs.ts [--messages 400] [--rounds 3] [--only TEXT] [--idle]
+ *     node bench/programs/write_costs.ts [--messages 400] [--rounds 3] [--only TEXT] [--idle]
  *
- * With --idle a session stays in a transaction meanwhile, so vacuum removes nothing.
- *
- * The server writes no full-page images, and autovacuum is off: so the bytes repeat to a few per cent on a busy machine
- * too. Processor time does not, so say the load with it.
+ * With --idle a session stays in a transaction meanwhile, so vacuum removes nothing. The server writes no full-page
+ * images, and autovacuum is off, so the bytes repeat to a few per cent even on a busy machine. Processor time does not,
+ * so report the load of the machine with it.
  */
 import { loadavg } from 'node:os';
 import { parseArgs } from 'node:util';
@@ -120,7 +119,7 @@ async function measured(variant: Variant, round: number): Promise<Measured> {
       settle: (settled[of] - accepted[of]) / deliveries.length,
       vacuum: (vacuumed[of] - settled[of]) / deliveries.length,
     });
-    // A session reports its statistics late, but at its end.
+    // A session may report its statistics late, but it does so when it ends.
     await store.close();
     const { rows } = await client.query<{ pending: number; n: number; bytes: number; hot: number }>(
       `SELECT (SELECT count(*) FROM deliveries WHERE state = 'pending')::int AS pending, (SELECT count(*) FROM deliveries)::int AS n,
@@ -206,7 +205,10 @@ async function counters(client: pg.Client): Promise<{ wal: number; us: number }>
   return { wal: rows[0]!.wal, us: 1e6 * cpuSeconds([server_pid]) };
 }
 
-/** The pending deliveries of a lane, where there are none: the index may have entries of many that are settled. */
+/**
+ * How long it takes to read the pending deliveries of a lane that has none: the index may have entries of many settled
+ * ones.
+ */
 async function msToRead(client: pg.Client, text: string, values: string[]): Promise<number> {
   const lane = ['i000007', 'm000003', partitionOf('i000007')];
   const times: number[] = [];

@@ -1,6 +1,6 @@
 /**
- * Other ways to store deliveries, as changes of the newest schema: see write_costs.ts. Each keeps the two functions by
- * which a node accepts and settles. Nothing else works on such a schema.
+ * Other ways to store deliveries, as changes of the newest schema: see write_costs.ts. Each keeps the two functions
+ * with which a node accepts and settles. Nothing else works on such a schema.
  */
 import type pg from 'pg';
 
@@ -9,9 +9,12 @@ export interface Variant {
   /** Whether the result of a first attempt that succeeded is stored in full, or as three numbers. */
   attempts: 'full' | 'short';
   change(client: pg.Client): Promise<void>;
-  /** The pending deliveries of lane ($1, $2) in partition $3, when not the index of lanes finds them; $4 is the last number that was swept. */
+  /**
+   * The pending deliveries of lane ($1, $2) in partition $3, where the index of lanes does not find them; $4 is the
+   * last number that the sweep has seen.
+   */
   read?: string;
-  /** What a node does from time to time; it counts as the vacuum does. */
+  /** What a node does from time to time; it counts like the vacuum. */
   after?: string;
 }
 
@@ -57,6 +60,18 @@ function changedBy(statements: string): (client: pg.Client) => Promise<void> {
   return async (client) => void (await client.query(statements));
 }
 
+/** Adds a statement after the one that updates the settled deliveries. */
+async function afterSettling(client: pg.Client, statement: string): Promise<void> {
+  const { rows } = await client.query<{ text: string }>(
+    'SELECT prosrc AS text FROM pg_proc WHERE proname ~ $1 ORDER BY oid DESC LIMIT 1',
+    [SETTLE],
+  );
+  const update = UPDATE.exec(rows[0]!.text)![0];
+  await replaceIn(client, SETTLE, UPDATE, `${update} ${statement}`);
+}
+
+const DELETE_PENDING = 'DELETE FROM pending_deliveries WHERE delivery_no = ANY (delivery_nos);';
+
 /** Every pending delivery has a row in a second table from its acceptance on. The row of the delivery is updated in place. */
 async function besideATable(client: pg.Client): Promise<void> {
   await client.query(`${NO_STATE_IN_AN_INDEX} ${PENDING_TABLE}`);
@@ -69,17 +84,7 @@ async function besideATable(client: pg.Client): Promise<void> {
       SELECT ${NUMBER}, r.partition_no, n.seq, r.instance_id, n.meeting_id ${FROM_RECIPIENTS}
     ), ${INSERT_DELIVERIES}`,
   );
-  const { rows } = await client.query<{ text: string }>(
-    'SELECT prosrc AS text FROM pg_proc WHERE proname ~ $1 ORDER BY oid DESC LIMIT 1',
-    [SETTLE],
-  );
-  const update = UPDATE.exec(rows[0]!.text)![0];
-  await replaceIn(
-    client,
-    SETTLE,
-    UPDATE,
-    `${update} DELETE FROM pending_deliveries WHERE delivery_no = ANY (delivery_nos);`,
-  );
+  await afterSettling(client, DELETE_PENDING);
 }
 
 /** A delivery is in one table while it is pending, and in the other afterwards. */
@@ -111,8 +116,8 @@ async function moved(client: pg.Client): Promise<void> {
 }
 
 /**
- * A delivery has a row in the second table only when it is still pending after some seconds: a sweep from the last number
- * that the sweep before has seen notes those. What is newer is found by instance and number.
+ * A delivery has a row in the second table only when it is still pending after some seconds. A sweep adds those rows,
+ * from the last number that the previous sweep has seen. Newer deliveries are found by instance and number.
  */
 const SWEEP = `
   INSERT INTO pending_deliveries (delivery_no, partition_no, seq, instance_id, meeting_id)
@@ -122,7 +127,10 @@ const READ_NOTED = `
   SELECT p.delivery_no, p.seq FROM pending_deliveries p JOIN deliveries d ON d.delivery_no = p.delivery_no
   WHERE p.instance_id = $1 AND p.meeting_id = $2 AND p.partition_no = $3 AND d.state = 'pending' ORDER BY p.seq LIMIT 200`;
 
-/** OFFSET 0 makes the planner use `deliveries_of_instance`: with the other conditions beside these two it takes other ways. */
+/**
+ * OFFSET 0 makes the planner use `deliveries_of_instance`. Without it the other conditions make it choose a slower
+ * plan.
+ */
 const READ_LATE = `
   (${READ_NOTED}) UNION ALL
   (SELECT delivery_no, seq FROM (
@@ -134,17 +142,7 @@ const LATE = `${NO_STATE_IN_AN_INDEX} ${PENDING_TABLE}`;
 
 async function lateIn(client: pg.Client, fillfactor: number): Promise<void> {
   await client.query(`${LATE} ALTER TABLE deliveries SET (fillfactor = ${fillfactor});`);
-  const { rows } = await client.query<{ text: string }>(
-    'SELECT prosrc AS text FROM pg_proc WHERE proname ~ $1 ORDER BY oid DESC LIMIT 1',
-    [SETTLE],
-  );
-  const update = UPDATE.exec(rows[0]!.text)![0];
-  await replaceIn(
-    client,
-    SETTLE,
-    UPDATE,
-    `${update} IF EXISTS (SELECT 1 FROM pending_deliveries) THEN DELETE FROM pending_deliveries WHERE delivery_no = ANY (delivery_nos); END IF;`,
-  );
+  await afterSettling(client, `IF EXISTS (SELECT 1 FROM pending_deliveries) THEN ${DELETE_PENDING} END IF;`);
 }
 
 export const VARIANTS: readonly Variant[] = [

@@ -34,9 +34,9 @@ export const latency: Scenario = {
 const COUNTED = 50;
 const HANGING = 50;
 const UNRESOLVABLE = 500;
-/** Every instance is in all meetings, so that a hanging one has as many attempts in flight as it may have. */
+/** Every instance is in all meetings, so a hanging one has as many attempts in flight as it may have. */
 const MEETINGS = 4;
-/** Attempts that hang take 5 s. In this time many of them end and are tried again. */
+/** A hanging attempt takes 5 s. In this time many of them end and are tried again. */
 const SECONDS_MIN = 15;
 const MESSAGES_PER_S_AMONG_HANGING = 20;
 const MESSAGES_PER_S_AMONG_UNRESOLVABLE = 6;

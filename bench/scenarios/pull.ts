@@ -106,7 +106,7 @@ async function crowd(bench: Bench, contender: Contender, wait_s: number): Promis
   }
 }
 
-/** How long a pull waits that does not say: see src/http/routes/pull.ts. */
+/** How long a pull waits that names no time: see src/http/routes/pull.ts. */
 const WAIT_S_DEFAULT = 30;
 
 function crowdRow(contender: Contender, wait_s: number): Row {

@@ -35,7 +35,7 @@ interface Shape {
  */
 const WARM_UP_S = 10;
 export const FAN_OUT_1: Shape = { meetings: 64, members: 1, connections: 256, ceiling_connections: 2 };
-/** So few senders that all of them wait for responses before a batch is large. */
+/** With so few senders, all of them wait for responses before a batch is large. */
 const FEW_SENDERS: Shape = { meetings: 64, members: 1, connections: 32, ceiling_connections: 2 };
 export const FAN_OUT_100: Shape = { meetings: 1, members: 100, connections: 64, ceiling_connections: 1 };
 export const ONE_LANE: Shape = { meetings: 1, members: 1, connections: 64, ceiling_connections: 1 };

@@ -1,33 +1,13 @@
 /** The live feed of two nodes on one PostgreSQL: a listener at one of them gets the events of both. */
 import assert from 'node:assert/strict';
-import { randomBytes } from 'node:crypto';
 import { test, type TestContext } from 'node:test';
 import { FeedRelay } from '../../src/feed/relay.ts';
 import { type EventStream, openStream, type StreamedEvent } from '../support/event_stream.ts';
-import { makeDatabase } from '../support/postgres.ts';
-import { type Service, startService } from '../support/service.ts';
+import type { Service } from '../support/service.ts';
+import { startTwoNodes } from '../support/two_nodes.ts';
 import { until } from '../support/wait.ts';
 
 const MEMBERS = 8;
-
-interface Node {
-  node_id: string;
-  partitions: number;
-}
-
-/** Two nodes, each of which holds half of the partitions. */
-async function startNodes(t: TestContext): Promise<[Service, Service]> {
-  const database_url = await makeDatabase();
-  const settings = { database_url, encryption_key: randomBytes(32).toString('base64') };
-  const first = await startService(t, settings);
-  const second = await startService(t, settings);
-  await until(
-    'an even share',
-    async () => (await first.get<{ data: Node[] }>('/api/v1/nodes/')).body.data,
-    (nodes) => nodes.length === 2 && nodes.every(({ partitions }) => partitions === 32),
-  );
-  return [first, second];
-}
 
 async function listenTo(t: TestContext, service: Service): Promise<EventStream> {
   const stream = await openStream(`${service.url}/api/v1/events/`);
@@ -55,7 +35,7 @@ async function introduce(speaker: Service, stream: EventStream): Promise<void> {
 }
 
 test('a listener of one node gets what is sent to the other, and every attempt of both, once', async (t) => {
-  const [first, second] = await startNodes(t);
+  const [first, second] = await startTwoNodes(t);
   const streams = [await listenTo(t, first), await listenTo(t, second)] as const;
   await introduce(first, streams[1]);
   await introduce(second, streams[0]);
@@ -87,7 +67,7 @@ test('a listener of one node gets what is sent to the other, and every attempt o
 
 test('control: without broadcasts the listeners of a node get nothing of the other', async (t) => {
   t.mock.method(FeedRelay.prototype, 'pass', () => {});
-  const [first, second] = await startNodes(t);
+  const [first, second] = await startTwoNodes(t);
   const [here, there] = [await listenTo(t, first), await listenTo(t, second)];
   const meeting_id = 'of-one';
   await first.send(meeting_id, { n: 1 });

@@ -34,6 +34,24 @@ async function idleMib(pid: number): Promise<number> {
   return Math.round(Number(/^VmRSS:\s+(\d+) kB/m.exec(status)?.[1] ?? 0) / 1024);
 }
 
+/** Starts the service. `ready` resolves with its URL, or rejects with what it printed. */
+function start(runtime: Runtime, cwd: string, args: string[], env: Record<string, string>) {
+  const child = spawn(join(cwd, 'node_modules/.bin/convoke'), ['serve', '--port', '0', ...args], {
+    cwd,
+    env: environment({ path: pathOf(runtime), env }),
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  const errors = text(child.stderr);
+  const ready = async (): Promise<string> => {
+    const lines = createInterface({ input: child.stdout });
+    const [line] = (await Promise.race([once(lines, 'line'), once(child, 'close')])) as [unknown];
+    const url = /^convoke ready (http:\S+)/.exec(String(line))?.[1];
+    if (url === undefined) throw new Error(`it is not ready: ${await errors}`);
+    return url;
+  };
+  return { child, errors, ready };
+}
+
 /** Serves its pages and the page of its API, tests a webhook, makes a backup, and stops with 0. */
 export async function serve(runtime: Runtime, cwd: string, database: 'SQLite' | 'PostgreSQL'): Promise<string> {
   const data = join(cwd, 'data');
@@ -41,17 +59,9 @@ export async function serve(runtime: Runtime, cwd: string, database: 'SQLite' | 
   const env = server === null ? {} : { CONVOKE_DATABASE_URL: server.urlOf('postgres') };
   const path = pathOf(runtime);
   const program = join(cwd, 'node_modules/.bin/convoke');
-  const child = spawn(program, ['serve', '--port', '0', '--data', data, '--log-format', 'pretty'], {
-    cwd,
-    env: environment({ path, env }),
-    stdio: ['ignore', 'pipe', 'pipe'],
-  });
-  const errors = text(child.stderr);
+  const { child, errors, ready } = start(runtime, cwd, ['--data', data, '--log-format', 'pretty'], env);
   try {
-    const lines = createInterface({ input: child.stdout });
-    const [line] = (await Promise.race([once(lines, 'line'), once(child, 'close')])) as [unknown];
-    const url = /^convoke ready (http:\S+)/.exec(String(line))?.[1];
-    if (url === undefined) throw new Error(`it is not ready: ${await errors}`);
+    const url = await ready();
     const idle_mib = await idleMib(child.pid!);
     if (idle_mib > IDLE_MIB_MAX) throw new Error(`when idle it takes ${idle_mib} MiB`);
     const bytes = await pagesOf(url);
@@ -84,17 +94,10 @@ export async function traces(runtime: Runtime, cwd: string): Promise<string> {
   await once(collector, 'listening');
   const endpoint = `http://127.0.0.1:${(collector.address() as AddressInfo).port}`;
   const data = join(cwd, 'data-of-traces');
-  const child = spawn(join(cwd, 'node_modules/.bin/convoke'), ['serve', '--port', '0', '--data', data], {
-    cwd,
-    env: environment({ path: pathOf(runtime), env: { OTEL_EXPORTER_OTLP_ENDPOINT: endpoint } }),
-    stdio: ['ignore', 'pipe', 'pipe'],
-  });
-  const errors = text(child.stderr);
+  const env = { OTEL_EXPORTER_OTLP_ENDPOINT: endpoint };
+  const { child, errors, ready } = start(runtime, cwd, ['--data', data], env);
   try {
-    const lines = createInterface({ input: child.stdout });
-    const [line] = (await Promise.race([once(lines, 'line'), once(child, 'close')])) as [unknown];
-    const url = /^convoke ready (http:\S+)/.exec(String(line))?.[1];
-    if (url === undefined) throw new Error(`it is not ready: ${await errors}`);
+    const url = await ready();
     const headers = { 'content-type': 'application/json' };
     await fetch(`${url}/api/v1/meetings/m/messages/`, { method: 'POST', headers, body: '{"message":{}}' });
     child.kill('SIGTERM');

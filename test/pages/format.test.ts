@@ -1,11 +1,10 @@
-/**
- * Values in words. The pages import nothing of the service, so each side has its own words, and this test compares
- * them.
- */
+/** The pages import nothing of the service, so each side has its own words and numbers, and this test compares them. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { durationInWords as durationInCommands } from '../../src/cli/program/format.ts';
+import { SPANS } from '../../src/domain/history.ts';
 import { durationInWords as durationInPages, failureInWords, whyInWords } from '../../web/src/format.ts';
+import { SPANS as SPANS_OF_PAGES } from '../../web/src/spans.ts';
 
 const SECOND = 1_000;
 const MINUTE = 60 * SECOND;
@@ -22,14 +21,14 @@ test('pages and commands say the same of a duration', () => {
 
 test('a failure is named once', () => {
   const failure = { status_code: null };
-  const said = [
+  const words = [
     failureInWords({ ...failure, outcome: 'dns_failed', detail: 'host not found: nowhere.test' }),
     failureInWords({ ...failure, outcome: 'timeout', detail: 'no answer within 5 s' }),
     failureInWords({ outcome: 'gone', status_code: 410, detail: 'answered 410' }),
     failureInWords({ outcome: 'bad_status', status_code: 500, detail: 'answered 500' }),
     failureInWords({ ...failure, outcome: 'connect_refused', detail: 'nothing listens on port 9000 (ECONNREFUSED)' }),
   ];
-  assert.deepEqual(said, [
+  assert.deepEqual(words, [
     'host not found: nowhere.test',
     'no answer within 5 s',
     'answered 410 Gone: pushing was turned off',
@@ -40,4 +39,10 @@ test('a failure is named once', () => {
 
 test('a delivery that was given up says after how many attempts', () => {
   assert.equal(whyInWords({ reason: 'exhausted', waiting_for: null, attempt_count: 6 }), 'gave up after 6 attempts');
+});
+
+test('the charts show as much time as the service keeps', () => {
+  const kept = Object.entries(SPANS).map(([span, { step_s, steps }]) => [span, step_s * steps]);
+  const shown = Object.entries(SPANS_OF_PAGES).map(([span, { span_s }]) => [span, span_s]);
+  assert.deepEqual(shown, kept);
 });

@@ -6,6 +6,7 @@ import { dirname } from 'node:path';
 import { describe, test, type TestContext } from 'node:test';
 import type { Page } from 'playwright-core';
 import { useVisitor } from '../support/browser.ts';
+import { startDemo } from '../support/demo_page.ts';
 import { freePort } from '../support/free_port.ts';
 import { startService } from '../support/service.ts';
 import { until } from '../support/wait.ts';
@@ -54,14 +55,7 @@ describe('the guide', () => {
   test('the demo ticks nothing off', async (t) => {
     const service = await startService(t);
     await visitor.visit(service.url, { path: '/start' }, async (page) => {
-      await page.getByRole('button', { name: 'Start the demo' }).click();
-      await page
-        .getByRole('article')
-        .getByRole('button', { name: /delivered/ })
-        .first()
-        .waitFor();
-      await page.goBack();
-      await page.getByText(/The demo runs/).waitFor();
+      await startDemo(page);
       // The control: what somebody else does is ticked off, and nothing else.
       await service.member(t, 'mine');
       await done(page, 'Connect a machine');

@@ -6,6 +6,7 @@ import type { OpenSession, Page as ListOf, SentMessage, ServiceNode, Session } f
 import type { Page } from 'playwright-core';
 import { seriousIn } from '../support/axe.ts';
 import { useVisitor } from '../support/browser.ts';
+import { startDemo } from '../support/demo_page.ts';
 import { pushOf, startReceiver } from '../support/receiver.ts';
 import { messagesPath, type Service, startService } from '../support/service.ts';
 import { until } from '../support/wait.ts';
@@ -742,15 +743,7 @@ describe('the pages', { concurrency: 3 }, () => {
   test('the guide starts two agents that talk, when there is no instance yet, and removes them again', async (t) => {
     const { service, url } = await start(t);
     await visitor.visit(url, { path: '/start' }, async (page) => {
-      await page.getByRole('button', { name: 'Start the demo' }).click();
-      await page.getByRole('article', { name: 'Message 1' }).waitFor();
-      await page
-        .getByRole('article')
-        .getByRole('button', { name: /delivered/ })
-        .first()
-        .waitFor();
-      await page.goBack();
-      await page.getByText(/The demo runs/).waitFor();
+      await startDemo(page);
       await page.getByRole('button', { name: 'Stop the demo' }).click();
       await page.getByRole('button', { name: 'Start the demo' }).waitFor();
       assert.deepEqual((await service.get<{ data: unknown[] }>('/api/v1/instances/')).body.data, []);

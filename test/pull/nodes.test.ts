@@ -1,32 +1,18 @@
 /** Machines that pull at two nodes on one PostgreSQL: one node delivers to each instance, and both accept its pulls. */
 import assert from 'node:assert/strict';
-import { randomBytes } from 'node:crypto';
-import { test, type TestContext } from 'node:test';
-import type { Instance, ServiceNode } from '@convoke/sdk';
+import { test } from 'node:test';
+import type { Instance } from '@convoke/sdk';
 import { Connection } from '../../src/store/postgres/connection/connection.ts';
-import { makeDatabase } from '../support/postgres.ts';
 import { PullingMachine, pullPath, pullsWaiting } from '../support/pulling.ts';
 import { startReceiver } from '../support/receiver.ts';
-import { assertProblem, instancePath, type Service, startService } from '../support/service.ts';
+import { assertProblem, instancePath, type Service } from '../support/service.ts';
+import { startTwoNodes } from '../support/two_nodes.ts';
 import { beforeTimer, until } from '../support/wait.ts';
 
 /** Enough that each node delivers to some of them. */
 const MACHINES = 8;
 /** What a machine reports about itself. */
 const AGENT = { 'user-agent': 'agent/1.0' };
-
-async function startNodes(t: TestContext): Promise<[Service, Service, database_url: string]> {
-  const database_url = await makeDatabase();
-  const settings = { database_url, encryption_key: randomBytes(32).toString('base64') };
-  const first = await startService(t, settings);
-  const second = await startService(t, settings);
-  await until(
-    'an even share',
-    async () => (await first.get<{ data: ServiceNode[] }>('/api/v1/nodes/')).body.data,
-    (nodes) => nodes.length === 2 && nodes.every(({ partitions }) => partitions === 32),
-  );
-  return [first, second, database_url];
-}
 
 /** A forwarded request is not forwarded again: a node that does not deliver to the instance says so. */
 async function isWith(service: Service, { instance_id }: PullingMachine): Promise<boolean> {
@@ -42,7 +28,7 @@ async function isWith(service: Service, { instance_id }: PullingMachine): Promis
 }
 
 test('a page with a session pulls at either node, whichever of them delivers to the instance', async (t) => {
-  const [first] = await startNodes(t);
+  const [first] = await startTwoNodes(t);
   await first.endOpenMode();
   const machines = await Promise.all(Array.from({ length: MACHINES }, () => PullingMachine.start(first, [])));
   const here = await Promise.all(machines.map((machine) => isWith(first, machine)));
@@ -60,7 +46,7 @@ test('a page with a session pulls at either node, whichever of them delivers to 
 });
 
 test('both nodes take the pulls of every machine, and both say that it is connected, and from where', async (t) => {
-  const [first, second] = await startNodes(t);
+  const [first, second] = await startTwoNodes(t);
   const machines = await Promise.all(Array.from({ length: MACHINES }, () => PullingMachine.start(first, ['m'])));
   const here = await Promise.all(machines.map((machine) => isWith(first, machine)));
   assert.ok(here.includes(true) && here.includes(false), 'each node has some of them');
@@ -94,7 +80,7 @@ test('both nodes take the pulls of every machine, and both say that it is connec
 });
 
 test('a pull goes to no address that a node has not signed, and to none when the node does not answer', async (t) => {
-  const [first, second, database_url] = await startNodes(t);
+  const [first, second, database_url] = await startTwoNodes(t);
   const receiver = await startReceiver(t);
   const machines = await Promise.all(Array.from({ length: MACHINES }, () => PullingMachine.start(first, [])));
   const here = await Promise.all(machines.map((machine) => isWith(first, machine)));
@@ -129,7 +115,7 @@ test('a pull goes to no address that a node has not signed, and to none when the
 });
 
 test('a revoked key ends a pull that was forwarded, within a second', async (t) => {
-  const [first, second] = await startNodes(t);
+  const [first, second] = await startTwoNodes(t);
   await first.endOpenMode();
   second.token = first.token;
   const key = await first.createKey({ scopes: ['instance'] });
@@ -150,7 +136,7 @@ test('a revoked key ends a pull that was forwarded, within a second', async (t) 
 });
 
 test('an owner that another node takes an instance from pulls no more', async (t) => {
-  const [first, second] = await startNodes(t);
+  const [first, second] = await startTwoNodes(t);
   await first.endOpenMode();
   second.token = first.token;
   const key = await first.createKey({ scopes: ['instance'] });

@@ -21,6 +21,7 @@ import { NO_QUOTAS, type Quotas } from '../../src/store/contract/quotas.ts';
 import type { Store } from '../../src/store/store.ts';
 import { StoreError } from '../../src/store/store_error.ts';
 import { openStoreHere, temporaryFile } from './node.ts';
+import { storeOfCalls } from './store_of_calls.ts';
 import { lendDatabase, makeDatabase } from './postgres.ts';
 
 /** All nodes of a test have the same keys. */
@@ -105,35 +106,16 @@ export async function openPostgresHere(url: string, quotas: Quotas = NO_QUOTAS, 
     executor.run([packCall(call)]);
     return promise;
   };
-  type Nouns = Store & { cluster: ClusterStore };
-  const of = <N extends Exclude<StoreName & keyof Nouns, 'file'>>(store: N, audited?: Audited): Nouns[N] =>
-    new Proxy({} as Nouns[N], {
-      get:
-        (_, method) =>
-        (...args: unknown[]) =>
-          call(store, String(method), args, audited),
-    });
+  const cluster = new Proxy({} as ClusterStore, {
+    get:
+      (_, method) =>
+      (...args: unknown[]) =>
+        call('cluster', String(method), args),
+  });
   return {
-    cluster: of('cluster'),
+    ...storeOfCalls(call),
+    cluster,
     onChange: (listener) => (onChange = listener),
-    instances: of('instances'),
-    meetings: of('meetings'),
-    messages: of('messages'),
-    deliveries: of('deliveries'),
-    encryption: of('encryption'),
-    api_keys: of('api_keys'),
-    invites: of('invites'),
-    audit: of('audit'),
-    sessions: of('sessions'),
-    audited: (audited) => ({
-      instances: of('instances', audited),
-      meetings: of('meetings', audited),
-      deliveries: of('deliveries', audited),
-      encryption: of('encryption', audited),
-      api_keys: of('api_keys', audited),
-      invites: of('invites', audited),
-      sessions: of('sessions', audited),
-    }),
     ping: async () => void (await call('storage', 'touch', [])),
     async close() {
       if (is_closed) return;

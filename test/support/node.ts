@@ -13,8 +13,7 @@ import { Expiry } from '../../src/delivery/expiry.ts';
 import { Maintenance } from '../../src/delivery/maintenance.ts';
 import { Partitions } from '../../src/delivery/cluster/partitions.ts';
 import type { AcceptedMessage } from '../../src/store/contract/messages.ts';
-import type { Audited } from '../../src/store/contract/audit.ts';
-import type { AuditedStore, Store } from '../../src/store/store.ts';
+import type { Store } from '../../src/store/store.ts';
 import type { ClusterStore } from '../../src/store/contract/cluster.ts';
 import type { DeliveryFilter, DeliveryRow, LaneKey } from '../../src/store/contract/deliveries.ts';
 import type { InstancePatch } from '../../src/store/contract/instances.ts';
@@ -25,6 +24,7 @@ import { GroupCommit } from '../../src/store/sqlite/group_commit.ts';
 import { type Call, errorOf } from '../../src/store/thread/thread_protocol.ts';
 import { openSqliteStore } from '../../src/store/sqlite/open.ts';
 import { ScriptedTransport } from './scripted_transport.ts';
+import { type MakeCall, storeOfCalls } from './store_of_calls.ts';
 import { VirtualClock } from './virtual_clock.ts';
 
 export const SECOND = 1_000;
@@ -45,8 +45,6 @@ export const SETTINGS: EngineSettings = {
   pair_limit: 20,
   pair_window_s: 60,
 };
-
-type Noun = keyof AuditedStore | 'messages' | 'audit';
 
 /** A file in a temporary directory that is removed after the test. */
 export function temporaryFile(t: TestContext): string {
@@ -75,41 +73,17 @@ export function openStoreHere(file = ':memory:', quotas?: Quotas): Store {
       else reject(error);
     }
   };
-  const of = <N extends Noun>(noun: N, audited?: Audited): Store[N] =>
-    new Proxy({} as Store[N], {
-      get:
-        (_, method) =>
-        (...args: unknown[]) => {
-          const { promise, resolve, reject } = Promise.withResolvers<unknown>();
-          const call: Call = { id: ++last_id, store: noun, method: String(method), args, ...(audited && { audited }) };
-          waiting.push({ call, resolve, reject });
-          if (waiting.length === 1) setImmediate(run);
-          return promise;
-        },
-    });
-  const instances = of('instances');
+  const call: MakeCall = (noun, method, args, audited) => {
+    const { promise, resolve, reject } = Promise.withResolvers<unknown>();
+    waiting.push({ call: { id: ++last_id, store: noun, method, args, ...(audited && { audited }) }, resolve, reject });
+    if (waiting.length === 1) setImmediate(run);
+    return promise;
+  };
   return {
+    ...storeOfCalls(call),
     cluster: null,
     onChange() {},
-    instances,
-    meetings: of('meetings'),
-    messages: of('messages'),
-    deliveries: of('deliveries'),
-    encryption: of('encryption'),
-    api_keys: of('api_keys'),
-    invites: of('invites'),
-    audit: of('audit'),
-    sessions: of('sessions'),
-    audited: (audited) => ({
-      instances: of('instances', audited),
-      meetings: of('meetings', audited),
-      deliveries: of('deliveries', audited),
-      encryption: of('encryption', audited),
-      api_keys: of('api_keys', audited),
-      invites: of('invites', audited),
-      sessions: of('sessions', audited),
-    }),
-    ping: async () => void (await instances.load([])),
+    ping: async () => void (await call('instances', 'load', [[]])),
     close: async () => group_commit.close(),
   };
 }
@@ -125,37 +99,23 @@ export type Meddle = (
 
 /** A store for whose calls the clock waits. A test can make calls fail, wait or get lost. */
 export function meddledStore(store: Store, clock: VirtualClock, meddle: Meddle): Store {
-  const of = <N extends Noun>(noun: N): Store[N] =>
-    new Proxy({} as Store[N], {
-      get:
-        (_, method) =>
-        (...args: unknown[]): Promise<unknown> => {
-          const methods = store[noun] as unknown as Record<string | symbol, (...args: unknown[]) => Promise<unknown>>;
-          const call = (): Promise<unknown> =>
-            clock.watch((methods[method] as (...args: unknown[]) => Promise<unknown>)(...args));
-          const verdict = meddle(`${noun}.${String(method)}`, args);
-          if (verdict === undefined) return call();
-          if (verdict === 'lost') return new Promise(() => {});
-          if (verdict === 'fails') return Promise.reject(new StoreError('SQLITE_13', 'scripted: the disk is full'));
-          if (!('answered' in verdict)) return verdict.then(call);
-          return call().then(async (value) => {
-            await verdict.answered;
-            return value;
-          });
-        },
+  const call: MakeCall = (noun, method, args) => {
+    const methods = store[noun] as unknown as Record<string, (...args: unknown[]) => Promise<unknown>>;
+    const made = (): Promise<unknown> => clock.watch(methods[method]!(...args));
+    const verdict = meddle(`${noun}.${method}`, args);
+    if (verdict === undefined) return made();
+    if (verdict === 'lost') return new Promise(() => {});
+    if (verdict === 'fails') return Promise.reject(new StoreError('SQLITE_13', 'scripted: the disk is full'));
+    if (!('answered' in verdict)) return verdict.then(made);
+    return made().then(async (value) => {
+      await verdict.answered;
+      return value;
     });
+  };
   return {
+    ...storeOfCalls(call),
     cluster: store.cluster,
     onChange: (listener) => store.onChange(listener),
-    instances: of('instances'),
-    meetings: of('meetings'),
-    messages: of('messages'),
-    deliveries: of('deliveries'),
-    encryption: of('encryption'),
-    api_keys: of('api_keys'),
-    invites: of('invites'),
-    audit: of('audit'),
-    sessions: of('sessions'),
     audited: (audited) => store.audited(audited),
     ping: () => store.ping(),
     close: () => store.close(),

@@ -37,8 +37,8 @@ function draw(): void {
 }
 
 /**
- * Begins the list with the latest attempts, so that it is not empty after a reload. What was there belongs to the session
- * before, which may have been that of another person.
+ * Begins the list with the latest attempts, so that it is not empty after a reload. Earlier entries belong to the
+ * previous session, which may have been that of another person.
  */
 export async function recallActivity(): Promise<void> {
   const whose = session.value;

@@ -43,7 +43,7 @@ interface Section {
 const isAdmin = (): boolean => may('admin');
 /** A single node has no page of nodes: the page would show only that node. */
 const isShared = (): boolean => !is_portal && session.value?.features.cluster === true;
-/** A link shows instances and their deliveries. */
+/** A link of the portal shows instances and their deliveries. */
 const isOwn = (): boolean => !is_portal;
 
 const SECTIONS: readonly Section[] = [
@@ -100,7 +100,7 @@ function Frame(): JSX.Element {
   const is_lost = useObservable(lost_since) !== null;
 
   useShortcuts({ onHelp: () => setHelp(true), onSearch: () => setSearching(!is_portal) });
-  // The element with the focus has gone with the previous view.
+  // The element with the focus is gone with the previous view.
   useEffect(() => {
     if (document.activeElement === document.body) main.current?.focus();
   }, [section]);

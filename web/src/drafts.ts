@@ -1,10 +1,10 @@
-/** What people have written and not sent, by meeting. */
+/** What people have written and not sent, for each meeting. */
 import { session } from './service.ts';
 
 export interface Draft {
   text: string;
   form: 'text' | 'json';
-  /** The agents that it is for; none: everybody. */
+  /** The agents that the message is for; none: everybody. */
   targets: readonly string[];
 }
 
@@ -25,7 +25,7 @@ function stored(): [string, Draft][] {
   }
 }
 
-/** A draft survives a session that ends, and is there again only for the same key. */
+/** A draft outlives its session. Only the same key sees it again. */
 function keyOf(meeting_id: string): string {
   return JSON.stringify([session.value?.key_id ?? null, meeting_id]);
 }
@@ -42,6 +42,6 @@ export function keepDraft(meeting_id: string, draft: Draft): void {
   try {
     sessionStorage.setItem(DRAFTS, JSON.stringify([...drafts]));
   } catch {
-    // It stays in this page, until it is closed.
+    // The draft stays in this page until it is closed.
   }
 }

@@ -16,7 +16,7 @@ export interface FeedEvent {
 
 export type FeedState = 'connecting' | 'live' | 'broken';
 
-/** What the tab with the connection tells the others. */
+/** What the tab with the connection sends to the others. */
 interface News {
   state: FeedState;
   events: FeedEvent[];
@@ -59,7 +59,7 @@ class Feed {
 
   /** Holds the connection until the signal ends it. */
   async #lead(signal: AbortSignal): Promise<void> {
-    // From one leader to the next nobody follows the feed.
+    // Until another tab leads, nobody follows the feed.
     const pause = (): void => {
       if (this.state.value === 'live') this.#publish('connecting');
       this.#send();
@@ -87,7 +87,7 @@ class Feed {
     }
   }
 
-  /** In this tab at once, and in the others together with what arrives in the same moment. */
+  /** Publishes in this tab at once. The other tabs get it together with what arrives in the same moment. */
   #publish(state: FeedState, ...events: FeedEvent[]): void {
     this.#take({ state, events });
     this.#unsent.push(...events);

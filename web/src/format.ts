@@ -50,10 +50,10 @@ export function outcomeInWords({ outcome, status_code }: Pick<Attempt, 'outcome'
   return is_status && status_code !== null ? `answered ${status_code}` : OUTCOMES[outcome];
 }
 
-/** Outcomes whose detail does not say what happened without them. */
+/** Outcomes that must be named before their detail, because the detail does not say what happened. */
 const SAID_FIRST: ReadonlySet<Outcome> = new Set(['blocked', 'tls_failed', 'gone', 'connect_refused']);
 
-/** Why an attempt failed, said once: mostly its detail says all of it. */
+/** Why an attempt failed. Mostly its detail alone says all of it. */
 export function failureInWords(attempt: Pick<Attempt, 'outcome' | 'status_code' | 'detail'>): string {
   const outcome = outcomeInWords(attempt);
   const { detail } = attempt;

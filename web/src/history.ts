@@ -1,24 +1,16 @@
-/** What the service did lately, as the service counted it: the data of the charts. */
+/** What the service did lately, in its own counts: the data of the charts. */
 import { useEffect, useRef, useState } from 'preact/hooks';
-import type { ConvokeError, GetHistoryQuery, ServiceHistory } from '@convoke/sdk';
+import type { ConvokeError, ServiceHistory } from '@convoke/sdk';
 import { errorOf } from './queries.ts';
 import { client } from './service.ts';
-
-export type Span = NonNullable<GetHistoryQuery['span']>;
+import { type Span, SPANS } from './spans.ts';
 
 export const COUNTS = ['accepted', 'delivered', 'failed_attempts', 'failed'] as const;
 const DURATIONS = ['p50_ms', 'p95_ms'] as const;
 
-/** How long each span is, and how often the steps that have ended since are asked for. */
-const SPANS: Record<Span, { span_s: number; every_ms: number }> = {
-  '5m': { span_s: 300, every_ms: 2_000 },
-  '1h': { span_s: 3_600, every_ms: 10_000 },
-  '24h': { span_s: 86_400, every_ms: 60_000 },
-};
-
 /**
- * The steps of a span, up to now. Null is what is not known: the lines have a gap there, not zeros. A duration is
- * undefined where nothing was delivered.
+ * The steps of a span, up to now. Null means unknown: the line has a gap there, not a zero. A duration is undefined
+ * where nothing was delivered.
  */
 export type Points = { at: number[]; step_s: number } & Record<(typeof COUNTS)[number], (number | null)[]> &
   Record<(typeof DURATIONS)[number], (number | null | undefined)[]>;
@@ -29,7 +21,7 @@ class Steps {
   readonly #rows = new Map<number, Record<string, number | undefined>>();
   #step_s = 1;
   #ends_at: string | undefined;
-  /** When the last response came, on the clock of this page: that of the machine may differ from that of the service. */
+  /** When the last response arrived, on the clock of this page, which may differ from the clock of the service. */
   #read_at = 0;
 
   constructor(span: Span) {
@@ -63,7 +55,7 @@ class Steps {
     return Math.round(second / this.#step_s) * this.#step_s;
   }
 
-  /** While the service does not answer, time goes on: what is missing is a gap at the right end. */
+  /** While the service does not respond, time goes on: the missing steps are a gap at the right end. */
   points(): Points {
     const step_s = this.#step_s;
     const { span_s, every_ms } = SPANS[this.#span];

@@ -1,16 +1,18 @@
 import { feed } from './feed.ts';
 import { Observable } from './observable.ts';
 
-/** A shorter break is not worth a word: a service that restarts, a connection that moves to another tab. */
+/** The page does not mention a shorter break: a service that restarts, a connection that moves to another tab. */
 const BREAK_MS_MAX = 1500;
 
-/** Since when the page has not been live, so that what it shows may be stale; null while it is, and in a short break. */
+/**
+ * Since when the page has not been live, so that it may show stale data; null while it is live, and in a short break.
+ */
 export const lost_since = new Observable<number | null>(null);
 
 let since: number | null = null;
 let timer: ReturnType<typeof setTimeout> | undefined;
 
-/** A hidden page may have no connection, and nobody looks at it: its break begins to count when it is seen. */
+/** A hidden page may have no connection. Its break begins to count when somebody looks at it. */
 function look(): void {
   if (feed.state.value !== 'live') since ??= Date.now();
   else lost_since.value = since = null;

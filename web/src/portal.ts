@@ -3,7 +3,7 @@
  * a cookie nor anything else that this browser keeps of a session.
  */
 
-/** What stands before the path of every view. */
+/** The prefix of the path of every view. */
 export const BASE = /^\/portal(?:\/|$)/.test(location.pathname) ? '/portal' : '';
 export const is_portal = BASE !== '';
 

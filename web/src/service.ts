@@ -33,7 +33,7 @@ export function keepCsrfToken(token: string | null): void {
   }
 }
 
-/** Whether a session is about to replace this one: until then what is refused signs nobody out. */
+/** Whether a session is about to replace this one. Until then a refused request signs nobody out. */
 let is_changing = false;
 
 /** Does work that ends this session and begins another one. */
@@ -65,7 +65,10 @@ export const client = new ConvokeClient({
 /** Why the page asks for a key again; null when the user signed out. */
 export const signed_out_because = new Observable<string | null>(null);
 
-/** What the live feed said last of its end. It knows more than a response: a session ends with its key. */
+/**
+ * The latest reason that the live feed gave for its end. It is more precise than a response: a session ends with its
+ * key.
+ */
 let feed_end: string | null = null;
 
 export function noteEnd(code: string | null): void {

@@ -11,7 +11,7 @@ import { client, keepCsrfToken, session, signed_out_because } from './service.ts
 /** The pause before a service that did not respond is asked again. */
 const AGAIN_MS = 2000;
 
-/** Nobody opened a link, or it has ended. */
+/** The session when nobody has opened a link, or the link has ended. */
 const NOBODY: Session = {
   state: 'signed_out',
   key_id: null,

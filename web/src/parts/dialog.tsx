@@ -92,7 +92,7 @@ interface FormProps {
   /** If it rejects, the form shows the error. */
   onSubmit: () => Promise<void>;
   children: ComponentChildren;
-  /** What stands beside the button. */
+  /** Content beside the button. */
   aside?: ComponentChildren;
 }
 

@@ -44,7 +44,7 @@ export function useHeld<T>({ list, fresh, idOf, is_held, is_order_kept = false, 
 
 interface Pointed {
   is_pointed: boolean;
-  /** For the element whose rows are held. */
+  /** The handlers for the element whose rows are held. */
   pointing: { onPointerEnter: (event: PointerEvent) => void; onPointerLeave: () => void };
 }
 
@@ -88,7 +88,7 @@ function placed<T>(
   }
   const last = known.at(-1);
   const end = last === undefined ? [] : (after.get(idOf(last)) ?? []);
-  // Rows behind the last one that was read may still exist.
+  // Rows behind the last one in `fresh` may still exist.
   const read_to = is_complete ? known.length : known.findLastIndex((row) => by_id.has(idOf(row)));
   const gone = known.slice(0, Math.max(0, read_to)).filter((row) => !by_id.has(idOf(row)));
   return {

@@ -9,7 +9,7 @@ import { useTitle } from './tab.tsx';
 
 interface PageProps {
   title: string;
-  /** Stands between the title and the actions, such as a filter. */
+  /** Shown between the title and the actions, such as a filter. */
   tools?: ComponentChildren;
   actions?: ComponentChildren;
   children: ComponentChildren;
@@ -59,7 +59,7 @@ export function Detail({ title, label, back, back_label, actions, children }: De
   }, [label]);
   useEffect(() => {
     body.current?.scrollTo(0, 0);
-    // From the row that opened it, its actions are then a Tab away, and Escape leads back to the row.
+    // Tab then moves to its actions, and Escape leads back to the row that opened it.
     if (followed.by_keyboard) body.current?.focus({ preventScroll: true });
     followed.by_keyboard = false;
   }, [label]);

@@ -50,7 +50,7 @@ interface RowsProps<T> {
 
 const ROW_PX = 38;
 const TWO_LINES_PX = 54;
-/** What the columns of the widest list need. */
+/** The width that the columns of the widest list need. */
 const NARROW_PX = 800;
 const SPARE_ROWS = 10;
 /** How many rows are loaded to sort them. */
@@ -133,7 +133,7 @@ export function Rows<T>(props: RowsProps<T>): JSX.Element {
     scroller,
     page: Math.max(1, Math.floor(height / row_px) - 2),
     count: rows.length,
-    /** Where the keys begin while no row has the focus. */
+    /** The row where the keys begin while no row has the focus. */
     start: () => {
       const at = rows.findIndex((row) => idOf(row) === selected);
       return at === -1 ? Math.ceil((scroller.current?.scrollTop ?? 0) / row_px) : at;

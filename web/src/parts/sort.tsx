@@ -44,7 +44,7 @@ export function SortHead<T>({ column, sort, onSort }: SortHeadProps<T>): JSX.Ele
   const { head, is_number = false, sortBy } = column;
   const { name, is_down } = read(sort);
   const is_chosen = name === head;
-  // Of numbers and times the largest is what one looks for, of names the first.
+  // In numbers and times people look for the largest first, in names for the first.
   const turns = is_number ? [`-${head}`, head, null] : [head, `-${head}`, null];
   const next = is_chosen ? turns[turns.indexOf(sort) + 1] : turns[0];
   return (

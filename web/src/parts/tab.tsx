@@ -12,7 +12,10 @@ export function useTitle(text: string): void {
   useEffect(() => void (title.value = text), [text]);
 }
 
-/** It also looks from time to time: a hidden tab may have no connection of the feed, and the service keeps counts a while. */
+/**
+ * It also asks from time to time, because a hidden tab may have no connection of the feed, and the service keeps counts
+ * for a while.
+ */
 const LOOK_EVERY_MS = 10_000;
 /** The events after which another number of instances may be down. */
 const CHANGES = ['instance.up', 'instance.down', 'instance.changed', 'instance.removed'];
@@ -28,7 +31,7 @@ export function TabTitle(): null {
     document.title = `${trouble === null ? '' : `(${trouble}) `}${text} · Convoke`;
   }, [trouble, text]);
   useEffect(() => void showIcon(trouble !== null), [trouble !== null]);
-  // Who signs out sees the plain icon.
+  // After a sign-out the icon is plain again.
   useEffect(() => () => void showIcon(false), []);
   return null;
 }
@@ -51,7 +54,7 @@ function useDown(): Query<number> {
 const ICON_PX = 64;
 const link = document.querySelector('link[rel=icon]') as HTMLLinkElement;
 const plain = link.href;
-/** It loads at once: the service may be away when its mark is needed. */
+/** The icon loads at once, because the service may be away when it is needed. */
 const image = new Image();
 image.src = plain;
 const loaded = image.decode().catch(() => {});

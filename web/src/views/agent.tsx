@@ -1,4 +1,6 @@
-/** An agent: which instances host it, whether it hears its meetings and why not, and what it was sent. */
+/**
+ * An agent: which instances host it, whether it gets the messages of its meetings and why not, and what it was sent.
+ */
 import type { JSX } from 'preact';
 import type { Instance, Meeting } from '@convoke/sdk';
 import { HealthMark, Mark } from '../parts/mark.tsx';
@@ -13,7 +15,7 @@ import { DeliveryList } from './delivery_list.tsx';
 import { hearsInWords } from './why_not.tsx';
 
 const INSTANCES_MAX = 5;
-/** Each meeting is one more question to the service. */
+/** The page makes one more request for each meeting. */
 const MEETINGS_MAX = 20;
 const DELIVERIES_MAX = 20;
 
@@ -48,7 +50,7 @@ export function Agent({ agent_id }: { agent_id: string }): JSX.Element {
             <DeliveryList
               query={{
                 agent_id,
-                // The deliveries of one instance are found without reading others.
+                // The service finds the deliveries of one instance without reading others.
                 ...(only !== undefined && another === undefined && { instance_id: only.instance_id }),
               }}
               most={DELIVERIES_MAX}

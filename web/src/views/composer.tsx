@@ -51,7 +51,7 @@ function Writing({ meeting_id, members, onSent }: ComposerProps): JSX.Element {
       const message = form === 'json' ? parsed(text) : { content: text, created_at: new Date().toISOString() };
       const options = targets.length === 0 ? {} : { target_agents: targets };
       const { seq, deliveries_queued } = await client.sendMessage(meeting_id, message, options);
-      // What somebody writes while the service answers stays.
+      // What a person writes before the response arrives stays.
       if (latest.current.text === text) write({ text: '' });
       onSent();
       notify(
@@ -122,7 +122,7 @@ function Writing({ meeting_id, members, onSent }: ComposerProps): JSX.Element {
   );
 }
 
-/** Sent as it was written: numbers and the order of keys survive. */
+/** The message is sent as it was written: numbers and the order of keys survive. */
 function parsed(text: string): object {
   return rawJson(text);
 }

@@ -9,14 +9,14 @@ import { readable } from './readable.ts';
 /** How many messages a request asks for. */
 const PAGE = 50;
 /**
- * The most messages that are kept, and drawn. Beyond them, each one that comes into the stretch at one end pushes one
- * out at the other. They must fill the highest screen several times.
+ * The most messages that are kept, and drawn. Beyond them, each message that enters at one end removes one at the
+ * other. They must fill the highest screen several times.
  */
 const KEPT_MAX = 150;
 const DELIVERIES_PAGE = 500;
 /**
- * The most pages of deliveries that are read at a time. Where a meeting has so many recipients that this does not reach
- * every message, the earlier ones have no marks, but a link to their deliveries.
+ * The most pages of deliveries that are read at a time. In a meeting with many recipients they may not reach every
+ * message. The earlier messages then have no marks, but a link to their deliveries.
  */
 const DELIVERY_PAGES_MAX = 4;
 
@@ -24,7 +24,7 @@ const DELIVERY_PAGES_MAX = 4;
 export interface Line extends Omit<RawMessage, 'message'> {
   /** The message as it was sent. */
   json: string;
-  /** Who says it, by its own words. */
+  /** Who sent it, as the message itself claims. */
   from: string | null;
   /** Null when it has no text in the usual fields. */
   text: string | null;
@@ -36,9 +36,9 @@ export interface Stretch {
   /** By message_id. A message without an entry is one whose deliveries were not read. */
   deliveries: ReadonlyMap<string, readonly Delivery[]>;
   has_earlier: boolean;
-  /** Whether it ends where the meeting ended when it was read. */
+  /** Whether it ends with the newest message that the meeting had when it was read. */
   is_to_end: boolean;
-  /** The seq of the newest message of the meeting that is known. */
+  /** The seq of the newest known message of the meeting. */
   newest_seq: number;
   problem: ConvokeError | null;
 }
@@ -82,7 +82,7 @@ export class Conversation {
     this.#meeting_id = meeting_id;
   }
 
-  /** Nothing is shown from now on. */
+  /** Stops showing anything. */
   end(): void {
     this.#is_gone = true;
   }
@@ -117,7 +117,7 @@ export class Conversation {
     return seq === null || isThere();
   }
 
-  /** Reads what is new, and what became of what is shown. Many calls at a time become one more. */
+  /** Reads new messages, and new states of the deliveries on the screen. Many calls at a time become one more. */
   async refresh(): Promise<void> {
     this.#is_stale = true;
     if (this.#is_refreshing) return;
@@ -147,7 +147,7 @@ export class Conversation {
     void this.#inTurn(step).then(() => (this.#is_growing = false));
   }
 
-  /** Every step reads and then replaces the stretch, so one follows the other. */
+  /** Runs one step after the other, because every step reads and then replaces the stretch. */
   #inTurn(step: () => Promise<void>): Promise<void> {
     const run = async (): Promise<void> => {
       if (this.#is_gone) return;
@@ -190,7 +190,7 @@ export class Conversation {
     let from = changed.from;
     if (is_to_end && this.is_followed) {
       const { lines: more, has_more } = await this.#read({ after_seq: last.seq, limit: PAGE });
-      // So much came at once that the reader could not follow anyway.
+      // So many messages arrived at once that the reader could not follow anyway.
       if (has_more) return this.#open(null);
       from = Math.min(from, more[0]?.seq ?? Infinity);
       this.#append(more, { is_to_end: true });
@@ -259,7 +259,7 @@ export class Conversation {
     }
   }
 
-  /** The deliveries of those of the lines that changed, by message_id. */
+  /** The deliveries of the changed ones among these lines, by message_id. */
   async #deliveriesOf(lines: readonly Line[], { from, to }: Changed): Promise<Map<string, Delivery[]>> {
     const found = new Map<string, Delivery[]>();
     const wanted = lines.filter(({ seq }) => seq >= from && seq <= to);

@@ -23,7 +23,7 @@ const STATES = [
   ['cancelled', 'Cancelled'],
 ] as const;
 
-/** Filters of the address that are found at once, and those for which the service reads delivery after delivery. */
+/** Filters that the service finds at once, and those for which it reads delivery after delivery. */
 const KEYS = ['instance_id', 'meeting_id', 'message_id'] as const;
 const SEARCHED = ['text', 'agent_id', 'status_code', 'outcome', 'since', 'until'] as const;
 const ALL = ['state', ...KEYS, ...SEARCHED] as const;
@@ -82,7 +82,7 @@ export function Deliveries({ delivery_id }: { delivery_id: string | null }): JSX
   const { query } = usePlace();
   const state = STATES.find(([value]) => value === query.get('state'))?.[0] ?? '';
   const valueOf = (name: (typeof ALL)[number]): string => query.get(name) ?? '';
-  // While somebody types it, a status has fewer digits.
+  // While a person types a status, it has fewer digits.
   const isGiven = (name: (typeof ALL)[number]): boolean =>
     name === 'status_code' ? /^[1-9]\d\d$/.test(valueOf(name)) : valueOf(name) !== '';
   const filters = Object.fromEntries(

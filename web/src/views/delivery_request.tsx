@@ -7,7 +7,7 @@ import { Failure, Skeleton } from '../parts/states.tsx';
 import { type Query, useQuery } from '../queries.ts';
 import { client } from '../service.ts';
 
-/** It changes with its attempts only. */
+/** The request changes only with its attempts. */
 export function useDeliveryPush({ delivery_id, attempt_count }: Delivery): Query<DeliveryPush> {
   return useQuery(`push ${delivery_id} ${attempt_count}`, () => client.getDeliveryPush(delivery_id));
 }

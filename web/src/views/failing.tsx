@@ -1,4 +1,4 @@
-/** Instances by state, and those that fail: by cause, and what waits first. */
+/** Instances by state, and those that fail, grouped by cause, the ones with the most waiting deliveries first. */
 import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { Counts, Instance } from '@convoke/sdk';
@@ -16,7 +16,7 @@ const HEALTHS = ['up', 'failing', 'down', 'unknown'] as const;
 const READ_MAX = 500;
 /** How many are shown before somebody asks for the rest. */
 const SHOWN_FIRST = 30;
-/** The least time between two readings while only the numbers change. */
+/** The least time between two reads while only the numbers change. */
 const AGAIN_MS = 10_000;
 
 export function Failing({ counts }: { counts: Counts | null }): JSX.Element {
@@ -62,14 +62,14 @@ export function Failing({ counts }: { counts: Counts | null }): JSX.Element {
 }
 
 /**
- * The machines that fail, in their order. They are read again at once when their number changes, and after a while when
- * what waits for them does: most of the time nothing is asked.
+ * The failing machines, in their order. They are read again at once when their number changes, and after a while when
+ * the number of their waiting deliveries changes. Most of the time there is no request.
  */
 function useFailing(counts: Counts | null, failing: number | null): Instance[] | null {
   const states = counts === null ? '' : `${counts.instances.failing} ${counts.instances.down}`;
   const latest = useRef('');
   latest.current = `${states} ${counts?.deliveries.pending}`;
-  /** What the counts were when the machines were read. */
+  /** The counts at the time of the read. */
   const read = useRef('');
   const { value, again } = useQuery(failing ? 'failing instances' : null, async () => {
     read.current = latest.current;
@@ -90,7 +90,7 @@ function useFailing(counts: Counts | null, failing: number | null): Instance[] |
   return failing === 0 || value === null ? null : value.toSorted(byWeight);
 }
 
-/** What waits most comes first, then what has waited longest for a success. */
+/** First those with the most waiting deliveries, then those without a success for the longest time. */
 function byWeight(a: Instance, b: Instance): number {
   if (a.pending_deliveries !== b.pending_deliveries) return b.pending_deliveries - a.pending_deliveries;
   return (a.last_success_at ?? '') < (b.last_success_at ?? '') ? -1 : 1;
@@ -100,9 +100,9 @@ interface Cause {
   cause: string;
   /** Null when it is not the same for all. */
   advice: string | null;
-  /** Those that are shown. */
+  /** The machines on the screen. */
   machines: Instance[];
-  /** Of all, with those that are not shown. */
+  /** The number of all machines, on the screen or not. */
   count: number;
   pending: number;
 }
@@ -111,7 +111,7 @@ function causeOf({ last_failure }: Instance): string {
   return last_failure === null ? 'no failure on record' : outcomeInWords(last_failure);
 }
 
-/** The causes of all machines, those with the most that waits first. */
+/** The causes of all machines, those with the most waiting deliveries first. */
 function groupsOf(shown: readonly Instance[], all: readonly Instance[]): Cause[] {
   const groups = new Map<string, Cause>();
   for (const machine of all) {
@@ -158,7 +158,7 @@ function Group({ group }: { group: Cause }): JSX.Element {
   );
 }
 
-/** @param is_advised the heading of its group says why it fails, and what to do */
+/** @param is_advised whether the heading of its group says why it fails, and what to do */
 function FailureRow({ instance, is_advised }: { instance: Instance; is_advised: boolean }): JSX.Element {
   const { instance_id, instance_name, health, health_since, last_failure, last_success_at, pending_deliveries } =
     instance;

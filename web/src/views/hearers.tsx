@@ -56,7 +56,7 @@ interface Group {
   who: Explanation[];
 }
 
-/** Instances of a kind, apart by what the rules of their memberships may do while a message waits. */
+/** The instances of a kind, grouped by what the rules of their memberships may do while a message waits. */
 function groupsOf({ mark, words, may_wait = false }: Kind, rows: readonly Explanation[]): Group[] {
   const groups = new Map<string, Group>();
   for (const row of rows) {
@@ -84,7 +84,7 @@ interface Kind {
   may_wait?: boolean;
 }
 
-/** Memberships that have ended, or for whose agents the message is not, are not shown. */
+/** Memberships that have ended, and those without an agent that the message is for, are not shown. */
 const KINDS: readonly Kind[] = [
   { is: ({ pushed }) => pushed === 'now', mark: 'good', words: 'will hear it' },
   {

@@ -16,7 +16,7 @@ import { JoinDialog } from './join.tsx';
 import { Rules } from './rules.tsx';
 import { Foreign } from '../parts/foreign.tsx';
 
-/** Everybody who is or was in a meeting; null when there is no such meeting. */
+/** Everybody who is or was in a meeting; null when the meeting does not exist. */
 export async function membersOf(meeting_id: string): Promise<MeetingInstance[] | null> {
   const members: MeetingInstance[] = [];
   try {
@@ -36,7 +36,7 @@ export async function membersOf(meeting_id: string): Promise<MeetingInstance[] |
  */
 const MEETINGS_MAX = 20;
 
-/** The memberships of an instance, those that it has left included. */
+/** The memberships of an instance, including the meetings that it has left. */
 async function meetingsOf(instance_id: string): Promise<{ memberships: MeetingInstance[]; has_more: boolean }> {
   const page = await client.listMeetings({ instance_id, include_left: true, limit: MEETINGS_MAX });
   const found = await Promise.all(page.data.map(({ meeting_id }) => membersOf(meeting_id)));
@@ -100,7 +100,7 @@ export function MeetingsOf({ instance }: { instance: Instance }): JSX.Element {
   );
 }
 
-/** With more members than this, one filters to see the others. */
+/** With more members than this, people filter to see the others. */
 const MEMBERS_MAX = 50;
 
 /** Who is in a meeting, and who was. */

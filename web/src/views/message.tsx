@@ -1,4 +1,4 @@
-/** A message as the page shows it: who said what to whom, and what became of it at each instance. */
+/** A message as the page shows it: who sent it to whom, and what became of it at each instance. */
 import type { JSX } from 'preact';
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import type { Delivery } from '@convoke/sdk';
@@ -26,7 +26,7 @@ interface MessageLineProps {
   deliveries: readonly Delivery[] | null;
   names: ReadonlyMap<string, string>;
   thread: Thread | null;
-  /** Whether the user came to this message by its address or from another message. */
+  /** Whether the user got to this message by its address or from another message. */
   is_found: boolean;
   onJump: (message_id: string) => void;
 }
@@ -105,7 +105,7 @@ function MessageView({ line, deliveries, names, thread, is_found, onJump }: Mess
   );
 }
 
-/** What of a long text is shown until somebody wants all of it. */
+/** How much of a long text is shown before a person opens all of it. */
 const FOLDED_CHARS = 1_200;
 const FOLDED_LINES = 14;
 
@@ -127,7 +127,7 @@ function Words({ text, seq }: { text: string; seq: number }): JSX.Element {
 function beginningOf(text: string): string {
   const lines = text.split('\n', FOLDED_LINES + 1);
   const beginning = lines.length > FOLDED_LINES ? lines.slice(0, FOLDED_LINES).join('\n') : text;
-  // A line more or a few words more are not worth a click; half of an emoji is no character.
+  // A line more, or a few words more, are not worth a click. Half of an emoji is no character.
   const is_short = beginning.length <= FOLDED_CHARS * 1.2;
   return is_short
     ? beginning

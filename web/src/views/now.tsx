@@ -3,7 +3,7 @@ import { useEffect, useState } from 'preact/hooks';
 import type { Counts } from '@convoke/sdk';
 import { useQuery } from '../queries.ts';
 import { type FeedEvent, feed } from '../feed.ts';
-import { type Points, type Span, useHistory } from '../history.ts';
+import { type Points, useHistory } from '../history.ts';
 import { Chart, type Line } from '../parts/chart.tsx';
 import { Choice } from '../parts/choice.tsx';
 import { useHeld, usePointed } from '../parts/held.ts';
@@ -13,6 +13,7 @@ import { Empty } from '../parts/states.tsx';
 import { Ago, timeOfDay } from '../parts/time.tsx';
 import { addressOf } from '../router.ts';
 import { client } from '../service.ts';
+import type { Span } from '../spans.ts';
 import { useObservable } from '../observable.ts';
 import { durationInWords } from '../format.ts';
 import { activity, sentenceOf } from '../activity.ts';
@@ -24,7 +25,7 @@ const SPANS = [
   ['24h', '24 h'],
 ] as const;
 const COUNTS_EVERY_MS = 3000;
-/** The figures are those of so many seconds. */
+/** The figures cover this many seconds. */
 const RECENT_S = 10;
 
 export function Now(): JSX.Element {
@@ -119,7 +120,7 @@ function Figures({ points, counts }: { points: Points | null; counts: Counts | n
 
 type Recent = Record<'delivered' | 'failed_attempts' | 'p50_ms' | 'p95_ms', number | null>;
 
-/** The latest seconds together: the mean of what is counted, and the latencies of the second with the most deliveries. */
+/** The latest seconds together: the mean of the counts, and the latencies of the second with the most deliveries. */
 function recentOf({ at, delivered, failed_attempts, p50_ms, p95_ms }: Points): Recent {
   const first = Math.max(0, at.length - RECENT_S);
   const mean = (column: readonly (number | null)[]): number | null => {

@@ -11,7 +11,7 @@ import { readable } from './readable.ts';
 
 /** How many of each kind are shown. */
 const SHOWN_MAX = 5;
-/** How long nobody types before the service is asked. */
+/** The pause in typing after which the page asks the service. */
 const PAUSE_MS = 150;
 
 interface Found {
@@ -53,7 +53,7 @@ export function Palette({ places, onClose }: PaletteProps): JSX.Element {
     onClose();
     go(to);
   };
-  // Enter may come before what it is for is found.
+  // A person may press Enter before the result for it is there.
   useEffect(() => {
     if (is_wanted && found[at] !== undefined) open(found[at].to);
     else if (!is_searching) setWanted(false);
@@ -61,7 +61,7 @@ export function Palette({ places, onClose }: PaletteProps): JSX.Element {
   const onKeyDown = (event: KeyboardEvent): void => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (step !== undefined) setChosen(Math.max(0, Math.min(at + step, found.length - 1)));
-    // By itself Escape would only empty the field.
+    // Without this, Escape would only empty the field.
     else if (event.key === 'Escape') onClose();
     else if (event.key === 'Enter') setWanted(true);
     else return;
@@ -195,7 +195,7 @@ function messageFound({ meeting_id, seq, message, deliveries_queued }: FoundMess
   };
 }
 
-/** A text once nobody changes it any more. */
+/** A text that nobody has changed for a while. */
 function useSettled(text: string): string {
   const [settled, setSettled] = useState(text);
   useEffect(() => {

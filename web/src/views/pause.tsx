@@ -1,4 +1,4 @@
-/** Pauses an instance and resumes it, and says what becomes of what is pending and of what comes. */
+/** Pauses an instance and resumes it, and explains what happens to pending deliveries and to new messages. */
 import type { JSX } from 'preact';
 import type { Instance } from '@convoke/sdk';
 import { Mark } from '../parts/mark.tsx';
@@ -10,7 +10,7 @@ export function isPaused({ is_active, webhook_enabled }: Pick<Instance, 'is_acti
   return !(is_active && webhook_enabled);
 }
 
-/** What is said while an instance is paused; nothing otherwise. */
+/** The note of a paused instance; nothing otherwise. */
 export function PausedNote({ instance }: { instance: Instance }): JSX.Element | null {
   if (!isPaused(instance)) return null;
   const { pending_deliveries, last_failure } = instance;
@@ -58,7 +58,7 @@ export function PauseButton({ instance, again }: { instance: Instance; again: ()
   );
 }
 
-/** What is pending is held for as long as it may wait: 72 hours, unless the service says otherwise. */
+/** Pending deliveries are held for as long as they may wait: 72 hours, unless a setting or a message says otherwise. */
 function heldInWords(pending: number): string {
   if (pending === 0) return 'Nothing is pending.';
   return `${counted(pending, 'pending message is', 'pending messages are')} held.`;

@@ -3,7 +3,7 @@ import type { JSX } from 'preact';
 import { useId, useState } from 'preact/hooks';
 import { Foreign } from '../parts/foreign.tsx';
 
-/** Up to so many agents each have a button. Beyond them one types a name. */
+/** Up to this many agents have a button each. For more, people type a name. */
 const BUTTONS_MAX = 8;
 /** The most names that are suggested. */
 const SUGGESTED_MAX = 50;
@@ -67,7 +67,7 @@ function OneMore({ agent_ids, onChoose }: { agent_ids: readonly string[]; onChoo
         spellcheck={false}
         onInput={(event) => {
           const { value } = event.currentTarget;
-          // A suggestion that somebody chose. A name that they type may be the beginning of another one.
+          // A suggestion that the person chose. A typed name may be the beginning of another one.
           const is_chosen = !(event instanceof InputEvent) || event.inputType === 'insertReplacementText';
           if (is_chosen && agent_ids.includes(value)) choose(value);
           else setTyped(value);

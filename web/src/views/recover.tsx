@@ -40,7 +40,7 @@ export function RecoverDialog({ instance, onClose }: { instance: Instance; onClo
         if (run.is_cancelled) break;
       }
     } catch (error) {
-      // What was queued until then stays queued, and the same again queues the rest.
+      // What was queued until then stays queued, and repeating the request queues the rest.
       showProblem(error);
       return;
     } finally {
@@ -76,7 +76,7 @@ interface Span {
   until?: string;
 }
 
-/** The time that is chosen; null when it is none. */
+/** The chosen time; null when the field has none. */
 function spanOf(since: string, end: string): Span | null {
   const [from_ms, to_ms] = [Date.parse(since), end === '' ? Infinity : Date.parse(end)];
   if (Number.isNaN(from_ms) || Number.isNaN(to_ms) || from_ms > to_ms) return null;
@@ -84,7 +84,7 @@ function spanOf(since: string, end: string): Span | null {
   return { since: new Date(from_ms).toISOString(), ...until };
 }
 
-/** As a field for local time takes it, to the minute. */
+/** The time in the form of a field for local time, to the minute. */
 function localTime(at_ms: number): string {
   const at = new Date(at_ms);
   return new Date(at_ms - at.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);

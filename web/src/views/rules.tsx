@@ -21,7 +21,7 @@ const CATCH_UPS = [
   ['latest', 'Only the newest'],
 ] as const satisfies readonly (readonly [CatchUp, string])[];
 
-/** Up to so many characters stand beside the agents. */
+/** Up to this many characters fit beside the agents. */
 const SHORT_CHARS = 24;
 
 /** What a membership leaves out, in words; opens the choices. */
@@ -59,7 +59,7 @@ function RulesDialog({ member, onClose }: { member: MeetingInstance; onClose: ()
   const [catch_up, setCatchUp] = useState<CatchUp>(member.catch_up ?? 'all');
   const [age, setAge] = useState(String(member.max_age_s ?? 0));
   const save = async (): Promise<void> => {
-    // The service refuses what is no number, and says so.
+    // The service refuses what is no number, with an error.
     const rules = { wake, catch_up, max_age_s: Number(age) };
     await client.updateMembership(meeting_id, instance_id, rules);
     notify(`${instance_name}: ${rulesInWords(wake, catch_up, rules.max_age_s)}.`);

@@ -40,7 +40,7 @@ async function progress(): Promise<Progress> {
   };
 }
 
-/** Meetings and instances of the demo: it shows how things look, and does none of the steps. */
+/** The names of the demo's meetings and instances. The demo shows how things look, and does none of the steps. */
 const OF_DEMO = /^demo-[0-9a-f]{6}(-|$)/;
 
 /** How a machine takes part: it connects by itself, or it has a webhook and is registered with curl or the program. */

@@ -1,4 +1,4 @@
-/** The messages of a meeting: those in sight and some around them. Scrolling brings the others. */
+/** The messages of a meeting: the visible ones and some around them. Scrolling loads the others. */
 import type { JSX } from 'preact';
 import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
 import type { MeetingInstance } from '@convoke/sdk';
@@ -45,7 +45,8 @@ export function Transcript({ meeting_id, members, last_seq, sent }: TranscriptPr
     // In a reversed column the end is 0, and what is above it is negative.
     const below = -box.scrollTop;
     const above = box.scrollHeight - box.clientHeight - below;
-    // On a screen so high that a third of the messages do not fill it, loading at one end would ask for the other end.
+    // On a screen so high that a third of the messages do not fill it, loading at one end would also trigger a load at
+    // the other.
     const spare = Math.min(SPARE_SCREENS * box.clientHeight, Math.max(END_PX, box.scrollHeight / 3 - box.clientHeight));
     conversation.is_followed = is_to_end && below <= END_PX;
     if (above <= spare) conversation.earlier();
@@ -54,7 +55,7 @@ export function Transcript({ meeting_id, members, last_seq, sent }: TranscriptPr
   useLayoutEffect(() => {
     const box = scroller.current;
     if (box === null) return;
-    // What is drawn may still be the stretch before the end is read.
+    // The page may still show the stretch from before the end was read.
     const is_early = wanted.current === 'end' && !is_to_end;
     if (is_early || !reach(box, wanted)) hold(box, held);
     // After a failure the user asks again, by scrolling or with the button.
@@ -77,7 +78,7 @@ export function Transcript({ meeting_id, members, last_seq, sent }: TranscriptPr
   const { hash, path } = usePlace();
   useEffect(() => void show(seqIn(hash)), [show, hash]);
   const showEnd = (): void => {
-    // The address would lead back.
+    // The address would lead back to that message.
     go(path + location.search, { replace: true });
     void show(null);
   };
@@ -174,7 +175,10 @@ interface Held {
   top: number;
 }
 
-/** The messages in sight, and where; none while the end is followed. Browsers differ in what they hold by themselves. */
+/**
+ * The visible messages and their places; none while the page follows the end. Browsers differ in what they hold by
+ * themselves.
+ */
 function heldIn(box: HTMLElement | null, is_followed: boolean): Held[] {
   if (box === null || is_followed) return [];
   const { top, bottom } = box.getBoundingClientRect();
@@ -187,7 +191,7 @@ function heldIn(box: HTMLElement | null, is_followed: boolean): Held[] {
   return held;
 }
 
-/** Scrolls so that what was in sight is where it was, whatever was added above or below. */
+/** Scrolls so that the visible messages keep their places, whatever was added above or below. */
 function hold(box: HTMLElement, held: readonly Held[]): void {
   const stays = held.find(({ message }) => message.isConnected);
   if (stays === undefined) return;

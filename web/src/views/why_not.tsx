@@ -1,4 +1,4 @@
-/** Why an instance would not hear a message: what the service says of each membership. */
+/** Why an instance would not get a message: what the service reports for each membership. */
 import type { JSX } from 'preact';
 import type { ExplainQuery, Explanation } from '@convoke/sdk';
 import { Foreign } from '../parts/foreign.tsx';

@@ -1,0 +1,20 @@
+import { randomBytes } from 'node:crypto';
+import type { TestContext } from 'node:test';
+import type { ServiceNode } from '@convoke/sdk';
+import { makeDatabase } from './postgres.ts';
+import { type Service, startService } from './service.ts';
+import { until } from './wait.ts';
+
+/** Starts two nodes on one PostgreSQL, and waits until each has half of the partitions. */
+export async function startTwoNodes(t: TestContext): Promise<[first: Service, second: Service, database_url: string]> {
+  const database_url = await makeDatabase();
+  const settings = { database_url, encryption_key: randomBytes(32).toString('base64') };
+  const first = await startService(t, settings);
+  const second = await startService(t, settings);
+  await until(
+    'an even share',
+    async () => (await first.get<{ data: ServiceNode[] }>('/api/v1/nodes/')).body.data,
+    (nodes) => nodes.length === 2 && nodes.every(({ partitions }) => partitions === 32),
+  );
+  return [first, second, database_url];
+}
