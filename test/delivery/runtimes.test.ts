@@ -120,6 +120,23 @@ describe('an instance with the runtime openai', () => {
     assert.deepEqual(keys, Array(2).fill(`${delivery.delivery_id}:ben`));
   });
 
+  test('is told how many messages its agent missed', async (t) => {
+    const m = service.name('meeting');
+    const { instance_id, receiver } = await service.member(t, m, {
+      agent_ids: ['lena'],
+      behaviour: says('NO_REPLY'),
+      registration: OPENAI,
+    });
+    const wakes = { instance_id, meeting_id: m, agent_ids: ['lena'], wake: 'targeted' };
+    await service.post('/api/v1/instances/join-meeting/', wakes);
+    for (let i = 0; i < 3; i++) await service.send(m, { content: 'for everybody' });
+    await service.send(m, { content: 'for Lena' }, ['lena']);
+    const [system] = chatOf(await receiver.next()).messages;
+    assert.match(system?.content ?? '', /\n\nConvoke did not send lena 3 messages of this meeting/);
+    await service.send(m, { content: 'for Lena, at once' }, ['lena']);
+    assert.doesNotMatch(chatOf(await receiver.next()).messages[0]?.content ?? '', /did not send/);
+  });
+
   test('keeps to its bounds of history', async (t) => {
     const m = service.name('meeting');
     for (let i = 1; i <= 5; i++) await service.send(m, { content: `word ${i}` });

@@ -20,6 +20,7 @@ const asked = (more: Partial<Asked> = {}): Asked => ({
   in_reply_to: null,
   reply_url: null,
   reply_token: null,
+  missed: 0,
   body: '{}',
   history: [],
   ...more,
@@ -522,6 +523,48 @@ describe('an agent that has to answer by a request', () => {
     const lines = promptFor({ message: { content }, history: [past('ben', 'Hi.')], ...REPLYING }).split('\n');
     const [from, to] = [lines.indexOf('--- dlv_00000001 begins ---'), lines.indexOf('--- dlv_00000001 ends ---')];
     assert.equal(lines.slice(from + 1, to).join('\n'), `ben: Hi.\n\nsomebody: ${content}`);
+  });
+});
+
+describe('a model whose agent missed messages', () => {
+  const ONE = 'Convoke did not send lena 1 message of this meeting that came before this one.';
+  const MANY =
+    'Convoke did not send lena at least 1000 messages of this meeting that came before this one; the messages before this one may contain some of them.';
+  /** What each runtime gives its model, by a push. */
+  const TOLD: [name: ShapedName, options: Options, textOf: (body: Record<string, unknown>) => unknown][] = [
+    ['openai', { model: 'x', system: 'Be dry.' }, ({ messages }) => (messages as { content: string }[])[0]?.content],
+    ['a2a', {}, ({ message }) => (message as { parts: { text: string }[] }).parts[0]?.text],
+    [
+      'langgraph',
+      { assistant_id: 'agent' },
+      ({ input }) => (input as { messages: { content: string }[] }).messages[0]?.content,
+    ],
+    ['dify', {}, ({ query }) => query],
+    ['openclaw', {}, ({ message }) => message],
+    ['hermes', {}, ({ convoke }) => (convoke as { prompt: string }).prompt],
+    ['template', { body: { text: '{{missed_in_words}}', count: '{{missed}}' } }, ({ text }) => text],
+  ];
+
+  test('is told how many, in words, by every runtime; and nothing when there are none', () => {
+    assert.deepEqual(TOLD.map(([name]) => name).toSorted(), Object.keys(RUNTIMES).toSorted());
+    for (const [name, options, textOf] of TOLD) {
+      const told = (more: Partial<Asked>): string =>
+        String(textOf(bodyOf(name, options, asked({ body: '{"event":"new_message"}', ...more }))));
+      assert.ok(told({ missed: 1 }).includes(ONE), `${name}: ${told({ missed: 1 })}`);
+      const many = told({ missed: 1_000, history: [past('ben', 'Hi.')] });
+      assert.ok(many.includes(MANY), `${name}: ${many}`);
+      assert.doesNotMatch(told({}), /did not send/, name);
+    }
+  });
+
+  test('gets the words from the service: outside of what others say, and without changing a system text of its own', () => {
+    const { messages } = bodyOf('openai', { model: 'x', system: 'Be dry.' }, asked({ missed: 1 })) as {
+      messages: { role: string; content: string }[];
+    };
+    assert.deepEqual(messages[0], { role: 'system', content: `Be dry.\n\n${ONE}` });
+    const lines = String(bodyOf('openclaw', {}, asked({ missed: 1 }))['message']).split('\n');
+    assert.ok(lines.indexOf(ONE) < lines.indexOf('--- dlv_00000001 begins ---'));
+    assert.equal(bodyOf('template', { body: { count: '{{missed}}' } }, asked({ missed: 3 }))['count'], 3);
   });
 });
 

@@ -41,6 +41,13 @@ describe('the tools', () => {
     assert.deepEqual({ wake: joined.wake, catch_up: joined.catch_up, max_age_s: joined.max_age_s }, rules);
     const again = await anna.done<Membership>('join_meeting', { meeting_id, agent_id });
     assert.deepEqual({ wake: again.wake, catch_up: again.catch_up, max_age_s: again.max_age_s }, rules);
+    for (const content of ['one', 'two']) await service.send(meeting_id, { content });
+    await service.send(meeting_id, { content: 'for Anna' }, [agent_id]);
+    const { messages } = await anna.done<{ messages: { missed?: number }[] }>('wait_for_message', { agent_id });
+    assert.deepEqual(
+      messages.map(({ missed }) => missed),
+      [2],
+    );
   });
 
   for (const era of ERAS) {

@@ -25,6 +25,7 @@ export function askedOf(
     in_reply_to: headers['convoke-in-reply-to'] ?? null,
     reply_url: headers['convoke-reply-url'] ?? null,
     reply_token: headers['convoke-reply-token'] ?? null,
+    missed: Number(headers['convoke-missed'] ?? 0),
     body,
     history,
   };

@@ -115,11 +115,18 @@ function protocolOf(options: Options): Protocol {
 function sendOf(asked: Asked, protocol: Protocol, base_url: string): RuntimeRequest {
   const agent = agentOf(asked);
   const text = conversationOf(asked);
-  const { delivery_id, meeting_id, message_id, seq, from_agent } = asked;
+  const { delivery_id, meeting_id, message_id, seq, from_agent, missed } = asked;
   const about = {
     messageId: `${delivery_id}:${agent}`,
     contextId: `${meeting_id}:${agent}`,
-    metadata: { meeting_id, message_id, seq, agent_id: agent, ...(from_agent !== null && { from_agent }) },
+    metadata: {
+      meeting_id,
+      message_id,
+      seq,
+      agent_id: agent,
+      ...(from_agent !== null && { from_agent }),
+      ...(missed > 0 && { missed }),
+    },
   };
   if (protocol === '0.3') {
     const message = { kind: 'message', role: 'user', parts: [{ kind: 'text', text }], ...about };

@@ -22,8 +22,8 @@ export const hermes: Runtime = {
   // A route runs one agent.
   asksEach: () => false,
   requestOf(asked, _options, base_url) {
-    const { delivery_id, message_id, from_agent, in_reply_to, reply_url, reply_token, body } = asked;
-    const about = { delivery_id, message_id, from_agent, in_reply_to, reply_url, reply_token };
+    const { delivery_id, message_id, from_agent, in_reply_to, reply_url, reply_token, missed, body } = asked;
+    const about = { delivery_id, message_id, from_agent, in_reply_to, reply_url, reply_token, missed };
     return eventOf(body, EVENT_TYPE, { prompt: promptOf(asked), ...about }, delivery_id, base_url);
   },
   read(response): Meaning {

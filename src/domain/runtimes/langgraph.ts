@@ -54,7 +54,7 @@ export const langgraph: Runtime = {
    */
   requestOf(asked, options, base_url) {
     const agent = agentOf(asked);
-    const { meeting_id, message_id, seq, from_agent } = asked;
+    const { meeting_id, message_id, seq, from_agent, missed } = asked;
     const body = {
       assistant_id: assistantOf(options, agent),
       input: { messages: [{ role: 'user', id: idOf(asked), content: conversationOf(asked) }] },
@@ -63,7 +63,14 @@ export const langgraph: Runtime = {
       multitask_strategy: 'enqueue',
       // Nobody reads the answer after that, and the next attempt begins a run of its own.
       on_disconnect: 'cancel',
-      metadata: { meeting_id, message_id, seq, agent_id: agent, ...(from_agent !== null && { from_agent }) },
+      metadata: {
+        meeting_id,
+        message_id,
+        seq,
+        agent_id: agent,
+        ...(from_agent !== null && { from_agent }),
+        ...(missed > 0 && { missed }),
+      },
     };
     const url = below(base_url, `/threads/${threadOf(meeting_id, agent)}/runs/stream`);
     return { method: 'POST', url, headers: { ...JSON_HEADERS, accept: '*/*' }, body: JSON.stringify(body) };

@@ -13,6 +13,7 @@ import {
   isSuccess,
   jsonOf,
   JSON_HEADERS,
+  missedInWords,
   nameOf,
   NO_REPLY,
   NO_REPLY_OPTION,
@@ -92,7 +93,8 @@ function messagesOf(asked: Asked, agent: string, options: Options): { role: stri
     options['system'] === undefined
       ? `You are ${agent}, an agent in the meeting ${asked.meeting_id}. Each line begins with the name of who says it. Answer as ${agent}, in your own words, without a name before them. If you have nothing to say, answer ${no_reply}.`
       : filled(options['system'] as string, asked, agent);
-  const messages = [{ role: 'system', content: system }];
+  const missed = missedInWords(asked);
+  const messages = [{ role: 'system', content: missed === null ? system : `${system}\n\n${missed}` }];
   for (const { from_agent, message } of [...asked.history, asked]) {
     const is_own = from_agent === agent && messages.length > 1;
     const role = is_own ? 'assistant' : 'user';

@@ -17,6 +17,8 @@ export interface Asked {
   /** How an agent answers later; null when it cannot. */
   reply_url: string | null;
   reply_token: string | null;
+  /** How many messages for the agents came before this one and were not pushed: see domain/catch_up.ts. */
+  missed: number;
   /** The text of the specification's body. */
   body: string;
   /** Messages of the meeting before this one, the oldest first. */

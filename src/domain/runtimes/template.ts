@@ -8,6 +8,7 @@ import {
   HISTORY_OPTION,
   isSuccess,
   jsonOf,
+  missedInWords,
   NO_REPLY,
   NO_REPLY_OPTION,
   notUnderstood,
@@ -47,6 +48,8 @@ const FIELDS = [
   'reply_url',
   'reply_token',
   'history',
+  'missed',
+  'missed_in_words',
 ] as const;
 
 /** Any HTTP API that takes JSON: the request is written as a template. */
@@ -124,7 +127,7 @@ function answersIn(found: unknown, { agents }: Asked, no_reply: string): Answer[
 
 function valuesOf(asked: Asked): Record<(typeof FIELDS)[number], unknown> {
   const { delivery_id, message_id, seq, meeting_id, message, agents, timestamp } = asked;
-  const { from_agent, in_reply_to, reply_url, reply_token, history } = asked;
+  const { from_agent, in_reply_to, reply_url, reply_token, history, missed } = asked;
   return {
     delivery_id,
     message_id,
@@ -140,6 +143,8 @@ function valuesOf(asked: Asked): Record<(typeof FIELDS)[number], unknown> {
     reply_url,
     reply_token,
     history,
+    missed,
+    missed_in_words: missedInWords(asked) ?? '',
   };
 }
 

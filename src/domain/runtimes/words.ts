@@ -1,4 +1,5 @@
 /** Functions that all runtimes need: the text of a message, and the meaning of a status. */
+import { MISSED_MAX } from '../catch_up.ts';
 import { outcomeOfStatus } from '../outcome.ts';
 import type { Asked, Meaning, RuntimeResponse } from './runtime.ts';
 
@@ -37,11 +38,23 @@ export function nameOf(from_agent: string | null, message: Record<string, unknow
   return 'somebody';
 }
 
+/**
+ * What a model should know of the messages that its agent missed, in a sentence; null when there are none. The history
+ * of a request has the newest messages, so it may contain some of them.
+ */
+export function missedInWords({ missed, agents, history }: Asked): string | null {
+  if (missed === 0) return null;
+  const count = missed === 1 ? '1 message' : `${missed >= MISSED_MAX ? 'at least ' : ''}${missed} messages`;
+  const shown = history.length === 0 ? '' : '; the messages before this one may contain some of them';
+  return `Convoke did not send ${agents.join(' and ')} ${count} of this meeting that came before this one${shown}.`;
+}
+
 /** The messages of a request as one text, for a runtime that takes one. */
 export function conversationOf(asked: Asked): string {
-  return [...asked.history, asked]
-    .map(({ from_agent, message }) => `${nameOf(from_agent, message)}: ${textOfMessage(message)}`)
-    .join('\n\n');
+  const line = ({ from_agent, message }: Pick<Asked, 'from_agent' | 'message'>): string =>
+    `${nameOf(from_agent, message)}: ${textOfMessage(message)}`;
+  const missed = missedInWords(asked);
+  return [...asked.history.map(line), ...(missed === null ? [] : [`(${missed})`]), line(asked)].join('\n\n');
 }
 
 /** The text of a content, which is a text or a list of parts. */

@@ -49,6 +49,12 @@ export const waitForMessage = toolOf({
         target_agents: agentIds('The agents of your instance that it is for.'),
         from_agent,
         in_reply_to,
+        missed: Type.Optional(
+          Type.Integer({
+            description:
+              'How many messages for you came before this one and were not given to you: read_messages has them.',
+          }),
+        ),
         message,
         part,
       }),
@@ -80,7 +86,7 @@ function settle(
 }
 
 function wireWaitedFor({ body, headers }: PulledPush) {
-  const { meeting_id, message_id, seq, agents, from_agent, in_reply_to, message } = askedOf(body, headers, []);
+  const { meeting_id, message_id, seq, agents, from_agent, in_reply_to, missed, message } = askedOf(body, headers, []);
   return {
     meeting_id,
     message_id,
@@ -88,6 +94,7 @@ function wireWaitedFor({ body, headers }: PulledPush) {
     target_agents: [...agents],
     ...(from_agent !== null && { from_agent }),
     ...(in_reply_to !== null && { in_reply_to }),
+    ...(missed > 0 && { missed }),
     ...quoted({ message }),
   };
 }
