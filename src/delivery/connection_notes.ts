@@ -13,7 +13,7 @@ export interface ConnectionNotesParts {
   store: { instances: Pick<InstanceStore, 'noteConnections'> };
   /** The epoch of the partition of an instance; null when another node delivers to it. */
   epochOf: (instance_id: string) => number | null;
-  /** A change is stored: whoever asks the store from now on sees it. */
+  /** A change is stored: every read of the store sees it from now on. */
   onNoted: (instance_id: string, connection: Connection | null) => void;
   onError: (error: unknown) => void;
 }

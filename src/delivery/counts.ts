@@ -4,7 +4,7 @@ import type { DeliveryStore } from '../store/contract/deliveries.ts';
 import type { InstanceCounts, InstanceStore } from '../store/contract/instances.ts';
 import type { Clock } from './clock.ts';
 
-/** A part of so many takes the store some milliseconds, in which nothing else of it waits long. */
+/** How many instances one call counts. It takes the store some milliseconds, so no other call waits long. */
 const INSTANCES_AT_ONCE = 2_000;
 /** Counts are kept for this many times as long as they took. So counting takes the store at most 5 % of its time. */
 const KEPT_TIMES = 19;

@@ -248,7 +248,7 @@ export class Engine {
     return this.#acceptor.send(send);
   }
 
-  /** Stores a list of messages in its order, see `Acceptor.sendAll`. Resolves with what became of each. */
+  /** Stores a list of messages in its order, see `Acceptor.sendAll`. Resolves with the result of each. */
   sendAll(sends: Send[]): Promise<PromiseSettledResult<Sent>[]> {
     return this.#acceptor.sendAll(sends);
   }

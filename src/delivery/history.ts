@@ -15,16 +15,16 @@ export interface HistoryParts {
 export interface HistoryRead extends Omit<HistoryColumns, 'first_s' | 'end_s'> {
   /** When this process began to count. */
   counting_since: number;
-  /** From when on it heard all other nodes without a break. */
+  /** Since when it has got the figures of all other nodes without a break. */
   complete_since: number;
   starts_at: number;
   ends_at: number;
 }
 
 /**
- * What the service did in the last day, kept in memory. An event costs an addition; once a second, while something
- * happens, what was counted goes into the steps. In a cluster each node then sends it to the others, which count it in
- * the second in which they hear it. So every node answers for all of them.
+ * What the service did in the last day, kept in memory. An event costs an addition. Once a second, while something
+ * happens, the node adds what it counted to the steps. In a cluster it also broadcasts these counts, and the others add
+ * them to the second in which they arrive. So every node can respond for all of them.
  */
 export class History {
   readonly #clock: Clock;
@@ -73,7 +73,8 @@ export class History {
     this.#closing?.cancel();
     this.#closing = null;
     this.#spans.add(this.#second, this.#present);
-    // What a broadcast fails to tell the others is missing there; the failure itself is heard of as a resync.
+    // Counts whose broadcast fails are missing at the others. They notice the failure itself, because it ends with a
+    // resync.
     this.#cluster?.broadcast(TOPIC, this.#present.text).catch(() => {});
     this.#present.clear();
   }

@@ -53,7 +53,7 @@ export class LocalChanges {
     dispatcher.run();
   }
 
-  /** The rules of a membership changed. Whether an instance has any stands in its registration. */
+  /** The rules of a membership changed. The registration of an instance says whether it has any. */
   memberRulesChanged(instance_id: string): void {
     const { recipients, dispatcher } = this.#parts;
     const recipient = recipients.known(instance_id);

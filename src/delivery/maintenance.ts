@@ -95,7 +95,7 @@ export class Maintenance {
     if (!this.#stopped) this.start();
   }
 
-  /** One round. */
+  /** Does one round of all the work. */
   async run(): Promise<void> {
     const from = this.#clock.now();
     await this.#store.deliveries.noteTime(Math.round(this.#expiry.timeAt(from)));

@@ -11,9 +11,9 @@ export abstract class WheelEntry extends ListNode {
 }
 
 /**
- * Deadlines of different lengths, for many entries that are mostly deleted early. An entry stands in the list of the
- * tick in which it ends. Adding and deleting cost four assignments, all entries share one timer, and a deleted entry
- * leaves nothing behind.
+ * Deadlines of different lengths, for many entries that are mostly deleted early. An entry is in the list of the tick
+ * in which it ends. Adding and deleting cost four assignments, all entries share one timer, and a deleted entry leaves
+ * nothing behind.
  */
 export class TimerWheel {
   readonly #clock: Clock;

@@ -54,7 +54,7 @@ const API = {
   runtime_options: { path: '/questions', body: { seq: '{{seq}}', message: '{{message}}' }, reply: '/answer' },
 } as const;
 
-/** Whom a message is for, who says it, and what it answers. */
+/** The targets of a message, its sender, and the message that it answers. */
 export interface DemoSend {
   target_agents?: string[];
   from_agent?: string;
@@ -76,7 +76,7 @@ export interface DemoObserver {
   onPush(agent_id: string, push: Push): void;
   /** A request to the API of an agent. */
   asked(agent_id: string, question: Question): void;
-  /** @param how whom it tells, or that it responds */
+  /** @param how the agents that it answers, or that it responds */
   says(agent_id: string, how: string, content: string): void;
   /** The conversation cannot continue. */
   failed(error: unknown): void;
@@ -223,8 +223,8 @@ export class Conversation {
   }
 
   /**
-   * Whether an agent answers what it hears: `say` is called with it later. Each turn answers the one before, so that the loop guard
-   * counts them: it stops them after a while.
+   * Whether an agent answers a message: `say` is called with the answer later. Each turn answers the previous one, so
+   * that the loop guard counts them: it stops them after a while.
    */
   #answer(agent_id: AgentName, { seq, message }: Question, say: (said: Said) => void): boolean {
     const { turns, answers_max } = this.#options;
@@ -240,7 +240,7 @@ export class Conversation {
       });
       return true;
     }
-    // When several agents hear a person, the first one answers.
+    // When several agents get the message of a person, the first one answers.
     const is_agent = AGENTS.some((agent) => agent === from);
     if (is_agent || this.#answered.has(seq) || this.#answered.size >= answers_max) return false;
     this.#answered.add(seq);

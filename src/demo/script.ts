@@ -3,7 +3,7 @@
 export const AGENTS = ['ada', 'ben'] as const;
 export type AgentName = (typeof AGENTS)[number];
 
-/** How each hears. */
+/** How each agent describes that it got a message. */
 const HEARD_BY = {
   ada: 'It came to the API that I have anyway, as my template says.',
   ben: 'It came to my webhook, and its signature was right.',

@@ -185,7 +185,7 @@ export class ChainVerifier {
     this.#start = this.#head = start;
   }
 
-  /** To be called after the last entry; null when nothing is missing. */
+  /** Call it after the last entry. Returns null when nothing is missing. */
   end(): ChainFault | null {
     const start = this.#start;
     if (start.seq > 0 && (this.#removal?.removed_to !== start.seq || this.#removal.removed_hash !== start.hash)) {

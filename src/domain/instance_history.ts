@@ -95,7 +95,7 @@ export class StepsOfInstances {
     }
     if (this.#instances.size <= INSTANCES_MAX) return;
     this.#instances.delete(this.#instances.keys().next().value as string);
-    // An instance that comes back may be the one that was forgotten.
+    // A new instance in the map may be one that was forgotten before, so nothing is known of it before this second.
     this.#since_s = second;
   }
 

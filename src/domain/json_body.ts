@@ -5,7 +5,7 @@ import { Problem } from './problem.ts';
 const DEPTH_MAX = 100;
 
 /**
- * A body of more bytes than this may have at most so many values. A list of 1,400,000 empty objects has 4 MiB, and
+ * A body of more bytes than this may have a limited number of values. A list of 1,400,000 empty objects has 4 MiB, and
  * JSON.parse keeps the event loop for 150 ms to read it.
  */
 const COUNTED_BYTES_MIN = 640 << 10;
@@ -116,14 +116,14 @@ export function fieldText(object: string, field: string): string | null {
  * The exact texts of the items of a list.
  *
  * @param list the text of a list that is known to be valid JSON
- * @param items_max only the first so many items are returned
+ * @param items_max the most items that are returned, from the first on
  */
 export function itemTexts(list: string, items_max: number): string[] {
   const bytes = Buffer.from(list);
   return itemSpans(bytes, items_max).map(({ start, end }) => bytes.toString('utf8', start, end));
 }
 
-/** The places of the items of a list, at most so many. */
+/** The places of the items of a list, at most `items_max`. */
 function itemSpans(bytes: Buffer, items_max: number): Span[] {
   const spans: Span[] = [];
   let depth = 0;

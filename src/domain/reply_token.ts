@@ -11,11 +11,11 @@ export const REPLY_TOKEN_MS = 86_400_000;
 /** Attempts within such a time have the same token: a runtime that has it in its request gets the same bytes each time. */
 const SAME_TOKEN_MS = 2 * 3_600_000;
 
-/** Of a MAC in base64url: 96 bits. */
+/** The length of the MAC of the standing in base64url: 96 bits. */
 const STANDING_CHARS = 16;
 const TOKEN = /^cvr_(dlv_[0-9a-v]{8,40})\.(\d{1,11})\.([0-9A-Za-z_-]{16})\.([0-9A-Za-z_-]{43})$/;
 
-/** The part of an instance that its reply tokens stand on. */
+/** The fields of an instance that its reply tokens depend on. */
 export type Replier = Pick<Instance, 'created_at' | 'owner_key_id' | 'transport' | 'webhook_url'>;
 
 /**
@@ -72,7 +72,7 @@ export function readReplyToken(keys: readonly KeyObject[], token: string, wall_m
   return { delivery_id, standsOn: (standing) => isEqual(standingMac(key, standing), standing_mac) };
 }
 
-/** Not the text itself: who gets the token need not know the owner. */
+/** A MAC and not the text, because the holder of the token need not learn the owner. */
 function standingMac(key: KeyObject, standing: string): string {
   return macOf(key, `standing ${standing}`).slice(0, STANDING_CHARS);
 }

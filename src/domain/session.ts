@@ -1,4 +1,4 @@
-/** A sign-in on a page. A cookie and a value that only the page knows together stand for a key. */
+/** A sign-in on a page. A cookie, together with a value that only the page knows, has the rights of a key. */
 
 /** A session as it is stored. It has neither the token in the cookie nor the page's value, so the data alone opens no session. */
 export interface Session {

@@ -47,7 +47,7 @@ export function traceHeaders(trace: TraceContext): { traceparent: string; traces
     : { traceparent, tracestate: trace.slice(TRACEPARENT_CHARS + 1) };
 }
 
-/** Those of the headers of a push that carry a trace. */
+/** Picks the headers of a push that carry a trace. */
 export function traceHeadersIn({ traceparent, tracestate }: Record<string, string>): Record<string, string> {
   return { ...(traceparent !== undefined && { traceparent }), ...(tracestate !== undefined && { tracestate }) };
 }

@@ -275,7 +275,7 @@ export class Feed {
 
 /** The events that a listener gets before the live ones. */
 interface Beginning {
-  /** From the store. */
+  /** The events that were read from the store. */
   replayed: readonly ReplayedEvent[];
   gap: FeedData['gap'] | null;
   /** The id to resume with if no more events follow; null when the listener already has it. */

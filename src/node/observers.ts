@@ -1,4 +1,4 @@
-/** What becomes of the reports of the parts: figures, events of the feed, lines of the log. */
+/** What happens with the reports of the parts: figures, events of the feed, lines of the log. */
 import type { Log } from '../delivery/bounded_log.ts';
 import type { Clock } from '../delivery/clock.ts';
 import type { PartitionsObserver } from '../delivery/cluster/partitions.ts';

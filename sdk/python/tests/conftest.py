@@ -91,7 +91,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 @pytest.fixture
 def own_service(tmp_path: Path) -> Iterator[Service]:
-    """One that the test may stop, or make keys in."""
+    """A service that only this test uses, so that it may stop it or make keys."""
     running = Service(tmp_path)
     yield running
     running.stop()

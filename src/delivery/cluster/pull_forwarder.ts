@@ -47,7 +47,7 @@ export class PullForwarder {
     'https:': new https.Agent({ keepAlive: true }),
   };
   readonly #in_flight = new Set<ClientRequest>();
-  /** Of the nodes that hold partitions, by partition. */
+  /** The address of the node that holds a partition, by partition. */
   readonly #addresses = new Map<number, { address: string; until: number }>();
   #is_draining = false;
 

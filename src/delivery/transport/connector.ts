@@ -212,7 +212,7 @@ function describeTlsError({ code = 'EUNKNOWN' }: NodeJS.ErrnoException, hostname
   return `${TLS_ERROR_TEXT[code] ?? 'the handshake failed'} (${code})`;
 }
 
-/** That the name does not exist needs no further cause. */
+/** The text for a name without an address. That the name does not exist needs no further cause. */
 function hostNotFound(hostname: string, why: string): string {
   return why === NO_SUCH_NAME ? `host not found: ${hostname}` : `host not found: ${hostname} (${why})`;
 }

@@ -86,7 +86,7 @@ export class PullTransport implements Transport {
 
   // ── for machines ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-  /** How many changes of registrations this node has heard of. */
+  /** How many changes of registrations have reached this node. */
   get changes(): number {
     return this.#changes;
   }

@@ -24,13 +24,13 @@ export interface Revocable {
   revocationReason(): ProblemCode | null;
 }
 
-/** That a caller may pull, by a registration that was read. */
+/** The right of a caller to pull, by the registration that was read. */
 export interface PullPermit {
   /** The caller's; null for admins. */
   owner_scope: OwnerScope | null;
   /** The key that owns the instance; null when none does. */
   owner_key_id: string | null;
-  /** Of the registration. */
+  /** When the registration last changed. */
   updated_at: number;
   /** How many changes this node knew of before it read the registration: see `PullTransport.changes`. */
   as_of: number;
@@ -121,7 +121,7 @@ export class PullingInstance extends WheelEntry {
   readonly instance_id: string;
   owner: PullOwner;
   connection: Connection;
-  /** By which its latest pull was allowed; null when the registration may have changed since. */
+  /** The permit of its latest pull; null when the registration may have changed since. */
   permit: PullPermit | null = null;
   /** When the connection was last announced, on the steady clock. */
   announced_at: number;

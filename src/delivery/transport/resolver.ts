@@ -212,7 +212,7 @@ class HostsFile {
   }
 }
 
-/** hosts(5): an address, then its names; `#` starts a comment. A name may stand on several lines. */
+/** hosts(5): an address, then its names; `#` starts a comment. A name may be on several lines. */
 export function parseHosts(text: string): Map<string, AddressBytes[]> {
   const names = new Map<string, AddressBytes[]>();
   for (const line of text.split('\n')) {

@@ -43,7 +43,7 @@ export function describeBroken(error: NodeJS.ErrnoException, has_responded: bool
 export class KeptBodies {
   #bytes = 0;
 
-  /** @returns whether there is room for so many more bytes; the caller must release them */
+  /** @returns whether there is room for this many more bytes; the caller must release them */
   take(bytes: number): boolean {
     if (this.#bytes + bytes > KEPT_BYTES_MAX) return false;
     this.#bytes += bytes;

@@ -34,7 +34,7 @@ class PortalStanding implements Standing {
 }
 
 /**
- * Portal links: an admin makes one for a key, and whoever opens it may do for an hour what the key may do with its own
+ * Portal links: an admin makes one for a key. Anybody who opens it may do for an hour what the key may do with its own
  * instances.
  */
 export class PortalLinks {

@@ -95,7 +95,7 @@ export class Sessions {
   readonly #parts: SessionParts;
   /** Called when a session was ended on this node. */
   onEnd: (session: Session) => void = () => {};
-  /** By the digests of their tokens. */
+  /** The one-time links, by the digests of their tokens. */
   readonly #links = new Map<string, { timer: Timer; standing: Standing | null }>();
 
   constructor(parts: SessionParts) {
@@ -145,7 +145,7 @@ export class Sessions {
     return sessions.filter((session) => !standing.has(session.digest) || lost.includes(session));
   }
 
-  /** Those of the sessions that began with a sign-in link of a process that has ended. */
+  /** Finds the sessions that began with a sign-in link of a process that has ended. */
   async ofLostProcesses(sessions: readonly Session[]): Promise<Session[]> {
     const { store, node_id } = this.#parts;
     const of_others = sessions.filter((session) => session.key_id === null && session.node_id !== node_id);

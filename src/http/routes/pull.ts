@@ -198,7 +198,7 @@ function noRoom(): Problem {
   );
 }
 
-/** What becomes of the results in a request. */
+/** Judges the results in a request. */
 function takeAll(context: PullContext, { params, body }: PullingRequest) {
   const given = (body.results ?? []).map(resultOf);
   return Promise.all(given.map((result) => take(context, params.instance_id, result)));

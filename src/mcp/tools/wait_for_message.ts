@@ -72,7 +72,7 @@ export const waitForMessage = toolOf({
 
 /**
  * A message that was written to the client counts as delivered. One that nobody could read any more is pushed again
- * soon. When this process ends before it can report either, the push comes again after its deadline.
+ * soon. When this process ends before it can report either, the push is repeated after its deadline.
  */
 function settle(
   { client, onUnsettled }: Caller,

@@ -129,7 +129,9 @@ export interface AgentDelivery {
 /** What decides whether the head of a lane is pushed, beside the loop guard. */
 export interface RulesAtHead extends NewestInLane {
   rules: MemberRules;
-  /** How many messages for the agents of the membership came since the last push and are not pushed: see `missedOf`. */
+  /**
+   * How many messages for the agents of the membership arrived since the last push and are not pushed: see `missedOf`.
+   */
   missed: number;
 }
 

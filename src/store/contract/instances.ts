@@ -36,7 +36,7 @@ export interface Registration {
 export interface InstancePatch {
   instance_name?: string | undefined;
   agent_ids?: string[] | undefined;
-  /** Another URL forgets the health of the old one, and drops headers that another origin would read. */
+  /** A new URL resets the health. Stored headers go too when the new URL has another origin, which could read them. */
   webhook_url?: string | undefined;
   is_active?: boolean | undefined;
   webhook_enabled?: boolean | undefined;

@@ -1,4 +1,4 @@
-/** Searches read the rows themselves, because no index has what they look for. So each call reads only so much. */
+/** Searches read row after row, because no index has what they look for. So one call reads at most `SEARCH_READS`. */
 import type { DeliveryState } from '../../domain/delivery.ts';
 import type { Outcome } from '../../domain/outcome.ts';
 import type { Page, PageRequest } from './page.ts';
@@ -39,13 +39,13 @@ export interface DeliveryKeys {
 /** What a delivery must have beside the keys in its row. */
 export interface DeliverySearch extends DeliveryKeys, PageRequest, MadeWithin {
   state?: DeliveryState | undefined;
-  /** An attempt was answered with it. */
+  /** The status of the response to an attempt. */
   status_code?: number | undefined;
-  /** An attempt ended so; with `status_code`, the same attempt. */
+  /** The outcome of an attempt; of the same attempt as `status_code`, when both are given. */
   outcome?: Outcome | undefined;
-  /** It is for this agent. */
+  /** An agent that the delivery is for. */
   agent_id?: string | undefined;
-  /** Its message contains this text: see `formsOf`. */
+  /** A text that its message contains: see `formsOf`. */
   text?: string | undefined;
 }
 
@@ -53,7 +53,7 @@ export interface MessageSearch extends PageRequest, MadeWithin {
   meeting_id?: string | undefined;
   /** Only messages of these meetings; absent: of all. */
   meeting_ids?: string[] | undefined;
-  /** Its number; with `meeting_id` it is found at once. */
+  /** The number of the message in its meeting. A search that also has `meeting_id` finds it at once. */
   seq?: number | undefined;
   text?: string | undefined;
 }

@@ -11,7 +11,7 @@ function columnsOf<Row>(named: Record<keyof Row & string, 1>): (keyof Row & stri
   return Object.keys(named) as (keyof Row & string)[];
 }
 
-/** For Kysely: with the alias of the table. */
+/** The columns of a table with its alias, as Kysely takes them. */
 export function of<Alias extends string, Column extends string>(
   alias: Alias,
   columns: readonly Column[],

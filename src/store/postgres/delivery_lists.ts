@@ -82,7 +82,7 @@ function listed(query: Deliveries, now_ms: number) {
     .select(waitsOf(now_ms));
 }
 
-/** Those that the keys select and the caller may see, newest first. */
+/** Reads the deliveries that the keys select and the caller may see, the newest first. */
 async function select(
   session: Session,
   ids: IdCodec,

@@ -29,7 +29,7 @@ import { FIRST_STEP } from './first_step.ts';
  */
 export const STEPS_KNOWN_MIN = 1;
 
-/** A node that knows so many steps reads attempts in their short form. */
+/** A node that knows this many steps reads attempts in their short form. */
 export const SHORT_ATTEMPTS_STEPS = 20;
 
 export const MIGRATIONS: readonly string[] = [

@@ -84,7 +84,7 @@ function listed(db: Database, query: Deliveries, now_ms: number) {
     .select(sql<number>`${sql.raw(DELIVERY_BYTES)}`.as('row_bytes'));
 }
 
-/** Those that the keys select and the caller may see, newest first. */
+/** Reads the deliveries that the keys select and the caller may see, the newest first. */
 function select(
   db: Database,
   ids: IdCodec,

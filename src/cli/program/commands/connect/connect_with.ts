@@ -80,7 +80,7 @@ function merged(saved: Partial<Connection>, options: ConnectOptions, isTyped: (o
   };
 }
 
-/** Those that were given. */
+/** Leaves out the rules that the command line does not name. */
 function given(rules: ReturnType<typeof rulesIn>): Connection['rules'] {
   return Object.fromEntries(Object.entries(rules).filter(([, value]) => value !== undefined));
 }
