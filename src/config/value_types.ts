@@ -34,10 +34,18 @@ const URL_CHARS_MAX = 200;
 
 const ORIGINS_MAX = 100;
 
+/**
+ * A row of the table of settings.
+ * @param sentence what the setting does, for the help and docs/settings.md
+ */
 export function setting<T>(type: ValueType<T>, default_text: string, sentence: string): Setting<T> {
   return { ...type, default: default_text, sentence };
 }
 
+/**
+ * A text of one line that is not blank.
+ * @param expects the words of the error
+ */
 export function line(expects: string): ValueType<string> {
   return {
     expects,
@@ -45,6 +53,7 @@ export function line(expects: string): ValueType<string> {
   };
 }
 
+/** A whole number, both bounds included. */
 export function wholeNumber(min: number, max: number): ValueType<number> {
   return {
     expects: `a whole number from ${min} to ${max}`,
@@ -76,6 +85,7 @@ export function boolean(): ValueType<boolean> {
   };
 }
 
+/** One of several words. */
 export function oneOf<T extends string>(values: readonly T[]): ValueType<T> {
   return {
     expects: `one of ${values.map((value) => `\`${value}\``).join(', ')}`,
@@ -118,6 +128,7 @@ export function databaseUrl(): ValueType<string | null> {
   };
 }
 
+/** A list of ranges with commas between them; an empty text is an empty list. */
 export function cidrs(): ValueType<Cidr[]> {
   return {
     expects: 'CIDR ranges such as `10.0.0.0/8,fd00::/8`, with no bits set beyond the prefix',
@@ -128,6 +139,7 @@ export function cidrs(): ValueType<Cidr[]> {
   };
 }
 
+/** A list of origins with commas between them; an empty text is an empty list. */
 export function origins(): ValueType<string[]> {
   return {
     expects: `at most ${ORIGINS_MAX} origins such as \`https://app.example.com,http://localhost:5173\`: scheme, host and port as a browser writes them, with no path and no \`*\``,
@@ -151,6 +163,10 @@ export function meetingId(): ValueType<string | null> {
   };
 }
 
+/**
+ * A duration in milliseconds.
+ * @param min the bounds, included, as people write them: `100ms`, `72h`
+ */
 export function duration(min: string, max: string): ValueType<number> {
   const [min_ms, max_ms] = [durationMs(min)!, durationMs(max)!];
   return {
@@ -162,6 +178,7 @@ export function duration(min: string, max: string): ValueType<number> {
   };
 }
 
+/** A list of 1 to `count_max` durations in milliseconds, with commas between them. */
 export function durations(count_max: number): ValueType<number[]> {
   return {
     expects: `1 to ${count_max} durations of at most \`24h\` each, such as \`10s,30s,2m\``,

@@ -26,6 +26,7 @@ export interface Clock {
 /** The longest delay of setTimeout. */
 const TIMER_MS_MAX = 2 ** 31 - 1;
 
+/** The clock of this process. Its steady time begins at the wall clock of this call. */
 export function systemClock(): Clock {
   const origin_ms = wallNow() - performance.now();
   return {

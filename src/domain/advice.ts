@@ -6,6 +6,7 @@ export interface AdvisedFailure extends LastFailure {
   advice: string;
 }
 
+/** Adds the advice to a failure; null stays null. */
 export function advised(failure: LastFailure | null): AdvisedFailure | null {
   return failure && { ...failure, advice: adviceFor(failure) };
 }

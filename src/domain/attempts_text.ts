@@ -8,6 +8,7 @@ import type { Attempt } from './outcome.ts';
 /** The length of `2026-11-22T10:20:30.400Z`. */
 const ISO_CHARS = 24;
 
+/** The text that is stored for the attempts of a delivery: in the short form for a single success, otherwise JSON. */
 export function attemptsText(attempts: readonly Attempt[]): string {
   const [first] = attempts;
   if (first === undefined || attempts.length > 1 || !isFirstSuccess(first)) return JSON.stringify(attempts);

@@ -126,6 +126,7 @@ export interface Removal {
   removed_until: string;
 }
 
+/** The entry that replaces removed entries at the start of the log. */
 export function removalEntry(removal: Removal): NewAuditEntry {
   return {
     principal: 'service',

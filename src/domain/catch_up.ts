@@ -65,6 +65,10 @@ export function catchUpReason(
   return supersedes(newest_of_people) || (head.is_of_agent && supersedes(newest)) ? 'superseded' : null;
 }
 
+/**
+ * Whether a message has waited longer than the rule of its membership allows. Times in milliseconds, the rule in
+ * seconds; a rule of 0 allows any age.
+ */
 export function isTooOld(accepted_at: number, max_age_s: number, wall_ms: number): boolean {
   return max_age_s > 0 && wall_ms - accepted_at > max_age_s * 1_000;
 }

@@ -8,6 +8,10 @@ const RANDOM_BYTES = 24;
 const MAC_BYTES = 8;
 const TOKEN = /^[A-Za-z0-9_-]{43}$/;
 
+/**
+ * Makes the value of a new cookie.
+ * @param secret of the current data key
+ */
 export function makeSessionToken(secret: KeyObject): string {
   const random = randomBytes(RANDOM_BYTES);
   return Buffer.concat([random, macOf(secret, random)]).toString('base64url');

@@ -4,6 +4,10 @@ import type { Accepted, NewMessage } from '../store/contract/messages.ts';
 import { acceptedEvent, attemptedEvent, goneEvent, healthEvent, settledEvent } from './events.ts';
 import type { Feed } from './feed.ts';
 
+/**
+ * Publishes the new messages of a batch.
+ * @param results in the order of the batch
+ */
 export function publishAccepted(feed: Feed, batch: readonly NewMessage[], results: readonly Accepted[]): void {
   for (const [i, result] of results.entries()) {
     if (result.kind !== 'accepted') continue;
@@ -14,6 +18,7 @@ export function publishAccepted(feed: Feed, batch: readonly NewMessage[], result
   }
 }
 
+/** Publishes an attempt, and what it changed: the health of its instance, or that the receiver is gone. */
 export function publishAttempted(feed: Feed, event: AttemptEvent, wall_ms: number): void {
   const { health_before, health_after, reason } = event;
   feed.publish(attemptedEvent(event, event.attempt));
@@ -22,6 +27,7 @@ export function publishAttempted(feed: Feed, event: AttemptEvent, wall_ms: numbe
   if (reason === 'gone') feed.publish(goneEvent(event, wall_ms));
 }
 
+/** Publishes a delivery that was cancelled before its attempt. */
 export function publishSuppressed(
   feed: Feed,
   { instance_id, meeting_id }: SuppressedDelivery,

@@ -19,6 +19,7 @@ export interface File {
   encoded: { name: string; variant: Variant }[];
 }
 
+/** A representation with its ETag, which is a digest of the bytes. */
 export function variantOf(bytes: Buffer): Variant {
   return { bytes, etag: `"${hash('sha256', bytes, 'base64url').slice(0, 22)}"` };
 }

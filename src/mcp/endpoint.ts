@@ -8,6 +8,10 @@ import { makeServer } from './server.ts';
 /** A name for requests that never leave the process. */
 const INSIDE_URL = 'http://inside';
 
+/**
+ * The MCP endpoint of the service. Each call gets a server of its own, whose tools call the API with the rights of the
+ * caller.
+ */
 export function makeEndpoint(log: { warn(about: object, text: string): void }): McpEndpoint {
   const handler = createMcpHandler(
     ({ authInfo }) => {

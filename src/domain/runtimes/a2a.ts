@@ -60,22 +60,22 @@ export const a2a: Runtime = {
     const protocol = protocolOf(options);
     const result = protocol === '1.0' ? body : at(body, 'result');
     const no_reply = textOption(options, 'no_reply', NO_REPLY);
-    const said = (parts: unknown): Meaning => ({
+    const textOf = (parts: unknown): Meaning => ({
       kind: 'answered',
       answers: answersOf(textOfParts(parts), agentOf(asked), no_reply),
     });
     // In 0.3 the field `kind` says what a result is. The response to tasks/get is the task itself.
     const message = at(result, 'kind') === 'message' ? result : at(result, 'message');
-    if (message !== undefined && at(result, 'status') === undefined) return said(at(message, 'parts'));
+    if (message !== undefined && at(result, 'status') === undefined) return textOf(at(message, 'parts'));
     const task = at(result, 'task') ?? result;
     const state = stateOf(task);
     if (state === null) return notUnderstood('its body has neither a message nor a task');
     switch (state) {
       case 'completed':
-        return said(partsOf(task));
+        return textOf(partsOf(task));
       case 'input_required':
       case 'auth_required':
-        return said(at(task, 'status', 'message', 'parts'));
+        return textOf(at(task, 'status', 'message', 'parts'));
       case 'rejected':
       case 'canceled':
         return { kind: 'answered', answers: [], note: `the agent ended the task as ${state}` };

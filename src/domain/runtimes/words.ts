@@ -74,11 +74,12 @@ export function agentOf({ agents }: Asked): string {
 
 /** The words of an agent, without the name that some models put before them. */
 export function answersOf(text: string, agent: string, no_reply: string): string[] {
-  let said = text.trim();
-  if (said.startsWith(`${agent}:`)) said = said.slice(agent.length + 1).trim();
-  return said === '' || said === no_reply ? [] : [said];
+  let reply = text.trim();
+  if (reply.startsWith(`${agent}:`)) reply = reply.slice(agent.length + 1).trim();
+  return reply === '' || reply === no_reply ? [] : [reply];
 }
 
+/** The meaning of a response without a 2xx status. */
 export function failed(response: RuntimeResponse): Meaning {
   const outcome = outcomeOfStatus(response.status_code, '2xx');
   return { kind: 'failed', outcome, detail: `answered ${response.status_code}` };
@@ -91,11 +92,12 @@ export function notUnderstood(what: string): Meaning {
 
 const WHY_CHARS_MAX = 200;
 
-/** What a runtime says of its failure, for the record. */
-export function whyOf(said: unknown): string {
-  return typeof said === 'string' && said !== '' ? said.slice(0, WHY_CHARS_MAX) : 'it does not say why';
+/** The reason that a runtime gives for its failure, for the stored attempt. */
+export function whyOf(reason: unknown): string {
+  return typeof reason === 'string' && reason !== '' ? reason.slice(0, WHY_CHARS_MAX) : 'it does not say why';
 }
 
+/** Whether the status is 2xx. */
 export function isSuccess({ status_code }: RuntimeResponse): boolean {
   return status_code >= 200 && status_code < 300;
 }

@@ -313,6 +313,7 @@ function ownedBy({ owner_scope }: Principal): Visibility | null {
   return owner_scope === null ? null : { owner_scope, meeting_ids: [] };
 }
 
+/** @throws Problem `instance_does_not_exist` when there is no row */
 export function existing<Row>(row: Row | null, instance_id: string): Row {
   if (row === null) throw instanceNotFound(instance_id);
   return row;

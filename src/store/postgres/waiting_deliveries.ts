@@ -41,6 +41,11 @@ const MEETING = sourceFrom(IN_MEETING);
 const INSTANCE = sourceFrom(OF_INSTANCE);
 const LANE = sourceFrom(IN_LANE);
 
+/**
+ * Counts pending deliveries, in lanes and aside.
+ * @param up_to_no the last message_no that counts
+ * @param owner_scope whose instances; null or undefined: all
+ */
 export async function countWaiting(
   session: Session,
   waiting: Waiting,
@@ -55,6 +60,12 @@ export async function countWaiting(
   return sum;
 }
 
+/**
+ * Cancels pending deliveries with the reason `dropped`, at most `limit` of them.
+ * @param up_to_no the last message_no that counts
+ * @param owner_scope whose instances; null or undefined: all
+ * @returns how many ended in each lane
+ */
 export async function dropWaiting(
   session: Session,
   waiting: Waiting,

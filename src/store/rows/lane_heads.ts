@@ -50,6 +50,10 @@ export const BETWEEN = `
 
 export type BetweenRow = Pick<MessagesTable, 'message_no' | 'seq' | 'target_agents' | 'from_agent'>;
 
+/**
+ * How many messages the instance missed, from the rows of `BETWEEN` and its deliveries of these messages: see
+ * `missedOf`.
+ */
 export function missedIn(
   between: readonly BetweenRow[],
   earlier: Iterable<EarlierRow>,

@@ -34,7 +34,7 @@ export function givenRules({ wake, catch_up, max_age_s }: GivenRules) {
   return { wake: wake ?? null, catch_up: catch_up ?? null, max_age_s: max_age_s ?? null };
 }
 
-/** A membership with what both engines read of its instance. */
+/** A membership, with the columns of its instance that both engines read. */
 type CandidateColumns = Omit<MembershipsTable, 'joined_at'> & {
   instance_name: string;
   is_active: number;

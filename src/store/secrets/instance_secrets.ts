@@ -15,10 +15,12 @@ export function secretPlace(column: SecretColumn, instance_id: string): SecretPl
   return { table: 'instances', column, row: instance_id };
 }
 
+/** A value that shows later whether a key is the one that encrypted the secrets of a store. */
 export function checkValueOf(key: DataKey): string {
   return encrypt(key, CHECK_TEXT, checkPlace(key.key_id));
 }
 
+/** Whether the key made this check value. */
 export function passesCheck(key: DataKey, check_value: string): boolean {
   try {
     return decrypt([key], check_value, checkPlace(key.key_id)) === CHECK_TEXT;

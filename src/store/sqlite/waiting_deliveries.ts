@@ -19,6 +19,11 @@ const pending = (from: string, aside: 0 | 1): string => `
   FROM ${from} AND d.state = 'pending' AND d.aside = ${aside} AND d.message_no <= $up_to_no
     AND EXISTS (SELECT 1 FROM instances WHERE instances.instance_id = s.instance_id AND ${IS_OWNED})`;
 
+/**
+ * Counts pending deliveries, in lanes and aside.
+ * @param up_to_no the last message_no that counts
+ * @param owner_scope whose instances; null or undefined: all
+ */
 export function countWaiting(
   db: Database,
   waiting: Waiting,
@@ -33,6 +38,12 @@ export function countWaiting(
   }, 0);
 }
 
+/**
+ * Cancels pending deliveries with the reason `dropped`, at most `limit` of them.
+ * @param up_to_no the last message_no that counts
+ * @param owner_scope whose instances; null or undefined: all
+ * @returns how many ended in each lane
+ */
 export function dropWaiting(
   db: Database,
   waiting: Waiting,

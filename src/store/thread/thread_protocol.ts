@@ -43,6 +43,7 @@ export function packCall(call: Call): Call {
   return isLong(call.method) ? { ...call, args: [packed(rows), ...others] } : call;
 }
 
+/** Restores a call that `packCall` packed. */
 export function unpackCall(call: Call): Call {
   const [rows, ...others] = call.args as [Packed, ...unknown[]];
   return isLong(call.method) ? { ...call, args: [unpacked(rows), ...others] } : call;
@@ -83,6 +84,10 @@ export function packReply({ method }: Call, reply: Reply): Reply {
   }
 }
 
+/**
+ * Restores a reply that `packReply` packed.
+ * @param method of the call
+ */
 export function unpackReply(method: string, reply: Reply): Reply {
   if (reply.value === undefined) return reply;
   switch (method) {

@@ -13,7 +13,7 @@ import { Members, membersOf } from './memberships.tsx';
 import { Foreign } from '../parts/foreign.tsx';
 import { Transcript } from './transcript.tsx';
 
-/** Before the members are read. */
+/** The members until they have been read. */
 const NOBODY: readonly MeetingInstance[] = [];
 
 export function MeetingDetail({ meeting_id, back }: { meeting_id: string; back: string }): JSX.Element {

@@ -298,7 +298,8 @@ class AsyncPulling:
                 self._is_handing_in = False
             else:
                 self._is_waiting = False
-        # Pushes that have just arrived may have their results in a moment, which then go with the next request.
+        # The results of pushes that have just arrived may be ready in a moment. Then
+        # they go with the next request.
         await asyncio.sleep(0)
         self._step()
 

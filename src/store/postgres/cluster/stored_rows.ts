@@ -47,6 +47,7 @@ export interface BatchRow {
  */
 export type RawChange = Exclude<Change, { kind: 'stored' }> | { kind: 'stored'; tag: string; rows: BatchRow[] };
 
+/** Makes the objects of a change from the texts that the thread of the store posted. */
 export function changeOf(raw: RawChange): Change {
   if (raw.kind !== 'stored') return raw;
   const ids = new IdCodec(raw.tag);
