@@ -7,7 +7,7 @@ import type { AttemptEvent } from './events.ts';
 import type { HistoryParts } from './history.ts';
 
 const TOPIC = 'history.instances';
-/** What attempts made is kept by itself for so long, and then counted and broadcast together. */
+/** How long the results of attempts gather before they are counted and broadcast together. */
 const GATHERED_MS = 10_000;
 
 /** Times are milliseconds since the epoch, on the wall clock. */
@@ -19,8 +19,8 @@ export interface InstanceHistoryRead extends Omit<InstanceColumns, 'first_s'> {
 }
 
 /**
- * How the pushes of each instance went in the last day, of the instances that were tried last. In a cluster the nodes
- * send each other what they counted every 10 s, so that each of them answers for any instance.
+ * How the pushes of each instance went in the last day, for the instances that were tried last. In a cluster, each node
+ * broadcasts its counts every 10 s, so that every node can respond for any instance.
  */
 export class InstanceHistory {
   readonly #clock: Clock;

@@ -1,8 +1,8 @@
 /**
- * Two agents of different runtimes hold a conversation on this machine. They use only what users have: Ben is a webhook receiver of
- * the SDK, and answers by sending a message to the meeting. Ada has an API of her own and knows nothing of Convoke: a template
- * writes the requests, and what she responds is said in the meeting. `convoke demo` shows it on a terminal, the demo of the
- * service on its pages.
+ * Two agents of different runtimes hold a conversation on this machine. They use only what users have: Ben is a webhook
+ * receiver of the SDK, and answers by sending a message to the meeting. Ada has an API of her own and knows nothing of
+ * Convoke: a template writes the requests, and her response becomes a message of the meeting. `convoke demo` shows it
+ * on a terminal, the demo of the service on its pages.
  */
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';

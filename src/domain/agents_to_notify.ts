@@ -1,13 +1,13 @@
 /**
  * Which messages wake a membership, of those that are for its agents: all of them, only those that name one of its
- * agents, or only those that no agent says. A message that does not wake it is only in the history, without a delivery.
+ * agents, or only those of people. A message that does not wake it is only in the history, without a delivery.
  */
 export const WAKES = ['all', 'targeted', 'people'] as const;
 export type Wake = (typeof WAKES)[number];
 
 /**
  * The agents of a membership that get a message (spec section 4, steps 2 and 3): the targeted ones, in the membership's
- * order; without targets all but the agent that says it. Empty: the instance gets no delivery.
+ * order; without targets all but the sender. Empty: the instance gets no delivery.
  */
 export function agentsToNotify(
   member_agents: readonly string[],

@@ -39,7 +39,7 @@ export interface WaitingInLane {
 /** The newest waiting deliveries of a lane; null when there is none. */
 export interface NewestInLane {
   newest: WaitingInLane | null;
-  /** The newest of the messages that no agent says. */
+  /** The newest of the messages of people. */
   newest_of_people: WaitingInLane | null;
 }
 

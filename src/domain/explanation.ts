@@ -55,7 +55,7 @@ export interface Explained {
   may_become: CatchUpReason[];
 }
 
-/** What an agent said to the agents of an instance. */
+/** A message of an agent to the agents of an instance. */
 interface Before {
   from_agent: string;
   target_agents: readonly string[];
@@ -70,12 +70,14 @@ export function notifiedOf(candidate: Candidate, { targets, from_agent }: Imagin
   return isRecipient(candidate) ? agentsToNotify(candidate.agent_ids, targets, from_agent, candidate.wake) : [];
 }
 
-/** Whether the result depends on what agents said before. If not, the caller need not read that. */
+/** Whether the result depends on earlier messages of agents. If not, the caller need not read them. */
 export function isGuarded({ from_agent }: Imagined, limits: GuardLimits): boolean {
   return from_agent !== null && limitsPairs(limits);
 }
 
-/** @param before what agents said to the instance in this meeting, the oldest first, without what was cancelled */
+/**
+ * @param before the messages of agents to the instance in this meeting, the oldest first, without the cancelled ones
+ */
 export function explained(
   candidate: Candidate,
   message: Imagined,
@@ -99,7 +101,7 @@ function mayBecome({ catch_up, max_age_s }: MemberRules): CatchUpReason[] {
   return max_age_s > 0 ? [...superseded, 'max_age'] : [...superseded];
 }
 
-/** Whether what an agent said, and still waits, is cancelled before the message is judged. */
+/** Whether a message of an agent that still waits is cancelled before the message is judged. */
 function isLeftOut(sent: Before, candidate: Candidate, { accepted_at }: Imagined): boolean {
   if (isTooOld(sent.accepted_at, candidate.max_age_s, accepted_at)) return true;
   return candidate.catch_up === 'latest' && (candidate.unconnected || candidate.backing_off);
@@ -115,11 +117,11 @@ function whyNobody(candidate: Candidate, { targets, from_agent }: Imagined): Why
   if (!candidate.webhook_enabled) return 'switched_off';
   if (agentsToNotify(candidate.agent_ids, targets, from_agent).length > 0) return 'wake';
   const is_broadcast = targets === null || targets.size === 0;
-  // A broadcast leaves out nobody but the agent that says it.
+  // A broadcast leaves out only the agent that sends it.
   return is_broadcast && candidate.agent_ids.length > 0 ? 'is_sender' : 'nobody_named';
 }
 
-/** Runs the guard on all that is before the message in its lane, and then on the message. */
+/** Runs the guard on all messages before this one in its lane, and then on this one. */
 function stoppedBy(message: Imagined, target_agents: string[], limits: GuardLimits, before: readonly Before[]) {
   const { from_agent, hops, accepted_at } = message;
   if (from_agent === null) return null;

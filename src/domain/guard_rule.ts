@@ -1,6 +1,6 @@
 /**
- * The rule of the loop guard: whether agents that answer each other may continue, or are stopped. Only messages that an
- * agent says are judged. A delivery to several agents is judged as a whole: when one pair is over its limit, no agent
+ * The rule of the loop guard: whether agents that answer each other may continue, or are stopped. Only messages of
+ * agents are judged. A delivery to several agents is judged as a whole: when one pair is over its limit, no agent
  * gets it, so that the limit of a pair always holds.
  */
 /** The largest limits of a meeting: 0 is off. */

@@ -1,8 +1,8 @@
 import { invalidField, Problem } from './problem.ts';
 
-/** Who says a message, and which message it answers. Null for a message that has neither. */
+/** The agent that sent a message, and the message that it answers. Null for a message that has neither. */
 export interface MessageOrigin {
-  /** The agent that says the message; null: a person, or a program that is no agent. */
+  /** The agent that sent the message; null: a person, or a program that is no agent. */
   from_agent: string | null;
   /** The message_id of the message in the same meeting that it answers. */
   in_reply_to: string | null;
@@ -14,8 +14,7 @@ export interface MessageOrigin {
 export const FOLLOWS_MS = 600_000;
 
 /**
- * How many messages of agents in a row led to this one, itself included: 0 for a message that no agent says.
- *
+ * How many messages of agents in a row led to this one, itself included: 0 for a message without an agent.
  * @param answered the hops of the message that it answers; null when it names none
  * @param before the message before it in its meeting; null when there is none
  */

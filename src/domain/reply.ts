@@ -64,7 +64,7 @@ export function repliesIn(body: string, terms: ReplyTerms): ReadReply[] {
   }
 }
 
-/** An agent that has nothing to say returns null or an empty text. */
+/** An agent that answers nothing returns null or an empty text. */
 function isSomething(value: unknown): boolean {
   return value !== undefined && value !== null && value !== '';
 }

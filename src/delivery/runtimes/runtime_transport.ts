@@ -117,8 +117,7 @@ export class RuntimeTransport implements Transport {
   }
 
   /**
-   * What these agents may know of the messages before this one: what was for other agents only is left out.
-   *
+   * The messages before this one that these agents may see, without those for other agents only.
    * @returns null when the history cannot be read. The attempt then counts as not made.
    */
   async #historyOf({ meeting_id, seq, agents }: Asked, limit: number): Promise<PastMessage[] | null> {
@@ -218,7 +217,7 @@ function headersOf(push: Push, way: Way, request: RuntimeRequest, agents: readon
   };
 }
 
-/** Whether a message is for everybody, for one of these agents, or said by one of them. */
+/** Whether a message is for everybody, for one of these agents, or from one of them. */
 function concerns({ target_agents, origin }: MessageRow, agents: readonly string[]): boolean {
   if (target_agents === null || target_agents.length === 0) return true;
   const from_agent = origin?.from_agent ?? null;

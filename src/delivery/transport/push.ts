@@ -146,7 +146,7 @@ export function pushHeaders(
   };
 }
 
-/** Who says the message and what it answers. A header holds ASCII only: the id of an agent is percent-encoded UTF-8. */
+/** The origin of the message as headers. A header holds ASCII only, so the id of an agent is percent-encoded UTF-8. */
 function originHeaders({ from_agent, in_reply_to, hops }: MessageOrigin): Record<string, string> {
   return {
     ...(from_agent !== null && { 'convoke-from-agent': encodeURIComponent(from_agent.toWellFormed()) }),

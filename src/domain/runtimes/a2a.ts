@@ -17,7 +17,7 @@ import {
   whyOf,
 } from './words.ts';
 
-/** How a request is written: A2A 1.0 over HTTP+JSON or over JSON-RPC, or the version before over JSON-RPC. */
+/** The form of a request: A2A 1.0 over HTTP+JSON or over JSON-RPC, or the previous version over JSON-RPC. */
 const PROTOCOLS = ['1.0', '1.0-jsonrpc', '0.3'] as const;
 type Protocol = (typeof PROTOCOLS)[number];
 

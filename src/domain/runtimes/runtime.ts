@@ -17,7 +17,7 @@ export interface Asked {
   /** How an agent answers later; null when it cannot. */
   reply_url: string | null;
   reply_token: string | null;
-  /** How many messages for the agents came before this one and were not pushed: see domain/catch_up.ts. */
+  /** How many messages for the agents preceded this one and were not pushed: see domain/catch_up.ts. */
   missed: number;
   /** The text of the specification's body. */
   body: string;
@@ -54,12 +54,12 @@ export interface RuntimeResponse {
   body: string;
 }
 
-/** What an agent says: a text, or a message of its own, as in the response of a receiver (see domain/reply.ts). */
+/** The answer of an agent: a text, or a message of its own, as in the response of a receiver (see domain/reply.ts). */
 export type Answer = string | { message: Record<string, unknown>; from_agent?: string };
 
 /** What a response means. */
 export type Meaning =
-  /** The runtime took it; `answers` is empty when there is nothing to say in the meeting. */
+  /** The runtime took it; `answers` is empty when the agent answers nothing in the meeting. */
   | Taken
   /** The runtime did not take it. `detail` says why, in words. */
   | { kind: 'failed'; outcome: Outcome; detail: string }

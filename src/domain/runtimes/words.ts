@@ -7,7 +7,7 @@ export const HISTORY_DEFAULT = 20;
 export const HISTORY_MAX = 100;
 /** Stands for the agent in an option. */
 export const AGENT = '{{agent_id}}';
-/** The text by which an agent says that it has nothing to say. */
+/** The text with which an agent declines to answer. */
 export const NO_REPLY = 'NO_REPLY';
 
 export const HISTORY_OPTION = {

@@ -282,7 +282,7 @@ function onClosed(this: PullResponse): void {
   const { pull_transport, waiting, pushes } = pulling;
   pulling.over();
   if (waiting !== null) pull_transport.cancel(waiting);
-  // Node 22 calls a response finished whose connection broke while it was written.
+  // When a connection breaks while Node 22 writes a response, Node still calls the response finished.
   const is_written = this.writableFinished && !this.req.socket.destroyed;
   if (!is_written || this.statusCode !== 200) pull_transport.giveBack(pushes);
 }

@@ -1,7 +1,7 @@
 /**
  * The names in spans, by the semantic conventions for messaging 1.43
- * (https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/). The conventions are not stable yet, and their
- * package says to copy such names. `test/node/traces.test.ts` compares them with that package.
+ * (https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/). The conventions are not stable yet, and
+ * their package says to copy such names. `test/traces/traces.test.ts` compares them with that package.
  */
 
 /**
@@ -28,7 +28,7 @@ export const ATTRIBUTE = {
 export const SYSTEM = 'convoke';
 export const OPERATION_TYPE = 'send';
 
-/** What the conventions have no name for. */
+/** Attributes for which the conventions have no name. */
 export const OWN_ATTRIBUTE = {
   seq: 'convoke.seq',
   delivery_id: 'convoke.delivery_id',

@@ -115,7 +115,7 @@ export function queuedChars({ message, target_agents }: Pick<QueuedDelivery, 'me
   return message.length + target_agents.length;
 }
 
-/** What an agent said to the agents of an instance. */
+/** A message of an agent to the agents of an instance. */
 export interface AgentDelivery {
   from_agent: string;
   /** JSON text of the list. */
