@@ -26,8 +26,8 @@ export const TAKE_NUMBERS = `
 `;
 
 /**
- * Makes sure that the database does not give a number again that a node knows to be taken. Returns true when the
- * database did not know the last number itself, because it went back in time. The lock ends with the statement.
+ * Makes sure that the database never gives a number again that a node has seen in use. Returns true when the database
+ * itself did not know the last number, because it went back in time. The lock ends with the statement.
  */
 export const RAISE_NUMBERS = `
   CREATE FUNCTION raise_numbers(given_no bigint, reached_no bigint) RETURNS boolean LANGUAGE plpgsql AS $$
