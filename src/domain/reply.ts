@@ -11,7 +11,7 @@ export interface Reply {
   message: string;
   /** See `timestampOf`. */
   timestamp: string;
-  /** The agent that says it. */
+  /** The agent that replies. */
   from_agent: string;
   /** Null: a broadcast. */
   target_agents: string[] | null;

@@ -16,7 +16,7 @@ const CONCURRENCY = 16;
 /** What an agent gets: a message of a meeting. */
 export type AgentPush = Push & Pick<PushInHand, 'signal'>;
 
-/** What an agent says in the same meeting: a text, a message, or a list of them. Null or undefined: nothing. */
+/** The answer of an agent in the same meeting: a text, a message, or a list of them. Null or undefined: nothing. */
 export type AgentAnswer = string | JsonObject | readonly (string | JsonObject)[] | null | undefined | void;
 
 /** An agent as a function. It runs once for a push; when it throws, Convoke pushes again later. */
@@ -26,11 +26,14 @@ export interface AgentOptions extends Pick<PullOptions, 'concurrency' | 'signal'
   agent_id: string;
   /** The meetings to join at the start. The agent also stays in those that it joined before. */
   meetings?: readonly string[] | undefined;
-  /** What is pushed in these meetings; when absent, what an earlier join said, at first `all`. */
+  /**
+   * Which messages are pushed in these meetings. When absent, the choice of an earlier join stays; without one it is
+   * `all`.
+   */
   wake?: JoinMeetingInput['wake'];
-  /** What is pushed, after the machine was away, of what waited meanwhile: `all`, or only the `latest` message. */
+  /** Which of the messages that waited while the machine was away are pushed: `all`, or only the `latest`. */
   catch_up?: JoinMeetingInput['catch_up'];
-  /** Messages that are older when their turn comes, in seconds, are not pushed; 0: of any age. */
+  /** Messages that are older than this many seconds at their turn are not pushed; 0: any age is. */
   max_age_s?: number | undefined;
   /** Where Convoke listens. When absent: the variable CONVOKE_URL, otherwise http://127.0.0.1:8080. */
   base_url?: string | undefined;

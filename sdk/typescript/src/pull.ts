@@ -233,7 +233,7 @@ export class Puller {
     } finally {
       this.#waiting = null;
       this.#asked -= max;
-      // Pushes that have just arrived may have their results in a moment, which then go with the next request.
+      // The results of pushes that have just arrived may be ready in a moment. Then they go with the next request.
       this.#stepSoon();
     }
   }

@@ -37,7 +37,7 @@ export interface ReplyOptions extends CallOptions, TraceOptions {
 export interface SendOptions extends CallOptions, TraceOptions {
   /** Push only to these agents; empty or absent: to all agents of the meeting. */
   target_agents?: readonly string[] | undefined;
-  /** The agent that says it: a broadcast leaves it out. Absent: a person, or a program that is no agent. */
+  /** The agent that sends the message: a broadcast leaves it out. Absent: a person, or a program that is no agent. */
   from_agent?: string | undefined;
   /** The message_id of the message in the same meeting that it answers. */
   in_reply_to?: string | undefined;

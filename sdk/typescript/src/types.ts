@@ -44,7 +44,7 @@ export interface FeedData {
     accepted_at: string;
     /** At most the first 100; null for a message to all agents. */
     target_agents: string[] | null;
-    /** The agent that says it; absent: a person, or a program that is no agent. */
+    /** The agent that sent the message; absent: a person, or a program that is no agent. */
     from_agent?: string;
     /** The message_id of the message that it answers; absent: the sender named none. */
     in_reply_to?: string;

@@ -24,7 +24,10 @@ export interface Push {
   seq: number | null;
   /** Starts at 1; from convoke-attempt; not covered by the signature. */
   attempt: number | null;
-  /** The agent that says the message, from convoke-from-agent; null: the sender named none. Not covered by the signature. */
+  /**
+   * The agent that sent the message, from convoke-from-agent; null: the sender named none. Not covered by the
+   * signature.
+   */
   from_agent: string | null;
   /**
    * The message_id of the message that it answers, from convoke-in-reply-to; null: the sender named none. Not covered

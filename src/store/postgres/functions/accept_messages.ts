@@ -327,7 +327,7 @@ export const ACCEPT_MESSAGES = acceptMessages('accept_messages', OF_MEETING, NO_
  */
 export const ACCEPT_MESSAGES_2 = acceptMessages('accept_messages_2', OF_SENDER, NO_ORIGINS);
 
-/** The same, with who says a message, and which message it answers. */
+/** The same, with the agent that sends a message, and the message that it answers. */
 export const ACCEPT_MESSAGES_3 = acceptMessages('accept_messages_3', OF_SENDER, ORIGINS);
 
 /** The same, with memberships that say what wakes them. */

@@ -1,4 +1,4 @@
-/** The parts of accept_messages that store who says a message and which message it answers. */
+/** The parts of accept_messages that store the agent that sends a message, and the message that it answers. */
 import { FOLLOWS_MS } from '../../../domain/message_origin.ts';
 
 /** The SQLSTATE of a batch with messages that are refused. Its detail is the JSON text of a list of [place, field]. */
