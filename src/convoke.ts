@@ -119,7 +119,7 @@ export async function createConvoke(
   });
   const transport = new Transports({ webhook: runtime_transport, pull: pull_transport });
   const expiry = new Expiry(clock, config.expire_after_ms);
-  const metrics: Metrics = new Metrics(clock, () => engine, store, expiry, pull_transport);
+  const metrics: Metrics = new Metrics(clock, () => engine, store, expiry, pull_transport, traces);
   const { cluster } = store;
   const history = new History({ clock, cluster });
   const instance_history = new InstanceHistory({ clock, cluster });

@@ -4,6 +4,7 @@ import type { DeliveryReason } from '../domain/delivery.ts';
 import type { Store } from '../store/store.ts';
 import { StoreError } from '../store/store_error.ts';
 import type { Clock } from './clock.ts';
+import { type DroppedSpans, SPAN_DROPS } from './tracer.ts';
 import type { Engine } from './engine.ts';
 import { type AttemptEvent, REPLY_RESULTS, REPLY_WAYS, type ReplyResult, type ReplyWay } from './events.ts';
 import type { Expiry } from './expiry.ts';
@@ -31,6 +32,8 @@ export class Metrics {
     store: Store,
     expiry: Pick<Expiry, 'heldAt'>,
     pulls: Pick<PullTransport, 'counts'>,
+    /** Null while traces are off. */
+    traces: { dropped(): DroppedSpans } | null,
   ) {
     const registers = [this.#registry];
     collectDefaultMetrics({ register: this.#registry, prefix: 'convoke_' });
@@ -69,6 +72,17 @@ export class Metrics {
           const [state = '', reason = ''] = key.split(' ');
           this.inc({ state, reason }, deliveries);
         }
+      },
+    });
+    new Counter({
+      name: 'convoke_trace_spans_dropped_total',
+      help: 'Spans that did not reach the collector of traces, by reason.',
+      labelNames: ['reason'],
+      registers,
+      collect() {
+        this.reset();
+        const dropped = traces?.dropped();
+        for (const reason of SPAN_DROPS) this.inc({ reason }, dropped?.[reason] ?? 0);
       },
     });
     this.#replies = new Counter({

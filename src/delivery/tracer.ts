@@ -29,3 +29,7 @@ export interface AttemptTrace {
   /** @param made as it is stored; null: the attempt counts as not made */
   ended(made: Attempt | null): void;
 }
+
+/** Why a span did not reach the collector: its queue was full, it was not taken, or too many spans had not ended. */
+export const SPAN_DROPS = ['queue_full', 'not_sent', 'too_many_open'] as const;
+export type DroppedSpans = Record<(typeof SPAN_DROPS)[number], number>;

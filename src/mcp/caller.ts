@@ -9,13 +9,31 @@ export class Caller {
   readonly onAnswered: (callback: (was_written: boolean) => void) => void;
   /** Called when messages were given to a model and could not be settled. They are pushed again. */
   readonly onUnsettled: (error: unknown) => void;
+  /** The trace that the client names in `_meta` of a request; empty when it names none. */
+  readonly trace: { traceparent?: string; tracestate?: string };
   #session: Promise<Session> | null = null;
 
-  constructor(parts: Pick<Caller, 'client' | 'signal' | 'onAnswered' | 'onUnsettled'>) {
+  constructor(
+    parts: Pick<Caller, 'client' | 'signal' | 'onAnswered' | 'onUnsettled'> & Partial<Pick<Caller, 'trace'>>,
+  ) {
     this.client = parts.client;
     this.signal = parts.signal;
     this.onAnswered = parts.onAnswered;
     this.onUnsettled = parts.onUnsettled;
+    this.trace = parts.trace ?? {};
+  }
+
+  /**
+   * The same caller for a request with this `_meta`: its trace has priority over the headers of the HTTP request.
+   *
+   * @param meta with `traceparent` and `tracestate`, as in W3C Trace Context. What is no text is ignored.
+   */
+  within({ traceparent, tracestate }: Record<string, unknown> = {}): Caller {
+    if (typeof traceparent !== 'string') return this;
+    // An empty tracestate takes the place of the one in the headers, which belongs to another traceparent.
+    const { client, signal, onAnswered, onUnsettled } = this;
+    const trace = { traceparent, tracestate: typeof tracestate === 'string' ? tracestate : '' };
+    return new Caller({ client, signal, onAnswered, onUnsettled, trace });
   }
 
   /** What the key permits. It only decides which tools are offered; the service checks every request again. */

@@ -29,7 +29,7 @@ export function makeServer(callerOf: (asked_by: AskedBy) => Caller): Server {
     tools: await offered(callerOf(mcpReq)),
   }));
   server.setRequestHandler('tools/call', ({ params }, { mcpReq }) =>
-    callTool(callerOf(mcpReq), params.name, params.arguments ?? {}),
+    callTool(callerOf(mcpReq).within(params._meta), params.name, params.arguments ?? {}),
   );
   server.setRequestHandler('resources/list', ({ params }, { mcpReq }) =>
     refusing(listResources(callerOf(mcpReq), params?.cursor)),

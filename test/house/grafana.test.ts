@@ -152,7 +152,14 @@ test('while the store fails, a node exports what it knows without it, which rais
   const store = { deliveries: { countPending: read, oldestPending: async () => null } } as unknown as Store;
   const pulls = { counts: { waiting: 0, awaited: 0, connected: 0 } };
   const stats = { partitions: 22, lease_age_ms: 0, in_flight: 0, queued_in_memory: 0, unsettled: 4000 };
-  const metrics = new ServiceMetrics(systemClock(), () => ({ stats }) as Engine, store, { heldAt: () => 0 }, pulls);
+  const metrics = new ServiceMetrics(
+    systemClock(),
+    () => ({ stats }) as Engine,
+    store,
+    { heldAt: () => 0 },
+    pulls,
+    null,
+  );
 
   const without = (await metrics.text()).text;
   assert.match(without, /^convoke_settlements_waiting 4000$/m);

@@ -94,7 +94,9 @@ describe('the pages', { concurrency: 3 }, () => {
     const { service, url } = await start(t);
     const { instance_id } = await service.member(t, 'traced', { agent_ids: ['ben'] });
     const say = async (content: string, fields: object): Promise<SentMessage> => {
-      const answer = await service.post<SentMessage>(messagesPath('traced'), { message: { content }, ...fields });
+      const traced = { traceparent: '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01' };
+      const body = { message: { content }, ...fields };
+      const answer = await service.post<SentMessage>(messagesPath('traced'), body, traced);
       assert.equal(answer.status, 201, answer.text);
       return answer.body;
     };
@@ -109,6 +111,7 @@ describe('the pages', { concurrency: 3 }, () => {
       await trace.getByText('{"content":"I see"}').waitFor();
       await trace.getByRole('link', { name: instance_id }).waitFor();
       await trace.getByText('delivered').waitFor();
+      await trace.getByText('4bf92f3577b34da6a3ce929d0e0e4736').waitFor();
     });
   });
 

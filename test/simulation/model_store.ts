@@ -621,8 +621,8 @@ export class ModelStore implements StoreOperations {
     get: (message_id) => {
       const row = this.#messages.get(message_id);
       if (row === undefined) return null;
-      const { meeting_id, deliveries_queued, seq, accepted_at, target_agents, origin, message } = row;
-      return { message_id, meeting_id, deliveries_queued, seq, accepted_at, target_agents, origin, message };
+      const { meeting_id, deliveries_queued, seq, accepted_at, target_agents, origin, trace, message } = row;
+      return { message_id, meeting_id, deliveries_queued, seq, accepted_at, target_agents, origin, trace, message };
     },
     answeredBy: (message_id, limit) => {
       const chain: Message[] = [];

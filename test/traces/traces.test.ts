@@ -2,13 +2,14 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { before, describe, test, type TestContext } from 'node:test';
-import type { SentMessage, ServiceNode } from '@convoke/sdk';
+import type { MessageTrace, SentMessage, ServiceNode } from '@convoke/sdk';
 import type { SettingName } from '../../src/config/settings.ts';
 import type { TraceSettings } from '../../src/config/traces.ts';
 import { VERSION } from '../../src/version.ts';
 import { makeDatabase } from '../support/postgres.ts';
 import { PullingMachine } from '../support/pulling.ts';
-import { Service, messagesPath } from '../support/service.ts';
+import { Service, messagesPath, startService } from '../support/service.ts';
+import { rpc, RPC_HEADERS } from '../support/mcp.ts';
 import { type CollectedSpan, TraceCollector } from '../support/trace_collector.ts';
 import { beforeTimer, until } from '../support/wait.ts';
 
@@ -229,6 +230,55 @@ test('a reply belongs to the trace of what it answers', async (t) => {
   assert.equal(answer?.parent_span_id, question?.span_id);
 });
 
+for (const is_traced of [true, false]) {
+  const engine_name = is_traced ? 'with' : 'without';
+  test(`a later reply continues the trace of what it answers, unless its request has one, ${engine_name} own traces`, async (t) => {
+    const service = is_traced ? (await traced(t)).service : await startService(t);
+    const { receiver } = await service.member(t, 'm', { agent_ids: ['anna'], registration: { replies: true } });
+    await send(service, 'm', { traceparent }, { target_agents: ['anna'] });
+    const push = await receiver.next();
+    const token = { 'convoke-reply-token': String(push.headers['convoke-reply-token']) };
+    const other = '00-11111111111111111111111111111111-2222222222222222-01';
+    const traceOf = async (headers: object): Promise<string | undefined> => {
+      const body = { reply: { message: {}, from_agent: 'anna' } };
+      const { message_id } = (await service.post<SentMessage>('/api/v1/replies/', body, { ...token, ...headers })).body;
+      return (await service.get<MessageTrace>(`/api/v1/messages/${message_id}/`)).body.trace_id;
+    };
+    assert.equal(await traceOf({}), TRACE_ID);
+    assert.equal(await traceOf({ traceparent: other }), '1'.repeat(32));
+  });
+}
+
+test('a message without a trace has no trace_id, and a later reply to it has none', async (t) => {
+  const service = await startService(t);
+  const { receiver } = await service.member(t, 'm', { agent_ids: ['anna'], registration: { replies: true } });
+  const { message_id } = await send(service, 'm');
+  const headers = { 'convoke-reply-token': String((await receiver.next()).headers['convoke-reply-token']) };
+  const replied = (await service.post<SentMessage>('/api/v1/replies/', { reply: 'yes' }, headers)).body;
+  for (const id of [message_id, replied.message_id]) {
+    const { body } = await service.get<MessageTrace>(`/api/v1/messages/${id}/`);
+    assert.deepEqual([body.message_id, body.trace_id], [id, undefined]);
+  }
+});
+
+test('what a model says belongs to the trace in the _meta of its request, and not to that of the HTTP request', async (t) => {
+  const service = await startService(t);
+  const outer = { traceparent: '00-11111111111111111111111111111111-2222222222222222-01', tracestate: 'outer=1' };
+  const traceOf = async (_meta?: object): Promise<string | undefined> => {
+    const params = { name: 'send_message', arguments: { meeting_id: 'm', content: 'Hello' }, ...(_meta && { _meta }) };
+    const call = rpc('tools/call', params);
+    const answer = await service.post('/mcp', call, { ...RPC_HEADERS, ...outer });
+    assert.equal(answer.status, 200, answer.text);
+    const data = /^data: (.*)$/m.exec(answer.text)?.[1] ?? answer.text;
+    const { message_id } = (JSON.parse(data) as { result: { structuredContent: SentMessage } }).result
+      .structuredContent;
+    return (await service.get<MessageTrace>(`/api/v1/messages/${message_id}/`)).body.trace_id;
+  };
+  assert.equal(await traceOf({ traceparent, tracestate }), TRACE_ID);
+  assert.equal(await traceOf({ traceparent: 7 }), '1'.repeat(32), 'what is no text is ignored');
+  assert.equal(await traceOf(), '1'.repeat(32));
+});
+
 for (const store of ['SQLite', 'PostgreSQL'] as const) {
   test(`a push after a restart is a child of the send before it, on ${store}`, async (t) => {
     const database_url = store === 'PostgreSQL' ? await makeDatabase() : '';
@@ -301,6 +351,10 @@ describe('a collector that takes nothing', () => {
     );
     const dropped = service.log.map(({ why }) => Number(/Dropped (\d+) spans/.exec(String(why))?.[1] ?? 0));
     assert.ok(Math.max(...dropped) >= 200 - 20 - 10 - 10, `${dropped.join()} of 200 spans`);
+    const { text } = await service.get('/metrics');
+    const counted = Number(/^convoke_trace_spans_dropped_total\{reason="queue_full"\} (\d+)$/m.exec(text)?.[1]);
+    assert.equal(counted, Math.max(...dropped));
+    assert.match(text, /^convoke_trace_spans_dropped_total\{reason="too_many_open"\} 0$/m);
     collector.hangs = true;
     await send(service, 'm', { traceparent });
     await beforeTimer('the stop', 5_000, service.close());
@@ -317,6 +371,11 @@ describe('a collector that takes nothing', () => {
       'the log',
       () => service.log.filter(({ msg }) => msg === 'OpenTelemetry could not send all traces'),
       ({ length }) => length > 0,
+    );
+    await until(
+      'the metric',
+      async () => (await service.get('/metrics')).text,
+      (text) => /^convoke_trace_spans_dropped_total\{reason="not_sent"\} [1-9]/m.test(text),
     );
   });
 });

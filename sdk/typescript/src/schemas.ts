@@ -694,6 +694,8 @@ export interface MessagePage {
 
 /** A message, the chain that led to it, what answers it, and each of its deliveries. */
 export interface MessageTrace extends FoundMessage {
+  /** The trace that it belongs to, as in its traceparent: docs/traces.md; absent when there is none. */
+  trace_id?: string;
   /** What it answers, what that one answers, and so on: the nearest first, at most 50. */
   answered: MessageBrief[];
   /** What answers it, in the order of seq, among 1,000 messages of its meeting. */

@@ -24,11 +24,16 @@ export interface LateReply {
   value: unknown;
   text: string;
   idempotency_key: string | undefined;
+  /** That of its request; null: it belongs to the trace of the message that it answers. */
   trace: TraceContext | null;
 }
 
 export interface LateRepliesParts {
-  store: { deliveries: Pick<Store['deliveries'], 'get'>; instances: Pick<Store['instances'], 'get'> };
+  store: {
+    deliveries: Pick<Store['deliveries'], 'get'>;
+    instances: Pick<Store['instances'], 'get'>;
+    messages: Pick<Store['messages'], 'get'>;
+  };
   engine: Pick<Engine, 'send'>;
   clock: Clock;
   max_message_bytes: number;
@@ -100,6 +105,7 @@ export class LateReplies {
     const read = readReply(reply.value, reply.text, { agents, max_message_bytes: this.#max_message_bytes });
     if (read.kind === 'refused') throw invalidField('reply', `cannot be sent: ${read.why}`);
     const { idempotency_key } = reply;
+    const trace = reply.trace ?? (await this.#store.messages.get(delivery.message_id))?.trace ?? null;
     // A reply with an idempotency key may be a repeated one, which can have any place. Others begin behind the places
     // that are known to be taken.
     const from = idempotency_key === undefined ? (this.#counts.get(delivery_id) ?? 0) : 0;
@@ -107,7 +113,7 @@ export class LateReplies {
     for (let place = from; place < REPLIES_MAX; place++) {
       const idempotency = { key: `${delivery_id}/${place}`, fingerprint };
       try {
-        const sent = await this.#engine.send(replySend(delivery, read.reply, reply.trace, idempotency));
+        const sent = await this.#engine.send(replySend(delivery, read.reply, trace, idempotency));
         this.#counts.set(delivery_id, Math.max(place + 1, this.#counts.get(delivery_id) ?? 0));
         return sent;
       } catch (error) {

@@ -4,6 +4,7 @@ import { maySeeMeeting } from '../../domain/access.ts';
 import { Problem } from '../../domain/problem.ts';
 import { originFields } from '../../domain/message_origin.ts';
 import { isoTime } from '../../domain/time.ts';
+import { traceIds } from '../../domain/trace_context.ts';
 import type { DeliveryStore } from '../../store/contract/deliveries.ts';
 import type { MessageBrief, MessageStore } from '../../store/contract/messages.ts';
 import { responses } from '../responses.ts';
@@ -56,13 +57,14 @@ async function getMessage(
   const message = await store.messages.get(message_id);
   // A message of a meeting that the key may not see counts as missing.
   if (message === null || !maySeeMeeting(principal, message.meeting_id)) throw messageNotFound(message_id);
-  const { meeting_id, deliveries_queued, seq } = message;
+  const { meeting_id, deliveries_queued, seq, trace } = message;
   const answered = await store.messages.answeredBy(message_id, ANSWERED_MAX);
   const answers = await answersTo(store.messages, message_id, meeting_id, answers_after ?? seq);
   const deliveries = await store.deliveries.list({ message_id, limit }, clock.now(), principal.visibility);
   const rest = JSON.stringify({
     meeting_id,
     deliveries_queued,
+    ...(trace !== null && { trace_id: traceIds(trace).trace_id }),
     answered: answered.map(wireBrief),
     ...answers,
     deliveries: deliveries.data.map(wireDelivery),

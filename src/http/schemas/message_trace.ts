@@ -24,6 +24,12 @@ export const MessageTraceSchema = Type.Object(
     ...MessageSchema.properties,
     meeting_id: MeetingId,
     deliveries_queued: Type.Integer({ description: 'How many instances get it.' }),
+    trace_id: Type.Optional(
+      Type.String({
+        description: 'The trace that it belongs to, as in its traceparent: docs/traces.md; absent when there is none.',
+        examples: ['4bf92f3577b34da6a3ce929d0e0e4736'],
+      }),
+    ),
     answered: Type.Array(MessageBriefSchema, {
       description: 'What it answers, what that one answers, and so on: the nearest first, at most 50.',
     }),

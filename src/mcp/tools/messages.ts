@@ -89,8 +89,8 @@ export const sendMessage = toolOf({
     { additionalProperties: false },
   ),
   output: SentMessageSchema,
-  run: ({ client, signal }, { meeting_id, content, ...options }) =>
-    client.sendMessage(meeting_id, { content }, { ...options, signal }),
+  run: ({ client, signal, trace }, { meeting_id, content, ...options }) =>
+    client.sendMessage(meeting_id, { content }, { ...options, ...trace, signal }),
 });
 
 export const reply = toolOf({
@@ -122,8 +122,12 @@ interface Answer {
   target_agents?: string[] | undefined;
 }
 
-function answer({ client, signal }: Caller, { meeting_id, message_id, content, ...options }: Answer) {
+function answer({ client, signal, trace }: Caller, { meeting_id, message_id, content, ...options }: Answer) {
   const same = JSON.stringify([meeting_id, message_id, content, options.from_agent, options.target_agents]);
   const idempotency_key = `mcp-reply-${hash('sha256', same)}`;
-  return client.sendMessage(meeting_id, { content }, { ...options, in_reply_to: message_id, idempotency_key, signal });
+  return client.sendMessage(
+    meeting_id,
+    { content },
+    { ...options, ...trace, in_reply_to: message_id, idempotency_key, signal },
+  );
 }

@@ -34,6 +34,8 @@ export class OtelTracer implements Tracer {
   readonly #spans: SpanMaker;
   readonly #clock: Clock;
   #open = 0;
+  /** Messages and attempts that were not followed, because too many spans were open. */
+  not_followed = 0;
 
   constructor(spans: SpanMaker, clock: Clock) {
     this.#spans = spans;
@@ -44,7 +46,10 @@ export class OtelTracer implements Tracer {
     { meeting_id, trace }: Pick<NewMessage, 'meeting_id' | 'trace'>,
     store: (trace: TraceContext | null) => Promise<Accepted>,
   ): Promise<Accepted> {
-    if (this.#open >= OPEN_SPANS_MAX) return store(trace);
+    if (this.#open >= OPEN_SPANS_MAX) {
+      this.not_followed++;
+      return store(trace);
+    }
     const span = this.#spans.startSpan(
       SPAN.accept,
       { kind: SpanKind.PRODUCER, startTime: this.#clock.wall(), attributes: operation(SPAN.accept, meeting_id) },
@@ -80,7 +85,9 @@ export class OtelTracer implements Tracer {
     const { trace } = delivery;
     // Whether a trace is recorded was decided when its message was stored.
     const is_recorded = trace === null || isSampled(trace);
-    if (!is_recorded || this.#open >= OPEN_SPANS_MAX) return { trace, ended: () => {} };
+    const has_room = this.#open < OPEN_SPANS_MAX;
+    if (is_recorded && !has_room) this.not_followed++;
+    if (!is_recorded || !has_room) return { trace, ended: () => {} };
     const parent = contextOf(trace);
     const about = {
       [ATTRIBUTE.message_id]: delivery.message_id,

@@ -2,7 +2,14 @@
  * Sends traces to a collector, with the OpenTelemetry SDK. This module is loaded only when traces are switched on, so
  * the packages cost nothing otherwise.
  */
-import { diag, DiagLogLevel } from '@opentelemetry/api';
+import {
+  type Attributes,
+  createNoopMeter,
+  diag,
+  DiagLogLevel,
+  type Meter,
+  type MeterProvider,
+} from '@opentelemetry/api';
 import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-proto';
 import {
   detectResources,
@@ -22,15 +29,18 @@ import {
 import type { Sampling, TraceSettings } from '../../config/traces.ts';
 import type { Log } from '../../delivery/bounded_log.ts';
 import type { Clock } from '../../delivery/clock.ts';
-import type { Tracer } from '../../delivery/tracer.ts';
+import type { DroppedSpans, Tracer } from '../../delivery/tracer.ts';
 import { VERSION } from '../../version.ts';
 import { OtelTracer } from './otel_tracer.ts';
+import { ATTRIBUTE } from './span_names.ts';
 
 /** How long a stop waits for the collector. */
 const FLUSH_MS_MAX = 1_000;
 
 export interface Traces {
   tracer: Tracer;
+  /** How many spans never reached the collector, since the start. */
+  dropped(): DroppedSpans;
   /** Sends the spans that wait, and ends. A collector that does not respond holds up no stop. */
   close(): Promise<void>;
 }
@@ -50,8 +60,10 @@ export function startTraces(
     'service.instance.id': node_id,
   });
   const given = detectResources({ detectors: [resourceAttributesEnvDetector, serviceNameEnvDetector] });
+  const unsent = new UnsentSpans();
   const processor = new BatchSpanProcessor({
     exporter: new OTLPTraceExporter(),
+    selfObsMeterProvider: unsent,
     maxQueueSize: settings.queue_spans_max,
     maxExportBatchSize: settings.batch_spans_max,
     scheduledDelayMillis: settings.send_every_ms,
@@ -62,8 +74,10 @@ export function startTraces(
     sampler: samplerOf(settings.sampling),
     spanProcessors: [processor],
   });
+  const tracer = new OtelTracer(provider.getTracer('convoke', VERSION), clock);
   return {
-    tracer: new OtelTracer(provider.getTracer('convoke', VERSION), clock),
+    tracer,
+    dropped: () => ({ ...unsent.counts, too_many_open: tracer.not_followed }),
     async close() {
       const late = Promise.withResolvers<never>();
       const timer = clock.after(FLUSH_MS_MAX, () => late.reject(new Error('it did not take them in time')));
@@ -73,6 +87,22 @@ export function startTraces(
       timer.cancel();
     },
   };
+}
+
+/** Counts the spans that the processor drops, or cannot send: it reports both as metrics of OpenTelemetry. */
+class UnsentSpans implements MeterProvider {
+  readonly counts = { queue_full: 0, not_sent: 0 };
+
+  getMeter(): Meter {
+    const meter = Object.create(createNoopMeter()) as Meter;
+    meter.createCounter = () => ({
+      add: (count, attributes) => {
+        const error = (attributes as Attributes | undefined)?.[ATTRIBUTE.error_type];
+        if (error !== undefined) this.counts[error === 'queue_full' ? 'queue_full' : 'not_sent'] += count;
+      },
+    });
+    return meter;
+  }
 }
 
 function samplerOf({ is_parent_based, ratio }: Sampling): Sampler {

@@ -87,6 +87,8 @@ export interface MessageHead extends AcceptedMessage {
 export interface FoundMessage extends MessageRow {
   meeting_id: string;
   deliveries_queued: number;
+  /** The trace that it belongs to; null: none. */
+  trace: TraceContext | null;
 }
 
 /** A message of a thread, with the beginning of its text. */

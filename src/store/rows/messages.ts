@@ -3,7 +3,7 @@ import type { MessageOrigin } from '../../domain/message_origin.ts';
 import type { IdCodec } from '../../domain/id.ts';
 import { EXCERPT_CHARS, type FoundMessage, type MessageBrief } from '../contract/messages.ts';
 import type { MessageHead, MessageRow } from '../contract/messages.ts';
-import { storedCount, storedObjectJson, storedTextsOrNull } from './stored_values.ts';
+import { storedCount, storedObjectJson, storedTextsOrNull, storedTrace } from './stored_values.ts';
 import type { MessagesTable } from './tables.ts';
 
 /** The columns of `MessageOrigin`. */
@@ -59,7 +59,7 @@ function messageOf(
   };
 }
 
-export type FoundRow = PagedRow & Pick<MessagesTable, 'meeting_id' | 'deliveries_queued'>;
+export type FoundRow = PagedRow & Pick<MessagesTable, 'meeting_id' | 'deliveries_queued' | 'trace'>;
 
 export const FOUND_COLUMNS = [
   'meeting_id',
@@ -72,13 +72,14 @@ export const FOUND_COLUMNS = [
   'from_agent',
   'in_reply_to',
   'hops',
+  'trace',
 ] as const satisfies (keyof FoundRow)[];
 
 /** The bytes of the long columns of `m`. */
 export const MESSAGE_BYTES = 'octet_length(m.message) + coalesce(octet_length(m.target_agents), 0)';
 
-export function foundMessageOf({ meeting_id, deliveries_queued, ...row }: FoundRow, ids: IdCodec): FoundMessage {
-  return { meeting_id, deliveries_queued, ...messageOf(row, ids) };
+export function foundMessageOf({ meeting_id, deliveries_queued, trace, ...row }: FoundRow, ids: IdCodec): FoundMessage {
+  return { meeting_id, deliveries_queued, trace: storedTrace(trace, row.message_no), ...messageOf(row, ids) };
 }
 
 export type BriefRow = OriginColumns & Pick<MessagesTable, 'message_no' | 'seq' | 'accepted_at'> & { excerpt: string };

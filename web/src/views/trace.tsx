@@ -1,6 +1,7 @@
 import type { JSX } from 'preact';
 import type { MessageTrace } from '@convoke/sdk';
 import { counted, some, whyInWords } from '../format.ts';
+import { Id } from '../parts/copy.tsx';
 import { StateMark } from '../parts/mark.tsx';
 import { Foreign } from '../parts/foreign.tsx';
 import { Failure, Skeleton } from '../parts/states.tsx';
@@ -27,6 +28,14 @@ export function Trace({ message_id, seq }: { message_id: string; seq: number }):
           <Briefs title="What led to it" empty="It answers nothing." briefs={value.answered.toReversed()} />
           <Briefs title="What answers it" empty="Nothing answers it yet." briefs={value.answers} />
           <Woken trace={value} />
+          {value.trace_id !== undefined && (
+            <>
+              <h4>Trace</h4>
+              <p class="thread">
+                <Id id={value.trace_id} what="the trace id" />
+              </p>
+            </>
+          )}
           <h4>Whom it did not wake, and why</h4>
           <WhyNot
             meeting_id={value.meeting_id}

@@ -908,6 +908,8 @@ class MessageTrace(Model):
     """The key of a meeting."""
     deliveries_queued: int
     """How many instances get it."""
+    trace_id: str | None = None
+    """The trace that it belongs to, as in its traceparent: docs/traces.md; absent when there is none."""
     answered: list[MessageBrief]
     """What it answers, what that one answers, and so on: the nearest first, at most 50."""
     answers: list[MessageBrief]

@@ -33,6 +33,7 @@ function printTrace(trace: MessageTrace): void {
     from: trace.from_agent ?? 'a person, or a program that is no agent',
     to: target_agents === null ? 'everybody' : listInWords(target_agents),
     ...(hops !== undefined && { hops: String(hops) }),
+    ...(trace.trace_id !== undefined && { trace: trace.trace_id }),
     text: JSON.stringify(trace.message),
   });
   if (trace.in_reply_to !== undefined)
