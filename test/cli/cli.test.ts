@@ -15,7 +15,11 @@ import {
   type Delivery,
   type DeliveryWithAttempts,
   type ServiceHistory,
+  type FoundMessage,
   type Instance,
+  type MessageTrace,
+  type Recovered,
+  type SentMessage,
 } from '@convoke/sdk';
 import type { Command } from 'commander';
 import { bytesInWords, counted } from '../../src/cli/program/format.ts';
@@ -339,6 +343,78 @@ describe('the commands that call the API', () => {
     const { counts, history } = await json<{ counts: Counts; history: ServiceHistory }>(['status']);
     assert.ok(counts.instances.up >= 1);
     assert.equal(history.step_s, 1);
+  });
+
+  test('find shows messages by text, id and number, in a meeting and a time, and says how to follow the only one', async () => {
+    const sentAs = async (meeting: string, text: string): Promise<string> =>
+      (await json<SentMessage>(['send', meeting, text])).message_id;
+    const first = await sentAs('finding', 'a quarterly report');
+    const second = await sentAs('finding', 'another quarterly report');
+    const elsewhere = await sentAs('finding-2', 'one more quarterly report');
+    const found = async (...args: string[]): Promise<string[]> =>
+      (await json<FoundMessage[]>(['find', ...args])).map(({ message_id }) => message_id);
+    assert.deepEqual(await found('Quarterly REPORT'), [elsewhere, second, first]);
+    assert.deepEqual(await found('quarterly', '--meeting', 'finding'), [second, first]);
+    assert.deepEqual(await found(first), [first]);
+    assert.deepEqual(await found('--meeting', 'finding', '--seq', '2'), [second]);
+    const { accepted_at } = await json<MessageTrace>(['trace', second]);
+    assert.deepEqual(await found('quarterly', '--since', '2100-01-01T00:00:00Z'), []);
+    assert.ok(!(await found('quarterly', '--until', accepted_at)).includes(second));
+    const one = await run(['find', '--meeting', 'finding', '--seq', '1']);
+    assert.match(one.stdout, /MESSAGE_ID.*\n.*finding +1 .*a quarterly report/);
+    assert.match(one.stderr, new RegExp(`convoke trace ${first}.* shows what became of it`));
+    assert.match((await run(['find', 'nothing like it'])).stderr, /No message fits\./);
+    const usage = await run(['find']);
+    assert.deepEqual([usage.code, usage.stdout], [2, '']);
+    assert.match(usage.stderr, /give a text, an id, or --meeting and --seq/);
+    const deep = await fetch(`${service.url}/api/v1/meetings/finding/messages/`, {
+      method: 'POST',
+      headers: {
+        'content-type': 'application/json',
+        traceparent: '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01',
+      },
+      body: '{"message":{}}',
+    });
+    const { message_id } = (await deep.json()) as SentMessage;
+    assert.match((await run(['trace', message_id])).stdout, /\ntrace +4bf92f3577b34da6a3ce929d0e0e4736\n/);
+  });
+
+  test('recover counts first with --dry-run, keeps to --until, and says what was missed while it was switched off', async (t) => {
+    let status = 202;
+    const webhook = await machine(t, (_request, response) => response.writeHead(status).end());
+    await run(['instances', 'register', 'lossy', '--agent', 'l1', '--webhook', webhook]);
+    await run(['join', 'lossy', 'losses']);
+    for (let k = 0; k < 3; k++) await run(['send', 'losses', `lost ${k}`]);
+    const failed = async () => json<Delivery[]>(['deliveries', '--instance', 'lossy', '--state', 'failed']);
+    await until('three failures', failed, ({ length }) => length === 3);
+    await run(['instances', 'disable', 'lossy']);
+    await run(['send', 'losses', 'nobody is there']);
+    const recover = ['instances', 'recover', 'lossy', '--since', '2026-01-01T00:00:00Z'];
+    const counted = await run([...recover, '--dry-run']);
+    assert.equal(counted.stdout, 'would be queued again: 3 deliveries\n');
+    assert.match(counted.stderr, /missed while it was switched off: 1 message, without a delivery/);
+    assert.equal((await failed()).length, 3, 'a dry run changes nothing');
+    const before = [...recover, '--until', '2026-01-02T00:00:00Z'];
+    assert.equal((await run(before)).stdout, 'queued again: 0 deliveries\n');
+    assert.equal((await failed()).length, 3);
+    status = 200;
+    await run(['instances', 'enable', 'lossy']);
+    assert.equal((await json<Recovered>(recover)).recovered, 3);
+    await until('nothing failed', failed, ({ length }) => length === 0);
+    assert.equal((await run([...recover.slice(0, 3), '--since', 'yesterday'])).code, 4);
+  });
+
+  test('status shows the span that is asked for, and refuses another', async () => {
+    const spans = { '5m': 'last 5 min', '1h': 'last hour', '24h': 'last day' };
+    const steps = [];
+    for (const [span, title] of Object.entries(spans)) {
+      assert.match((await run(['status', '--span', span])).stdout, new RegExp(`\\n${title} `));
+      steps.push((await json<{ history: ServiceHistory }>(['status', '--span', span])).history.step_s);
+    }
+    assert.deepEqual(steps, [1, 10, 60]);
+    const refused = await run(['status', '--span', '2h']);
+    assert.equal(refused.code, 2);
+    assert.match(refused.stderr, /5m, 1h, 24h/);
   });
 
   test('status and instances show say since when an instance is down, and when the next attempt is made', async (t) => {
