@@ -534,18 +534,19 @@ export interface JoinMeetingInput {
   agent_ids: string[];
   /**
    * Which messages for these agents are pushed. `all`: every one; `targeted`: only those that name one of them in
-   * target_agents; `people`: only those that no agent says. The others are only in the history. Absent: unchanged, at
-   * first `all`.
+   * target_agents; `people`: only those of people. The others are only in the history. Absent: unchanged, at first
+   * `all`.
    */
   wake?: 'all' | 'targeted' | 'people' | undefined;
   /**
-   * What is pushed, when the machine was away, of what waited meanwhile: `all`; or `latest`: of what agents say and of
-   * what people say only the newest, the rest is cancelled (`superseded`). Absent: as it was, at first `all`.
+   * Which messages are pushed of those that waited while the machine was away. `all`: every one; `latest`: only the
+   * newest of the agents and the newest of the people, and the others are cancelled (`superseded`). Absent: unchanged,
+   * at first `all`.
    */
   catch_up?: 'all' | 'latest' | undefined;
   /**
-   * Messages that are older than this many seconds when their turn comes are cancelled (`max_age`); 0: of any age.
-   * Absent: as it was, at first 0.
+   * Messages that are older than this many seconds when their turn comes are cancelled (`max_age`); 0: none. Absent:
+   * unchanged, at first 0.
    */
   max_age_s?: number | undefined;
 }
@@ -632,7 +633,7 @@ export interface Membership {
   left_at: string | null;
   /** Which messages for these agents are pushed; absent: all. */
   wake?: 'all' | 'targeted' | 'people';
-  /** What is pushed of what waited while the machine was away; absent: all. */
+  /** Which messages are pushed of those that waited while the machine was away; absent: all. */
   catch_up?: 'all' | 'latest';
   /** How old a message may be when its turn comes, in seconds; absent: of any age. */
   max_age_s?: number;
@@ -1249,7 +1250,7 @@ export interface UpdateMembershipInput {
   agent_ids?: string[] | undefined;
   /** Which messages for these agents are pushed: `all`, `targeted` or `people`, as for a join. */
   wake?: 'all' | 'targeted' | 'people' | undefined;
-  /** What is pushed of what waited while the machine was away: `all` or `latest`. */
+  /** Which messages are pushed of those that waited while the machine was away: `all` or `latest`, as for a join. */
   catch_up?: 'all' | 'latest' | undefined;
   /** Messages that are older than this many seconds when their turn comes are cancelled; 0: none. */
   max_age_s?: number | undefined;

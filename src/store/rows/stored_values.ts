@@ -174,7 +174,7 @@ function isAttempt(value: unknown): value is Attempt {
   );
 }
 
-/** How an attempt ended. */
+/** Whether the end of an attempt has its three fields, each of its type. */
 function isEnd({ outcome, status_code, detail }: Record<string, unknown>): boolean {
   const is_outcome = typeof outcome === 'string' && Object.hasOwn(OUTCOMES, outcome);
   return is_outcome && (status_code === null || Number.isSafeInteger(status_code)) && typeof detail === 'string';

@@ -414,13 +414,13 @@ class AsyncOperations:
         :param meeting_id: The meeting; an integer is taken as its decimal string.
         :param agent_ids: The agents of the instance that take part; they replace those of an earlier join.
         :param wake: Which messages for these agents are pushed. `all`: every one; `targeted`: only those that name
-            one of them in target_agents; `people`: only those that no agent says. The others are only in the
-            history. Absent: unchanged, at first `all`.
-        :param catch_up: What is pushed, when the machine was away, of what waited meanwhile: `all`; or `latest`:
-            of what agents say and of what people say only the newest, the rest is cancelled (`superseded`).
-            Absent: as it was, at first `all`.
+            one of them in target_agents; `people`: only those of people. The others are only in the history.
+            Absent: unchanged, at first `all`.
+        :param catch_up: Which messages are pushed of those that waited while the machine was away. `all`: every
+            one; `latest`: only the newest of the agents and the newest of the people, and the others are
+            cancelled (`superseded`). Absent: unchanged, at first `all`.
         :param max_age_s: Messages that are older than this many seconds when their turn comes are cancelled
-            (`max_age`); 0: of any age. Absent: as it was, at first 0.
+            (`max_age`); 0: none. Absent: unchanged, at first 0.
         """
         return await self._requests.call(
             "POST",
@@ -638,7 +638,8 @@ class AsyncOperations:
         :param instance_id: The key of an instance.
         :param agent_ids: The agents of the instance that take part; they replace the present ones.
         :param wake: Which messages for these agents are pushed: `all`, `targeted` or `people`, as for a join.
-        :param catch_up: What is pushed of what waited while the machine was away: `all` or `latest`.
+        :param catch_up: Which messages are pushed of those that waited while the machine was away: `all` or
+            `latest`, as for a join.
         :param max_age_s: Messages that are older than this many seconds when their turn comes are cancelled; 0:
             none.
         """

@@ -787,7 +787,7 @@ class MeetingInstance(Model):
     wake: Literal["all", "targeted", "people"] | str | None = None
     """Which messages for these agents are pushed; absent: all."""
     catch_up: Literal["all", "latest"] | str | None = None
-    """What is pushed of what waited while the machine was away; absent: all."""
+    """Which messages are pushed of those that waited while the machine was away; absent: all."""
     max_age_s: int | None = None
     """How old a message may be when its turn comes, in seconds; absent: of any age."""
     instance_name: str
@@ -829,7 +829,7 @@ class Membership(Model):
     wake: Literal["all", "targeted", "people"] | str | None = None
     """Which messages for these agents are pushed; absent: all."""
     catch_up: Literal["all", "latest"] | str | None = None
-    """What is pushed of what waited while the machine was away; absent: all."""
+    """Which messages are pushed of those that waited while the machine was away; absent: all."""
     max_age_s: int | None = None
     """How old a message may be when its turn comes, in seconds; absent: of any age."""
 

@@ -64,9 +64,11 @@ def serve_agent(
     :param agent: A function, `def` or `async def`, from a `Push` to an `Answer`: a text, a message, several, or None. It
         runs once for a push; when it raises, the push repeats later. A `def` runs in a thread.
     :param meetings: Meetings to join at the start. It stays in those that it was in.
-    :param wake: What is pushed in these meetings; when absent, what an earlier join said, at first `all`.
-    :param catch_up: What is pushed, after the machine was away, of what waited: `all`, or only the `latest` message.
-    :param max_age_s: Messages that are older when their turn comes are not pushed; 0: of any age.
+    :param wake: Which messages are pushed in these meetings. When absent, the choice of an earlier join stays; without
+        one it is `all`.
+    :param catch_up: Which of the messages that waited while the machine was away are pushed: `all`, or only the
+        `latest`.
+    :param max_age_s: Messages that are older than this at their turn are not pushed; 0: any age is.
     :param base_url: Where Convoke listens; the variable CONVOKE_URL when absent, or else http://127.0.0.1:8080.
     :param api_key: The variable CONVOKE_API_KEY when absent.
     :param instance_id: The agent_id when absent. The same at every start, so that what waited meanwhile arrives.
