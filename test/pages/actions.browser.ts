@@ -1,7 +1,7 @@
 /** Operators act where they read: resend, pause, edit, follow an advice, and see the request of a delivery. */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
-import type { Delivery, Page as ListOf } from '@convoke/sdk';
+import type { Delivery, Instance, MeetingInstance, Page as ListOf } from '@convoke/sdk';
 import type { Page } from 'playwright-core';
 import { useVisitor } from '../support/browser.ts';
 import { pushOf, startReceiver } from '../support/receiver.ts';
@@ -211,6 +211,44 @@ describe('where one reads', { concurrency: 3 }, () => {
       assert.match(copied, /^curl -X POST 'http:/);
       assert.match(copied, /'authorization: \[hidden\]'/);
       assert.doesNotMatch(copied + (await page.content()), /canary/);
+    });
+  });
+
+  test('a pause, a change and a departure from a meeting are taken back with "Undo"; headers that nobody can read are not', async (t) => {
+    const service = await startService(t);
+    const { instance_id } = await service.member(t, 'm', { registration: { instance_name: 'GPU box' } });
+    await service.request('PATCH', `/api/v1/meetings/m/instances/${instance_id}/`, { body: { wake: 'targeted' } });
+    const read = async (): Promise<Instance> => (await service.get<Instance>(`/api/v1/instances/${instance_id}/`)).body;
+    await visitor.visit(service.url, { path: `/instances/${instance_id}` }, async (page) => {
+      const undo = page.getByRole('button', { name: 'Undo' });
+      const undone = async (): Promise<void> => {
+        await undo.click();
+        await page.getByText('Undone.').waitFor();
+      };
+      await page.getByRole('button', { name: 'Pause', exact: true }).click();
+      await page.getByText('Paused. Nothing is pending. New messages are not queued.', { exact: true }).waitFor();
+      assert.equal((await read()).webhook_enabled, false);
+      await undone();
+      assert.equal((await read()).webhook_enabled, true);
+      await page.getByRole('button', { name: 'Pause', exact: true }).waitFor();
+
+      await page.getByRole('button', { name: 'Leave m' }).click();
+      await undone();
+      await page.getByRole('button', { name: 'Leave m' }).waitFor();
+      const [member] = (await service.get<ListOf<MeetingInstance>>('/api/v1/meetings/m/instances/')).body.data;
+      assert.deepEqual([member?.left_at, member?.wake], [null, 'targeted']);
+
+      const edit = async (label: string, value: string): Promise<void> => {
+        await page.getByRole('button', { name: 'Edit…' }).click();
+        await page.getByRole('dialog').getByLabel(label, { exact: true }).fill(value);
+        await page.getByRole('button', { name: 'Save' }).click();
+        await page.getByText('Saved.').waitFor();
+      };
+      await edit('Name', 'Another name');
+      await undone();
+      await page.getByRole('heading', { name: 'GPU box' }).waitFor();
+      await edit('Headers', 'x-team: blue');
+      assert.equal(await undo.count(), 0);
     });
   });
 });

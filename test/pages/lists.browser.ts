@@ -201,6 +201,48 @@ describe('lists', { concurrency: 2 }, () => {
     });
   });
 
+  test('deliveries and the audit log are sorted by the column that one clicks, and the head says among how many rows', async (t) => {
+    const service = await startService(t);
+    for (const instance_id of ['beta', 'alpha', 'gamma']) {
+      await service.member(t, 'room', { registration: { instance_id, instance_name: instance_id } });
+    }
+    await service.send('room', { content: 'hello' });
+    const cells = (page: Page, at: number) =>
+      page.locator(`.rows-body .row [role=cell]:nth-child(${at})`).allInnerTexts();
+    const ordered = (page: Page, at: number, expected: string) =>
+      until(
+        `the order ${expected}`,
+        async () => (await cells(page, at)).join(),
+        (found) => found === expected,
+      );
+    await visitor.visit(service.url, { path: '/deliveries' }, async (page) => {
+      await page.getByRole('button', { name: 'Instance', exact: true }).click();
+      await ordered(page, 2, 'alpha,beta,gamma');
+      await page.getByRole('button', { name: 'Instance', exact: true }).click();
+      await ordered(page, 2, 'gamma,beta,alpha');
+      for (const head of ['State', 'Meeting', 'Attempts', 'Took', 'Sent']) {
+        const title = await page.getByRole('button', { name: head, exact: true }).getAttribute('title');
+        assert.equal(title, `Sort by ${head}`);
+      }
+      await page.goto(`${service.url}/audit?action=instance.register`);
+      await page.getByRole('button', { name: 'What', exact: true }).click();
+      await ordered(page, 2, 'alpha,beta,gamma');
+    });
+  });
+
+  test('a search is sorted among the rows that it has found, and is not continued for it', async (t) => {
+    const service = await startService(t);
+    await service.member(t, 'room');
+    // More than the first page of a list.
+    for (let n = 0; n < 120; n++) await service.send('room', { content: 'hello' });
+    await visitor.visit(service.url, { path: '/deliveries?text=hello' }, async (page) => {
+      await page.getByRole('button', { name: 'Sent', exact: true }).click();
+      await page.getByText('sorted among themselves').waitFor();
+      const title = await page.getByRole('button', { name: 'Sent', exact: true }).getAttribute('title');
+      assert.equal(title, 'Sort the first 100 rows by Sent');
+    });
+  });
+
   test('j, k, the arrows and Enter work after a load, after g i and after leaving the filter; the actions are two Tabs from the row', async (t) => {
     const service = await startService(t);
     for (const instance_id of ['alpha', 'beta', 'gamma']) {

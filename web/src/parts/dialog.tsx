@@ -24,7 +24,7 @@ export function Dialog({ title, onClose, children, is_kept = false }: DialogProp
   useEffect(() => {
     const focused_before = document.activeElement;
     dialog.current?.showModal();
-    dialog.current?.querySelector<HTMLElement>(`form :is(${WRITTEN})`)?.focus();
+    dialog.current?.querySelector<HTMLElement>(`form :is(${WRITTEN}), [role=combobox]`)?.focus();
     raiseNotices();
     return () => {
       if (focused_before instanceof HTMLElement && focused_before.isConnected) focused_before.focus();

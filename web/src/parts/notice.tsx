@@ -10,18 +10,30 @@ interface Notice {
   number: number;
   text: string;
   is_bad: boolean;
+  undo: Undo | null;
 }
 
+/** What takes an action back. */
+type Undo = () => Promise<unknown>;
+
 const SHOWN_MS = 6000;
+/** Time to read what was done, and to take it back. */
+const UNDO_SHOWN_MS = 15_000;
 const notice = new Observable<Notice | null>(null);
 let number = 0;
 let timer: ReturnType<typeof setTimeout> | undefined;
 
-export function notify(text: string, { is_bad = false } = {}): void {
-  notice.value = { number: ++number, text, is_bad };
+interface NoticeOptions {
+  is_bad?: boolean;
+  /** Null: the action cannot be taken back. */
+  undo?: Undo | null;
+}
+
+export function notify(text: string, { is_bad = false, undo = null }: NoticeOptions = {}): void {
+  notice.value = { number: ++number, text, is_bad, undo };
   clearTimeout(timer);
   // A failure stays until the user closes it, so that nobody misses it.
-  if (!is_bad) timer = setTimeout(() => (notice.value = null), SHOWN_MS);
+  if (!is_bad) timer = setTimeout(() => (notice.value = null), undo === null ? SHOWN_MS : UNDO_SHOWN_MS);
 }
 
 export function showProblem(error: unknown): void {
@@ -31,11 +43,15 @@ export function showProblem(error: unknown): void {
   notify([detail, ...fields].join(' '), { is_bad: true });
 }
 
-/** Does something for the user and shows the result. */
-export async function doing<T>(work: Promise<T>, done: (value: T) => string): Promise<T | null> {
+/** Does something for the user and shows the result, with a button for what takes it back. */
+export async function doing<T>(
+  work: Promise<T>,
+  done: (value: T) => string,
+  undo: Undo | null = null,
+): Promise<T | null> {
   try {
     const value = await work;
-    notify(done(value));
+    notify(done(value), { undo });
     return value;
   } catch (error) {
     showProblem(error);
@@ -59,6 +75,7 @@ export function Notices(): JSX.Element {
         <div class="notice" key={shown.number} ref={box} popover="manual">
           <Mark kind={shown.is_bad ? 'bad' : 'good'} />
           <span class="notice-text">{shown.text}</span>
+          {shown.undo !== null && <UndoButton undo={shown.undo} />}
           <button type="button" class="bare" onClick={() => (notice.value = null)}>
             <Icon name="close" />
             <span class="unseen">Close</span>
@@ -66,5 +83,21 @@ export function Notices(): JSX.Element {
         </div>
       )}
     </div>
+  );
+}
+
+function UndoButton({ undo }: { undo: Undo }): JSX.Element {
+  return (
+    <button
+      type="button"
+      class="button"
+      onClick={() => {
+        // A second click must not undo it twice.
+        notice.value = null;
+        void doing(undo(), () => 'Undone.');
+      }}
+    >
+      Undo
+    </button>
   );
 }

@@ -43,6 +43,8 @@ interface RowsProps<T> {
   is_order_kept?: boolean;
   /** How many lines a row has on a narrow screen. */
   narrow_lines?: 1 | 2;
+  /** Sorts the rows that are loaded, and loads no others for it. */
+  is_sorted_as_loaded?: boolean;
   is_complete: boolean;
   /** Called when the end becomes visible. */
   more: () => void;
@@ -57,7 +59,19 @@ const SPARE_ROWS = 10;
 const SORTED_ROWS_MAX = 5000;
 
 export function Rows<T>(props: RowsProps<T>): JSX.Element {
-  const { label, kind, columns, idOf, href, nameOf, selected, is_complete, more, narrow_lines = 2 } = props;
+  const {
+    label,
+    kind,
+    columns,
+    idOf,
+    href,
+    nameOf,
+    selected,
+    is_complete,
+    more,
+    narrow_lines = 2,
+    is_sorted_as_loaded = false,
+  } = props;
   const scroller = useRef<HTMLDivElement>(null);
   const [first, setFirst] = useState(0);
   const [{ width, height }, setSize] = useState({ width: innerWidth, height: innerHeight });
@@ -93,7 +107,9 @@ export function Rows<T>(props: RowsProps<T>): JSX.Element {
 
   const from = Math.max(0, Math.min(first, rows.length - 1) - SPARE_ROWS);
   const to = Math.min(rows.length, first + Math.ceil(height / row_px) + SPARE_ROWS);
-  const is_wanting = to >= rows.length || (sorted !== null && props.rows.length < SORTED_ROWS_MAX);
+  const is_sorting_more = sorted !== null && !is_sorted_as_loaded && props.rows.length < SORTED_ROWS_MAX;
+  const is_wanting = to >= rows.length || is_sorting_more;
+  const is_partly_sorted = !is_complete && (is_sorted_as_loaded || props.rows.length >= SORTED_ROWS_MAX);
   useEffect(() => {
     if (!is_complete && is_wanting) more();
   }, [is_complete, is_wanting, props.rows.length, sort]);
@@ -156,7 +172,13 @@ export function Rows<T>(props: RowsProps<T>): JSX.Element {
         <div role="rowgroup" class="rows-head">
           <div role="row" class="row" aria-rowindex={1}>
             {shown.map((column) => (
-              <SortHead key={column.head} column={column} sort={sort} onSort={catchUp} />
+              <SortHead
+                key={column.head}
+                column={column}
+                sort={sort}
+                among={is_partly_sorted ? props.rows.length : null}
+                onSort={catchUp}
+              />
             ))}
           </div>
         </div>
@@ -200,7 +222,7 @@ export function Rows<T>(props: RowsProps<T>): JSX.Element {
         count={rows.length}
         problem={props.problem}
         is_complete={is_complete}
-        is_partly_sorted={sorted !== null && !is_complete && props.rows.length >= SORTED_ROWS_MAX}
+        is_partly_sorted={sorted !== null && is_partly_sorted}
         news={news}
         is_moved={is_moved}
         is_paused={is_paused}

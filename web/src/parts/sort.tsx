@@ -36,11 +36,13 @@ function compare(a: SortValue, b: SortValue, is_down: boolean): number {
 interface SortHeadProps<T> {
   column: Sortable<T>;
   sort: string;
+  /** How many rows are sorted, when that is not all of them; null: all. */
+  among: number | null;
   onSort: () => void;
 }
 
 /** The head of a column. A click sorts, a second one turns the order round, a third one ends it. */
-export function SortHead<T>({ column, sort, onSort }: SortHeadProps<T>): JSX.Element {
+export function SortHead<T>({ column, sort, among, onSort }: SortHeadProps<T>): JSX.Element {
   const { head, is_number = false, sortBy } = column;
   const { name, is_down } = read(sort);
   const is_chosen = name === head;
@@ -59,7 +61,7 @@ export function SortHead<T>({ column, sort, onSort }: SortHeadProps<T>): JSX.Ele
         <button
           type="button"
           class="sort"
-          title={`Sort by ${head}`}
+          title={`Sort ${among === null ? '' : `the first ${among.toLocaleString('en')} rows `}by ${head}`}
           onClick={() => {
             onSort();
             filterBy({ sort: next ?? null });

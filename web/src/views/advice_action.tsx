@@ -2,8 +2,9 @@
 import type { JSX } from 'preact';
 import type { Instance, Outcome, UpdateInstanceInput } from '@convoke/sdk';
 import { doesPull } from '../parts/connection.tsx';
+import { mayChange } from '../parts/may.tsx';
 import { doing } from '../parts/notice.tsx';
-import { client, may } from '../service.ts';
+import { client } from '../service.ts';
 
 interface AdviceActionProps {
   instance: Instance;
@@ -13,15 +14,22 @@ interface AdviceActionProps {
 }
 
 export function AdviceAction({ instance, result, again, onEdit }: AdviceActionProps): JSX.Element | null {
-  if (doesPull(instance) || !may('instance')) return null;
-  const change = (changes: UpdateInstanceInput, done: string): void =>
-    void doing(client.updateInstance(instance.instance_id, changes), () => done).then(again);
+  if (doesPull(instance) || !mayChange(instance)) return null;
+  const update = (changes: UpdateInstanceInput): Promise<unknown> =>
+    client.updateInstance(instance.instance_id, changes);
+  const undo = (): Promise<void> => update({ success_statuses: '200' }).then(again);
   if (result.outcome === 'not_200' && instance.success_statuses === '200') {
     return (
       <button
         type="button"
         class="button"
-        onClick={() => change({ success_statuses: '2xx' }, 'Every 2xx counts as delivered from now on.')}
+        onClick={() =>
+          void doing(
+            update({ success_statuses: '2xx' }),
+            () => 'Every 2xx counts as delivered from now on.',
+            undo,
+          ).then(again)
+        }
       >
         Count every 2xx as delivered
       </button>

@@ -43,6 +43,7 @@ const ACTIONS: readonly AuditAction[] = [
 const COLUMNS: Column<AuditEntry>[] = [
   {
     head: 'Action',
+    sortBy: ({ action }) => action,
     cell: ({ action, outcome, code }) => (
       <span class="named">
         <Mark kind={outcome === 'done' ? 'good' : 'bad'} />
@@ -53,10 +54,24 @@ const COLUMNS: Column<AuditEntry>[] = [
       </span>
     ),
   },
-  { head: 'What', cell: ({ target_kind, target_id }) => <Foreign class="clip">{target_id ?? target_kind}</Foreign> },
-  { head: 'Who', is_wide: true, cell: ({ principal }) => <Foreign class="clip code">{principal}</Foreign> },
-  { head: 'From', is_wide: true, cell: ({ address }) => <Foreign class="clip code">{address ?? '–'}</Foreign> },
-  { head: 'When', is_number: true, cell: ({ at }) => <Ago at={at} /> },
+  {
+    head: 'What',
+    sortBy: ({ target_kind, target_id }) => target_id ?? target_kind,
+    cell: ({ target_kind, target_id }) => <Foreign class="clip">{target_id ?? target_kind}</Foreign>,
+  },
+  {
+    head: 'Who',
+    is_wide: true,
+    sortBy: ({ principal }) => principal,
+    cell: ({ principal }) => <Foreign class="clip code">{principal}</Foreign>,
+  },
+  {
+    head: 'From',
+    is_wide: true,
+    sortBy: ({ address }) => address,
+    cell: ({ address }) => <Foreign class="clip code">{address ?? '–'}</Foreign>,
+  },
+  { head: 'When', is_number: true, sortBy: ({ seq }) => seq, cell: ({ at }) => <Ago at={at} /> },
 ];
 
 export function Audit({ seq }: { seq: string | null }): JSX.Element {

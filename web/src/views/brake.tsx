@@ -24,15 +24,18 @@ export function useMeeting(meeting_id: string): Query<Meeting> {
 
 export function PauseButton({ meeting, again }: BrakeProps): JSX.Element | null {
   if (meeting.paused || !may('admin')) return null;
+  const undo = (): Promise<void> => client.updateMeeting(meeting.meeting_id, { paused: false }).then(again);
   return (
     <button
       type="button"
       class="button"
       title="Nothing of this meeting is pushed until somebody resumes it"
       onClick={() =>
-        void doing(client.updateMeeting(meeting.meeting_id, { paused: true }), () => 'Paused: nothing is pushed.').then(
-          again,
-        )
+        void doing(
+          client.updateMeeting(meeting.meeting_id, { paused: true }),
+          () => 'Paused: nothing is pushed.',
+          undo,
+        ).then(again)
       }
     >
       Pause
@@ -45,6 +48,7 @@ export function Paused({ meeting, again }: BrakeProps): JSX.Element | null {
   const [is_dropping, setDropping] = useState(false);
   const { meeting_id, paused, pending_deliveries } = meeting;
   if (!paused) return null;
+  const undo = (): Promise<void> => client.updateMeeting(meeting_id, { paused: true }).then(again);
   const waiting =
     pending_deliveries === 0 ? 'nothing waits' : counted(pending_deliveries, 'delivery waits', 'deliveries wait');
   return (
@@ -57,7 +61,7 @@ export function Paused({ meeting, again }: BrakeProps): JSX.Element | null {
             type="button"
             class="button primary"
             onClick={() =>
-              void doing(client.updateMeeting(meeting_id, { paused: false }), () => 'It goes on.').then(again)
+              void doing(client.updateMeeting(meeting_id, { paused: false }), () => 'It goes on.', undo).then(again)
             }
           >
             Resume

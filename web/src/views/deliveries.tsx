@@ -4,12 +4,13 @@ import type { Delivery, ListDeliveriesQuery } from '@convoke/sdk';
 import { useList } from '../queries.ts';
 import { Choice } from '../parts/choice.tsx';
 import { State } from '../parts/mark.tsx';
+import { seesOthers, useMayChange } from '../parts/may.tsx';
 import { Filter, Page } from '../parts/page.tsx';
 import { type Column, Rows } from '../parts/rows.tsx';
 import { Empty, Failure, Skeleton } from '../parts/states.tsx';
 import { Ago, timeOfDay } from '../parts/time.tsx';
 import { addressOf, filterBy, usePlace } from '../router.ts';
-import { client } from '../service.ts';
+import { client, may } from '../service.ts';
 import { durationInWords, outcomeInWords, whyInWords } from '../format.ts';
 import { DeliveryDetail } from './delivery.tsx';
 import { Foreign } from '../parts/foreign.tsx';
@@ -45,10 +46,15 @@ const OUTCOMES = [
 ] as const;
 
 const COLUMNS: Column<Delivery>[] = [
-  { head: 'State', cell: ({ state }) => <State state={state} /> },
-  { head: 'Instance', cell: ({ instance_id }) => <Foreign class="clip">{instance_id}</Foreign> },
+  { head: 'State', sortBy: ({ state }) => state, cell: ({ state }) => <State state={state} /> },
+  {
+    head: 'Instance',
+    sortBy: ({ instance_id }) => instance_id,
+    cell: ({ instance_id }) => <Foreign class="clip">{instance_id}</Foreign>,
+  },
   {
     head: 'Meeting',
+    sortBy: ({ meeting_id, seq }) => `${meeting_id} ${seq}`,
     cell: ({ meeting_id, seq }) => (
       <span class="clip">
         <Foreign>{meeting_id}</Foreign> <span class="faint">#{seq}</span>
@@ -60,14 +66,26 @@ const COLUMNS: Column<Delivery>[] = [
     is_wide: true,
     cell: (delivery) => <span class="clip">{whatHappened(delivery)}</span>,
   },
-  { head: 'Attempts', is_wide: true, is_number: true, cell: ({ attempt_count }) => attempt_count },
+  {
+    head: 'Attempts',
+    is_wide: true,
+    is_number: true,
+    sortBy: ({ attempt_count }) => attempt_count,
+    cell: ({ attempt_count }) => attempt_count,
+  },
   {
     head: 'Took',
+    sortBy: ({ last_attempt }) => last_attempt?.duration_ms ?? null,
     is_wide: true,
     is_number: true,
     cell: ({ last_attempt }) => (last_attempt === null ? '–' : durationInWords(last_attempt.duration_ms)),
   },
-  { head: 'Sent', is_number: true, cell: ({ created_at }) => <Ago at={created_at} /> },
+  {
+    head: 'Sent',
+    is_number: true,
+    sortBy: ({ created_at }) => created_at,
+    cell: ({ created_at }) => <Ago at={created_at} />,
+  },
 ];
 
 function whatHappened(delivery: Delivery): string {
@@ -110,6 +128,9 @@ export function Deliveries({ delivery_id }: { delivery_id: string | null }): JSX
       (Boolean(event.delivery_id) || event.name === 'message.accepted' || event.name.startsWith('instance.')),
   );
   const ticks = useTicks();
+  // Whose the instances of a mixed list are would need a request for each of them.
+  const is_own = useMayChange(filters['instance_id'] ?? null);
+  const may_tick = is_own || (may('instance') && !seesOthers());
   const leading = (to?: string): string => addressOf(to === undefined ? ['deliveries'] : ['deliveries', to], query);
   return (
     <Page
@@ -188,13 +209,14 @@ export function Deliveries({ delivery_id }: { delivery_id: string | null }): JSX
           problem={problem}
           list={key}
           rows={rows}
-          columns={withTicks(COLUMNS, ticks)}
+          columns={withTicks(COLUMNS, ticks, may_tick)}
           idOf={(delivery) => delivery.delivery_id}
           href={(delivery) => leading(delivery.delivery_id)}
           nameOf={({ instance_id, meeting_id, seq }) => `Open the delivery of ${meeting_id} #${seq} to ${instance_id}`}
           selected={delivery_id}
           is_complete={is_complete}
           more={more}
+          is_sorted_as_loaded={is_search}
         />
       )}
     </Page>

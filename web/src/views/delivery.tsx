@@ -4,12 +4,13 @@ import { useQuery } from '../queries.ts';
 import { AgentTags } from '../parts/agents.tsx';
 import { Id } from '../parts/copy.tsx';
 import { Mark, State } from '../parts/mark.tsx';
+import { useMayChange } from '../parts/may.tsx';
 import { doing } from '../parts/notice.tsx';
 import { Detail, Facts } from '../parts/page.tsx';
 import { Failure, Skeleton } from '../parts/states.tsx';
 import { Ago, At } from '../parts/time.tsx';
 import { addressOf } from '../router.ts';
-import { client, may } from '../service.ts';
+import { client } from '../service.ts';
 import { durationInWords, outcomeInWords, whyInWords } from '../format.ts';
 import { AttemptRequest, DeliveryRequest, useDeliveryPush } from './delivery_request.tsx';
 import { Excerpt } from './diagnosis.tsx';
@@ -88,7 +89,8 @@ export function DeliveryStatus({
 }): JSX.Element {
   const { delivery_id, state, next_attempt_at } = delivery;
   const why = whyInWords(delivery);
-  const can_retry = (state === 'pending' || state === 'failed') && may('instance');
+  const is_open = state === 'pending' || state === 'failed';
+  const can_retry = useMayChange(is_open ? delivery.instance_id : null);
   return (
     <div class="status-line">
       <State state={state} />

@@ -10,6 +10,8 @@ import { idsOf } from './register.tsx';
 
 interface EditDialogProps {
   instance: Instance;
+  /** Called when a change was taken back. */
+  again: () => void;
   onClose: () => void;
 }
 
@@ -26,7 +28,7 @@ const REPLIES = [
 /** What the service uses when a registration says nothing. */
 const TIMEOUT_S = 5;
 
-export function EditDialog({ instance, onClose }: EditDialogProps): JSX.Element {
+export function EditDialog({ instance, again, onClose }: EditDialogProps): JSX.Element {
   const pulls = doesPull(instance);
   const [name, setName] = useState(instance.instance_name);
   const [agents, setAgents] = useState(instance.agent_ids.join(', '));
@@ -48,7 +50,7 @@ export function EditDialog({ instance, onClose }: EditDialogProps): JSX.Element 
     if ((replies === 'yes') !== (instance.replies === true)) changes.replies = replies === 'yes';
     if (Object.keys(changes).length > 0) {
       const changed = await client.updateInstance(instance.instance_id, changes);
-      notify(savedInWords(instance, changed));
+      notify(savedInWords(instance, changed), { undo: undoOf(instance, changes, changed, again) });
     }
     onClose();
   };
@@ -133,6 +135,28 @@ function headersOf(text: string): Record<string, string> {
       return [line.slice(0, colon).trim(), line.slice(colon + 1).trim()];
     }),
   );
+}
+
+/** What takes the changes back; null when headers were replaced or dropped, because nobody can read the old ones. */
+function undoOf(
+  before: Instance,
+  changes: UpdateInstanceInput,
+  after: Instance,
+  again: () => void,
+): (() => Promise<void>) | null {
+  const is_dropped = before.webhook_header_names.some((name) => !after.webhook_header_names.includes(name));
+  if (changes.webhook_headers !== undefined || is_dropped) return null;
+  const old: UpdateInstanceInput = {
+    instance_name: before.instance_name,
+    agent_ids: before.agent_ids,
+    webhook_url: before.webhook_url,
+    timeout_s: timeoutOf(before),
+    ack_timeout_s: timeoutOf(before),
+    success_statuses: before.success_statuses,
+    replies: before.replies === true,
+  };
+  const changed = Object.entries(old).filter(([name]) => name in changes);
+  return () => client.updateInstance(before.instance_id, Object.fromEntries(changed)).then(again);
 }
 
 function savedInWords(before: Instance, after: Instance): string {

@@ -1,6 +1,7 @@
 import type { JSX } from 'preact';
 import type { Delivery, Meeting } from '@convoke/sdk';
 import { Mark } from '../parts/mark.tsx';
+import { useMayChange } from '../parts/may.tsx';
 import { doing } from '../parts/notice.tsx';
 import { useQuery } from '../queries.ts';
 import { addressOf } from '../router.ts';
@@ -29,9 +30,11 @@ export function Stopped({ meeting, again }: { meeting: Meeting; again: () => voi
   );
   const stopped = (value ?? []).filter(isStopped);
   const [last] = stopped;
+  const may_retry = useMayChange(last?.instance_id ?? null);
   if (last === undefined) return null;
   const rule = last.reason === 'hop_limit' ? 'hop_limit' : 'pair_limit';
   const raised = Math.min(2 * limits[rule], LIMIT_MAX[rule]);
+  const limit = (to: number): Promise<unknown> => client.updateMeeting(meeting_id, { [rule]: to });
   const why =
     rule === 'hop_limit'
       ? `more than ${counted(limits.hop_limit, 'message')} of agents in a row`
@@ -43,7 +46,7 @@ export function Stopped({ meeting, again }: { meeting: Meeting; again: () => voi
         The loop guard stopped{' '}
         <a href={addressOf(['deliveries'], { meeting_id, state: 'cancelled' })}>{howMany(stopped)}</a>: {why}.
       </span>
-      {may('instance') && (
+      {may_retry && (
         <button
           type="button"
           class="button"
@@ -59,9 +62,11 @@ export function Stopped({ meeting, again }: { meeting: Meeting; again: () => voi
           type="button"
           class="button"
           onClick={() =>
-            void doing(client.updateMeeting(meeting_id, { [rule]: raised }), () => `The limit is ${raised}.`).then(
-              again,
-            )
+            void doing(
+              limit(raised),
+              () => `The limit is ${raised}.`,
+              () => limit(limits[rule]).then(again),
+            ).then(again)
           }
         >
           Raise the limit to {raised}

@@ -7,7 +7,7 @@ import { ConnectionState, connectionFacts, doesPull } from '../parts/connection.
 import { Id } from '../parts/copy.tsx';
 import { Dialog, Form, SelectField } from '../parts/dialog.tsx';
 import { HealthState, Mark } from '../parts/mark.tsx';
-import { May } from '../parts/may.tsx';
+import { mayChange } from '../parts/may.tsx';
 import { doing, showProblem } from '../parts/notice.tsx';
 import { Detail, Facts } from '../parts/page.tsx';
 import { Failure, Skeleton } from '../parts/states.tsx';
@@ -62,6 +62,7 @@ interface InstanceBodyProps {
 function InstanceBody({ instance, again, back, removing }: InstanceBodyProps): JSX.Element {
   const { instance_id, instance_name } = instance;
   const pulls = doesPull(instance);
+  const may_change = mayChange(instance);
   const [diagnosis, setDiagnosis] = useState<Diagnosis | 'running' | null>(null);
   const [asking, setAsking] = useState<Asking>(null);
   const close = (): void => setAsking(null);
@@ -103,7 +104,7 @@ function InstanceBody({ instance, again, back, removing }: InstanceBodyProps): J
             </span>
           </p>
         )}
-        <May scope="instance">
+        {may_change && (
           <div class="button-row">
             {!pulls && (
               <button
@@ -130,7 +131,7 @@ function InstanceBody({ instance, again, back, removing }: InstanceBodyProps): J
             </button>
             <PauseButton instance={instance} again={again} />
           </div>
-        </May>
+        )}
         <div role="status">
           {diagnosis === 'running' && <Skeleton lines={3} />}
           {diagnosis !== null && diagnosis !== 'running' && (
@@ -195,7 +196,7 @@ function InstanceBody({ instance, again, back, removing }: InstanceBodyProps): J
         <DeliveryList query={{ instance_id }} most={8} without="instance" />
       </div>
 
-      <May scope="instance">
+      {may_change && (
         <div class="detail-block">
           <h3>Manage</h3>
           <div class="button-row">
@@ -213,13 +214,14 @@ function InstanceBody({ instance, again, back, removing }: InstanceBodyProps): J
             </button>
           </div>
         </div>
-      </May>
+      )}
 
       {asking === 'rotate' && <RotateDialog instance_id={instance_id} onClose={close} />}
       {asking === 'recover' && <RecoverDialog instance={instance} onClose={close} />}
       {asking === 'edit' && (
         <EditDialog
           instance={instance}
+          again={again}
           onClose={() => {
             close();
             again();

@@ -5,12 +5,12 @@ import { useQuery } from '../queries.ts';
 import { AgentTags } from '../parts/agents.tsx';
 import { Icon } from '../parts/icons.tsx';
 import { HealthMark } from '../parts/mark.tsx';
-import { May } from '../parts/may.tsx';
+import { May, MayChange, mayChange } from '../parts/may.tsx';
 import { doing } from '../parts/notice.tsx';
 import { Failure, Skeleton } from '../parts/states.tsx';
 import { Ago } from '../parts/time.tsx';
 import { addressOf } from '../router.ts';
-import { client, may } from '../service.ts';
+import { client } from '../service.ts';
 import { InviteButton } from './invite.tsx';
 import { JoinDialog } from './join.tsx';
 import { Rules } from './rules.tsx';
@@ -46,6 +46,7 @@ async function meetingsOf(instance_id: string): Promise<{ memberships: MeetingIn
 
 export function MeetingsOf({ instance }: { instance: Instance }): JSX.Element {
   const { instance_id, agent_ids } = instance;
+  const may_change = mayChange(instance);
   const [is_joining, setJoining] = useState(false);
   const { value, problem, again } = useQuery(
     `meetings of ${instance_id}`,
@@ -53,39 +54,42 @@ export function MeetingsOf({ instance }: { instance: Instance }): JSX.Element {
     (event) =>
       event.instance_id === instance_id && (event.name === 'instance.joined' || event.name === 'instance.left'),
   );
-  const leave = (meeting_id: string): void =>
-    void doing(client.leaveMeeting({ instance_id, meeting_id }), () => `It left ${meeting_id}.`).then(again);
+  const leave = (member: MeetingInstance): void =>
+    void leaving(member, `It left ${member.meeting_id}.`, again).then(again);
   return (
     <>
       {value === null && problem === null && <Skeleton lines={2} />}
       {value === null && problem !== null && <Failure problem={problem} again={again} />}
       <ul class="members">
-        {value?.memberships.map(({ meeting_id, left_at, agent_ids }) => (
-          <li key={meeting_id} class={left_at === null ? 'member' : 'member has-left'}>
-            <a class="member-name" href={addressOf(['meetings', meeting_id])}>
-              <Foreign>{meeting_id}</Foreign>
-            </a>
-            {left_at === null ? (
-              <AgentTags agent_ids={agent_ids} />
-            ) : (
-              <span class="faint">
-                left <Ago at={left_at} />
-              </span>
-            )}
-            {left_at === null && may('instance') && (
-              <button type="button" class="bare text" onClick={() => leave(meeting_id)}>
-                Leave<span class="unseen"> {meeting_id}</span>
-              </button>
-            )}
-          </li>
-        ))}
+        {value?.memberships.map((member) => {
+          const { meeting_id, left_at, agent_ids } = member;
+          return (
+            <li key={meeting_id} class={left_at === null ? 'member' : 'member has-left'}>
+              <a class="member-name" href={addressOf(['meetings', meeting_id])}>
+                <Foreign>{meeting_id}</Foreign>
+              </a>
+              {left_at === null ? (
+                <AgentTags agent_ids={agent_ids} />
+              ) : (
+                <span class="faint">
+                  left <Ago at={left_at} />
+                </span>
+              )}
+              {left_at === null && may_change && (
+                <button type="button" class="bare text" onClick={() => leave(member)}>
+                  Leave<span class="unseen"> {meeting_id}</span>
+                </button>
+              )}
+            </li>
+          );
+        })}
       </ul>
       {value?.has_more === true && <p class="faint">These are the first {MEETINGS_MAX}; it is in more.</p>}
-      <May scope="instance">
+      {may_change && (
         <button type="button" class="button" onClick={() => setJoining(true)}>
           <Icon name="plus" /> Join a meeting
         </button>
-      </May>
+      )}
       {is_joining && (
         <JoinDialog
           instance_id={instance_id}
@@ -97,6 +101,21 @@ export function MeetingsOf({ instance }: { instance: Instance }): JSX.Element {
         />
       )}
     </>
+  );
+}
+
+/** Takes an instance out of a meeting. Undone, it joins again by the same rules; what was cancelled stays cancelled. */
+function leaving(member: MeetingInstance, done: string, again?: () => void): Promise<unknown> {
+  const { instance_id, meeting_id, agent_ids, wake, catch_up, max_age_s } = member;
+  const rules = {
+    ...(wake !== undefined && { wake }),
+    ...(catch_up !== undefined && { catch_up }),
+    ...(max_age_s !== undefined && { max_age_s }),
+  };
+  return doing(
+    client.leaveMeeting({ instance_id, meeting_id }),
+    () => done,
+    () => client.joinMeeting({ instance_id, meeting_id, agent_ids, ...rules }).then(again),
   );
 }
 
@@ -127,18 +146,12 @@ export function Members({
         {left_at === null ? (
           <>
             <AgentTags agent_ids={agent_ids} />
-            <May scope="instance">
+            <MayChange instance_id={instance_id}>
               <Rules member={member} />
-              <button
-                type="button"
-                class="bare text"
-                onClick={() =>
-                  void doing(client.leaveMeeting({ instance_id, meeting_id }), () => `${instance_name} left.`)
-                }
-              >
+              <button type="button" class="bare text" onClick={() => void leaving(member, `${instance_name} left.`)}>
                 Leave<span class="unseen">: take {instance_name} out of the meeting</span>
               </button>
-            </May>
+            </MayChange>
           </>
         ) : (
           <span class="faint">

@@ -26,6 +26,7 @@ const STATES: Record<ServiceNode['state'], string> = {
 const COLUMNS: Column<ServiceNode>[] = [
   {
     head: 'Node',
+    sortBy: ({ node_id }) => node_id,
     cell: ({ node_id, state, address }) => (
       <span class="named">
         <Mark kind={MARKS[state]} />
@@ -37,10 +38,32 @@ const COLUMNS: Column<ServiceNode>[] = [
       </span>
     ),
   },
-  { head: 'Version', is_wide: true, cell: ({ version }) => <span class="clip">{version}</span> },
-  { head: 'Partitions', is_number: true, cell: ({ partitions }) => `${partitions} of 64` },
-  { head: 'Last seen', is_wide: true, is_number: true, cell: ({ last_seen_at }) => <Ago at={last_seen_at} /> },
-  { head: 'Started', is_wide: true, is_number: true, cell: ({ started_at }) => <Ago at={started_at} /> },
+  {
+    head: 'Version',
+    is_wide: true,
+    sortBy: ({ version }) => version,
+    cell: ({ version }) => <span class="clip">{version}</span>,
+  },
+  {
+    head: 'Partitions',
+    is_number: true,
+    sortBy: ({ partitions }) => partitions,
+    cell: ({ partitions }) => `${partitions} of 64`,
+  },
+  {
+    head: 'Last seen',
+    is_wide: true,
+    is_number: true,
+    sortBy: ({ last_seen_at }) => last_seen_at,
+    cell: ({ last_seen_at }) => <Ago at={last_seen_at} />,
+  },
+  {
+    head: 'Started',
+    is_wide: true,
+    is_number: true,
+    sortBy: ({ started_at }) => started_at,
+    cell: ({ started_at }) => <Ago at={started_at} />,
+  },
 ];
 
 /** The processes that share the work, and how much of it each has. */

@@ -79,7 +79,7 @@ export function Palette({ places, onClose }: PaletteProps): JSX.Element {
         aria-expanded="true"
         aria-controls={list}
         aria-activedescendant={at < 0 ? undefined : `${list}-${at}`}
-        placeholder="Text of a message, webhook-id, meeting#9, instance, agent"
+        placeholder="Message, id, meeting#9, agent"
         value={text}
         autocomplete="off"
         spellcheck={false}

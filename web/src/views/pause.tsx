@@ -30,14 +30,15 @@ export function PausedNote({ instance }: { instance: Instance }): JSX.Element | 
 }
 
 export function PauseButton({ instance, again }: { instance: Instance; again: () => void }): JSX.Element {
-  const { instance_id, pending_deliveries } = instance;
+  const { instance_id, is_active, webhook_enabled, pending_deliveries } = instance;
+  const undo = (): Promise<void> => client.updateInstance(instance_id, { is_active, webhook_enabled }).then(again);
   if (isPaused(instance)) {
     const resume = client.updateInstance.bind(client, instance_id, { is_active: true, webhook_enabled: true });
     return (
       <button
         type="button"
         class="button"
-        onClick={() => void doing(resume(), () => 'Resumed. What was held goes out in order.').then(again)}
+        onClick={() => void doing(resume(), () => 'Resumed. What was held goes out in order.', undo).then(again)}
       >
         Resume
       </button>
@@ -50,7 +51,9 @@ export function PauseButton({ instance, again }: { instance: Instance; again: ()
       class="button"
       title="Holds what is pending. New messages are not queued for it while it is paused."
       onClick={() =>
-        void doing(pause(), () => `Paused. ${heldInWords(pending_deliveries)} New messages are not queued.`).then(again)
+        void doing(pause(), () => `Paused. ${heldInWords(pending_deliveries)} New messages are not queued.`, undo).then(
+          again,
+        )
       }
     >
       Pause

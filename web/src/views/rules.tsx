@@ -62,7 +62,11 @@ function RulesDialog({ member, onClose }: { member: MeetingInstance; onClose: ()
     // The service refuses what is no number, with an error.
     const rules = { wake, catch_up, max_age_s: Number(age) };
     await client.updateMembership(meeting_id, instance_id, rules);
-    notify(`${instance_name}: ${rulesInWords(wake, catch_up, rules.max_age_s)}.`);
+    const { wake: old_wake = 'all', catch_up: old_catch_up = 'all', max_age_s: old_age = 0 } = member;
+    const old_rules = { wake: old_wake, catch_up: old_catch_up, max_age_s: old_age };
+    notify(`${instance_name}: ${rulesInWords(wake, catch_up, rules.max_age_s)}.`, {
+      undo: () => client.updateMembership(meeting_id, instance_id, old_rules),
+    });
     onClose();
   };
   return (

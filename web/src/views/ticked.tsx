@@ -4,7 +4,7 @@ import { useState } from 'preact/hooks';
 import type { Delivery } from '@convoke/sdk';
 import { doing } from '../parts/notice.tsx';
 import type { Column } from '../parts/rows.tsx';
-import { client, may } from '../service.ts';
+import { client } from '../service.ts';
 import { counted } from '../format.ts';
 
 /** The most deliveries of one request. */
@@ -34,8 +34,12 @@ function mayQueueAgain({ state, reason }: Delivery): boolean {
 }
 
 /** The columns, with a box to tick in the first one. */
-export function withTicks(columns: readonly Column<Delivery>[], { ticked, toggle }: Ticks): Column<Delivery>[] {
-  if (!may('instance')) return [...columns];
+export function withTicks(
+  columns: readonly Column<Delivery>[],
+  { ticked, toggle }: Ticks,
+  may_tick: boolean,
+): Column<Delivery>[] {
+  if (!may_tick) return [...columns];
   return columns.map((column, i) =>
     i > 0
       ? column

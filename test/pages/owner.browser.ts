@@ -1,0 +1,80 @@
+/** A key that reads everything and changes only its own instances, in a real browser. */
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { useVisitor } from '../support/browser.ts';
+import { startService } from '../support/service.ts';
+import { until } from '../support/wait.ts';
+
+const visitor = useVisitor();
+
+/** Buttons that change an instance, one of its memberships or one of its deliveries. */
+const CHANGES = /Test the webhook|Retry|Resend|Pause$|Join a meeting|Leave|Gets|Edit|Rotate|Drop|Delete|headers/;
+
+describe('the owner of an instance', () => {
+  test('sees the buttons that change it, and none on the instances of others', async (t) => {
+    const service = await startService(t);
+    await service.endOpenMode();
+    const admin = service.token;
+    const owner = await service.createKey({ scopes: ['read', 'instance'] });
+    const failing = { status: 401 };
+    await service.member(t, 'room', {
+      behaviour: failing,
+      registration: { instance_id: 'other', instance_name: 'Other box' },
+    });
+    service.token = owner.token;
+    await service.member(t, 'room', {
+      behaviour: failing,
+      registration: { instance_id: 'mine', instance_name: 'My box' },
+    });
+    service.token = admin;
+    const sent = await service.send('room', {});
+    const deliveries = await until(
+      'both deliveries',
+      () => service.deliveriesOf(sent),
+      (rows) => rows.length === 2,
+    );
+    const deliveryTo = (id: string): string => {
+      const delivery = deliveries.find(({ instance_id }) => instance_id === id);
+      return `/deliveries/${delivery!.delivery_id}`;
+    };
+    await visitor.visit(service.url, {}, async (page) => {
+      await page.getByLabel('Key').fill(owner.token);
+      await page.getByRole('button', { name: 'Sign in' }).click();
+      await page.getByText('read, instance').waitFor();
+      const shown = async (path: string): Promise<string[]> => {
+        // The response says whose the instance is.
+        const asked = page.waitForResponse((response) => response.url().endsWith('/api/v1/instances/other/'));
+        await page.goto(service.url + path);
+        await asked;
+        await page.locator('.detail .facts').first().waitFor();
+        const names = await page.locator('.detail button').allInnerTexts();
+        return names.filter((name) => CHANGES.test(name));
+      };
+      assert.deepEqual(await shown('/instances/other'), []);
+      assert.deepEqual(await shown(deliveryTo('other')), []);
+
+      // The control: the same places of its own instance have them.
+      await page.goto(`${service.url}/instances/mine`);
+      for (const name of ['Test the webhook', 'Set its headers…', 'Pause', 'Leave room', 'Join a meeting', 'Edit…']) {
+        await page.locator('.detail').getByRole('button', { name, exact: true }).waitFor();
+      }
+      await page.goto(service.url + deliveryTo('mine'));
+      await page.getByRole('button', { name: 'Retry now' }).waitFor();
+
+      await page.goto(`${service.url}/meetings/room`);
+      await page.locator('.meeting-members > summary').click();
+      const leave = (of: RegExp) =>
+        page
+          .getByRole('listitem')
+          .filter({ hasText: of })
+          .getByRole('button', { name: /^Leave/ });
+      await leave(/My box/).waitFor();
+      assert.equal(await leave(/Other box/).count(), 0);
+
+      const ticks = page.getByRole('checkbox');
+      await page.goto(`${service.url}/deliveries?instance_id=other`);
+      await page.locator('[data-row="0"]').waitFor();
+      assert.equal(await ticks.count(), 0);
+    });
+  });
+});
