@@ -131,6 +131,15 @@ export class IdCodec {
   }
 }
 
+/** When a message was stored, by its id: milliseconds since the epoch. 0 for an id that is none of ours. */
+export function madeAt(message_id: string): number {
+  const from = message_id.length - NUMBER_CHARS;
+  const upper = bitsIn(message_id, from, UPPER_CHARS);
+  const lower = bitsIn(message_id, from + UPPER_CHARS, NUMBER_CHARS - UPPER_CHARS);
+  if (upper === null || lower === null || upper > UPPER_MAX) return 0;
+  return EPOCH_MS + Math.floor((upper * LOWER + lower) / NUMBERS_PER_MS);
+}
+
 /** Null when a character is not one of our digits. Gives at most 30 bits. */
 function bitsIn(id: string, from: number, chars: number): number | null {
   let bits = 0;

@@ -61,9 +61,18 @@ class InsideRequest extends IncomingMessage {
   override _read(): void {}
 }
 
-/** Keeps everything that is written to it. Its socket takes every byte and sends none. */
+/** How many bytes of a stream may wait to be read. */
+const STREAM_BYTES_MAX = 65_536;
+
+/**
+ * Keeps everything that is written to it, or passes it on as it comes when it is a stream of events. Its socket takes
+ * every byte and sends none.
+ */
 class InsideResponse extends ServerResponse {
   readonly chunks: Buffer[] = [];
+  /** Called with the first bytes of a stream of events. */
+  onStream: (body: ReadableStream<Uint8Array>) => void = () => {};
+  #stream: ReadableStreamDefaultController<Uint8Array> | null = null;
   readonly #nowhere = new Writable({ write: (_chunk, _encoding, done) => done() });
 
   constructor(request: IncomingMessage) {
@@ -75,12 +84,50 @@ class InsideResponse extends ServerResponse {
   }
 
   override write(chunk: string | Uint8Array, ...more: unknown[]): boolean {
-    this.chunks.push(Buffer.from(chunk as string));
-    return super.write(chunk, ...(more as [BufferEncoding]));
+    if (!this.#isStream) {
+      this.chunks.push(Buffer.from(chunk as string));
+      return super.write(chunk, ...(more as [BufferEncoding]));
+    }
+    const stream = (this.#stream ??= this.#openStream());
+    stream.enqueue(Buffer.from(chunk as string));
+    super.write(chunk, ...(more as [BufferEncoding]));
+    return (stream.desiredSize ?? 0) > 0;
+  }
+
+  get #isStream(): boolean {
+    return String(this.getHeader('content-type')).startsWith('text/event-stream');
+  }
+
+  #openStream(): ReadableStreamDefaultController<Uint8Array> {
+    let controller: ReadableStreamDefaultController<Uint8Array> | null = null;
+    const body = new ReadableStream<Uint8Array>(
+      {
+        start: (made) => void (controller = made),
+        pull: () => void this.emit('drain'),
+        cancel: () => {
+          this.#stream = null;
+          this.hangUp();
+        },
+      },
+      new ByteLengthQueuingStrategy({ highWaterMark: STREAM_BYTES_MAX }),
+    );
+    this.onStream(body);
+    return controller as unknown as ReadableStreamDefaultController<Uint8Array>;
+  }
+
+  /** Ends the stream; with a reason when it is cut off. */
+  endStream(reason: unknown = null): void {
+    const stream = this.#stream;
+    this.#stream = null;
+    if (reason === null) stream?.close();
+    else stream?.error(reason);
   }
 
   override end(chunk?: unknown, ...more: unknown[]): this {
-    if (typeof chunk === 'string' || chunk instanceof Uint8Array) this.chunks.push(Buffer.from(chunk as string));
+    if (typeof chunk === 'string' || chunk instanceof Uint8Array) {
+      if (this.#stream === null) this.chunks.push(Buffer.from(chunk as string));
+      else this.#stream.enqueue(Buffer.from(chunk as string));
+    }
     return super.end(chunk, ...(more as [BufferEncoding]));
   }
 
@@ -104,14 +151,18 @@ function answerTo(app: App, request: InsideRequest, signal: AbortSignal | null):
   return new Promise((resolve, reject) => {
     const hangUp = (): void => response.hangUp();
     response.on('error', hangUp);
+    response.onStream = (body) => resolve(responseOf(response, body));
     response.on('finish', () => {
+      response.endStream();
       resolve(responseOf(response));
       hangUp();
     });
     response.on('close', () => {
       signal?.removeEventListener('abort', hangUp);
       exchange.release?.();
-      reject((signal?.reason as Error | undefined) ?? new Error('the request was given up'));
+      const reason = (signal?.reason as Error | undefined) ?? new Error('the request was given up');
+      response.endStream(reason);
+      reject(reason);
     });
     if (signal?.aborted) return hangUp();
     signal?.addEventListener('abort', hangUp, { once: true });
@@ -119,9 +170,9 @@ function answerTo(app: App, request: InsideRequest, signal: AbortSignal | null):
   });
 }
 
-function responseOf(response: InsideResponse): Response {
+function responseOf(response: InsideResponse, stream: ReadableStream<Uint8Array> | null = null): Response {
   const { statusCode: status } = response;
   const headers = new Headers();
   for (const [name, value] of Object.entries(response.getHeaders())) headers.set(name, String(value));
-  return new Response(status === 204 ? null : Buffer.concat(response.chunks), { status, headers });
+  return new Response(status === 204 ? null : (stream ?? Buffer.concat(response.chunks)), { status, headers });
 }

@@ -7,6 +7,8 @@ export class Caller {
   readonly signal: AbortSignal;
   /** Calls back once: when the response was written, or when nobody could read it any more. */
   readonly onAnswered: (callback: (was_written: boolean) => void) => void;
+  /** Resolves when the client takes more of a stream: what it does not read must not fill the memory. */
+  readonly hasRoom: () => Promise<void>;
   /** Called when messages were given to a model and could not be settled. They are pushed again. */
   readonly onUnsettled: (error: unknown) => void;
   /** The trace that the client names in `_meta` of a request; empty when it names none. */
@@ -14,11 +16,13 @@ export class Caller {
   #session: Promise<Session> | null = null;
 
   constructor(
-    parts: Pick<Caller, 'client' | 'signal' | 'onAnswered' | 'onUnsettled'> & Partial<Pick<Caller, 'trace'>>,
+    parts: Pick<Caller, 'client' | 'signal' | 'onAnswered' | 'hasRoom' | 'onUnsettled'> &
+      Partial<Pick<Caller, 'trace'>>,
   ) {
     this.client = parts.client;
     this.signal = parts.signal;
     this.onAnswered = parts.onAnswered;
+    this.hasRoom = parts.hasRoom;
     this.onUnsettled = parts.onUnsettled;
     this.trace = parts.trace ?? {};
   }
@@ -31,9 +35,9 @@ export class Caller {
   within({ traceparent, tracestate }: Record<string, unknown> = {}): Caller {
     if (typeof traceparent !== 'string') return this;
     // An empty tracestate takes the place of the one in the headers, which belongs to another traceparent.
-    const { client, signal, onAnswered, onUnsettled } = this;
+    const { client, signal, onAnswered, hasRoom, onUnsettled } = this;
     const trace = { traceparent, tracestate: typeof tracestate === 'string' ? tracestate : '' };
-    return new Caller({ client, signal, onAnswered, onUnsettled, trace });
+    return new Caller({ client, signal, onAnswered, hasRoom, onUnsettled, trace });
   }
 
   /** What the key permits. It only decides which tools are offered; the service checks every request again. */

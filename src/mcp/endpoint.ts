@@ -21,27 +21,25 @@ export function makeEndpoint(log: { warn(about: object, text: string): void }): 
     { keepAliveMs: 0, maxSubscriptions: 0 },
   );
   return {
-    async answer(call) {
+    answer(call) {
       const request = new Request(`${INSIDE_URL}/mcp`, {
         method: 'POST',
         headers: call.headers,
         signal: call.signal,
       });
       const authInfo = { token: '', clientId: '', scopes: [], extra: { call } };
-      const response = await handler.fetch(request, { parsedBody: call.body, authInfo });
-      return {
-        status: response.status,
-        content_type: response.headers.get('content-type'),
-        text: await response.text(),
-      };
+      return handler.fetch(request, { parsedBody: call.body, authInfo });
     },
   };
 }
 
-function callerOf({ fetch, signal, onAnswered }: McpCall, log: { warn(about: object, text: string): void }): Caller {
+function callerOf(
+  { fetch, signal, onAnswered, hasRoom }: McpCall,
+  log: { warn(about: object, text: string): void },
+): Caller {
   // One attempt only, because the client of the model waits for the result, and the model itself can try again.
   const client = new ConvokeClient({ base_url: INSIDE_URL, fetch, send_attempts_max: 1 });
   const onUnsettled = (error: unknown): void =>
     log.warn({ err: error }, 'a message that an MCP client got could not be settled; it is pushed again');
-  return new Caller({ client, signal, onAnswered, onUnsettled });
+  return new Caller({ client, signal, onAnswered, hasRoom, onUnsettled });
 }

@@ -3,10 +3,18 @@ import { ConvokeError } from '@convoke/sdk';
 import { Problem } from '../domain/problem.ts';
 import { VERSION } from '../version.ts';
 import type { Caller } from './caller.ts';
+import { ListParams, LISTED_EVENTS, paramsOf, PollParams, StreamParams } from './events/event_types.ts';
+import { eventFailure } from './events/failures.ts';
+import { pollEvents } from './events/poll.ts';
+import { streamEvents } from './events/stream.ts';
 import { INSTRUCTIONS, promptOf, PROMPTS } from './prompts.ts';
 import { refusalInWords } from './refusal.ts';
 import { listResources, readResource, RESOURCE_TEMPLATES } from './resources.ts';
 import { TOOLS } from './tools/tools.ts';
+
+/** Clients that were written before the extension was final look for its capability beside the others. */
+const EVENTS = { events: {}, extensions: { 'io.modelcontextprotocol/events': {} } };
+const CAPABILITIES = { tools: {}, resources: {}, prompts: {}, ...EVENTS };
 
 /** A request of a client. */
 export interface AskedBy {
@@ -23,7 +31,7 @@ export interface AskedBy {
 export function makeServer(callerOf: (asked_by: AskedBy) => Caller): Server {
   const server = new Server(
     { name: 'convoke', title: 'Convoke', version: VERSION },
-    { capabilities: { tools: {}, resources: {}, prompts: {} }, instructions: INSTRUCTIONS },
+    { capabilities: CAPABILITIES, instructions: INSTRUCTIONS },
   );
   server.setRequestHandler('tools/list', async (_request, { mcpReq }) => ({
     tools: await offered(callerOf(mcpReq)),
@@ -40,7 +48,29 @@ export function makeServer(callerOf: (asked_by: AskedBy) => Caller): Server {
   );
   server.setRequestHandler('prompts/list', async () => ({ prompts: [...PROMPTS] }));
   server.setRequestHandler('prompts/get', async ({ params }) => promptOf(params.name, params.arguments));
+  offerEvents(server, callerOf);
   return server;
+}
+
+function offerEvents(server: Server, callerOf: (asked_by: AskedBy) => Caller): void {
+  server.setRequestHandler('events/list', { params: paramsOf(ListParams) }, async () => ({
+    resultType: 'complete',
+    events: [...LISTED_EVENTS],
+  }));
+  server.setRequestHandler('events/poll', { params: paramsOf(PollParams) }, (params, { mcpReq }) =>
+    inEventWords(pollEvents(callerOf(mcpReq), params)),
+  );
+  server.setRequestHandler('events/stream', { params: paramsOf(StreamParams) }, (params, { mcpReq }) =>
+    streamEvents(callerOf(mcpReq), params, mcpReq),
+  );
+}
+
+async function inEventWords<Result>(result: Promise<Result>): Promise<Result> {
+  try {
+    return await result;
+  } catch (error) {
+    throw eventFailure(error);
+  }
 }
 
 /** The tools that the key permits. A model should not see tools that the service would refuse. */

@@ -60,7 +60,9 @@ export async function serveOnStdio({ input, output, client, onUnsettled }: Stdio
       makeServer((asked_by) => {
         const signal = AbortSignal.any([ended.signal, asked_by.signal]);
         const onAnswered = (callback: Callback): void => transport.onAnswered({ ...asked_by, signal }, callback);
-        return new Caller({ client, signal, onAnswered, onUnsettled });
+        // The transport itself waits until the client reads.
+        const hasRoom = async (): Promise<void> => {};
+        return new Caller({ client, signal, onAnswered, hasRoom, onUnsettled });
       }),
     { transport },
   );

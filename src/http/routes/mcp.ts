@@ -1,4 +1,5 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { ServerResponse } from 'node:http';
 import { SCOPES } from '../../domain/api_key.ts';
 import { Problem, type ProblemCode } from '../../domain/problem.ts';
 import type { App, RequestFor, RouteShape } from '../context.ts';
@@ -27,11 +28,13 @@ export interface McpCall {
   signal: AbortSignal;
   /** Calls back once: when the response was written, or when its connection broke first. */
   onAnswered: (callback: (was_written: boolean) => void) => void;
+  /** Resolves when the client takes more of a stream, or is gone. */
+  hasRoom: () => Promise<void>;
 }
 
 /** Answers messages of the Model Context Protocol. */
 export interface McpEndpoint {
-  answer(call: McpCall): Promise<{ status: number; content_type: string | null; text: string }>;
+  answer(call: McpCall): Promise<Response>;
 }
 
 export interface McpContext {
@@ -66,6 +69,17 @@ const MCP = {
   schema: { hide: true, body: McpMessageBody },
 } satisfies RouteShape;
 
+/** The only method whose response is written while it is made. */
+const STREAM = 'events/stream';
+const STREAM_HEADERS = {
+  'content-type': 'text/event-stream; charset=utf-8',
+  'cache-control': 'no-store',
+  // Otherwise nginx would buffer the stream.
+  'x-accel-buffering': 'no',
+  'x-content-type-options': 'nosniff',
+  connection: 'close',
+};
+
 async function answer(app: App, endpoint: McpEndpoint, request: RequestFor<typeof MCP>, reply: FastifyReply) {
   assertOwnOrigin(request);
   if (request.signed_in !== null)
@@ -91,16 +105,54 @@ async function answer(app: App, endpoint: McpEndpoint, request: RequestFor<typeo
     },
     signal: gone.signal,
     onAnswered: (callback) => void callbacks.push(callback),
+    hasRoom: () => hasRoom(reply.raw),
   });
+  const content_type = answered.headers.get('content-type');
+  if (body['method'] === STREAM && answered.body !== null && content_type?.startsWith('text/event-stream')) {
+    return streamTo(answered.body, reply);
+  }
+  const text = await answered.text();
   // When the key of a request has ended, its client must not read the result, whatever the request has done.
   const code = request.standing?.revocationReason() ?? refused;
   if (code !== null) throw new Problem(code);
-  if (answered.content_type !== null) void reply.type(answered.content_type);
+  if (content_type !== null) void reply.type(content_type);
   return reply
     .code(answered.status)
     .header('cache-control', 'no-store')
     .serializer((text: string) => text)
-    .send(answered.text);
+    .send(text);
+}
+
+/** Writes a stream as it comes. What it holds checks the rights of the client itself: see mcp/events/stream.ts. */
+async function streamTo(body: ReadableStream<Uint8Array>, reply: FastifyReply): Promise<void> {
+  const { raw } = reply;
+  reply.hijack();
+  raw.writeHead(200, STREAM_HEADERS);
+  try {
+    for await (const chunk of body) {
+      raw.write(chunk);
+      await hasRoom(raw);
+      if (raw.destroyed) return;
+    }
+    raw.end();
+  } catch {
+    // The frames before this one are whole, and the client continues with its cursor.
+    raw.destroy();
+  }
+}
+
+/** Resolves when a response takes more, or its connection is closed. */
+async function hasRoom(response: ServerResponse): Promise<void> {
+  if (!response.writableNeedDrain || response.destroyed) return;
+  await new Promise<void>((resolve) => {
+    const done = (): void => {
+      response.off('drain', done);
+      response.off('close', done);
+      resolve();
+    };
+    response.on('drain', done);
+    response.on('close', done);
+  });
 }
 
 /**

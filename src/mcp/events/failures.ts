@@ -1,0 +1,36 @@
+import { ProtocolError, ProtocolErrorCode } from '@modelcontextprotocol/server';
+import { ConvokeError } from '@convoke/sdk';
+import type { ProblemCode } from '../../domain/problem.ts';
+import { refusalInWords } from '../refusal.ts';
+
+/** The codes that the Events extension adds to those of JSON-RPC. */
+export const EVENT_ERRORS = {
+  NotFound: -32_023,
+  Forbidden: -32_024,
+  ResourceExhausted: -32_025,
+  Unsupported: -32_026,
+  CallbackEndpointError: -32_027,
+} as const;
+
+const CODE_OF: Partial<Record<ProblemCode, number>> = {
+  api_key_missing: EVENT_ERRORS.Forbidden,
+  api_key_unknown: EVENT_ERRORS.Forbidden,
+  api_key_revoked: EVENT_ERRORS.Forbidden,
+  api_key_expired: EVENT_ERRORS.Forbidden,
+  not_permitted: EVENT_ERRORS.Forbidden,
+  meeting_does_not_exist: EVENT_ERRORS.NotFound,
+  quota_exceeded: EVENT_ERRORS.ResourceExhausted,
+  rate_limited: EVENT_ERRORS.ResourceExhausted,
+  invalid_fields: ProtocolErrorCode.InvalidParams,
+};
+
+/** A refusal of the service in the words and codes of the extension. Another error stays as it is. */
+export function eventFailure(error: unknown): unknown {
+  if (!(error instanceof ConvokeError)) return error;
+  const code = CODE_OF[error.code as ProblemCode] ?? ProtocolErrorCode.InternalError;
+  return new ProtocolError(code, refusalInWords(error), { code: error.code });
+}
+
+export function noSuchEvent(name: string): ProtocolError {
+  return new ProtocolError(EVENT_ERRORS.NotFound, `There is no event ${JSON.stringify(name)}.`, { kind: 'event' });
+}

@@ -1,0 +1,85 @@
+import { setTimeout as pause } from 'node:timers/promises';
+import type { ConvokeError } from '@convoke/sdk';
+import type { Caller } from '../caller.ts';
+
+/** Says when something may have been said in a meeting. It follows the live feed, and holds no message. */
+export class MeetingNews {
+  #has_news = false;
+  #failure: unknown = null;
+  #wake = (): void => {};
+  readonly #signal: AbortSignal;
+
+  private constructor(signal: AbortSignal) {
+    this.#signal = signal;
+  }
+
+  /**
+   * Resolves when the feed is open.
+   *
+   * @throws ConvokeError when the service refuses it
+   */
+  static async follow({ client }: Caller, meeting_id: string, signal: AbortSignal): Promise<MeetingNews> {
+    const news = new MeetingNews(signal);
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    const follow = async (): Promise<void> => {
+      const events = client.events(
+        { meeting_id },
+        {
+          signal,
+          onConnection(state, error) {
+            // What was said while the feed was closed is news too. A feed that ended for good has a reason.
+            if (state === 'connected') resolve();
+            else if (isFinal(error)) news.#fail(error);
+            news.#ring();
+          },
+        },
+      );
+      for await (const _event of events) news.#ring();
+      resolve();
+    };
+    follow().catch((error: unknown) => {
+      reject(error);
+      news.#fail(error);
+    });
+    await promise;
+    return news;
+  }
+
+  /** From now on it counts. */
+  reset(): void {
+    this.#has_news = false;
+  }
+
+  /**
+   * Waits for news, at most this long. Resolves to false when there was none.
+   *
+   * @throws the failure that ended the feed
+   */
+  async wait(ms: number): Promise<boolean> {
+    if (!this.#has_news && this.#failure === null && !this.#signal.aborted) {
+      const { promise, resolve } = Promise.withResolvers<void>();
+      this.#wake = resolve;
+      const over = new AbortController();
+      const late = pause(ms, undefined, { signal: AbortSignal.any([this.#signal, over.signal]) }).catch(() => {});
+      await Promise.race([promise, late]);
+      over.abort();
+    }
+    if (this.#failure !== null) throw this.#failure;
+    return this.#has_news || this.#signal.aborted;
+  }
+
+  #ring(): void {
+    this.#has_news = true;
+    this.#wake();
+  }
+
+  #fail(failure: unknown): void {
+    this.#failure ??= failure;
+    this.#ring();
+  }
+}
+
+/** Whether the service said why it ended the feed. Another feed then cannot help. */
+function isFinal(error: ConvokeError | null): error is ConvokeError {
+  return error !== null && error.status === null && error.code !== 'unreachable' && error.code !== 'timeout';
+}

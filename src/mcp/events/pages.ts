@@ -1,0 +1,71 @@
+/** The messages of a meeting as events, by the page. The cursor of an event is the seq of its message. */
+import { isForSubscriber, type MeetingEvent, meetingEvent } from '../../domain/meeting_event.ts';
+import type { Caller } from '../caller.ts';
+import type { Wanted } from './event_types.ts';
+
+/** The most messages that one page reads, and the characters of its events after which it ends. */
+const MESSAGES_MAX = 50;
+const CHARS_MAX = 1 << 20;
+
+export interface EventPage {
+  /** Each with the position after it. */
+  events: { event: MeetingEvent; seq: number }[];
+  /** The position after the page. */
+  seq: number;
+  /** Whether events between the position before the page and the page are missing. */
+  truncated: boolean;
+  has_more: boolean;
+}
+
+/** The position of now. */
+export async function newestSeq({ client, signal }: Caller, meeting_id: string): Promise<number> {
+  return (await client.getMeeting(meeting_id, { signal })).last_seq;
+}
+
+/**
+ * Reads what follows a position.
+ *
+ * @param after a seq
+ * @param oldest_ms older messages are left out; milliseconds since the epoch
+ * @throws ConvokeError when the service refuses it
+ */
+export async function readPage(
+  caller: Caller,
+  { meeting_id, agent }: Wanted,
+  after: number,
+  { max = MESSAGES_MAX, oldest_ms = 0 }: { max?: number; oldest_ms?: number } = {},
+): Promise<EventPage> {
+  const limit = Math.min(max, MESSAGES_MAX);
+  const { data, has_more } = await caller.client.listMessages(
+    meeting_id,
+    { after_seq: after, limit },
+    { signal: caller.signal },
+  );
+  const [first] = data;
+  if (first === undefined) {
+    // Retention removed what followed, or the store was restored to an earlier state.
+    const newest = await newestSeq(caller, meeting_id);
+    // A message may have been sent between the two reads: the next page has it.
+    const is_lost = newest < after || (newest > after && (await isGone(caller, meeting_id, after)));
+    return { events: [], seq: is_lost ? newest : after, truncated: is_lost, has_more: false };
+  }
+  const page: EventPage = { events: [], seq: after, truncated: first.seq > after + 1, has_more };
+  let chars = 0;
+  for (const said of data) {
+    if (chars > CHARS_MAX) return { ...page, has_more: true };
+    page.seq = said.seq;
+    if (!isForSubscriber(agent, said)) continue;
+    if (Date.parse(said.accepted_at) < oldest_ms) {
+      page.truncated = true;
+      continue;
+    }
+    const event = meetingEvent({ meeting_id, ...said });
+    chars += JSON.stringify(event).length;
+    page.events.push({ event, seq: said.seq });
+  }
+  return page;
+}
+
+async function isGone({ client, signal }: Caller, meeting_id: string, after_seq: number): Promise<boolean> {
+  return (await client.listMessages(meeting_id, { after_seq, limit: 1 }, { signal })).data.length === 0;
+}

@@ -1,0 +1,259 @@
+/** MCP Events: what a client lists, polls and streams. */
+import assert from 'node:assert/strict';
+import { before, describe, test, type TestContext } from 'node:test';
+import type { ApiKeyWithToken } from '@convoke/sdk';
+import { connectMcp, ERAS, rpc, RPC_HEADERS } from '../support/mcp.ts';
+import { type Service, startService, useService } from '../support/service.ts';
+import { inTime } from '../support/wait.ts';
+
+const EXTENSION = 'io.modelcontextprotocol/events';
+const NAME = 'meeting.message';
+
+interface Occurrence {
+  eventId: string;
+  name: string;
+  timestamp: string;
+  cursor?: string;
+  data: { seq: number; message?: { content: string }; part?: { text: string; chars: number } };
+}
+interface Polled {
+  events: Occurrence[];
+  cursor: string;
+  truncated: boolean;
+  hasMore: boolean;
+  nextPollMs: number;
+}
+interface Initialized {
+  result: { capabilities: object };
+}
+interface RpcError {
+  code: number;
+  message: string;
+  data?: { code?: string; kind?: string };
+}
+
+const META = {
+  'io.modelcontextprotocol/protocolVersion': '2026-07-28',
+  'io.modelcontextprotocol/clientInfo': { name: 'a test', version: '1' },
+  'io.modelcontextprotocol/clientCapabilities': {},
+};
+
+const headersOf = (token: string, method: string) => ({
+  ...RPC_HEADERS,
+  authorization: `Bearer ${token}`,
+  'content-type': 'application/json',
+  'mcp-protocol-version': '2026-07-28',
+  'mcp-method': method,
+});
+
+async function ask<Result>(service: Service, token: string, method: string, params: object = {}): Promise<Result> {
+  const { result, error } = await answer<Result>(service, token, method, params);
+  assert.equal(error, undefined, JSON.stringify(error));
+  return result as Result;
+}
+
+async function refused(service: Service, token: string, method: string, params: object): Promise<RpcError> {
+  const { error } = await answer(service, token, method, params);
+  assert.ok(error !== undefined, 'it was not refused');
+  return error;
+}
+
+async function answer<Result>(service: Service, token: string, method: string, params: object) {
+  const response = await fetch(`${service.url}/mcp`, {
+    method: 'POST',
+    headers: headersOf(token, method),
+    body: JSON.stringify(rpc(method, { ...params, _meta: META })),
+  });
+  return (await response.json()) as { result?: Result; error?: RpcError };
+}
+
+interface Frame {
+  method?: string;
+  id?: number;
+  result?: { resultType: string };
+  params?: Occurrence & { cursor: string; truncated?: boolean; error?: RpcError; _meta: Record<string, unknown> };
+}
+
+/** The frames of a stream, one after the other. */
+async function openStream(t: TestContext, service: Service, token: string, params: object) {
+  const abort = new AbortController();
+  t.after(() => abort.abort());
+  const response = await fetch(`${service.url}/mcp`, {
+    method: 'POST',
+    headers: headersOf(token, 'events/stream'),
+    body: JSON.stringify(rpc('events/stream', { name: NAME, ...params, _meta: META }, 7)),
+    signal: abort.signal,
+  });
+  assert.match(String(response.headers.get('content-type')), /^text\/event-stream/);
+  const frames = framesOf(response.body as ReadableStream<Uint8Array>);
+  const next = async (): Promise<Frame | undefined> => {
+    const { value } = await inTime('a frame', frames.next());
+    return value as Frame | undefined;
+  };
+  return { next, close: () => abort.abort() };
+}
+
+async function* framesOf(body: ReadableStream<Uint8Array>): AsyncGenerator<Frame, void, undefined> {
+  let text = '';
+  const decoder = new TextDecoder();
+  for await (const chunk of body) {
+    text += decoder.decode(chunk, { stream: true });
+    const parts = text.split('\n\n');
+    text = parts.pop() as string;
+    for (const part of parts) {
+      const data = part.split('\n').find((line) => line.startsWith('data: '));
+      if (data !== undefined && data !== 'data: ') yield JSON.parse(data.slice(6)) as Frame;
+    }
+  }
+}
+
+const contentsOf = ({ events }: Polled) => events.map(({ data }) => data.message?.content);
+
+describe('the events of a meeting', () => {
+  const service = useService();
+  let key: ApiKeyWithToken;
+  before(async () => {
+    await service.endOpenMode();
+    key = await service.createKey({ scopes: ['read'] });
+  });
+  const poll = (params: object) => ask<Polled>(service, key.token, 'events/poll', { name: NAME, ...params });
+
+  test('a client finds the extension, in the place of the final text and in that of earlier clients', async (t) => {
+    const params = { protocolVersion: '2025-11-25', capabilities: {}, clientInfo: { name: 'a test', version: '1' } };
+    const headers = { ...RPC_HEADERS, authorization: `Bearer ${key.token}` };
+    const { text } = await service.post('/mcp', rpc('initialize', params), headers);
+    const { capabilities } = await ask<{ capabilities: object }>(service, key.token, 'server/discover');
+    for (const each of [capabilities, (JSON.parse(text.slice(text.indexOf('{'))) as Initialized).result.capabilities])
+      assert.deepEqual(each, { tools: {}, resources: {}, prompts: {}, events: {}, extensions: { [EXTENSION]: {} } });
+    for (const era of ERAS) {
+      const { client } = await connectMcp(t, service, key.token, era);
+      assert.deepEqual(client.getServerCapabilities()?.extensions, { [EXTENSION]: {} });
+    }
+  });
+
+  test('the list says the name, the ways of delivery, and both schemas', async () => {
+    const { events } = await ask<{ events: Record<string, unknown>[] }>(service, key.token, 'events/list');
+    const [event, ...more] = events;
+    assert.deepEqual(more, []);
+    assert.deepEqual([event?.['name'], event?.['delivery']], [NAME, ['poll', 'push']]);
+    const { inputSchema, payloadSchema } = event as Record<string, { required?: string[]; properties: object }>;
+    assert.deepEqual(inputSchema?.required, ['meeting_id']);
+    assert.ok('message' in (payloadSchema?.properties ?? {}));
+  });
+
+  test('a poll without a cursor begins now, and each later one continues where the last one ended', async () => {
+    const meeting_id = service.name('meeting');
+    await service.send(meeting_id, { content: 'before' });
+    const begun = await poll({ arguments: { meeting_id } });
+    assert.deepEqual([begun.events, begun.cursor, begun.truncated, begun.hasMore], [[], '1', false, false]);
+    const sent = await service.send(meeting_id, { content: 'one' });
+    await service.send(meeting_id, { content: 'two' });
+    const first = await poll({ arguments: { meeting_id }, cursor: begun.cursor, maxEvents: 1 });
+    assert.deepEqual([contentsOf(first), first.cursor, first.hasMore], [['one'], '2', true]);
+    assert.deepEqual([first.events[0]?.eventId, first.events[0]?.name], [sent.message_id, NAME]);
+    // The time is in the id, and never before that of the row by more than the millisecond in which both are made.
+    assert.ok(Math.abs(Date.parse(String(first.events[0]?.timestamp)) - Date.parse(sent.accepted_at)) < 60_000);
+    const second = await poll({ arguments: { meeting_id }, cursor: first.cursor });
+    assert.deepEqual([contentsOf(second), second.cursor, second.hasMore], [['two'], '3', false]);
+    const third = await poll({ arguments: { meeting_id }, cursor: second.cursor });
+    assert.deepEqual([third.events, third.cursor, third.truncated], [[], '3', false]);
+  });
+
+  test('with an agent it is what that agent hears; without one it is what is said to everybody', async () => {
+    const meeting_id = service.name('meeting');
+    await service.send(meeting_id, { content: 'for all' });
+    await service.send(meeting_id, { content: 'for anna' }, ['anna']);
+    await service.send(meeting_id, { content: 'for ben' }, ['ben']);
+    const of = async (arguments_: object) => contentsOf(await poll({ arguments: arguments_, cursor: '0' }));
+    assert.deepEqual(await of({ meeting_id }), ['for all']);
+    assert.deepEqual(await of({ meeting_id, agent: 'anna' }), ['for all', 'for anna']);
+  });
+
+  test('a cursor of another time begins at what is there, and says that events may be missing', async () => {
+    const meeting_id = service.name('meeting');
+    await service.send(meeting_id, { content: 'one' });
+    const polled = await poll({ arguments: { meeting_id }, cursor: '99' });
+    assert.deepEqual([polled.events, polled.cursor, polled.truncated], [[], '1', true]);
+    const aged = await poll({ arguments: { meeting_id }, cursor: '0', maxAgeMs: 0 });
+    assert.deepEqual([aged.events, aged.cursor, aged.truncated], [[], '1', true]);
+  });
+
+  test('an event fits into 256 KiB, whatever the message', async () => {
+    const meeting_id = service.name('meeting');
+    await service.send(meeting_id, { content: 'ü'.repeat(120_000) });
+    const { events } = await poll({ arguments: { meeting_id }, cursor: '0' });
+    assert.ok(Buffer.byteLength(JSON.stringify(events[0])) < 256 << 10);
+    assert.equal(events[0]?.data.part?.chars, 120_014);
+  });
+
+  test('what is wrong is refused with the code of the extension', async () => {
+    const codeOf = async (params: object, token = key.token) =>
+      (await refused(service, token, 'events/poll', params)).code;
+    assert.equal(await codeOf({ name: 'meeting.nothing', arguments: { meeting_id: 'm' } }), -32_023);
+    assert.equal(await codeOf({ name: NAME, arguments: { meeting_id: service.name('none') } }), -32_023);
+    assert.equal(await codeOf({ name: NAME, arguments: {} }), -32_602);
+    assert.equal(await codeOf({ name: NAME, arguments: { meeting_id: 'm', more: 1 } }), -32_602);
+    assert.equal(await codeOf({ name: NAME, arguments: { meeting_id: 'm' }, cursor: 'x' }), -32_602);
+    const sender = await service.createKey({ scopes: ['send'] });
+    assert.equal(await codeOf({ name: NAME, arguments: { meeting_id: 'm' } }, sender.token), -32_024);
+  });
+
+  test('a stream confirms, replays what follows the cursor, and goes on with what is said', async (t) => {
+    const meeting_id = service.name('meeting');
+    await service.send(meeting_id, { content: 'one' });
+    const stream = await openStream(t, service, key.token, { arguments: { meeting_id }, cursor: '0' });
+    const active = await stream.next();
+    assert.equal(active?.method, 'notifications/events/active');
+    assert.deepEqual([active.params?.cursor, active.params?.truncated], ['0', false]);
+    for (const [content, cursor] of [
+      ['one', '1'],
+      ['two', '2'],
+      ['three', '3'],
+    ]) {
+      if (content !== 'one') await service.send(meeting_id, { content });
+      const frame = await stream.next();
+      assert.equal(frame?.method, 'notifications/events/event');
+      assert.deepEqual([frame.params?.data.message?.content, frame.params?.cursor], [content, cursor]);
+      assert.equal(frame.params?._meta['io.modelcontextprotocol/subscriptionId'], 7);
+    }
+    const later = await openStream(t, service, key.token, { arguments: { meeting_id } });
+    assert.equal((await later.next())?.params?.cursor, '3', 'without a cursor it begins now');
+    await service.send(meeting_id, { content: 'four' });
+    assert.equal((await later.next())?.params?.data.message?.content, 'four');
+  });
+
+  test('a stream that is refused has no frame but the error', async () => {
+    const params = { name: NAME, arguments: { meeting_id: service.name('none') } };
+    assert.equal((await refused(service, key.token, 'events/stream', params)).code, -32_023);
+  });
+
+  test('a stream ends with its key, and says so', async (t) => {
+    const meeting_id = service.name('meeting');
+    await service.send(meeting_id, { content: 'one' });
+    const own = await service.createKey({ scopes: ['read'] });
+    const stream = await openStream(t, service, own.token, { arguments: { meeting_id } });
+    await stream.next();
+    assert.equal((await service.request('DELETE', `/api/v1/keys/${own.key_id}/`)).status, 204);
+    const ended = await stream.next();
+    assert.equal(ended?.method, 'notifications/events/terminated');
+    assert.deepEqual([ended.params?.error?.code, ended.params?.error?.data?.code], [-32_024, 'api_key_revoked']);
+    assert.equal((await stream.next())?.result?.resultType, 'complete');
+    assert.equal(await stream.next(), undefined);
+  });
+});
+
+test('a stream ends when the service stops, and does not hold the stop', async (t) => {
+  const service = await startService(t);
+  await service.send('m', { content: 'one' });
+  const response = await fetch(`${service.url}/mcp`, {
+    method: 'POST',
+    headers: { ...RPC_HEADERS, 'content-type': 'application/json' },
+    body: JSON.stringify(rpc('events/stream', { name: NAME, arguments: { meeting_id: 'm' } })),
+  });
+  const frames = framesOf(response.body as ReadableStream<Uint8Array>);
+  assert.equal((await inTime('the first frame', frames.next())).value?.method, 'notifications/events/active');
+  const closed = service.close();
+  const last = await inTime('the last frame', frames.next());
+  assert.equal((last.value as Frame).result?.resultType, 'complete');
+  await inTime('the stop', closed);
+});
