@@ -1,3 +1,4 @@
+import { wallNow } from '../../wall_clock.ts';
 import type { Caller } from '../caller.ts';
 import { type PollParams, wantedOf } from './event_types.ts';
 import { newestSeq, readPage } from './pages.ts';
@@ -20,7 +21,7 @@ export async function pollEvents(caller: Caller, params: PollParams) {
   }
   const page = await readPage(caller, wanted, Number(cursor), {
     ...(maxEvents !== undefined && { max: maxEvents }),
-    ...(maxAgeMs !== undefined && { oldest_ms: Date.now() - maxAgeMs }),
+    ...(maxAgeMs !== undefined && { oldest_ms: wallNow() - maxAgeMs }),
   });
   return {
     ...about,

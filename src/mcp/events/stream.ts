@@ -1,5 +1,6 @@
 import { ConvokeError } from '@convoke/sdk';
 import { type Notification, ProtocolError } from '@modelcontextprotocol/server';
+import { wallNow } from '../../wall_clock.ts';
 import type { Caller } from '../caller.ts';
 import { type StreamParams, wantedOf } from './event_types.ts';
 import { eventFailure } from './failures.ts';
@@ -29,7 +30,7 @@ export async function streamEvents(caller: Caller, params: StreamParams, { id, n
     await notify({ method: `notifications/events/${kind}`, params: { ...about, _meta } });
   };
   const { cursor = null, maxAgeMs } = params;
-  const oldest_ms = maxAgeMs === undefined ? 0 : Date.now() - maxAgeMs;
+  const oldest_ms = maxAgeMs === undefined ? 0 : wallNow() - maxAgeMs;
   const ended = new AbortController();
   const signal = AbortSignal.any([caller.signal, ended.signal]);
   // The feed is open before the first page is read, so that no message falls between the two.
