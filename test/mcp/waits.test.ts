@@ -4,7 +4,9 @@
  */
 import assert from 'node:assert/strict';
 import { before, describe, test, type TestContext } from 'node:test';
-import type { Membership } from '@convoke/sdk';
+import { ConvokeClient, type Membership } from '@convoke/sdk';
+import { Caller } from '../../src/mcp/caller.ts';
+import { waitForMessage } from '../../src/mcp/tools/wait_for_message.ts';
 import { connectMcp, type McpClient, rpc, RPC_HEADERS, type Waited } from '../support/mcp.ts';
 import { pullsWaiting } from '../support/pulling.ts';
 import { RawClient } from '../support/raw_client.ts';
@@ -89,6 +91,37 @@ describe('wait_for_message', () => {
     await waiting(service, 0);
     await service.send(meeting_id, { content: 'x' });
     assert.deepEqual(contents(await client.done<Waited>('wait_for_message', { agent_id })), ['x']);
+  });
+
+  test('a wait for which the service has no room begins again after its Retry-After, as long as there is time', async (t) => {
+    const { meeting_id, agent_id } = await joined(t);
+    await service.send(meeting_id, { content: 'at last' });
+    const waitWhileBusy = (refusals: number, retry_after: string) => {
+      let left = refusals;
+      const body = { type: 't', title: 't', status: 503, detail: 'No room.', code: 'overloaded' };
+      const headers = { 'content-type': 'application/problem+json', 'retry-after': retry_after };
+      const client = new ConvokeClient({
+        base_url: service.url,
+        api_key: token,
+        send_attempts_max: 1,
+        fetch: async (input, init) => {
+          const is_refused = (input as string).endsWith('/pull/') && left-- > 0;
+          return is_refused ? new Response(JSON.stringify(body), { status: 503, headers }) : fetch(input, init);
+        },
+      });
+      const { signal } = new AbortController();
+      const caller = new Caller({
+        hasRoom: async () => {},
+        client,
+        signal,
+        onAnswered: (callback) => callback(true),
+        onUnsettled: () => assert.fail(),
+      });
+      return waitForMessage.call(caller, { agent_id, wait_s: 5 });
+    };
+    await assert.rejects(waitWhileBusy(1, '9'), { code: 'overloaded' });
+    const { structuredContent } = await waitWhileBusy(3, '0');
+    assert.deepEqual(contents(structuredContent as Waited), ['at last']);
   });
 
   test('several agents wait on one connection each, and each gets its own', async (t) => {

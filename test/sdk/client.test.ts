@@ -383,10 +383,33 @@ describe('sending again:', () => {
     assert.equal(seen.length, 1);
   });
 
-  test('only sends are tried again', async (t) => {
-    const { client, seen } = await start(t, problem(503, 'overloaded', {}, { 'retry-after': '0' }));
-    await failure(client.joinMeeting({ instance_id: 'i', meeting_id: 'm', agent_ids: [] }));
-    assert.equal(seen.length, 1);
+  test('every call is tried again while the service is overloaded, after its Retry-After, and as often as a send', async (t) => {
+    const busy = problem(503, 'overloaded', {}, { 'retry-after': '3' });
+    const joining = { instance_id: 'i', meeting_id: 'm', agent_ids: [] };
+    const { client, seen, pauses_ms } = await start(t, inTurn(busy, busy, json(200, { left_at: null })));
+    await client.leaveMeeting({ instance_id: 'i', meeting_id: 'm' });
+    assert.deepEqual(pauses_ms, [3000, 3000]);
+    assert.equal(new Set(seen.map(({ body }) => body)).size, 1);
+    const bounded = await start(t, busy);
+    assert.equal((await failure(bounded.client.joinMeeting(joining))).code, 'overloaded');
+    assert.equal(bounded.seen.length, 4);
+    const once = await start(t, busy, { send_attempts_max: 1 });
+    await failure(once.client.joinMeeting(joining));
+    assert.equal(once.seen.length, 1);
+  });
+
+  test('a call that is no send is not tried again for another reason: it may have been carried out', async (t) => {
+    for (const answer of [
+      problem(503, 'storage_failed', {}, { 'retry-after': '0' }),
+      problem(429, 'rate_limited', {}, { 'retry-after': '0' }),
+      problem(503, 'overloaded'),
+      problem(503, 'overloaded', {}, { 'retry-after': '31' }),
+      cut,
+    ]) {
+      const { client, seen } = await start(t, answer);
+      await failure(client.joinMeeting({ instance_id: 'i', meeting_id: 'm', agent_ids: [] }));
+      assert.equal(seen.length, 1);
+    }
   });
 
   test('aborting during the pause ends it', async (t) => {

@@ -236,6 +236,27 @@ def test_what_a_repetition_cannot_help_is_not_repeated(response: tuple[int, dict
     assert len(asked) == 1
 
 
+LEFT = (200, {"content-type": "application/json"}, '{"instance_id":"i","meeting_id":"m","left_at":null}')
+
+
+def test_every_call_is_repeated_while_the_service_is_overloaded() -> None:
+    busy = problem(503, {"retry-after": "0"})
+    with scripted(busy, busy, LEFT) as (url, asked), ConvokeClient(url) as client:
+        assert client.leave_meeting(instance_id="i", meeting_id="m").left_at is None
+    assert len(asked) == 3
+    with scripted(busy) as (url, asked), ConvokeClient(url, send_attempts_max=1) as client, pytest.raises(ConvokeError):
+        client.leave_meeting(instance_id="i", meeting_id="m")
+    assert len(asked) == 1
+
+
+@pytest.mark.anyio
+async def test_every_async_call_is_repeated_while_the_service_is_overloaded() -> None:
+    with scripted(problem(503, {"retry-after": "0"}), LEFT) as (url, asked):
+        async with AsyncConvokeClient(url) as client:
+            await client.leave_meeting(instance_id="i", meeting_id="m")
+    assert len(asked) == 2
+
+
 def test_what_is_not_convoke_is_named() -> None:
     page = (200, {"content-type": "text/html"}, "<html>")
     moved = (308, {"location": "https://example.com/"}, "")

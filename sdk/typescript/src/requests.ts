@@ -1,4 +1,5 @@
 import { ConvokeError, errorFromResponse, errorFromFailure, errorFromProxy } from './error.ts';
+import { pause } from './pause.ts';
 
 const TIMEOUT_MS = 10_000;
 
@@ -13,7 +14,18 @@ export interface RequestsOptions {
   fetch?: typeof fetch | undefined;
   /** How long one request may take, response included; 10 s when absent. */
   timeout_ms?: number | undefined;
+  /**
+   * How often sendMessage tries, the first try included; 4 when absent, 1 for no retry. Every other call tries as often
+   * when the service is overloaded and says when to come again.
+   */
+  send_attempts_max?: number | undefined;
+  /** Makes the pauses between the tries; tests replace it. Must reject when the signal is aborted. */
+  sleep?: ((ms: number, signal: AbortSignal | undefined) => Promise<void>) | undefined;
 }
+
+export const SEND_ATTEMPTS_MAX = 4;
+/** When a server asks for a longer pause, the SDK does not retry: the caller decides. */
+export const RETRY_WAIT_MS_MAX = 30_000;
 
 export interface CallOptions {
   /** Aborting it rejects the call with the signal's reason. */
@@ -31,6 +43,8 @@ interface Call extends CallOptions {
   headers?: Record<string, string>;
   /** Replaces the timeout of the client for this request. */
   timeout_ms?: number;
+  /** How often it is tried while the service is overloaded; 1 for a caller that tries again by itself. */
+  attempts_max?: number;
 }
 
 /**
@@ -45,6 +59,8 @@ export class Requests {
   csrf_token: string | null;
   readonly #headers: Record<string, string>;
   readonly #timeout_ms: number;
+  readonly #attempts_max: number;
+  readonly #sleep: NonNullable<RequestsOptions['sleep']>;
 
   /** @throws TypeError when base_url is not an http or https URL */
   constructor(options: RequestsOptions) {
@@ -54,6 +70,8 @@ export class Requests {
     if (options.api_key !== undefined) this.#headers['authorization'] = `Bearer ${options.api_key}`;
     this.fetch = options.fetch ?? ((input, init) => fetch(input, init));
     this.#timeout_ms = options.timeout_ms ?? TIMEOUT_MS;
+    this.#attempts_max = options.send_attempts_max ?? SEND_ATTEMPTS_MAX;
+    this.#sleep = options.sleep ?? pause;
   }
 
   urlOf(path: Path, query?: object): string {
@@ -69,7 +87,16 @@ export class Requests {
 
   async call<T>(method: string, path: Path, call: Call): Promise<T> {
     const url = this.urlOf(path, call.query);
-    return this.ask(method, url, call, (response, text) => parseResponse<T>(response, text, url));
+    const attempts_max = call.attempts_max ?? this.#attempts_max;
+    for (let attempt = 1; ; attempt++) {
+      try {
+        return await this.ask(method, url, call, (response, text) => parseResponse<T>(response, text, url));
+      } catch (error) {
+        const wait_ms = overloadedWait(error);
+        if (wait_ms === null || attempt >= attempts_max) throw error;
+        await this.#sleep(wait_ms, call.signal);
+      }
+    }
   }
 
   /** @param read turns the response into the result, or throws */
@@ -121,6 +148,13 @@ export class Requests {
       throw errorFromFailure(error, url);
     }
   }
+}
+
+/** How long to wait until an overloaded service takes the request, which it has not carried out; null for no retry. */
+function overloadedWait(error: unknown): number | null {
+  if (!(error instanceof ConvokeError) || error.code !== 'overloaded' || error.retry_after_s === null) return null;
+  const wait_ms = error.retry_after_s * 1000;
+  return wait_ms <= RETRY_WAIT_MS_MAX ? wait_ms : null;
 }
 
 export function parseResponse<T>(response: Response, text: string, url: string): T {

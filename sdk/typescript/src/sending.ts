@@ -2,25 +2,24 @@ import { ConvokeError } from './error.ts';
 import { pause } from './pause.ts';
 import { randomId } from './random_id.ts';
 import { RawJson } from './raw_json.ts';
-import type { CallOptions, Requests } from './requests.ts';
+import {
+  type CallOptions,
+  type Requests,
+  type RequestsOptions,
+  RETRY_WAIT_MS_MAX,
+  SEND_ATTEMPTS_MAX,
+} from './requests.ts';
 import type { ReplyInput, SentMessage } from './types.ts';
 
-export const SEND_ATTEMPTS_MAX = 4;
-/** When a server asks for a longer pause, the SDK does not retry: the caller decides. */
-const RETRY_WAIT_MS_MAX = 30_000;
 /** The pause before the second attempt when the server names none; it doubles from there. */
 const RETRY_FIRST_MS = 250;
 
-export interface SendingOptions {
-  /** How often sendMessage tries, the first try included; 4 when absent, 1 for no retry. */
-  send_attempts_max?: number | undefined;
+export interface SendingOptions extends Pick<RequestsOptions, 'send_attempts_max' | 'sleep'> {
   /**
    * How many milliseconds sendMessage waits for other messages, which then share one request: 2 is enough for a program
    * that sends hundreds in a second. Absent: each message is a request of its own.
    */
   gather_ms?: number | undefined;
-  /** Makes the pauses between the tries; tests replace it. Must reject when the signal is aborted. */
-  sleep?: ((ms: number, signal: AbortSignal | undefined) => Promise<void>) | undefined;
 }
 
 /** The trace of a message, as in W3C Trace Context. A `fetch` that OpenTelemetry instruments adds it by itself. */
@@ -87,7 +86,7 @@ async function untilStored(
   };
   for (let attempt = 1; ; attempt++) {
     try {
-      return await requests.call<SentMessage>('POST', path, { signal, text, headers });
+      return await requests.call<SentMessage>('POST', path, { signal, text, headers, attempts_max: 1 });
     } catch (error) {
       if (!(error instanceof ConvokeError)) throw error;
       error.idempotency_key = idempotency_key;

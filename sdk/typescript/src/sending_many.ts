@@ -2,8 +2,8 @@ import { ConvokeError } from './error.ts';
 import { pause } from './pause.ts';
 import { randomId } from './random_id.ts';
 import type { RawJson } from './raw_json.ts';
-import type { CallOptions, Requests } from './requests.ts';
-import { retryWait, SEND_ATTEMPTS_MAX, sendBody, type SendingOptions, type SendOptions } from './sending.ts';
+import { type CallOptions, type Requests, SEND_ATTEMPTS_MAX } from './requests.ts';
+import { retryWait, sendBody, type SendingOptions, type SendOptions } from './sending.ts';
 import type { SendResult, SentMessage, SentMessages } from './types.ts';
 
 /** The most messages, and the most characters of them, in one request. The service takes 500, and 4 MiB of UTF-8. */
@@ -87,7 +87,7 @@ async function sendRequest(
   const text = `{"messages":[${items.map((item) => item.text).join(',')}]}`;
   let results: SendResult[];
   try {
-    results = (await requests.call<SentMessages>('POST', ['messages'], { signal, text })).results;
+    results = (await requests.call<SentMessages>('POST', ['messages'], { signal, text, attempts_max: 1 })).results;
   } catch (error) {
     if (!(error instanceof ConvokeError)) throw error;
     const wait_ms = retryWait(error, attempt);

@@ -1,4 +1,5 @@
-import type { Pulled, PulledPush } from '@convoke/sdk';
+import { setTimeout } from 'node:timers/promises';
+import { ConvokeError, type Pulled, type PulledPush } from '@convoke/sdk';
 import Type from 'typebox';
 import { askedOf } from '../../delivery/runtimes/asked.ts';
 import { agentIds, expected, MeetingId } from '../../http/schemas/fields.ts';
@@ -62,13 +63,27 @@ export const waitForMessage = toolOf({
     ),
   }),
   async run(caller, { wait_s = WAIT_S.default, ...who }) {
-    const { client, signal } = caller;
     const instance_id = await caller.instanceOf(who);
-    const { pushes } = await client.pullOnce(instance_id, { max: MESSAGES_MAX, wait_s }, { signal });
+    const pushes = await pushesOf(caller, instance_id, wait_s);
     if (pushes.length > 0) caller.onAnswered((was_written) => settle(caller, instance_id, pushes, was_written));
     return { notice: NOTICE, messages: pushes.map(wireWaitedFor) };
   },
 });
+
+/** Pulls until there is a push or the time is up. While the service has no room for the wait, it comes again when told. */
+async function pushesOf({ client, signal }: Caller, instance_id: string, wait_s: number): Promise<Pulled['pushes']> {
+  const ends_at_ms = performance.now() + wait_s * 1_000;
+  for (let left_s = wait_s; ; left_s = Math.max(0, Math.floor((ends_at_ms - performance.now()) / 1_000))) {
+    try {
+      return (await client.pullOnce(instance_id, { max: MESSAGES_MAX, wait_s: left_s }, { signal })).pushes;
+    } catch (error) {
+      const pause_ms =
+        error instanceof ConvokeError && error.code === 'overloaded' ? (error.retry_after_s ?? 1) * 1_000 : null;
+      if (pause_ms === null || performance.now() + pause_ms > ends_at_ms) throw error;
+      await setTimeout(pause_ms, undefined, { signal });
+    }
+  }
+}
 
 /**
  * A message that was written to the client counts as delivered. One that nobody could read any more is pushed again

@@ -37,7 +37,7 @@ class AsyncConvokeClient(AsyncOperations):
     ) -> None:
         """The same arguments as those of `ConvokeClient`."""
         self._target = Target.of(base_url, api_key, timeout_s)
-        self._requests = AsyncRequests(self._target)
+        self._requests = AsyncRequests(self._target, send_attempts_max)
         self._send_attempts_max = send_attempts_max
 
     @property
@@ -105,7 +105,7 @@ class AsyncConvokeClient(AsyncOperations):
         while True:
             try:
                 return await self._requests.call(
-                    "POST", sending.path, SentMessage, text=sending.text, headers=sending.headers
+                    "POST", sending.path, SentMessage, text=sending.text, headers=sending.headers, attempts_max=1
                 )
             except ConvokeError as error:
                 error.idempotency_key = sending.idempotency_key

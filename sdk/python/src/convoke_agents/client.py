@@ -44,10 +44,11 @@ class ConvokeClient(Operations):
         :param api_key: Not needed while Convoke listens on loopback only and no key was made.
         :param timeout_s: How long one request may take, response included.
         :param send_attempts_max: How often `send_message` and `send_reply` try, the first time included; 1 for no retry.
+            Every other call tries as often when the service is overloaded and says when to come again.
         :raises ValueError: base_url is no http or https URL
         """
         self._target = Target.of(base_url, api_key, timeout_s)
-        self._requests = Requests(self._target)
+        self._requests = Requests(self._target, send_attempts_max)
         self._send_attempts_max = send_attempts_max
 
     @property
@@ -136,7 +137,7 @@ class ConvokeClient(Operations):
         while True:
             try:
                 return self._requests.call(
-                    "POST", sending.path, SentMessage, text=sending.text, headers=sending.headers
+                    "POST", sending.path, SentMessage, text=sending.text, headers=sending.headers, attempts_max=1
                 )
             except ConvokeError as error:
                 error.idempotency_key = sending.idempotency_key

@@ -21,6 +21,9 @@ from convoke_agents.json_text import json_text
 from convoke_agents.json_value import parse_json
 
 TIMEOUT_S = 10.0
+ATTEMPTS_MAX = 4
+# When a server asks for a longer pause, the SDK does not retry: the caller decides.
+RETRY_WAIT_S_MAX = 30
 
 T = TypeVar("T")
 
@@ -105,11 +108,20 @@ def read(response: httpx.Response, text: str, url: str, into: type[T] | None) ->
         raise error_from_proxy(response, url) from error
 
 
+def overloaded_wait_s(error: ConvokeError, attempt: int, attempts_max: int) -> float | None:
+    """How long to wait until an overloaded service takes a request, which it has not carried out; None for no retry."""
+    if error.code != "overloaded" or error.retry_after_s is None or attempt >= attempts_max:
+        return None
+    return error.retry_after_s if error.retry_after_s <= RETRY_WAIT_S_MAX else None
+
+
 class Requests:
     """Requests that block."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, attempts_max: int = ATTEMPTS_MAX) -> None:
+        """:param attempts_max: How often a request is made while the service is overloaded."""
         self.target = target
+        self._attempts_max = attempts_max
         self._http = httpx.Client(headers=target.headers(), timeout=target.timeout_s, follow_redirects=False)
 
     def close(self) -> None:
@@ -125,10 +137,25 @@ class Requests:
         body: Mapping[str, Any] | None = None,
         text: str | None = None,
         headers: Mapping[str, str] | None = None,
+        attempts_max: int | None = None,
     ) -> T:
         """One request, and what it responds. `text` is a body that is JSON already."""
         url = self.target.url_of(path, query)
         content = text if text is not None else None if body is None else json_text(body)
+        attempt = 1
+        while True:
+            try:
+                return self._once(method, url, into, content, headers)
+            except ConvokeError as error:
+                wait_s = overloaded_wait_s(error, attempt, attempts_max or self._attempts_max)
+                if wait_s is None:
+                    raise
+            time.sleep(wait_s)
+            attempt += 1
+
+    def _once(
+        self, method: str, url: str, into: type[T] | None, content: str | None, headers: Mapping[str, str] | None
+    ) -> T:
         timeout_s = self.target.timeout_s
         over_at_s = time.monotonic() + timeout_s
         with self.open(method, url, content, headers) as response:
@@ -159,8 +186,10 @@ class Requests:
 class AsyncRequests:
     """Requests that are awaited, in an event loop of asyncio."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, attempts_max: int = ATTEMPTS_MAX) -> None:
+        """:param attempts_max: How often a request is made while the service is overloaded."""
         self.target = target
+        self._attempts_max = attempts_max
         self._http = httpx.AsyncClient(headers=target.headers(), timeout=target.timeout_s, follow_redirects=False)
 
     async def aclose(self) -> None:
@@ -176,12 +205,22 @@ class AsyncRequests:
         body: Mapping[str, Any] | None = None,
         text: str | None = None,
         headers: Mapping[str, str] | None = None,
+        attempts_max: int | None = None,
     ) -> T:
         """One request, and what it responds. `text` is a body that is JSON already."""
         url = self.target.url_of(path, query)
         content = text if text is not None else None if body is None else json_text(body)
-        response = await self.ask(method, url, content, headers, self.target.timeout_s)
-        return read(response, response.content.decode(errors="replace"), url, into)
+        attempt = 1
+        while True:
+            try:
+                response = await self.ask(method, url, content, headers, self.target.timeout_s)
+                return read(response, response.content.decode(errors="replace"), url, into)
+            except ConvokeError as error:
+                wait_s = overloaded_wait_s(error, attempt, attempts_max or self._attempts_max)
+                if wait_s is None:
+                    raise
+            await asyncio.sleep(wait_s)
+            attempt += 1
 
     async def ask(
         self, method: str, url: str, content: str | None, headers: Mapping[str, str] | None, timeout_s: float

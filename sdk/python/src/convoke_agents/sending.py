@@ -12,11 +12,9 @@ from convoke_agents.errors import ConvokeError
 from convoke_agents.given import given
 from convoke_agents.json_text import json_text
 from convoke_agents.json_value import parse_json
-from convoke_agents.requests import segment
+from convoke_agents.requests import ATTEMPTS_MAX, RETRY_WAIT_S_MAX, segment
 
-SEND_ATTEMPTS_MAX = 4
-# When a server asks for a longer pause, the SDK does not retry: the caller decides.
-_RETRY_WAIT_S_MAX = 30
+SEND_ATTEMPTS_MAX = ATTEMPTS_MAX
 # The pause before the second attempt when the server names none; it doubles from there.
 _RETRY_FIRST_S = 0.25
 # A proxy responds 502 and 504 when it lost the node that had the request. Nobody knows whether the message was stored;
@@ -105,4 +103,4 @@ def retry_wait_s(error: ConvokeError, attempt: int, attempts_max: int) -> float 
         return None
     if error.retry_after_s is None:
         return _RETRY_FIRST_S * float(2 ** (attempt - 1)) * random.uniform(0.5, 1)
-    return error.retry_after_s if error.retry_after_s <= _RETRY_WAIT_S_MAX else None
+    return error.retry_after_s if error.retry_after_s <= RETRY_WAIT_S_MAX else None
