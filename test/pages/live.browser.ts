@@ -291,4 +291,35 @@ describe('several tabs', () => {
       await shows(follower, 'Fourth');
     });
   });
+
+  test('a tab that holds the connection and hangs does not keep the events from the others', async (t) => {
+    const service = await startService(t);
+    await service.member(t, 'room', { registration: { instance_id: 'box', instance_name: 'First' } });
+    await visitor.visit(service.url, { path: NO_VIEW }, async (page) => {
+      const feeds = new FeedConnections();
+      const open = async (): Promise<Page> => {
+        const tab = await feeds.open(page, `${service.url}/instances`);
+        await tab.getByText('Live', { exact: true }).waitFor();
+        return tab;
+      };
+      const leader = await open();
+      const others = [await open(), await open()];
+      assert.equal(await feeds.holder(), leader);
+      const browser = await leader.context().newCDPSession(leader);
+      await browser.send('Debugger.enable');
+      const stands = new Promise((resolve) => browser.once('Debugger.paused', resolve));
+      const hung = browser.send('Runtime.evaluate', { expression: 'debugger' });
+      await stands;
+      await service.patch('box', { instance_name: 'Second' });
+      for (const tab of others) await tab.getByRole('row', { name: 'Second' }).waitFor();
+      // It goes on, and leaves the lead to the one that has it.
+      await browser.send('Debugger.resume');
+      await hung;
+      await leader.getByRole('row', { name: 'Second' }).waitFor();
+      const holder = await feeds.holder();
+      assert.ok(others.includes(holder));
+      await service.patch('box', { instance_name: 'Third' });
+      for (const tab of [leader, ...others]) await tab.getByRole('row', { name: 'Third' }).waitFor();
+    });
+  });
 });

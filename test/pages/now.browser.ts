@@ -4,6 +4,7 @@ import { describe, test } from 'node:test';
 import type { Counts, ServiceHistory } from '@convoke/sdk';
 import type { Page, Response } from 'playwright-core';
 import { type Clock, systemClock } from '../../src/delivery/clock.ts';
+import { seriousIn } from '../support/axe.ts';
 import { useVisitor } from '../support/browser.ts';
 import { startReceiver } from '../support/receiver.ts';
 import { startService } from '../support/service.ts';
@@ -192,6 +193,42 @@ describe('the page Now', { concurrency: 2 }, () => {
       await signIn(other.token);
       await list.getByText('Nothing yet.').waitFor();
       assert.equal(await list.getByText('secret-plans').count(), 0);
+    });
+  });
+
+  test('a range of a chart, dragged over or selected with the keyboard, leads to the deliveries of that range', async (t) => {
+    const service = await startService(t);
+    await service.member(t, 'room');
+    await service.settled(await service.send('room', {}));
+    await visitor.visit(service.url, { path: '/now' }, async (page) => {
+      const plot = page.getByRole('slider', { name: 'Throughput per second: select a range' });
+      /** The seconds that the list of deliveries is filtered by, and the time of its end. */
+      const range = async (): Promise<{ seconds: number; ends_ms: number }> => {
+        await page.getByRole('heading', { name: 'Deliveries', level: 1 }).waitFor();
+        await page.getByLabel('Sent at or after').waitFor();
+        const { searchParams } = new URL(page.url());
+        const [since, ends_ms] = ['since', 'until'].map((name) => Date.parse(searchParams.get(name) ?? ''));
+        return { seconds: (ends_ms! - since!) / 1000, ends_ms: ends_ms! };
+      };
+      await plot.waitFor();
+      const { x, y, width, height } = (await plot.locator('.u-over').boundingBox())!;
+      await page.mouse.move(x + width / 4, y + height / 2);
+      await page.mouse.down();
+      await page.mouse.move(x + (3 * width) / 4, y + height / 2, { steps: 4 });
+      await page.mouse.up();
+      const dragged = await range();
+      assert.ok(dragged.seconds > 100 && dragged.seconds < 200, `half of five minutes: ${dragged.seconds} s`);
+
+      await page.goBack();
+      await plot.focus();
+      for (let i = 0; i < 3; i++) await page.keyboard.press('Shift+PageUp');
+      await page.keyboard.press('Shift+ArrowRight');
+      assert.match((await plot.getAttribute('aria-valuetext')) ?? '', / to /);
+      assert.deepEqual(await seriousIn(page), []);
+      await page.keyboard.press('Enter');
+      const typed = await range();
+      assert.equal(typed.seconds, 29);
+      assert.ok(typed.ends_ms > dragged.ends_ms);
     });
   });
 });

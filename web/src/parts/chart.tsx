@@ -4,6 +4,7 @@ import UPlot from 'uplot';
 import 'uplot/dist/uPlot.min.css';
 import { colours } from '../theme.ts';
 import { useObservable } from '../observable.ts';
+import { addressOf, go } from '../router.ts';
 import { timeOfDay } from './time.tsx';
 
 export interface Line {
@@ -24,16 +25,24 @@ interface ChartProps {
   inWords: (value: number) => string;
   /** Sparse values: each is drawn as a point. */
   is_sparse?: boolean;
+  /** Called with a range that somebody selects; absent: none can be selected. Seconds since 1970. */
+  onSelect?: (since_s: number, until_s: number) => void;
 }
 
 const HEIGHT_PX = 190;
+/** A shorter drag is a click. */
+const DRAG_PX = 6;
 
 /** Lines over time. The legend shows the values at the pointer, or the latest. */
-export function Chart({ title, at, lines, inWords, is_sparse = false }: ChartProps): JSX.Element {
+export function Chart({ title, at, lines, inWords, is_sparse = false, onSelect }: ChartProps): JSX.Element {
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<UPlot | null>(null);
   const heading = useId();
   const [pointed, setPointed] = useState<number | null>(null);
+  /** What the keyboard selects; in seconds, because the indexes of a live chart move. */
+  const [range, setRange] = useState<Range | null>(null);
+  const select = useRef(onSelect);
+  select.current = onSelect;
   const theme = useObservable(colours);
   const data = [at, ...lines.map(({ values }) => values)] as UPlot.AlignedData;
 
@@ -54,7 +63,11 @@ export function Chart({ title, at, lines, inWords, is_sparse = false }: ChartPro
         width: element.clientWidth || 300,
         height: HEIGHT_PX,
         legend: { show: false },
-        cursor: { points: { size: 6 }, drag: { x: false, y: false }, y: false },
+        cursor: {
+          points: { size: 6 },
+          drag: { x: onSelect !== undefined, y: false, setScale: false, dist: DRAG_PX },
+          y: false,
+        },
         // Half of the last label of the axis is to the right of the lines.
         padding: [8, 26, 0, 0],
         scales: { y: { range: (_, min, max) => [Math.min(0, min), niceTop(max)] } },
@@ -80,7 +93,17 @@ export function Chart({ title, at, lines, inWords, is_sparse = false }: ChartPro
             ...(is_filled && { fill: `color-mix(in srgb, ${colour(property)} 14%, transparent)` }),
           })),
         ],
-        hooks: { setCursor: [({ cursor }) => setPointed(cursor.idx ?? null)] },
+        hooks: {
+          setCursor: [({ cursor }) => setPointed(cursor.idx ?? null)],
+          setSelect: [
+            (chart) => {
+              const { left, width } = chart.select;
+              if (width < DRAG_PX) return;
+              select.current?.(chart.posToVal(left, 'x'), chart.posToVal(left + width, 'x'));
+              chart.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+            },
+          ],
+        },
       },
       data,
       element,
@@ -95,7 +118,28 @@ export function Chart({ title, at, lines, inWords, is_sparse = false }: ChartPro
     };
   }, [theme, is_sparse]);
   useEffect(() => plot.current?.setData(data), [at, lines]);
+  useEffect(() => {
+    const chart = plot.current;
+    if (chart === null) return;
+    const ends = range === null ? [0, 0] : [range.from_s, range.to_s].map((s) => chart.valToPos(s, 'x'));
+    const [left, right] = [Math.min(...ends), Math.max(...ends)];
+    chart.setSelect({ left, top: 0, width: right - left, height: chart.over.clientHeight }, false);
+  }, [at, range]);
 
+  const end = indexOf(at, range?.to_s ?? Infinity);
+  const onKeyDown = (event: KeyboardEvent): void => {
+    const step = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10 }[event.key];
+    if (step !== undefined) {
+      const to = Math.max(0, Math.min(at.length - 1, end + step));
+      const to_s = at[to] as number;
+      setRange({ from_s: event.shiftKey ? (range?.from_s ?? (at[end] as number)) : to_s, to_s });
+      setPointed(to);
+    } else if (event.key === 'Enter' && range !== null && range.from_s !== range.to_s) {
+      onSelect?.(Math.min(range.from_s, range.to_s), Math.max(range.from_s, range.to_s));
+    } else return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
   const shown = (values: Line['values']): string => {
     const value = pointed === null ? values.findLast((each) => each !== undefined) : values[pointed];
     return value === null || value === undefined ? '–' : inWords(value);
@@ -118,8 +162,47 @@ export function Chart({ title, at, lines, inWords, is_sparse = false }: ChartPro
           ))}
         </dl>
       </header>
-      <div class="plot" ref={box} aria-hidden="true" />
+      {onSelect === undefined || at.length === 0 ? (
+        <div key="plot" class="plot" ref={box} aria-hidden="true" />
+      ) : (
+        <div
+          key="plot"
+          class="plot"
+          ref={box}
+          role="slider"
+          tabIndex={0}
+          aria-label={`${title}: select a range`}
+          aria-valuemin={0}
+          aria-valuemax={at.length - 1}
+          aria-valuenow={end}
+          aria-valuetext={words(range ?? { from_s: at[end] as number, to_s: at[end] as number })}
+          title="Drag over a range to see its deliveries. With the keyboard: arrows, Shift and arrows, Enter."
+          onKeyDown={onKeyDown}
+          onBlur={() => {
+            setRange(null);
+            setPointed(null);
+          }}
+        />
+      )}
     </section>
+  );
+}
+
+interface Range {
+  from_s: number;
+  to_s: number;
+}
+
+function words({ from_s, to_s }: Range): string {
+  const [first, last] = [Math.min(from_s, to_s), Math.max(from_s, to_s)].map((s) => timeOfDay(s * 1000));
+  return first === last ? `${first}` : `${first} to ${last}`;
+}
+
+/** The index of the last value at or before a time. */
+function indexOf(at: readonly number[], s: number): number {
+  return Math.max(
+    0,
+    at.findLastIndex((each) => each <= s),
   );
 }
 
@@ -136,4 +219,10 @@ function niceTop(max: number | null): number {
 function labelsOf(ticks: readonly (number | null)[], inWords: (value: number) => string): string[] {
   const labels = ticks.map((value) => (value === null ? '' : value === 0 ? '0' : inWords(value)));
   return labels.map((label, i) => (label === labels[i - 1] ? '' : label));
+}
+
+/** Shows the deliveries of a range of a chart: of an instance, or of all. */
+export function deliveriesOf(query: Record<string, string>): (since_s: number, until_s: number) => void {
+  const at = (s: number): string => new Date(s * 1000).toISOString();
+  return (since_s, until_s) => go(addressOf(['deliveries'], { ...query, since: at(since_s), until: at(until_s) }));
 }

@@ -1,7 +1,7 @@
 import type { JSX } from 'preact';
 import { useEffect } from 'preact/hooks';
 import { useQuery } from '../queries.ts';
-import { Chart } from '../parts/chart.tsx';
+import { Chart, deliveriesOf } from '../parts/chart.tsx';
 import { timeOfDay } from '../parts/time.tsx';
 import { client } from '../service.ts';
 import { counted, durationInWords } from '../format.ts';
@@ -27,6 +27,7 @@ export function LastDay({ instance_id }: { instance_id: string }): JSX.Element |
   const first_s = Date.parse(starts_at) / 1000 - unknown * step_s;
   const at = Array.from({ length: unknown + delivered.length }, (_, i) => first_s + i * step_s);
   const gap = Array.from({ length: unknown }, () => null);
+  const showDeliveries = deliveriesOf({ instance_id });
   const share = Math.floor((100 * succeeded) / attempts);
   return (
     <>
@@ -41,6 +42,7 @@ export function LastDay({ instance_id }: { instance_id: string }): JSX.Element |
           { name: 'failed', colour: '--bad', values: [...gap, ...failed_attempts] },
         ]}
         inWords={(count) => count.toLocaleString('en')}
+        onSelect={showDeliveries}
         is_sparse
       />
       <Chart
@@ -51,6 +53,7 @@ export function LastDay({ instance_id }: { instance_id: string }): JSX.Element |
           { name: 'p95', colour: '--chart-2', values: [...gap, ...p95_ms], is_dashed: true },
         ]}
         inWords={durationInWords}
+        onSelect={showDeliveries}
         is_sparse
       />
     </>

@@ -4,7 +4,7 @@ import type { Counts } from '@convoke/sdk';
 import { useQuery } from '../queries.ts';
 import { type FeedEvent, feed } from '../feed.ts';
 import { type Points, useHistory } from '../history.ts';
-import { Chart, type Line } from '../parts/chart.tsx';
+import { Chart, deliveriesOf, type Line } from '../parts/chart.tsx';
 import { Choice } from '../parts/choice.tsx';
 import { useHeld, usePointed } from '../parts/held.ts';
 import { Mark, type MarkKind } from '../parts/mark.tsx';
@@ -63,6 +63,8 @@ export function Now(): JSX.Element {
   );
 }
 
+const showDeliveries = deliveriesOf({});
+
 function Throughput({ points }: { points: Points | null }): JSX.Element {
   const lines: Line[] = [
     { name: 'accepted', colour: '--chart-1', values: points?.accepted ?? [], is_dashed: true },
@@ -70,7 +72,15 @@ function Throughput({ points }: { points: Points | null }): JSX.Element {
     { name: 'failed attempts', colour: '--waiting', values: points?.failed_attempts ?? [] },
     { name: 'failed', colour: '--bad', values: points?.failed ?? [] },
   ];
-  return <Chart title="Throughput per second" at={points?.at ?? []} lines={lines} inWords={rateInWords} />;
+  return (
+    <Chart
+      title="Throughput per second"
+      at={points?.at ?? []}
+      lines={lines}
+      inWords={rateInWords}
+      onSelect={showDeliveries}
+    />
+  );
 }
 
 function Latency({ points }: { points: Points | null }): JSX.Element {
@@ -84,6 +94,7 @@ function Latency({ points }: { points: Points | null }): JSX.Element {
       at={points?.at ?? []}
       lines={lines}
       inWords={durationInWords}
+      onSelect={showDeliveries}
       is_sparse
     />
   );
