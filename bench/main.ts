@@ -20,6 +20,7 @@ import type { Row, Scenario } from './scenarios/scenario.ts';
 import { pullCrowd, pullLatency, pullThroughput } from './scenarios/pull.ts';
 import { backlog, idle, registry } from './scenarios/size.ts';
 import { slowDiskScenario } from './scenarios/slow_disk.ts';
+import { wideMeetings } from './scenarios/wide.ts';
 import {
   fanOut1,
   fanOut100,
@@ -46,6 +47,7 @@ const SCENARIOS: Scenario[] = [
   pullLatency,
   pullCrowd,
   pullThroughput,
+  wideMeetings,
   herdScenario,
   manyInOne,
   withTraces,

@@ -12,6 +12,8 @@ export interface Load {
   /** The ports of the nodes; connections go to them in turn. */
   ports: number[];
   meetings: number;
+  /** The number of the first meeting; 0 when absent. */
+  first_meeting?: number;
   connections: number;
   seconds: number;
   /** Messages per second; when absent, each response starts the next message. */
@@ -70,12 +72,12 @@ class Sender {
   }
 
   send(): void {
-    const { meetings, targets } = this.#load;
+    const { meetings, first_meeting = 0, targets } = this.#load;
     const request = this.#request;
     this.#sent_us = nowUs();
     for (const at of this.#places) {
       const count = last_message++;
-      writeDigits(request, at.meeting, ID_DIGITS, count % meetings);
+      writeDigits(request, at.meeting, ID_DIGITS, first_meeting + (count % meetings));
       writeDigits(request, at.count, COUNT_DIGITS, count);
       if (targets !== undefined) writeDigits(request, at.agent, ID_DIGITS, Math.floor(count / meetings) % targets);
       writeDigits(request, at.sent_at, SENT_AT_DIGITS, this.#sent_us);

@@ -97,6 +97,7 @@ export class Bench {
         pushes_per_s: received.pushes / elapsed_s,
         p50_ms: received.latency_ms.p50,
         p99_ms: received.latency_ms.p99,
+        max_ms: received.latency_ms.max,
         answer_p50_ms: sent.answer_ms.p50,
         answer_p99_ms: sent.answer_ms.p99,
         lag_p99_ms: lag.p99,

@@ -4,24 +4,13 @@
  * herd.
  */
 import { Agent, request as post } from 'node:http';
-import { mkdir, rm } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { join } from 'node:path';
-import { DATABASE_FILE } from '../../src/domain/data_directory.ts';
-import { importDataFile } from '../../src/store/postgres/import.ts';
 import { Tool } from '../load/channel.ts';
-import {
-  convoke,
-  dataOfAll,
-  endProcess,
-  type Pending,
-  scratchDirectory,
-  startService,
-} from '../contenders/contenders.ts';
+import { convoke, endProcess, startService } from '../contenders/contenders.ts';
+import { type Home, onPostgres, onSqlite } from '../contenders/homes.ts';
 import { type Fleet, membersOf } from '../load/fleet.ts';
 import type { Bench, Figures } from '../measure/measure.ts';
 import { oneNode } from '../contenders/on_postgres.ts';
-import { startPostgres } from '../contenders/postgres.ts';
 import { memoryMib } from '../measure/processes.ts';
 import type { Receivers } from '../load/receivers.ts';
 import { FAULTS, LAG, type Row, type Scenario } from './scenario.ts';
@@ -51,40 +40,6 @@ interface Herd {
 
 /** When the herd comes back. */
 type Return = 'is there at the start' | 'comes back while it runs';
-
-/** The store that holds the data. */
-type Home = (fleets: Pending[]) => Promise<{ data: string; env: Record<string, string>; leave: () => Promise<void> }>;
-
-const onSqlite: Home = async (fleets) => {
-  const data = await dataOfAll(fleets);
-  return { data, env: {}, leave: () => rm(data, { recursive: true }) };
-};
-
-const onPostgres: Home = async (fleets) => {
-  const filled = await dataOfAll(fleets);
-  const scratch = await scratchDirectory();
-  const postgres = await startPostgres(scratch);
-  const data = join(scratch, 'node');
-  await mkdir(data, { mode: 0o700 });
-  const { url } = postgres;
-  await importDataFile({
-    from: join(filled, DATABASE_FILE),
-    url,
-    data,
-    keys: null,
-    onProgress() {},
-    wall_ms: Date.now(),
-  });
-  await rm(filled, { recursive: true });
-  return {
-    data,
-    env: { CONVOKE_DATABASE_URL: url },
-    async leave() {
-      await postgres.stop();
-      await rm(scratch, { recursive: true });
-    },
-  };
-};
 
 async function herd(bench: Bench, { machines, each }: Herd, how: Return, home: Home): Promise<Figures> {
   const receivers = new Tool<Receivers>('./load/receivers.ts');

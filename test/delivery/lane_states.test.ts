@@ -26,7 +26,7 @@ function deliveryOf(seq: number): LaneDelivery {
     answered_badly: 0,
     attempts: [],
     next_attempt_at: null,
-    is_read: false,
+    is_backlog: false,
     missed: 0,
   };
 }

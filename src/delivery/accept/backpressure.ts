@@ -149,7 +149,7 @@ export class Backpressure {
       for (const lane of recipient.lanes.values()) {
         this.#memory.trim(lane, this.#memory.limitFor(recipient, lane, now));
         if (isMoving(recipient, now) && lane.held_until <= now) {
-          moving += lane.length - lane.queued_read + lane.unread;
+          moving += lane.length - lane.queued_backlog + lane.unread;
         }
       }
     }

@@ -22,6 +22,8 @@ import type { Settlements } from './settlements.ts';
 
 /** The most results of attempts that are not written yet. With more, no new attempt starts. */
 const UNSETTLED_MAX = 4_000;
+/** How long steps are taken in a row before other work of this thread, such as requests, has its turn. */
+const RUN_MS_MAX = 10;
 /** How long to wait before a failed call of the store is repeated. */
 const RETRY_MS = 500;
 
@@ -81,6 +83,8 @@ export class Dispatcher {
   readonly #instance_concurrency: number;
   #steps!: Steps;
   #is_running = false;
+  /** Other work of this thread has its turn before the next step. */
+  #gives_way = false;
   #is_draining = false;
   #looks_for_room = false;
 
@@ -210,11 +214,16 @@ export class Dispatcher {
 
   /** Takes steps until none is left. */
   run(): void {
-    if (this.#is_running || this.#is_draining || !this.#meetings.is_loaded) return;
+    if (this.#is_running || this.#gives_way || this.#is_draining || !this.#meetings.is_loaded) return;
     this.#is_running = true;
+    const until = this.#clock.now() + RUN_MS_MAX;
     while (this.#in_flight.limited < this.#max_in_flight && this.#settlements.unsettled < UNSETTLED_MAX) {
       if (this.isHeld) break;
       const now = this.#clock.now();
+      if (now > until) {
+        this.#giveWay();
+        break;
+      }
       // Without a valid lease, another node may deliver these deliveries by now.
       if (!this.#partitions.isLeaseValid(now)) break;
       const recipient = this.#next(now);
@@ -230,6 +239,14 @@ export class Dispatcher {
     this.#steps.backpressure.onDispatched();
   }
 
+  #giveWay(): void {
+    this.#gives_way = true;
+    this.#clock.soon(() => {
+      this.#gives_way = false;
+      this.run();
+    });
+  }
+
   /**
    * The recipient whose step is next. Recipients with a backlog leave room for those without one: among the attempts in
    * flight, among the results to write, and in memory.
@@ -239,8 +256,11 @@ export class Dispatcher {
     const { attempts_max, turns_max } = this.#saturation;
     const may_go = this.#in_flight.in_turns < attempts_max && this.#settlements.unsettled < UNSETTLED_MAX / 2;
     const { in_turn } = this.#turns;
-    const may_begin = in_turn === 0 || (in_turn < turns_max && !this.#memory.isShareFull);
-    const recipient = this.#turns.next(may_go, may_begin);
+    const recipient = this.#turns.next(
+      may_go,
+      // What is in memory already leaves it in its turn. Only a read of a backlog needs room there.
+      (waiting) => in_turn === 0 || (in_turn < turns_max && !(waiting.isSpilled && this.#memory.isShareFull)),
+    );
     if (recipient === undefined && this.#turns.has_behind && !this.#looks_for_room) {
       // Needed when every instance in its turn hangs: then no other call checks whether there is room for more.
       this.#looks_for_room = true;

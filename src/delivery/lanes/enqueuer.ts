@@ -8,6 +8,12 @@ import type { Recipient } from './recipient.ts';
 import type { RecipientCache } from './recipient_cache.ts';
 
 /**
+ * A message with more deliveries than this is wide. Its recipients that have nothing else to do take turns, as those with a
+ * backlog do: otherwise everybody else waits until the last of them has its push.
+ */
+const WIDE = 500;
+
+/**
  * Puts stored messages into the lanes of their recipients. Who these are was decided when the message was stored: see
  * src/domain/agents_to_notify.ts.
  */
@@ -35,6 +41,7 @@ export class Enqueuer {
     const { message_id, meeting_id, seq, message, timestamp, origin, trace, accepted_at, expires_at, deliveries } =
       stored;
     let body_head: Uint8Array | null = null;
+    const is_wide = deliveries.length > WIDE;
     const now = this.#clock.now();
     for (const { delivery_id, instance_id, target_agents } of deliveries) {
       const recipient = this.#recipients.of(instance_id);
@@ -63,7 +70,8 @@ export class Enqueuer {
         only_on_disk = true;
         if (!lane.is_paused) recipient.is_behind = true;
       }
-      recipient.touch(now);
+      if (!is_wide) recipient.touch(now);
+      else if (!recipient.isActive && recipient.ready.length === 0) recipient.is_behind = true;
       if (only_on_disk) {
         const backlog = this.#memory.spillTail(lane);
         if (is_long) backlog.is_closed = true;
@@ -86,7 +94,8 @@ export class Enqueuer {
           answered_badly: 0,
           attempts: [],
           next_attempt_at: null,
-          is_read: false,
+          // Acceptance does not wait for wide messages, as long as those with a backlog leave room in memory.
+          is_backlog: is_wide && !this.#memory.isShareFull,
           missed: 0,
         });
       }

@@ -41,7 +41,7 @@ export class Lane {
   /** No attempt of this lane starts before this time; Infinity while its meeting is paused. */
   held_until = 0;
   /** How many deliveries in memory were read from the table and not tried since. */
-  queued_read = 0;
+  queued_backlog = 0;
   /**
    * In a cluster, the first seq of the range (see cluster/seen_ranges.ts) for which this lane is complete: this node
    * saw every message from that seq on, and has read the earlier ones. 0: it is complete for no range. Null without a

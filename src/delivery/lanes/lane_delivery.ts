@@ -7,8 +7,8 @@ import type { QueuedDelivery } from '../../store/contract/deliveries.ts';
  */
 export interface LaneDelivery extends Omit<QueuedDelivery, 'message'> {
   body_head: Uint8Array;
-  /** Whether the delivery was read from the table and not tried since. */
-  is_read: boolean;
+  /** Acceptance does not wait for it: it was read from the table, or its message is wide, and it was not tried since. */
+  is_backlog: boolean;
   /** How many messages were missed before it; 0 when that is not counted. */
   missed: number;
 }
@@ -21,5 +21,5 @@ export interface LaneDelivery extends Omit<QueuedDelivery, 'message'> {
  */
 export function laneDeliveryOf({ message, ...row }: QueuedDelivery, latest_due: number): LaneDelivery {
   const next_attempt_at = row.next_attempt_at === null ? null : Math.min(row.next_attempt_at, latest_due);
-  return { ...row, next_attempt_at, body_head: pushBodyHead(row.meeting_id, message), is_read: true, missed: 0 };
+  return { ...row, next_attempt_at, body_head: pushBodyHead(row.meeting_id, message), is_backlog: true, missed: 0 };
 }

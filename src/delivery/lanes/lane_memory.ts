@@ -35,8 +35,8 @@ const NO_ATTEMPTS: Attempt[] = [];
  */
 export class LaneMemory {
   #queued = 0;
-  /** Deliveries in memory that were read from the table and not tried since. */
-  #queued_read = 0;
+  /** Deliveries in memory for which acceptance does not wait. */
+  #queued_backlog = 0;
   #bytes = 0;
   /** The sum of the estimates of all backlogs. */
   #unread = 0;
@@ -54,11 +54,11 @@ export class LaneMemory {
   }
 
   /**
-   * Deliveries in memory, and those that would be there if their lanes did not have to be read first. A backlog,
-   * however large, is no reason to accept less, so only deliveries that were added since count.
+   * Deliveries in memory, and those that would be there if their lanes did not have to be read first. Neither a backlog nor
+   * a wide message, however large, is a reason to accept less, so they do not count.
    */
   get waiting(): number {
-    return this.#queued - this.#queued_read + this.#unread;
+    return this.#queued - this.#queued_backlog + this.#unread;
   }
 
   get isFull(): boolean {
@@ -112,7 +112,7 @@ export class LaneMemory {
 
   #countIn(lane: Lane, delivery: LaneDelivery): void {
     this.#queued++;
-    if (delivery.is_read) this.#countRead(lane, 1);
+    if (delivery.is_backlog) this.#countRead(lane, 1);
     this.#bytes += bytesOf(delivery);
   }
 
@@ -128,15 +128,15 @@ export class LaneMemory {
     delivery.attempts = NO_ATTEMPTS;
   }
 
-  /** An attempt on a delivery starts, so it no longer counts as one that was read and waits. */
+  /** An attempt on a delivery starts, so it no longer waits. */
   tried(lane: Lane, delivery: LaneDelivery): void {
-    if (delivery.is_read) this.#countRead(lane, -1);
-    delivery.is_read = false;
+    if (delivery.is_backlog) this.#countRead(lane, -1);
+    delivery.is_backlog = false;
   }
 
   #countRead(lane: Lane, count: number): void {
-    lane.queued_read += count;
-    this.#queued_read += count;
+    lane.queued_backlog += count;
+    this.#queued_backlog += count;
   }
 
   /** The deliveries that follow are on disk only. */

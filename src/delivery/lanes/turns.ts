@@ -6,6 +6,8 @@
  * waiting: instances with a backlog. A few hundred have their _turn_ at a time. A turn ends when a page of the
  *          instance's deliveries was tried, so that each page is one read and uses one connection.
  *
+ * The recipients of a wide message (see enqueuer.ts) count as instances with a backlog until they have it.
+ *
  * Instances with a backlog get a share even when the first list is never empty, and never more than their room.
  */
 import { Fifo } from '../fifo.ts';
@@ -52,10 +54,11 @@ export class Turns {
 
   /**
    * @param may_go whether the instances that have their turn may take a step
-   * @param may_begin whether another turn may begin
+   * @param mayBegin whether the turn of this recipient may begin
    */
-  next(may_go: boolean, may_begin: boolean): Recipient | undefined {
-    const has_behind = may_go && (this.#going.length > 0 || (may_begin && this.#waiting.length > 0));
+  next(may_go: boolean, mayBegin: (recipient: Recipient) => boolean): Recipient | undefined {
+    const waiting = this.#waiting.peek();
+    const has_behind = may_go && (this.#going.length > 0 || (waiting !== undefined && mayBegin(waiting)));
     if (this.#first.length > 0 && !(has_behind && this.#first_in_a_row >= FIRST_IN_A_ROW)) {
       this.#first_in_a_row++;
       const instance = this.#first.shift() as Recipient;

@@ -1,0 +1,89 @@
+/** A message to hundreds or thousands of instances: what others notice of it. */
+import assert from 'node:assert/strict';
+import { test, type TestContext } from 'node:test';
+import { SECOND, SETTINGS, startNode, type TestNode } from '../support/node.ts';
+
+/** One more than a message has that is not wide. */
+const WIDE = 501;
+const PUSH_MS = 10;
+
+/** A node whose receivers respond after `PUSH_MS`, with a meeting of `width` instances and a meeting of one other. */
+async function nodeWith(t: TestContext, width: number): Promise<TestNode> {
+  const node = await startNode(t, { settings: { ...SETTINGS, max_in_flight: 50 } });
+  await node.meeting('wide', ...Array.from({ length: width }, (_, i) => `i${i}`));
+  await node.meeting('other', 'other');
+  node.transport.script = () => ({ says: 200, after_ms: PUSH_MS });
+  return node;
+}
+
+/** How many instances had a push of the wide message when the other instance had its own, sent right after it. */
+async function pushesBeforeOther(node: TestNode): Promise<number> {
+  await node.send('wide');
+  await node.send('other');
+  const began = node.clock.now();
+  await node.clock.advanceUntil('the push of the other', () => node.transport.to('other').length > 0, 60 * SECOND);
+  const before = node.transport.pushes.findIndex(({ instance_id }) => instance_id === 'other');
+  assert.ok(before >= 0);
+  await node.clock.advanceUntil('all pushes', () => node.engine.isQuiet, 60 * SECOND);
+  assert.deepEqual(new Set(await node.states()), new Set(['delivered']));
+  assert.ok(node.clock.now() - began < 30 * SECOND);
+  return before;
+}
+
+test('the push of another meeting does not wait for the pushes of a wide message', async (t) => {
+  const node = await nodeWith(t, WIDE);
+  const before = await pushesBeforeOther(node);
+  assert.ok(before < WIDE / 5, `${before} of ${WIDE} were pushed before it`);
+});
+
+test('control: behind a message that is not wide it waits for nearly all of its pushes', async (t) => {
+  const node = await nodeWith(t, WIDE - 1);
+  const before = await pushesBeforeOther(node);
+  assert.ok(before > WIDE / 2, `${before} of ${WIDE - 1} were pushed before it`);
+});
+
+test('an instance that is busy gets a wide message in its turn, and its messages in their order', async (t) => {
+  const node = await nodeWith(t, WIDE);
+  await node.meeting('own', 'i7');
+  await node.sendMany('own', 3);
+  await node.sendMany('wide', 3);
+  await node.sendMany('own', 3);
+  await node.clock.advanceUntil('all pushes', () => node.engine.isQuiet, 60 * SECOND);
+  assert.deepEqual(node.transport.seqsTo('i7', 'own'), [1, 2, 3, 4, 5, 6]);
+  for (const instance_id of ['i0', 'i7', `i${WIDE - 1}`]) {
+    assert.deepEqual(node.transport.seqsTo(instance_id, 'wide'), [1, 2, 3]);
+  }
+  assert.equal(node.transport.pushes.length, 3 * WIDE + 6);
+});
+
+test('acceptance does not wait for a wide message', async (t) => {
+  // More than may wait before acceptance pauses.
+  const node = await nodeWith(t, 4_500);
+  await node.send('wide');
+  let is_accepted = false;
+  const sent = node.send('other').then(() => (is_accepted = true));
+  await node.clock.settle();
+  assert.ok(is_accepted);
+  assert.ok(node.engine.stats.queued_in_memory > 4_000);
+  await sent;
+});
+
+test('other work of the thread has its turn between the steps of the dispatcher', async (t) => {
+  const node = await startNode(t);
+  await node.meeting('m', ...Array.from({ length: 100 }, (_, i) => `i${i}`));
+  const { transport, clock } = node;
+  await node.send('m');
+  await clock.advanceUntil('the pushes that read the registrations', () => node.engine.isQuiet, SECOND);
+  // The start of a push takes a millisecond, as it does where it opens a connection on a busy machine.
+  const now = clock.now.bind(clock);
+  t.mock.method(clock, 'now', () => now() + transport.pushes.length);
+  let pushes_before: number | null = null;
+  transport.onPush = () => {
+    transport.onPush = null;
+    clock.soon(() => (pushes_before = transport.pushes.length - 100));
+  };
+  await node.send('m');
+  await clock.advanceUntil('all pushes', () => node.engine.isQuiet, SECOND);
+  assert.equal(transport.pushes.length, 200);
+  assert.ok(pushes_before !== null && pushes_before <= 12, `${pushes_before} pushes started in a row`);
+});
