@@ -95,7 +95,11 @@ export interface Flight {
   attempt: number;
   /** Whether the whole response with the push left its node. From then on a machine may have it in hand. */
   left: boolean;
+  /** The name of the pull that it was handed out to; null until then, and for a webhook. */
+  pull_id: string | null;
 }
+
+type HandedOut = Pick<Flight, 'attempt'> & Pick<Track, 'delivery_id'>;
 
 /** One delivery, as its receiver saw it. */
 interface Track {
@@ -172,6 +176,8 @@ export class Checker {
    * The deliveries that the store lost when it went back, by delivery_id. Nodes may try them until they have noticed.
    */
   readonly #lost = new Map<string, Track>();
+  /** The replies that the store lost when it went back, by delivery and place. */
+  readonly #lost_replies = new Set<string>();
   #noticed_at = 0;
   /** The most replies that a machine gave in one response, and those in its latest one, by delivery. */
   readonly #replies = new Map<string, { most: number; latest: number }>();
@@ -180,7 +186,12 @@ export class Checker {
    */
   readonly #reported = new Set<string>();
   readonly #counted = new Set<string>();
-  readonly #received = new Set<string>();
+  /** The circumstances in which an attempt was handed out, by delivery, attempt and pull. */
+  readonly #handed_out = new Map<string, string>();
+  /** The attempts that machines that pull received, with the latest pull of each. */
+  readonly #received = new Map<string, { under: string | undefined; pull_id: string }>();
+  /** The pulls that were made again, by their names: nobody can know whether their pushes arrived. */
+  readonly #repeated_pulls = new Set<string>();
   readonly #drops: Drop[] = [];
   /** The number by node. */
   readonly #in_flight = new Map<number, number>();
@@ -498,6 +509,7 @@ export class Checker {
       ops_total,
       attempt,
       left: machine.ack_timeout_ms === null,
+      pull_id: null,
     };
     machine.in_flight.push(flight);
     track.terms.set(node, term);
@@ -531,10 +543,10 @@ export class Checker {
       const { latest = 0 } = this.#replies.get(delivery_id) ?? {};
       const row = this.#operations.deliveries.get(delivery_id, this.#now());
       if (row?.state !== 'delivered' || row.attempts.at(-1)?.detail !== '') continue;
-      // A store that went back may have lost the replies, and may still accept the result of the push.
-      if (this.#noticed_at > 0 && this.machines.get(row.instance_id)?.ack_timeout_ms !== null) continue;
       for (let place = 0; place < latest; place++) {
-        if (!stored.has(`${delivery_id} ${place}`))
+        const reply = `${delivery_id} ${place}`;
+        // A store that went back may have lost the reply, and still accepts the result of the push.
+        if (!stored.has(reply) && !this.#lost_replies.has(reply))
           this.fail(`${delivery_id} is delivered, and reply ${place} to it is not stored`);
       }
     }
@@ -590,9 +602,43 @@ export class Checker {
     if (track !== undefined) track.handled = true;
   }
 
-  /** A push arrived at a machine. */
-  received(delivery_id: string, attempt: number): void {
-    this.#received.add(`${delivery_id} ${attempt}`);
+  /** A node has a response for a pull. */
+  handedOut(node: number, { delivery_id, attempt }: HandedOut, machine: Machine, pull_id: string): void {
+    for (const flight of machine.in_flight) {
+      if (flight.node !== node || flight.track.delivery_id !== delivery_id || flight.attempt !== attempt) continue;
+      flight.pull_id = pull_id;
+      // What a node forgets after an operation or a fault, it may hand out again.
+      if (machine.ops_open > 0 || machine.ops_total !== flight.ops_total) continue;
+      const under = `${node} ${flight.term} ${flight.ops_total} ${this.disturbed_at}`;
+      this.#handed_out.set(`${delivery_id} ${attempt} ${pull_id}`, under);
+    }
+  }
+
+  /**
+   * The node that delivers has a response for a pull that was made before under this name. What it handed out to the
+   * earlier request waits no longer.
+   */
+  pulledAgain(node: number, instance_id: string, pull_id: string): void {
+    for (const { track, attempt, ...flight } of this.machines.get(instance_id)?.in_flight ?? []) {
+      if (flight.node === node && flight.pull_id === pull_id)
+        this.fail(`message ${track.sent.label} to ${instance_id}, attempt ${attempt}: in hand of a lost response`);
+    }
+  }
+
+  /** A machine makes a pull again under its name, or did not get the response of the first request. */
+  repeatsPull(pull_id: string): void {
+    this.#repeated_pulls.add(pull_id);
+  }
+
+  /** A push arrived at a machine. Only a response that was lost comes again as the same attempt. */
+  received({ delivery_id, attempt }: HandedOut, pull_id: string): void {
+    const key = `${delivery_id} ${attempt}`;
+    const under = this.#handed_out.get(`${key} ${pull_id}`);
+    const before = this.#received.get(key);
+    const is_lost = before === undefined || this.#repeated_pulls.has(before.pull_id);
+    if (under !== undefined && before?.under === under && !is_lost && this.#noticed_at === 0)
+      this.fail(`${key} comes again as the same attempt, and nothing was lost`);
+    this.#received.set(key, { under, pull_id });
   }
 
   /**
@@ -726,9 +772,10 @@ export class Checker {
 
   // ── a store that goes back ────────────────────────────────────────────────────────────────────────────────────────
 
-  /** The stored deliveries, with the labels of their messages. */
-  stored(): { row: DeliveryRow; label: number | null }[] {
-    return this.#rows().map((row) => ({ row, label: this.#labelOf(row) }));
+  /** The stored deliveries, with the labels of their messages, and the stored replies. */
+  stored() {
+    const deliveries = this.#rows().map((row) => ({ row, label: this.#labelOf(row) }));
+    return { deliveries, replies: [...this.#storedReplies().keys()] };
   }
 
   /**
@@ -742,7 +789,9 @@ export class Checker {
       const page = this.#operations.messages.list(meeting_id, { after_seq: 0, limit: 100_000, chars_max: 1e9 });
       for (const { message_id } of page?.data ?? []) messages.add(message_id);
     }
-    for (const { row, label } of before) {
+    const replies = this.#storedReplies();
+    for (const reply of before.replies) if (!replies.has(reply)) this.#lost_replies.add(reply);
+    for (const { row, label } of before.deliveries) {
       if (messages.has(row.message_id)) continue;
       const track = this.#tracks.get(row.delivery_id) ?? this.#track(row, label);
       if (track === null) continue;

@@ -368,6 +368,30 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     find: 'if (pull_forwarder.is_draining && !brings_results) return',
     replace: 'if (pull_forwarder.is_draining) return',
   },
+  'what a lost response had waits for its deadline': {
+    file: PULL_ROUTE,
+    find: 'if (pull_id !== null) pull_transport.takeBack(instance_id, pull_id);',
+    replace: '',
+  },
+  'what a machine has is taken back with a lost response': {
+    file: PULL_TRANSPORT,
+    find: 'this.#giveBack([...instance.in_hand.values()].filter((awaited) => awaited.pull_id === pull_id));',
+    replace: 'this.#giveBack([...instance.in_hand.values()].filter(() => pull_id !== null));',
+  },
+  'a pull on a dead connection still waits': {
+    file: PULL_TRANSPORT,
+    find: 'instance.waiting.filter(({ request }) => request.pull_id === pull_id)',
+    replace: 'instance.waiting.filter(() => pull_id === null)',
+  },
+  'of two pulls that race under one name both wait': [
+    { file: PULL_ROUTE, find: 'if (pull_id !== null) pull_transport.takeBack(instance_id, pull_id);', replace: '' },
+    {
+      file: PULL_ROUTE,
+      find: 'const results = await takeAll(context, request);',
+      replace:
+        'const results = await takeAll(context, request); if (pull_id !== null) pull_transport.takeBack(instance_id, pull_id);',
+    },
+  ],
   'a takeover forgets what a pair sent': {
     file: GUARD,
     find: 'for (const sent of went) {',
@@ -431,6 +455,7 @@ const IN_CLUSTERS: readonly string[] = [
   'keeps in hand what another node took over',
   'a node that stops loses the results that it was given',
   'does not judge what a store that went back gives a number again',
+  'of two pulls that race under one name both wait',
 ];
 const WITH_AGENTS: readonly string[] = [
   'a takeover forgets what a pair sent',
@@ -454,6 +479,10 @@ const WITH_PULLING_MACHINES: readonly string[] = [
   'a result that counted is forgotten',
   'what did not leave its node is waited for',
   'a node that stops loses the results that it was given',
+  'what a lost response had waits for its deadline',
+  'what a machine has is taken back with a lost response',
+  'a pull on a dead connection still waits',
+  'of two pulls that race under one name both wait',
 ];
 
 function kindFor(name: string): Kind {

@@ -23,6 +23,7 @@ export interface PullBody {
   results: Reported[];
   max: number;
   wait_s: number;
+  pull_id: string;
 }
 
 export interface Pulled {

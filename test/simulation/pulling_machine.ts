@@ -1,6 +1,6 @@
 /**
  * A machine that pulls in simulated time, as docs/pull.md describes, with its faults: it dies with pushes in hand, is
- * away, works for too long, loses requests and responses, and repeats results.
+ * away, works for too long, loses requests and responses, makes them again, and repeats results.
  */
 import type { Answer, Pulled, PullBody, Reported } from './pull_endpoint.ts';
 import type { Random } from './random.ts';
@@ -14,6 +14,7 @@ const KNOCKED_OUT_MS_MAX = 60 * SECOND;
 const AWAY_LOOK_MS = SECOND;
 const ANSWER_MS_MAX = 20;
 const THINKS_MS_MAX = 20 * SECOND;
+const LATE_MS_MAX = 3 * SECOND;
 
 export const PULL_MOODS = [
   'fine',
@@ -42,7 +43,9 @@ export interface Surroundings {
   after(delay_ms: number, run: () => void): () => void;
   nodes: () => PulledNode[];
   trace: (line: string) => void;
-  received: (delivery_id: string, attempt: number) => void;
+  received: (push: Pulled['pushes'][number], pull_id: string) => void;
+  /** It makes a pull again under its name. */
+  repeats(pull_id: string): void;
   /** It acted on a push, whatever happens to its result. */
   handled(delivery_id: string): void;
   /** It is about to report the result of an attempt. */
@@ -62,6 +65,7 @@ export interface PullingMachineOptions {
 }
 
 type Said = Omit<Reported, 'delivery_id' | 'attempt'>;
+type Then = (pause_ms: number, is_answered: boolean) => void;
 
 export class PullingMachine {
   mood: PullMood = 'fine';
@@ -75,6 +79,7 @@ export class PullingMachine {
   #open = new Set<() => void>();
   #failures = 0;
   #next_node = 0;
+  #pulls = 0;
 
   constructor(options: PullingMachineOptions, around: Surroundings) {
     this.#options = options;
@@ -83,7 +88,8 @@ export class PullingMachine {
   }
 
   #start(): void {
-    for (let k = 0; k < this.#options.pullers; k++) this.#later(this.#around.random.below(100), () => this.#pull());
+    for (let k = 0; k < this.#options.pullers; k++)
+      this.#later(this.#around.random.below(100), () => this.#pull(this.#newName()));
   }
 
   /** Runs something later, if it is still in this life. */
@@ -94,24 +100,34 @@ export class PullingMachine {
     });
   }
 
-  #pull(): void {
+  /** Several machines of a world, and all lives of one, have different names for their pulls. */
+  #newName(): string {
+    return `${this.#options.instance_id}.${++this.#pulls}`;
+  }
+
+  /** @param pull_id the name of the request; that of an earlier one whose response was lost, when it is made again */
+  #pull(pull_id: string): void {
     const { random } = this.#around;
-    if (this.mood === 'away') return void this.#later(AWAY_LOOK_MS, () => this.#pull());
+    if (this.mood === 'away') return void this.#later(AWAY_LOOK_MS, () => this.#pull(pull_id));
     const results = this.#outbox.splice(0);
-    const body = { results, max: random.pick([1, 2, 32]), wait_s: this.#options.wait_s };
-    this.#request(body, (pause_ms) => void this.#later(pause_ms, () => this.#pull()));
+    const body = { results, max: random.pick([1, 2, 32]), wait_s: this.#options.wait_s, pull_id };
+    this.#request(body, (pause_ms, is_answered) => {
+      if (!is_answered) this.#around.repeats(pull_id);
+      this.#later(pause_ms, () => this.#pull(is_answered ? this.#newName() : pull_id));
+    });
   }
 
   /** Hands in results at once, beside the open pulls. */
   #handIn(): void {
     if (this.#outbox.length === 0) return;
-    this.#request({ results: this.#outbox.splice(0), max: 0, wait_s: 0 }, (pause_ms) => {
+    const body = { results: this.#outbox.splice(0), max: 0, wait_s: 0, pull_id: this.#newName() };
+    this.#request(body, (pause_ms) => {
       if (pause_ms > 0) this.#later(pause_ms, () => this.#handIn());
     });
   }
 
   /** @param then called with how long to pause before the next one */
-  #request(body: PullBody, then: (pause_ms: number) => void): void {
+  #request(body: PullBody, then: Then): void {
     const { random, nodes, trace } = this.#around;
     const { instance_id } = this.#options;
     const all = nodes();
@@ -119,6 +135,11 @@ export class PullingMachine {
     if (node === undefined) return this.#fails(body, then);
     const is_lost = this.mood === 'lossy' && random.chance(0.3);
     const goes_lost = is_lost && random.chance(0.5);
+    // The network changed: the machine asks again, and its node does not know that the connection is dead.
+    const is_dead = is_lost && !goes_lost && random.chance(0.5);
+    // A request that was held up on the way arrives when the machine has asked again.
+    if (goes_lost && random.chance(0.3))
+      this.#around.after(random.below(LATE_MS_MAX), () => node.pull(instance_id, body, () => {}));
     let is_over = false;
     const life = this.#life;
     const over = (answer: Answer | null): void => {
@@ -131,9 +152,12 @@ export class PullingMachine {
       if (answer === null || is_lost) this.#fails(body, then);
       else this.#answered(answer, body, then);
     };
-    const stop = this.#around.after(goes_lost ? random.below(SECOND) : body.wait_s * SECOND + PATIENCE_MS, () =>
-      over(null),
-    );
+    const patience_ms = is_dead
+      ? random.below(body.wait_s * SECOND + 1)
+      : goes_lost
+        ? random.below(SECOND)
+        : body.wait_s * SECOND + PATIENCE_MS;
+    const stop = this.#around.after(patience_ms, () => over(null));
     const close = (): void => {
       is_over = true;
       cancel();
@@ -142,18 +166,19 @@ export class PullingMachine {
     this.#open.add(close);
     trace(`${instance_id} pulls at ${node.node_id} with ${body.results.length}`);
     for (const report of body.results) this.#around.reports(report);
-    const cancel = goes_lost ? () => {} : node.pull(instance_id, body, over);
+    const closes = goes_lost ? () => {} : node.pull(instance_id, body, over);
+    const cancel = is_dead ? () => {} : closes;
   }
 
-  #fails(body: PullBody, then: (pause_ms: number) => void): void {
+  #fails(body: PullBody, then: Then): void {
     const { random } = this.#around;
     this.#next_node++;
     this.#outbox.unshift(...body.results);
     const pause_ms = Math.min(PAUSE_MS_MAX, PAUSE_MS_FIRST * 2 ** this.#failures++);
-    then(1 + random.below(pause_ms));
+    then(1 + random.below(pause_ms), false);
   }
 
-  #answered({ status, body: pulled }: Answer, body: PullBody, then: (pause_ms: number) => void): void {
+  #answered({ status, body: pulled }: Answer, body: PullBody, then: Then): void {
     const { random, trace } = this.#around;
     if (status !== 200 || pulled === null) {
       // 404 and 422: it is not registered, or not for pulling. The results may count later.
@@ -165,8 +190,8 @@ export class PullingMachine {
     if (this.mood === 'repeating' && random.chance(0.5)) this.#outbox.push(...body.results);
     if (pulled.pushes.length > 0) trace(`${this.#options.instance_id} gets ${pulled.pushes.length}`);
     if (pulled.pushes.length > 0 && this.mood === 'dying' && random.chance(0.5)) return this.#die();
-    for (const push of pulled.pushes) this.#take(push);
-    then(0);
+    for (const push of pulled.pushes) this.#take(push, body.pull_id);
+    then(0, true);
   }
 
   #die(): void {
@@ -179,8 +204,9 @@ export class PullingMachine {
     this.#later(this.#around.random.below(KNOCKED_OUT_MS_MAX), () => this.#start());
   }
 
-  #take({ delivery_id, attempt, body }: Pulled['pushes'][number]): void {
-    this.#around.received(delivery_id, attempt);
+  #take(push: Pulled['pushes'][number], pull_id: string): void {
+    const { delivery_id, attempt, body } = push;
+    this.#around.received(push, pull_id);
     // The result of the previous attempt arrives only now.
     if (this.mood === 'repeating' && attempt > 1) this.#say(delivery_id, attempt - 1, { status_code: 500 });
     const known = this.#known.get(delivery_id);

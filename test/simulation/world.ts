@@ -10,12 +10,13 @@ import { Engine, type EngineSettings } from '../../src/delivery/engine.ts';
 import { Expiry } from '../../src/delivery/expiry.ts';
 import { Maintenance } from '../../src/delivery/maintenance.ts';
 import { Partitions } from '../../src/delivery/cluster/partitions.ts';
-import { PullTransport } from '../../src/delivery/transport/pull_transport.ts';
+import { type PullEnd, PullTransport } from '../../src/delivery/transport/pull_transport.ts';
 import type { Push, PushResult, Transport, Way } from '../../src/delivery/transport/transport.ts';
 import { Transports } from '../../src/delivery/transport/transports.ts';
 import type { GuardLimits } from '../../src/domain/guard_rule.ts';
 import { type Outcome, outcomeOfStatus } from '../../src/domain/outcome.ts';
 import { partitionOf } from '../../src/domain/partition.ts';
+import type { PullContext } from '../../src/http/routes/pull.ts';
 import type { GivenRules } from '../../src/store/contract/meetings.ts';
 import type { Store } from '../../src/store/store.ts';
 import { Checker, type Flight, type Machine, promptWithin, type Sent } from './checker.ts';
@@ -167,6 +168,8 @@ interface Pulls {
   is_closed: boolean;
   /** Closes its connections and the requests that it forwarded, when the process ends. */
   connections: Set<() => void>;
+  /** The names of the pulls that arrived. */
+  names: Set<string>;
   forwards: Set<() => void>;
 }
 
@@ -891,19 +894,50 @@ export class World {
         return life.stopping;
       },
       forward: (pull: ForwardedPull, onRequest: (cancel: () => void) => void) => this.#forward(life, pull, onRequest),
-      addressIn: async () => null,
+      // The check of the signature may ask the store for a secret.
+      addressIn: () =>
+        new Promise<null>((resolve) => void clock.after(this.#pull_random.below(3), () => resolve(null))),
     };
     const endpoint = new PullEndpoint({
       store: life.store,
       engine: { written: () => life.engine.written() },
-      pull_transport: transport,
+      pull_transport: this.#oneOfEachName(transport),
       clock,
       limits: { addressOf: () => '' },
       // As in src/convoke.ts.
       takesPullsOf: (instance_id) => partitions.of(instance_id) !== null && partitions.isLeaseValid(clock.now()),
       pull_forwarder: this.#cluster === null ? null : pull_forwarder,
     });
-    return { transport, endpoint, is_closed: false, connections: new Set(), forwards: new Set() };
+    return { transport, endpoint, is_closed: false, connections: new Set(), names: new Set(), forwards: new Set() };
+  }
+
+  /** Checks that of the requests with one name at most one waits: the others wait on dead connections. */
+  #oneOfEachName(transport: PullTransport): PullContext['pull_transport'] {
+    const waiting = new Set<string>();
+    return {
+      get changes() {
+        return transport.changes;
+      },
+      permitOf: (...of) => transport.permitOf(...of),
+      pull: (request) => {
+        const name = request.pull_id ?? '';
+        if (waiting.has(name)) this.checker.fail(`two pulls wait under the name ${name}`);
+        waiting.add(name);
+        const onEnd = (end: PullEnd): void => {
+          waiting.delete(name);
+          request.onEnd(end);
+        };
+        return transport.pull({ ...request, onEnd });
+      },
+      cancel: (pull) => {
+        waiting.delete(pull.request.pull_id ?? '');
+        transport.cancel(pull);
+      },
+      refuse: (...of) => transport.refuse(...of),
+      giveBack: (...of) => transport.giveBack(...of),
+      take: (...of) => transport.take(...of),
+      takeBack: (...of) => transport.takeBack(...of),
+    };
   }
 
   #connectMachine({ instance_id, untouched }: Machine, ack_timeout_ms: number): void {
@@ -924,7 +958,8 @@ export class World {
           pull: (instance, body, hear) => this.#request(life, instance, body, false, hear),
         })),
       trace: (line) => this.#trace(line),
-      received: (delivery_id, attempt) => this.checker.received(delivery_id, attempt),
+      received: (push, pull_id) => this.checker.received(push, pull_id),
+      repeats: (pull_id) => this.checker.repeatsPull(pull_id),
       handled: (delivery_id) => this.checker.handledDelivery(delivery_id),
       reports: ({ delivery_id, attempt }) => this.checker.reports(delivery_id, attempt),
       bodyOf: (delivery_id, target_agents) => {
@@ -966,11 +1001,20 @@ export class World {
       if (!life.alive || pulls.is_closed) return breaks();
       this.#in(life, () => {
         if (is_over) return;
+        const is_again = pulls.names.has(body.pull_id);
+        pulls.names.add(body.pull_id);
         const exchange = pulls.endpoint.pull(instance_id, body, is_forwarded);
         end = (is_written) => exchange.end(is_written);
         void exchange.answered.then((answer) =>
           this.#in(life, () =>
-            this.#answerPull(life, instance_id, answer, { end, hears, isOver: () => is_over, networkMs }),
+            this.#answerPull(life, instance_id, answer, {
+              pull_id: body.pull_id,
+              is_again,
+              end,
+              hears,
+              isOver: () => is_over,
+              networkMs,
+            }),
           ),
         );
       });
@@ -987,11 +1031,15 @@ export class World {
     instance_id: string,
     answer: Answered,
     {
+      pull_id,
+      is_again,
       end,
       hears,
       isOver,
       networkMs,
     }: {
+      pull_id: string;
+      is_again: boolean;
       end: (is_written: boolean) => void;
       hears: (answer: Answered | null) => void;
       isOver: () => boolean;
@@ -1001,6 +1049,12 @@ export class World {
     const { pushes, results } = answer.body ?? { pushes: [], results: [] };
     for (const { delivery_id, attempt, became } of results)
       if (became === 'counted' && !answer.is_passed_on) this.checker.saysCounted(life.number, delivery_id, attempt);
+    // Only the node that hands out judges the name.
+    if (!answer.is_passed_on && answer.status === 200) {
+      if (is_again) this.checker.pulledAgain(life.number, instance_id, pull_id);
+      const machine = this.checker.machines.get(instance_id) as Machine;
+      for (const push of pushes) this.checker.handedOut(life.number, push, machine, pull_id);
+    }
     const random = this.#pull_random;
     // A reader may be slow, and its connection may break before it has everything.
     const writes_ms = random.chance(0.1) ? random.below(SECOND) : 0;

@@ -90,8 +90,10 @@ async function pull(context: Context, request: PullingRequest, reply: FastifyRep
     pull_transport.permitOf(instance_id, owner_scope) ?? (await readPermit(context, instance_id, owner_scope));
   const { max = MAX, wait_s = WAIT_S, pull_id = null } = request.body;
   const results = await takeAll(context, request);
-  if (pull_id !== null) pull_transport.takeBack(instance_id, pull_id);
+  const address = await addressOf(context, request);
   letGoOfBody(request);
+  // Nothing may come between this and the wait, so that of two requests with one name only one waits.
+  if (pull_id !== null) pull_transport.takeBack(instance_id, pull_id);
   // A machine that is about to end takes no more pushes.
   if (max === 0) return { pushes: [], results };
   const waits = waitFor(context, request, reply.raw, {
@@ -100,7 +102,7 @@ async function pull(context: Context, request: PullingRequest, reply: FastifyRep
     permit,
     max,
     wait_ms: wait_s * 1000,
-    address: await addressOf(context, request),
+    address,
     client: clientOf(request.headers['user-agent']),
     standing: request.standing as Standing,
   });
