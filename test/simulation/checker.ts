@@ -556,7 +556,7 @@ export class Checker {
   #storedReplies(): Map<string, number[]> {
     const stored = new Map<string, number[]>();
     for (const meeting_id of this.#meetings) {
-      const page = this.#operations.messages.list(meeting_id, { after_seq: 0, limit: 100_000, chars_max: 1e9 });
+      const page = this.#operations.messages.list(meeting_id, { after_seq: 0, limit: 1e9, chars_max: 1e9 });
       for (const { message, accepted_at } of page?.data ?? []) {
         const { to, place } = JSON.parse(message) as { to?: string; place?: number };
         if (to === undefined) continue;
@@ -786,7 +786,7 @@ export class Checker {
     const now = this.#now();
     const messages = new Set<string>();
     for (const meeting_id of this.#meetings) {
-      const page = this.#operations.messages.list(meeting_id, { after_seq: 0, limit: 100_000, chars_max: 1e9 });
+      const page = this.#operations.messages.list(meeting_id, { after_seq: 0, limit: 1e9, chars_max: 1e9 });
       for (const { message_id } of page?.data ?? []) messages.add(message_id);
     }
     const replies = this.#storedReplies();
@@ -984,7 +984,7 @@ export class Checker {
 
   #rows(instance_id?: string): DeliveryRow[] {
     const filter = instance_id === undefined ? {} : { instance_id };
-    return this.#operations.deliveries.list({ ...filter, limit: 100_000 }, this.#now()).data;
+    return this.#operations.deliveries.list({ ...filter, limit: 1e9 }, this.#now()).data;
   }
 
   /** Called when nothing happens any more. */
@@ -993,7 +993,7 @@ export class Checker {
     const stored = new Map<number, string>();
     let messages = 0;
     for (const meeting_id of this.#meetings) {
-      const page = this.#operations.messages.list(meeting_id, { after_seq: 0, limit: 100_000, chars_max: 1e9 });
+      const page = this.#operations.messages.list(meeting_id, { after_seq: 0, limit: 1e9, chars_max: 1e9 });
       for (const [i, { message_id, seq, message }] of (page?.data ?? []).entries()) {
         const { n } = JSON.parse(message) as { n?: number };
         if (seq !== i + 1) this.fail(`${meeting_id} has no seq ${i + 1}`);

@@ -258,6 +258,16 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     find: 'void this.#resyncAll();',
     replace: '',
   },
+  'trusts what it read before the result was written': {
+    file: LOADER,
+    find: 'if (reaches_tail) this.#memory.dropSettled(lane, backlog, first_in_tail.seq);',
+    replace: '',
+  },
+  'trusts what it hears of a lane without anything pending': {
+    file: ENQUEUER,
+    find: 'const has_gap = lane.newest_seq < seq - 1 || (lane.newest_seq === 0 && !is_known);',
+    replace: 'const has_gap = lane.newest_seq < seq - 1;',
+  },
   'ignores what other nodes store': {
     file: REMOTE_CHANGES,
     find: 'for (const message of messages) enqueuer.enqueue(message, contiguous_from, this.#read_started_at, false);',
@@ -369,8 +379,8 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     replace: 'if (pull_forwarder.is_draining) return',
   },
   'what a lost response had waits for its deadline': {
-    file: PULL_ROUTE,
-    find: 'if (pull_id !== null) pull_transport.takeBack(instance_id, pull_id);',
+    file: PULL_TRANSPORT,
+    find: 'this.#giveBack([...instance.in_hand.values()].filter((awaited) => awaited.pull_id === pull_id));',
     replace: '',
   },
   'what a machine has is taken back with a lost response': {
@@ -443,6 +453,8 @@ const IN_CLUSTERS: readonly string[] = [
   'gives partitions back with attempts in progress',
   'gives partitions back before results are written',
   'does not look again when changes may be missing',
+  'trusts what it read before the result was written',
+  'trusts what it hears of a lane without anything pending',
   'ignores what other nodes store',
   'takes for a run what has a gap',
   'skips what stands before a tail',
@@ -485,7 +497,13 @@ const WITH_PULLING_MACHINES: readonly string[] = [
   'of two pulls that race under one name both wait',
 ];
 
+const WITH_LATE_RESULTS: readonly string[] = [
+  'trusts what it read before the result was written',
+  'trusts what it hears of a lane without anything pending',
+];
+
 function kindFor(name: string): Kind {
+  if (WITH_LATE_RESULTS.includes(name)) return 'late';
   if (WITH_PULLING_MACHINES.includes(name)) return 'pulling';
   if (WITH_RETURNING_MACHINES.includes(name)) return 'returning';
   return WITH_AGENTS.includes(name) ? 'talking' : 'plain';

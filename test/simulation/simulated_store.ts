@@ -19,7 +19,7 @@ export type Fate = 'done' | 'fails' | 'lost' | 'unheard';
 /** The world's decisions about calls: how long they take, and whether they arrive. */
 export interface StoreConditions {
   /** The delay until the transaction commits, and then until the reply arrives. */
-  delays(): { commit_ms: number; reply_ms: number };
+  delays(name: string): { commit_ms: number; reply_ms: number };
   /** Runs something in the process, unless the process has died by then. */
   schedule(at_ms: number, run: () => void): void;
   /** Runs something in the store, whatever happens to the process that asked. */
@@ -57,7 +57,7 @@ export function simulatedStore(operations: StoreOperations | ClusterOperations, 
       loseIt();
       return promise;
     }
-    const { commit_ms, reply_ms } = conditions.delays();
+    const { commit_ms, reply_ms } = conditions.delays(name);
     const channel = conditions.channel(name);
     const last = (channel === null ? undefined : channels.get(channel)) ?? { commit_at: 0, reply_at: 0 };
     const commit_at = Math.max(last.commit_at, conditions.now() + commit_ms);

@@ -51,6 +51,11 @@ for (const cluster of [false, true]) {
   });
 }
 
+test('nothing is pushed twice where results are written late, and what others stored is read late', async () => {
+  const { finding } = await run(make, FIRST_SEED, KIND_WORLDS, { kind: 'late' });
+  assert.equal(finding, null);
+});
+
 /**
  * These worlds once found a fault: the read of a window failed, and its retry revived a lane that had left the cache.
  */

@@ -102,6 +102,15 @@ const TALKING = 0x74616c6b;
 const TALKS = ['pair', 'pair', 'ring', 'crowd'] as const;
 type Talk = (typeof TALKS)[number];
 const RING = 3;
+/**
+ * In worlds that are late: how often and how long a result takes to be written, and what another node stored takes to be
+ * read; and how often a node may have missed something.
+ */
+const LATE = 0x6c617465;
+const LATE_SHARE = 0.5;
+const LATE_COMMITS_MS_MAX = { 'deliveries.settle': 4 * SECOND };
+const LATE_REPLIES_MS_MAX = { 'cluster.stored': 4 * SECOND };
+const MISSED_SHARE = 0.4;
 const CROWD_MAX = 8;
 const BIG_CROWD = 40;
 const BIG_CROWD_SHARE = 0.01;
@@ -175,9 +184,10 @@ interface Pulls {
 
 /**
  * `pulling`: some machines pull, others have webhooks. `talking`: behind each machine is an agent that answers what it
- * gets. `returning`: a machine that was away gets the newest of what waited.
+ * gets. `returning`: a machine that was away gets the newest of what waited. `late`: several nodes write results late,
+ * read late what others stored, and read the table again because they may have missed something.
  */
-export const KINDS = ['plain', 'pulling', 'talking', 'returning'] as const;
+export const KINDS = ['plain', 'pulling', 'talking', 'returning', 'late'] as const;
 export type Kind = (typeof KINDS)[number];
 
 export interface WorldOptions {
@@ -237,6 +247,7 @@ export class World {
   readonly #pull_random: Random;
   readonly #pulling = new Map<string, PullingMachine>();
   readonly #talk_random: Random;
+  readonly #late_random: Random;
   readonly #talk: Talk;
   readonly #guard: 'on' | 'off';
   /** Agents of a crowd that are about to say something. */
@@ -249,6 +260,7 @@ export class World {
     this.#guard = guard;
     this.#pull_random = new Random(seed ^ PULLING);
     this.#talk_random = new Random(seed ^ TALKING);
+    this.#late_random = new Random(seed ^ LATE);
     this.#talk = this.#talk_random.pick(TALKS);
     this.#onTrace = onTrace;
     const random = new Random(seed);
@@ -257,7 +269,7 @@ export class World {
     const is_replying = this.#reply_random.chance(REPLYING_SHARE);
     this.#store_ms = random.pick([0, 1, 5, 40]);
     // A random number of its own, so that a world of one node stays the same whatever the share is.
-    const is_cluster = cluster ?? new Random(~seed).chance(CLUSTER_SHARE);
+    const is_cluster = cluster ?? (kind === 'late' || new Random(~seed).chance(CLUSTER_SHARE));
     this.#nodes_max = operations === undefined && is_cluster ? 2 + random.below(2) : 1;
     const model = operations === undefined ? new ModelStore(() => this.#wall()) : null;
     this.#model = model;
@@ -500,9 +512,11 @@ export class World {
     const cluster = this.#cluster;
     const conditions: StoreConditions = {
       now: () => this.#clock.now,
-      delays: () => ({
-        commit_ms: this.#random.below(this.#store_ms + 1),
-        reply_ms: this.#random.below(this.#store_ms * (cluster !== null && this.#random.chance(0.1) ? 10 : 1) + 1),
+      delays: (name) => ({
+        commit_ms: this.#random.below(this.#store_ms + 1) + this.#lateMs(name, LATE_COMMITS_MS_MAX),
+        reply_ms:
+          this.#random.below(this.#store_ms * (cluster !== null && this.#random.chance(0.1) ? 10 : 1) + 1) +
+          this.#lateMs(name, LATE_REPLIES_MS_MAX),
       }),
       channel: (name) => (cluster === null ? '' : CHANNELS.has(name) ? name : null),
       schedule: (at_ms, run) => void after(at_ms - this.#clock.now, run),
@@ -539,6 +553,11 @@ export class World {
     life.connection = connection;
     cluster.connections.add(connection);
     return node_side.store;
+  }
+
+  #lateMs(name: string, ms_max: Readonly<Record<string, number>>): number {
+    const ms = this.#kind === 'late' ? ms_max[name] : undefined;
+    return ms === undefined || !this.#late_random.chance(LATE_SHARE) ? 0 : this.#late_random.below(ms);
   }
 
   /** Checks that every delivery that is settled as delivered has its replies stored. */
@@ -716,6 +735,13 @@ export class World {
       this.#comesBack(life);
       this.#tell(life, () => life.engine.onChange({ kind: 'resync' }));
     });
+  }
+
+  /** Its connection for notifications was lost for a moment. What it reads meanwhile still arrives. */
+  #mayHaveMissed(life: Life): void {
+    this.#trace(`${life.node_id} may have missed something`);
+    this.#fault();
+    this.#tell(life, () => life.engine.onChange({ kind: 'resync' }));
   }
 
   /** The standby gets no more commits; then it takes over, and all connections are lost. */
@@ -1293,6 +1319,7 @@ export class World {
     const dice = random.below(100);
     const life = this.#someLife();
     if (life === undefined) return;
+    if (this.#kind === 'late' && this.#late_random.chance(MISSED_SHARE)) return this.#mayHaveMissed(life);
     if (dice < 50) return this.#send();
     if (dice < 65) return this.#operate();
     if (dice < 70) {
@@ -1340,10 +1367,10 @@ export class World {
 
   /**
    * Whether all results are written. A stop does not wait for ever, so while the disk fails, and shortly after, the
-   * last results may be given up.
+   * last results may be given up; and where results are written late.
    */
   #isAllWritten(): boolean {
-    return !this.#failing && this.#clock.now >= this.#written_from;
+    return this.#kind !== 'late' && !this.#failing && this.#clock.now >= this.#written_from;
   }
 
   #touchable(): Machine | null {
@@ -1417,7 +1444,7 @@ export class World {
         const waits = this.#cluster === null && this.#kind !== 'talking' && is_open;
         if (waits) this.checker.waitsFor(sent);
         const answered_at = this.#steady();
-        if (repeated || this.#settings.max_in_flight < 1_000 || from !== null) return;
+        if (repeated || this.#settings.max_in_flight < 1_000 || from !== null || this.#kind === 'late') return;
         const wait_ms = promptWithin(this.checker.sent.length, ANSWER_MS_MAX + 2 * this.#store_ms);
         this.#clock.after(wait_ms, () => this.#checkPrompt(life, sent, sent_at, answered_at));
         if (this.#cluster !== null) this.#checkPatience(sent, answered_at, TAKEN_OVER_MS + wait_ms, isCalled);
