@@ -33,6 +33,7 @@ import { ReplyAccess } from './delivery/replies/reply_access.ts';
 import { createWebhookTransport } from './delivery/transport/webhook_transport.ts';
 import { AuditTrail } from './http/auth/audit_trail.ts';
 import { Changes } from './changes/changes.ts';
+import { Leases } from './changes/leases.ts';
 import { DemoMeeting } from './demo/meeting.ts';
 import { Feed } from './feed/feed.ts';
 import { connectionEvent } from './feed/events.ts';
@@ -206,6 +207,12 @@ export async function createConvoke(
     clock,
     expire_after_ms,
   });
+  const leases = new Leases({
+    store,
+    instances: changes.instances,
+    clock,
+    onError: (error) => log.error({ err: error }, 'subscriptions that ended could not be removed; it is tried again'),
+  });
   const late_replies = new LateReplies({ store, engine, clock, max_message_bytes, keyring, observer: metrics });
   const pull_forwarder = store.cluster === null ? null : new PullForwarder({ cluster: store.cluster, clock });
   const delivers = (instance_id: string): boolean => partitions.of(instance_id) !== null;
@@ -276,6 +283,7 @@ export async function createConvoke(
     keyring.onChange = () => {
       feed.judge();
       pull_transport.judge();
+      leases.look();
     };
     sessions.onEnd = ({ digest }) => {
       feed.endSession(digest);
@@ -312,6 +320,7 @@ export async function createConvoke(
   });
   if (cluster !== null) keyring.follow();
   maintenance.start();
+  leases.start();
   engine.start().catch((error: unknown) => log.error({ err: error }, 'could not read what was pending'));
   warnOfRefusedUrls(store, config.egress_policy, log).catch((error: unknown) =>
     log.error({ err: error }, 'could not check the stored webhook addresses'),
@@ -324,6 +333,7 @@ export async function createConvoke(
     signInLink: () => `${urlOf(server.server.address() as AddressInfo)}/#sign-in=${sessions.makeLink()}`,
     async close(drain_ms = 0) {
       maintenance.stop();
+      await leases.close();
       await notices?.close();
       // Other nodes take its partitions meanwhile.
       engine.drain();

@@ -30,6 +30,7 @@ function meetingsOf(fleet: Fleet): Map<string, FleetInstance[]> {
       ack_timeout_s: ACK_TIMEOUT_S,
       timeout_s: TIMEOUT_S,
       runtime: null,
+      lease_until: null,
       webhook_url,
       webhook_headers: {},
       webhook_secret: SECRET,

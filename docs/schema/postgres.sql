@@ -151,11 +151,13 @@ CREATE TABLE instances (
   runtime text,
   has_rules smallint NOT NULL DEFAULT 0,
   health_since bigint,
+  lease_until bigint,
   PRIMARY KEY (instance_id),
   CHECK ((json_typeof((agent_ids)::json) = 'array'::text)) NOT VALID
 ) WITH (fillfactor=50, autovacuum_vacuum_scale_factor=0.05);
 
 CREATE INDEX instances_of_owner ON instances USING btree (owner_key_id) WHERE (owner_key_id IS NOT NULL);
+CREATE INDEX instances_with_lease ON instances USING btree (lease_until) WHERE (lease_until IS NOT NULL);
 CREATE TRIGGER agents_change AFTER UPDATE OF agent_ids ON instances FOR EACH ROW WHEN ((new.agent_ids <> old.agent_ids)) EXECUTE FUNCTION note_agents();
 CREATE TRIGGER agents_come_and_go AFTER INSERT OR DELETE ON instances FOR EACH ROW EXECUTE FUNCTION note_agents();
 CREATE TRIGGER instance_added AFTER INSERT ON instances FOR EACH ROW EXECUTE FUNCTION count_instances();

@@ -141,9 +141,11 @@ CREATE TABLE instances (
   last_seen_at INTEGER,
   created_at INTEGER NOT NULL,
   updated_at INTEGER NOT NULL
-, owner_key_id TEXT, first_no INTEGER NOT NULL DEFAULT 0, transport TEXT NOT NULL DEFAULT 'webhook', ack_timeout_s INTEGER NOT NULL DEFAULT 30, connected_since INTEGER, connected_address TEXT, connected_client TEXT, connected_epoch INTEGER, replies INTEGER NOT NULL DEFAULT 0, timeout_s INTEGER NOT NULL DEFAULT 5, runtime TEXT, has_rules INTEGER NOT NULL DEFAULT 0, health_since INTEGER) STRICT, WITHOUT ROWID;
+, owner_key_id TEXT, first_no INTEGER NOT NULL DEFAULT 0, transport TEXT NOT NULL DEFAULT 'webhook', ack_timeout_s INTEGER NOT NULL DEFAULT 30, connected_since INTEGER, connected_address TEXT, connected_client TEXT, connected_epoch INTEGER, replies INTEGER NOT NULL DEFAULT 0, timeout_s INTEGER NOT NULL DEFAULT 5, runtime TEXT, has_rules INTEGER NOT NULL DEFAULT 0, health_since INTEGER, lease_until INTEGER) STRICT, WITHOUT ROWID;
 
 CREATE INDEX instances_of_owner ON instances (owner_key_id) WHERE owner_key_id IS NOT NULL;
+
+CREATE INDEX instances_with_lease ON instances (lease_until) WHERE lease_until IS NOT NULL;
 
 CREATE TABLE invites (
   invite_id TEXT PRIMARY KEY,

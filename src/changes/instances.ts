@@ -86,8 +86,12 @@ export class InstanceChanges {
     return row;
   }
 
-  /** Deletes an instance and cancels its pending deliveries. Returns whether there was such an instance. */
-  async remove(author: Author, instance_id: string): Promise<boolean> {
+  /**
+   * Deletes an instance and cancels its pending deliveries. Returns whether there was such an instance.
+   *
+   * @param lease_ended_at only when its lease had ended by this time
+   */
+  async remove(author: Author, instance_id: string, lease_ended_at: number | null = null): Promise<boolean> {
     const { store, engine, feed, clock } = this.#parts;
     let existed = false;
     let cancelled = 0;
@@ -96,7 +100,7 @@ export class InstanceChanges {
     let step: Pick<InstanceStore, 'remove'> = author.storeFor().instances;
     for (let done = false; !done; step = store.instances) {
       const removed = await step
-        .remove(instance_id, CANCEL_BATCH, clock.wall(), author.owner_scope)
+        .remove(instance_id, CANCEL_BATCH, clock.wall(), author.owner_scope, lease_ended_at)
         .catch((error: unknown) => {
           // The call failed, but the store may have made the change all the same.
           engine.invalidateInstance(instance_id);

@@ -18,6 +18,8 @@ export function adviceFor(result: { outcome: Outcome; status_code: number | null
     case 'ok':
       return `${status_code}: the receiver accepts pushes; nothing to do.`;
     case 'not_200':
+      if (status_code === 410 || status_code === 413)
+        return `${status_code}: the subscriber does not take this event; it is not sent again, and the next ones are.`;
       return `${status_code}: only 200 counts as delivered; respond 200, or set success_statuses to "2xx" for this instance.`;
     case 'gone':
       return '410: the receiver wants no more pushes; register the instance again when it should get them again.';

@@ -12,6 +12,9 @@ export type TransportName = (typeof TRANSPORTS)[number];
 export const ACK_TIMEOUT_S = 30;
 export const ACK_TIMEOUT_S_MAX = 600;
 
+/** How long a subscription of MCP Events lasts unless it is renewed. */
+export const LEASE_S = { min: 60, max: 86_400, default: 3_600 };
+
 /** A machine that pulls, as the node that delivers to it sees it. */
 export interface Connection {
   /** When its machine began to pull without a long pause, in milliseconds since the epoch. */
@@ -65,6 +68,8 @@ export interface Instance extends InstanceHealth {
   timeout_s: number;
   /** The agent runtime at its webhook, if pushes have a shape of their own; null: the shape of the specification. */
   runtime: RuntimeSettings | null;
+  /** When it is removed unless it registers again, in milliseconds since the epoch; null: never. */
+  lease_until: number | null;
   /** Empty for an instance that pulls and gave no URL. */
   webhook_url: string;
   webhook_headers: Record<string, string>;

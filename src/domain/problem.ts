@@ -195,6 +195,12 @@ export const PROBLEMS = {
     title: 'The maximum that the operator permits is reached',
     advice: 'Remove some that are no longer needed, or ask the operator to raise the setting that the detail names.',
   },
+  callback_not_verified: {
+    status: 409,
+    title: 'Nobody at the webhook_url answered the challenge',
+    advice:
+      'The program at webhook_url must know the secret, check the signature of the request, and answer 200 with {"challenge": …} as it got it. The detail says how it failed.',
+  },
   encryption_key_given: {
     status: 409,
     title: 'The data key is a setting, and is changed there',

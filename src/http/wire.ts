@@ -29,6 +29,7 @@ export function wireInstance(row: InstanceRow): Static<typeof InstanceSchema> {
     agent_ids: row.agent_ids,
     ...wirePulling(row),
     ...wireRuntime(row),
+    ...(row.lease_until !== null && { lease_until: isoTime(row.lease_until) }),
     webhook_url: row.webhook_url,
     webhook_enabled: row.webhook_enabled,
     is_active: row.is_active,

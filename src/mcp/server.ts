@@ -3,10 +3,19 @@ import { ConvokeError } from '@convoke/sdk';
 import { Problem } from '../domain/problem.ts';
 import { VERSION } from '../version.ts';
 import type { Caller } from './caller.ts';
-import { ListParams, LISTED_EVENTS, paramsOf, PollParams, StreamParams } from './events/event_types.ts';
+import {
+  ListParams,
+  LISTED_EVENTS,
+  paramsOf,
+  PollParams,
+  StreamParams,
+  SubscribeParams,
+  UnsubscribeParams,
+} from './events/event_types.ts';
 import { eventFailure } from './events/failures.ts';
 import { pollEvents } from './events/poll.ts';
 import { streamEvents } from './events/stream.ts';
+import { subscribe, unsubscribe } from './events/subscriptions.ts';
 import { INSTRUCTIONS, promptOf, PROMPTS } from './prompts.ts';
 import { refusalInWords } from './refusal.ts';
 import { listResources, readResource, RESOURCE_TEMPLATES } from './resources.ts';
@@ -59,6 +68,12 @@ function offerEvents(server: Server, callerOf: (asked_by: AskedBy) => Caller): v
   }));
   server.setRequestHandler('events/poll', { params: paramsOf(PollParams) }, (params, { mcpReq }) =>
     inEventWords(pollEvents(callerOf(mcpReq), params)),
+  );
+  server.setRequestHandler('events/subscribe', { params: paramsOf(SubscribeParams) }, (params, { mcpReq }) =>
+    inEventWords(subscribe(callerOf(mcpReq), params)),
+  );
+  server.setRequestHandler('events/unsubscribe', { params: paramsOf(UnsubscribeParams) }, (params, { mcpReq }) =>
+    inEventWords(unsubscribe(callerOf(mcpReq), params)),
   );
   server.setRequestHandler('events/stream', { params: paramsOf(StreamParams) }, (params, { mcpReq }) =>
     streamEvents(callerOf(mcpReq), params, mcpReq),

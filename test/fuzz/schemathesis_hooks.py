@@ -11,7 +11,7 @@ import schemathesis
 CURSOR = re.compile(r"[A-Za-z0-9_-]+\Z")
 # Which URLs are allowed is decided by the egress policy and the URL parser.
 WEBHOOK_URL = "http://127.0.0.1:9/"
-RUNTIMES = ("spec", "openai", "openclaw", "hermes", "template", "a2a", "langgraph", "dify")
+RUNTIMES = ("spec", "openai", "openclaw", "hermes", "mcp_events", "template", "a2a", "langgraph", "dify", "mcp_events")
 # Base64 has lengths that do not exist, and names of headers some that are taken.
 WEBHOOK_SECRET = re.compile(r"whsec_[A-Za-z0-9+/]{32,88}={0,2}\Z")
 WEBHOOK_SECRET_EXAMPLE = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"

@@ -135,7 +135,7 @@ describe('the events of a meeting', () => {
     const { events } = await ask<{ events: Record<string, unknown>[] }>(service, key.token, 'events/list');
     const [event, ...more] = events;
     assert.deepEqual(more, []);
-    assert.deepEqual([event?.['name'], event?.['delivery']], [NAME, ['poll', 'push']]);
+    assert.deepEqual([event?.['name'], event?.['delivery']], [NAME, ['webhook', 'push', 'poll']]);
     const { inputSchema, payloadSchema } = event as Record<string, { required?: string[]; properties: object }>;
     assert.deepEqual(inputSchema?.required, ['meeting_id']);
     assert.ok('message' in (payloadSchema?.properties ?? {}));

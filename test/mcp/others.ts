@@ -41,6 +41,34 @@ async function converse(agent_id: string, token: string, command: string, args: 
   return 'joined, waited, answered: its answer is in the meeting';
 }
 
+/** Runs a program that subscribes to a meeting, and restarts the service while the subscription lasts. */
+async function subscribe(token: string, program: string, directory: string): Promise<string> {
+  const child = spawn(process.execPath, [program, directory, `${service.url}/mcp`, token, 'm'], {
+    stdio: ['pipe', 'pipe', 'pipe'],
+  });
+  const errors = text(child.stderr);
+  const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
+  const next = async (): Promise<string> => {
+    const { value } = await lines.next();
+    return value ?? assert.fail(await errors);
+  };
+  assert.equal(await next(), 'listed meeting.message');
+  const [, id = ''] = (await next()).split(' ');
+  await service.send('m', { content: 'one' });
+  assert.equal(await next(), 'event one');
+  await service.restart({});
+  await service.send('m', { content: 'two' });
+  assert.equal(await next(), 'event two');
+  child.stdin.write(`${service.url}/mcp\n`);
+  assert.equal(await next(), 'refreshed');
+  await service.send('m', { content: 'three' });
+  assert.equal(await next(), 'event three');
+  child.stdin.write('unsubscribe\n');
+  assert.equal(await next(), 'unsubscribed');
+  assert.equal((await service.get(`/api/v1/instances/${id}/`)).status, 404);
+  return 'subscribed, verified signed events before and after a restart, renewed with another secret, unsubscribed';
+}
+
 /** Uses the Inspector's command line, over HTTP and on standard input and output. */
 async function inspect(token: string): Promise<string> {
   const directory = await installPackages([INSPECTOR]);
@@ -83,6 +111,10 @@ const CLIENTS: Record<string, (token: string) => Promise<[string, string]>> = {
       programOf('ai_sdk.mjs'),
       await installPackages([AI_SDK, 'zod@4.4.3']),
     ]),
+  ],
+  'ai-sdk-events': async (token) => [
+    AI_SDK,
+    await subscribe(token, programOf('ai_sdk_events.mjs'), await installPackages([AI_SDK, 'zod@4.4.3'])),
   ],
   tanstack: async (token) => [
     TANSTACK,

@@ -202,6 +202,7 @@ export class ModelStore implements StoreOperations {
         ack_timeout_s: ack_timeout_s ?? previous?.ack_timeout_s ?? ACK_TIMEOUT_S,
         timeout_s: registration.timeout_s ?? previous?.timeout_s ?? TIMEOUT_S,
         runtime: registration.runtime ?? null,
+        lease_until: registration.lease_until ?? null,
         webhook_url,
         webhook_headers: webhook_headers ?? (goes_elsewhere ? {} : previous?.webhook_headers) ?? {},
         webhook_secret: secret,
@@ -219,6 +220,8 @@ export class ModelStore implements StoreOperations {
       if (previous === undefined) this.#numbers.take(1);
       return { created: previous === undefined, instance: this.#rowOf(instance), dropped_header_names };
     },
+    // No world has subscriptions.
+    endedLeases: () => [],
     get: (instance_id) => this.#get(instance_id),
     load: (instance_ids) => {
       const wanted = new Set(instance_ids);

@@ -222,7 +222,7 @@ export interface DeliveryPush {
   /** The webhook_url of the instance as it is now. Null when it has none, is gone, or is not shown to this key. */
   url: string | null;
   /** The runtime of the instance: it gets this push in a shape of its own. Null: it gets it as it is here. */
-  runtime: 'spec' | 'openai' | 'openclaw' | 'hermes' | 'template' | 'a2a' | 'langgraph' | 'dify' | null;
+  runtime: 'spec' | 'openai' | 'openclaw' | 'hermes' | 'template' | 'a2a' | 'langgraph' | 'dify' | 'mcp_events' | null;
   /**
    * The headers by their names. `[hidden]` stands for a value of webhook_headers, `[signature]` for the signature.
    * Attempts differ in convoke-attempt, webhook-timestamp and webhook-signature only. Headers of a trace, for replies
@@ -409,6 +409,8 @@ export interface Instance {
   runtime?: Runtime;
   /** Only with a runtime: the names of its options; no response contains their values. */
   runtime_option_names?: string[];
+  /** Only for a subscription of MCP Events: when it is removed unless it is renewed before. */
+  lease_until?: string;
   /** Only with the transport `pull`: the machine that pulls; null when none does. */
   connected?: Connection | null;
   /** Where pushes are sent; shown and not used when transport is `pull`, and empty when none was given. */
@@ -928,6 +930,11 @@ export interface RegisterInput {
    * values. Each registration gives them again.
    */
   runtime_options?: Record<string, unknown> | undefined;
+  /**
+   * Only with the runtime mcp_events: after how many seconds the instance is removed unless it registers again; 3600
+   * when absent.
+   */
+  lease_s?: number | undefined;
   /** Where pushes are sent: http or https, no user name or password in it. */
   webhook_url?: string | undefined;
   /**
@@ -996,7 +1003,8 @@ export interface RotatedSecret {
  * What listens at webhook_url, if pushes have a shape of its own. `spec`, the default, is the body of the
  * specification. `convoke runtimes` says what each is.
  */
-export type Runtime = 'spec' | 'openai' | 'openclaw' | 'hermes' | 'template' | 'a2a' | 'langgraph' | 'dify';
+export type Runtime =
+  'spec' | 'openai' | 'openclaw' | 'hermes' | 'template' | 'a2a' | 'langgraph' | 'dify' | 'mcp_events';
 
 /**
  * `admin`: everything; `send`: send messages; `read`: look at everything; `instance`: register, its own instances, and

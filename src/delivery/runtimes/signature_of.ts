@@ -5,15 +5,15 @@ import type { Push } from '../transport/transport.ts';
 
 /**
  * The headers that sign a request to a runtime: those of the push under the names that the runtime knows, over the
- * bytes that are sent. The id is the delivery's, and the time is the attempt's.
+ * bytes that are sent. The id is the delivery's unless the shape has its own, and the time is the attempt's.
  */
 export function signatureOf(
   { headers }: Pick<Push, 'headers'>,
   target: SigningTarget,
-  { signed_as, body }: Pick<RuntimeRequest, 'signed_as' | 'body'>,
+  { signed_as, signed_id, body }: Pick<RuntimeRequest, 'signed_as' | 'signed_id' | 'body'>,
 ): Record<string, string> {
   if (signed_as === undefined) return {};
-  const id = headers['webhook-id'] ?? '';
+  const id = signed_id ?? headers['webhook-id'] ?? '';
   const timestamp_s = Number(headers['webhook-timestamp']);
   const keys = signingKeysOf(target, timestamp_s * 1000);
   return {

@@ -46,6 +46,8 @@ export interface RuntimeRequest {
    * secret of an instance never leaves the service.
    */
   signed_as?: string;
+  /** The id that is signed; absent: that of the delivery. */
+  signed_id?: string;
 }
 
 export interface RuntimeResponse {

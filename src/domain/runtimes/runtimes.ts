@@ -5,15 +5,22 @@ import { a2a } from './a2a.ts';
 import { dify } from './dify.ts';
 import { hermes } from './hermes.ts';
 import { langgraph } from './langgraph.ts';
+import { mcp_events } from './mcp_events.ts';
 import { openai } from './openai.ts';
 import { openclaw } from './openclaw.ts';
 import type { Runtime } from './runtime.ts';
 import { template } from './template.ts';
 
-export const RUNTIMES = { openai, openclaw, hermes, template, a2a, langgraph, dify } as const satisfies Record<
-  string,
-  Runtime
->;
+export const RUNTIMES = {
+  openai,
+  openclaw,
+  hermes,
+  template,
+  a2a,
+  langgraph,
+  dify,
+  mcp_events,
+} as const satisfies Record<string, Runtime>;
 
 /** A runtime with a shape of its own. `spec`, the body of the specification, is not one of them. */
 export type ShapedName = keyof typeof RUNTIMES;

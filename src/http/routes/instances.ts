@@ -37,6 +37,7 @@ import {
 } from '../schemas/instances.ts';
 import { pageOf } from '../schemas/page.ts';
 import { wireInstance } from '../wire.ts';
+import { leaseOf } from './subscriptions.ts';
 
 const OVERLAP_S = 86_400;
 const SECRET_BYTES = 32;
@@ -49,7 +50,7 @@ export interface InstanceContext {
   webhook_transport: Pick<WebhookTransport, 'pushFor'>;
   clock: Clock;
   log: Log;
-  keyring: Pick<Keyring, 'canOwn'>;
+  keyring: Pick<Keyring, 'canOwn' | 'known'>;
   audit_trail: Pick<AuditTrail, 'authorOf'>;
   egress_policy: EgressPolicy;
   user_agent: string;
@@ -81,16 +82,13 @@ const REGISTER = {
     response: responses({
       201: ['The instance was created.', RegisteredInstanceSchema],
       200: ['The instance was updated.', RegisteredInstanceSchema],
-      codes: ['webhook_url_not_allowed', 'instance_id_taken', 'quota_exceeded'],
+      codes: ['webhook_url_not_allowed', 'instance_id_taken', 'quota_exceeded', 'callback_not_verified'],
     }),
   },
 } satisfies RouteShape;
 
-async function register(
-  { store, changes, log, audit_trail, egress_policy }: InstanceContext,
-  request: RequestFor<typeof REGISTER>,
-  reply: FastifyReply,
-) {
+async function register(context: InstanceContext, request: RequestFor<typeof REGISTER>, reply: FastifyReply) {
+  const { store, changes, log, audit_trail, egress_policy } = context;
   const { body, principal } = request;
   assertAddressable('instance_id', body.instance_id);
   assertMayRegister(principal, body.instance_id);
@@ -100,6 +98,7 @@ async function register(
   const runtime = checkedRuntime(body.runtime, body.runtime_options);
   assertShapedHere(runtime, transport);
   if (runtime !== null) await assertNodesKnowRuntimes(store.cluster);
+  const lease_until = await leaseOf(context, body, principal, runtime);
   const { created, instance, dropped_header_names } = await changes.instances.register(audit_trail.authorOf(request), {
     instance_id: body.instance_id,
     instance_name: body.instance_name,
@@ -108,12 +107,13 @@ async function register(
     ack_timeout_s: body.ack_timeout_s,
     timeout_s: body.timeout_s ?? (runtime === null ? undefined : runtimeOf(runtime).timeout_s),
     runtime,
+    lease_until,
     webhook_url,
     webhook_headers: webhookHeaders(body.webhook_headers),
     webhook_secret: body.webhook_secret,
     new_secret: makeSecret(randomBytes(SECRET_BYTES)),
     success_statuses: body.success_statuses,
-    replies: body.replies ?? (runtime === null ? undefined : true),
+    replies: body.replies ?? (runtime === null ? undefined : lease_until === null),
   });
   if (dropped_header_names.length > 0) {
     const { instance_id } = body;

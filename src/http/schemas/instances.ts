@@ -1,5 +1,5 @@
 import Type from 'typebox';
-import { ACK_TIMEOUT_S, ACK_TIMEOUT_S_MAX, HEALTH, TRANSPORTS } from '../../domain/instance.ts';
+import { ACK_TIMEOUT_S, ACK_TIMEOUT_S_MAX, HEALTH, LEASE_S, TRANSPORTS } from '../../domain/instance.ts';
 import { OPTIONS_BYTES_MAX } from '../../domain/runtimes/options.ts';
 import { RUNTIME_NAMES, TIMEOUT_S, TIMEOUT_S_MAX } from '../../domain/runtimes/runtimes.ts';
 import {
@@ -78,6 +78,14 @@ const RuntimeOptions = Type.Unsafe<Record<string, unknown>>({
     'The options of the runtime: `convoke runtimes NAME` lists them. Stored encrypted; no response contains their values. Each registration gives them again.',
   examples: [{ model: 'llama3.2' }],
   ...expected(`must be an object of the options of the runtime, of at most ${OPTIONS_BYTES_MAX} bytes`),
+});
+
+const LeaseSeconds = Type.Integer({
+  minimum: LEASE_S.min,
+  maximum: LEASE_S.max,
+  description: `Only with the runtime mcp_events: after how many seconds the instance is removed unless it registers again; ${LEASE_S.default} when absent.`,
+  examples: [LEASE_S.default],
+  ...expected(`must be a whole number from ${LEASE_S.min} to ${LEASE_S.max}`),
 });
 
 const ConnectionSchema = Type.Object(
@@ -161,6 +169,9 @@ export const InstanceSchema = Type.Object(
         description: 'Only with a runtime: the names of its options; no response contains their values.',
       }),
     ),
+    lease_until: Type.Optional(
+      time('Only for a subscription of MCP Events: when it is removed unless it is renewed before.'),
+    ),
     connected: Type.Optional(
       nullable(ConnectionSchema, 'Only with the transport `pull`: the machine that pulls; null when none does.'),
     ),
@@ -229,6 +240,7 @@ export const RegisterBody = Type.Object(
     timeout_s: Type.Optional(Timeout),
     runtime: Type.Optional(RuntimeSchema),
     runtime_options: Type.Optional(RuntimeOptions),
+    lease_s: Type.Optional(LeaseSeconds),
     webhook_url: Type.Optional(WebhookUrl),
     webhook_headers: Type.Optional(WebhookHeaders),
     webhook_secret: Type.Optional(WebhookSecret),

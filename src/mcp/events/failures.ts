@@ -19,6 +19,8 @@ const CODE_OF: Partial<Record<ProblemCode, number>> = {
   api_key_expired: EVENT_ERRORS.Forbidden,
   not_permitted: EVENT_ERRORS.Forbidden,
   meeting_does_not_exist: EVENT_ERRORS.NotFound,
+  callback_not_verified: EVENT_ERRORS.CallbackEndpointError,
+  webhook_url_not_allowed: ProtocolErrorCode.InvalidParams,
   quota_exceeded: EVENT_ERRORS.ResourceExhausted,
   rate_limited: EVENT_ERRORS.ResourceExhausted,
   invalid_fields: ProtocolErrorCode.InvalidParams,
@@ -28,7 +30,8 @@ const CODE_OF: Partial<Record<ProblemCode, number>> = {
 export function eventFailure(error: unknown): unknown {
   if (!(error instanceof ConvokeError)) return error;
   const code = CODE_OF[error.code as ProblemCode] ?? ProtocolErrorCode.InternalError;
-  return new ProtocolError(code, refusalInWords(error), { code: error.code });
+  const reason = error.code === 'callback_not_verified' ? { reason: error.errors[0]?.message } : {};
+  return new ProtocolError(code, refusalInWords(error), { code: error.code, ...reason });
 }
 
 export function noSuchEvent(name: string): ProtocolError {

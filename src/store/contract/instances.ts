@@ -21,6 +21,8 @@ export interface Registration {
   timeout_s?: number | undefined;
   /** Absent or null: pushes of the specification. Each registration must name the runtime again. */
   runtime?: RuntimeSettings | null | undefined;
+  /** When the instance is removed unless it registers again; absent or null: never. */
+  lease_until?: number | null | undefined;
   /** Empty only for `pull`. */
   webhook_url: string;
   webhook_headers: Record<string, string> | undefined;
@@ -128,11 +130,16 @@ export interface InstanceStore {
   /**
    * Switches an instance off and cancels its pending deliveries, at most `limit` in one call. Call it again while
    * `done` is false. The last call deletes the instance and its memberships.
+   *
+   * @param lease_ended_at only when its lease had ended by this time
    */
   remove(
     instance_id: string,
     limit: number,
     wall_ms: number,
     owner_scope?: OwnerScope | null,
+    lease_ended_at?: number | null,
   ): Promise<{ existed: boolean; done: boolean; cancelled: number }>;
+  /** Instances whose lease has ended, those first whose lease ended first. */
+  endedLeases(wall_ms: number, limit: number): Promise<string[]>;
 }

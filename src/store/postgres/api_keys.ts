@@ -26,6 +26,11 @@ const ROTATE = statement(`
   UPDATE api_keys SET previous_digest = digest, previous_until = $until, digest = $digest, change_no = ${NEXT_CHANGE}
   WHERE key_id = $key_id`);
 
+/** What a key subscribed to ends with it. */
+const END_LEASES = statement(
+  'UPDATE instances SET lease_until = 0 WHERE owner_key_id = $key_id AND lease_until IS NOT NULL',
+);
+
 const END_SESSIONS = statement('DELETE FROM sessions WHERE key_id = $key_id');
 
 /**
@@ -97,6 +102,7 @@ export function apiKeyOperations(session: Session): ApiKeyStore {
       await session.run(REVOKE, { key_id, wall_ms });
       await session.run(END_SESSIONS, { key_id });
       await session.run(REVOKE_INVITES, { key_id, wall_ms });
+      await session.run(END_LEASES, { key_id });
       session.messages.push({ kind: 'keys' });
       return get(key_id);
     },

@@ -48,6 +48,7 @@ export const INSTANCE_COLUMNS = columnsOf<InstancesTable>({
   ack_timeout_s: 1,
   timeout_s: 1,
   runtime: 1,
+  lease_until: 1,
   connected_since: 1,
   connected_address: 1,
   connected_client: 1,

@@ -57,18 +57,18 @@ const GET = statement(
 
 /** Locks the row until the end of the transaction, so that nobody changes it after it was read. */
 const GET_PREVIOUS = statement(`
-  SELECT is_active = 1 AND webhook_enabled = 1 AS switched_on, transport, webhook_url, webhook_headers, webhook_secret, ${IS_OWNED} AS is_owned FROM instances
+  SELECT is_active = 1 AND webhook_enabled = 1 AS switched_on, transport, webhook_url, webhook_headers, webhook_secret, lease_until, ${IS_OWNED} AS is_owned FROM instances
   WHERE instance_id = $instance_id FOR UPDATE`);
 
 /** Does nothing when another transaction has just created the row. The caller then updates that row. */
 const CREATE = statement(`
   INSERT INTO instances (instance_id, partition_no, instance_name, agent_ids, webhook_url, webhook_headers, webhook_secret, success_statuses,
     replies, webhook_enabled, is_active, last_seen_at, created_at, updated_at, owner_key_id, first_no, transport, ack_timeout_s,
-    timeout_s, runtime)
+    timeout_s, runtime, lease_until)
   VALUES ($instance_id, $partition_no, $instance_name, $agent_ids, $webhook_url, $webhook_headers, $webhook_secret,
     coalesce($success_statuses::text, '200'), coalesce($replies::smallint, 0), 1, 1, $wall_ms::bigint, $wall_ms, $wall_ms, $owner, take_numbers(1),
     $transport, coalesce($ack_timeout_s::int, ${ACK_TIMEOUT_S}), coalesce($timeout_s::int, ${TIMEOUT_S}),
-    $runtime)
+    $runtime, $lease_until::bigint)
   ON CONFLICT (instance_id) DO NOTHING`);
 
 /** Switches the instance on and ends its back-off. Null headers or a null secret mean that the stored value stays. */
@@ -77,7 +77,8 @@ const UPDATE = statement(`
     instance_name = $instance_name,
     agent_ids = $agent_ids,
     webhook_headers = coalesce($webhook_headers, webhook_headers),
-    previous_secret = CASE WHEN $webhook_secret::text IS NULL THEN previous_secret END,
+    previous_secret = CASE WHEN $webhook_secret::text IS NULL THEN previous_secret ELSE $previous_secret::text END,
+    previous_secret_until = CASE WHEN $webhook_secret::text IS NULL THEN previous_secret_until ELSE $previous_secret_until::bigint END,
     webhook_secret = coalesce($webhook_secret, webhook_secret),
     success_statuses = coalesce($success_statuses, success_statuses),
     replies = coalesce($replies::smallint, replies),
@@ -92,6 +93,7 @@ const UPDATE = statement(`
     ack_timeout_s = coalesce($ack_timeout_s::int, ack_timeout_s),
     timeout_s = coalesce($timeout_s::int, timeout_s),
     runtime = $runtime,
+    lease_until = $lease_until::bigint,
     backoff_step = 0,
     backoff_until = NULL,
     last_seen_at = $wall_ms,
@@ -148,7 +150,12 @@ const NOTE_CONNECTIONS = statement(`
   FROM noted WHERE i.instance_id = noted.instance_id`);
 
 const SWITCH_OFF = statement(`
-  UPDATE instances SET is_active = 0, updated_at = $wall_ms WHERE instance_id = $instance_id AND ${IS_OWNED}`);
+  UPDATE instances SET is_active = 0, updated_at = $wall_ms WHERE instance_id = $instance_id AND ${IS_OWNED}
+    AND ($lease_ended_at::bigint IS NULL OR lease_until <= $lease_ended_at)`);
+
+const ENDED_LEASES = statement(
+  'SELECT instance_id FROM instances WHERE lease_until <= $wall_ms ORDER BY lease_until LIMIT $limit',
+);
 
 const GET_SECRET = statement(
   `SELECT webhook_secret FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED} FOR UPDATE`,
@@ -237,8 +244,8 @@ export function instanceOperations(
       });
       if (previous?.is_owned === false) throw new Problem('instance_id_taken');
       const created = previous === undefined;
-      if (created) await assertRoomForInstance(session, quotas, registration.owner_key_id ?? null);
-      const { values, dropped_header_names } = registeredValues(registration, previous);
+      if (created) await assertRoomForInstance(session, quotas, registration);
+      const { values, dropped_header_names } = registeredValues(registration, previous, wall_ms);
       const changes = { ...values, ...withPartition(instance_id), wall_ms };
       const written = await session.run(created ? CREATE : UPDATE, changes);
       // Another node has just created it: read it again.
@@ -345,11 +352,20 @@ export function instanceOperations(
       tellOf(instance_id, false);
       return get(instance_id);
     },
-    async remove(instance_id, limit, wall_ms, owner_scope) {
+    async endedLeases(wall_ms, limit) {
+      const rows = await session.all<{ instance_id: string }>(ENDED_LEASES, { wall_ms, limit });
+      return rows.map(({ instance_id }) => instance_id);
+    },
+    async remove(instance_id, limit, wall_ms, owner_scope, lease_ended_at = null) {
       // From here on no accept stores a delivery for the instance. Accepts in progress have ended, and later ones find
       // it switched off or deleted.
       await session.all(WAIT_FOR_ACCEPTS);
-      const switched_off = await session.run(SWITCH_OFF, { instance_id, wall_ms, ...ownedBy(owner_scope) });
+      const switched_off = await session.run(SWITCH_OFF, {
+        instance_id,
+        wall_ms,
+        lease_ended_at,
+        ...ownedBy(owner_scope),
+      });
       if (switched_off === 0) return { existed: false, done: true, cancelled: 0 };
       tellOf(instance_id, false, true);
       let cancelled = 0;

@@ -180,4 +180,10 @@ export const MIGRATIONS: readonly string[] = [
   ALTER TABLE instances ADD COLUMN health_since bigint;
   ${SETTLE_DELIVERIES_2}
   `,
+  `
+  -- Until when an instance is there without another registration; null: until it is deleted. Few instances have a lease, so
+  -- the index of those that end is small. It is made on a column without a value.
+  ALTER TABLE instances ADD COLUMN lease_until bigint;
+  CREATE INDEX instances_with_lease ON instances (lease_until) WHERE lease_until IS NOT NULL;
+  `,
 ];

@@ -1,5 +1,12 @@
 /** Quotas, checked within the transaction that adds a row, under a lock that only one transaction holds at a time. */
-import { listsTooLong, quotaExceeded, roomBeside } from '../rows/quotas.ts';
+import {
+  listsTooLong,
+  quotaExceeded,
+  roomBeside,
+  SUBSCRIPTIONS_OF_KEY_MAX,
+  tooManySubscriptions,
+} from '../rows/quotas.ts';
+import type { Registration } from '../contract/instances.ts';
 import type { Quotas } from '../contract/quotas.ts';
 import { type Session, type Statement, statement } from './database.ts';
 
@@ -11,6 +18,7 @@ const counted = (from: string): Statement =>
   statement(`SELECT count(*) AS count FROM (SELECT 1 FROM ${from} LIMIT $quota) found`);
 
 const OF_KEY = counted('instances WHERE owner_key_id = $id');
+const LEASED = counted('instances WHERE owner_key_id = $id AND lease_until IS NOT NULL');
 const IN_MEETING = counted('memberships WHERE meeting_id = $id AND left_at IS NULL');
 const OF_INSTANCE = counted('memberships WHERE instance_id = $id AND left_at IS NULL');
 
@@ -18,12 +26,17 @@ const OF_INSTANCE = counted('memberships WHERE instance_id = $id AND left_at IS 
 export async function assertRoomForInstance(
   session: Session,
   { max_instances, max_instances_per_key }: Quotas,
-  owner_key_id: string | null,
+  { owner_key_id = null, lease_until = null }: Pick<Registration, 'owner_key_id' | 'lease_until'>,
 ): Promise<void> {
-  if (max_instances === 0 && max_instances_per_key === 0) return;
+  if (max_instances === 0 && max_instances_per_key === 0 && lease_until === null) return;
   const instance_count = (await session.one<{ instance_count: number }>(COUNT))?.instance_count ?? 0;
   if (max_instances > 0 && instance_count >= max_instances) throw quotaExceeded('max_instances', max_instances);
-  if (owner_key_id === null || max_instances_per_key === 0) return;
+  if (owner_key_id === null) return;
+  if (lease_until !== null) {
+    const subscriptions = await countOf(session, LEASED, owner_key_id, SUBSCRIPTIONS_OF_KEY_MAX);
+    if (subscriptions >= SUBSCRIPTIONS_OF_KEY_MAX) throw tooManySubscriptions();
+  }
+  if (max_instances_per_key === 0) return;
   if ((await countOf(session, OF_KEY, owner_key_id, max_instances_per_key)) >= max_instances_per_key)
     throw quotaExceeded('max_instances_per_key', max_instances_per_key);
 }

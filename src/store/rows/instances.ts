@@ -9,6 +9,7 @@ import {
   type Instance,
   type InstanceState,
 } from '../../domain/instance.ts';
+import { Problem } from '../../domain/problem.ts';
 import { TIMEOUT_S, TIMEOUT_S_MAX } from '../../domain/runtimes/runtimes.ts';
 import type { DataKeys } from '../secrets/data_keys.ts';
 import { type SecretColumn, secretPlace } from '../secrets/instance_secrets.ts';
@@ -39,7 +40,13 @@ const ACK_TIMEOUT = { most: ACK_TIMEOUT_S_MAX, otherwise: ACK_TIMEOUT_S };
 const TIMEOUT = { most: TIMEOUT_S_MAX, otherwise: TIMEOUT_S };
 
 /** The columns of a registered instance that decide what a registration writes. */
-export type PreviousRow = Pick<InstancesTable, 'transport' | 'webhook_url' | 'webhook_headers' | 'webhook_secret'>;
+export type PreviousRow = Pick<
+  InstancesTable,
+  'transport' | 'webhook_url' | 'webhook_headers' | 'webhook_secret' | 'lease_until'
+>;
+
+/** How long the previous secret of a subscription signs too. */
+const SUBSCRIPTION_OVERLAP_MS = 300_000;
 
 /**
  * An instance with two values that are not in its row: the count, and the current epoch. Its machine is connected if it
@@ -82,6 +89,7 @@ export function instanceReader(keys: DataKeys) {
       ack_timeout_s: storedSeconds(row.ack_timeout_s, ACK_TIMEOUT, 'ack_timeout_s', instance_id),
       timeout_s: storedSeconds(row.timeout_s, TIMEOUT, 'timeout_s', instance_id),
       runtime: row.runtime === null ? null : storedRuntime(decrypt('runtime', row.runtime), instance_id),
+      lease_until: storedTime<number | null>(row.lease_until, 'instances', 'lease_until', instance_id),
       webhook_url: row.webhook_url,
       webhook_headers: storedHeaders(
         decrypt('webhook_headers', row.webhook_headers),
@@ -173,8 +181,9 @@ export function instanceReader(keys: DataKeys) {
    *
    * @param previous the row of the instance; undefined when it is new
    */
-  function registeredValues(registration: Registration, previous: PreviousRow | undefined) {
-    const { instance_id, webhook_secret } = registration;
+  function registeredValues(registration: Registration, previous: PreviousRow | undefined, wall_ms: number) {
+    const { instance_id, webhook_secret, lease_until = null } = registration;
+    assertSameKind(lease_until, previous);
     const dropped = previous === undefined ? null : droppedHeaders(registration, previous);
     const headers = registration.webhook_headers ?? (previous === undefined || dropped !== null ? {} : null);
     const secret = webhook_secret ?? (previous === undefined ? registration.new_secret : null);
@@ -193,14 +202,37 @@ export function instanceReader(keys: DataKeys) {
       webhook_url: registration.webhook_url,
       webhook_headers: headers === null ? null : encryptHeaders(instance_id, headers),
       webhook_secret: is_new_secret ? encryptSecret('webhook_secret', instance_id, secret) : null,
+      lease_until,
+      ...previousSecret(),
       success_statuses: registration.success_statuses ?? null,
       replies: integerOrNull(registration.replies),
       owner: registration.owner_key_id ?? null,
     };
     return { values, dropped_header_names: dropped ?? [] };
+
+    /** A subscriber has no other way to change its secret than to register again, so both sign for a while. */
+    function previousSecret() {
+      const old =
+        previous === undefined || lease_until === null ? null : secretOf(instance_id, previous.webhook_secret);
+      return old === null
+        ? { previous_secret: null, previous_secret_until: null }
+        : {
+            previous_secret: encryptSecret('previous_secret', instance_id, old),
+            previous_secret_until: wall_ms + SUBSCRIPTION_OVERLAP_MS,
+          };
+    }
   }
 
   return { instanceOf, instanceRowOf, listedRowOf, encryptSecret, encryptHeaders, secretOf, registeredValues };
+}
+
+/** @throws Problem `instance_id_taken` for a subscription over an instance, and the other way round */
+function assertSameKind(lease_until: number | null, previous: PreviousRow | undefined): void {
+  if (previous === undefined || (previous.lease_until === null) === (lease_until === null)) return;
+  throw new Problem(
+    'instance_id_taken',
+    'A subscription of MCP Events and an instance that registers itself cannot have the same instance_id.',
+  );
 }
 
 /**

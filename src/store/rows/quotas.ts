@@ -23,6 +23,16 @@ export function quotaExceeded(setting: keyof Quotas, quota: number): Problem {
   );
 }
 
+/** The most subscriptions of MCP Events that a key may have at a time. */
+export const SUBSCRIPTIONS_OF_KEY_MAX = 100;
+
+export function tooManySubscriptions(): Problem {
+  return new Problem(
+    'quota_exceeded',
+    `This key has ${SUBSCRIPTIONS_OF_KEY_MAX} subscriptions, the most that are permitted. End one first with events/unsubscribe.`,
+  );
+}
+
 /**
  * @param list a list of agents as it is stored
  * @returns the bytes that remain for the other lists in the meeting; null when there is no need to check

@@ -43,6 +43,7 @@ export interface InstancesTable {
   ack_timeout_s: number;
   timeout_s: number;
   runtime: string | null;
+  lease_until: number | null;
   connected_since: number | null;
   connected_address: string | null;
   connected_client: string | null;

@@ -24,6 +24,9 @@ const ROTATE = `
 
 const CHANGED = `SELECT * FROM api_keys WHERE ${isChangedSince('?')} ORDER BY change_no`;
 
+/** What a key subscribed to ends with it. */
+const END_LEASES = 'UPDATE instances SET lease_until = 0 WHERE owner_key_id = ? AND lease_until IS NOT NULL';
+
 const END_SESSIONS = 'DELETE FROM sessions WHERE key_id = ?';
 
 /**
@@ -86,6 +89,7 @@ export function apiKeyOperations(db: Database): Sync<ApiKeyStore> {
       db.prepare(REVOKE).run(wall_ms, key_id);
       db.prepare(END_SESSIONS).run(key_id);
       db.prepare(REVOKE_INVITES).run({ key_id, wall_ms });
+      db.prepare(END_LEASES).run(key_id);
       return get(key_id);
     },
     rotate(key_id: string, digest: string, overlap_ms: number, wall_ms: number) {

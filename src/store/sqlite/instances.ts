@@ -49,15 +49,16 @@ const IS_SAME = 'webhook_url = excluded.webhook_url AND transport = excluded.tra
 const REGISTER = `
   INSERT INTO instances (instance_id, instance_name, agent_ids, webhook_url, webhook_headers, webhook_secret, success_statuses,
     replies, webhook_enabled, is_active, last_seen_at, created_at, updated_at, owner_key_id, first_no, transport, ack_timeout_s,
-    timeout_s, runtime)
+    timeout_s, runtime, lease_until)
   VALUES ($instance_id, $instance_name, $agent_ids, $webhook_url, coalesce($webhook_headers, ''), coalesce($webhook_secret, ''),
     coalesce($success_statuses, '200'), coalesce($replies, 0), 1, 1, $wall_ms, $wall_ms, $wall_ms, $owner, $first_no, $transport,
-    coalesce($ack_timeout_s, ${ACK_TIMEOUT_S}), coalesce($timeout_s, ${TIMEOUT_S}), $runtime)
+    coalesce($ack_timeout_s, ${ACK_TIMEOUT_S}), coalesce($timeout_s, ${TIMEOUT_S}), $runtime, $lease_until)
   ON CONFLICT (instance_id) DO UPDATE SET
     instance_name = excluded.instance_name,
     agent_ids = excluded.agent_ids,
     webhook_headers = coalesce($webhook_headers, webhook_headers),
-    previous_secret = CASE WHEN $webhook_secret IS NULL THEN previous_secret END,
+    previous_secret = CASE WHEN $webhook_secret IS NULL THEN previous_secret ELSE $previous_secret END,
+    previous_secret_until = CASE WHEN $webhook_secret IS NULL THEN previous_secret_until ELSE $previous_secret_until END,
     webhook_secret = coalesce($webhook_secret, webhook_secret),
     success_statuses = coalesce($success_statuses, success_statuses),
     replies = coalesce($replies, replies),
@@ -72,6 +73,7 @@ const REGISTER = `
     ack_timeout_s = coalesce($ack_timeout_s, ack_timeout_s),
     timeout_s = coalesce($timeout_s, timeout_s),
     runtime = $runtime,
+    lease_until = $lease_until,
     backoff_step = 0,
     backoff_until = NULL,
     last_seen_at = $wall_ms,
@@ -115,10 +117,11 @@ const HEARTBEAT = `
   WHERE instance_id = $instance_id AND ${IS_OWNED}`;
 
 const SWITCH_OFF = `
-  UPDATE instances SET is_active = 0, updated_at = $wall_ms WHERE instance_id = $instance_id AND ${IS_OWNED}`;
+  UPDATE instances SET is_active = 0, updated_at = $wall_ms WHERE instance_id = $instance_id AND ${IS_OWNED}
+    AND ($lease_ended_at IS NULL OR lease_until <= $lease_ended_at)`;
 
 const GET_PREVIOUS = `
-  SELECT is_active AND webhook_enabled AS switched_on, transport, webhook_url, webhook_headers, webhook_secret, ${IS_OWNED} AS is_owned FROM instances
+  SELECT is_active AND webhook_enabled AS switched_on, transport, webhook_url, webhook_headers, webhook_secret, lease_until, ${IS_OWNED} AS is_owned FROM instances
   WHERE instance_id = $instance_id`;
 
 const GET_SECRET = `SELECT webhook_secret FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED}`;
@@ -204,9 +207,9 @@ export function instanceOperations(
       if (previous !== undefined && previous.is_owned !== 1) throw new Problem('instance_id_taken');
       // A new instance is in no meeting yet.
       const created = previous === undefined;
-      if (created) assertRoomForInstance(db, quotas, registration.owner_key_id ?? null);
+      if (created) assertRoomForInstance(db, quotas, registration);
       if (previous?.switched_on === 0) recipients.forgetAll();
-      const { values, dropped_header_names } = registeredValues(registration, previous);
+      const { values, dropped_header_names } = registeredValues(registration, previous, wall_ms);
       db.prepare(REGISTER).run({ ...values, first_no: created ? numbers.take(1) : 0, wall_ms });
       return { created, instance: get(instance_id) as InstanceRow, dropped_header_names };
     },
@@ -282,8 +285,22 @@ export function instanceOperations(
       );
       return get(instance_id);
     },
-    remove(instance_id: string, limit: number, wall_ms: number, owner_scope?: OwnerScope | null) {
-      const switched_off = db.prepare(SWITCH_OFF).run({ instance_id, wall_ms, ...ownedBy(owner_scope) });
+    endedLeases(wall_ms: number, limit: number) {
+      return db
+        .prepare('SELECT instance_id FROM instances WHERE lease_until <= ? ORDER BY lease_until LIMIT ?')
+        .all(wall_ms, limit)
+        .map((row) => row['instance_id'] as string);
+    },
+    remove(
+      instance_id: string,
+      limit: number,
+      wall_ms: number,
+      owner_scope?: OwnerScope | null,
+      lease_ended_at: number | null = null,
+    ) {
+      const switched_off = db
+        .prepare(SWITCH_OFF)
+        .run({ instance_id, wall_ms, lease_ended_at, ...ownedBy(owner_scope) });
       if (switched_off.changes === 0) return { existed: false, done: true, cancelled: 0 };
       recipients.forgetAll();
       let cancelled = 0;

@@ -330,4 +330,10 @@ export const MIGRATIONS: readonly string[] = [
   -- When the health of an instance became what it is; null while nobody noted it.
   ALTER TABLE instances ADD COLUMN health_since INTEGER;
   `,
+  `
+  -- Until when an instance is there without another registration; null: until it is deleted. Few instances have a lease, so
+  -- the index of those that end is small.
+  ALTER TABLE instances ADD COLUMN lease_until INTEGER;
+  CREATE INDEX instances_with_lease ON instances (lease_until) WHERE lease_until IS NOT NULL;
+  `,
 ];

@@ -1,5 +1,12 @@
 /** Quotas, checked within the transaction that adds a row, so that two transactions together cannot exceed them. */
-import { listsTooLong, quotaExceeded, roomBeside } from '../rows/quotas.ts';
+import {
+  listsTooLong,
+  quotaExceeded,
+  roomBeside,
+  SUBSCRIPTIONS_OF_KEY_MAX,
+  tooManySubscriptions,
+} from '../rows/quotas.ts';
+import type { Registration } from '../contract/instances.ts';
 import type { Quotas } from '../contract/quotas.ts';
 import type { Database } from './database.ts';
 
@@ -7,6 +14,7 @@ import type { Database } from './database.ts';
 const counted = (from: string): string => `SELECT count(*) AS count FROM (SELECT 1 FROM ${from} LIMIT ?)`;
 
 const OF_KEY = counted('instances WHERE owner_key_id = ?');
+const LEASED = counted('instances WHERE owner_key_id = ? AND lease_until IS NOT NULL');
 const IN_MEETING = counted('memberships WHERE meeting_id = ? AND left_at IS NULL');
 const OF_INSTANCE = counted('memberships WHERE instance_id = ? AND left_at IS NULL');
 
@@ -14,13 +22,16 @@ const OF_INSTANCE = counted('memberships WHERE instance_id = ? AND left_at IS NU
 export function assertRoomForInstance(
   db: Database,
   { max_instances, max_instances_per_key }: Quotas,
-  owner_key_id: string | null,
+  { owner_key_id = null, lease_until = null }: Pick<Registration, 'owner_key_id' | 'lease_until'>,
 ): void {
   if (max_instances > 0) {
     const { instance_count } = db.prepare('SELECT instance_count FROM this_file').get() as { instance_count: number };
     if (instance_count >= max_instances) throw quotaExceeded('max_instances', max_instances);
   }
-  if (owner_key_id === null || max_instances_per_key === 0) return;
+  if (owner_key_id === null) return;
+  if (lease_until !== null && countOf(db, LEASED, owner_key_id, SUBSCRIPTIONS_OF_KEY_MAX) >= SUBSCRIPTIONS_OF_KEY_MAX)
+    throw tooManySubscriptions();
+  if (max_instances_per_key === 0) return;
   if (countOf(db, OF_KEY, owner_key_id, max_instances_per_key) >= max_instances_per_key)
     throw quotaExceeded('max_instances_per_key', max_instances_per_key);
 }

@@ -80,6 +80,7 @@ class AsyncOperations:
         timeout_s: int | None = None,
         runtime: Runtime | None = None,
         runtime_options: Mapping[str, Any] | None = None,
+        lease_s: int | None = None,
         webhook_url: str | None = None,
         webhook_headers: Mapping[str, str] | None = None,
         webhook_secret: str | None = None,
@@ -104,6 +105,8 @@ class AsyncOperations:
             again.
         :param runtime_options: The options of the runtime: `convoke runtimes NAME` lists them. Stored encrypted;
             no response contains their values. Each registration gives them again.
+        :param lease_s: Only with the runtime mcp_events: after how many seconds the instance is removed unless it
+            registers again; 3600 when absent.
         :param webhook_url: Where pushes are sent: http or https, no user name or password in it.
         :param webhook_headers: Headers sent with every push, such as authorization. No response contains their
             values. Given headers replace all old ones; without this field the old ones stay.
@@ -126,6 +129,7 @@ class AsyncOperations:
                 timeout_s=timeout_s,
                 runtime=runtime,
                 runtime_options=runtime_options,
+                lease_s=lease_s,
                 webhook_url=webhook_url,
                 webhook_headers=webhook_headers,
                 webhook_secret=webhook_secret,

@@ -352,7 +352,7 @@ class DeliveryPush(Model):
     """The key of the delivery, and the webhook-id of every attempt."""
     url: str | None
     """The webhook_url of the instance as it is now. Null when it has none, is gone, or is not shown to this key."""
-    runtime: Literal["spec", "openai", "openclaw", "hermes", "template", "a2a", "langgraph", "dify"] | str | None
+    runtime: Literal["spec", "openai", "openclaw", "hermes", "template", "a2a", "langgraph", "dify", "mcp_events"] | str | None
     """The runtime of the instance: it gets this push in a shape of its own. Null: it gets it as it is here."""
     headers: dict[str, str]
     """The headers by their names. `[hidden]` stands for a value of webhook_headers, `[signature]` for the signature.
@@ -554,7 +554,7 @@ Transport: TypeAlias = Literal["webhook", "pull"]
 nothing has to reach it."""
 
 
-Runtime: TypeAlias = Literal["spec", "openai", "openclaw", "hermes", "template", "a2a", "langgraph", "dify"]
+Runtime: TypeAlias = Literal["spec", "openai", "openclaw", "hermes", "template", "a2a", "langgraph", "dify", "mcp_events"]
 """What listens at webhook_url, if pushes have a shape of its own. `spec`, the default, is the body of the
 specification. `convoke runtimes` says what each is."""
 
@@ -596,6 +596,8 @@ class Instance(Model):
     runtime: Runtime | str | None = None
     runtime_option_names: list[str] | None = None
     """Only with a runtime: the names of its options; no response contains their values."""
+    lease_until: datetime | None = None
+    """Only for a subscription of MCP Events: when it is removed unless it is renewed before."""
     connected: Connection | None = None
     """Only with the transport `pull`: the machine that pulls; null when none does."""
     webhook_url: str
@@ -1084,6 +1086,8 @@ class RegisteredInstance(Model):
     runtime: Runtime | str | None = None
     runtime_option_names: list[str] | None = None
     """Only with a runtime: the names of its options; no response contains their values."""
+    lease_until: datetime | None = None
+    """Only for a subscription of MCP Events: when it is removed unless it is renewed before."""
     connected: Connection | None = None
     """Only with the transport `pull`: the machine that pulls; null when none does."""
     webhook_url: str

@@ -1,0 +1,89 @@
+import type { Clock, Timer } from '../delivery/clock.ts';
+import type { InstanceStore } from '../store/contract/instances.ts';
+import type { Store } from '../store/store.ts';
+import type { Author } from './author.ts';
+import type { InstanceChanges } from './instances.ts';
+
+const LOOK_EVERY_MS = 10_000;
+/** The most instances that one look removes. */
+const REMOVED_MAX = 100;
+
+export interface LeasesParts {
+  store: { instances: Pick<InstanceStore, 'endedLeases'> } & Pick<Store, 'audited' | 'audit'>;
+  instances: Pick<InstanceChanges, 'remove'>;
+  clock: Clock;
+  onError: (error: unknown) => void;
+}
+
+/** Removes instances whose lease has ended: subscriptions that nobody renewed, or whose key has ended. */
+export class Leases {
+  readonly #parts: LeasesParts;
+  #timer: Timer | null = null;
+  #looking: Promise<void> | null = null;
+  #again = false;
+  #is_closed = false;
+
+  constructor(parts: LeasesParts) {
+    this.#parts = parts;
+  }
+
+  start(): void {
+    if (this.#is_closed) return;
+    this.#timer = this.#parts.clock.after(LOOK_EVERY_MS, () => {
+      this.look();
+      this.start();
+    });
+  }
+
+  /** Looks now. A look that is asked for during another follows it. */
+  look(): void {
+    if (this.#is_closed) return;
+    if (this.#looking !== null) {
+      this.#again = true;
+      return;
+    }
+    this.#looking = this.#remove()
+      .catch(this.#parts.onError)
+      .then(() => {
+        this.#looking = null;
+        if (!this.#again) return;
+        this.#again = false;
+        this.look();
+      });
+  }
+
+  async #remove(): Promise<void> {
+    const { store, instances, clock } = this.#parts;
+    const wall_ms = clock.wall();
+    const ended = await store.instances.endedLeases(wall_ms, REMOVED_MAX);
+    for (const instance_id of ended) {
+      if (this.#is_closed) return;
+      await instances.remove(this.#authorOf(instance_id), instance_id, wall_ms);
+    }
+    this.#again ||= ended.length === REMOVED_MAX;
+  }
+
+  #authorOf(instance_id: string): Author {
+    const { store, clock } = this.#parts;
+    const subject = {
+      principal: 'service',
+      address: null,
+      action: 'instance.delete',
+      target_kind: 'instance',
+      target_id: instance_id,
+      details: { lease_ended: true },
+    } as const;
+    return {
+      key_id: null,
+      owner_scope: null,
+      storeFor: (more) => store.audited({ subject: { ...subject, ...more }, wall_ms: clock.wall() }),
+      record: async () => void (await store.audit.append({ ...subject, outcome: 'done', code: null }, clock.wall())),
+    };
+  }
+
+  async close(): Promise<void> {
+    this.#is_closed = true;
+    this.#timer?.cancel();
+    await this.#looking;
+  }
+}

@@ -1,0 +1,61 @@
+import { isEchoOf, verificationOf } from '../../domain/runtimes/mcp_events.ts';
+import { OUTCOMES } from '../../domain/outcome.ts';
+import { TIMEOUT_S } from '../../domain/runtimes/runtimes.ts';
+import { signingKey } from '../../domain/signature.ts';
+import type { WebhookTransport } from '../transport/webhook_transport.ts';
+import { exchangedOf } from './exchanged.ts';
+import { signatureOf } from './signature_of.ts';
+
+/** The categories that the Events extension has for a callback that failed. */
+export type CallbackFailure =
+  'connection_refused' | 'timeout' | 'tls_error' | 'http_4xx' | 'http_5xx' | 'challenge_failed';
+
+interface Subscriber {
+  instance_id: string;
+  url: string;
+  secret: string;
+  /** The id of the subscription. */
+  id: string;
+}
+
+/**
+ * Asks a URL whether somebody there expects events under this secret. Otherwise anybody could let the service send
+ * requests to a stranger.
+ *
+ * @param challenge a text that nobody can guess
+ * @returns null when it does
+ */
+export async function verifySubscriber(
+  transport: Pick<WebhookTransport, 'pushFor'>,
+  { instance_id, url, secret, id }: Subscriber,
+  challenge: string,
+  wall_ms: number,
+  user_agent: string,
+): Promise<CallbackFailure | null> {
+  const request = verificationOf(id, challenge, url);
+  const keys = { current: signingKey(secret), previous: null };
+  const target = { secret, previous_secret: null, previous_secret_until: 0, keys };
+  const signed = signatureOf({ headers: { 'webhook-timestamp': String(Math.floor(wall_ms / 1000)) } }, target, request);
+  const result = await transport.pushFor(
+    {
+      instance_id,
+      url,
+      method: 'POST',
+      headers: { ...request.headers, ...signed, 'user-agent': user_agent },
+      body: Buffer.from(request.body),
+      success_statuses: '2xx',
+      keeps_body: true,
+      fresh_connection: true,
+    },
+    TIMEOUT_S * 1000,
+  );
+  if (result === null) return 'timeout';
+  const { outcome, status_code } = result;
+  if (outcome === 'ok') return isEchoOf(challenge, exchangedOf(result).body) ? null : 'challenge_failed';
+  if (outcome === 'timeout' || outcome === 'connect_timeout') return 'timeout';
+  if (outcome === 'tls_failed') return 'tls_error';
+  if (!OUTCOMES[outcome].reached) return 'connection_refused';
+  if (status_code === null) return 'challenge_failed';
+  if (status_code >= 500) return 'http_5xx';
+  return status_code >= 400 ? 'http_4xx' : 'challenge_failed';
+}

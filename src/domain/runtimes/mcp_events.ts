@@ -1,0 +1,61 @@
+import { MEETING_MESSAGE, meetingEvent } from '../meeting_event.ts';
+import type { Meaning, Probed, Runtime, RuntimeRequest } from './runtime.ts';
+import { adviceForProbe, at, failed, isSuccess, jsonOf, JSON_HEADERS } from './words.ts';
+
+const PROBE_CHALLENGE = 'webhook-test';
+
+/** A subscription to the messages of a meeting by MCP Events (SEP-3415): see docs/mcp.md. */
+export const mcp_events: Runtime = {
+  says: 'a program that subscribed to a meeting by MCP Events, which registers it by itself',
+  options: {
+    id: {
+      type: 'text',
+      chars_max: 200,
+      is_required: true,
+      says: 'the id of the subscription, which every request has',
+    },
+  },
+  timeout_s: 5,
+  historyOf: () => 0,
+  asksEach: () => false,
+  requestOf(asked, options, base_url) {
+    const event = meetingEvent(asked);
+    // The event has no cursor: a delivery that is aside may still come, so nothing before it is safe to forget.
+    return eventRequest({ ...event, cursor: null }, event.eventId, options['id'] as string, base_url);
+  },
+  read(response): Meaning {
+    if (isSuccess(response)) return { kind: 'answered', answers: [] };
+    const { status_code } = response;
+    if (status_code === 410 || status_code === 413)
+      return { kind: 'failed', outcome: 'not_200', detail: `answered ${status_code}: it does not take this event` };
+    return failed(response);
+  },
+  probeOf: (options, base_url) => verificationOf(options['id'] as string, PROBE_CHALLENGE, base_url),
+  readProbe(response): Probed {
+    if (isEchoOf(PROBE_CHALLENGE, response.body))
+      return { is_ok: true, advice: 'The subscriber is there and accepts the signature; nothing to do.' };
+    const refused = adviceForProbe(response, 'subscriber');
+    return { is_ok: false, advice: refused ?? `The subscriber does not answer the challenge of ${MEETING_MESSAGE}.` };
+  },
+};
+
+/** The request that asks a subscriber whether it wants events. */
+export function verificationOf(id: string, challenge: string, url: string): RuntimeRequest {
+  return eventRequest({ type: 'verification', challenge }, `msg_verification_${challenge}`, id, url);
+}
+
+/** Whether the response to a verification has the challenge. */
+export function isEchoOf(challenge: string, body: string): boolean {
+  return at(jsonOf(body), 'challenge') === challenge;
+}
+
+function eventRequest(body: object, signed_id: string, id: string, url: string): RuntimeRequest {
+  return {
+    method: 'POST',
+    url,
+    headers: { ...JSON_HEADERS, 'x-mcp-subscription-id': id },
+    body: JSON.stringify(body),
+    signed_as: 'webhook',
+    signed_id,
+  };
+}

@@ -1,0 +1,77 @@
+/** What a registration as a subscription of MCP Events needs more than another one. */
+import { randomBytes } from 'node:crypto';
+import type { Clock } from '../../delivery/clock.ts';
+import { verifySubscriber } from '../../delivery/runtimes/verify_subscriber.ts';
+import type { WebhookTransport } from '../../delivery/transport/webhook_transport.ts';
+import type { Principal } from '../../domain/access.ts';
+import { LEASE_S } from '../../domain/instance.ts';
+import { invalidField, Problem } from '../../domain/problem.ts';
+import type { RuntimeSettings } from '../../domain/runtimes/runtimes.ts';
+import type { InstanceStore } from '../../store/contract/instances.ts';
+import type { Keyring } from '../auth/keyring.ts';
+
+interface SubscriptionContext {
+  store: { instances: Pick<InstanceStore, 'get'> };
+  webhook_transport: Pick<WebhookTransport, 'pushFor'>;
+  keyring: Pick<Keyring, 'known'>;
+  clock: Clock;
+  user_agent: string;
+}
+
+interface Given {
+  instance_id: string;
+  lease_s?: number;
+  webhook_url?: string;
+  webhook_secret?: string;
+}
+
+const CHALLENGE_BYTES = 24;
+const LOOPBACK = /^(localhost|127\.[0-9.]+|\[::1\])$/;
+
+/**
+ * When a subscription ends unless it is renewed; null for every other instance. Before the first registration at a URL,
+ * somebody there must answer a challenge.
+ *
+ * @throws Problem `invalid_fields`, `api_key_missing`, `callback_not_verified`
+ */
+export async function leaseOf(
+  context: SubscriptionContext,
+  { instance_id, lease_s, webhook_url = '', webhook_secret }: Given,
+  { key_id, owner_scope }: Principal,
+  runtime: RuntimeSettings | null,
+): Promise<number | null> {
+  if (runtime?.name !== 'mcp_events') {
+    if (lease_s !== undefined) throw invalidField('lease_s', 'is for the runtime mcp_events');
+    return null;
+  }
+  const { store, webhook_transport, keyring, clock, user_agent } = context;
+  const key = key_id === null ? undefined : keyring.known(key_id)?.key;
+  if (key === undefined)
+    throw new Problem('api_key_missing', 'A subscription belongs to a key and ends with it: send a key.');
+  if (webhook_secret === undefined) throw invalidField('webhook_secret', 'is required by the runtime mcp_events');
+  const { protocol, hostname } = new URL(webhook_url);
+  if (protocol !== 'https:' && !LOOPBACK.test(hostname))
+    throw invalidField('webhook_url', 'must be https for the runtime mcp_events; http is for this machine only');
+  const wall_ms = clock.wall();
+  const visibility = owner_scope === null ? null : { owner_scope, meeting_ids: [] };
+  const known = await store.instances.get(instance_id, visibility);
+  const is_verified =
+    known !== null &&
+    known.owner_key_id === key_id &&
+    known.webhook_url === webhook_url &&
+    (known.lease_until ?? 0) > wall_ms;
+  if (!is_verified) {
+    const subscriber = { instance_id, url: webhook_url, secret: webhook_secret, id: runtime.options['id'] as string };
+    const challenge = randomBytes(CHALLENGE_BYTES).toString('base64url');
+    const failure = await verifySubscriber(webhook_transport, subscriber, challenge, wall_ms, user_agent);
+    if (failure !== null)
+      throw new Problem(
+        'callback_not_verified',
+        `The program at webhook_url did not answer the challenge: ${failure}.`,
+        {
+          errors: [{ path: 'webhook_url', message: failure }],
+        },
+      );
+  }
+  return Math.min(wall_ms + (lease_s ?? LEASE_S.default) * 1000, key.expires_at ?? Infinity);
+}

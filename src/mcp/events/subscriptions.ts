@@ -1,0 +1,110 @@
+/** Webhook subscriptions: each is an instance with a lease, in one meeting. */
+import { hash } from 'node:crypto';
+import { ConvokeError } from '@convoke/sdk';
+import { ProtocolError, ProtocolErrorCode } from '@modelcontextprotocol/server';
+import { LEASE_S } from '../../domain/instance.ts';
+import type { Caller } from '../caller.ts';
+import { type SubscribeParams, type UnsubscribeParams, type Wanted, wantedOf } from './event_types.ts';
+import { EVENT_ERRORS } from './failures.ts';
+import { newestSeq } from './pages.ts';
+
+const ID_CHARS = 32;
+
+/**
+ * Begins a subscription, or renews it.
+ *
+ * @throws ProtocolError; ConvokeError when the service refuses it
+ */
+export async function subscribe(caller: Caller, params: SubscribeParams) {
+  const wanted = wantedOf(params);
+  const { delivery, cursor = null, ttlMs } = params;
+  if (delivery.mode !== 'webhook')
+    throw new ProtocolError(EVENT_ERRORS.Unsupported, 'Only webhooks are subscribed to: poll or stream without it.', {
+      feature: 'deliveryMode',
+      value: delivery.mode,
+    });
+  const { client, signal } = caller;
+  const { meeting_id } = wanted;
+  const id = await idOf(caller, delivery.url, wanted);
+  const last_seq = await newestSeq(caller, meeting_id);
+  const before = await client.getInstance(id, { signal }).catch(nullIfMissing);
+  const agent_ids = [wanted.agent ?? id];
+  const registered = await client.register(
+    {
+      instance_id: id,
+      instance_name: `MCP Events: ${meeting_id}`.slice(0, 200).toWellFormed(),
+      agent_ids,
+      runtime: 'mcp_events',
+      runtime_options: { id },
+      lease_s: leaseSeconds(ttlMs),
+      webhook_url: delivery.url,
+      webhook_secret: delivery.secret,
+      success_statuses: '2xx',
+    },
+    { signal },
+  );
+  try {
+    await client.joinMeeting({ instance_id: id, meeting_id, agent_ids }, { signal });
+  } catch (error) {
+    if (before === null) await client.deleteInstance(id);
+    throw error;
+  }
+  const about = { resultType: 'complete', id, refreshBefore: registered.lease_until };
+  if (before === null) {
+    // What was said before is not sent: events/poll has it.
+    return { ...about, cursor: String(last_seq), truncated: cursor !== null && Number(cursor) < last_seq };
+  }
+  const { health, last_success_at, pending_deliveries } = before;
+  return {
+    ...about,
+    // While something is on its way, the position that the client has is the last one that is safe.
+    cursor: pending_deliveries === 0 ? String(last_seq) : cursor,
+    truncated: false,
+    deliveryStatus: { active: health !== 'down', lastDeliveryAt: last_success_at, lastError: lastError(before) },
+  };
+}
+
+/** @throws ProtocolError; ConvokeError when the service refuses it */
+export async function unsubscribe(caller: Caller, params: UnsubscribeParams) {
+  const id = await idOf(caller, params.delivery.url, wantedOf(params));
+  const existed = await caller.client.deleteInstance(id, { signal: caller.signal }).then(() => true, nullIfMissing);
+  if (existed === null)
+    throw new ProtocolError(EVENT_ERRORS.NotFound, 'There is no such subscription of this key.', {
+      kind: 'subscription',
+    });
+  return { resultType: 'complete' };
+}
+
+/** The same key, URL, event and arguments always have the same id. */
+async function idOf(caller: Caller, url: string, { meeting_id, agent }: Wanted): Promise<string> {
+  const { key_id } = await caller.session();
+  if (key_id === null) throw new ProtocolError(EVENT_ERRORS.Forbidden, 'A subscription belongs to a key: send one.');
+  if (!URL.canParse(url)) throw new ProtocolError(ProtocolErrorCode.InvalidParams, 'delivery.url must be a URL.');
+  return `mcp-${hash('sha256', JSON.stringify([key_id, url, meeting_id, agent])).slice(0, ID_CHARS)}`;
+}
+
+/** Null asks for no end: the longest lease is given. */
+function leaseSeconds(ttl_ms: number | null | undefined): number {
+  if (ttl_ms === undefined) return LEASE_S.default;
+  return ttl_ms === null ? LEASE_S.max : Math.min(Math.max(Math.floor(ttl_ms / 1000), LEASE_S.min), LEASE_S.max);
+}
+
+/** The category of the last failure since the last success. The extension permits no more of it. */
+function lastError({
+  consecutive_failures,
+  last_failure,
+}: {
+  consecutive_failures: number;
+  last_failure: { outcome: string; status_code: number | null } | null;
+}): string | null {
+  if (consecutive_failures === 0 || last_failure === null) return null;
+  const { outcome, status_code } = last_failure;
+  if (status_code !== null) return status_code >= 500 ? 'http_5xx' : 'http_4xx';
+  if (outcome === 'timeout' || outcome === 'connect_timeout') return 'timeout';
+  return outcome === 'tls_failed' ? 'tls_error' : 'connection_refused';
+}
+
+function nullIfMissing(error: unknown): null {
+  if (error instanceof ConvokeError && error.code === 'instance_does_not_exist') return null;
+  throw error;
+}

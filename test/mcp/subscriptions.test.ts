@@ -1,0 +1,306 @@
+/** MCP Events: webhook subscriptions, from the challenge to their end. */
+import assert from 'node:assert/strict';
+import { createHmac } from 'node:crypto';
+import { before, describe, test, type TestContext } from 'node:test';
+import type { ApiKeyWithToken, Instance, Page } from '@convoke/sdk';
+import { rpc, RPC_HEADERS } from '../support/mcp.ts';
+import { type Received, Receiver } from '../support/receiver.ts';
+import { assertProblem, Service, useService } from '../support/service.ts';
+import { SetClock } from '../support/set_clock.ts';
+import { until } from '../support/wait.ts';
+
+const NAME = 'meeting.message';
+const SECRETS = ['A', 'B'].map((letter) => `whsec_${Buffer.from(letter.repeat(32)).toString('base64')}`) as [
+  string,
+  string,
+];
+
+interface Subscribed {
+  id: string;
+  refreshBefore: string;
+  cursor: string | null;
+  truncated: boolean;
+  deliveryStatus?: { active: boolean; lastError: string | null };
+}
+interface Answer<Result> {
+  result?: Result;
+  error?: { code: number; message: string; data?: { reason?: string; kind?: string } };
+}
+interface Body {
+  type?: string;
+  challenge?: string;
+  eventId: string;
+  name: string;
+  timestamp: string;
+  cursor: null;
+  data: { seq: number; message: { content: string } };
+}
+
+const bodyOf = ({ text }: Received) => JSON.parse(text) as Body;
+
+/** As a receiver of Standard Webhooks verifies a request; which of the secrets signed it. */
+function signersOf({ headers, body }: Received): string[] {
+  const given = String(headers['webhook-signature']).split(' ');
+  return SECRETS.filter((secret) => {
+    const hmac = createHmac('sha256', Buffer.from(secret.slice(6), 'base64'));
+    hmac.update(`${String(headers['webhook-id'])}.${String(headers['webhook-timestamp'])}.`).update(body);
+    return given.includes(`v1,${hmac.digest('base64')}`);
+  });
+}
+
+/** Answers the challenge, and events with a status. */
+const echo = (status: () => number) => (request: Received) => {
+  const { type, challenge } = bodyOf(request);
+  return type === 'verification' ? { body: JSON.stringify({ challenge }) } : { status: status() };
+};
+
+async function receiverOf(t: TestContext, status: () => number = () => 204): Promise<Receiver> {
+  const receiver = new Receiver(echo(status));
+  await receiver.up();
+  t.after(() => receiver.down());
+  return receiver;
+}
+
+const events = ({ requests }: Receiver) => requests.filter((each) => bodyOf(each).type === undefined);
+const challenges = ({ requests }: Receiver) => requests.length - events({ requests } as Receiver).length;
+const arrived = (receiver: Receiver, count: number) =>
+  until(
+    `${count} events`,
+    async () => events(receiver),
+    (all) => all.length === count,
+  );
+
+describe('a subscription', () => {
+  const service = useService();
+  let key: ApiKeyWithToken;
+  before(async () => {
+    await service.endOpenMode();
+    key = await service.createKey({ scopes: ['read', 'instance'] });
+  });
+
+  async function ask<Result = Subscribed>(method: string, params: object, token = key.token): Promise<Answer<Result>> {
+    const { text } = await service.post('/mcp', rpc(method, params), {
+      ...RPC_HEADERS,
+      authorization: `Bearer ${token}`,
+    });
+    return JSON.parse(text.slice(text.indexOf('{'))) as Answer<Result>;
+  }
+  const paramsOf = (receiver: Receiver, meeting_id: string, secret = SECRETS[0], more: object = {}) => ({
+    name: NAME,
+    arguments: { meeting_id, ...more },
+    delivery: { mode: 'webhook', url: receiver.url, secret },
+  });
+  async function subscribed(params: object, token?: string): Promise<Subscribed> {
+    const { result, error } = await ask('events/subscribe', params, token);
+    assert.equal(error, undefined, JSON.stringify(error));
+    return result as Subscribed;
+  }
+  async function meetingOf(content = 'before'): Promise<string> {
+    const meeting_id = service.name('meeting');
+    await service.send(meeting_id, { content });
+    return meeting_id;
+  }
+  const exists = async (id: string) => (await service.get(`/api/v1/instances/${id}/`)).status === 200;
+  const gone = (id: string) =>
+    until(
+      'the end of the subscription',
+      () => exists(id),
+      (there) => !there,
+    );
+
+  test('begins with a challenge, and each event comes in order, signed, under the id of its message', async (t) => {
+    const [receiver, meeting_id] = [await receiverOf(t), await meetingOf()];
+    const { id, cursor, truncated, refreshBefore } = await subscribed(paramsOf(receiver, meeting_id));
+    assert.deepEqual([cursor, truncated], ['1', false]);
+    assert.ok(Date.parse(refreshBefore) > Date.now());
+    const [challenge] = receiver.requests as [Received];
+    assert.deepEqual([bodyOf(challenge).type, challenge.headers['x-mcp-subscription-id']], ['verification', id]);
+    assert.deepEqual(signersOf(challenge), [SECRETS[0]]);
+    const sent = [];
+    for (const content of ['one', 'two', 'three']) sent.push(await service.send(meeting_id, { content }));
+    const pushed = await arrived(receiver, 3);
+    assert.deepEqual(
+      pushed.map((each) => [bodyOf(each).data.message.content, bodyOf(each).eventId, each.headers['webhook-id']]),
+      sent.map(({ message_id }, i) => [['one', 'two', 'three'][i], message_id, message_id]),
+    );
+    for (const each of pushed) {
+      assert.deepEqual([signersOf(each), each.headers['x-mcp-subscription-id']], [[SECRETS[0]], id]);
+      assert.deepEqual([bodyOf(each).name, bodyOf(each).cursor], [NAME, null]);
+    }
+    const { body } = await service.get<Instance>(`/api/v1/instances/${id}/`);
+    assert.deepEqual([body.runtime, body.lease_until, body.owner_key_id], ['mcp_events', refreshBefore, key.key_id]);
+  });
+
+  test('is renewed by the same call without a challenge, and another secret signs beside the old one', async (t) => {
+    const [receiver, meeting_id] = [await receiverOf(t), await meetingOf()];
+    const first = await subscribed(paramsOf(receiver, meeting_id));
+    const second = await subscribed({ ...paramsOf(receiver, meeting_id, SECRETS[1]), cursor: '1', ttlMs: null });
+    assert.deepEqual([second.id, second.truncated, second.deliveryStatus?.active], [first.id, false, true]);
+    assert.ok(Date.parse(second.refreshBefore) > Date.parse(first.refreshBefore));
+    assert.equal(challenges(receiver), 1);
+    await service.send(meeting_id, { content: 'one' });
+    const [event] = await arrived(receiver, 1);
+    assert.deepEqual(signersOf(event as Received), SECRETS);
+  });
+
+  test('has an id of its own for each key, URL and argument', async (t) => {
+    const [receiver, other, meeting_id] = [await receiverOf(t), await receiverOf(t), await meetingOf()];
+    const friend = await service.createKey({ scopes: ['read', 'instance'] });
+    const ids = [
+      await subscribed(paramsOf(receiver, meeting_id)),
+      await subscribed(paramsOf(other, meeting_id)),
+      await subscribed(paramsOf(receiver, meeting_id, SECRETS[0], { agent: 'anna' })),
+      await subscribed(paramsOf(receiver, meeting_id), friend.token),
+    ].map(({ id }) => id);
+    assert.equal(new Set(ids).size, 4);
+    assert.equal(challenges(receiver), 3);
+  });
+
+  test('ends with events/unsubscribe, for the key that began it only', async (t) => {
+    const [receiver, meeting_id] = [await receiverOf(t), await meetingOf()];
+    const { id } = await subscribed(paramsOf(receiver, meeting_id));
+    const friend = await service.createKey({ scopes: ['read', 'instance'] });
+    const refused = await ask('events/unsubscribe', paramsOf(receiver, meeting_id), friend.token);
+    assert.deepEqual([refused.error?.code, refused.error?.data?.kind], [-32_023, 'subscription']);
+    assert.ok(await exists(id));
+    assert.equal((await ask('events/unsubscribe', paramsOf(receiver, meeting_id))).error, undefined);
+    assert.ok(!(await exists(id)));
+    assert.equal((await service.send(meeting_id, { content: 'late' })).deliveries_queued, 0);
+  });
+
+  test('ends with its key, and an instance that registered itself stays', async (t) => {
+    const [receiver, meeting_id] = [await receiverOf(t), await meetingOf()];
+    const own = await service.createKey({ scopes: ['read', 'instance'] });
+    const { id } = await subscribed(paramsOf(receiver, meeting_id), own.token);
+    const instance_id = service.name('instance');
+    const registered = await service.post(
+      '/api/v1/instances/register/',
+      { instance_id, instance_name: 'x', agent_ids: ['a'], webhook_url: receiver.url },
+      { authorization: `Bearer ${own.token}` },
+    );
+    assert.equal(registered.status, 201);
+    assert.equal((await service.request('DELETE', `/api/v1/keys/${own.key_id}/`)).status, 204);
+    await gone(id);
+    assert.ok(await exists(instance_id));
+    const { data } = (
+      await service.get<Page<{ target_id: string; principal: string; action: string }>>('/api/v1/audit/')
+    ).body;
+    assert.ok(
+      data.some((each) => each.target_id === id && each.principal === 'service' && each.action === 'instance.delete'),
+    );
+  });
+
+  for (const status of [410, 413]) {
+    test(`${status} ends an event, which does not come again; the next ones come`, async (t) => {
+      let answer = status;
+      const [receiver, meeting_id] = [await receiverOf(t, () => answer), await meetingOf()];
+      await subscribed(paramsOf(receiver, meeting_id));
+      await service.send(meeting_id, { content: 'one' });
+      await arrived(receiver, 1);
+      answer = 204;
+      await service.send(meeting_id, { content: 'two' });
+      const pushed = await arrived(receiver, 2);
+      assert.deepEqual(
+        pushed.map((each) => bodyOf(each).data.message.content),
+        ['one', 'two'],
+      );
+    });
+  }
+
+  test('does not begin where nobody answers the challenge, and says which way it failed', async (t) => {
+    const meeting_id = await meetingOf();
+    const receiver = new Receiver({ body: '{"challenge":"another"}' });
+    await receiver.up();
+    t.after(() => receiver.down());
+    const reasonOf = async () => {
+      const { error } = await ask('events/subscribe', paramsOf(receiver, meeting_id));
+      assert.equal(error?.code, -32_027);
+      return error.data?.reason;
+    };
+    assert.equal(await reasonOf(), 'challenge_failed');
+    receiver.behaviour = { status: 404 };
+    assert.equal(await reasonOf(), 'http_4xx');
+    receiver.behaviour = { status: 500 };
+    assert.equal(await reasonOf(), 'http_5xx');
+    receiver.behaviour = { status: 302, headers: { location: receiver.url } };
+    assert.equal(await reasonOf(), 'challenge_failed');
+    await receiver.down();
+    assert.equal(await reasonOf(), 'connection_refused');
+    assert.equal((await service.send(meeting_id, { content: 'one' })).deliveries_queued, 0);
+  });
+
+  test('refuses what is wrong with the code of the extension', async (t) => {
+    const [receiver, meeting_id] = [await receiverOf(t), await meetingOf()];
+    const good = paramsOf(receiver, meeting_id);
+    const codeOf = async (params: object, token?: string) => (await ask('events/subscribe', params, token)).error?.code;
+    assert.equal(await codeOf({ ...good, delivery: { ...good.delivery, secret: 'whsec_short' } }), -32_602);
+    assert.equal(await codeOf({ ...good, delivery: { ...good.delivery, url: 'http://example.com/x' } }), -32_602);
+    assert.equal(await codeOf({ ...good, delivery: { ...good.delivery, mode: 'push' } }), -32_026);
+    const reader = await service.createKey({ scopes: ['read'] });
+    assert.equal(await codeOf(good, reader.token), -32_024);
+    const sender = await service.createKey({ scopes: ['instance'] });
+    assert.equal(await codeOf(good, sender.token), -32_024, 'it must be allowed to read');
+    const elsewhere = await service.createKey({ scopes: ['read', 'instance'], meeting_ids: ['elsewhere'] });
+    assert.equal(await codeOf(good, elsewhere.token), -32_024);
+    assert.equal(receiver.requests.length, 0);
+  });
+
+  test('and an instance cannot take the place of each other', async (t) => {
+    const [receiver, meeting_id] = [await receiverOf(t), await meetingOf()];
+    const { id } = await subscribed(paramsOf(receiver, meeting_id));
+    const headers = { authorization: `Bearer ${key.token}` };
+    const plain = { instance_id: id, instance_name: 'x', agent_ids: ['a'], webhook_url: receiver.url };
+    assertProblem(await service.post('/api/v1/instances/register/', plain, headers), 409, 'instance_id_taken');
+    const own = { ...plain, instance_id: service.name('instance') };
+    assert.equal((await service.post('/api/v1/instances/register/', own, headers)).status, 201);
+    const over = { runtime: 'mcp_events', runtime_options: { id: 'x' }, webhook_secret: SECRETS[0] };
+    const answer = await service.post('/api/v1/instances/register/', { ...own, ...over }, headers);
+    assertProblem(answer, 409, 'instance_id_taken');
+  });
+
+  test('outlives a restart of the service, and ends with its lease', async (t) => {
+    const clock = new SetClock();
+    const service = new Service({}, clock);
+    await service.start();
+    t.after(() => service.close());
+    await service.endOpenMode();
+    const { token } = await service.createKey({ scopes: ['read', 'instance'] });
+    await service.send('m', { content: 'before' });
+    const receiver = await receiverOf(t);
+    const headers = { ...RPC_HEADERS, authorization: `Bearer ${token}` };
+    const { text } = await service.post(
+      '/mcp',
+      rpc('events/subscribe', { ...paramsOf(receiver, 'm'), ttlMs: 1 }),
+      headers,
+    );
+    const { id, refreshBefore } = (JSON.parse(text.slice(text.indexOf('{'))) as Answer<Subscribed>)
+      .result as Subscribed;
+    const left_ms = Date.parse(refreshBefore) - Date.now();
+    assert.ok(left_ms > 0 && left_ms <= 60_000, 'a shorter lease than a minute is a minute');
+    await service.restart({});
+    await service.send('m', { content: 'one' });
+    const [event] = await arrived(receiver, 1);
+    assert.deepEqual(signersOf(event as Received), [SECRETS[0]]);
+    // The end of a lease is looked for now and then, and when a key changes.
+    const path = `/api/v1/instances/${id}/`;
+    await service.createKey({ scopes: ['read'] });
+    assert.equal((await service.get(path)).status, 200, 'control');
+    clock.step(61_000);
+    await service.createKey({ scopes: ['read'] });
+    await until(
+      'the end of the lease',
+      () => service.get(path),
+      ({ status }) => status === 404,
+    );
+    assert.equal((await service.send('m', { content: 'late' })).deliveries_queued, 0);
+  });
+
+  test('a key has a hundred of them at most', async (t) => {
+    const [receiver, meeting_id] = [await receiverOf(t), await meetingOf()];
+    const many = await service.createKey({ scopes: ['read', 'instance'] });
+    const of = (i: number) => paramsOf(receiver, meeting_id, SECRETS[0], { agent: `a${i}` });
+    for (let i = 0; i < 100; i++) await subscribed(of(i), many.token);
+    assert.equal((await ask('events/subscribe', of(100), many.token)).error?.code, -32_025);
+    assert.equal((await subscribed(of(99), many.token)).truncated, false, 'one that exists is renewed');
+  });
+});
