@@ -27,6 +27,7 @@ const RECIPIENT = 'src/delivery/lanes/recipient.ts';
 const LOCAL_CHANGES = 'src/delivery/local_changes.ts';
 const MEETINGS = 'src/delivery/meetings.ts';
 const PARTITIONS = 'src/delivery/cluster/partitions.ts';
+const WORLD = 'test/simulation/world.ts';
 const CLUSTER = 'test/simulation/model_cluster.ts';
 const LANE = 'src/delivery/lanes/lane.ts';
 const DELIVERY = 'src/domain/delivery.ts';
@@ -74,7 +75,7 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     accept: (batch) => (this.unwritten = batch.map((message) => this.#accept(message))),`,
     },
     {
-      file: 'test/simulation/world.ts',
+      file: WORLD,
       find: '    life.alive = false;\n',
       replace: 'life.alive = false; if (!clean) (this.#operations as unknown as { lose(): void }).lose();',
     },
@@ -358,6 +359,11 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     find: 'if (!this.#partitions.isLeaseValid(now)) break;',
     replace: '',
   },
+  'counts results on a lease that ran out': {
+    file: WORLD,
+    find: 'partitions.of(instance_id) !== null && partitions.isLeaseValid(clock.now())',
+    replace: 'partitions.of(instance_id) !== null',
+  },
   'keeps in hand what another node took over': {
     file: REMOTE_CHANGES,
     find: 'transport.handOver((instance_id) => partition_nos.has(partitionOf(instance_id)));',
@@ -464,6 +470,7 @@ const IN_CLUSTERS: readonly string[] = [
   'pushes before it knows what is paused',
   'remembers what the store has lost',
   'hands out on a lease that ran out',
+  'counts results on a lease that ran out',
   'keeps in hand what another node took over',
   'a node that stops loses the results that it was given',
   'does not judge what a store that went back gives a number again',
@@ -487,6 +494,7 @@ const WITH_PULLING_MACHINES: readonly string[] = [
   'a late result ends a newer attempt',
   'nobody pulls, and a retry is spent',
   'hands out on a lease that ran out',
+  'counts results on a lease that ran out',
   'keeps in hand what another node took over',
   'a result that counted is forgotten',
   'what did not leave its node is waited for',

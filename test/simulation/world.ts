@@ -927,7 +927,7 @@ export class World {
     const endpoint = new PullEndpoint({
       store: life.store,
       engine: { written: () => life.engine.written() },
-      pull_transport: this.#oneOfEachName(transport),
+      pull_transport: this.#watchedPulls(life, transport),
       clock,
       limits: { addressOf: () => '' },
       // As in src/convoke.ts.
@@ -937,8 +937,11 @@ export class World {
     return { transport, endpoint, is_closed: false, connections: new Set(), names: new Set(), forwards: new Set() };
   }
 
-  /** Checks that of the requests with one name at most one waits: the others wait on dead connections. */
-  #oneOfEachName(transport: PullTransport): PullContext['pull_transport'] {
+  /**
+   * Checks that of the requests with one name at most one waits, because the others wait on dead connections; and that a
+   * result counts only at the node that holds the instance: the store refuses what another node writes.
+   */
+  #watchedPulls(life: Life, transport: PullTransport): PullContext['pull_transport'] {
     const waiting = new Set<string>();
     return {
       get changes() {
@@ -961,7 +964,13 @@ export class World {
       },
       refuse: (...of) => transport.refuse(...of),
       giveBack: (...of) => transport.giveBack(...of),
-      take: (...of) => transport.take(...of),
+      take: (instance_id, result) => {
+        const counts = transport.take(instance_id, result);
+        const owner = this.#cluster?.ownerOf(instance_id) ?? life.node_id;
+        if (counts && owner !== life.node_id)
+          this.checker.fail(`a result of ${instance_id} counts at ${life.node_id}, and ${owner} holds it`);
+        return counts;
+      },
       takeBack: (...of) => transport.takeBack(...of),
     };
   }
