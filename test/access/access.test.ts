@@ -402,7 +402,7 @@ class House {
     const answer = await this.ask(ask(ids), this.tokens[column]);
     if (row === 'beginBackup' && answer.status === 201) await this.fetchBackup(answer.body as { backup_id: string });
     const missing = ABOUT_NOTHING.includes(row) ? null : await this.ask(ask(MISSING), this.tokens[column]);
-    const is_alike = missing !== null && told(answer, ids) === told(missing, ids);
+    const is_alike = missing !== null && visiblePart(answer, ids) === visiblePart(missing, ids);
     // Each message of the list is judged by itself; here the list has one.
     const { results } = (answer.body ?? {}) as { results?: { problem?: { code: string } }[] };
     const { code } = results?.[0]?.problem ?? ((answer.body ?? {}) as { code?: string });
@@ -443,7 +443,7 @@ class House {
 }
 
 /** All of a response that a caller sees, without the requested ids and the time. */
-function told({ status, headers, text }: Answer<unknown>, ids: Ids): string {
+function visiblePart({ status, headers, text }: Answer<unknown>, ids: Ids): string {
   const { date: _, ...others } = headers;
   let seen = JSON.stringify([status, others, text]);
   for (const id of [...Object.values(ids), ...Object.values(MISSING)] as string[]) seen = seen.replaceAll(id, 'ID');
@@ -549,11 +549,11 @@ describe('every route with every kind of principal:', () => {
         assertProblem(answer, 401, code);
         assert.match(String(answer.headers['www-authenticate']), /^Bearer realm="convoke"/, row);
         assert.equal(
-          told(answer, ids),
-          answers.get(code) ?? told(answer, ids),
+          visiblePart(answer, ids),
+          answers.get(code) ?? visiblePart(answer, ids),
           `${row}: ${code} is answered in one way`,
         );
-        answers.set(code, told(answer, ids));
+        answers.set(code, visiblePart(answer, ids));
       }
     }
   });

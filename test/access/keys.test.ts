@@ -121,8 +121,8 @@ describe('open mode', () => {
     await service.endOpenMode();
     assert.equal((await service.request('GET', '/api/v1/instances/', { headers: strange })).status, 200);
     service.token = null;
-    const stranger = await service.request('GET', '/api/v1/instances/', { headers: strange });
-    assertProblem(stranger, 401, 'api_key_missing');
+    const outsider = await service.request('GET', '/api/v1/instances/', { headers: strange });
+    assertProblem(outsider, 401, 'api_key_missing');
   });
 
   test('is only for loopback: a service that others can reach does not start without a key, and starts with one', async (t) => {
@@ -158,7 +158,7 @@ describe('a key', () => {
     const rotated = await client.rotateKey(first.key_id);
     await assert.rejects(new ConvokeClient({ base_url: convoke.url, api_key: `${first.token}x` }).listKeys());
     const { data: keys } = await client.listKeys();
-    const told = JSON.stringify([keys, await client.getKey(first.key_id), lines]);
+    const returned = JSON.stringify([keys, await client.getKey(first.key_id), lines]);
     const files = readdirSync(data).map((file) => readFileSync(join(data, file), 'latin1'));
     assert.ok(
       files.some((bytes) => bytes.includes('canary')),
@@ -166,8 +166,8 @@ describe('a key', () => {
     );
     for (const token of [first.token, rotated.token]) {
       const secret = token.slice(17);
-      for (const bytes of [told, ...files]) assert.ok(!bytes.includes(secret));
-      assert.ok(!told.includes(digestOf(token)), "what is kept of it is nobody else's business either");
+      for (const bytes of [returned, ...files]) assert.ok(!bytes.includes(secret));
+      assert.ok(!returned.includes(digestOf(token)), "what is kept of it is nobody else's business either");
     }
   });
 

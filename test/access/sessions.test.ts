@@ -283,8 +283,8 @@ test('the SDK signs in, sends what protects the session, and signs out', async (
   const begun = await client.signIn(token);
   assert.equal(begun.state, 'signed_in');
   await client.sendMessage('m', { text: 'a' });
-  const stranger = new ConvokeClient({ base_url: service.url, fetch: browser });
-  assert.equal((await stranger.session()).state, 'signed_out');
+  const outsider = new ConvokeClient({ base_url: service.url, fetch: browser });
+  assert.equal((await outsider.session()).state, 'signed_out');
   const { csrf_token } = begun;
   assert.ok(csrf_token !== null);
   const reloaded = new ConvokeClient({ base_url: service.url, fetch: browser, csrf_token });

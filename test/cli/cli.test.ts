@@ -587,8 +587,8 @@ describe('the commands that call the API', () => {
     const { code, stderr } = await convoke(['instances', '--url', await deadUrl()]);
     assert.equal(code, 3);
     assert.match(stderr, /^convoke: cannot reach http:\S+ nothing listens there; is Convoke running .*\n$/);
-    const stranger = await machine(t, (_, response) => response.end('<html>'));
-    assert.equal((await convoke(['meetings', '--url', stranger])).code, 3);
+    const outsider = await machine(t, (_, response) => response.end('<html>'));
+    assert.equal((await convoke(['meetings', '--url', outsider])).code, 3);
   });
 
   test('demo uses the service that runs, and leaves nothing registered', async () => {

@@ -23,12 +23,12 @@ describe('without a service', () => {
     const refused = await convoke(['serve', ...flags]);
     assert.equal(refused.code, 1);
     assert.equal(refused.stdout, '');
-    const told = /^convoke: 0\.0\.0\.0 can be reached from other machines, .*: npx convoke (keys create .*)\n$/.exec(
+    const advice = /^convoke: 0\.0\.0\.0 can be reached from other machines, .*: npx convoke (keys create .*)\n$/.exec(
       refused.stderr,
     );
-    assert.ok(told !== null, refused.stderr);
+    assert.ok(advice !== null, refused.stderr);
 
-    const made = await convoke(told[1]!.split(' '));
+    const made = await convoke(advice[1]!.split(' '));
     assert.equal(made.code, 0, made.stderr);
     const token = /shown only now: (cvk_\S+)\n/.exec(made.stdout)?.[1] ?? '';
     const service = await serve(data, { flags: ['--host', '0.0.0.0'] });

@@ -24,10 +24,10 @@ test('an older schema is reported, brought up to date on request, and the servic
   const data = temporaryDirectory(t);
   const file = makeFile(data, 1);
   const before = readFileSync(file);
-  const told = await convoke(['migrate', '--check', '--data', data]);
-  assert.deepEqual([told.code, told.stderr], [1, '']);
+  const outdated = await convoke(['migrate', '--check', '--data', data]);
+  assert.deepEqual([outdated.code, outdated.stderr], [1, '']);
   assert.match(
-    told.stdout,
+    outdated.stdout,
     new RegExp(`^the schema is 1, and this Convoke wants ${WANTED}: run (npx )?convoke migrate`),
   );
   assert.deepEqual(readFileSync(file), before, '--check changes nothing');

@@ -36,20 +36,20 @@ function following() {
   const line = {
     use: (run: (each: typeof connection) => unknown) => run(connection),
   } as unknown as DedicatedConnection;
-  const heard: string[] = [];
-  const onChange = (told: RawChange): void => {
-    const change = changeOf(told);
-    heard.push(
+  const received: string[] = [];
+  const onChange = (raw: RawChange): void => {
+    const change = changeOf(raw);
+    received.push(
       change.kind === 'stored' ? `stored ${change.ranges.map(({ first_seq }) => first_seq).join()}` : change.kind,
     );
   };
-  return { reads, heard, it: new ChangeReader(line, '0'.repeat(8), () => [1, 2], onChange) };
+  return { reads, received, it: new ChangeReader(line, '0'.repeat(8), () => [1, 2], onChange) };
 }
 
 const settled = () => new Promise<void>((resolve) => setImmediate(resolve));
 
 test('batches are read one after the other; those reported meanwhile are read together, as many as one read may have', async () => {
-  const { reads, heard, it } = following();
+  const { reads, received, it } = following();
   it.onBatchStored({ first_no: 1, last_no: 10 });
   it.onBatchStored({ first_no: 11, last_no: 20 });
   it.onBatchStored({ first_no: 21, last_no: 5_010 });
@@ -58,12 +58,12 @@ test('batches are read one after the other; those reported meanwhile are read to
   let caught_up = false;
   void it.caughtUp(60_000).then(() => (caught_up = true));
   for (const batches of ['1-10', '11-20 21-5010', '5011-5011', '6000-20000']) {
-    assert.deepEqual([reads.at(-1)?.batches, heard.at(-1), caught_up], [batches, 'reading', false]);
+    assert.deepEqual([reads.at(-1)?.batches, received.at(-1), caught_up], [batches, 'reading', false]);
     reads.at(-1)?.answer();
     await settled();
   }
   assert.equal(caught_up, true);
-  const stored = heard.filter((each) => each !== 'reading');
+  const stored = received.filter((each) => each !== 'reading');
   assert.deepEqual(stored, ['stored 1', 'stored 11,21', 'stored 5011', 'stored 6000']);
   it.onBatchStored({ first_no: 30_000, last_no: 30_000 });
   assert.equal(reads.length, 5);
@@ -80,24 +80,24 @@ test('nobody waits for it for longer than they want', async () => {
 });
 
 test('a batch that cannot be read leads to one scan, which also finds all that was reported until then', async () => {
-  const { reads, heard, it } = following();
+  const { reads, received, it } = following();
   it.onBatchStored({ first_no: 1, last_no: 1 });
   it.onBatchStored({ first_no: 2, last_no: 2 });
   reads[0]?.fail();
   await settled();
-  assert.deepEqual(heard, ['reading', 'resync']);
+  assert.deepEqual(received, ['reading', 'resync']);
   it.onBatchStored({ first_no: 3, last_no: 3 });
   reads[1]?.answer();
   await settled();
-  assert.deepEqual(heard, ['reading', 'resync', 'reading', 'stored 3']);
+  assert.deepEqual(received, ['reading', 'resync', 'reading', 'stored 3']);
 });
 
 test('a reader that is too far behind looks at everything instead, and keeps no notification', async () => {
-  const { reads, heard, it } = following();
+  const { reads, received, it } = following();
   it.onBatchStored({ first_no: 1, last_no: 1 });
   for (let k = 1; k <= 11; k++) it.onBatchStored({ first_no: k * 100_000, last_no: k * 100_000 + 49_999 });
   reads[0]?.answer();
   await settled();
-  assert.deepEqual(heard, ['reading', 'stored 1', 'resync']);
+  assert.deepEqual(received, ['reading', 'stored 1', 'resync']);
   assert.equal(reads.length, 1);
 });

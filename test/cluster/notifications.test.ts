@@ -83,9 +83,9 @@ test('numbers that arrive in another order count once each; those that are too o
   const [speaker, listener] = [nodeOf(KEY), nodeOf(KEY)];
   const say = (): string => speaker.payloadsOf({ kind: 'keys' })[0]!;
   const said = Array.from({ length: 100 }, say);
-  const heard = (): number => said.toReversed().filter((payload) => listener.messageOf(payload) !== null).length;
-  assert.equal(heard(), 100);
-  assert.equal(heard(), 0);
+  const received = (): number => said.toReversed().filter((payload) => listener.messageOf(payload) !== null).length;
+  assert.equal(received(), 100);
+  assert.equal(received(), 0);
   const late = say();
   for (let i = 0; i < 65_536; i++) speaker.signedName();
   assert.ok(listener.messageOf(say()) !== null);
@@ -138,7 +138,7 @@ function jsonOf(value: object): string {
 
 interface Neighbour {
   notify: (payload: string) => Promise<void>;
-  heard: string[];
+  received: string[];
 }
 
 /** A database user who may connect, and do nothing else. */
@@ -158,12 +158,12 @@ async function neighbourAt(t: TestContext, url: string): Promise<Neighbour> {
     await owner.end();
   });
   await assert.rejects(client.query('SELECT 1 FROM instances'), { code: '42501' });
-  const heard: string[] = [];
-  client.on('notification', ({ payload }) => heard.push(payload ?? ''));
+  const received: string[] = [];
+  client.on('notification', ({ payload }) => received.push(payload ?? ''));
   await client.query(`LISTEN ${CHANNEL}`);
   return {
     notify: async (payload) => void (await client.query(`SELECT pg_notify('${CHANNEL}', $1)`, [payload])),
-    heard,
+    received,
   };
 }
 
@@ -215,12 +215,12 @@ test('a role that may only connect to the database ends no node, forges no event
       for (const [i, id] of ids.entries()) await nodes[i]!.patch(id, { instance_name: 'changed' });
       return streams.map(({ events }) => ids.every((id) => events.some(({ data }) => data['instance_id'] === id)));
     },
-    (heard) => heard.every((each) => each),
+    (received) => received.every((each) => each),
   );
   for (const { events } of streams) {
     assert.ok(!events.some(({ name, data }) => name === 'injected' || data['instance_id'] === 'forged'));
   }
-  const told = neighbour.heard.filter((payload) => !FORGED.includes(payload));
+  const told = neighbour.received.filter((payload) => !FORGED.includes(payload));
   assert.ok(told.length > 0, 'nodes spoke');
   assert.deepEqual(
     told.filter((payload) => payload.includes('instance.') || payload.includes('127.0.0.1')),

@@ -172,14 +172,14 @@ describe('spec 3, transitions:', { concurrency: true }, () => {
     const { instance_id, receiver } = await service.member(t, meeting_id);
     for (let round = 1; round <= 5; round++) {
       await service.leave(meeting_id, instance_id);
-      assert.equal((await service.send(meeting_id, { round, heard: false })).deliveries_queued, 0);
+      assert.equal((await service.send(meeting_id, { round, received: false })).deliveries_queued, 0);
       await service.join(meeting_id, instance_id, [`agent-${round}`]);
-      assert.equal((await service.send(meeting_id, { round, heard: true })).deliveries_queued, 1);
+      assert.equal((await service.send(meeting_id, { round, received: true })).deliveries_queued, 1);
     }
     const pushes = (await receiver.count(5)).map(pushOf);
     assert.deepEqual(
       pushes.map(({ message, target_agents }) => [message, target_agents]),
-      [1, 2, 3, 4, 5].map((round) => [{ round, heard: true }, [`agent-${round}`]]),
+      [1, 2, 3, 4, 5].map((round) => [{ round, received: true }, [`agent-${round}`]]),
     );
   });
 });

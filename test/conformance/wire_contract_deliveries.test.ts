@@ -320,9 +320,9 @@ describe('what becomes of a delivery:', { concurrency: true }, () => {
       [...spoken.keys()].toSorted((a, b) => a - b),
       Array.from({ length: 50 }, (_, i) => i + 1),
     );
-    const heard = numbers(await receiver.count(50));
+    const received = numbers(await receiver.count(50));
     assert.deepEqual(
-      heard,
+      received,
       Array.from({ length: 50 }, (_, i) => spoken.get(i + 1)),
     );
   });
@@ -340,13 +340,13 @@ describe('the retries of a delivery, on a schedule of milliseconds:', { concurre
     for (const number of [2, 3]) await service.send(meeting_id, { number });
     const delivery = await service.settled(poisoned);
     assert.deepEqual([delivery.state, delivery.reason, delivery.attempt_count], ['failed', 'exhausted', 6]);
-    const heard = numbers(receiver.requests);
-    assert.deepEqual(heard.slice(0, 3), [1, 1, 1]);
+    const received = numbers(receiver.requests);
+    assert.deepEqual(received.slice(0, 3), [1, 1, 1]);
     assert.deepEqual(
-      heard.filter((number) => number !== 1),
+      received.filter((number) => number !== 1),
       [2, 3],
     );
-    assert.equal(heard.filter((number) => number === 1).length, 6);
+    assert.equal(received.filter((number) => number === 1).length, 6);
   });
 
   test('every attempt has the same webhook-id and a number of its own', async (t) => {
@@ -505,15 +505,16 @@ describe('what callers can do about a delivery:', { concurrency: true }, () => {
       async () => [...(await list(`meeting_id=${one}`)), ...(await list(`meeting_id=${two}`))],
       (all) => all.length === 5 && all.every(({ state }) => state !== 'pending'),
     );
-    const told = (deliveries: Delivery[]) => deliveries.map(({ instance_id, message_id }) => [instance_id, message_id]);
-    assert.deepEqual(told(await list(`instance_id=${a.instance_id}`)), [
+    const keysOf = (deliveries: Delivery[]) =>
+      deliveries.map(({ instance_id, message_id }) => [instance_id, message_id]);
+    assert.deepEqual(keysOf(await list(`instance_id=${a.instance_id}`)), [
       [a.instance_id, sent[2]?.message_id],
       [a.instance_id, sent[1]?.message_id],
       [a.instance_id, sent[0]?.message_id],
     ]);
-    assert.deepEqual(told(await list(`meeting_id=${two}`)), [[a.instance_id, sent[1]?.message_id]]);
+    assert.deepEqual(keysOf(await list(`meeting_id=${two}`)), [[a.instance_id, sent[1]?.message_id]]);
     assert.equal((await list(`message_id=${sent[0]?.message_id}`)).length, 2);
-    assert.deepEqual(told(await list(`meeting_id=${one}&state=failed`)), [
+    assert.deepEqual(keysOf(await list(`meeting_id=${one}&state=failed`)), [
       [b.instance_id, sent[2]?.message_id],
       [b.instance_id, sent[0]?.message_id],
     ]);

@@ -440,14 +440,14 @@ describe('while the service is stopping:', () => {
   const BODY = '{"message":{}}';
 
   /** A connection on which the test decides what is written, and when. */
-  function connected(t: TestContext, service: Service): { socket: Socket; heard: () => string } {
+  function connected(t: TestContext, service: Service): { socket: Socket; received: () => string } {
     const { hostname, port } = new URL(service.url);
     const socket = connect(Number(port), hostname);
     t.after(() => socket.destroy());
     let text = '';
     socket.setEncoding('utf8').on('data', (chunk: string) => (text += chunk));
     socket.on('error', () => {});
-    return { socket, heard: () => text };
+    return { socket, received: () => text };
   }
 
   test('a send that has begun is accepted, and its response says that the connection closes', async (t) => {
@@ -458,30 +458,30 @@ describe('while the service is stopping:', () => {
     await service.join('m', instance_id, ['a']);
     await service.send('m', {});
     await receiver.next();
-    const { socket, heard } = connected(t, service);
+    const { socket, received } = connected(t, service);
     // The request begins before the service stops, and ends afterwards.
     socket.write(`${HEAD}content-length: ${BODY.length}\r\n\r\n${BODY.slice(0, 5)}`);
     await service.get('/healthz');
     const closed = service.close();
     socket.write(BODY.slice(5));
-    await until('an answer', heard, (answer) => answer.includes('\r\n\r\n') || socket.destroyed);
+    await until('an answer', received, (answer) => answer.includes('\r\n\r\n') || socket.destroyed);
     gate.resolve();
     await closed;
-    const text = heard();
+    const text = received();
     assert.match(text, /^HTTP\/1\.1 201 /);
     assert.match(text, /connection: close/i);
   });
 
   test('it is not ready from the first moment, and says so as shutting_down, to be tried again', async (t) => {
     const service = await startService(t);
-    const { socket, heard } = connected(t, service);
+    const { socket, received } = connected(t, service);
     const request = 'GET /readyz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n';
     socket.write(request);
-    await until('the first answer', heard, (answer) => answer.includes('"ready"'));
+    await until('the first answer', received, (answer) => answer.includes('"ready"'));
     const closed = service.close(60_000);
     socket.write(request);
     await closed;
-    const text = heard();
+    const text = received();
     assert.match(text, /HTTP\/1\.1 503 /);
     assert.match(text, /application\/problem\+json/);
     assert.match(text, /"code":"shutting_down"/);
@@ -492,9 +492,9 @@ describe('while the service is stopping:', () => {
   test('no new connection is accepted, and open ones still get their responses', async (t) => {
     const service = await startService(t);
     const { hostname, port } = new URL(service.url);
-    const { socket, heard } = connected(t, service);
+    const { socket, received } = connected(t, service);
     socket.write('GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n');
-    await until('the first answer', heard, (answer) => answer.includes('"ok"'));
+    await until('the first answer', received, (answer) => answer.includes('"ok"'));
     const closed = service.close(60_000);
     const refused = await until(
       'a connection that is refused',
@@ -510,7 +510,7 @@ describe('while the service is stopping:', () => {
     assert.equal(socket.destroyed, false);
     socket.write(`${HEAD}content-length: ${BODY.length}\r\n\r\n${BODY}`);
     await closed;
-    assert.match(heard(), /HTTP\/1\.1 201 /);
+    assert.match(received(), /HTTP\/1\.1 201 /);
   });
 
   /** Connections that the service has not accepted when it stops. It accepts one in each turn of its loop. */
@@ -525,7 +525,7 @@ describe('while the service is stopping:', () => {
     await once(clients.at(-1)!.socket, 'connect');
     await service.close(drain_ms);
     await ended;
-    return clients.filter(({ heard }) => heard().startsWith('HTTP/1.1 201 ')).length;
+    return clients.filter(({ received }) => received().startsWith('HTTP/1.1 201 ')).length;
   }
 
   test('a connection that waits to be accepted gets its response', async (t) => {
@@ -539,18 +539,18 @@ describe('while the service is stopping:', () => {
   /** The service responds to one request. The next one is sent on the same connection when the service stops. */
   async function answerToTheNext(t: TestContext, drain_ms: number): Promise<string> {
     const service = await startService(t);
-    const { socket, heard } = connected(t, service);
+    const { socket, received } = connected(t, service);
     const request = `${HEAD}content-length: ${BODY.length}\r\n\r\n${BODY}`;
     socket.write(request);
-    await until('the first answer', heard, (answer) => answer.includes('deliveries_queued'));
-    const first_chars = heard().length;
+    await until('the first answer', received, (answer) => answer.includes('deliveries_queued'));
+    const first_chars = received().length;
     const closed = service.close(drain_ms);
     // In this turn the service closes an idle connection.
     await new Promise((resolve) => setImmediate(resolve));
     socket.write(request);
     await once(socket, 'close');
     await closed;
-    return heard().slice(first_chars);
+    return received().slice(first_chars);
   }
 
   test('the next request on an open connection gets its response, which says that the connection closes', async (t) => {

@@ -16,7 +16,7 @@ async function join(node: TestNode, rules: GivenRules, meeting_id = 'm'): Promis
 }
 
 /** The seqs that the machine received and responded to with 200, in order, each with what the push says was missed. */
-function heard(node: TestNode): string[] {
+function seqsPushed(node: TestNode): string[] {
   return node.transport
     .to('i')
     .filter(({ result }) => result?.outcome === 'ok')
@@ -50,7 +50,7 @@ describe('latest', () => {
     await comeBack(node);
     await node.send('m');
     await node.clock.advance(SECOND);
-    assert.deepEqual(heard(node), ['m1', 'm6 missed 4', 'm7']);
+    assert.deepEqual(seqsPushed(node), ['m1', 'm6 missed 4', 'm7']);
     const stopped = Array.from({ length: 4 }, () => 'cancelled superseded');
     assert.deepEqual(await node.states(), ['delivered', ...stopped, 'delivered', 'delivered']);
     assert.equal(node.settled_without_attempt.get('cancelled superseded'), 4);
@@ -67,7 +67,7 @@ describe('latest', () => {
     await leave(node);
     for (let k = 0; k < 5; k++) await node.send('m');
     await comeBack(node);
-    assert.deepEqual(heard(node), ['m1', 'm2', 'm3', 'm4', 'm5']);
+    assert.deepEqual(seqsPushed(node), ['m1', 'm2', 'm3', 'm4', 'm5']);
     assert.equal(reads, 0);
   });
 
@@ -80,7 +80,7 @@ describe('latest', () => {
       await node.clock.advance(20 * SECOND);
     }
     await comeBack(node);
-    assert.deepEqual(heard(node), ['m4 missed 3', 'm6 missed 1']);
+    assert.deepEqual(seqsPushed(node), ['m4 missed 3', 'm6 missed 1']);
   });
 
   test('a machine that is there gets everything, however slow it is', async (t) => {
@@ -89,7 +89,7 @@ describe('latest', () => {
     node.transport.answer('i', () => ({ says: 200, after_ms: 4_000 }));
     for (let k = 0; k < 6; k++) await node.send('m');
     await node.clock.advance(MINUTE);
-    assert.deepEqual(heard(node), ['m1', 'm2', 'm3', 'm4', 'm5', 'm6']);
+    assert.deepEqual(seqsPushed(node), ['m1', 'm2', 'm3', 'm4', 'm5', 'm6']);
   });
 
   test('each meeting has its newest, even when it is reached long after the return', async (t) => {
@@ -100,7 +100,7 @@ describe('latest', () => {
     await node.clock.advance(HOUR);
     node.transport.answer('i', () => ({ says: 200, after_ms: 4_000 }));
     await node.clock.advance(30 * MINUTE);
-    assert.deepEqual(heard(node).toSorted(), ['m2 missed 1', 'n2 missed 1', 'o2 missed 1']);
+    assert.deepEqual(seqsPushed(node).toSorted(), ['m2 missed 1', 'n2 missed 1', 'o2 missed 1']);
   });
 
   test('a registration at the return counts as the return: everything after it is pushed', async (t) => {
@@ -114,7 +114,7 @@ describe('latest', () => {
     await node.register('i');
     for (let k = 0; k < 3; k++) await node.send('m');
     await node.clock.advance(MINUTE);
-    assert.deepEqual(heard(node), ['m4 missed 3', 'm5', 'm6']);
+    assert.deepEqual(seqsPushed(node), ['m4 missed 3', 'm5', 'm6']);
   });
 
   test('a backlog that no memory holds is left out like any other', async (t) => {
@@ -123,7 +123,7 @@ describe('latest', () => {
     await leave(node);
     await node.sendMany('m', 3_000);
     await comeBack(node);
-    assert.deepEqual(heard(node), ['m3000 missed 1000']);
+    assert.deepEqual(seqsPushed(node), ['m3000 missed 1000']);
     const states = new Map<string, number>();
     for (const state of await node.states()) states.set(state, (states.get(state) ?? 0) + 1);
     assert.deepEqual(
@@ -143,7 +143,7 @@ describe('latest', () => {
     await node.send('m', { expires_in_ms: MINUTE });
     await node.clock.advance(10 * MINUTE);
     await comeBack(node);
-    assert.deepEqual(heard(node), ['m1']);
+    assert.deepEqual(seqsPushed(node), ['m1']);
   });
 
   test('changed back to all while the machine is away, everything is pushed', async (t) => {
@@ -156,7 +156,7 @@ describe('latest', () => {
     await comeBack(node);
     const states = await node.states();
     assert.equal(states.at(-1), 'delivered');
-    assert.equal(states.filter((state) => state === 'delivered').length, heard(node).length);
+    assert.equal(states.filter((state) => state === 'delivered').length, seqsPushed(node).length);
   });
 
   test('set while the machine is away, it holds for what waits already', async (t) => {
@@ -167,7 +167,7 @@ describe('latest', () => {
     await node.clock.advance(MINUTE);
     await join(node, LATEST);
     await comeBack(node);
-    assert.deepEqual(heard(node), ['m4 missed 3']);
+    assert.deepEqual(seqsPushed(node), ['m4 missed 3']);
   });
 
   test('a superseded delivery that is retried by hand is pushed', async (t) => {
@@ -180,7 +180,7 @@ describe('latest', () => {
     const [first] = await node.deliveries();
     await node.retry(first!.delivery_id);
     await node.clock.advance(SECOND);
-    assert.deepEqual(heard(node), ['m2 missed 1', 'm1']);
+    assert.deepEqual(seqsPushed(node), ['m2 missed 1', 'm1']);
   });
 
   test('after a restart in the middle of a return, still only the newest of each meeting is pushed', async (t) => {
@@ -191,11 +191,11 @@ describe('latest', () => {
     await node.clock.advance(HOUR);
     // The first meeting delivers its newest message; the process is killed before the turn of the second.
     node.transport.answer('i', () => ({ says: 200, after_ms: 4_000 }));
-    for (let k = 0; k < 400 && heard(node).length === 0; k++) await node.clock.advance(SECOND);
+    for (let k = 0; k < 400 && seqsPushed(node).length === 0; k++) await node.clock.advance(SECOND);
     await node.engine.written();
     await node.crash();
     await node.clock.advance(30 * MINUTE);
-    const seqs = new Set(heard(node).map((each) => each.slice(0, 2)));
+    const seqs = new Set(seqsPushed(node).map((each) => each.slice(0, 2)));
     assert.deepEqual([...seqs].toSorted(), ['m3', 'n3']);
     assert.equal(await node.store.deliveries.countPending(), 0);
   });
@@ -212,7 +212,7 @@ describe('max_age_s', () => {
     await node.send('m');
     await node.send('m');
     await comeBack(node, 5 * MINUTE);
-    assert.deepEqual(heard(node), ['m3 missed 2', 'm4']);
+    assert.deepEqual(seqsPushed(node), ['m3 missed 2', 'm4']);
     assert.deepEqual(await node.states(), ['cancelled max_age', 'cancelled max_age', 'delivered', 'delivered']);
   });
 
@@ -223,11 +223,11 @@ describe('max_age_s', () => {
     for (let k = 0; k < 3; k++) await node.send('m');
     await node.clock.advance(HOUR);
     await comeBack(node);
-    assert.deepEqual(heard(node), []);
+    assert.deepEqual(seqsPushed(node), []);
     assert.equal(await node.store.deliveries.countPending(), 0);
     await node.send('m');
     await node.clock.advance(SECOND);
-    assert.deepEqual(heard(node), ['m4 missed 3']);
+    assert.deepEqual(seqsPushed(node), ['m4 missed 3']);
   });
 });
 
@@ -244,7 +244,7 @@ describe('convoke-missed', () => {
     await node.send('m');
     await node.send('m', { target_agents: ['a'] });
     await node.clock.advance(SECOND);
-    assert.deepEqual(heard(node), ['m5 missed 2', 'm6', 'm8 missed 1']);
+    assert.deepEqual(seqsPushed(node), ['m5 missed 2', 'm6', 'm8 missed 1']);
   });
 
   test('counts nothing from before the join, nor from before deliveries are removed', async (t) => {
@@ -256,7 +256,7 @@ describe('convoke-missed', () => {
     await node.send('m');
     await node.send('m', { target_agents: ['a'] });
     await node.clock.advance(SECOND);
-    assert.deepEqual(heard(node), ['m5 missed 1']);
+    assert.deepEqual(seqsPushed(node), ['m5 missed 1']);
     await node.send('m');
     await node.clock.advance(2 * HOUR);
     await node.store.deliveries.prune(
@@ -266,6 +266,6 @@ describe('convoke-missed', () => {
     await node.send('m');
     await node.send('m', { target_agents: ['a'] });
     await node.clock.advance(SECOND);
-    assert.equal(heard(node).at(-1), 'm8 missed 1');
+    assert.equal(seqsPushed(node).at(-1), 'm8 missed 1');
   });
 });

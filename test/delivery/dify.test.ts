@@ -5,7 +5,7 @@ import { converse } from '../runtimes/conversation.ts';
 import { type DifyApp, DifyServer } from '../support/dify_server.ts';
 import { useService } from '../support/service.ts';
 
-const APP: DifyApp = { name: 'Sky', mode: 'chat', key: 'app-the-key', answer: (query) => `I heard: ${query}` };
+const APP: DifyApp = { name: 'Sky', mode: 'chat', key: 'app-the-key', answer: (query) => `I received: ${query}` };
 
 /** `await using` would end it as well, and Node 22 cannot parse that. */
 async function startApp(t: TestContext, changes: Partial<DifyApp>): Promise<DifyServer> {
@@ -33,7 +33,8 @@ for (const [mode, response_mode] of [
       registration: { runtime: 'dify', runtime_options: { response_mode } },
       runsOf: (content) => app.runs.filter(({ query }) => query.includes(content)).length,
     });
-    for (const { reply, way } of rows) assert.equal(reply, `I heard: somebody: What is the weather like? (by ${way})`);
+    for (const { reply, way } of rows)
+      assert.equal(reply, `I received: somebody: What is the weather like? (by ${way})`);
     assert.deepEqual(new Set(app.runs.map(({ user }) => user)), new Set(['m:lena']));
   });
 }

@@ -33,7 +33,7 @@ async function storeElsewhere(node: TestNode, texts: string[]): Promise<StoredMe
   });
 }
 
-function tell(node: TestNode, messages: StoredMessage[]): void {
+function broadcast(node: TestNode, messages: StoredMessage[]): void {
   node.engine.onChange({ kind: 'reading' });
   stored(node, messages);
 }
@@ -61,7 +61,7 @@ describe('a node that may have missed something, and gets a broadcast about a me
         test(`pushes it once: ${before} messages before it, ${others} after it, broadcast ${when}`, async (t) => {
           const node = await startNode(t, { others: true });
           await node.meeting('m', 'i');
-          tell(
+          broadcast(
             node,
             await storeElsewhere(
               node,
@@ -72,7 +72,7 @@ describe('a node that may have missed something, and gets a broadcast about a me
           const written = Promise.withResolvers<void>();
           node.meddle = (name) => (name === 'deliveries.settle' ? written.promise : undefined);
           const messages = await storeElsewhere(node, ['{}']);
-          tell(node, messages);
+          broadcast(node, messages);
           await node.clock.advance(SECOND);
           assert.deepEqual(node.transport.seqsTo('i'), upTo(before + 1));
           node.engine.onChange({ kind: 'resync' });
@@ -368,7 +368,7 @@ describe('a lane that other nodes write into', () => {
     await node.send('m');
     await node.clock.advance(SECOND);
     for (let k = 0; k < 10; k++) {
-      tell(node, await storeElsewhere(node, ['{}', '{}']));
+      broadcast(node, await storeElsewhere(node, ['{}', '{}']));
       if (k % 3 > 0) await node.clock.advance(1);
       await node.send('m');
       if (k % 2 > 0) await node.clock.advance(1);
@@ -383,20 +383,20 @@ describe('a lane that other nodes write into', () => {
     const { node, reads } = await shared(t);
     await node.send('m');
     await storeElsewhere(node, ['{}']);
-    tell(node, await storeElsewhere(node, ['{}']));
+    broadcast(node, await storeElsewhere(node, ['{}']));
     await node.clock.advance(SECOND);
     assert.equal(reads.length, 1);
     assert.deepEqual(node.transport.seqsTo('i'), upTo(3));
     const late = await storeElsewhere(node, ['{}', '{}']);
     await node.send('m');
-    tell(node, late);
+    broadcast(node, late);
     await node.send('m');
     await node.clock.advance(SECOND);
     assert.deepEqual(node.transport.seqsTo('i'), upTo(7));
     assert.equal(reads.length, 2);
     // This message arrives after the table was read, as if that read had included it.
-    tell(node, late);
-    tell(node, await storeElsewhere(node, ['{}']));
+    broadcast(node, late);
+    broadcast(node, await storeElsewhere(node, ['{}']));
     await node.clock.advance(SECOND);
     await everythingDelivered(node);
     assert.deepEqual(node.transport.seqsTo('i'), upTo(8));
@@ -418,7 +418,7 @@ describe('a lane that other nodes write into', () => {
     assert.deepEqual(await node.states(), ['delivered', 'cancelled instance_deleted']);
     // The engine accepts what the node reads after the change, without a read of the table.
     const before = reads.length;
-    tell(node, await storeElsewhere(node, ['{}']));
+    broadcast(node, await storeElsewhere(node, ['{}']));
     await node.clock.advance(SECOND);
     assert.deepEqual(node.transport.seqsTo('i'), [1, 3]);
     assert.equal(reads.length, before);
@@ -426,10 +426,10 @@ describe('a lane that other nodes write into', () => {
 
   test('once read, has everything in the table, also what follows the latest broadcast', async (t) => {
     const { node } = await shared(t);
-    const told = await storeElsewhere(node, ['{}', '{}']);
+    const reported = await storeElsewhere(node, ['{}', '{}']);
     // Another node stored this before this node listened.
     await storeElsewhere(node, ['{}']);
-    tell(node, told);
+    broadcast(node, reported);
     await node.clock.advance(SECOND);
     await everythingDelivered(node);
     assert.deepEqual(node.transport.seqsTo('i'), upTo(3));
@@ -438,10 +438,10 @@ describe('a lane that other nodes write into', () => {
   test('that this node does not know is read, whatever was broadcast before: it may have been delivered since', async (t) => {
     const { node, reads } = await shared(t);
     const stored = await storeElsewhere(node, ['{}']);
-    tell(node, stored);
+    broadcast(node, stored);
     await node.clock.advance(SECOND);
     await node.crash();
-    tell(node, stored);
+    broadcast(node, stored);
     await node.clock.advance(SECOND);
     assert.deepEqual(node.transport.seqsTo('i'), [1]);
     assert.ok(reads.length >= 2);
@@ -510,9 +510,9 @@ describe('acceptance', () => {
     const { promise: gate, resolve: open } = Promise.withResolvers<void>();
     node.meddle = (name) => (name === 'deliveries.loadLanes' ? gate : undefined);
     const texts = upTo(100).map(() => '{}');
-    tell(node, await storeElsewhere(node, texts));
+    broadcast(node, await storeElsewhere(node, texts));
     await node.send('m');
-    tell(node, await storeElsewhere(node, texts));
+    broadcast(node, await storeElsewhere(node, texts));
     // The engine checks again when this long has passed since its last check.
     await node.clock.advance(100);
     let accepted = false;

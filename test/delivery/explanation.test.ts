@@ -56,7 +56,7 @@ for (const engine of ENGINES) {
     const store = await engine.open(t);
     for (const instance_id of INSTANCES) await register(store, instance_id);
     let meetings = 0;
-    const heard = new Set<string>();
+    const received = new Set<string>();
     await fc.assert(
       fc.asyncProperty(
         fc.array(member, { minLength: INSTANCES.length, maxLength: INSTANCES.length }),
@@ -81,7 +81,7 @@ for (const engine of ENGINES) {
             for (const [instance_id, row] of await explanation(service, meeting_id, send)) {
               assert.deepEqual(row.target_agents, expected.get(instance_id) ?? [], JSON.stringify(row));
               assert.equal(row.pushed === 'no', row.target_agents.length === 0);
-              heard.add(row.why ?? row.pushed);
+              received.add(row.why ?? row.pushed);
               expected.delete(instance_id);
             }
             assert.equal(expected.size, 0, 'nobody else gets it');
@@ -91,7 +91,7 @@ for (const engine of ENGINES) {
       { numRuns: 25, seed: SEED },
     );
     const all = ['inactive', 'is_sender', 'left', 'nobody_named', 'now', 'switched_off', 'wake'];
-    assert.deepEqual([...heard].toSorted(), all, 'every answer was given');
+    assert.deepEqual([...received].toSorted(), all, 'every answer was given');
   });
 }
 
@@ -125,17 +125,17 @@ describe('with the guard, pauses and machines that go away', () => {
   const LIMITS = { hop_limit: 5, pair_limit: 3, pair_window_s: 20 };
 
   test('what explain predicts for a message is what happens to it', async (t) => {
-    const heard = new Set<string>();
+    const received = new Set<string>();
     await fc.assert(
       fc.asyncProperty(fc.array(step, { minLength: 30, maxLength: 30 }), async (steps) => {
         const checked = await run(t, steps, LIMITS);
-        for (const each of checked) heard.add(each);
+        for (const each of checked) received.add(each);
       }),
       { numRuns: 20, seed: SEED },
     );
     const why = ['back_off', 'hop_limit', 'is_sender', 'nobody_named', 'now', 'pair_limit', 'paused'];
     const all = ['cancelled max_age', 'cancelled superseded', ...why].toSorted();
-    assert.deepEqual([...heard].toSorted(), all, 'every answer was given');
+    assert.deepEqual([...received].toSorted(), all, 'every answer was given');
   });
 
   // Control: the compared result depends on the guard.

@@ -54,7 +54,7 @@ for (const [name, agents, pair_limit] of worlds) {
       const world = await talk(t, agents, { ...PAIRS, pair_limit });
       await world.node.send('m', { target_agents: [agents[0]!.agent] });
       await world.node.clock.advance(30 * SECOND);
-      for (const [pair, count] of world.heard) assert.ok(count <= pair_limit, `${pair}: ${count}`);
+      for (const [pair, count] of world.received) assert.ok(count <= pair_limit, `${pair}: ${count}`);
       assert.ok(world.said() < FOR_EVER, 'they stopped by themselves');
       const person = await world.node.send('m', {});
       await world.node.clock.advance(SECOND);
@@ -79,7 +79,7 @@ describe('the budget of a pair', () => {
       await node.send('m', { from_agent: 'a', target_agents: ['b'] });
     }
     await node.clock.advance(20 * SECOND);
-    assert.ok((world.heard.get('a b m') ?? 0) <= 20 + 8, JSON.stringify([...world.heard]));
+    assert.ok((world.received.get('a b m') ?? 0) <= 20 + 8, JSON.stringify([...world.received]));
     const went = (await node.deliveries({ instance_id: 'i-b' })).filter(({ state }) => state === 'delivered');
     assert.equal(went.length, 20);
   });

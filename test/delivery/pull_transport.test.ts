@@ -162,7 +162,7 @@ describe('the way out for machines that pull', () => {
       transport.registrationChanged(changed);
       assert.equal(transport.permitOf('i', owner_scope), null);
       pull({ permit: { ...permit, as_of: transport.changes - 1 } });
-      assert.equal(transport.permitOf('i', owner_scope), null, 'its row was read before the change was heard of');
+      assert.equal(transport.permitOf('i', owner_scope), null, 'its row was read before the change arrived');
       pull({ permit: { ...permit, as_of: transport.changes } });
       assert.notEqual(transport.permitOf('i', owner_scope), null);
     }

@@ -76,13 +76,13 @@ describe('a reply in the response', () => {
 
   test('that cannot be sent is noted with the attempt, in words, and the delivery is delivered all the same', async (t) => {
     const node = await replier(t);
-    const replies = [said('one'), { message: {}, from_agent: 'stranger' }, 7];
+    const replies = [said('one'), { message: {}, from_agent: 'outsider' }, 7];
     node.transport.answer('i', [{ says: 200, body: JSON.stringify({ replies }) }]);
     await node.send('m', { text: '{"text":"said"}' });
     await node.clock.advance(SECOND);
     const [delivery] = await node.deliveries();
     assert.equal(delivery?.state, 'delivered');
-    assert.match(delivery.attempts[0]?.detail ?? '', /^of 3 replies, 2 were not sent: reply 2: from_agent "stranger"/);
+    assert.match(delivery.attempts[0]?.detail ?? '', /^of 3 replies, 2 were not sent: reply 2: from_agent "outsider"/);
     assert.deepEqual(await history(node), ['said', 'one']);
   });
 

@@ -96,13 +96,13 @@ test('a damaged short form is reported, and read as no attempts', () => {
     '[1,3,200,7]',
     '[1,3,200,"",1]',
   ];
-  const told: string[] = [];
-  onDamagedValue(({ row }) => told.push(row));
+  const reported: string[] = [];
+  onDamagedValue(({ row }) => reported.push(row));
   for (const text of damaged) {
     assert.deepEqual(
       storedAttempts(text, () => text),
       [],
     );
   }
-  assert.deepEqual(told, damaged);
+  assert.deepEqual(reported, damaged);
 });

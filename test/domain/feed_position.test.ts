@@ -15,13 +15,13 @@ test('what was sent before a stored position counts as sent after the position i
   for (const part_ms of [0, 0.4, 0.999]) {
     for (let later_ms = 0; later_ms <= 12; later_ms++) {
       const before = new FeedPosition(null, START);
-      const told = attempt(1, 10 + part_ms);
-      before.attempted(told);
+      const published = attempt(1, 10 + part_ms);
+      before.attempted(published);
       const { position } = FeedPosition.parse(before.textOf('memory', 1))!;
-      assert.ok(position.wasPublished(told), `${part_ms} ms`);
+      assert.ok(position.wasPublished(published), `${part_ms} ms`);
       position.attempted(attempt(2, 10 + later_ms));
-      assert.ok(position.wasPublished(told), `${part_ms} ms, and ${later_ms} ms later`);
-      assert.ok(!position.wasPublished(attempt(3, 10 + later_ms)), 'what was not told does not count as told');
+      assert.ok(position.wasPublished(published), `${part_ms} ms, and ${later_ms} ms later`);
+      assert.ok(!position.wasPublished(attempt(3, 10 + later_ms)), 'what was not published does not count as told');
     }
   }
 });

@@ -548,12 +548,12 @@ describe('a model whose agent missed messages', () => {
   test('is told how many, in words, by every runtime; and nothing when there are none', () => {
     assert.deepEqual(TOLD.map(([name]) => name).toSorted(), Object.keys(RUNTIMES).toSorted());
     for (const [name, options, textOf] of TOLD) {
-      const told = (more: Partial<Asked>): string =>
+      const promptFor = (more: Partial<Asked>): string =>
         String(textOf(bodyOf(name, options, asked({ body: '{"event":"new_message"}', ...more }))));
-      assert.ok(told({ missed: 1 }).includes(ONE), `${name}: ${told({ missed: 1 })}`);
-      const many = told({ missed: 1_000, history: [past('ben', 'Hi.')] });
+      assert.ok(promptFor({ missed: 1 }).includes(ONE), `${name}: ${promptFor({ missed: 1 })}`);
+      const many = promptFor({ missed: 1_000, history: [past('ben', 'Hi.')] });
       assert.ok(many.includes(MANY), `${name}: ${many}`);
-      assert.doesNotMatch(told({}), /did not send/, name);
+      assert.doesNotMatch(promptFor({}), /did not send/, name);
     }
   });
 

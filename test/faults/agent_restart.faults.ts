@@ -19,10 +19,10 @@ test(`killed ${KILLS} times while an agent answers: each question is answered on
   const base_url = await node.ready;
   const client = new ConvokeClient({ base_url, send_attempts_max: 1 });
   const over = new AbortController();
-  const heard: unknown[] = [];
+  const received: unknown[] = [];
   const where = { base_url, meetings: [MEETING], signal: over.signal };
   const served = serveAgent({ agent_id: 'anna', ...where }, ({ message }) => {
-    heard.push(message['number']);
+    received.push(message['number']);
     return { answers: message['number'] };
   });
   t.after(async () => {
@@ -56,7 +56,7 @@ test(`killed ${KILLS} times while an agent answers: each question is answered on
   t.diagnostic(`answered after ${took_ms.join(', ')} ms from when the service was back`);
   const wanted = Array.from({ length: number }, (_, i) => i + 1);
   assert.deepEqual(await answers(), wanted, 'each is answered once, and in order');
-  assert.deepEqual(heard, wanted, 'the agent ran once for each');
+  assert.deepEqual(received, wanted, 'the agent ran once for each');
   await until(
     'every delivery to be settled',
     async () => (await client.listDeliveries({ state: 'pending' })).data.length,

@@ -1,7 +1,7 @@
 /** The checker of the fault tests finds each fault that it looks for. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { check, type Findings, type Heard, type Record } from './checker.ts';
+import { check, type Findings, type Arrival, type Record } from './checker.ts';
 
 const FIRST = { sender: '127.1.0.1', url: 'http://first' };
 const SECOND = { sender: '127.1.0.2', url: 'http://second' };
@@ -20,12 +20,12 @@ function clean(): Record {
     sent: numbers.map((number) => ({
       number,
       meeting_id: meetingOf(number),
-      told: 'ok' as const,
+      result: 'ok' as const,
       message_id: `msg-${number}`,
       seq: seqOf(number),
       accepted: { url: FIRST.url, from_ms: number <= 3 ? number * 1_000 : STORED_MS },
     })),
-    heard: [1, 2, 3].flatMap((number) => ['a', 'b'].map((instance_id) => push(number, instance_id, number * 1_000))),
+    received: [1, 2, 3].flatMap((number) => ['a', 'b'].map((instance_id) => push(number, instance_id, number * 1_000))),
     stored: numbers.map((number) => ({
       meeting_id: meetingOf(number),
       message_id: `msg-${number}`,
@@ -38,7 +38,7 @@ function clean(): Record {
   };
 }
 
-function push(number: number, instance_id: string, at_ms: number, { sender } = FIRST): Heard {
+function push(number: number, instance_id: string, at_ms: number, { sender } = FIRST): Arrival {
   const webhook_id = `dlv-${number}-${instance_id}`;
   const message_id = `msg-${number}`;
   const answered_ms = at_ms;
@@ -69,30 +69,30 @@ function assertFinds(kinds: (keyof Findings)[], doctor: (record: Record) => void
   );
 }
 
-const told = (record: Record, number: number, what: 'failed' | 'unknown'): void => {
-  Object.assign(record.sent[number - 1] as object, { told: what, message_id: null, seq: null });
+const setResult = (record: Record, number: number, what: 'failed' | 'unknown'): void => {
+  Object.assign(record.sent[number - 1] as object, { result: what, message_id: null, seq: null });
 };
 
 describe('the checker', () => {
   test('finds nothing where nothing is wrong', () => assertFinds([], () => {}));
 
-  test('finds a push that one machine never got', () => assertFinds(['lost'], ({ heard }) => void heard.pop()));
+  test('finds a push that one machine never got', () => assertFinds(['lost'], ({ received }) => void received.pop()));
 
   test('finds an accepted message that is gone with all its deliveries', () =>
     assertFinds(['lost'], (record) => {
-      record.heard = record.heard.filter(({ number }) => number !== 3);
+      record.received = record.received.filter(({ number }) => number !== 3);
       record.stored = record.stored.filter(({ number }) => number !== 3);
       record.deliveries = { delivered: 4 };
     }));
 
   test('finds a refused message that arrived all the same', () =>
-    assertFinds(['half'], (record) => told(record, 3, 'failed')));
+    assertFinds(['half'], (record) => setResult(record, 3, 'failed')));
 
   test('allows a message of unknown fate that everybody got, and one that nobody got', () => {
-    assertFinds([], (record) => told(record, 3, 'unknown'));
+    assertFinds([], (record) => setResult(record, 3, 'unknown'));
     assertFinds([], (record) => {
-      told(record, 3, 'unknown');
-      record.heard = record.heard.filter(({ number }) => number !== 3);
+      setResult(record, 3, 'unknown');
+      record.received = record.received.filter(({ number }) => number !== 3);
       record.stored = record.stored.filter(({ number }) => number !== 3);
       record.deliveries = { delivered: 4 };
     });
@@ -100,12 +100,12 @@ describe('the checker', () => {
 
   test('finds a message of unknown fate that only some got', () =>
     assertFinds(['half'], (record) => {
-      told(record, 3, 'unknown');
-      record.heard.pop();
+      setResult(record, 3, 'unknown');
+      record.received.pop();
     }));
 
   test('finds a push to an instance that is not in the meeting', () =>
-    assertFinds(['misdirected'], ({ heard }) => void heard.push(push(1, 'c', 1_500))));
+    assertFinds(['misdirected'], ({ received }) => void received.push(push(1, 'c', 1_500))));
 
   test('finds one send that was stored twice', () =>
     assertFinds(['doubled', 'books'], ({ stored }) =>
@@ -113,51 +113,51 @@ describe('the checker', () => {
     ));
 
   test('finds two first attempts of a lane that changed places', () =>
-    assertFinds(['disordered'], ({ heard }) => {
-      const [one, , two] = heard as [Heard, Heard, Heard];
+    assertFinds(['disordered'], ({ received }) => {
+      const [one, , two] = received as [Arrival, Arrival, Arrival];
       [one.at_ms, two.at_ms] = [two.at_ms, one.at_ms];
     }));
 
   test('allows what was in flight when the process ended to arrive again, and counts it', () => {
-    assertFinds([], ({ heard }) => void heard.push(push(3, 'a', 4_000, SECOND)));
+    assertFinds([], ({ received }) => void received.push(push(3, 'a', 4_000, SECOND)));
     const record = clean();
-    record.heard.push(push(2, 'a', 4_000, SECOND));
+    record.received.push(push(2, 'a', 4_000, SECOND));
     const { again, again_per_end_max, again_age_ms_max } = check(record).figures;
     assert.deepEqual([again, again_per_end_max, again_age_ms_max], [1, 1, 600]);
   });
 
   test('finds a repeated push whose process accepted sends that began long after it', () =>
-    assertFinds(['repeated'], ({ heard }) => void heard.push(push(1, 'a', 4_000, SECOND))));
+    assertFinds(['repeated'], ({ received }) => void received.push(push(1, 'a', 4_000, SECOND))));
 
   test('allows the same where the process accepted none since: its disk stood still', () => {
-    assertFinds([], ({ heard, sent }) => {
+    assertFinds([], ({ received, sent }) => {
       for (const each of sent) if (each.number > 20) each.accepted = null;
-      heard.push(push(1, 'a', 4_000, SECOND));
+      received.push(push(1, 'a', 4_000, SECOND));
     });
-    assertFinds([], ({ heard, endings }) => {
+    assertFinds([], ({ received, endings }) => {
       Object.assign(endings[0] as object, { from_ms: 1_500, to_ms: 2_000 });
-      heard.push(push(1, 'a', 4_000, SECOND));
+      received.push(push(1, 'a', 4_000, SECOND));
     });
   });
 
   test('finds a repeated push of a process that did not end, and what one sent after it had to stop', () => {
-    assertFinds(['repeated'], ({ heard, endings }) => {
+    assertFinds(['repeated'], ({ received, endings }) => {
       Object.assign(endings[0] as object, { sender: SECOND.sender });
-      heard.push(push(3, 'a', 4_000, SECOND));
+      received.push(push(3, 'a', 4_000, SECOND));
     });
-    assertFinds(['repeated'], ({ heard, endings }) => {
+    assertFinds(['repeated'], ({ received, endings }) => {
       Object.assign(endings[0] as object, { to_ms: 2_900 });
-      heard.push(push(3, 'a', 4_000, SECOND));
+      received.push(push(3, 'a', 4_000, SECOND));
     });
   });
 
   test('finds what one process sent twice', () =>
-    assertFinds(['repeated'], ({ heard }) => void heard.push(push(3, 'a', 3_100))));
+    assertFinds(['repeated'], ({ received }) => void received.push(push(3, 'a', 3_100))));
 
   test('allows no repeated push after a stop in good order', () =>
     assertFinds(['repeated'], (record) => {
       record.endings = [];
-      record.heard.push(push(3, 'a', 4_000, SECOND));
+      record.received.push(push(3, 'a', 4_000, SECOND));
     }));
 
   test('finds books that do not balance, and deliveries that are still pending', () => {

@@ -4,13 +4,13 @@
  */
 
 /** `ok`: 201. `failed`: any other response, or no connection. `unknown`: no complete response arrived. */
-export type Told = 'ok' | 'failed' | 'unknown';
+export type SendResult = 'ok' | 'failed' | 'unknown';
 
 export interface Sent {
   /** The number in the message. No other message has it. */
   number: number;
   meeting_id: string;
-  told: Told;
+  result: SendResult;
   message_id: string | null;
   seq: number | null;
   /** Where its first try was accepted, and when that try began; null when the first try was not accepted. */
@@ -18,7 +18,7 @@ export interface Sent {
 }
 
 /** One POST, as a machine got it. */
-export interface Heard {
+export interface Arrival {
   at_ms: number;
   answered_ms: number;
   /** The address that only this process sends from. */
@@ -54,7 +54,7 @@ export interface Stored {
 
 export interface Record {
   sent: Sent[];
-  heard: Heard[];
+  received: Arrival[];
   stored: Stored[];
   /** The members of each meeting, which do not change during the run. */
   members: Map<string, string[]>;
@@ -85,7 +85,7 @@ export interface Figures {
   accepted: number;
   unknown: number;
   unknown_stored: number;
-  heard: number;
+  received: number;
   /** Pushes that arrived again with an excuse. */
   again: number;
   /** The most pushes that arrived again because of one end. */
@@ -96,7 +96,7 @@ export interface Figures {
 
 export function check(record: Record): { findings: Findings; figures: Figures } {
   const again = repetitionsOf(record);
-  const unknown = record.sent.filter(({ told }) => told === 'unknown');
+  const unknown = record.sent.filter(({ result }) => result === 'unknown');
   const stored = new Set(record.stored.map(({ number }) => number));
   return {
     findings: {
@@ -109,10 +109,10 @@ export function check(record: Record): { findings: Findings; figures: Figures } 
       books: booksOf(record),
     },
     figures: {
-      accepted: record.sent.filter(({ told }) => told === 'ok').length,
+      accepted: record.sent.filter(({ result }) => result === 'ok').length,
       unknown: unknown.length,
       unknown_stored: unknown.filter(({ number }) => stored.has(number)).length,
-      heard: record.heard.length,
+      received: record.received.length,
       again: again.ages_ms.length,
       again_per_end_max: Math.max(0, ...again.per_end.values()),
       again_age_ms_max: Math.max(0, ...again.ages_ms),
@@ -121,9 +121,9 @@ export function check(record: Record): { findings: Findings; figures: Figures } 
 }
 
 /** Which machines got each number. */
-function hearersOf({ heard }: Record): Map<number, Set<string>> {
+function hearersOf({ received }: Record): Map<number, Set<string>> {
   const hearers = new Map<number, Set<string>>();
-  for (const { number, instance_id } of heard) {
+  for (const { number, instance_id } of received) {
     const known = hearers.get(number);
     if (known === undefined) hearers.set(number, new Set([instance_id]));
     else known.add(instance_id);
@@ -134,12 +134,12 @@ function hearersOf({ heard }: Record): Map<number, Set<string>> {
 function lostOf(record: Record): string[] {
   const hearers = hearersOf(record);
   const stored = new Map(record.stored.map((message) => [message.message_id, message]));
-  return record.sent.flatMap(({ told, number, meeting_id, message_id, seq }) => {
-    if (told !== 'ok') return [];
+  return record.sent.flatMap(({ result, number, meeting_id, message_id, seq }) => {
+    if (result !== 'ok') return [];
     const missing = (record.members.get(meeting_id) ?? []).filter((id) => !hearers.get(number)?.has(id));
     const kept = stored.get(message_id ?? '');
     return [
-      ...missing.map((id) => `${number} in ${meeting_id} was accepted, and ${id} never heard it`),
+      ...missing.map((id) => `${number} in ${meeting_id} was accepted, and ${id} never received it`),
       ...(kept?.number === number && kept.seq === seq
         ? []
         : [`${number} was accepted as ${message_id}, seq ${seq}, and is not there`]),
@@ -150,24 +150,24 @@ function lostOf(record: Record): string[] {
 function halfOf(record: Record): string[] {
   const hearers = hearersOf(record);
   const stored = new Set(record.stored.map(({ number }) => number));
-  return record.sent.flatMap(({ told, number, meeting_id }) => {
+  return record.sent.flatMap(({ result, number, meeting_id }) => {
     const count = hearers.get(number)?.size ?? 0;
-    if (told === 'failed') {
-      return count > 0 || stored.has(number) ? [`${number} was refused, and heard by ${count} all the same`] : [];
+    if (result === 'failed') {
+      return count > 0 || stored.has(number) ? [`${number} was refused, and received by ${count} all the same`] : [];
     }
     const all = record.members.get(meeting_id)?.length ?? 0;
-    if (told === 'ok' || (stored.has(number) ? count === all : count === 0)) return [];
-    return [`${number}, not known to be accepted, was heard by ${count} of ${all}; stored: ${stored.has(number)}`];
+    if (result === 'ok' || (stored.has(number) ? count === all : count === 0)) return [];
+    return [`${number}, not known to be accepted, was received by ${count} of ${all}; stored: ${stored.has(number)}`];
   });
 }
 
 function misdirectedOf(record: Record): string[] {
   const sent = new Map(record.sent.map((each) => [each.number, each]));
-  return record.heard.flatMap(({ number, instance_id, meeting_id }) => {
-    if (sent.get(number)?.meeting_id !== meeting_id) return [`${instance_id} heard ${number}, which nobody sent so`];
+  return record.received.flatMap(({ number, instance_id, meeting_id }) => {
+    if (sent.get(number)?.meeting_id !== meeting_id) return [`${instance_id} received ${number}, which nobody sent so`];
     return record.members.get(meeting_id)?.includes(instance_id) === true
       ? []
-      : [`${instance_id} is not in ${meeting_id}, and heard ${number}`];
+      : [`${instance_id} is not in ${meeting_id}, and received ${number}`];
   });
 }
 
@@ -180,9 +180,9 @@ function doubledOf(record: Record): string[] {
     else if (known !== id) found.push(`${what} is ${known} and ${id}`);
   };
   for (const { number, message_id } of record.stored) see(`message ${number}`, message_id);
-  for (const { number, message_id } of record.heard) see(`message ${number}`, message_id);
-  for (const { number, instance_id, webhook_id } of record.heard) see(`${number} to ${instance_id}`, webhook_id);
-  for (const { number, instance_id, webhook_id } of record.heard) see(webhook_id, `${number} to ${instance_id}`);
+  for (const { number, message_id } of record.received) see(`message ${number}`, message_id);
+  for (const { number, instance_id, webhook_id } of record.received) see(`${number} to ${instance_id}`, webhook_id);
+  for (const { number, instance_id, webhook_id } of record.received) see(webhook_id, `${number} to ${instance_id}`);
   return found;
 }
 
@@ -191,12 +191,12 @@ function disorderedOf(record: Record): string[] {
   const seen = new Set<string>();
   const next = new Map<string, number>();
   const found: string[] = [];
-  for (const { webhook_id, instance_id, meeting_id, seq } of inTime(record.heard)) {
+  for (const { webhook_id, instance_id, meeting_id, seq } of inTime(record.received)) {
     if (seen.has(webhook_id)) continue;
     seen.add(webhook_id);
     const lane = `${instance_id} in ${meeting_id}`;
     const expected = next.get(lane) ?? 1;
-    if (seq !== expected) found.push(`${lane} heard seq ${seq} where ${expected} was next`);
+    if (seq !== expected) found.push(`${lane} received seq ${seq} where ${expected} was next`);
     next.set(lane, seq + 1);
   }
   return found;
@@ -217,11 +217,11 @@ const SENDS_MEANWHILE = 25;
  */
 function repetitionsOf(record: Record): { repeated: string[]; ages_ms: number[]; per_end: Map<Ending, number> } {
   const stored_until_ms = new Map(record.endings.map((ending) => [ending, storedUntil(record.sent, ending)]));
-  const latest = new Map<string, Heard>();
+  const latest = new Map<string, Arrival>();
   const repeated: string[] = [];
   const ages_ms: number[] = [];
   const per_end = new Map<Ending, number>();
-  for (const push of inTime(record.heard)) {
+  for (const push of inTime(record.received)) {
     const before = latest.get(push.webhook_id);
     latest.set(push.webhook_id, push);
     if (before === undefined) continue;
@@ -240,10 +240,10 @@ function repetitionsOf(record: Record): { repeated: string[]; ages_ms: number[];
   return { repeated, ages_ms, per_end };
 }
 
-const whence = (before: Heard, push: Heard): string =>
+const whence = (before: Arrival, push: Arrival): string =>
   before.sender === push.sender ? 'from one process' : `from ${push.sender} after ${before.sender}`;
 
-function mayRepeat({ sender, to_ms }: Ending, before: Heard, push: Heard): boolean {
+function mayRepeat({ sender, to_ms }: Ending, before: Arrival, push: Arrival): boolean {
   return before.sender === sender && before.at_ms <= to_ms && (push.sender !== sender || push.at_ms > to_ms);
 }
 
@@ -265,6 +265,6 @@ function booksOf(record: Record): string[] {
   ];
 }
 
-function inTime(heard: readonly Heard[]): Heard[] {
-  return heard.toSorted((a, b) => a.at_ms - b.at_ms);
+function inTime(received: readonly Arrival[]): Arrival[] {
+  return received.toSorted((a, b) => a.at_ms - b.at_ms);
 }

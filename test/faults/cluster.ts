@@ -76,7 +76,7 @@ export class Nodes {
     await nothingPending(this.url);
     return {
       sent: this.speakers.sent,
-      heard: await this.machines.heard(),
+      received: await this.machines.received(),
       stored: await history(this.url, MEMBERS.keys()),
       members: MEMBERS,
       deliveries: await deliveriesByState(this.url),

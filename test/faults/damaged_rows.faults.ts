@@ -372,10 +372,10 @@ for (const engine of ENGINES) {
       }
       assert.ok(accepted > damaged.length, `${accepted} were accepted`);
       await until(
-        'everything that was accepted to be heard by who is healthy',
+        'everything that was accepted to be received by who is healthy',
         () => receiver.requests.length - before,
-        (heard) =>
-          heard >=
+        (received) =>
+          received >=
           accepted -
             2 * damaged.filter(({ damage }) => damage.table === 'memberships' || damage.table === 'meetings').length,
       );

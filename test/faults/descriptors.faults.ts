@@ -100,12 +100,12 @@ test(
       assert.ok(turned_away > 0, 'there were descriptors left');
 
       for (const socket of held) socket.destroy();
-      const heard = (await machines.heard()).length;
+      const received = (await machines.received()).length;
       const accepted_ms = await acceptedAgain(url, () => sendAnew(url, 'elsewhere'));
       await until(
         'pushes',
-        () => machines.heard(),
-        (pushes) => pushes.length > heard,
+        () => machines.received(),
+        (pushes) => pushes.length > received,
       );
       t.diagnostic(`newcomers are accepted again after ${Math.round(accepted_ms)} ms`);
       t.diagnostic(`senders: ${JSON.stringify(Object.fromEntries(speakers.statuses))}`);

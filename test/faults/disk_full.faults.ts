@@ -68,7 +68,7 @@ test('disk full, then space again: 503 meanwhile, nothing lost, back by itself',
       assert.ok(node.isAlive, node.log);
 
       rmSync(ballast);
-      const heard = (await machines.heard()).length;
+      const received = (await machines.received()).length;
       const accepted = acceptedAgain(url, () => {
         const number = -speakers.sent.length - 1;
         return send(url, 'elsewhere', number);
@@ -76,8 +76,8 @@ test('disk full, then space again: 503 meanwhile, nothing lost, back by itself',
       const from_ms = performance.now();
       await until(
         'pushes',
-        () => machines.heard(),
-        (pushes) => pushes.length > heard,
+        () => machines.received(),
+        (pushes) => pushes.length > received,
       );
       const recovery_ms = [await accepted, performance.now() - from_ms].map(Math.round);
       t.diagnostic(`round ${round}: accepts and pushes again after ${recovery_ms.join(' and ')} ms`);
@@ -94,6 +94,6 @@ test('disk full, then space again: 503 meanwhile, nothing lost, back by itself',
   assertControls(record);
   // If a refused send had got a 201, the checker would find it.
   assertFound(record, 'lost', (copy) => {
-    copy.sent = copy.sent.map((sent) => (sent.told === 'failed' ? { ...sent, told: 'ok' } : sent));
+    copy.sent = copy.sent.map((sent) => (sent.result === 'failed' ? { ...sent, result: 'ok' } : sent));
   });
 });

@@ -51,7 +51,7 @@ test(
         assert.match(String(asked_later[3]?.body['detail']), /Nothing was stored/);
         // On a quick machine the service refuses no send of the load: they wait, and their result is unknown.
         const refused = { number: -1_000 - round, meeting_id: 'alpha', message_id: null, seq: null, accepted: null };
-        speakers.sent.push({ ...refused, told: 'failed' });
+        speakers.sent.push({ ...refused, result: 'failed' });
         const asked_first = await at_once;
         const [sent, written, ...read] = asked_first.map(({ status }) => status);
         assert.deepEqual([sent, written], [503, 503]);
@@ -62,19 +62,19 @@ test(
         );
         assert.match(String(asked_first[0]?.body['detail']), /Nothing was stored|IN_DOUBT/);
         assert.equal((await ask(url, 'GET', '/healthz')).status, 200);
-        const told = [asked_first, asked_later].map((asked) => asked.map(({ ms }) => ms).join(', '));
+        const times = [asked_first, asked_later].map((asked) => asked.map(({ ms }) => ms).join(', '));
         t.diagnostic(`round ${round}: noticed after ${noticed_ms} ms`);
-        t.diagnostic(`answered after ${told[0]} ms what was asked before, after ${told[1]} ms what was asked then`);
+        t.diagnostic(`answered after ${times[0]} ms what was asked before, after ${times[1]} ms what was asked then`);
 
-        const heard = (await machines.heard()).length;
+        const received = (await machines.received()).length;
         const thawed_ms = performance.now();
         await disk.thaw();
         await acceptedAgain(url, () => send(url, 'elsewhere', -round, `frozen-${round}`));
         const recovery_ms = Math.round(performance.now() - thawed_ms);
         await until(
           'pushes',
-          async () => (await machines.heard()).length,
-          (count) => count > heard,
+          async () => (await machines.received()).length,
+          (count) => count > received,
         );
         t.diagnostic(`round ${round}: accepts again after ${recovery_ms} ms`);
         await until(
@@ -91,7 +91,7 @@ test(
     assertControls(record);
     // If a refused send had got a 201, the checker would find it.
     assertFound(record, 'lost', (copy) => {
-      copy.sent = copy.sent.map((sent) => (sent.told === 'failed' ? { ...sent, told: 'ok' } : sent));
+      copy.sent = copy.sent.map((sent) => (sent.result === 'failed' ? { ...sent, result: 'ok' } : sent));
     });
   },
 );

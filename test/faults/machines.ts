@@ -3,13 +3,13 @@ import { once } from 'node:events';
 import { join } from 'node:path';
 import type { TestContext } from 'node:test';
 import { inTime } from '../support/wait.ts';
-import type { Heard } from './checker.ts';
+import type { Arrival } from './checker.ts';
 
 /** The test's side of the process in machines_process.ts. */
 export class Machines {
   readonly #child: ChildProcess;
   readonly origin: string;
-  #heard: Heard[] = [];
+  #received: Arrival[] = [];
 
   private constructor(child: ChildProcess, origin: string) {
     this.#child = child;
@@ -28,10 +28,10 @@ export class Machines {
   }
 
   /** Everything that has arrived so far. */
-  async heard(): Promise<Heard[]> {
-    this.#child.send('tell');
-    const [heard] = (await inTime('what the machines heard', once(this.#child, 'message'))) as [Heard[]];
-    this.#heard = [...this.#heard, ...heard];
-    return this.#heard;
+  async received(): Promise<Arrival[]> {
+    this.#child.send('report');
+    const [received] = (await inTime('what the machines received', once(this.#child, 'message'))) as [Arrival[]];
+    this.#received = [...this.#received, ...received];
+    return this.#received;
   }
 }

@@ -5,14 +5,14 @@
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import type { Heard } from './checker.ts';
+import type { Arrival } from './checker.ts';
 
 /** So slow that a push to one of them is always in flight. */
 const SLOW_MS = 5;
 /** Turns of the loop: one to accept a connection, one to read it, and one to see the end of a request. */
 const TURNS = 3;
 
-let heard: Heard[] = [];
+let received: Arrival[] = [];
 
 const server = createServer({ keepAliveTimeout: 600_000 }, (request, response) => {
   const at_ms = Date.now();
@@ -24,7 +24,7 @@ const server = createServer({ keepAliveTimeout: 600_000 }, (request, response) =
   const sender = String(request.socket.remoteAddress);
   const end = (): void => {
     const push = JSON.parse(Buffer.concat(chunks).toString()) as { meeting_id: string; message: { number: number } };
-    heard.push({
+    received.push({
       at_ms,
       answered_ms: Date.now(),
       sender,
@@ -49,8 +49,8 @@ const server = createServer({ keepAliveTimeout: 600_000 }, (request, response) =
  */
 process.on('message', async () => {
   for (let turn = 0; turn < TURNS; turn++) await nextTurn();
-  process.send?.(heard);
-  heard = [];
+  process.send?.(received);
+  received = [];
 });
 process.once('disconnect', () => process.exit());
 server.listen(0, '127.0.0.1', () => process.send?.(`http://127.0.0.1:${(server.address() as AddressInfo).port}`));

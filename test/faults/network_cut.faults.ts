@@ -37,7 +37,7 @@ test(`the network of a laptop drops everything for ${CUT_S} s: what waited arriv
   for (const stream of [connect.stdout!, connect.stderr!]) stream.resume();
 
   const ending = new AbortController();
-  const heard: { meeting_id: string; number: unknown }[] = [];
+  const received: { meeting_id: string; number: unknown }[] = [];
   const states: string[] = [];
   const agent = serveAgent(
     {
@@ -50,7 +50,7 @@ test(`the network of a laptop drops everything for ${CUT_S} s: what waited arriv
     },
     ({ meeting_id, message, from_agent }) => {
       if (from_agent !== null) return null;
-      heard.push({ meeting_id, number: message['number'] });
+      received.push({ meeting_id, number: message['number'] });
       return { answers: message['number'] };
     },
   );
@@ -83,7 +83,7 @@ test(`the network of a laptop drops everything for ${CUT_S} s: what waited arriv
   const arrived = async (): Promise<void> => {
     await until(
       'every message at both',
-      () => Math.min(heard.length, carried().length),
+      () => Math.min(received.length, carried().length),
       (least) => least >= sent,
     );
   };
@@ -100,14 +100,14 @@ test(`the network of a laptop drops everything for ${CUT_S} s: what waited arriv
 
   proxy.onRequest = proxy.onAnswer = () => 'swallow';
   await say(MEANWHILE, (CUT_S * 1000) / MEANWHILE);
-  assert.equal(heard.length, BEFORE, 'nothing passes');
+  assert.equal(received.length, BEFORE, 'nothing passes');
   proxy.onRequest = proxy.onAnswer = () => 'pass';
   // Nothing on the way remembers the earlier connections.
   proxy.cutAll();
   const back_ms = performance.now();
   await until(
     'the first',
-    () => Math.min(heard.length, carried().length),
+    () => Math.min(received.length, carried().length),
     (least) => least > BEFORE,
   );
   const first_ms = performance.now() - back_ms;
@@ -122,7 +122,7 @@ test(`the network of a laptop drops everything for ${CUT_S} s: what waited arriv
     got.filter((each) => each.meeting_id === meeting_id).map(({ number }) => number);
   for (const [lane, meeting_id] of MEETINGS.entries()) {
     const numbers = Array.from({ length: sent }, (_, i) => i).filter((i) => i % MEETINGS.length === lane);
-    assert.deepEqual(order(heard, meeting_id), numbers, `${meeting_id} at the agent, once and in order`);
+    assert.deepEqual(order(received, meeting_id), numbers, `${meeting_id} at the agent, once and in order`);
     assert.deepEqual(order(carried(), meeting_id), numbers, `${meeting_id} at the runtime, once and in order`);
     const answers = await until(
       'the answers',

@@ -50,11 +50,11 @@ test(`the primary is killed ${KILLS} times under load: nothing lost`, { skip: mi
   await pause(LOAD_MS);
 
   const record = await nodes.record(...endings);
-  const { accepted, heard } = assertClean(t, record);
+  const { accepted, received } = assertClean(t, record);
   t.diagnostic(`answers: ${JSON.stringify([...nodes.speakers.statuses])}`);
   t.diagnostic(`without a primary, in seconds: ${without_primary_s.join(', ')}`);
   t.diagnostic(`without service, in seconds: ${without_service_s.join(', ')}`);
-  assert.ok(accepted > KILLS * 20 && heard > accepted, 'there was load');
+  assert.ok(accepted > KILLS * 20 && received > accepted, 'there was load');
   assertControls(record);
 });
 
@@ -69,7 +69,7 @@ async function secondsUntil(done: Promise<void>): Promise<number> {
 async function acceptedAgain({ sent }: Speakers): Promise<void> {
   const from_ms = performance.now();
   const before = sent.length;
-  while (!sent.slice(before).some(({ told }) => told === 'ok')) {
+  while (!sent.slice(before).some(({ result }) => result === 'ok')) {
     assert.ok(performance.now() - from_ms < BACK_MS_MAX, 'no service');
     await pause(LOOK_EVERY_MS);
   }

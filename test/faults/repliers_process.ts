@@ -17,10 +17,10 @@ const PULL = { max: 8, wait_s: 2 };
 const PULL_MS_MAX = 10_000;
 
 /** What a test sends to this process: the request to report, or the addresses of the service. */
-export type Asked = 'tell' | { urls: string[] };
+export type Asked = 'report' | { urls: string[] };
 
 /** The report of this process: the replies since the previous report, and how many later replies are not stored yet. */
-export interface Told {
+export interface RepliesReport {
   answered: Answered[];
   outstanding: number;
 }
@@ -109,8 +109,8 @@ async function post(
 }
 
 process.on('message', (asked: Asked) => {
-  if (asked !== 'tell') return void pullFrom(asked.urls);
-  process.send?.({ answered, outstanding } satisfies Told);
+  if (asked !== 'report') return void pullFrom(asked.urls);
+  process.send?.({ answered, outstanding } satisfies RepliesReport);
   answered = [];
 });
 process.once('disconnect', () => process.exit());

@@ -16,7 +16,7 @@ import { inTime, until } from '../support/wait.ts';
 import { ask, nothingPending, send } from './api.ts';
 import { balanced } from './cluster.ts';
 import { NodeProcess } from './node_process.ts';
-import type { Asked, Told } from './repliers_process.ts';
+import type { Asked, RepliesReport } from './repliers_process.ts';
 import { type Answered, checkReplies, REPLIES, type RepliesRecord, type StoredReply } from './reply_checker.ts';
 import { numberFrom, seededRandom, temporaryDirectory } from './run.ts';
 import { Speakers } from './speakers.ts';
@@ -177,12 +177,12 @@ class Repliers {
   readonly origin: string;
   readonly answered: Answered[] = [];
   readonly #say: (asked: Asked) => void;
-  readonly #told: () => Promise<Told>;
+  readonly #report: () => Promise<RepliesReport>;
 
-  private constructor(origin: string, say: (asked: Asked) => void, told: () => Promise<Told>) {
+  private constructor(origin: string, say: (asked: Asked) => void, report: () => Promise<RepliesReport>) {
     this.origin = origin;
     this.#say = say;
-    this.#told = told;
+    this.#report = report;
   }
 
   static async start(t: TestContext): Promise<Repliers> {
@@ -190,7 +190,7 @@ class Repliers {
     t.after(() => child.kill('SIGKILL'));
     const [origin] = (await inTime('the machines', once(child, 'message'))) as [string];
     const say = (asked: Asked): void => void child.send(asked);
-    return new Repliers(origin, say, async () => ((await once(child, 'message')) as [Told])[0]);
+    return new Repliers(origin, say, async () => ((await once(child, 'message')) as [RepliesReport])[0]);
   }
 
   /** Lets the machine that pulls begin, at these addresses of the service. */
@@ -201,8 +201,8 @@ class Repliers {
   /** Resolves when every later reply is stored. */
   async quiet(): Promise<void> {
     const look = async (): Promise<number> => {
-      this.#say('tell');
-      const { answered, outstanding } = await this.#told();
+      this.#say('report');
+      const { answered, outstanding } = await this.#report();
       this.answered.push(...answered);
       return outstanding;
     };

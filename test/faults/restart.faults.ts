@@ -92,10 +92,10 @@ function speak(
   meetings: string[],
 ): { accepted: Map<string, number[]>; end: () => Promise<void> } {
   const accepted = new Map<string, number[]>(meetings.map((meeting_id) => [meeting_id, []]));
-  const told = new AbortController();
+  const enough = new AbortController();
   const speakers = meetings.flatMap((meeting_id) =>
     [1, 2].map(async () => {
-      while (!told.signal.aborted) {
+      while (!enough.signal.aborted) {
         try {
           const { seq } = await client.sendMessage(meeting_id, { content: 'x'.repeat(200) });
           accepted.get(meeting_id)?.push(seq);
@@ -110,7 +110,7 @@ function speak(
   return {
     accepted,
     async end() {
-      told.abort();
+      enough.abort();
       await Promise.all(speakers);
     },
   };
@@ -183,12 +183,12 @@ describe('a process that ends:', { concurrency: true }, () => {
     await nothingPending(after.client);
     const lanes = lanesOf(receiver.requests);
     for (const [meeting_id, seqs] of speaking.accepted) {
-      const heard = lanes.get(meeting_id) ?? [];
+      const received = lanes.get(meeting_id) ?? [];
       assert.ok(seqs.length > 0);
-      assert.deepEqual(heard, upTo(heard.length), 'in order and without a gap');
+      assert.deepEqual(received, upTo(received.length), 'in order and without a gap');
       assert.ok(
-        heard.length >= Math.max(...seqs),
-        `${meeting_id}: ${Math.max(...seqs)} accepted, ${heard.length} heard`,
+        received.length >= Math.max(...seqs),
+        `${meeting_id}: ${Math.max(...seqs)} accepted, ${received.length} received`,
       );
     }
     // A push that arrives again has the same id and the same bytes.
@@ -221,9 +221,9 @@ describe('a process that ends:', { concurrency: true }, () => {
       assert.equal(new Set(ids).size, ids.length, 'something was sent twice');
       const lanes = lanesOf(receiver.requests);
       for (const [meeting_id, seqs] of speaking.accepted) {
-        const heard = lanes.get(meeting_id) ?? [];
-        assert.deepEqual(heard, upTo(heard.length), 'in order and without a gap');
-        assert.ok(heard.length >= Math.max(...seqs));
+        const received = lanes.get(meeting_id) ?? [];
+        assert.deepEqual(received, upTo(received.length), 'in order and without a gap');
+        assert.ok(received.length >= Math.max(...seqs));
       }
     }
     assert.equal((await after.end('SIGTERM')).code, 0);
@@ -259,20 +259,20 @@ describe('a process that ends:', { concurrency: true }, () => {
     await before.client.leaveMeeting({ instance_id: 'machine', meeting_id: 'left' });
     await before.client.sendMessage('m', { number: 1 }, { idempotency_key: 'key' });
     await nothingPending(before.client);
-    const told = async ({ client }: Process) => ({
+    const listed = async ({ client }: Process) => ({
       instances: await client.listInstances(),
       meetings: await client.listMeetings(),
       memberships: await client.listMeetingInstances('left', { include_left: true }),
       messages: await client.listMessages('m'),
       deliveries: await client.listDeliveries(),
     });
-    const expected = await told(before);
+    const expected = await listed(before);
     assert.equal((await before.end('SIGTERM')).code, 0);
 
     const after = await Process.start(t, data);
-    assert.deepEqual(await told(after), expected);
+    assert.deepEqual(await listed(after), expected);
     await after.client.sendMessage('m', { number: 1 }, { idempotency_key: 'key' });
-    assert.deepEqual(await told(after), expected, 'the key is known over a restart');
+    assert.deepEqual(await listed(after), expected, 'the key is known over a restart');
     assert.equal((await after.client.sendMessage('m', { number: 2 })).seq, 2);
     await receiver.count(2);
     assert.equal((await after.end('SIGTERM')).code, 0);

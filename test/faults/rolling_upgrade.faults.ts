@@ -109,10 +109,10 @@ test('convoke migrate makes the schema, says when there is nothing to do, and re
   assert.match(nowhere.stderr, /PostgreSQL at 127\.0\.0\.1:1 does not answer .*CONVOKE_DATABASE_URL/);
   assert.ok(!nowhere.stderr.includes('hidden'));
   const env = { CONVOKE_DATABASE_URL: await makeDatabase({ migrated: false }) };
-  const told = await convoke(['migrate', '--check'], { env });
-  assert.equal(told.code, 1);
+  const checked = await convoke(['migrate', '--check'], { env });
+  assert.equal(checked.code, 1);
   assert.match(
-    told.stdout,
+    checked.stdout,
     new RegExp(`^the schema is 0, and this Convoke wants ${KNOWN}: run (npx )?convoke migrate`),
   );
   const done = await convoke(['migrate'], { env });

@@ -73,7 +73,7 @@ export async function runUnderLoad(t: TestContext, { ends, end, is_violent }: Pl
     await end(node);
     if (is_violent) endings.push(node.ending());
     // Notes the pushes of this process before the next one sends any.
-    await machines.heard();
+    await machines.received();
     node = NodeProcess.serve(t, data, { machines });
     node.ready.then((ready) => (speakers.url = ready)).catch(() => {});
   }
@@ -89,7 +89,7 @@ export async function runUnderLoad(t: TestContext, { ends, end, is_violent }: Pl
 async function recordOf(url: string, { sent }: Speakers, machines: Machines, endings: Ending[]): Promise<Record> {
   return {
     sent,
-    heard: await machines.heard(),
+    received: await machines.received(),
     stored: await history(url, MEMBERS.keys()),
     members: MEMBERS,
     deliveries: await deliveriesByState(url),
@@ -134,7 +134,7 @@ export function assertClean(t: TestContext, record: Record): Figures {
 
 /** The control: the checker finds one falsified fact in a copy of the same run. */
 export function assertFound(record: Record, kind: keyof Findings, doctor: (copy: Record) => void): void {
-  const copy: Record = { ...record, heard: record.heard.map((push) => ({ ...push })) };
+  const copy: Record = { ...record, received: record.received.map((push) => ({ ...push })) };
   doctor(copy);
   const { findings } = check(copy);
   assert.ok(findings[kind].length > 0, `the checker did not find what is ${kind}`);
@@ -142,20 +142,24 @@ export function assertFound(record: Record, kind: keyof Findings, doctor: (copy:
 
 /** Falsifies one fact at a time: a lost message, a repeated one, two in the wrong order. */
 export function assertControls(record: Record): void {
-  const accepted = new Set(record.sent.filter(({ told }) => told === 'ok').map(({ number }) => number));
-  const middle = Math.floor(record.heard.length / 2);
+  const accepted = new Set(record.sent.filter(({ result }) => result === 'ok').map(({ number }) => number));
+  const middle = Math.floor(record.received.length / 2);
   // A message whose sender got no response does not count as lost.
-  const at = record.heard.findIndex(({ number }, i) => i >= middle && accepted.has(number));
-  assert.ok(at !== -1, 'something accepted was heard');
-  const { webhook_id, instance_id, meeting_id } = record.heard[at] as Record['heard'][number];
+  const at = record.received.findIndex(({ number }, i) => i >= middle && accepted.has(number));
+  assert.ok(at !== -1, 'something accepted was received');
+  const { webhook_id, instance_id, meeting_id } = record.received[at] as Record['received'][number];
   assertFound(record, 'lost', (copy) => {
-    copy.heard = copy.heard.filter((push) => push.webhook_id !== webhook_id);
+    copy.received = copy.received.filter((push) => push.webhook_id !== webhook_id);
   });
-  assertFound(record, 'repeated', ({ heard }) => void heard.push({ ...(heard[at] as Record['heard'][number]) }));
-  assertFound(record, 'disordered', ({ heard }) => {
-    const lane = heard.filter((push) => push.instance_id === instance_id && push.meeting_id === meeting_id);
+  assertFound(
+    record,
+    'repeated',
+    ({ received }) => void received.push({ ...(received[at] as Record['received'][number]) }),
+  );
+  assertFound(record, 'disordered', ({ received }) => {
+    const lane = received.filter((push) => push.instance_id === instance_id && push.meeting_id === meeting_id);
     const firsts = lane.filter((push, i) => lane.findIndex((one) => one.webhook_id === push.webhook_id) === i);
-    const [one, two] = firsts.slice(-2) as [Record['heard'][number], Record['heard'][number]];
+    const [one, two] = firsts.slice(-2) as [Record['received'][number], Record['received'][number]];
     [one.seq, two.seq] = [two.seq, one.seq];
   });
   assertFound(record, 'books', (copy) => {

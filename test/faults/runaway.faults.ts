@@ -12,7 +12,7 @@ test('forty that answer everybody stop by themselves, within the limit of each p
   const world = await talk(t, FORTY, { ...GUARD, said_max: SAID_MAX });
   await world.node.send('m', { target_agents: ['a0'] });
   await world.node.clock.advance(30 * SECOND);
-  for (const [pair, count] of world.heard) assert.ok(count <= GUARD.pair_limit, `${pair}: ${count}`);
+  for (const [pair, count] of world.received) assert.ok(count <= GUARD.pair_limit, `${pair}: ${count}`);
   assert.ok(world.said() < SAID_MAX, String(world.said()));
   const person = await world.node.send('m');
   await world.node.clock.advance(SECOND);

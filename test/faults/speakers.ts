@@ -1,7 +1,7 @@
 /** Senders under load, which note the response to each send. */
 import { setTimeout as pause } from 'node:timers/promises';
 import { send } from './api.ts';
-import type { Sent, Told } from './checker.ts';
+import type { Sent, SendResult } from './checker.ts';
 
 /**
  * The pause between a refusal and the next send, so that a missing service does not get ten thousand sends a second.
@@ -25,7 +25,7 @@ export class Speakers {
   is_503_in_doubt = false;
   #numbers = 0;
   #tries = 0;
-  #told_to_end = false;
+  #is_ending = false;
   readonly #speaking: Promise<unknown>;
 
   set url(url: string) {
@@ -42,33 +42,33 @@ export class Speakers {
 
   /** Waits for the sends in flight. */
   async end(): Promise<void> {
-    this.#told_to_end = true;
+    this.#is_ending = true;
     await this.#speaking;
   }
 
   async #speak(meeting_id: string, insistent: boolean): Promise<void> {
-    while (!this.#told_to_end) {
+    while (!this.#is_ending) {
       const number = ++this.#numbers;
-      const sent: Sent = { number, meeting_id, told: 'unknown', message_id: null, seq: null, accepted: null };
+      const sent: Sent = { number, meeting_id, result: 'unknown', message_id: null, seq: null, accepted: null };
       this.sent.push(sent);
-      sent.told = await this.#try(sent, insistent);
+      sent.result = await this.#try(sent, insistent);
       if (insistent) await this.#insist(sent);
-      if (sent.told !== 'ok') await pause(REFUSED_PAUSE_MS);
+      if (sent.result !== 'ok') await pause(REFUSED_PAUSE_MS);
       else if (this.pause_ms > 0) await pause(this.pause_ms);
     }
   }
 
   /** After a send without a response, the refusal of a repetition says nothing of the first try. */
   async #insist(sent: Sent): Promise<void> {
-    while (sent.told === 'unknown' && !this.#told_to_end) {
+    while (sent.result === 'unknown' && !this.#is_ending) {
       await pause(REFUSED_PAUSE_MS);
       if ((await this.#try(sent, true)) !== 'ok') continue;
       // The first try may have stored it, and then this one shows no commit.
-      Object.assign(sent, { told: 'ok', accepted: null });
+      Object.assign(sent, { result: 'ok', accepted: null });
     }
   }
 
-  async #try(sent: Sent, insistent: boolean): Promise<Told> {
+  async #try(sent: Sent, insistent: boolean): Promise<SendResult> {
     try {
       const key = insistent ? `key-${sent.number}` : undefined;
       const url = this.urls[this.#tries++ % this.urls.length] as string;

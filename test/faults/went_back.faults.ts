@@ -7,7 +7,7 @@ import { after, test, type TestContext } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
 import { CuttingProxy } from '../support/cutting_proxy.ts';
 import { PostgresServer } from '../support/postgres_server.ts';
-import type { Heard, Record, Sent } from './checker.ts';
+import type { Arrival, Record, Sent } from './checker.ts';
 import { Nodes } from './cluster.ts';
 import { assertClean } from './run.ts';
 
@@ -67,35 +67,35 @@ async function flowsOn(t: TestContext, database: Database): Promise<void> {
   nodes.speakers.is_503_in_doubt = true;
   const { sent } = nodes.speakers;
   await pause(LOAD_MS);
-  const kept = new Set(sent.filter(({ told }) => told === 'ok'));
+  const kept = new Set(sent.filter(({ result }) => result === 'ok'));
   await pause(SETTLED_MS);
   const lost_from_ms = Date.now();
   await database.losesFromHere();
   const at_risk = sent.length;
   await pause(LOAD_MS);
-  const lost = sent.slice(at_risk).filter(({ told }) => told === 'ok').length;
+  const lost = sent.slice(at_risk).filter(({ result }) => result === 'ok').length;
   await database.goesBack();
   const back_at_ms = Date.now();
   const before = sent.length;
   await pause(LOAD_MS);
-  const since = sent.slice(before).filter(({ told }) => told === 'ok').length;
+  const since = sent.slice(before).filter(({ result }) => result === 'ok').length;
   const ended_at = performance.now();
   const record = await nodes.record();
   const took_ms = Math.round(performance.now() - ended_at);
-  const ids = idsForSeveral(record.sent, record.heard);
+  const ids = idsForSeveral(record.sent, record.received);
   t.diagnostic(`${lost} were answered and may be lost, ${since} accepted since; all delivered after ${took_ms} ms`);
   assert.ok(lost > 20 && since > 20, 'there was load before and after');
   assert.deepEqual(ids, []);
   assert.ok(took_ms < DELIVERED_MS_MAX, `it took ${took_ms} ms`);
   const forgotten = { from_ms: lost_from_ms - SETTLED_MS, to_ms: back_at_ms + NOTICED_MS };
   const may_be_lost = sent.slice(0, before).filter((one) => !kept.has(one));
-  assertClean(t, withoutLost({ ...record, heard: heardOnce(record.heard, forgotten) }, may_be_lost));
+  assertClean(t, withoutLost({ ...record, received: receivedOnce(record.received, forgotten) }, may_be_lost));
 }
 
 /** Leaves out what machines got again because the database lost that time. */
-function heardOnce(heard: readonly Heard[], { from_ms, to_ms }: { from_ms: number; to_ms: number }): Heard[] {
-  const first = new Map<string, Heard>();
-  return heard
+function receivedOnce(received: readonly Arrival[], { from_ms, to_ms }: { from_ms: number; to_ms: number }): Arrival[] {
+  const first = new Map<string, Arrival>();
+  return received
     .toSorted((a, b) => a.at_ms - b.at_ms)
     .filter((push) => {
       const before = first.get(push.webhook_id);
@@ -118,12 +118,12 @@ function withoutLost(record: Record, may_be_lost: readonly Sent[]): Record {
   return {
     ...record,
     sent: record.sent.filter(({ number }) => !lost.has(number)),
-    heard: record.heard.filter(({ number, message_id }) => !at_risk.has(number) || stored_ids.has(message_id)),
+    received: record.received.filter(({ number, message_id }) => !at_risk.has(number) || stored_ids.has(message_id)),
   };
 }
 
 /** The ids that belong to more than one message, or to more than one delivery. */
-function idsForSeveral(sent: readonly Sent[], heard: readonly Heard[]): string[] {
+function idsForSeveral(sent: readonly Sent[], received: readonly Arrival[]): string[] {
   const meanings = new Map<string, string>();
   const found: string[] = [];
   const see = (id: string, meaning: string): void => {
@@ -132,7 +132,7 @@ function idsForSeveral(sent: readonly Sent[], heard: readonly Heard[]): string[]
     else if (known !== meaning) found.push(`${id} is ${known} and ${meaning}`);
   };
   for (const { message_id, number } of sent) if (message_id !== null) see(message_id, `message ${number}`);
-  for (const { message_id, number } of heard) see(message_id, `message ${number}`);
-  for (const { webhook_id, number, instance_id } of heard) see(webhook_id, `${number} to ${instance_id}`);
+  for (const { message_id, number } of received) see(message_id, `message ${number}`);
+  for (const { webhook_id, number, instance_id } of received) see(webhook_id, `${number} to ${instance_id}`);
   return found;
 }

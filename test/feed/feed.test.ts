@@ -190,9 +190,9 @@ describe('a listener that reconnects', () => {
     const stream = await listen(t, other);
     for (let i = 0; i < 30; i++) await other.send('m', {});
     await stream.some(30, isNamed('delivery.attempted'));
-    const told = stream.events.length;
+    const sent_count = stream.events.length;
     // The client saw only a part of them.
-    const seen = stream.events.slice(0, told - 9);
+    const seen = stream.events.slice(0, sent_count - 9);
     const after = seen.at(-1)!.id;
     await other.restart({});
     assert.ok(stream.ended);
@@ -307,12 +307,12 @@ describe('a key', () => {
     const streams: Record<string, EventStream> = {};
     for (const name of Object.keys(keys)) streams[name] = await listen(t, keyed, { token: tokens[name]! });
     const while_listening = await registeredBy(keyed, tokens['owner']!, t);
-    const stranger = await registeredBy(keyed, admin!, t);
+    const outsider = await registeredBy(keyed, admin!, t);
     for (const [meeting_id, instance_id] of [
       [here, before_listening],
       [there, while_listening],
-      [here, stranger],
-      [there, stranger],
+      [here, outsider],
+      [there, outsider],
     ] as const)
       await keyed.join(meeting_id, instance_id, ['a']);
     await keyed.send(here, {});
@@ -328,7 +328,7 @@ describe('a key', () => {
     assert.deepEqual(seenBy('here', 'message.accepted'), [[null, here]]);
     assertSame(seenBy('here', 'delivery.attempted'), [
       [before_listening, here],
-      [stranger, here],
+      [outsider, here],
     ]);
     assert.deepEqual(seenBy('owner', 'message.accepted'), []);
     assertSame(seenBy('owner', 'delivery.attempted'), [
@@ -337,9 +337,9 @@ describe('a key', () => {
     ]);
     assert.deepEqual(seenBy('owner', 'instance.registered'), [[while_listening, null]]);
     // It is in the same meeting, so its health concerns the meeting.
-    assert.ok(seenBy('here', 'instance.up').some(([id]) => id === stranger));
+    assert.ok(seenBy('here', 'instance.up').some(([id]) => id === outsider));
     assert.ok(!streams['here']!.events.some(({ data }) => data['meeting_id'] === there));
-    assert.ok(!streams['owner']!.events.some(({ data }) => data['instance_id'] === stranger));
+    assert.ok(!streams['owner']!.events.some(({ data }) => data['instance_id'] === outsider));
     assert.deepEqual(streams['other']!.events, []);
   });
 

@@ -25,7 +25,7 @@ const isOf =
 async function introduce(speaker: Service, stream: EventStream): Promise<void> {
   const { instance_id } = await speaker.register({ webhook_url: 'http://127.0.0.1:1/' });
   await until(
-    'the other node to be heard',
+    'the other node to be received',
     async () => {
       await speaker.patch(instance_id, { instance_name: 'changed' });
       return stream.events;
@@ -73,9 +73,9 @@ test('control: without broadcasts the listeners of a node get nothing of the oth
   await first.send(meeting_id, { n: 1 });
   await here.some(1, isOf(meeting_id, 'message.accepted'));
   await second.send(meeting_id, { n: 2 });
-  const heard = await there.some(1, isOf(meeting_id, 'message.accepted'));
+  const received = await there.some(1, isOf(meeting_id, 'message.accepted'));
   assert.deepEqual(
-    heard.map(({ data }) => data['seq']),
+    received.map(({ data }) => data['seq']),
     [2],
   );
 });

@@ -247,12 +247,12 @@ async function walk(t: TestContext): Promise<string[]> {
       for (const instance_id of (await client.demo()).instance_ids) about.add(instance_id);
       // The feed publishes in order: an event that is not there before this one never comes.
       const mark = await service.register({ webhook_url: instance.webhook_url, instance_name: MARK });
-      const told = await eventsUntil(stream, events_before, mark.instance_id);
-      const is_told = told.some(
+      const events = await eventsUntil(stream, events_before, mark.instance_id);
+      const is_published = events.some(
         ({ name, data }) =>
           name === event && [data['instance_id'], data['meeting_id']].some((id) => about.has(String(id))),
       );
-      if (!is_told) untold.push(`${operation_id}: feed`);
+      if (!is_published) untold.push(`${operation_id}: feed`);
     }
   }
   return untold;

@@ -12,7 +12,7 @@ import { startReceiver } from '../support/receiver.ts';
 import { startService } from '../support/service.ts';
 import { VirtualClock } from '../support/virtual_clock.ts';
 
-interface Told {
+interface SentNotice {
   text: string;
   node_id: string;
   notices: { kind: string; instance_id?: string; meeting_id?: string; reason?: string; count: number }[];
@@ -58,7 +58,7 @@ const delivers = (instance_id: string) => attempted({ instance_id, state: 'deliv
 
 function start() {
   const clock = new VirtualClock();
-  const sent: (Told & { at: number })[] = [];
+  const sent: (SentNotice & { at: number })[] = [];
   const store = { fails: false };
   const notices = new Notices({
     clock,
@@ -67,7 +67,7 @@ function start() {
     send({ meeting_id, message }: Send) {
       if (store.fails) return Promise.reject(new Error('the disk is full'));
       assert.equal(meeting_id, 'operators');
-      sent.push({ ...(JSON.parse(message) as Told), at: clock.now() });
+      sent.push({ ...(JSON.parse(message) as SentNotice), at: clock.now() });
       return Promise.resolve();
     },
   });
@@ -165,7 +165,7 @@ test('an operator who joins the meeting of the setting gets notices as signed pu
   const { instance_id } = await service.member(t, 'standup', { behaviour: { status: 500, body: 'out of memory' } });
   await service.send('standup', { content: 'hello' });
   const { headers, text } = await operator.next();
-  const { meeting_id, message } = JSON.parse(text) as { meeting_id: string; message: Told };
+  const { meeting_id, message } = JSON.parse(text) as { meeting_id: string; message: SentNotice };
   assert.equal(meeting_id, 'operators');
   assert.match(String(headers['webhook-signature']), /^v1,/);
   const told = message.notices.map(({ kind, instance_id: of, reason, count }) => [kind, of, reason, count]);

@@ -31,14 +31,14 @@ class Model {
     const { messages = [] } = JSON.parse(result) as {
       messages?: { message_id: string; message: { content: string } }[];
     };
-    const [heard] = messages;
-    if (heard === undefined) return listen;
-    const { content } = heard.message;
+    const [received] = messages;
+    if (received === undefined) return listen;
+    const { content } = received.message;
     if (content === 'That is all.') return null;
     const sum = content.match(/\d+/g)?.reduce((total, number) => total + Number(number), 0);
     return this.#call('reply', {
       meeting_id,
-      message_id: heard.message_id,
+      message_id: received.message_id,
       from_agent: agent_id,
       content: `${sum}`,
     });

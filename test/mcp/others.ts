@@ -37,7 +37,7 @@ async function converse(agent_id: string, token: string, command: string, args: 
   assert.equal(tools.value, 'tools 8');
   const { data } = (await service.get<Page<Message>>(messagesPath('m'))).body;
   const answer = data.find(({ in_reply_to }) => in_reply_to === message_id);
-  assert.deepEqual([answer?.from_agent, answer?.message], [agent_id, { content: `I heard: for ${agent_id}` }]);
+  assert.deepEqual([answer?.from_agent, answer?.message], [agent_id, { content: `I received: for ${agent_id}` }]);
   return 'joined, waited, answered: its answer is in the meeting';
 }
 

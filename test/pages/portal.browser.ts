@@ -119,11 +119,11 @@ describe('the portal', () => {
 
   test('is not shown in a frame of an origin that is not named, and no other page is shown in any', async (t) => {
     const product = await startProduct(t);
-    const stranger = await startProduct(t);
+    const outsider = await startProduct(t);
     const { service, owner } = await startWithOwner(t, product.origin);
     const link = await linkOf(service, owner);
     for (const [page_of, address] of [
-      [stranger, link],
+      [outsider, link],
       [product, `${service.url}/instances`],
     ] as const) {
       page_of.show(address);

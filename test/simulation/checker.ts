@@ -1151,7 +1151,7 @@ export class Checker {
       case 'pending':
         return this.fail(`${what}: still pending (${row.waiting_for})`);
       case 'delivered':
-        if (track?.handled !== true) this.fail(`${what}: stored as delivered, and never heard`);
+        if (track?.handled !== true) this.fail(`${what}: stored as delivered, and never received`);
         return;
       case 'cancelled':
         return this.#checkCancelled(row, sent, what);

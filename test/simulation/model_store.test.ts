@@ -24,7 +24,7 @@ class Commands {
     this.#random = new Random(seed);
   }
 
-  heard(answer: unknown): void {
+  received(answer: unknown): void {
     for (const [id] of JSON.stringify(answer).matchAll(/dlv_[0-9a-z]+/g))
       if (!this.#delivery_ids.includes(id)) this.#delivery_ids.push(id);
     for (const [id] of JSON.stringify(answer).matchAll(/msg_[0-9a-z]+/g))
@@ -207,7 +207,7 @@ test('the model store answers as SQLite does', () => {
       const [name, command] = commands.next();
       const expected = answerOf(command, sqlite);
       assert.deepEqual(answerOf(command, model), expected, `seed ${seed}, command ${k}: ${name}`);
-      commands.heard(expected);
+      commands.received(expected);
       answered.set(name, (answered.get(name) ?? 0) + 1);
     }
   }

@@ -47,7 +47,7 @@ async function startBehindMachine(t: TestContext): Promise<{ data: string; servi
 }
 
 /** Sends to all meetings until the test stops it; returns the highest accepted seq of each. */
-function speak(client: ConvokeClient): { heard: () => Map<string, number>; end: () => Promise<void> } {
+function speak(client: ConvokeClient): { received: () => Map<string, number>; end: () => Promise<void> } {
   const answered = new Map<string, number>(MEETINGS.map((meeting_id) => [meeting_id, 0]));
   const told = new AbortController();
   const speaking = MEETINGS.map(async (meeting_id) => {
@@ -57,7 +57,7 @@ function speak(client: ConvokeClient): { heard: () => Map<string, number>; end: 
     }
   });
   return {
-    heard: () => new Map(answered),
+    received: () => new Map(answered),
     async end() {
       told.abort();
       await Promise.all(speaking);
@@ -71,14 +71,14 @@ test('made under load and put back in another directory, it delivers what was pe
   const speaking = speak(client);
   await until(
     'deliveries that wait',
-    () => [...speaking.heard().values()].reduce((sum, seq) => sum + seq),
+    () => [...speaking.received().values()].reduce((sum, seq) => sum + seq),
     (count) => count >= WAITING,
   );
 
-  const before = speaking.heard();
+  const before = speaking.received();
   const file = join(dirname(data), 'monday.db');
   const made = await convoke(['backup', file, '--url', service.url]);
-  const after = speaking.heard();
+  const after = speaking.received();
   await speaking.end();
   assert.equal(made.code, 0, made.stderr);
   assert.match(made.stdout, /monday\.db is whole: \d+ [KM]iB.*\n1 instance, 3 meetings, 3 memberships, \d+ messages, /);

@@ -186,37 +186,37 @@ function holdsTheContract(engine: EngineUnderTest): void {
   test('the members of a meeting are looked up again after every change, however often they were asked for before', async (t) => {
     const store = await engine.open(t);
     await meeting(store, 'm', 'a', 'b');
-    const heard = async (): Promise<string[]> => {
+    const received = async (): Promise<string[]> => {
       const [accepted] = await store.messages.accept([newMessage('m')]);
       assert.ok(accepted?.kind === 'accepted');
       return accepted.deliveries.map(({ instance_id, target_agents }) => `${instance_id} ${target_agents}`);
     };
     const [a, b] = ['a ["a"]', 'b ["a"]'];
-    assert.deepEqual(await heard(), [a, b]);
+    assert.deepEqual(await received(), [a, b]);
     await store.meetings.leave('m', 'a', WALL);
-    assert.deepEqual(await heard(), [b]);
+    assert.deepEqual(await received(), [b]);
     await store.meetings.join('m', 'a', ['x', 'y'], WALL);
-    assert.deepEqual(await heard(), ['a ["x","y"]', b]);
+    assert.deepEqual(await received(), ['a ["x","y"]', b]);
     await store.instances.patch('a', { is_active: false }, WALL);
-    assert.deepEqual(await heard(), [b]);
+    assert.deepEqual(await received(), [b]);
     await register(store, 'a');
-    assert.deepEqual(await heard(), ['a ["x","y"]', b]);
+    assert.deepEqual(await received(), ['a ["x","y"]', b]);
     await store.instances.patch('b', { webhook_enabled: false }, WALL);
-    assert.deepEqual(await heard(), ['a ["x","y"]']);
+    assert.deepEqual(await received(), ['a ["x","y"]']);
     await store.instances.patch('b', { webhook_enabled: true }, WALL + 7);
     const [row] = await store.instances.load(['b']);
     assert.ok(row !== undefined);
-    assert.deepEqual(await heard(), ['a ["x","y"]', b]);
+    assert.deepEqual(await received(), ['a ["x","y"]', b]);
     await store.deliveries.settle([], [{ ...row, gone_as_of: row.updated_at, epoch: 0 }]);
-    assert.deepEqual(await heard(), ['a ["x","y"]']);
+    assert.deepEqual(await received(), ['a ["x","y"]']);
     await store.instances.remove('a', 1000, WALL);
-    assert.deepEqual(await heard(), []);
+    assert.deepEqual(await received(), []);
     await register(store, 'b');
     await Promise.allSettled([
       store.meetings.join('m', 'b', ['z'], WALL),
       store.meetings.join('m', 'nobody', [], WALL),
     ]);
-    assert.deepEqual(await heard(), ['b ["z"]']);
+    assert.deepEqual(await received(), ['b ["z"]']);
   });
 
   describe('what is removed', () => {

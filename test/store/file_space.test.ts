@@ -54,7 +54,7 @@ async function fill(store: Store, count: number): Promise<void> {
 
 /** A round of maintenance, a hundred days later; returns what it reported about the file. */
 async function maintain(store: Store): Promise<FileSpace[]> {
-  const told: FileSpace[] = [];
+  const reported: FileSpace[] = [];
   const retention_ms = 30 * DAY_MS;
   const settings = {
     retention_deliveries_ms: retention_ms,
@@ -63,11 +63,11 @@ async function maintain(store: Store): Promise<FileSpace[]> {
   };
   const maintenance = new Maintenance(LATER, store, settings, new Expiry(LATER, 3 * DAY_MS), {
     expired() {},
-    isMostlyEmpty: (space) => told.push(space),
+    isMostlyEmpty: (space) => reported.push(space),
     failed: (error) => assert.fail(error as Error),
   });
   for (let round = 0; round < 2; round++) await maintenance.run();
-  return told;
+  return reported;
 }
 
 /** Makes a file as an older version made it. */
@@ -96,9 +96,9 @@ test('control: a file of an older version stays as large, which is logged once; 
   olderFile(data);
   const { store, file } = await opened(data);
   await fill(store, 70);
-  const told = await maintain(store);
+  const reported = await maintain(store);
   assert.deepEqual(
-    told.map(({ gives_back, free_pages, page_bytes }) => [gives_back, free_pages * page_bytes > 64 * MIB]),
+    reported.map(({ gives_back, free_pages, page_bytes }) => [gives_back, free_pages * page_bytes > 64 * MIB]),
     [[false, true]],
   );
   await fill(store, 1);

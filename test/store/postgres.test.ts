@@ -611,10 +611,10 @@ describe('nodes notify each other', () => {
   async function two(t: TestContext) {
     const url = await makeDatabase();
     const [a, b] = [await open(t, url), await open(t, url)];
-    const heard: { a: Change[]; b: Change[] } = { a: [], b: [] };
-    a.onChange((change) => heard.a.push(change));
-    b.onChange((change) => heard.b.push(change));
-    return { url, a, b, heard };
+    const received: { a: Change[]; b: Change[] } = { a: [], b: [] };
+    a.onChange((change) => received.a.push(change));
+    b.onChange((change) => received.b.push(change));
+    return { url, a, b, received };
   }
 
   /** Waits until both are in the cluster and each has half of the partitions; returns those of `a`. */
@@ -632,7 +632,7 @@ describe('nodes notify each other', () => {
   const storedOf = (changes: Change[]) => rangesOf(changes).flatMap((range) => range.messages);
 
   test("of every seq that is given, and of messages with deliveries in the reader's partitions; of no others", async (t) => {
-    const { a, b, heard } = await two(t);
+    const { a, b, received } = await two(t);
     const held = await halves(a, b);
     const ids = Array.from({ length: 20 }, (_, k) => `i${k}`);
     await meeting(a, 'm', ...ids);
@@ -652,7 +652,7 @@ describe('nodes notify each other', () => {
     await a.messages.accept([batch[3]!]);
     await until(
       'the batch',
-      () => rangesOf(heard.b),
+      () => rangesOf(received.b),
       (ranges) => ranges.length > 0,
     );
     const stored = accepted.flatMap((each, i) => {
@@ -668,21 +668,21 @@ describe('nodes notify each other', () => {
     assert.ok(counts[0]! > 0 && counts[0]! < ids.length);
     assert.deepEqual(counts, [counts[0], counts[0]]);
     assert.deepEqual(
-      rangesOf(heard.b).toSorted((one, other) => (one.meeting_id < other.meeting_id ? -1 : 1)),
+      rangesOf(received.b).toSorted((one, other) => (one.meeting_id < other.meeting_id ? -1 : 1)),
       [
         { meeting_id: 'empty', first_seq: 1, last_seq: 1, messages: [] },
         { meeting_id: 'm', first_seq: 1, last_seq: 3, messages: stored },
       ],
     );
-    assert.deepEqual(rangesOf(heard.a), []);
+    assert.deepEqual(rangesOf(received.a), []);
   });
 
   test('of what was stored also when its answer was lost, and once', async (t) => {
     const url = await makeDatabase();
     const proxy = await proxyTo(t, url);
     const [a, b] = [await open(t, through(url, proxy)), await open(t, url)];
-    const heard: Change[] = [];
-    b.onChange((change) => heard.push(change));
+    const received: Change[] = [];
+    b.onChange((change) => received.push(change));
     await b.cluster!.renew(node('b'), []);
     await meeting(b, 'm', 'i');
     const seen = cutAnswerTo(proxy, 'the marked one');
@@ -691,11 +691,11 @@ describe('nodes notify each other', () => {
     assert.equal(seen.cuts, 1);
     await until(
       'messages',
-      () => storedOf(heard),
+      () => storedOf(received),
       (messages) => messages.length >= 2,
     );
     assert.deepEqual(
-      storedOf(heard).map(({ seq, deliveries }) => [seq, deliveries.length]),
+      storedOf(received).map(({ seq, deliveries }) => [seq, deliveries.length]),
       [
         [1, 1],
         [2, 1],
@@ -704,7 +704,7 @@ describe('nodes notify each other', () => {
   });
 
   test('of nothing where there is nobody else: a node alone commits its batches without a NOTIFY', async (t) => {
-    const { a, b, heard } = await two(t);
+    const { a, b, received } = await two(t);
     await a.cluster!.renew(node('a'), []);
     await meeting(a, 'm', 'i');
     await a.messages.accept(messages('m', 1));
@@ -713,17 +713,17 @@ describe('nodes notify each other', () => {
     await a.messages.accept(messages('m', 1));
     await until(
       'a message',
-      () => rangesOf(heard.b),
+      () => rangesOf(received.b),
       (ranges) => ranges.length > 0,
     );
     assert.deepEqual(
-      rangesOf(heard.b).map(({ first_seq }) => first_seq),
+      rangesOf(received.b).map(({ first_seq }) => first_seq),
       [2],
     );
   });
 
   test('of changed instances, changed keys, and texts of any kind; a node does not get its own broadcasts', async (t) => {
-    const { a, b, heard } = await two(t);
+    const { a, b, received } = await two(t);
     await register(a, 'i');
     await a.instances.patch('i', { instance_name: 'other' }, 1);
     await a.instances.patch('i', { is_active: true }, 1);
@@ -750,10 +750,10 @@ describe('nodes notify each other', () => {
     });
     await until(
       'all of it',
-      () => heard.b.length,
+      () => received.b.length,
       (count) => count >= 7,
     );
-    assert.deepEqual(heard.b, [
+    assert.deepEqual(received.b, [
       instance(true),
       instance(false),
       instance(true),
@@ -764,23 +764,23 @@ describe('nodes notify each other', () => {
     ] satisfies Change[]);
     await until(
       'an answer',
-      () => heard.a.length,
+      () => received.a.length,
       (count) => count >= 1,
     );
-    assert.deepEqual(heard.a, [{ kind: 'broadcast', topic: 'topic', text: 'back\n"' }]);
+    assert.deepEqual(received.a, [{ kind: 'broadcast', topic: 'topic', text: 'back\n"' }]);
   });
 
   test('what was refused is announced to no node', async (t) => {
-    const { a, b, heard } = await two(t);
+    const { a, b, received } = await two(t);
     await assert.rejects(a.meetings.join('m', 'nobody', [], 1));
     assert.equal(await a.instances.patch('nobody', { is_active: true }, 1), null);
     await a.cluster!.broadcast('last', '');
     await until(
       'the last',
-      () => heard.b,
+      () => received.b,
       (changes) => changes.length > 0,
     );
-    assert.deepEqual(heard.b, [{ kind: 'broadcast', topic: 'last', text: '' }]);
+    assert.deepEqual(received.b, [{ kind: 'broadcast', topic: 'last', text: '' }]);
     await b.close();
   });
 
@@ -788,20 +788,20 @@ describe('nodes notify each other', () => {
     const url = await makeDatabase();
     const proxy = await proxyTo(t, url);
     const store = await open(t, through(url, proxy));
-    const heard: Change[] = [];
-    store.onChange((change) => heard.push(change));
+    const received: Change[] = [];
+    store.onChange((change) => received.push(change));
     proxy.cutAll();
     await until(
       'resync',
-      () => heard,
+      () => received,
       (changes) => changes.length > 0,
     );
-    assert.deepEqual(heard, [{ kind: 'resync' }]);
+    assert.deepEqual(received, [{ kind: 'resync' }]);
     const other = await open(t, url);
     await other.cluster!.broadcast('topic', 'again');
     await until(
       'what is told',
-      () => heard,
+      () => received,
       (changes) => changes.length > 1,
     );
   });

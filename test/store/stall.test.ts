@@ -90,11 +90,11 @@ test('a caller that waits for a batch is refused, one that is in it gets an earl
       return results;
     },
   );
-  const heard: string[] = [];
+  const received: string[] = [];
   const add = (item: number): void =>
     void batcher.add(item, 1).then(
-      () => heard.push(`${item} stored`),
-      (error: Error) => heard.push(`${item} ${(error as { code?: string }).code}`),
+      () => received.push(`${item} stored`),
+      (error: Error) => received.push(`${item} ${(error as { code?: string }).code}`),
     );
   add(1);
   await clock.settle();
@@ -103,7 +103,7 @@ test('a caller that waits for a batch is refused, one that is in it gets an earl
   assert.equal(batcher.waiting_weight, 0);
   batcher.rejectInFlight(inDoubt());
   await clock.settle();
-  assert.deepEqual(heard, ['2 STORE_STALLED', '1 IN_DOUBT']);
+  assert.deepEqual(received, ['2 STORE_STALLED', '1 IN_DOUBT']);
   flights[0]?.resolve([10]);
   await clock.settle();
   assert.deepEqual(ended, [[10]], 'whoever keeps what was stored hears of it');
@@ -111,5 +111,5 @@ test('a caller that waits for a batch is refused, one that is in it gets an earl
   await clock.settle();
   flights[1]?.resolve([30]);
   await clock.settle();
-  assert.equal(heard.at(-1), '3 stored');
+  assert.equal(received.at(-1), '3 stored');
 });

@@ -53,15 +53,15 @@ test('what this service writes is read as it was written, and nothing is reporte
 });
 
 test('a damaged trace is none, and never a header', () => {
-  const told: DamagedValue[] = [];
-  onDamagedValue((damaged) => told.push(damaged));
+  const reported: DamagedValue[] = [];
+  onDamagedValue((damaged) => reported.push(damaged));
   for (const text of ['', 'nonsense', '00-0-0-01', 'x: y\r\nz: 1']) assert.equal(storedTrace(text, 7), null);
-  assert.deepEqual(told, [{ table: 'messages', column: 'trace', row: '7' }]);
+  assert.deepEqual(reported, [{ table: 'messages', column: 'trace', row: '7' }]);
 });
 
 test('nonsense is empty, and reported once', () => {
-  const told: DamagedValue[] = [];
-  onDamagedValue((damaged) => told.push(damaged));
+  const reported: DamagedValue[] = [];
+  onDamagedValue((damaged) => reported.push(damaged));
   const nonsense = ['', '{"a":', 'null', '[1,{}]', '1', '"x"', '{"a":1}'];
   for (const text of [...nonsense, ...nonsense]) {
     assert.deepEqual(storedTexts(text, 'memberships', 'agent_ids', text), []);
@@ -78,8 +78,8 @@ test('nonsense is empty, and reported once', () => {
   for (const number of [-1, 0.5, NaN, Infinity, 2 ** 53])
     assert.equal(storedCount(number, 't', 'n', String(number)), 0);
   for (const ms of [8.7e15, -8.7e15, NaN]) assert.equal(storedTime(ms, 't', 'at', String(ms)), 0);
-  assert.equal(told.length, 5 * nonsense.length + 2 + 5 + 3);
-  assert.deepEqual(told[0], { table: 'memberships', column: 'agent_ids', row: '' });
+  assert.equal(reported.length, 5 * nonsense.length + 2 + 5 + 3);
+  assert.deepEqual(reported[0], { table: 'memberships', column: 'agent_ids', row: '' });
 });
 
 test('no JSON makes any of them throw', () => {

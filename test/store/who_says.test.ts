@@ -45,24 +45,24 @@ function storesWhoSays(engine: EngineUnderTest): void {
     await member(store, 'm', 'same', ['é"\\']);
     await member(store, 'm', 'third', ['a']);
     const origin = by('é"\\');
-    const heard = async (message: NewMessage) =>
+    const received = async (message: NewMessage) =>
       (await accepted(store, message)).deliveries.map(({ instance_id, target_agents }) => [
         instance_id,
         ...(JSON.parse(target_agents) as string[]),
       ]);
     for (const target_agents of [null, []]) {
-      assert.deepEqual(await heard(newMessage('m', { origin, target_agents })), [
+      assert.deepEqual(await received(newMessage('m', { origin, target_agents })), [
         ['both', 'b', 'a'],
         ['third', 'a'],
       ]);
     }
-    assert.deepEqual(await heard(newMessage('m', { origin, target_agents: ['é"\\'] })), [
+    assert.deepEqual(await received(newMessage('m', { origin, target_agents: ['é"\\'] })), [
       ['both', 'é"\\'],
       ['same', 'é"\\'],
     ]);
     // Control: without from_agent every agent gets it.
-    assert.equal((await heard(newMessage('m'))).flat().length, 3 + 5);
-    assert.equal((await heard(newMessage('m', { origin: by('nobody') }))).flat().length, 3 + 5);
+    assert.equal((await received(newMessage('m'))).flat().length, 3 + 5);
+    assert.equal((await received(newMessage('m', { origin: by('nobody') }))).flat().length, 3 + 5);
   });
 
   test('hops count the messages of agents that led to one', async (t) => {

@@ -6,7 +6,7 @@ import { startNode, type TestNode } from './node.ts';
 export interface Talk {
   node: TestNode;
   /** How many messages of agents were pushed, by sender and agent. */
-  heard: Map<string, number>;
+  received: Map<string, number>;
   /** How many messages agents sent, or tried to send. */
   said: () => number;
 }
@@ -30,7 +30,7 @@ export async function talk(
   }: Partial<EngineSettings> & { after_ms?: number; said_max?: number } = {},
 ): Promise<Talk> {
   const node = await startNode(t, { settings });
-  const heard = new Map<string, number>();
+  const received = new Map<string, number>();
   let said = 0;
   for (const instance_id of new Set(agents.map((each) => each.instance_id))) await node.register(instance_id);
   for (const { agent, instance_id, meeting_id } of agents)
@@ -40,7 +40,7 @@ export async function talk(
     const from = headers['convoke-from-agent'];
     if (from !== undefined) {
       const pair = `${from} ${me.agent} ${meeting_id}`;
-      heard.set(pair, (heard.get(pair) ?? 0) + 1);
+      received.set(pair, (received.get(pair) ?? 0) + 1);
     }
     if (me.answers === null || ++said > said_max) return;
     const { answers } = me;
@@ -50,7 +50,7 @@ export async function talk(
       void node.send(answers.meeting_id, { from_agent: answers.from_agent, ...in_reply_to, ...to }).catch(() => {});
     });
   };
-  return { node, heard, said: () => said };
+  return { node, received, said: () => said };
 }
 
 /** An agent on an instance of its own that answers in the same meeting. */
@@ -64,4 +64,4 @@ export const answering = (agent: string, to: string[] | null, meeting_id = 'm'):
 /** A number of agents that answer everybody. */
 export const crowd = (agents: number): AgentOf[] => Array.from({ length: agents }, (_, k) => answering(`a${k}`, null));
 
-export const total = ({ heard }: Talk): number => [...heard.values()].reduce((sum, count) => sum + count, 0);
+export const total = ({ received }: Talk): number => [...received.values()].reduce((sum, count) => sum + count, 0);

@@ -17,13 +17,13 @@ const call = async (name, args) => {
 const meeting_id = 'm';
 await call('join_meeting', { meeting_id, agent_id });
 console.log('joined');
-let heard;
-while (heard === undefined) [heard] = (await call('wait_for_message', { agent_id, wait_s: 50 })).messages;
+let received;
+while (received === undefined) [received] = (await call('wait_for_message', { agent_id, wait_s: 50 })).messages;
 await call('reply', {
   meeting_id,
-  message_id: heard.message_id,
+  message_id: received.message_id,
   from_agent: agent_id,
-  content: `I heard: ${heard.message.content}`,
+  content: `I received: ${received.message.content}`,
 });
 await client.close();
 console.log(`tools ${Object.keys(tools).length}`);

@@ -23,9 +23,9 @@ async def main(url: str, token: str, agent_id: str) -> None:
         messages: list = []
         while not messages:
             messages = (await call("wait_for_message", agent_id=agent_id, wait_s=50))["messages"]
-        heard = messages[0]
-        content = f"I heard: {heard['message']['content']}"
-        await call("reply", meeting_id="m", message_id=heard["message_id"], from_agent=agent_id, content=content)
+        received = messages[0]
+        content = f"I received: {received['message']['content']}"
+        await call("reply", meeting_id="m", message_id=received["message_id"], from_agent=agent_id, content=content)
         print(f"tools {len(tools)}")
 
 
