@@ -1,0 +1,92 @@
+/**
+ * How latency and processor time change while a service gets warm: 200 messages a second, a line for each stretch. The
+ * load of (m), on a service that has just started.
+ *
+ *     node bench/programs/warming.ts [--nodes 0|1|2] [--pulls] [--rate 200] [--seconds 60] [--each 5]
+ *
+ * With 0 nodes it runs on SQLite. Processor time is in microseconds a message, by process and thread: the serving
+ * thread, the threads of V8 (which compile and collect), all other threads of the nodes, and PostgreSQL.
+ */
+import { readdirSync, readFileSync } from 'node:fs';
+import { loadavg } from 'node:os';
+import { parseArgs } from 'node:util';
+import { convoke } from '../contenders/contenders.ts';
+import { oneNode, twoNodes } from '../contenders/on_postgres.ts';
+import { type Fleet, WAIT_S } from '../load/fleet.ts';
+import { Bench } from '../measure/measure.ts';
+import { cpuSeconds } from '../measure/processes.ts';
+
+const { values } = parseArgs({
+  options: {
+    nodes: { type: 'string', default: '2' },
+    pulls: { type: 'boolean', default: false },
+    rate: { type: 'string', default: '200' },
+    seconds: { type: 'string', default: '60' },
+    each: { type: 'string', default: '5' },
+  },
+});
+const [rate, each] = [Number(values.rate), Number(values.each)];
+const contender = [convoke, oneNode, twoNodes][Number(values.nodes)];
+if (contender === undefined) throw new Error('--nodes says 0, 1 or 2');
+const CONNECTIONS = 32;
+const TICKS_PER_S = 100;
+
+const bench = new Bench({ backlog: 0, herd: { machines: 0, each: 0 } });
+await bench.start();
+const fleet: Fleet = { meetings: 64, members: 1, pulls: values.pulls, origin: bench.origin };
+const running = await contender.start({ fleet });
+const hearers = values.pulls ? bench.pullers : bench.receivers;
+const ports = [running.url, ...(running.more_urls ?? [])].map((url) => Number(new URL(url).port));
+await hearers.call('reset', { lanes: true });
+if (values.pulls) await bench.pullers.call('start', { ports, fleet, wait_s: WAIT_S });
+console.log(`${contender.name}, ${values.pulls ? 'pull' : 'webhook'}, load ${loadavg()[0]!.toFixed(1)}`);
+for (let from_s = 0; from_s < Number(values.seconds); from_s += each) {
+  await hearers.call('reset', { lanes: false });
+  const commits = await running.commits?.();
+  const before = processorTime(running.pids);
+  const { accepted } = await bench.senders.call('send', {
+    ports,
+    meetings: fleet.meetings,
+    connections: CONNECTIONS,
+    rate,
+    seconds: each,
+  });
+  await bench.drained(accepted, hearers);
+  const after = processorTime(running.pids);
+  const { latency_ms } = await hearers.call('received');
+  const us = [...after].map(
+    ([name, s]) => [name, Math.round(((s - (before.get(name) ?? 0)) * 1e6) / accepted)] as const,
+  );
+  const made =
+    commits === undefined ? '' : `, commits ${(((await running.commits!()) - commits) / accepted).toFixed(2)}`;
+  console.log(
+    `from ${from_s} s: p50 ${latency_ms.p50.toFixed(1)}, p99 ${latency_ms.p99.toFixed(1)}, max ${latency_ms.max.toFixed(1)} ms;` +
+      ` ${us.map(([name, spent]) => `${name} ${spent}`).join(', ')}${made}`,
+  );
+}
+if (values.pulls) await bench.pullers.call('stop');
+await running.stop();
+await bench.stop();
+
+/** In seconds, by what spent it. */
+function processorTime(pids: readonly number[]): Map<string, number> {
+  const spent = new Map<string, number>();
+  const add = (name: string, s: number) => spent.set(name, (spent.get(name) ?? 0) + s);
+  for (const pid of pids) {
+    if (!readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('main.ts')) {
+      add('PostgreSQL', cpuSeconds([pid]));
+      continue;
+    }
+    for (const task of readdirSync(`/proc/${pid}/task`)) {
+      const stat = readFileSync(`/proc/${pid}/task/${task}/stat`, 'utf8');
+      const name = stat.slice(stat.indexOf('(') + 1, stat.lastIndexOf(')'));
+      const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+      const is_v8 = name.startsWith('V8') || name.startsWith('Delayed');
+      add(
+        Number(task) === pid ? 'serving' : is_v8 ? 'V8' : `other (${name})`,
+        (Number(fields[11]) + Number(fields[12])) / TICKS_PER_S,
+      );
+    }
+  }
+  return spent;
+}
