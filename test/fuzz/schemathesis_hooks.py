@@ -32,6 +32,9 @@ def map_query(context, query):
 def map_body(context, body):
     if not isinstance(body, dict):
         return body
+    # Only a subscription has a lease.
+    if isinstance(body.get("lease_s"), int):
+        body = {name: value for name, value in body.items() if name != "lease_s"}
     url, secret = body.get("webhook_url"), body.get("webhook_secret")
     replaced = {}
     if isinstance(url, str) and 1 <= len(url) <= 2048:

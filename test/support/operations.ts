@@ -127,6 +127,8 @@ const BY_NAME: Record<string, fc.Arbitrary<unknown>> = {
   // Each runtime has options of its own.
   runtime: fc.constant('spec'),
   runtime_options: fc.constant({}),
+  // Only a subscription has a lease.
+  lease_s: fc.constant(undefined),
   // Only null: the new owner of an instance must exist, and no random id does.
   owner_key_id: fc.constant(null),
   // No admin, because an admin key has no limits, and all scopes to which limits apply.
