@@ -16,7 +16,7 @@ import { makeDatabase } from '../support/postgres.ts';
 import { COMMAND_NAMES, CommandLog, commandLogs } from '../support/store_commands.ts';
 
 const SEED = 20_261_121;
-const COMMANDS = 900;
+const COMMANDS = 1_400;
 const KNOWN = MIGRATIONS.length;
 
 const NODE = { node_id: 'here', version: '0', address: 'http://127.0.0.1:1', stopping: false };
