@@ -16,12 +16,15 @@ const REFUSALS = /Failed to load resource/;
 const BLOCKED = /frame-ancestors|Failed to load resource|ERR_BLOCKED_BY_RESPONSE/;
 
 /** The page of another product, at an origin of its own, with a frame. */
-async function startProduct(t: TestContext): Promise<{ origin: string; show: (address: string) => void }> {
+async function startProduct(
+  t: TestContext,
+  attributes = '',
+): Promise<{ origin: string; show: (address: string) => void }> {
   let framed = '';
   const server = createServer((_, response) => {
     response.writeHead(200, { 'content-type': 'text/html' });
     response.end(
-      `<title>Our product</title><link rel="icon" href="data:,"><iframe src="${framed}" width="1000" height="700"></iframe>`,
+      `<title>Our product</title><link rel="icon" href="data:,"><iframe src="${framed}" width="1000" height="700" ${attributes}></iframe>`,
     );
   });
   server.listen(0, '127.0.0.1');
@@ -84,6 +87,32 @@ describe('the portal', () => {
       // Reloading the frame needs no new link.
       await framed!.evaluate('location.reload()');
       await frame.getByText('box', { exact: true }).first().waitFor();
+    });
+  });
+
+  test('in a sandboxed frame searches its instances, pauses one, and takes that back', async (t) => {
+    const product = await startProduct(t, 'sandbox="allow-scripts allow-same-origin allow-forms"');
+    const { service, owner } = await startWithOwner(t, product.origin);
+    product.show(await linkOf(service, owner));
+    await visitor.visit(product.origin, { also: service.url }, async (page) => {
+      const frame = page.frameLocator('iframe');
+      await frame
+        .getByRole('button', { name: /^Search/ })
+        .first()
+        .click();
+      await page.keyboard.type('box');
+      const found = frame.getByRole('option', { name: /Instance GPU box/ });
+      await found.waitFor();
+      for (const hidden of [/Other box/, /^Agent/, /^Meeting/]) {
+        assert.equal(await frame.getByRole('option', { name: hidden }).count(), 0);
+      }
+      await page.keyboard.press('Enter');
+      await frame.getByRole('heading', { name: 'GPU box' }).waitFor();
+      await frame.getByRole('button', { name: 'Pause', exact: true }).click();
+      await frame.getByRole('button', { name: 'Resume', exact: true }).waitFor();
+      await frame.getByRole('button', { name: 'Undo' }).click();
+      await frame.getByText('Undone.').waitFor();
+      await frame.getByRole('button', { name: 'Pause', exact: true }).waitFor();
     });
   });
 

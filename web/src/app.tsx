@@ -99,7 +99,7 @@ function Frame(): JSX.Element {
   const sections = SECTIONS.filter(({ is_shown }) => is_shown?.() !== false);
   const is_lost = useObservable(lost_since) !== null;
 
-  useShortcuts({ onHelp: () => setHelp(true), onSearch: () => setSearching(!is_portal) });
+  useShortcuts({ onHelp: () => setHelp(true), onSearch: () => setSearching(true) });
   // The element with the focus is gone with the previous view.
   useEffect(() => {
     if (document.activeElement === document.body) main.current?.focus();
@@ -134,13 +134,11 @@ function Frame(): JSX.Element {
         <a class="brand" href={HOME}>
           <Brand /> Convoke
         </a>
-        {!is_portal && (
-          <button type="button" class="button search-button" onClick={() => setSearching(true)}>
-            <Icon name="search" />
-            <span>Search</span>
-            <kbd aria-hidden="true">{IS_MAC ? '⌘K' : 'Ctrl K'}</kbd>
-          </button>
-        )}
+        <button type="button" class="button search-button" onClick={() => setSearching(true)}>
+          <Icon name="search" />
+          <span>Search</span>
+          <kbd aria-hidden="true">{IS_MAC ? '⌘K' : 'Ctrl K'}</kbd>
+        </button>
         <nav class="nav" aria-label="Views">
           {sections.slice(0, FIRST_SECTIONS).map(link)}
           <div class="nav-rest">{sections.slice(FIRST_SECTIONS).map(link)}</div>

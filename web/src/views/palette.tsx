@@ -5,6 +5,7 @@ import type { FoundMessage } from '@convoke/sdk';
 import { Dialog } from '../parts/dialog.tsx';
 import { Foreign } from '../parts/foreign.tsx';
 import { useQuery } from '../queries.ts';
+import { is_portal } from '../portal.ts';
 import { addressOf, go } from '../router.ts';
 import { client, may } from '../service.ts';
 import { readable } from './readable.ts';
@@ -79,7 +80,7 @@ export function Palette({ places, onClose }: PaletteProps): JSX.Element {
         aria-expanded="true"
         aria-controls={list}
         aria-activedescendant={at < 0 ? undefined : `${list}-${at}`}
-        placeholder="Message, id, meeting#9, agent"
+        placeholder={is_portal ? 'Instance or delivery' : 'Message, id, meeting#9, agent'}
         value={text}
         autocomplete="off"
         spellcheck={false}
@@ -155,7 +156,8 @@ async function search(text: string): Promise<Results> {
           : none,
     is_id ? none : client.listInstances({ q: text, limit }).catch(() => none),
     is_id || !reads ? none : client.listMeetings({ q: text, limit }).catch(() => none),
-    is_id ? none : client.listInstances({ agent_id: text, limit: 1 }).catch(() => none),
+    // The portal has no pages of agents.
+    is_id || is_portal ? none : client.listInstances({ agent_id: text, limit: 1 }).catch(() => none),
     is_id || !reads ? none : client.findMessages({ text, limit }),
   ]);
   return {
