@@ -7,6 +7,7 @@ const FIRST = { sender: '127.1.0.1', url: 'http://first' };
 const SECOND = { sender: '127.1.0.2', url: 'http://second' };
 /** When the sends began that the first process accepted last. */
 const STORED_MS = 2_600;
+const KILLED_MS = 3_500;
 
 /**
  * A run without faults: three messages to two machines, and thirty to nobody; then the process ends, and another
@@ -34,7 +35,7 @@ function clean(): Record {
     })),
     members: new Map([['m', ['a', 'b']]]),
     deliveries: { delivered: 6 },
-    endings: [{ ...FIRST, from_ms: Infinity, to_ms: Infinity }],
+    endings: [{ ...FIRST, from_ms: KILLED_MS, to_ms: Infinity }],
   };
 }
 
@@ -128,6 +129,15 @@ describe('the checker', () => {
 
   test('finds a repeated push whose process accepted sends that began long after it', () =>
     assertFinds(['repeated'], ({ received }) => void received.push(push(1, 'a', 4_000, SECOND))));
+
+  test('does not take the sends of a later process at the same URL for sends of the one that ended', () => {
+    const later = (from_ms: number) => (record: Record) => {
+      for (const each of record.sent) if (each.number > 3) each.accepted = { url: FIRST.url, from_ms };
+      record.received.push(push(2, 'a', 4_000, SECOND));
+    };
+    assertFinds([], later(KILLED_MS + 1));
+    assertFinds(['repeated'], later(KILLED_MS - 1));
+  });
 
   test('allows the same where the process accepted none since: its disk stood still', () => {
     assertFinds([], ({ received, sent }) => {

@@ -38,7 +38,7 @@ export interface Ending {
   sender: string;
   /** The URL at which it accepts messages. */
   url: string;
-  /** When the end began; Infinity: it still accepted messages. */
+  /** When it could write no more. What its URL accepts after that may be the work of a later process. */
   from_ms: number;
   /** Until when its pushes may still arrive; Infinity: it still sent pushes. */
   to_ms: number;

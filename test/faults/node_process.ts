@@ -95,10 +95,10 @@ export class NodeProcess {
   }
 
   /**
-   * An ending for the checker: the process ended. With two times: it could not write from the first on, and sent
-   * nothing after the second.
+   * An ending for the checker: the process ended now. A later process may listen on the same port, and its sends do
+   * not count. With two times: it could not write from the first on, and sent nothing after the second.
    */
-  ending(from_ms = Infinity, to_ms = Infinity): Ending {
+  ending(from_ms = Date.now(), to_ms = Infinity): Ending {
     return { sender: this.sender, url: this.#url, from_ms, to_ms };
   }
 
