@@ -51,6 +51,10 @@ export function meetingId(index: number): string {
   return `m${digits(index)}`;
 }
 
+export function instanceId(index: number): string {
+  return `i${digits(index)}`;
+}
+
 export function agentId(index: number): string {
   return `a${digits(index)}`;
 }
@@ -71,7 +75,7 @@ export function memberOf(fleet: Fleet, meeting: number, member: number): Member 
   const { first = 0 } = fleet;
   const number = first + (fleet.shared === true ? 0 : meeting * fleet.members) + member;
   return {
-    instance_id: `i${digits(number)}`,
+    instance_id: instanceId(number),
     meeting_id: meetingId(first + meeting),
     agent_id: agentId(member),
     transport: fleet.pulls === true ? 'pull' : 'webhook',

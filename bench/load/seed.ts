@@ -4,7 +4,8 @@
  */
 import { openSqliteStore } from '../../src/store/sqlite/open.ts';
 import { serveCommands } from './channel.ts';
-import { type Fleet, meetingsOf, membersOf, SECRET } from './fleet.ts';
+import { type Fleet, meetingsOf } from './fleet.ts';
+import { registerFleet } from './register.ts';
 
 export interface Seed {
   file: string;
@@ -13,8 +14,6 @@ export interface Seed {
   pending_messages?: number;
 }
 
-/** Calls in flight at a time. The store commits calls together that arrive together. */
-const CALLS = 500;
 const MESSAGES_PER_BATCH = 50;
 const EXPIRE_AFTER_MS = 72 * 3_600_000;
 
@@ -32,31 +31,7 @@ async function seed({ file, fleet, pending_messages = 0 }: Seed): Promise<{ deli
   const { store, opened } = openSqliteStore(file, null);
   await opened;
   const wall_ms = Date.now();
-  let calls: Promise<unknown>[] = [];
-  for (const { instance_id, meeting_id, agent_id, transport, webhook_url } of membersOf(fleet)) {
-    calls.push(
-      store.instances.register(
-        {
-          instance_id,
-          instance_name: instance_id,
-          agent_ids: [agent_id],
-          transport,
-          webhook_url,
-          webhook_headers: undefined,
-          webhook_secret: SECRET,
-          new_secret: SECRET,
-          success_statuses: undefined,
-        },
-        wall_ms,
-      ),
-      store.meetings.join(meeting_id, instance_id, [agent_id], wall_ms),
-    );
-    if (calls.length >= CALLS) {
-      await Promise.all(calls);
-      calls = [];
-    }
-  }
-  await Promise.all(calls);
+  await registerFleet(() => store, fleet, wall_ms);
   let deliveries = 0;
   for (let left = pending_messages; left > 0; left -= MESSAGES_PER_BATCH) {
     for (const meeting_id of meetingsOf(fleet)) {
