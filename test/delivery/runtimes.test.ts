@@ -218,6 +218,32 @@ describe('timeout_s', () => {
     );
   });
 
+  test('of 5 s or less lets a stop wait for the answer: no agent is asked a second time', async (t) => {
+    const own = await startService(t);
+    const { promise: after, resolve: answer } = Promise.withResolvers<void>();
+    const { receiver } = await own.member(t, 'm', {
+      behaviour: { after, body: '{"status":"accepted"}' },
+      registration: { runtime: 'hermes' },
+    });
+    const sent = await own.send('m', { content: 'hi' });
+    await receiver.next();
+    const { url } = own;
+    const restarted = own.restart({});
+    await until(
+      'the stop',
+      () =>
+        fetch(`${url}/healthz`).then(
+          () => false,
+          () => true,
+        ),
+      (is_refused) => is_refused,
+    );
+    answer();
+    await restarted;
+    assert.equal((await own.settled(sent)).state, 'delivered');
+    assert.equal(receiver.requests.length, 1);
+  });
+
   test('is as specified where it is not given: the instance has no such field', async (t) => {
     const { instance_id } = await service.member(t, service.name('meeting'));
     const instance = await service.instance(instance_id);

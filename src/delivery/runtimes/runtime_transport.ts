@@ -27,7 +27,7 @@ export interface RuntimeTransportParts {
   onError: (error: unknown) => void;
 }
 
-/** A push to an instance with a runtime, while it is in flight. */
+/** A push to an instance with a runtime that may take long, while it is in flight. */
 interface Running {
   instance_id: string;
   is_given_up: boolean;
@@ -78,7 +78,8 @@ export class RuntimeTransport implements Transport {
     const { clock } = this.#parts;
     const started_at = clock.now();
     const running: Running = { instance_id: push.instance_id, is_given_up: false, wake: () => {} };
-    this.#running.add(running);
+    // A short attempt ends by itself: giving it up would ask agents again that have answered.
+    if (mayTakeLong(way)) this.#running.add(running);
     try {
       const answer = await this.#askRuntime(push, settings, way, running, started_at + way.timeout_ms);
       if (answer === null) return null;

@@ -37,7 +37,7 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
   readonly #context: PushContext;
   readonly #push: Push;
   readonly #resolve: (result: PushResult | null) => void;
-  readonly #timeout_ms: number;
+  readonly timeout_ms: number;
   /** Null while its deadline is among those of equal length. */
   #timer: NodeJS.Timeout | null = null;
   #target: WebhookTarget | null = null;
@@ -66,7 +66,7 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
     super();
     this.#context = context;
     this.#push = push;
-    this.#timeout_ms = timeout_ms;
+    this.timeout_ms = timeout_ms;
     this.#resolve = resolve;
   }
 
@@ -79,7 +79,7 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
       const target = parseWebhookUrl(url, context.policy);
       if (isRefusal(target)) return this.#settle('blocked', `webhook_url ${target.message}`);
       this.#target = target;
-      return this.#connect(this.#timeout_ms);
+      return this.#connect(this.timeout_ms);
     }
     const pool = context.pools.of(instance_id, url);
     if (typeof pool === 'string') return this.#settle('blocked', pool);
@@ -87,7 +87,7 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
     this.#target = pool.target;
     pool.pushes += 1;
     const kept = pool.take();
-    if (kept === null) return this.#connect(this.#timeout_ms);
+    if (kept === null) return this.#connect(this.timeout_ms);
     this.#send(kept, this.started_at_ms);
   }
 
@@ -98,10 +98,10 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
   /** Few pushes have a length of their own, and each of those has a timer. */
   #startDeadline(): void {
     const context = this.#context;
-    if (this.#timeout_ms === context.deadline_ms) return context.deadlines.add(this, context.now());
+    if (this.timeout_ms === context.deadline_ms) return context.deadlines.add(this, context.now());
     this.started_at_ms = context.now();
     context.own_deadlines.add(this);
-    this.#timer = setTimeout(() => setImmediate(() => this.expire()), this.#timeout_ms).unref();
+    this.#timer = setTimeout(() => setImmediate(() => this.expire()), this.timeout_ms).unref();
   }
 
   #endDeadline(): void {
@@ -169,7 +169,7 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
    * push, and another node may have delivered meanwhile. So the deadline is checked here.
    */
   onRequestStart(controller: Dispatcher.DispatchController): void {
-    if (this.#context.now() - this.started_at_ms < this.#timeout_ms) return;
+    if (this.#context.now() - this.started_at_ms < this.timeout_ms) return;
     this.expire();
     controller.abort(new Error('the deadline passed before the request was sent'));
   }
@@ -216,7 +216,7 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
   expire(): void {
     if (this.#settled) return;
     if (this.#status_code !== null) return this.#settleByStatus(false);
-    const when = this.#context.is_closed ? 'before the service stopped' : `within ${inSeconds(this.#timeout_ms)}`;
+    const when = this.#context.is_closed ? 'before the service stopped' : `within ${inSeconds(this.timeout_ms)}`;
     switch (this.#stage) {
       case 'dns':
         return this.#settle('dns_failed', `no name server answered ${when}`);
@@ -249,7 +249,7 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
     this.#stages = [];
     this.#stage = null;
     const { started_at_ms } = this;
-    this.#connect(started_at_ms + this.#timeout_ms - this.#context.now());
+    this.#connect(started_at_ms + this.timeout_ms - this.#context.now());
   }
 
   /** The status line alone decides the outcome, even if the body breaks off. */

@@ -89,13 +89,14 @@ class PooledTransport implements WebhookTransport, PushContext {
 
   /** Other attempts end within 5 s by themselves. */
   handOver(isTaken: (instance_id: string) => boolean): void {
-    for (const attempt of this.own_deadlines) if (isTaken(attempt.instance_id)) attempt.giveUp();
+    for (const attempt of this.own_deadlines)
+      if (attempt.timeout_ms > this.deadline_ms && isTaken(attempt.instance_id)) attempt.giveUp();
   }
 
   async close(): Promise<void> {
     this.is_closed = true;
     this.deadlines.close();
-    this.handOver(() => true);
+    for (const attempt of this.own_deadlines) attempt.giveUp();
     await this.pools.close();
   }
 
