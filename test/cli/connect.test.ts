@@ -13,6 +13,7 @@ import { convoke, temporaryDirectory } from '../support/command_line.ts';
 
 const TO = 'http://127.0.0.1:9000/convoke';
 const TOKEN = 'token-of-the-runtime';
+const SECRET = `whsec_${Buffer.alloc(32, 's').toString('base64')}`;
 
 /** A home directory of its own, so that the test reads and writes nothing of this machine. */
 function home(t: TestContext): { HOME: string; XDG_CONFIG_HOME: string } {
@@ -53,6 +54,8 @@ describe('connect', () => {
       'standup 42',
       ...rules,
       ...to,
+      '--secret',
+      SECRET,
       '--api-key',
       'cvk_key',
       '--install',
@@ -70,6 +73,7 @@ describe('connect', () => {
       agent_ids: ['anna'],
       meeting_ids: ['standup 42'],
       to: TO,
+      webhook_secret: SECRET,
       headers: { authorization: `Bearer ${TOKEN}` },
       success_statuses: null,
       ack_timeout_s: null,
@@ -79,7 +83,7 @@ describe('connect', () => {
     const path = join(env.XDG_CONFIG_HOME, 'systemd/user/convoke-connect-anna.service');
     const unit = readFileSync(path, 'utf8');
     assert.match(unit, /^ExecStart="\/.+" "\/.+main\.ts" "connect" "anna"$/m);
-    assert(!unit.includes(TOKEN) && !unit.includes('cvk_key'));
+    for (const secret of [TOKEN, SECRET, 'cvk_key']) assert(!unit.includes(secret));
     const verified = spawnSync('systemd-analyze', ['verify', '--user', path], { encoding: 'utf8' });
     if (verified.error === undefined && !/Failed to (initialize|connect)/.test(verified.stderr)) {
       assert.equal(verified.stderr, '');

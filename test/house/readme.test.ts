@@ -3,14 +3,14 @@
  * examples that run here, against a service on a free port. A comment before a block marks it: `<!-- test: NAME -->`.
  */
 import assert from 'node:assert/strict';
-import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
+import { spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import { glob, mkdtemp, readFile, rm } from 'node:fs/promises';
 import { createServer, type IncomingHttpHeaders, type IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
-import { delimiter, dirname, join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { text } from 'node:stream/consumers';
 import { fileURLToPath } from 'node:url';
@@ -21,12 +21,11 @@ import { readConfig } from '../../src/config/read_config.ts';
 import { type Convoke, createConvoke } from '../../src/convoke.ts';
 import { signingKey, signPush } from '../../src/domain/signature.ts';
 import { blockOf, blocksOf } from '../support/documents.ts';
+import { DEADLINE_MS, Terminal } from '../support/terminal.ts';
 import { until } from '../support/wait.ts';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const SECRET = 'whsec_AQgPFh0kKzI5QEdOVVxjanF4f4aNlJuiqbC3vsXM09o=';
-/** How long to wait for the output of a terminal; a whole test has half as much again. */
-const DEADLINE_MS = 10_000;
 const timeout = DEADLINE_MS * 1.5;
 
 let data: string;
@@ -372,59 +371,4 @@ async function listen(
   await once(server.listen(0, '127.0.0.1'), 'listening');
   t.after(() => server.close().closeAllConnections());
   return (server.address() as AddressInfo).port;
-}
-
-/** A process with a terminal: the test types into it and reads its output. */
-class Terminal {
-  readonly #process: ChildProcess;
-  readonly #closed: Promise<unknown>;
-  output = '';
-
-  constructor(command: string, args: string[], env: Record<string, string>) {
-    const PATH = `${dirname(process.execPath)}${delimiter}${process.env['PATH']}`;
-    const own = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('CONVOKE_')));
-    const with_env = { ...own, NO_COLOR: '1', PATH, ...env };
-    // The process leads a group of its own, so that what a shell leaves in the background ends with it.
-    this.#process = spawn(command, args, { cwd: ROOT, env: with_env, detached: true });
-    this.#closed = once(this.#process, 'close');
-    // A shell that gave up reads no more input; `shows` reports its last output.
-    this.#process.stdin?.on('error', () => {});
-    const add = (chunk: Buffer): void => {
-      this.output += chunk.toString();
-    };
-    this.#process.stdout?.on('data', add);
-    this.#process.stderr?.on('data', add);
-  }
-
-  type(text: string): void {
-    this.#process.stdin?.write(`${text}\n`);
-  }
-
-  /**
-   * Resolves when the output contains it. Rejects with the whole output when the process ends before, or takes too
-   * long.
-   */
-  async shows(what: string | RegExp): Promise<string[]> {
-    const deadline = AbortSignal.timeout(DEADLINE_MS);
-    for (;;) {
-      const found = typeof what === 'string' ? (this.output.includes(what) ? [what] : null) : what.exec(this.output);
-      if (found !== null) return found;
-      const more = once(this.#process.stdout!, 'data', { signal: deadline }).then(
-        () => true,
-        () => false,
-      );
-      const ended = this.#closed.then(() => false);
-      if (!(await Promise.race([more, ended]))) assert.fail(`it does not show ${what}, but:\n${this.output}`);
-    }
-  }
-
-  async end(): Promise<void> {
-    try {
-      process.kill(-this.#process.pid!, 'SIGKILL');
-    } catch (error) {
-      // The process has already ended.
-      if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error;
-    }
-    await this.#closed;
-  }
 }

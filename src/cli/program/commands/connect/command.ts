@@ -17,6 +17,7 @@ export function connectCommand(): Command {
       'a header for the runtime, such as its token; it stays on this machine; repeat it for more',
       collect,
     )
+    .option('--secret <whsec_…>', 'the secret that the runtime verifies pushes with, as its own configuration has it')
     .option('--instance <instance_id>', 'what it registers as; the first agent when absent')
     .option('--name <name>', 'what people see; the instance when absent')
     .addOption(new Option('--success <statuses>', 'which response statuses count as a success').choices(['200', '2xx']))

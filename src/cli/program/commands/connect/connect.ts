@@ -53,12 +53,13 @@ async function enter(
   onFailure: (error: ConvokeError) => void,
 ): Promise<void> {
   const { instance_id, instance_name, agent_ids, meeting_ids, success_statuses, ack_timeout_s, replies } = connection;
-  const { runtime } = connection;
+  const { runtime, webhook_secret } = connection;
   const registration = {
     instance_id,
     instance_name,
     agent_ids,
     transport: 'pull' as const,
+    webhook_secret,
     replies: replies || runtime !== undefined,
     success_statuses: success_statuses ?? undefined,
     ack_timeout_s: ack_timeout_s ?? (runtime && runtimeOf(runtime).timeout_s),

@@ -19,6 +19,7 @@ export interface ConnectOptions extends ApiOptions, RuntimeChoice, RuleOptions {
   meeting?: string[];
   to?: string;
   header?: string[];
+  secret?: string;
   success?: '200' | '2xx';
   timeout?: number;
   replies?: true;
@@ -72,6 +73,7 @@ function merged(saved: Partial<Connection>, options: ConnectOptions, isTyped: (o
     agent_ids,
     meeting_ids: options.meeting ?? saved.meeting_ids ?? [],
     to: checkedTo(options.to ?? saved.to),
+    webhook_secret: options.secret ?? saved.webhook_secret,
     headers: options.header === undefined ? (saved.headers ?? {}) : checkedHeaders(options.header),
     success_statuses: options.success ?? saved.success_statuses ?? null,
     ack_timeout_s: options.timeout ?? saved.ack_timeout_s ?? null,

@@ -21,6 +21,8 @@ export interface Connection {
   meeting_ids: string[];
   /** Where the runtime listens. */
   to: string;
+  /** Signs pushes, so that the runtime can verify them; absent: the service makes one, which nobody here knows. */
+  webhook_secret?: string | undefined;
   /** Added to each push on this machine; the service never sees them. */
   headers: Record<string, string>;
   success_statuses: '200' | '2xx' | null;
