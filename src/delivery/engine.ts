@@ -146,6 +146,7 @@ export class Engine {
       limits: { hop_limit, pair_limit, pair_window_s },
       store,
       retryLater: (error, again) => this.#dispatcher.retryLater(error, again),
+      onChange: (meeting_id) => this.#local_changes.invalidateMeeting(meeting_id),
       onRead: (meeting_id) => this.#local_changes.meetingRead(meeting_id),
       onCaughtUp: () => this.#dispatcher.run(),
     });

@@ -123,19 +123,27 @@ export class LocalChanges {
     else if (instance_id !== undefined) this.invalidateInstance(instance_id);
   }
 
-  /** The settings of a meeting were read. Its deliveries may have changed too, so its lanes are read again. */
-  meetingRead(meeting_id: string): void {
-    const { invalidations, meetings, partitions, discovery, recipients, dispatcher } = this.#parts;
-    const now = invalidations.tick();
+  /**
+   * The deliveries of a meeting may have changed, so its lanes are read again: what was dropped must not be pushed from
+   * memory, nor from a read that began before the change.
+   */
+  invalidateMeeting(meeting_id: string): void {
+    const { invalidations, recipients, dispatcher } = this.#parts;
+    recipients.invalidate(invalidations.tick());
     for (const recipient of recipients.all()) {
       const lane = recipient.lanes.get(meeting_id);
       if (lane !== undefined) {
-        recipient.invalidated_at = now;
         lane.held_until = 0;
         dispatcher.invalidateLane(recipient, lane);
       }
       if (recipient.hasAside(meeting_id)) dispatcher.invalidateLane(recipient, recipient.aside);
     }
+  }
+
+  /** The settings of a meeting were read, and its deliveries may have changed once more since `invalidateMeeting`. */
+  meetingRead(meeting_id: string): void {
+    const { meetings, partitions, discovery } = this.#parts;
+    this.invalidateMeeting(meeting_id);
     // While the meeting was paused, its deliveries aside were not read. Now they may be due.
     if (!meetings.isPaused(meeting_id)) void discovery.scanAside(partitions.held);
   }

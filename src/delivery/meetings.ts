@@ -11,6 +11,8 @@ export interface MeetingsParts {
   store: Pick<Store, 'meetings'>;
   /** The storage failed: calls `again` later. */
   retryLater: (error: unknown, again: () => void) => void;
+  /** The settings of a meeting or its deliveries changed, and will be read. */
+  onChange: (meeting_id: string) => void;
   /** The settings of a meeting were read. The settings or its deliveries may have changed. */
   onRead: (meeting_id: string) => void;
   /** Settings were read. */
@@ -58,6 +60,7 @@ export class Meetings {
 
   /** The settings of a meeting changed. Resolves when they are in force, or when the store has failed. */
   changed(meeting_id: string): Promise<void> {
+    this.#parts.onChange(meeting_id);
     this.#to_read.add(meeting_id);
     return this.#read();
   }

@@ -93,6 +93,8 @@ export interface Flight {
   ops_total: number;
   /** The number of the attempt. */
   attempt: number;
+  /** Its delivery was dropped meanwhile and queued again: its result changes nothing of the delivery. */
+  is_dropped: boolean;
   /** Whether the whole response with the push left its node. From then on a machine may have it in hand. */
   left: boolean;
   /** The name of the pull that it was handed out to; null until then, and for a webhook. */
@@ -113,6 +115,8 @@ interface Track {
   answered_badly: number;
   /** Whether it was queued again by hand. */
   manual: boolean;
+  /** Whether it was dropped, and not queued again since. */
+  was_dropped: boolean;
   not_before: number;
   end: 'ok' | 'failed' | null;
   handled: boolean;
@@ -317,6 +321,21 @@ export class Checker {
     track.answered_badly = 0;
     if (track.end === 'failed') track.end = null;
     if (track.lane.head === track) track.lane.head = null;
+    this.#forgetDropped(track, row);
+  }
+
+  /**
+   * A delivery was dropped while its push was in flight, and queued again before the result. That push belongs to what
+   * was dropped: its result changes nothing, and the delivery is pushed again.
+   */
+  #forgetDropped(track: Track, { delivery_id }: DeliveryRow): void {
+    if (!track.was_dropped) return;
+    const row = this.#operations.deliveries.get(delivery_id, this.#now());
+    if (row?.state !== 'pending') return;
+    track.was_dropped = false;
+    if (row.attempt_count >= track.attempts) return;
+    this.#forgive(track, row.attempt_count + 1);
+    for (const flight of track.lane.machine.in_flight) if (flight.track === track) flight.is_dropped = true;
   }
 
   // ── senders ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -408,6 +427,7 @@ export class Checker {
       pushed: false,
       answered_badly: 0,
       manual: false,
+      was_dropped: false,
       not_before: 0,
       end: null,
       handled: false,
@@ -466,7 +486,9 @@ export class Checker {
     if (machine.ops_open === 0 && now >= this.#noticed_at) {
       if (row.state === 'cancelled') this.fail(`${what}: it was cancelled`);
       if (this.#operations.instances.load([instance_id])[0]?.is_active !== true) this.fail(`${what}: switched off`);
-      if (machine.gone?.ops_total === machine.ops_total && machine.gone.term === term)
+      // The results of one pull are taken one after another, so a push may follow one before the 410 of the next.
+      const is_known = machine.ack_timeout_ms === null || now > machine.gone_at;
+      if (is_known && machine.gone?.ops_total === machine.ops_total && machine.gone.term === term)
         this.fail(`${what}: it had answered 410`);
       if (now < machine.not_before - 1) this.fail(`${what}: it backs off for another ${machine.not_before - now} ms`);
       const probed = machine.backoff_step > 0 || machine.failures >= DOWN_AFTER_FAILURES;
@@ -508,6 +530,7 @@ export class Checker {
       started_at,
       ops_total,
       attempt,
+      is_dropped: false,
       left: machine.ack_timeout_ms === null,
       pull_id: null,
     };
@@ -722,21 +745,9 @@ export class Checker {
     const now = this.#now();
     if (result.outcome !== 'ok') machine.failed_ever++;
     if (term !== this.#termOf(machine.instance_id)) return;
-    track.last = result;
     const { outcome } = result;
     const { reached } = OUTCOMES[outcome];
-    if (outcome === 'ok') track.end = 'ok';
-    else if (outcome === 'gone' || outcome === 'not_200') track.end = 'failed';
-    else if (reached) {
-      const pause_ms = this.#settings.retry_schedule_ms[track.answered_badly];
-      track.answered_badly++;
-      if (pause_ms === undefined) track.end = 'failed';
-      else {
-        const asked_ms = Math.min(retry_after_ms, RETRY_AFTER_MS_MAX);
-        track.not_before = now + Math.max(Math.floor(pause_ms * SHORTEST), asked_ms);
-      }
-    }
-    if ((track.end !== null || this.isAside(track)) && track.lane.head === track) track.lane.head = null;
+    if (!flight.is_dropped) this.#noteResult(track, result, retry_after_ms);
 
     if (outcome === 'gone') {
       machine.gone_unsettled = true;
@@ -768,6 +779,23 @@ export class Checker {
     const delay_ms = Math.min(BACKOFF_FIRST_MS * 2 ** machine.backoff_step, BACKOFF_MAX_MS);
     machine.not_before = now + Math.floor(delay_ms * SHORTEST);
     machine.backoff_step++;
+  }
+
+  #noteResult(track: Track, result: PushResult, retry_after_ms: number): void {
+    track.last = result;
+    const { outcome } = result;
+    if (outcome === 'ok') track.end = 'ok';
+    else if (outcome === 'gone' || outcome === 'not_200') track.end = 'failed';
+    else if (OUTCOMES[outcome].reached) {
+      const pause_ms = this.#settings.retry_schedule_ms[track.answered_badly];
+      track.answered_badly++;
+      if (pause_ms === undefined) track.end = 'failed';
+      else {
+        const asked_ms = Math.min(retry_after_ms, RETRY_AFTER_MS_MAX);
+        track.not_before = this.#now() + Math.max(Math.floor(pause_ms * SHORTEST), asked_ms);
+      }
+    }
+    if ((track.end !== null || this.isAside(track)) && track.lane.head === track) track.lane.head = null;
   }
 
   // ── a store that goes back ────────────────────────────────────────────────────────────────────────────────────────
@@ -1081,6 +1109,14 @@ export class Checker {
   }
 
   // ── agents ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+  /** Called when a drop is in the store. */
+  dropped(): void {
+    for (const track of this.#tracks.values()) {
+      const row = this.#operations.deliveries.get(track.delivery_id, this.#now());
+      if (row?.reason === 'dropped') track.was_dropped = true;
+    }
+  }
 
   dropStarts(of: Partial<LaneKey>, since: number): Drop {
     const drop: Drop = { of, since, until: null };

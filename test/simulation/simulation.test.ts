@@ -66,6 +66,18 @@ for (const seed of [654, 939]) {
   });
 }
 
+/** This world once found a fault: a message was dropped while a node read it, and pushed when the read arrived. */
+test('what was dropped in a meeting is not pushed from a read that began before: world 2674', async () => {
+  const { finding } = await run(make, 2_674, 1, { cluster: true, kind: 'talking' });
+  assert.equal(finding, null);
+});
+
+/** In this world a message was dropped while its push was in flight, and queued again before the result. */
+test('what was dropped in flight and queued again is pushed again, and ends: world 2154', async () => {
+  const { finding } = await run(make, 2_154, 1, { cluster: true, kind: 'talking' });
+  assert.equal(finding, null);
+});
+
 test('agents that answer each other do not stop without the guard', async () => {
   const { finding } = await run(make, FIRST_SEED, 2, { at_once: 1, cluster: false, kind: 'talking', guard: 'off' });
   assert.equal(finding?.violation, 'the agents do not stop');

@@ -531,7 +531,10 @@ export class World {
         return this.#failing && !READS.has(name) && this.#random.chance(0.5) ? 'fails' : 'done';
       },
       beforeCommit: (name) => !this.#crashes(life, name, 'before'),
-      afterCommit: (name) => !this.#crashes(life, name, 'after'),
+      afterCommit: (name) => {
+        if (name === 'deliveries.drop') this.checker.dropped();
+        return !this.#crashes(life, name, 'after');
+      },
     };
     if (cluster === null) return simulatedStore(this.#watched(this.#operations), conditions);
     const connection: Connection = {
@@ -872,12 +875,18 @@ export class World {
     const target = this.#talk === 'crowd' ? null : this.#talk === 'ring' ? next : (from ?? next);
     const answered = this.#operations.deliveries.get(delivery_id, this.#steady());
     const in_reply_to = random.chance(0.5) ? (answered?.message_id ?? null) : null;
-    const said_max = this.#guard === 'off' ? SAID_MAX.off : Math.max(SAID_MAX.on, count * SAID_MAX_OF_AGENT);
     this.#clock.after(10 + random.below(AGENT_THINKS_MS_MAX), () => {
       this.#thinking.delete(instance_id);
-      if (++this.#said > said_max) return this.checker.fail('the agents do not stop');
+      if (++this.#said > this.#saidMax(count)) return this.checker.fail('the agents do not stop');
       this.#post(this.#newSent(meeting_id, target, instance_id, in_reply_to));
     });
+  }
+
+  /** The most that agents may say. Each message of somebody else may have a chain of answers, and some come twice. */
+  #saidMax(agents: number): number {
+    if (this.#guard === 'off') return SAID_MAX.off;
+    const chains = (this.#labels - this.#said) * this.#settings.hop_limit * 2;
+    return Math.max(SAID_MAX.on, agents * SAID_MAX_OF_AGENT, chains);
   }
 
   /** Drops the waiting deliveries of an instance, a meeting or a lane. */

@@ -18,6 +18,8 @@ export class RecipientCache {
   readonly #cursors: LaneCursors | null;
   readonly #recipients = new Map<string, Recipient>();
   #evict_at = IDLE_MAX;
+  /** The time of the invalidation clock when all instances were invalidated, those that are not in memory too. */
+  #invalidated_at = 0;
 
   constructor(partitions: Partitions, memory: LaneMemory, turns: Turns, cursors: LaneCursors | null) {
     this.#partitions = partitions;
@@ -32,6 +34,17 @@ export class RecipientCache {
 
   all(): Iterable<Recipient> {
     return this.#recipients.values();
+  }
+
+  /**
+   * Deliveries of a meeting may have changed. Any instance can be in it, also one without a lane: its first message may
+   * have been requested before the change.
+   *
+   * @param now the time of the invalidation clock
+   */
+  invalidate(now: number): void {
+    this.#invalidated_at = now;
+    for (const recipient of this.#recipients.values()) recipient.invalidated_at = now;
   }
 
   *healths(): Generator<[instance_id: string, health: InstanceHealth]> {
@@ -51,6 +64,7 @@ export class RecipientCache {
     if (partition === null) return null;
     if (this.#recipients.size >= this.#evict_at) this.#evictIdle();
     const recipient = new Recipient(instance_id, partition);
+    recipient.invalidated_at = Math.max(recipient.invalidated_at, this.#invalidated_at);
     this.#recipients.set(instance_id, recipient);
     return recipient;
   }
