@@ -195,4 +195,55 @@ describe("a meeting's page", { concurrency: 2 }, () => {
       assert.equal(await page.getByLabel('Message 2 as JSON').innerText(), '{\n  "n": 1.0\n}');
     });
   });
+
+  test('a keystroke in the composer costs the same in a meeting of 20,000 messages as in an empty one', async (t) => {
+    const service = await startService(t);
+    for (const meeting_id of ['long', 'empty']) {
+      for (const agent of ['anna', 'ben']) await service.member(t, meeting_id, { agent_ids: [agent] });
+    }
+    await say(service, 'long', 20_000);
+    /** How many functions one keystroke and a message that arrives call. Counts do not depend on the speed of the machine. */
+    const costOf = async (meeting_id: string, seq: number): Promise<{ keystroke: number; arrival: number }> => {
+      let cost = { keystroke: 0, arrival: 0 };
+      await visitor.visit(service.url, { path: `/meetings/${meeting_id}` }, async (page) => {
+        const field = page.getByRole('textbox', { name: 'Message', exact: true });
+        await field.fill('A');
+        if (seq > 1) await message(page, seq - 1).waitFor();
+        const profiler = await page.context().newCDPSession(page);
+        await profiler.send('Profiler.enable');
+        await profiler.send('Profiler.startPreciseCoverage', { callCount: true, detailed: false });
+        const calls = async (): Promise<number> => {
+          const { result } = await profiler.send('Profiler.takePreciseCoverage');
+          const functions = result
+            .filter(({ url }) => url.startsWith(service.url))
+            .flatMap((script) => script.functions);
+          return functions.reduce((sum, { ranges }) => sum + (ranges[0]?.count ?? 0), 0);
+        };
+        /** Types a letter, and waits until it is drawn; nothing else can happen in between. */
+        const type = () =>
+          field.evaluate(async (element) => {
+            (element as unknown as { value: string }).value += 'x';
+            element.dispatchEvent(new Event('input', { bubbles: true }));
+            for (let i = 0; i < 20; i++) await Promise.resolve();
+          });
+        await type();
+        await calls();
+        await type();
+        const keystroke = await calls();
+        await say(service, meeting_id, 1, seq);
+        await message(page, seq).waitFor();
+        cost = { keystroke, arrival: await calls() };
+      });
+      return cost;
+    };
+    const empty = await costOf('empty', 1);
+    const long = await costOf('long', 20_001);
+    assert.ok(long.keystroke > 0, 'the letter is drawn');
+    assert.ok(
+      long.keystroke <= 1.5 * empty.keystroke,
+      `${long.keystroke} calls, and ${empty.keystroke} in an empty meeting`,
+    );
+    // The control: what draws the messages again costs many times as much.
+    assert.ok(long.arrival > 10 * long.keystroke, `${long.arrival} calls when a message arrives`);
+  });
 });

@@ -23,6 +23,43 @@ const isWhole = (element: Locator): Promise<boolean> =>
   element.evaluate(({ scrollWidth, clientWidth }) => scrollWidth <= clientWidth);
 
 describe('dialogs', { concurrency: 2 }, () => {
+  for (const when of ['before', 'after'] as const) {
+    test(`the token of the first key stays when a request of the page is refused, and the refusal arrives ${when} the sign-in`, async (t) => {
+      const service = await startService(t);
+      await visitor.visit(service.url, { path: '/keys', allowed: /401/ }, async (page) => {
+        await page.getByText('Live', { exact: true }).waitFor();
+        const refused = Promise.withResolvers<void>();
+        const signed_in = Promise.withResolvers<void>();
+        // The first key ends the feed, and the page asks for it again without a session.
+        await page.route('**/api/v1/events/**', async (route) => {
+          await page.unroute('**/api/v1/events/**');
+          const response = await route.fetch();
+          assert.equal(response.status(), 401);
+          if (when === 'after') {
+            refused.resolve();
+            await signed_in.promise;
+          }
+          await route.fulfill({ response });
+          refused.resolve();
+        });
+        await page.route('**/api/v1/session/', async (route) => {
+          if (route.request().method() !== 'POST') return route.continue();
+          await refused.promise;
+          return route.continue();
+        });
+        await page.getByRole('button', { name: 'Make a key' }).click();
+        await page.getByRole('button', { name: 'Make the key' }).click();
+        await page.getByText('you are signed in with this one').waitFor();
+        signed_in.resolve();
+        const token = page.getByRole('dialog', { name: 'Save this token' }).getByLabel('the token', { exact: true });
+        await token.waitFor();
+        // The feed goes on with the session, so the page has dealt with the refusal.
+        await page.getByText('Live', { exact: true }).waitFor();
+        assert.match(await token.innerText(), /^cvk_/);
+      });
+    });
+  }
+
   for (const width of [1440, 390]) {
     test(`the token of the first key is shown whole at ${width} px, and only its own button closes it`, async (t) => {
       const service = await startService(t);
