@@ -12,6 +12,7 @@ import { balanced } from './cluster.ts';
 import { NodeProcess } from './node_process.ts';
 import { brokenPromises, PullingProcess, type PullRecord } from './pulling_machine.ts';
 import { numberFrom, seededRandom, temporaryDirectory } from './run.ts';
+import type { Protection } from './without.ts';
 
 const KILLS = numberFrom('FAULTS_PULL_KILLS', 10);
 const LOAD_MS_MAX = 1_500;
@@ -26,16 +27,12 @@ const MEMBERS = new Map([
 const SETTINGS = { CONVOKE_RETRY_SCHEDULE: '50ms,50ms,50ms,50ms,50ms,50ms,50ms,50ms,50ms,50ms,50ms,50ms' };
 const ACK_TIMEOUT_S = 1;
 
-const serve = (t: TestContext, data: string, database_url = ''): NodeProcess =>
-  NodeProcess.run(
-    t,
-    ['src/cli/main.ts', 'serve', '--port', '0', '--data', data],
-    {},
-    {
-      ...SETTINGS,
-      ...(database_url === '' ? {} : { CONVOKE_DATABASE_URL: database_url }),
-    },
-  );
+function serve(t: TestContext, data: string, database_url = '', without: readonly Protection[] = []): NodeProcess {
+  const edited = without.length === 0 ? [] : ['--import', './test/faults/without.ts'];
+  const program = ['src/cli/main.ts', 'serve', '--port', '0', '--data', data];
+  const database = database_url === '' ? {} : { CONVOKE_DATABASE_URL: database_url };
+  return NodeProcess.run(t, [...edited, ...program], {}, { ...SETTINGS, ...database, WITHOUT: without.join() });
+}
 
 /** What people and machines do, and what they saw. */
 class Scene {
@@ -183,11 +180,28 @@ test('the node is killed that delivers, while the other one forwards pulls to it
 });
 
 test('a node stands still until another one has its lease, with pushes in hand: each result counts once', async (t) => {
+  const { counted, machines, replies } = await standStill(t);
+  assert.equal(new Set(counted).size, counted.length, 'no result counts twice');
+  assert.equal(counted.length, machines);
+  assert.equal(replies, machines, 'each replied once');
+});
+
+test('control: without the check of its lease, results count at the node that stood still and at the other one', async (t) => {
+  const { counted } = await standStill(t, ['the lease of a result']);
+  assert.ok(new Set(counted).size < counted.length, `${counted.length} counted`);
+});
+
+/**
+ * Two nodes have pushes in hand. One stands still until the other one has its lease, and then gets results.
+ *
+ * @param without what the node that stands still lacks
+ */
+async function standStill(t: TestContext, without: readonly Protection[] = []) {
   const database_url = await makeDatabase();
   const data = await temporaryDirectory(t);
   const other = serve(t, data, database_url);
   const url = await other.ready;
-  const paused = serve(t, data, database_url);
+  const paused = serve(t, data, database_url, without);
   const paused_url = await paused.ready;
   await balanced(url, 2);
   const machines = Array.from({ length: 12 }, (_, k) => `machine-${k}`);
@@ -233,12 +247,10 @@ test('a node stands still until another one has its lease, with pushes in hand: 
     (delivered) => delivered === machines.length,
   );
   t.diagnostic(`${lost.length} handed out again`);
-  assert.equal(new Set(counted).size, counted.length, 'no result counts twice');
-  assert.equal(counted.length, machines.length);
   const { body } = await ask(url, 'GET', '/api/v1/meetings/m/messages/?limit=100');
   const replies = (body['data'] as { in_reply_to?: string }[]).filter(({ in_reply_to }) => in_reply_to !== undefined);
-  assert.equal(replies.length, machines.length, 'each replied once');
-});
+  return { counted, machines: machines.length, replies: replies.length };
+}
 
 interface Pulled {
   pushes: { delivery_id: string; attempt: number }[];

@@ -28,6 +28,11 @@ export const PROTECTIONS = {
     find: 'key: `${delivery.delivery_id}:${place}`',
     replace: 'key: String(Math.random())',
   },
+  'the lease of a result': {
+    file: 'src/convoke.ts',
+    find: 'takesPullsOf: (instance_id) => delivers(instance_id) && partitions.isLeaseValid(clock.now()),',
+    replace: 'takesPullsOf: delivers,',
+  },
   'a stop during the start': {
     file: 'src/cli/program/commands/serve.ts',
     find: 'await Promise.race([starting, over])',
