@@ -6,6 +6,7 @@
  *     │        │
  *     └────────┴──► store
  */
+import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
 import type { Logger } from 'pino';
@@ -26,6 +27,7 @@ import { Metrics } from './delivery/metrics.ts';
 import { Partitions } from './delivery/cluster/partitions.ts';
 import { PullForwarder } from './delivery/cluster/pull_forwarder.ts';
 import { PullTransport } from './delivery/transport/pull_transport.ts';
+import { endSubscription } from './delivery/runtimes/subscriber.ts';
 import { RuntimeTransport } from './delivery/runtimes/runtime_transport.ts';
 import { Transports } from './delivery/transport/transports.ts';
 import { LateReplies } from './delivery/replies/late_replies.ts';
@@ -211,6 +213,11 @@ export async function createConvoke(
     store,
     instances: changes.instances,
     clock,
+    onRevoked({ instance_id, webhook_url: url, webhook_secret: secret, runtime }) {
+      const id = String(runtime?.options['id']);
+      const subscriber = { instance_id, url, secret, id };
+      return endSubscription(webhook_transport, subscriber, randomUUID(), clock.wall(), user_agent);
+    },
     onError: (error) => log.error({ err: error }, 'subscriptions that ended could not be removed; it is tried again'),
   });
   const late_replies = new LateReplies({ store, engine, clock, max_message_bytes, keyring, observer: metrics });

@@ -1,17 +1,21 @@
 import type { Clock, Timer } from '../delivery/clock.ts';
-import type { InstanceStore } from '../store/contract/instances.ts';
+import type { InstanceRow, InstanceStore } from '../store/contract/instances.ts';
 import type { Store } from '../store/store.ts';
 import type { Author } from './author.ts';
 import type { InstanceChanges } from './instances.ts';
 
 const LOOK_EVERY_MS = 10_000;
+/** The end of the leases of a key that was revoked. */
+const LEASE_REVOKED = 0;
 /** The most instances that one look removes. */
 const REMOVED_MAX = 100;
 
 export interface LeasesParts {
-  store: { instances: Pick<InstanceStore, 'endedLeases'> } & Pick<Store, 'audited' | 'audit'>;
+  store: { instances: Pick<InstanceStore, 'endedLeases' | 'get'> } & Pick<Store, 'audited' | 'audit'>;
   instances: Pick<InstanceChanges, 'remove'>;
   clock: Clock;
+  /** Called with an instance that was removed because its key was revoked. */
+  onRevoked: (instance: InstanceRow) => Promise<void>;
   onError: (error: unknown) => void;
 }
 
@@ -53,12 +57,14 @@ export class Leases {
   }
 
   async #remove(): Promise<void> {
-    const { store, instances, clock } = this.#parts;
+    const { store, instances, clock, onRevoked, onError } = this.#parts;
     const wall_ms = clock.wall();
     const ended = await store.instances.endedLeases(wall_ms, REMOVED_MAX);
     for (const instance_id of ended) {
       if (this.#is_closed) return;
-      await instances.remove(this.#authorOf(instance_id), instance_id, wall_ms);
+      const instance = await store.instances.get(instance_id);
+      const is_removed = await instances.remove(this.#authorOf(instance_id), instance_id, wall_ms);
+      if (is_removed && instance?.lease_until === LEASE_REVOKED) onRevoked(instance).catch(onError);
     }
     this.#again ||= ended.length === REMOVED_MAX;
   }

@@ -135,11 +135,13 @@ describe('convoke connect --runtime openai', () => {
   test('says which option is missing or wrong before it asks the service for anything', async (t) => {
     const env = { HOME: temporaryDirectory(t) };
     const to = ['connect', '--agent', 'lena', '--to', 'http://127.0.0.1:9/v1', '--url', 'http://127.0.0.1:1'];
-    const [missing, wrong] = await Promise.all([
+    const [missing, wrong, subscription] = await Promise.all([
       convoke([...to, '--runtime', 'openai'], { env }),
       convoke([...to, '--runtime', 'openai', '--model', 'x', '--option', 'history=many'], { env }),
+      convoke([...to, '--runtime', 'mcp_events'], { env }),
     ]);
-    assert.deepEqual([missing.code, wrong.code], [2, 2]);
+    assert.deepEqual([missing.code, wrong.code, subscription.code], [2, 2, 2]);
+    assert.match(subscription.stderr, /registers its subscription itself, with events\/subscribe/);
     assert.match(missing.stderr, /--option model is required by this runtime/);
     assert.match(wrong.stderr, /--option history must be a whole number from 0 to 100/);
   });
@@ -173,6 +175,7 @@ test('a stream that is too long to be read as a whole does not count as the comp
 test('convoke runtimes lists what there is, and the options of one', async () => {
   const [all, one] = await Promise.all([convoke(['runtimes']), convoke(['runtimes', 'openai', '--json'])]);
   assert.match(all.stdout, /spec[^]*openai[^]*template/);
+  assert.doesNotMatch(all.stdout, /mcp_events/, 'nobody names it for an agent');
   const { options } = JSON.parse(one.stdout) as { options: { name: string; is_required: boolean }[] };
   assert.deepEqual(
     options.filter(({ is_required }) => is_required).map(({ name }) => name),

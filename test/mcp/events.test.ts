@@ -1,10 +1,13 @@
 /** MCP Events: what a client lists, polls and streams. */
 import assert from 'node:assert/strict';
 import { before, describe, test, type TestContext } from 'node:test';
-import type { ApiKeyWithToken } from '@convoke/sdk';
+import type { ApiKeyWithToken, Page } from '@convoke/sdk';
+import type { Timer } from '../../src/delivery/clock.ts';
 import { connectMcp, ERAS, rpc, RPC_HEADERS } from '../support/mcp.ts';
-import { type Service, startService, useService } from '../support/service.ts';
-import { inTime } from '../support/wait.ts';
+import { makeDatabase } from '../support/postgres.ts';
+import { messagesPath, Service, startService, useService } from '../support/service.ts';
+import { SetClock } from '../support/set_clock.ts';
+import { inTime, until } from '../support/wait.ts';
 
 const EXTENSION = 'io.modelcontextprotocol/events';
 const NAME = 'meeting.message';
@@ -241,6 +244,73 @@ describe('the events of a meeting', () => {
     assert.equal(await stream.next(), undefined);
   });
 });
+
+/** A clock that a test sets, and whose minute is over when the test says so. */
+class MinuteClock extends SetClock {
+  readonly #minutes: (() => void)[] = [];
+  #ahead_ms = 0;
+
+  override now(): number {
+    return super.now() + this.#ahead_ms;
+  }
+
+  override step(ms: number): void {
+    super.step(ms);
+    this.#ahead_ms += ms;
+  }
+
+  override after(delay_ms: number, callback: () => void): Timer {
+    if (delay_ms === 60_000) this.#minutes.push(callback);
+    return super.after(delay_ms, callback);
+  }
+
+  minuteIsOver(): void {
+    for (const callback of this.#minutes.splice(0)) callback();
+  }
+}
+
+for (const store of ['SQLite', 'PostgreSQL']) {
+  test(`a cursor before what retention removed says that events are missing, and one behind it does not: ${store}`, async (t) => {
+    const clock = new MinuteClock();
+    const database_url = store === 'SQLite' ? '' : await makeDatabase();
+    const service = new Service({ database_url, retention_messages: '1h', retention_deliveries: '1h' }, clock);
+    await service.start();
+    t.after(() => service.close());
+    await service.endOpenMode();
+    const { token } = await service.createKey({ scopes: ['read'] });
+    const params = (cursor: string) => ({ name: NAME, arguments: { meeting_id: 'm' }, cursor });
+    const poll = async (cursor: string) => {
+      const polled = await ask<Polled>(service, token, 'events/poll', params(cursor));
+      return [contentsOf(polled), polled.cursor, polled.truncated];
+    };
+    /** Lets maintenance remove what is older than an hour. */
+    const removed = async (left: number) => {
+      clock.minuteIsOver();
+      await until(
+        'the end of old messages',
+        async () => (await service.get<Page<object>>(messagesPath('m'))).body.data.length,
+        (length) => length === left,
+      );
+    };
+    for (const content of ['one', 'two', 'three']) await service.send('m', { content });
+    clock.step(2 * 3_600_000);
+    await service.send('m', { content: 'four' });
+    assert.deepEqual(await poll('0'), [['one', 'two', 'three', 'four'], '4', false], 'control: nothing was removed');
+    await removed(1);
+    assert.deepEqual(await poll('0'), [['four'], '4', true]);
+    assert.deepEqual(await poll('2'), [['four'], '4', true]);
+    assert.deepEqual(await poll('3'), [['four'], '4', false], 'the one after the cursor is there');
+    const stream = await openStream(t, service, token, { arguments: { meeting_id: 'm' }, cursor: '1' });
+    const active = await stream.next();
+    assert.deepEqual([active?.params?.cursor, active?.params?.truncated], ['3', true]);
+    assert.equal((await stream.next())?.params?.data.message?.content, 'four');
+    stream.close();
+    clock.step(2 * 3_600_000);
+    await removed(0);
+    assert.deepEqual(await poll('3'), [[], '4', true]);
+    assert.deepEqual(await poll('4'), [[], '4', false]);
+  });
+}
 
 test('a stream ends when the service stops, and does not hold the stop', async (t) => {
   const service = await startService(t);

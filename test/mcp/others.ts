@@ -43,17 +43,7 @@ async function converse(agent_id: string, token: string, command: string, args: 
 
 /** Runs a program that subscribes to a meeting, and restarts the service while the subscription lasts. */
 async function subscribe(token: string, program: string, directory: string): Promise<string> {
-  const child = spawn(process.execPath, [program, directory, `${service.url}/mcp`, token, 'm'], {
-    stdio: ['pipe', 'pipe', 'pipe'],
-  });
-  const errors = text(child.stderr);
-  const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
-  const next = async (): Promise<string> => {
-    const { value } = await lines.next();
-    return value ?? assert.fail(await errors);
-  };
-  assert.equal(await next(), 'listed meeting.message');
-  const [, id = ''] = (await next()).split(' ');
+  const { child, next, id } = await subscribed(token, program, directory);
   await service.send('m', { content: 'one' });
   assert.equal(await next(), 'event one');
   await service.restart({});
@@ -66,7 +56,28 @@ async function subscribe(token: string, program: string, directory: string): Pro
   child.stdin.write('unsubscribe\n');
   assert.equal(await next(), 'unsubscribed');
   assert.equal((await service.get(`/api/v1/instances/${id}/`)).status, 404);
-  return 'subscribed, verified signed events before and after a restart, renewed with another secret, unsubscribed';
+  const { token: own, key_id } = await service.createKey({ scopes: ['read', 'instance'] });
+  const other = await subscribed(own, program, directory);
+  await service.request('DELETE', `/api/v1/keys/${key_id}/`);
+  assert.equal(await other.next(), 'terminated -32024');
+  other.child.stdin.write('end\n');
+  return 'subscribed, verified signed events before and after a restart, renewed with another secret, unsubscribed; took the end of another key';
+}
+
+/** Runs the program until it has subscribed. */
+async function subscribed(token: string, program: string, directory: string) {
+  const child = spawn(process.execPath, [program, directory, `${service.url}/mcp`, token, 'm'], {
+    stdio: ['pipe', 'pipe', 'pipe'],
+  });
+  const errors = text(child.stderr);
+  const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
+  const next = async (): Promise<string> => {
+    const { value } = await lines.next();
+    return value ?? assert.fail(await errors);
+  };
+  assert.equal(await next(), 'listed meeting.message');
+  const [, id = ''] = (await next()).split(' ');
+  return { child, next, id };
 }
 
 /** Uses the Inspector's command line, over HTTP and on standard input and output. */

@@ -29,6 +29,7 @@ interface Answer<Result> {
 interface Body {
   type?: string;
   challenge?: string;
+  error?: { code: number };
   eventId: string;
   name: string;
   timestamp: string;
@@ -112,6 +113,10 @@ describe('a subscription', () => {
     const [receiver, meeting_id] = [await receiverOf(t), await meetingOf()];
     const { id, cursor, truncated, refreshBefore } = await subscribed(paramsOf(receiver, meeting_id));
     assert.deepEqual([cursor, truncated], ['1', false]);
+    const behind = { ...paramsOf(receiver, meeting_id, SECRETS[0], { agent: 'anna' }), cursor: '0' };
+    const later = await subscribed(behind);
+    assert.deepEqual([later.cursor, later.truncated], ['1', true], 'what was said before is not sent');
+    assert.equal((await ask('events/unsubscribe', behind)).error, undefined);
     assert.ok(Date.parse(refreshBefore) > Date.now());
     const [challenge] = receiver.requests as [Received];
     assert.deepEqual([bodyOf(challenge).type, challenge.headers['x-mcp-subscription-id']], ['verification', id]);
@@ -182,6 +187,11 @@ describe('a subscription', () => {
     assert.equal((await service.request('DELETE', `/api/v1/keys/${own.key_id}/`)).status, 204);
     await gone(id);
     assert.ok(await exists(instance_id));
+    const [, ended] = (await receiver.count(2)) as [Received, Received];
+    const { type, error } = bodyOf(ended);
+    assert.deepEqual([type, error?.code], ['terminated', -32_024]);
+    assert.deepEqual([signersOf(ended), ended.headers['x-mcp-subscription-id']], [[SECRETS[0]], id]);
+    assert.match(String(ended.headers['webhook-id']), /^msg_terminated_/);
     const { data } = (
       await service.get<Page<{ target_id: string; principal: string; action: string }>>('/api/v1/audit/')
     ).body;
@@ -293,6 +303,11 @@ describe('a subscription', () => {
       ({ status }) => status === 404,
     );
     assert.equal((await service.send('m', { content: 'late' })).deliveries_queued, 0);
+    assert.deepEqual(
+      receiver.requests.map((each) => bodyOf(each).type),
+      ['verification', undefined],
+      'the program knew when it ends',
+    );
   });
 
   test('a key has a hundred of them at most', async (t) => {

@@ -1,11 +1,11 @@
 /** The options of commands for a runtime: `--runtime`, and the options of the runtime itself. */
 import { readFile } from 'node:fs/promises';
-import { type Command, Option } from 'commander';
+import { type Command, InvalidArgumentError, Option } from 'commander';
 import { Problem } from '../../domain/problem.ts';
 import {
+  AGENT_RUNTIME_NAMES,
   checkedRuntime,
   isShapedName,
-  RUNTIME_NAMES,
   type RuntimeName,
   RUNTIMES,
   type RuntimeSettings,
@@ -22,7 +22,9 @@ export interface RuntimeChoice {
 export function withRuntime(command: Command): Command {
   return command
     .addOption(
-      new Option('--runtime <name>', 'what listens there; `convoke runtimes` lists them').choices(RUNTIME_NAMES),
+      new Option('--runtime <name>', 'what listens there; `convoke runtimes` lists them')
+        .choices(AGENT_RUNTIME_NAMES)
+        .argParser(agentRuntime),
     )
     .option('--model <model>', 'the model of the runtime; as --option model=…')
     .option(
@@ -30,6 +32,17 @@ export function withRuntime(command: Command): Command {
       'an option of the runtime; name=@file reads the value from a file; repeat it for more',
       collect,
     );
+}
+
+/** @throws InvalidArgumentError for another name */
+function agentRuntime(name: string): RuntimeName {
+  const known = AGENT_RUNTIME_NAMES.find((each) => each === name);
+  if (known !== undefined) return known;
+  if (name === 'mcp_events')
+    throw new InvalidArgumentError(
+      'It is for no agent: a program registers its subscription itself, with events/subscribe (docs/mcp.md, Webhooks of a program).',
+    );
+  throw new InvalidArgumentError(`Allowed choices are ${AGENT_RUNTIME_NAMES.join(', ')}.`);
 }
 
 /**

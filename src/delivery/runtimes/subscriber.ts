@@ -1,7 +1,10 @@
-import { isEchoOf, verificationOf } from '../../domain/runtimes/mcp_events.ts';
+/** What a subscriber of MCP Events gets besides events: a challenge before the first one, and the end. */
+import { isEchoOf, terminationOf, verificationOf } from '../../domain/runtimes/mcp_events.ts';
 import { OUTCOMES } from '../../domain/outcome.ts';
 import { TIMEOUT_S } from '../../domain/runtimes/runtimes.ts';
+import type { RuntimeRequest } from '../../domain/runtimes/runtime.ts';
 import { signingKey } from '../../domain/signature.ts';
+import type { PushResult } from '../transport/transport.ts';
 import type { WebhookTransport } from '../transport/webhook_transport.ts';
 import { exchangedOf } from './exchanged.ts';
 import { signatureOf } from './signature_of.ts';
@@ -27,16 +30,51 @@ interface Subscriber {
  */
 export async function verifySubscriber(
   transport: Pick<WebhookTransport, 'pushFor'>,
-  { instance_id, url, secret, id }: Subscriber,
+  subscriber: Subscriber,
   challenge: string,
   wall_ms: number,
   user_agent: string,
 ): Promise<CallbackFailure | null> {
-  const request = verificationOf(id, challenge, url);
+  const { id, url } = subscriber;
+  const result = await post(transport, subscriber, verificationOf(id, challenge, url), wall_ms, user_agent);
+  if (result === null) return 'timeout';
+  const { outcome, status_code } = result;
+  if (outcome === 'ok') return isEchoOf(challenge, exchangedOf(result).body) ? null : 'challenge_failed';
+  if (outcome === 'timeout' || outcome === 'connect_timeout') return 'timeout';
+  if (outcome === 'tls_failed') return 'tls_error';
+  if (!OUTCOMES[outcome].reached) return 'connection_refused';
+  if (status_code === null) return 'challenge_failed';
+  if (status_code >= 500) return 'http_5xx';
+  return status_code >= 400 ? 'http_4xx' : 'challenge_failed';
+}
+
+/**
+ * Says once that the subscription has ended, because its key was revoked. Nobody waits for the response: a renewal gets
+ * the same answer.
+ *
+ * @param nonce a text that no other such request has
+ */
+export async function endSubscription(
+  transport: Pick<WebhookTransport, 'pushFor'>,
+  subscriber: Subscriber,
+  nonce: string,
+  wall_ms: number,
+  user_agent: string,
+): Promise<void> {
+  await post(transport, subscriber, terminationOf(subscriber.id, nonce, subscriber.url), wall_ms, user_agent);
+}
+
+function post(
+  transport: Pick<WebhookTransport, 'pushFor'>,
+  { instance_id, url, secret }: Subscriber,
+  request: RuntimeRequest,
+  wall_ms: number,
+  user_agent: string,
+): Promise<PushResult | null> {
   const keys = { current: signingKey(secret), previous: null };
   const target = { secret, previous_secret: null, previous_secret_until: 0, keys };
   const signed = signatureOf({ headers: { 'webhook-timestamp': String(Math.floor(wall_ms / 1000)) } }, target, request);
-  const result = await transport.pushFor(
+  return transport.pushFor(
     {
       instance_id,
       url,
@@ -49,13 +87,4 @@ export async function verifySubscriber(
     },
     TIMEOUT_S * 1000,
   );
-  if (result === null) return 'timeout';
-  const { outcome, status_code } = result;
-  if (outcome === 'ok') return isEchoOf(challenge, exchangedOf(result).body) ? null : 'challenge_failed';
-  if (outcome === 'timeout' || outcome === 'connect_timeout') return 'timeout';
-  if (outcome === 'tls_failed') return 'tls_error';
-  if (!OUTCOMES[outcome].reached) return 'connection_refused';
-  if (status_code === null) return 'challenge_failed';
-  if (status_code >= 500) return 'http_5xx';
-  return status_code >= 400 ? 'http_4xx' : 'challenge_failed';
 }

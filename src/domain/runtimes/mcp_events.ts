@@ -4,6 +4,9 @@ import { adviceForProbe, at, failed, isSuccess, jsonOf, JSON_HEADERS } from './w
 
 const PROBE_CHALLENGE = 'webhook-test';
 
+/** The code of the Events extension for a principal that may not do it, or may not any more. */
+export const EVENTS_FORBIDDEN = -32_024;
+
 /** A subscription to the messages of a meeting by MCP Events (SEP-3415): see docs/mcp.md. */
 export const mcp_events: Runtime = {
   says: 'a program that subscribed to a meeting by MCP Events, which registers it by itself',
@@ -42,6 +45,12 @@ export const mcp_events: Runtime = {
 /** The request that asks a subscriber whether it wants events. */
 export function verificationOf(id: string, challenge: string, url: string): RuntimeRequest {
   return eventRequest({ type: 'verification', challenge }, `msg_verification_${challenge}`, id, url);
+}
+
+/** The request that says that a subscription has ended, because its key was revoked. */
+export function terminationOf(id: string, nonce: string, url: string): RuntimeRequest {
+  const error = { code: EVENTS_FORBIDDEN, message: 'The key of this subscription was revoked.' };
+  return eventRequest({ type: 'terminated', error }, `msg_terminated_${nonce}`, id, url);
 }
 
 /** Whether the response to a verification has the challenge. */

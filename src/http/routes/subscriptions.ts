@@ -1,7 +1,7 @@
 /** What a registration as a subscription of MCP Events needs more than another one. */
 import { randomBytes } from 'node:crypto';
 import type { Clock } from '../../delivery/clock.ts';
-import { verifySubscriber } from '../../delivery/runtimes/verify_subscriber.ts';
+import { verifySubscriber } from '../../delivery/runtimes/subscriber.ts';
 import type { WebhookTransport } from '../../delivery/transport/webhook_transport.ts';
 import type { Principal } from '../../domain/access.ts';
 import { LEASE_S } from '../../domain/instance.ts';

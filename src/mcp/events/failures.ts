@@ -1,12 +1,13 @@
 import { ProtocolError, ProtocolErrorCode } from '@modelcontextprotocol/server';
 import { ConvokeError } from '@convoke/sdk';
 import type { ProblemCode } from '../../domain/problem.ts';
+import { EVENTS_FORBIDDEN } from '../../domain/runtimes/mcp_events.ts';
 import { refusalInWords } from '../refusal.ts';
 
 /** The codes that the Events extension adds to those of JSON-RPC. */
 export const EVENT_ERRORS = {
   NotFound: -32_023,
-  Forbidden: -32_024,
+  Forbidden: EVENTS_FORBIDDEN,
   ResourceExhausted: -32_025,
   Unsupported: -32_026,
   CallbackEndpointError: -32_027,

@@ -1,6 +1,6 @@
 /**
  * Subscribes to a meeting with the MCP client of the AI SDK, and takes the events with its handler, which verifies them.
- * Reads from its input what to do next: the address of the service after a restart, or `unsubscribe`.
+ * Reads from its input what to do next: the address of the service after a restart, `unsubscribe`, or `end`.
  */
 import { once } from 'node:events';
 import { createServer } from 'node:http';
@@ -23,6 +23,7 @@ const store = {
 const handle = experimental_createMCPEventWebhook({
   store,
   onEvent: async ({ event }) => console.log(`event ${event.data.message.content}`),
+  onTerminated: async ({ termination }) => console.log(`terminated ${termination.error.code}`),
   onError: (error) => console.error(error),
 });
 const server = createServer(async (request, response) => {
@@ -55,6 +56,7 @@ const { id } = await client.experimental_events.subscribe({
 });
 console.log(`subscribed ${id}`);
 for await (const line of createInterface({ input: process.stdin })) {
+  if (line === 'end') process.exit(0);
   if (line === 'unsubscribe') break;
   client = await connect(line);
   const [subscription] = kept.values();

@@ -1,6 +1,6 @@
 import { Argument, Command } from 'commander';
 import type { OptionRule } from '../../../domain/runtimes/options.ts';
-import { RUNTIME_NAMES, type RuntimeName, RUNTIMES, TIMEOUT_S } from '../../../domain/runtimes/runtimes.ts';
+import { AGENT_RUNTIME_NAMES, type RuntimeName, RUNTIMES, TIMEOUT_S } from '../../../domain/runtimes/runtimes.ts';
 import { typed } from '../command_name.ts';
 import { withExamples } from '../examples.ts';
 import { note, print, printJson, printTable } from '../terminal.ts';
@@ -10,10 +10,10 @@ const SPEC_SAYS = 'any HTTP endpoint that takes the body of the specification; t
 export function runtimesCommand(): Command {
   const command = new Command('runtimes')
     .description('list the agent runtimes that Convoke has a shape for, or the options of one')
-    .addArgument(new Argument('[name]').choices(RUNTIME_NAMES))
+    .addArgument(new Argument('[name]').choices(AGENT_RUNTIME_NAMES))
     .option('--json', 'print JSON, for programs')
     .action((name: RuntimeName | undefined, { json }: { json?: true }) => {
-      const runtimes = RUNTIME_NAMES.filter((each) => name === undefined || each === name).map(described);
+      const runtimes = AGENT_RUNTIME_NAMES.filter((each) => name === undefined || each === name).map(described);
       if (json) return printJson(name === undefined ? runtimes : runtimes[0]);
       const [only] = runtimes;
       if (name === undefined || only === undefined) return printRuntimes(runtimes);
