@@ -350,6 +350,14 @@ describe('dify', () => {
     });
   });
 
+  test('the user fits into the column of Dify, and differs for each meeting and agent', () => {
+    const users = ['a', 'b'].map(
+      (end) => bodyOf('dify', {}, asked({ meeting_id: '😀'.repeat(99) + end, agents: ['x'.repeat(200)] }))['user'],
+    );
+    for (const user of users) assert.ok(String(user).length <= 255 && String(user).isWellFormed());
+    assert.notEqual(users[0], users[1]);
+  });
+
   test('the answer becomes the reply, whether it arrives at once or in pieces', () => {
     assert.deepEqual(meaningOf('dify', { event: 'message', answer: 'Sunshine' }), said('Sunshine'));
     const thought = { event: 'agent_thought', thought: 'Which tool?' };
@@ -374,6 +382,16 @@ describe('dify', () => {
     });
     assert.equal(meaningOf('dify', stream(piece), STREAMING).kind, 'failed');
     for (const body of ['', '{}', '[]', '{"answer":3}']) assert.equal(meaningOf('dify', body).kind, 'failed');
+  });
+
+  test('a chatflow that waits for a person is not run again, and what it said before is the reply', () => {
+    const note = 'the chatflow waits for a person in Dify; Convoke does not get the rest';
+    const began = { event: 'message', answer: 'I ask Ben.' };
+    const required = { event: 'human_input_required', data: { form_id: 'f' } };
+    const paused = { event: 'workflow_paused', data: { reasons: [] } };
+    assert.deepEqual(meaningOf('dify', stream(began, required, paused), STREAMING), { ...said('I ask Ben.'), note });
+    assert.deepEqual(meaningOf('dify', stream(required, paused), STREAMING), { ...said(), note });
+    assert.deepEqual(meaningOf('dify', { ...paused, answer: 'I ask Ben.' }), { ...said('I ask Ben.'), note });
   });
 
   test('the app says whether it chats, and how', () => {

@@ -1,3 +1,4 @@
+import { hash } from 'node:crypto';
 import { eventsOf } from './event_stream.ts';
 import { numberOption, type Options, textOption } from './options.ts';
 import type { Meaning, Probed, Runtime, RuntimeResponse } from './runtime.ts';
@@ -19,6 +20,10 @@ import {
   notUnderstood,
   whyOf,
 } from './words.ts';
+
+/** The most characters that Dify stores of a user. */
+const USER_CHARS_MAX = 255;
+const HEX_CHARS = 64;
 
 /** An app of Dify that chats: a chatbot, a chatflow, or an agent. */
 export const dify: Runtime = {
@@ -48,7 +53,7 @@ export const dify: Runtime = {
       inputs: options['inputs'] ?? {},
       query: conversationOf(asked),
       response_mode: modeOf(options),
-      user: `${asked.meeting_id}:${agentOf(asked)}`,
+      user: userOf(asked.meeting_id, agentOf(asked)),
       // Off, because a name for the conversation costs a turn of the model.
       auto_generate_name: false,
     };
@@ -62,9 +67,17 @@ export const dify: Runtime = {
     if (error !== undefined) {
       return { kind: 'failed', outcome: 'bad_status', detail: `the app failed: ${whyOf(at(error, 'message'))}` };
     }
-    const answer = events === null ? at(jsonOf(response.body), 'answer') : answerOf(events);
+    const whole = events ?? [jsonOf(response.body)];
+    const is_paused = whole.some((event) => at(event, 'event') === 'workflow_paused');
+    const answer = events === null ? at(whole[0], 'answer') : answerOf(events);
     if (typeof answer !== 'string') return notUnderstood('its body has no answer: this is no chat message of Dify');
-    return { kind: 'answered', answers: answersOf(answer, agentOf(asked), textOption(options, 'no_reply', NO_REPLY)) };
+    const answers = answersOf(answer, agentOf(asked), textOption(options, 'no_reply', NO_REPLY));
+    if (!is_paused) return { kind: 'answered', answers };
+    return {
+      kind: 'answered',
+      answers,
+      note: 'the chatflow waits for a person in Dify; Convoke does not get the rest',
+    };
   },
   probeOf: (_options, base_url) => ({
     method: 'GET',
@@ -75,6 +88,13 @@ export const dify: Runtime = {
   readProbe,
 };
 
+/** The same user for the same agent in the same meeting. The end of a long one is its hash. */
+function userOf(meeting_id: string, agent: string): string {
+  const user = `${meeting_id}:${agent}`;
+  if (user.length <= USER_CHARS_MAX) return user;
+  return user.slice(0, USER_CHARS_MAX - HEX_CHARS).toWellFormed() + hash('sha256', user);
+}
+
 function modeOf(options: Options): string {
   return textOption(options, 'response_mode', 'blocking');
 }
@@ -84,7 +104,8 @@ function answerOf(events: readonly unknown[]): string | undefined {
   let answer = '';
   for (const event of events) {
     const kind = at(event, 'event');
-    if (kind === 'message_end') return answer;
+    // A chatflow that waits for a person ends the stream here. What it said before counts.
+    if (kind === 'message_end' || kind === 'workflow_paused') return answer;
     const piece = at(event, 'answer');
     if (typeof piece !== 'string') continue;
     if (kind === 'message' || kind === 'agent_message') answer += piece;
