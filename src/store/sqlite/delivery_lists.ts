@@ -92,8 +92,12 @@ function select(
   { from, below }: Numbers,
   visibility: Visibility | null | undefined,
 ): Deliveries {
-  let query = deliveriesIn(db).where('d.delivery_no', '<', below);
-  if (from > 0) query = query.where('d.delivery_no', '>=', from);
+  const meeting_ids = meetingsOf(keys, visibility);
+  // SQLite searches between one lower and one upper bound, the first of each. The numbers of a message are the bounds
+  // where they are known: between the others there may be all later deliveries. The plus hides a column from indexes.
+  const number = meeting_ids === null && keys.message_id === undefined ? 'd.delivery_no' : '+d.delivery_no';
+  let query = deliveriesIn(db).where(sql<boolean>`${sql.raw(number)} < ${below}`);
+  if (from > 0) query = query.where(sql<boolean>`${sql.raw(number)} >= ${from}`);
   if (visibility) query = query.where(isDeliveryVisible(visibility));
   if (keys.instance_id !== undefined) query = query.where('d.instance_id', '=', keys.instance_id);
   if (keys.message_id !== undefined) {
@@ -107,7 +111,6 @@ function select(
   // When the list is limited to some meetings, the query starts from their messages, newest first, and adds the
   // deliveries of each. The order is the same, and the query does not read other meetings, which may have a million
   // deliveries.
-  const meeting_ids = meetingsOf(keys, visibility);
   if (meeting_ids === null) return query.orderBy('d.delivery_no', 'desc');
   let of_meetings = query
     .innerJoin('messages as m', (join) => join.on(sql<boolean>`${sql.raw(OF_MESSAGE)}`))
