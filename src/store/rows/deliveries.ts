@@ -121,14 +121,16 @@ export function notRetryable(row: { state: string; reason: string | null }): Pro
   );
 }
 
-/** The meetings that a list is limited to; null when there is no such limit. */
+/**
+ * The meetings from whose messages a list starts; null when it starts from the deliveries. A list of one message has
+ * few, and a meeting may have a million messages.
+ */
 export function meetingsOf(
   { meeting_id, instance_id, message_id }: Omit<DeliveryFilter, 'limit'>,
   visibility: Visibility | null | undefined,
 ): string[] | null {
+  if (message_id !== undefined) return null;
   if (meeting_id !== undefined) return [meeting_id];
-  // One instance or one message has few deliveries.
-  if (!visibility || visibility.owner_scope !== null || instance_id !== undefined || message_id !== undefined)
-    return null;
+  if (!visibility || visibility.owner_scope !== null || instance_id !== undefined) return null;
   return visibility.meeting_ids;
 }

@@ -108,6 +108,13 @@ function select(
         sql<boolean>`d.delivery_no <= ${message_no} + (SELECT deliveries_queued FROM messages WHERE message_no = ${message_no})`,
       );
   }
+  if (keys.message_id !== undefined && keys.meeting_id !== undefined) {
+    const { meeting_id, after_seq = 0, before_seq = Number.MAX_SAFE_INTEGER } = keys;
+    query = query
+      .where('d.meeting_id', '=', meeting_id)
+      .where('d.seq', '>', after_seq)
+      .where('d.seq', '<', before_seq);
+  }
   // When the list is limited to some meetings, the query starts from their messages, newest first, and adds the
   // deliveries of each. The order is the same, and the query does not read other meetings, which may have a million
   // deliveries.

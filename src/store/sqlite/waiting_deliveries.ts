@@ -5,18 +5,24 @@ import { EndedInLanes } from '../rows/ended_in_lanes.ts';
 import type { Database } from './database.ts';
 import { IS_OWNED, ownedBy } from './owner_scope.ts';
 
-/** Every instance with pending deliveries in a meeting has a membership there, even if it has left. */
-const IN_MEETING = `
-  memberships s JOIN deliveries d ON d.instance_id = s.instance_id AND d.meeting_id = s.meeting_id
-  WHERE s.meeting_id = $meeting_id`;
-const IN_LANE = `${IN_MEETING} AND s.instance_id = $instance_id`;
-const OF_INSTANCE = `instances s JOIN deliveries d ON d.instance_id = s.instance_id WHERE s.instance_id = $instance_id`;
-
 /** Pending deliveries in lanes, and those aside: each kind has its index. */
 const PLACES = [0, 1] as const;
+type Place = (typeof PLACES)[number];
 
-const pending = (from: string, aside: 0 | 1): string => `
-  FROM ${from} AND d.state = 'pending' AND d.aside = ${aside} AND d.message_no <= $up_to_no
+/** Names the index, because SQLite may take that of all deliveries of the instance, of which a year has a million. */
+const deliveriesIn = (aside: Place): string =>
+  `deliveries d INDEXED BY ${aside === 0 ? 'deliveries_in_lane' : 'deliveries_aside'}`;
+
+/** Every instance with pending deliveries in a meeting has a membership there, even if it has left. */
+const inMeeting = (aside: Place): string => `
+  memberships s JOIN ${deliveriesIn(aside)} ON d.instance_id = s.instance_id AND d.meeting_id = s.meeting_id
+  WHERE s.meeting_id = $meeting_id`;
+const inLane = (aside: Place): string => `${inMeeting(aside)} AND s.instance_id = $instance_id`;
+const ofInstance = (aside: Place): string =>
+  `instances s JOIN ${deliveriesIn(aside)} ON d.instance_id = s.instance_id WHERE s.instance_id = $instance_id`;
+
+const pending = (from: (aside: Place) => string, aside: Place): string => `
+  FROM ${from(aside)} AND d.state = 'pending' AND d.aside = ${aside} AND d.message_no <= $up_to_no
     AND EXISTS (SELECT 1 FROM instances WHERE instances.instance_id = s.instance_id AND ${IS_OWNED})`;
 
 /**
@@ -69,18 +75,18 @@ export function dropWaiting(
 }
 
 /** Deliveries to the instances that the caller owns, made since they were registered. */
-const OWNED = `
-  instances i JOIN deliveries d ON d.instance_id = i.instance_id
+const owned = (aside: Place): string => `
+  instances i JOIN ${deliveriesIn(aside)} ON d.instance_id = i.instance_id
   WHERE i.owner_key_id = $key_id AND i.instance_id = coalesce($owner_limit, i.instance_id) AND d.delivery_no >= i.first_no
     AND d.meeting_id NOT IN (SELECT value FROM json_each($meeting_ids))`;
-const IN_MEETINGS = `
-  memberships s JOIN deliveries d ON d.instance_id = s.instance_id AND d.meeting_id = s.meeting_id
+const inMeetings = (aside: Place): string => `
+  memberships s JOIN ${deliveriesIn(aside)} ON d.instance_id = s.instance_id AND d.meeting_id = s.meeting_id
   WHERE s.meeting_id IN (SELECT value FROM json_each($meeting_ids))`;
 
-const PARTS = [OWNED, IN_MEETINGS].flatMap((from) =>
+const PARTS = [owned, inMeetings].flatMap((from) =>
   PLACES.map(
     (aside) =>
-      `SELECT count(*) AS pending, min(d.delivery_no) AS oldest_no FROM ${from} AND d.state = 'pending' AND d.aside = ${aside}`,
+      `SELECT count(*) AS pending, min(d.delivery_no) AS oldest_no FROM ${from(aside)} AND d.state = 'pending' AND d.aside = ${aside}`,
   ),
 );
 const PENDING_OF = `
@@ -97,8 +103,8 @@ export function pendingOf(db: Database, { owner_scope, meeting_ids }: Visibility
   return db.prepare(PENDING_OF).get(values) as { pending: number; oldest_at: number | null };
 }
 
-function sourceOf({ instance_id, meeting_id }: Waiting): { from: string; keys: Partial<LaneKey> } {
-  if (instance_id === undefined) return { from: IN_MEETING, keys: { meeting_id: meeting_id as string } };
-  if (meeting_id === undefined) return { from: OF_INSTANCE, keys: { instance_id } };
-  return { from: IN_LANE, keys: { instance_id, meeting_id } };
+function sourceOf({ instance_id, meeting_id }: Waiting): { from: (aside: Place) => string; keys: Partial<LaneKey> } {
+  if (instance_id === undefined) return { from: inMeeting, keys: { meeting_id: meeting_id as string } };
+  if (meeting_id === undefined) return { from: ofInstance, keys: { instance_id } };
+  return { from: inLane, keys: { instance_id, meeting_id } };
 }
