@@ -6,7 +6,7 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { DatabaseSync } from 'node:sqlite';
-import { test } from 'node:test';
+import { test, type TestContext } from 'node:test';
 import { Database } from '../../src/store/sqlite/database.ts';
 import { MIGRATIONS } from '../../src/store/sqlite/migrations.ts';
 import { openStoreHere } from '../support/node.ts';
@@ -55,27 +55,58 @@ function faultsOf(sql: string): string[] {
   return faults;
 }
 
-async function statementsOfTheStore(t: { mock: { method: (...args: any[]) => unknown } }): Promise<Set<string>> {
-  const statements = new Set<string>();
-  const prepare = Database.prototype.prepare;
-  t.mock.method(Database.prototype, 'prepare', function (this: Database, sql: string) {
-    statements.add(sql);
-    return prepare.call(this, sql);
-  });
+/**
+ * Whether a statement that reads the deliveries of messages ends with those of each message. The plan says only that
+ * there is an upper bound, so this looks into the program for the sum that is the bound.
+ */
+function endsWithTheMessage(sql: string): boolean {
+  const { rootpage } = file.prepare(`SELECT rootpage FROM sqlite_schema WHERE name = 'deliveries'`).get()!;
+  const program = file.prepare(`EXPLAIN ${sql}`).all() as { opcode: string; p1: number; p2: number; p3: number }[];
+  const sums = new Set(program.filter(({ opcode }) => opcode === 'Add').map(({ p3 }) => p3));
+  const tables = program.filter(({ opcode, p2 }) => opcode === 'OpenRead' && p2 === rootpage).map(({ p1 }) => p1);
+  // A loop upwards leaves at the same place when it finds nothing, and when it passes its bound.
+  const upper = ({ opcode, p2, p3 }: (typeof program)[number]): number | undefined =>
+    /^SeekL[TE]$/.test(opcode) ? p3 : program.find((op) => /^G[te]$/.test(op.opcode) && op.p2 === p2)?.p1;
+  const seeks = program.filter(({ opcode, p1 }) => /^Seek[GL][TE]$/.test(opcode) && tables.includes(p1));
+  return seeks.every((seek) => sums.has(upper(seek) ?? -1));
+}
+
+/** Every statement that random commands run on SQLite. */
+async function statementsOfTheStore(t: TestContext): Promise<string[]> {
+  const prepared = t.mock.method(Database.prototype, 'prepare');
   for (const log of fc.sample(commandLogs(PER_LOG), { seed: SEED, numRuns: LOGS })) {
     const store = openStoreHere();
     const commands = new CommandLog(store);
     for (const command of log) await commands.run(command);
     await store.close();
   }
-  return statements;
+  const statements = new Set(prepared.mock.calls.map((call) => call.arguments[0]));
+  return [...statements].filter((sql) => /^\s*(SELECT|UPDATE|DELETE|WITH|INSERT)/i.test(sql));
 }
 
+const OF_MESSAGE = 'd.delivery_no <= m.message_no + m.deliveries_queued';
+
 test('no statement of SQLite reads the history to find a few rows', async (t) => {
-  const statements = [...(await statementsOfTheStore(t))].filter((sql) =>
-    /^\s*(SELECT|UPDATE|DELETE|WITH|INSERT)/i.test(sql),
-  );
+  const statements = await statementsOfTheStore(t);
   assert.ok(statements.length > 100, `${statements.length} statements`);
   const faults = statements.flatMap((sql) => faultsOf(sql).map((fault) => `${fault}\n${sql}`));
   assert.deepEqual(faults, []);
+
+  const of_messages = statements.filter((sql) => sql.includes(OF_MESSAGE) && /join "messages" as "m"/.test(sql));
+  assert.ok(of_messages.length > 1, `${of_messages.length} statements`);
+  assert.deepEqual(
+    of_messages.filter((sql) => !endsWithTheMessage(sql)),
+    [],
+  );
+});
+
+test('control: statements that read the history are found', () => {
+  const of_instance = `SELECT count(*) FROM memberships s JOIN deliveries d ON d.instance_id = s.instance_id
+    AND d.meeting_id = s.meeting_id WHERE s.meeting_id = ?1 AND d.state = 'pending' AND d.aside = 1`;
+  assert.match(faultsOf(of_instance).join(), /deliveries_of_instance/);
+  assert.match(faultsOf('SELECT count(*) FROM messages WHERE accepted_at < 1').join(), /SCAN messages/);
+  const all_later = `SELECT 1 FROM deliveries d JOIN messages m ON d.delivery_no > m.message_no AND ${OF_MESSAGE}
+    WHERE d.delivery_no < ?2 AND m.meeting_id = ?1`;
+  assert.equal(endsWithTheMessage(all_later), false);
+  assert.equal(endsWithTheMessage(all_later.replace('WHERE d.', 'WHERE +d.')), true);
 });

@@ -4,6 +4,7 @@ import type { IdCodec } from '../../domain/id.ts';
 import type { Visibility } from '../../domain/access.ts';
 import type { DeliveryStore } from '../contract/deliveries.ts';
 import type { DeliveryKeys } from '../contract/search.ts';
+import type { DeliveriesTable } from '../rows/tables.ts';
 import { DELIVERY_BYTES, deliveryRowOf, type ListedRow, meetingsOf } from '../rows/deliveries.ts';
 import { pageOf, type Weighed } from '../rows/page.ts';
 import { isDeliveryFound, isFoundDelivery, type Numbers, searched } from '../rows/search.ts';
@@ -66,9 +67,11 @@ export function deliveryLists(session: Session, ids: IdCodec): Pick<DeliveryStor
 const beforeOf = (cursor: string | undefined): number =>
   cursor === undefined ? Number.MAX_SAFE_INTEGER : (keyOf(cursor, ['number'])[0] as number);
 
-function deliveriesIn() {
+const ALL_DELIVERIES = sql<DeliveriesTable>`deliveries`.as('d');
+
+function deliveriesIn(source = ALL_DELIVERIES) {
   return build
-    .selectFrom('deliveries as d')
+    .selectFrom(source)
     .leftJoin('instances as i', 'i.instance_id', 'd.instance_id')
     .leftJoin('meeting_settings as t', 't.meeting_id', 'd.meeting_id');
 }
@@ -90,40 +93,48 @@ async function select(
   { from, below }: Numbers,
   visibility: Visibility | null | undefined,
 ): Promise<Deliveries> {
-  let query = deliveriesIn().where('d.delivery_no', '<', below);
+  const meeting_ids = meetingsOf(keys, visibility);
+  const [first, another] = meeting_ids ?? [];
+  const of_one = first !== undefined && another === undefined;
+  let query = deliveriesIn(of_one ? await ofMeeting(session, first, keys, { from, below }) : ALL_DELIVERIES);
+  query = query.where('d.delivery_no', '<', below);
   if (from > 0) query = query.where('d.delivery_no', '>=', from);
   if (visibility) query = query.where(isDeliveryVisible(visibility));
   if (keys.instance_id !== undefined) query = query.where('d.instance_id', '=', keys.instance_id);
   if (keys.message_id !== undefined) {
     const message_no = ids.decode('msg', keys.message_id) ?? 0;
+    const { meeting_id, after_seq = 0, before_seq = Number.MAX_SAFE_INTEGER } = keys;
     query = query
       .where('d.delivery_no', '>', message_no)
       .where(
         sql<boolean>`d.delivery_no <= (SELECT ${sql.raw(LAST_OF_MESSAGE)} FROM messages m WHERE m.message_no = ${message_no})`,
-      );
+      )
+      .where('d.seq', '>', after_seq)
+      .where('d.seq', '<', before_seq);
+    if (meeting_id !== undefined) query = query.where('d.meeting_id', '=', meeting_id);
   }
-  // When the list is limited to some meetings, the query starts from their messages, newest first, and adds the
-  // deliveries of each. The order is the same, and the query does not read other meetings, which may have a million
-  // deliveries.
-  const meeting_ids = meetingsOf(keys, visibility);
-  if (meeting_ids === null) return query.orderBy('d.delivery_no', 'desc');
-  const [first, another] = meeting_ids;
-  const is_one = first !== undefined && another === undefined;
-  // An index returns rows in its own order only when the columns before have a single value each.
-  const is_of_them = is_one
-    ? sql<boolean>`m.meeting_id = ${first}`
-    : sql<boolean>`m.meeting_id = ANY (${meeting_ids}::text[])`;
-  let of_meetings = query
+  if (of_one) query = query.orderBy(sql`d.message_seq`, 'desc');
+  if (meeting_ids === null || of_one) return query.orderBy('d.delivery_no', 'desc');
+  return query
     .innerJoin('messages as m', (join) => join.on(sql<boolean>`${sql.raw(OF_MESSAGE)}`))
-    .where(is_of_them)
-    .where('m.message_no', '<', below);
-  if (is_one) {
-    const { above, up_to } = await seqsOf(session, first, { from, below });
-    const { after_seq = 0, before_seq = Number.MAX_SAFE_INTEGER } = keys;
-    of_meetings = of_meetings
-      .where('m.seq', '>', Math.max(above - 1, after_seq))
-      .where('m.seq', '<=', Math.min(up_to, before_seq - 1))
-      .orderBy('m.seq', 'desc');
-  }
-  return of_meetings.orderBy('d.delivery_no', 'desc');
+    .where(sql<boolean>`m.meeting_id = ANY (${meeting_ids}::text[])`)
+    .where('m.message_no', '<', below)
+    .orderBy('d.delivery_no', 'desc');
+}
+
+/**
+ * The deliveries of one meeting: its messages, newest first, and to each its deliveries. The order is that of their
+ * numbers, and the query does not read other meetings, which may have a million deliveries. OFFSET 0 keeps the planner
+ * from joining the other way round, because it cannot estimate how few deliveries follow a message.
+ */
+async function ofMeeting(session: Session, meeting_id: string, keys: DeliveryKeys, numbers: Numbers) {
+  const { above, up_to } = await seqsOf(session, meeting_id, numbers);
+  const { instance_id, after_seq = 0, before_seq = Number.MAX_SAFE_INTEGER } = keys;
+  const of_instance = instance_id === undefined ? sql`` : sql`AND d.instance_id = ${instance_id}`;
+  const columns = sql.join(of('d', DELIVERY_COLUMNS).map((column) => sql.ref(column)));
+  return sql<DeliveriesTable>`(
+    SELECT ${columns}, m.seq AS message_seq FROM messages m CROSS JOIN LATERAL (
+      SELECT ${columns} FROM deliveries d WHERE ${sql.raw(OF_MESSAGE)} ${of_instance} OFFSET 0) d
+    WHERE m.meeting_id = ${meeting_id} AND m.message_no < ${numbers.below}
+      AND m.seq > ${Math.max(above - 1, after_seq)} AND m.seq <= ${Math.min(up_to, before_seq - 1)})`.as('d');
 }

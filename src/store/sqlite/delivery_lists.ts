@@ -102,18 +102,15 @@ function select(
   if (keys.instance_id !== undefined) query = query.where('d.instance_id', '=', keys.instance_id);
   if (keys.message_id !== undefined) {
     const message_no = ids.decode('msg', keys.message_id) ?? 0;
+    const { meeting_id, after_seq = 0, before_seq = Number.MAX_SAFE_INTEGER } = keys;
     query = query
       .where('d.delivery_no', '>', message_no)
       .where(
         sql<boolean>`d.delivery_no <= ${message_no} + (SELECT deliveries_queued FROM messages WHERE message_no = ${message_no})`,
-      );
-  }
-  if (keys.message_id !== undefined && keys.meeting_id !== undefined) {
-    const { meeting_id, after_seq = 0, before_seq = Number.MAX_SAFE_INTEGER } = keys;
-    query = query
-      .where('d.meeting_id', '=', meeting_id)
+      )
       .where('d.seq', '>', after_seq)
       .where('d.seq', '<', before_seq);
+    if (meeting_id !== undefined) query = query.where('d.meeting_id', '=', meeting_id);
   }
   // When the list is limited to some meetings, the query starts from their messages, newest first, and adds the
   // deliveries of each. The order is the same, and the query does not read other meetings, which may have a million
