@@ -4,6 +4,7 @@ import { test } from 'node:test';
 import { durationInWords as durationInCommands } from '../../src/cli/program/format.ts';
 import { SPANS } from '../../src/domain/history.ts';
 import { durationInWords as durationInPages, failureInWords, whyInWords } from '../../web/src/format.ts';
+import { isolated } from '../../web/src/parts/isolated.ts';
 import { SPANS as SPANS_OF_PAGES } from '../../web/src/spans.ts';
 
 const SECOND = 1_000;
@@ -45,4 +46,12 @@ test('the charts show as much time as the service keeps', () => {
   const kept = Object.entries(SPANS).map(([span, { step_s, steps }]) => [span, step_s * steps]);
   const shown = Object.entries(SPANS_OF_PAGES).map(([span, { span_s }]) => [span, span_s]);
   assert.deepEqual(shown, kept);
+});
+
+test('a chart draws a point where no line shows a value: between two gaps, and alone at an end', () => {
+  assert.deepEqual(isolated([1, null, 2, null, 3, 4, null, 5]), [0, 2, 7]);
+  assert.deepEqual(isolated([null, 1, undefined, 2, undefined, null, 3]), [6]);
+  assert.deepEqual(isolated([1, 2, 3]), []);
+  assert.deepEqual(isolated([null, null]), []);
+  assert.deepEqual(isolated([7]), [0]);
 });

@@ -5,6 +5,7 @@ import 'uplot/dist/uPlot.min.css';
 import { colours } from '../theme.ts';
 import { useObservable } from '../observable.ts';
 import { addressOf, go } from '../router.ts';
+import { isolated } from './isolated.ts';
 import { timeOfDay } from './time.tsx';
 
 export interface Line {
@@ -88,7 +89,11 @@ export function Chart({ title, at, lines, inWords, is_sparse = false, onSelect }
             label: name,
             stroke: colour(property),
             width: 1.5,
-            points: { show: is_sparse, size: 4 },
+            points: {
+              show: is_sparse,
+              size: 4,
+              ...(!is_sparse && { filter: (chart, line) => isolated(Array.from(chart.data[line] ?? [])) }),
+            } satisfies UPlot.Series.Points,
             ...(is_dashed && { dash: [4, 3] }),
             ...(is_filled && { fill: `color-mix(in srgb, ${colour(property)} 14%, transparent)` }),
           })),

@@ -209,7 +209,7 @@ export function Deliveries({ delivery_id }: { delivery_id: string | null }): JSX
           problem={problem}
           list={key}
           rows={rows}
-          columns={withTicks(COLUMNS, ticks, may_tick)}
+          columns={withTicks(COLUMNS, ticks, may_tick ? rows : [])}
           idOf={(delivery) => delivery.delivery_id}
           href={(delivery) => leading(delivery.delivery_id)}
           nameOf={({ instance_id, meeting_id, seq }) => `Open the delivery of ${meeting_id} #${seq} to ${instance_id}`}

@@ -33,13 +33,13 @@ function mayQueueAgain({ state, reason }: Delivery): boolean {
   return state === 'failed' || (state === 'cancelled' && reason !== 'instance_deleted');
 }
 
-/** The columns, with a box to tick in the first one. */
+/** The columns, with a box to tick in the first one when any of the rows can be ticked. */
 export function withTicks(
   columns: readonly Column<Delivery>[],
   { ticked, toggle }: Ticks,
-  may_tick: boolean,
+  rows: readonly Delivery[],
 ): Column<Delivery>[] {
-  if (!may_tick) return [...columns];
+  if (!rows.some(mayQueueAgain)) return [...columns];
   return columns.map((column, i) =>
     i > 0
       ? column
