@@ -148,6 +148,25 @@ describe('a subscription', () => {
     assert.deepEqual(signersOf(event as Received), SECRETS);
   });
 
+  test('a renewal gives the cursor of the client back while an event is on its way, and says how the last one failed', async (t) => {
+    let answer = 500;
+    const [receiver, meeting_id] = [await receiverOf(t, () => answer), await meetingOf()];
+    const params = { ...paramsOf(receiver, meeting_id), cursor: '1' };
+    const { id } = await subscribed(params);
+    const renewed = async (holds: (renewal: Subscribed) => boolean) =>
+      until('the renewal', () => subscribed(params), holds);
+    const { message_id } = await service.send(meeting_id, { content: 'one' });
+    const failing = await renewed(({ deliveryStatus }) => deliveryStatus?.lastError !== null);
+    assert.deepEqual([failing.cursor, failing.deliveryStatus?.lastError], ['1', 'http_5xx']);
+    answer = 204;
+    const { body } = await service.get<Page<{ delivery_id: string }>>(
+      `/api/v1/deliveries/?message_id=${message_id}&instance_id=${id}`,
+    );
+    await service.post(`/api/v1/deliveries/${body.data[0]?.delivery_id}/retry/`, {});
+    const settled = await renewed(({ cursor }) => cursor === '2');
+    assert.equal(settled.deliveryStatus?.lastError, null);
+  });
+
   test('has an id of its own for each key, URL and argument', async (t) => {
     const [receiver, other, meeting_id] = [await receiverOf(t), await receiverOf(t), await meetingOf()];
     const friend = await service.createKey({ scopes: ['read', 'instance'] });
