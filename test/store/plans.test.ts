@@ -49,8 +49,10 @@ function faultsOf(sql: string): string[] {
     const table = names.get(name) ?? name;
     if (!GROWING.includes(table) || OF_PENDING.includes(index)) continue;
     if (how === 'SCAN' && !IN_ORDER.test(sql)) faults.push(detail);
-    const reads_history = index === 'deliveries_of_instance' && !detail.includes('delivery_no=?');
-    if (how === 'SEARCH' && reads_history && IS_PENDING.test(sql) && !IN_ORDER.test(sql)) faults.push(detail);
+    const reads_history =
+      index === 'deliveries_of_instance' && !detail.includes('delivery_no=?') && !IN_ORDER.test(sql);
+    const reads_table = detail === `SEARCH ${name}`;
+    if (how === 'SEARCH' && (reads_history || reads_table) && IS_PENDING.test(sql)) faults.push(detail);
   }
   return faults;
 }
@@ -104,6 +106,8 @@ test('control: statements that read the history are found', () => {
   const of_instance = `SELECT count(*) FROM memberships s JOIN deliveries d ON d.instance_id = s.instance_id
     AND d.meeting_id = s.meeting_id WHERE s.meeting_id = ?1 AND d.state = 'pending' AND d.aside = 1`;
   assert.match(faultsOf(of_instance).join(), /deliveries_of_instance/);
+  const least = `SELECT min(delivery_no) FROM deliveries WHERE state = 'pending' AND aside = 0`;
+  assert.deepEqual(faultsOf(least), ['SEARCH deliveries']);
   assert.match(faultsOf('SELECT count(*) FROM messages WHERE accepted_at < 1').join(), /SCAN messages/);
   const all_later = `SELECT 1 FROM deliveries d JOIN messages m ON d.delivery_no > m.message_no AND ${OF_MESSAGE}
     WHERE d.delivery_no < ?2 AND m.meeting_id = ?1`;

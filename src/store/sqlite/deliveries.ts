@@ -251,11 +251,13 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
     },
     oldestPending(visibility?: Visibility | null) {
       if (visibility) return pendingOf(db, visibility).oldest_at;
+      // Names the indexes, because SQLite looks for a least number in the table itself, and reads all of it when nothing
+      // is pending.
       const { oldest_at } = db
         .prepare(
           `SELECT min(created_at) AS oldest_at FROM deliveries WHERE delivery_no IN (
-             (SELECT min(delivery_no) FROM deliveries WHERE state = 'pending' AND aside = 0),
-             (SELECT min(delivery_no) FROM deliveries WHERE state = 'pending' AND aside = 1))`,
+             (SELECT min(delivery_no) FROM deliveries INDEXED BY deliveries_in_lane WHERE state = 'pending' AND aside = 0),
+             (SELECT min(delivery_no) FROM deliveries INDEXED BY deliveries_aside WHERE state = 'pending' AND aside = 1))`,
         )
         .get() as { oldest_at: number | null };
       return oldest_at;
