@@ -5,6 +5,7 @@
  *   npm run bench -- --only a,b --rounds 3 --seconds 5
  *   npm run bench -- --only a --rows convoke,relay
  *   npm run bench -- --only r --rounds 1 --herd 5000x20
+ *   npm run bench -- --only p --rounds 1 --messages 1000000
  *   npm run bench -- --profile a
  */
 import { parseArgs } from 'node:util';
@@ -21,6 +22,7 @@ import { pullCrowd, pullLatency, pullThroughput } from './scenarios/pull.ts';
 import { backlog, idle, registry } from './scenarios/size.ts';
 import { slowDiskScenario } from './scenarios/slow_disk.ts';
 import { wideMeetings } from './scenarios/wide.ts';
+import { year } from './scenarios/year.ts';
 import {
   fanOut1,
   fanOut100,
@@ -47,6 +49,7 @@ const SCENARIOS: Scenario[] = [
   pullLatency,
   pullCrowd,
   pullThroughput,
+  year,
   wideMeetings,
   herdScenario,
   manyInOne,
@@ -62,6 +65,7 @@ const { values: options } = parseArgs({
     seconds: { type: 'string', default: '5' },
     backlog: { type: 'string', default: '1000000' },
     herd: { type: 'string', default: '51000x20' },
+    messages: { type: 'string', default: '10000000' },
     profile: { type: 'string' },
     save: { type: 'boolean', default: false },
   },
@@ -74,7 +78,11 @@ process.once('SIGINT', () => process.exit(130));
 
 const [machines, each] = options.herd.split('x').map(Number);
 if (machines === undefined || each === undefined) throw new Error('--herd says machines x deliveries: 5000x20');
-const bench = new Bench({ backlog: Number(options.backlog), herd: { machines, each } });
+const bench = new Bench({
+  backlog: Number(options.backlog),
+  herd: { machines, each },
+  messages: Number(options.messages),
+});
 await bench.start();
 if (options.profile === undefined) await measureAll();
 else for (const name of options.profile.split(',')) console.log(`written to ${await profile(bench, name, seconds)}`);

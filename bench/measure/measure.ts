@@ -34,9 +34,13 @@ export class Bench {
   /** How many machines come back in the scenario of the herd, and how many deliveries wait for each. */
   readonly herd: { machines: number; each: number };
 
-  constructor({ backlog, herd }: Pick<Bench, 'backlog' | 'herd'>) {
+  /** How many messages are in the scenario of a year. */
+  readonly messages: number;
+
+  constructor({ backlog, herd, messages }: Pick<Bench, 'backlog' | 'herd' | 'messages'>) {
     this.backlog = backlog;
     this.herd = herd;
+    this.messages = messages;
   }
 
   async start(): Promise<void> {

@@ -36,7 +36,7 @@ const { values: options } = parseArgs({
   options: { seconds: { type: 'string', default: '20' }, rounds: { type: 'string', default: '3' } },
 });
 
-const bench = new Bench({ backlog: 0, herd: { machines: 0, each: 0 } });
+const bench = new Bench({ backlog: 0, herd: { machines: 0, each: 0 }, messages: 0 });
 await bench.start();
 const postgres = await startPostgres(await scratchDirectory());
 const administrator = new pg.Client(postgres.url);

@@ -31,7 +31,7 @@ if (contender === undefined) throw new Error('--nodes says 0, 1 or 2');
 const CONNECTIONS = 32;
 const TICKS_PER_S = 100;
 
-const bench = new Bench({ backlog: 0, herd: { machines: 0, each: 0 } });
+const bench = new Bench({ backlog: 0, herd: { machines: 0, each: 0 }, messages: 0 });
 await bench.start();
 const fleet: Fleet = { meetings: 64, members: 1, pulls: values.pulls, origin: bench.origin };
 const running = await contender.start({ fleet });
