@@ -30,7 +30,7 @@ export interface Asked {
 
 /** These stay open, or are no reads of the store. */
 const LEFT_OUT = new Set(['/api/v1/events/', '/api/v1/backups/{backup_id}/']);
-const IS_SEARCH = /^.api.v1.(deliveries|messages).\?.*(state|since|until|status_code|outcome|agent_id|text|seq)=/;
+const IS_SEARCH = /^.api.v1.(deliveries|messages).\?(.*&)?(state|since|until|status_code|outcome|agent_id|text|seq)=/;
 const TIMES = 3;
 /** A request that takes longer is not asked again. */
 const SLOW_MS = 2_000;
