@@ -49,6 +49,8 @@ describe('where one reads', { concurrency: 3 }, () => {
       await dialog.getByText('3 deliveries failed in that time.').waitFor();
       await dialog.getByLabel('Failed since').fill(await localMinute(page, Date.now() + 3_600_000));
       await dialog.getByText('Nothing failed in that time.').waitFor();
+      const nothing = dialog.getByRole('button', { name: 'Resend', exact: true });
+      assert.equal(await nothing.getAttribute('aria-disabled'), 'true');
       await dialog.getByLabel('Failed since').fill(await localMinute(page, Date.now() - 3_600_000));
       await dialog.getByRole('button', { name: 'Resend 3 deliveries' }).click();
       await page.getByText('3 deliveries will be sent again.').waitFor();

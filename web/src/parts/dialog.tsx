@@ -89,6 +89,8 @@ interface FormProps {
   /** The text of the button. */
   action: string;
   is_dangerous?: boolean;
+  /** False while there is nothing that the button could do. */
+  is_ready?: boolean;
   /** If it rejects, the form shows the error. */
   onSubmit: () => Promise<void>;
   children: ComponentChildren;
@@ -97,12 +99,19 @@ interface FormProps {
 }
 
 /** A form that shows beneath its fields why it was refused. */
-export function Form({ action, is_dangerous = false, onSubmit, children, aside }: FormProps): JSX.Element {
+export function Form({
+  action,
+  is_dangerous = false,
+  is_ready = true,
+  onSubmit,
+  children,
+  aside,
+}: FormProps): JSX.Element {
   const [refusal, setRefusal] = useState<string[] | null>(null);
   const [is_busy, setBusy] = useState(false);
   const submit = async (event: Event): Promise<void> => {
     event.preventDefault();
-    if (is_busy) return;
+    if (is_busy || !is_ready) return;
     setBusy(true);
     setRefusal(null);
     try {
@@ -129,7 +138,11 @@ export function Form({ action, is_dangerous = false, onSubmit, children, aside }
       )}
       <div class="form-end">
         {aside}
-        <button type="submit" class={is_dangerous ? 'button dangerous' : 'button primary'} aria-disabled={is_busy}>
+        <button
+          type="submit"
+          class={is_dangerous ? 'button dangerous' : 'button primary'}
+          aria-disabled={is_busy || !is_ready}
+        >
           {action}
         </button>
       </div>

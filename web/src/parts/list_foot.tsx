@@ -37,8 +37,7 @@ export function ListFoot(props: ListFootProps): JSX.Element {
         </button>
       )}
       <button type="button" class="button" onClick={onPause}>
-        {is_paused ? 'Resume' : 'Pause'}
-        <span class="unseen"> the list</span>
+        {is_paused ? 'Resume the list' : 'Pause the list'}
       </button>
     </div>
   );

@@ -54,7 +54,11 @@ export function RecoverDialog({ instance, onClose }: { instance: Instance; onClo
   return (
     <Dialog title="Resend what it missed" onClose={close}>
       {queued === null ? (
-        <Form action={value === null ? 'Resend' : `Resend ${amount(value)}`} onSubmit={send}>
+        <Form
+          action={value === null || value.recovered === 0 ? 'Resend' : `Resend ${amount(value)}`}
+          is_ready={of !== null && value?.recovered !== 0}
+          onSubmit={send}
+        >
           <TextField label="Failed since" type="datetime-local" value={since} onChange={setSince} is_required />
           <TextField label="Until" type="datetime-local" value={end} onChange={setEnd} hint="Now, when it is empty." />
           <div role="status">
@@ -96,12 +100,13 @@ function amount({ recovered, at_least = false }: Recovered): string {
 
 function Estimate({ found, instance }: { found: Recovered; instance: Instance }): JSX.Element {
   const { missed } = found;
+  const pending = instance.pending_deliveries;
   const is_paused = !(instance.is_active && instance.webhook_enabled);
   return (
     <>
       <p>
         {found.recovered === 0
-          ? 'Nothing failed in that time.'
+          ? `Nothing failed in that time.${pending > 0 && !is_paused ? ` ${counted(pending, 'pending delivery goes', 'pending deliveries go')} out without it.` : ''}`
           : `${capital(amount(found))} failed in that time. They go out one after the other, beside new messages, under the same webhook-id as before.`}
         {is_paused && found.recovered > 0 && ' It is paused: they are held until you resume it.'}
       </p>
