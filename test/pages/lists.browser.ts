@@ -1,10 +1,12 @@
 /** Lists under traffic, in a real browser: a person opens the row that they aim at, with the mouse and with keys. */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
+import type { ServiceNode } from '@convoke/sdk';
 import type { Page } from 'playwright-core';
 import { useVisitor } from '../support/browser.ts';
 import { startReceiver } from '../support/receiver.ts';
 import { type Service, startService } from '../support/service.ts';
+import { startTwoNodes } from '../support/two_nodes.ts';
 import { until } from '../support/wait.ts';
 
 const visitor = useVisitor();
@@ -198,6 +200,29 @@ describe('lists', { concurrency: 2 }, () => {
       await ordered(['c', 'a', 'b']);
       await head.getByRole('button').click();
       assert.equal(new URL(page.url()).search, '');
+    });
+  });
+
+  test('nodes are sorted by the column that one clicks, in both directions', async (t) => {
+    const [first] = await startTwoNodes(t);
+    const { data } = (await first.get<{ data: ServiceNode[] }>('/api/v1/nodes/')).body;
+    const sorted = data
+      .toSorted((a, b) => Date.parse(a.started_at) - Date.parse(b.started_at))
+      .map(({ node_id }) => `Open ${node_id}, up`);
+    await visitor.visit(first.url, { path: '/nodes' }, async (page) => {
+      const head = page.getByRole('columnheader', { name: 'Started' });
+      const ordered = (expected: string[]) =>
+        until(
+          'the order',
+          () => names(page),
+          (found) => found.join() === expected.join(),
+        );
+      await head.getByRole('button').click();
+      await ordered(sorted.toReversed());
+      assert.equal(await head.getAttribute('aria-sort'), 'descending');
+      await head.getByRole('button').click();
+      await ordered(sorted);
+      assert.equal(await head.getAttribute('aria-sort'), 'ascending');
     });
   });
 
