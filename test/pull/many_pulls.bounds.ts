@@ -114,12 +114,13 @@ describe('a key whose pulls take all connections', () => {
     const first = await startService(t, { ...settings, max_connections: String(CONNECTIONS) });
     const second = await startService(t, settings);
     second.token = (await first.endOpenMode()).token;
-    const machines = await machinesOfKey(first, 8, 'greedy');
-    const pulls = Array.from({ length: CONNECTIONS }, (_, i) => waitingPull(t, first, machines[i % 8]!));
+    const machines = await machinesOfKey(first, CONNECTIONS - 1, 'greedy');
+    // The last place is for the request that counts the pulls. A pull that does not wait yet makes no room.
+    const pulls = machines.map((machine) => waitingPull(t, first, machine));
     await until(
-      'pulls at the second node',
-      () => pullsWaiting(second),
-      (count) => count > 0,
+      'all pulls to wait, some at the second node',
+      () => Promise.all([pullsWaiting(first), pullsWaiting(second)]),
+      ([here, there]) => here + there === pulls.length && there > 0,
     );
     const held: RawClient[] = [];
     while (held.length < CONNECTIONS) held.push(await heldRequest(t, first));
