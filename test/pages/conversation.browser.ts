@@ -1,6 +1,7 @@
 /** A meeting's page with thousands of messages, in a real browser. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import type { Counts } from '@convoke/sdk';
 import type { Page } from 'playwright-core';
 import { useVisitor } from '../support/browser.ts';
 import { leastCost } from '../support/least_cost.ts';
@@ -204,6 +205,12 @@ describe("a meeting's page", { concurrency: 2 }, () => {
     }
     await say(service, 'long', 20_000);
     await say(service, 'short', 300);
+    // Each delivery that ends is an event, for which the page does work of its own.
+    await until(
+      'all deliveries to end',
+      async () => (await service.get<Counts>('/api/v1/counts/')).body.deliveries.pending,
+      (pending) => pending === 0,
+    );
     /** How many functions one keystroke and a message that arrives call. Counts do not depend on the speed of the machine. */
     const costOf = async (
       meeting_id: string,
