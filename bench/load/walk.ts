@@ -1,6 +1,6 @@
 /**
- * Requests every list with every filter: each GET of the OpenAPI document of a service, each parameter alone with each
- * of its values, each pair of parameters, and the page that follows.
+ * Requests every list with every filter, from the OpenAPI document of a service. It makes each GET with each parameter
+ * alone, with each of its values, and with each pair of parameters, and reads the next page.
  */
 interface Parameter {
   name: string;
@@ -28,7 +28,7 @@ export interface Asked {
   is_search: boolean;
 }
 
-/** These stay open, or are no reads of the store. */
+/** Paths that stay open, or that read nothing from the store. */
 const LEFT_OUT = new Set(['/api/v1/events/', '/api/v1/backups/{backup_id}/']);
 const IS_SEARCH = /^.api.v1.(deliveries|messages).\?(.*&)?(state|since|until|status_code|outcome|agent_id|text|seq)=/;
 const TIMES = 3;

@@ -1,5 +1,5 @@
 /**
- * BullMQ on Redis: an intake that adds the jobs of many messages at once, and a worker in a process of its own
+ * BullMQ on Redis. An intake adds the jobs of many messages at once. The worker is a process of its own
  * (bullmq_worker.ts), because both in one process were slower. Redis starts here; an argument says how its append-only
  * file is synced.
  */

@@ -1,6 +1,6 @@
 /**
- * What the peers have in common, as a Node team would write it: a Fastify route that takes messages, and a sender that
- * signs a push and makes it with undici's `dispatch` over kept connections. Bodies and headers are those of Convoke.
+ * The parts that the peers share, as a Node team would write them. A Fastify route takes messages. A sender signs a
+ * push and makes it with undici's `dispatch` over kept connections. Bodies and headers are those of Convoke.
  */
 import Fastify from 'fastify';
 import type { AddressInfo } from 'node:net';
@@ -140,15 +140,15 @@ export function sender(fleet: Fleet): (delivery_id: string, job: PushJob) => Pro
 /** Collects items while earlier batches are being stored: a group commit for peers that have none. */
 export class Gatherer<Item> {
   readonly #keep: (items: Item[]) => Promise<unknown>;
-  readonly #flights_max: number;
+  readonly #in_flight_max: number;
   readonly #items_max: number;
   #waiting: { items: Item[]; resolve: () => void; reject: (error: unknown) => void }[] = [];
-  #flights = 0;
+  #in_flight = 0;
   #scheduled = false;
 
-  constructor(items_max: number, flights_max: number, keep: (items: Item[]) => Promise<unknown>) {
+  constructor(items_max: number, in_flight_max: number, keep: (items: Item[]) => Promise<unknown>) {
     this.#items_max = items_max;
-    this.#flights_max = flights_max;
+    this.#in_flight_max = in_flight_max;
     this.#keep = keep;
   }
 
@@ -160,7 +160,7 @@ export class Gatherer<Item> {
   }
 
   #schedule(): void {
-    if (this.#scheduled || this.#flights >= this.#flights_max || this.#waiting.length === 0) return;
+    if (this.#scheduled || this.#in_flight >= this.#in_flight_max || this.#waiting.length === 0) return;
     this.#scheduled = true;
     setImmediate(() => void this.#run());
   }
@@ -173,14 +173,14 @@ export class Gatherer<Item> {
       items += this.#waiting[count++]!.items.length;
     }
     const batch = this.#waiting.splice(0, count);
-    this.#flights++;
+    this.#in_flight++;
     try {
       await this.#keep(batch.flatMap((waiting) => waiting.items));
       for (const { resolve } of batch) resolve();
     } catch (error) {
       for (const { reject } of batch) reject(error);
     }
-    this.#flights--;
+    this.#in_flight--;
     this.#schedule();
   }
 }

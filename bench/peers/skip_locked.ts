@@ -1,6 +1,6 @@
 /**
- * A queue on PostgreSQL as many blogs describe it: one table, whose rows are inserted many at a time, taken by the
- * hundred with FOR UPDATE SKIP LOCKED, and marked as done in one statement. An insert wakes the workers.
+ * A queue on PostgreSQL as many blogs describe it: one table. Many rows are inserted at a time. A hundred are taken
+ * with FOR UPDATE SKIP LOCKED, and one statement marks them as done. An insert wakes the workers.
  */
 import pg from 'pg';
 import { Gatherer, listen, onEnd, type PeerOptions, type PushJob, sender } from './parts.ts';

@@ -22,7 +22,7 @@ const MESSAGES_PER_S = 200;
 const CONNECTIONS = 32;
 /** Machines of the herd in one meeting. */
 const HERD_MEMBERS = 100;
-/** How long the herd stays away: longer than the storm of first attempts after the start, and some back-offs. */
+/** How long the herd stays away: until the first attempts after the start, and a few back-offs, are over. */
 const AWAY_MS = 30_000;
 /** The longest that the scenario waits for the pushes of the herd. */
 const SECONDS_MAX = 600;

@@ -14,7 +14,7 @@ export function settingsTable(): string {
     '`CONVOKE_` and is not listed here is an error, so that a typing mistake cannot go unnoticed.\n\n' +
     '| variable | flag | default | value | meaning |\n| --- | --- | --- | --- | --- |\n' +
     rows.join('') +
-    '\nThe commands that call the API of a running service read two more: `CONVOKE_URL` (`--url`), where it answers,\n' +
+    '\nThe commands that call the API of a running service read two more: `CONVOKE_URL` (`--url`), the address of the service,\n' +
     '`http://127.0.0.1:8080` when absent; and `CONVOKE_API_KEY` (`--api-key`), the key to use ([keys](keys.md)).\n'
   );
 }

@@ -94,9 +94,9 @@ export class Batcher<Item, Result> {
     this.#scheduled = true;
     this.#clock.soon(() => {
       this.#scheduled = false;
-      const rest_ms = this.#delayMs();
-      if (rest_ms <= 0) return void this.#run();
-      this.#timer ??= this.#clock.after(rest_ms, () => {
+      const delay_ms = this.#delayMs();
+      if (delay_ms <= 0) return void this.#run();
+      this.#timer ??= this.#clock.after(delay_ms, () => {
         this.#timer = null;
         // A busy thread fires the timer late. The items that arrived in the meantime join the batch first.
         this.flushIfReady();
@@ -108,8 +108,8 @@ export class Batcher<Item, Result> {
   #delayMs(): number {
     const { items_max, weight_max } = this.#options;
     const waiting = this.#waiting.length;
-    const rest_ms = this.#linger?.delayMs(waiting, this.#in_flight > 0, this.#clock.now()) ?? 0;
-    return waiting >= items_max() || this.#waiting_weight >= weight_max ? 0 : rest_ms;
+    const delay_ms = this.#linger?.delayMs(waiting, this.#in_flight > 0, this.#clock.now()) ?? 0;
+    return waiting >= items_max() || this.#waiting_weight >= weight_max ? 0 : delay_ms;
   }
 
   #hasRoom(): boolean {

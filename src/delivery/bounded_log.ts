@@ -65,7 +65,7 @@ export class BoundedLog implements Log {
   /** Reports how many lines were left out so far. */
   close(): void {
     this.#timer?.cancel();
-    this.#tellLeftOut();
+    this.#reportLeftOut();
   }
 
   #write(level: Level, fields: object, text: string): void {
@@ -73,7 +73,7 @@ export class BoundedLog implements Log {
     const room = this.#roomFor(text);
     if (room.bytes <= 0) {
       room.left_out++;
-      this.#timer ??= this.#clock.after(LEFT_OUT_MS, () => this.#tellLeftOut());
+      this.#timer ??= this.#clock.after(LEFT_OUT_MS, () => this.#reportLeftOut());
       return;
     }
     room.bytes -= bytesOf(fields, text);
@@ -94,7 +94,7 @@ export class BoundedLog implements Log {
     return room;
   }
 
-  #tellLeftOut(): void {
+  #reportLeftOut(): void {
     this.#timer = null;
     for (const [line, room] of this.#rooms) {
       const { left_out } = room;

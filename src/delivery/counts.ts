@@ -19,7 +19,7 @@ export interface CountsParts {
   };
 }
 
-/** What there is at a time, as far as a caller may see it. */
+/** The counts at one time, of what a caller may see. */
 export interface Counted {
   instances: InstanceCounts;
   pending: number;
@@ -27,8 +27,8 @@ export interface Counted {
 }
 
 /**
- * Counts instances and pending deliveries. However many ask, and however many instances there are, the store counts for
- * a small share of its time: the longer a count took, the longer it is kept, and those who ask meanwhile get the same.
+ * Counts instances and pending deliveries. The store counts for a small share of its time, however many callers and
+ * instances there are. The longer a count took, the longer it is kept, and callers get the kept count meanwhile.
  */
 export class Counts {
   readonly #clock: Clock;

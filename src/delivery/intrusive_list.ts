@@ -1,9 +1,9 @@
 /**
  * Items in the order of their insertion. Each can be removed by itself, at no cost.
  *
- * A Set does the same for items that stay. It must not be used where thousands of items enter and leave in a second:
- * after enough changes V8 moves a Set (or a Map) to a new table, and the old table keeps its items and a reference to
- * the new one. As soon as one such table is old for the collector, each following table stays until the next full
+ * A Set does the same for items that stay. It must not be used where thousands of items enter and leave in a second.
+ * After enough changes V8 moves a Set (or a Map) to a new table. The old table keeps its items and a reference to the
+ * new one. As soon as one such table is old for the collector, each following table stays until the next full
  * collection, with everything that was in it: requests, responses, bodies. A list leaves nothing behind.
  */
 export abstract class ListNode {

@@ -124,8 +124,8 @@ export class LocalChanges {
   }
 
   /**
-   * The deliveries of a meeting may have changed, so its lanes are read again: what was dropped must not be pushed from
-   * memory, nor from a read that began before the change.
+   * The deliveries of a meeting may have changed, so its lanes are read again. A dropped delivery must not be pushed
+   * from memory, nor from a read that began before the change.
    */
   invalidateMeeting(meeting_id: string): void {
     const { invalidations, recipients, dispatcher } = this.#parts;

@@ -34,7 +34,7 @@ const FREE_PAGES_MIN = 1_024;
 const FREE_PART = 0.1;
 const PAGES_PER_STEP = 256;
 const STEP_MS = 10;
-const REST_FACTOR = 9;
+const PAUSE_FACTOR = 9;
 const GIVING_BACK_MS_MAX = 30_000;
 
 /**
@@ -129,7 +129,7 @@ export class Maintenance {
     const { file } = this.#store;
     if (file === undefined) return;
     let space = await file.space();
-    if (!space.gives_back) return this.#tellOfEmpty(space);
+    if (!space.gives_back) return this.#reportEmpty(space);
     const until = this.#clock.now() + GIVING_BACK_MS_MAX;
     let has_given = false;
     while (space.free_pages > keptFree(space) && this.#clock.now() < until && !this.#stopped) {
@@ -138,13 +138,13 @@ export class Maintenance {
       if (step.given_back === 0) break;
       has_given = true;
       space = step;
-      const rest_ms = REST_FACTOR * Math.max(1, this.#clock.now() - from);
-      await new Promise<void>((resolve) => void this.#clock.after(rest_ms, resolve));
+      const pause_ms = PAUSE_FACTOR * Math.max(1, this.#clock.now() - from);
+      await new Promise<void>((resolve) => void this.#clock.after(pause_ms, resolve));
     }
     if (has_given && !this.#stopped) await file.cutOff();
   }
 
-  #tellOfEmpty(space: FileSpace): void {
+  #reportEmpty(space: FileSpace): void {
     const now = this.#clock.now();
     if (!isMostlyEmpty(space) || (this.#reported_at !== null && now - this.#reported_at < REPORT_AGAIN_MS)) return;
     this.#reported_at = now;

@@ -1,6 +1,6 @@
 /** A scan of a whole table takes at most a fiftieth of the time. */
 const PART = 50;
-const REST_MS_MAX = 600_000;
+const PAUSE_MS_MAX = 600_000;
 
 /**
  * How long to pause after a scan of a table, in milliseconds. A scan takes long when it passes many rows. That is worst
@@ -10,5 +10,5 @@ const REST_MS_MAX = 600_000;
  * @param least_ms the pause after a quick scan
  */
 export function scanPause(took_ms: number, least_ms: number): number {
-  return Math.max(least_ms, Math.min(took_ms * PART, REST_MS_MAX));
+  return Math.max(least_ms, Math.min(took_ms * PART, PAUSE_MS_MAX));
 }

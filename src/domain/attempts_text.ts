@@ -42,8 +42,8 @@ export function firstSuccessOf(value: unknown): Attempt | null {
 }
 
 /**
- * Whether the short form says everything about an attempt. Times are written by `toISOString`, so the length is enough to
- * know one that is read as it was written; to write it again for comparison would take longer than the rest.
+ * Whether the short form says everything about an attempt. `toISOString` writes the times, so a time of the right
+ * length is read as it was written. To write it again and compare would take longer than the rest.
  */
 function isFirstSuccess({ attempt, started_at, outcome, status_code, detail, answered_agents }: Attempt): boolean {
   return (

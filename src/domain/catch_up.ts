@@ -82,7 +82,7 @@ export interface MaybeMissed {
 }
 
 /**
- * Counts the messages since the last push that were for the agents of a membership and are not pushed, because they did
+ * Counts the missed messages since the last push: those for the agents of a membership that are not pushed. They did
  * not wake it, were superseded, or became too old.
  */
 export function missedOf(messages: Iterable<MaybeMissed>, agent_ids: readonly string[]): number {

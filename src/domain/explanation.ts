@@ -101,7 +101,7 @@ function mayBecome({ catch_up, max_age_s }: MemberRules): CatchUpReason[] {
   return max_age_s > 0 ? [...superseded, 'max_age'] : [...superseded];
 }
 
-/** Whether a message of an agent that still waits is cancelled before the message is judged. */
+/** Whether an earlier message that still waits is cancelled before the message to explain is judged. */
 function isLeftOut(sent: Before, candidate: Candidate, { accepted_at }: Imagined): boolean {
   if (isTooOld(sent.accepted_at, candidate.max_age_s, accepted_at)) return true;
   return candidate.catch_up === 'latest' && (candidate.unconnected || candidate.backing_off);

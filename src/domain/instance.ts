@@ -38,7 +38,7 @@ export interface LastFailure {
 /** What the attempts so far show about an instance. Times are milliseconds since the epoch. */
 export interface InstanceHealth {
   consecutive_failures: number;
-  /** When its health became what it is; null while it is unknown, and when that was not noted. */
+  /** Since when it has its present health; null while the health is unknown, and when no time was stored for it. */
   health_since: number | null;
   last_success_at: number | null;
   last_failure: LastFailure | null;

@@ -8,7 +8,10 @@ const STEPS = 144;
 export const INSTANCES_MAX = 4_096;
 
 const SHOWN = ['delivered', 'failed_attempts', 'failed'] as const satisfies Counted[];
-/** The columns of a step that has ended: what is shown, and two latencies, with 1 added so that 0 is none. */
+/**
+ * The columns of a step that has ended: the shown counts, and two latencies. A latency is stored with 1 added, because
+ * 0 stands for none.
+ */
 const WIDTH = SHOWN.length + 2;
 
 /** The steps of one instance, column by column. The last step has not ended. */

@@ -1,4 +1,4 @@
-import { fieldText } from './json_body.ts';
+import { fieldText } from './request_body.ts';
 
 /**
  * The part of a push's body that is the same for every instance. It contains the message as the sender wrote it.

@@ -1,5 +1,5 @@
 import { isAgentIds, uniqueIds } from './id.ts';
-import { fieldText, itemTexts } from './json_body.ts';
+import { fieldText, itemTexts } from './request_body.ts';
 import { timestampOf } from './push_body.ts';
 
 /** The most replies in one response, and the most that are sent with one token. */

@@ -151,7 +151,7 @@ export class FeedListener {
   }
 
   #cutOff(): void {
-    this.end('overflow', { detail: 'This connection took too little of what was told; come back with Last-Event-ID.' });
+    this.end('overflow', { detail: 'This connection read its events too slowly; connect again with Last-Event-ID.' });
   }
 
   /** @param drain_ms how long the connection may still take its last event */

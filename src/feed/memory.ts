@@ -116,7 +116,7 @@ export class FeedMemory {
     return chunk;
   }
 
-  /** The same for a listener that sees only some of the events. */
+  /** The next part of the events, for a listener that sees only some of them. */
   chunkOf(from: number, sees: (event: PublishedEvent) => boolean): { bytes: Buffer; next: number } {
     let text = '';
     let next = from;

@@ -20,7 +20,7 @@ import type { Keyring } from './auth/keyring.ts';
 import type { Limits } from './auth/limits.ts';
 import type { Sessions } from './auth/sessions.ts';
 import type { Connections } from './intake/connections.ts';
-import type { JsonBody } from '../domain/json_body.ts';
+import type { JsonBody } from '../domain/request_body.ts';
 import type { Pages } from './pages.ts';
 
 /** What the server needs for every request. Each file of routes also names what it needs itself. */

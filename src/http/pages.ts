@@ -156,7 +156,7 @@ export class Pages {
     }
     const file = built.files.get(page ?? path.slice(1));
     const index = built.files.get(INDEX);
-    // It is the same page: at this path it takes nothing but the link, and no cookie.
+    // At this path the same page takes nothing but the link, and no cookie.
     const is_portal = page === INDEX && PORTAL.test(path);
     if (file !== undefined) sendFile(request, reply, is_portal ? { ...file, headers: this.#portal_headers } : file);
     else if (index !== undefined && isNavigation(request.headers) && !NO_VIEW.test(path))
@@ -182,11 +182,11 @@ export class Pages {
    */
   async #read(is_view: boolean): Promise<Built | null> {
     if (this.#built !== null && !is_view) return this.#built;
-    this.#reading ??= this.#readAnew().finally(() => (this.#reading = null));
+    this.#reading ??= this.#readIfChanged().finally(() => (this.#reading = null));
     return this.#reading;
   }
 
-  async #readAnew(): Promise<Built | null> {
+  async #readIfChanged(): Promise<Built | null> {
     const index = await stat(join(this.#directory, INDEX)).catch(() => null);
     if (index === null) return (this.#built = null);
     if (this.#built?.index_mtime_ms === index.mtimeMs) return this.#built;

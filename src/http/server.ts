@@ -36,7 +36,8 @@ const STALLED_MS = 60_000;
 const LOOPBACK_HOST = /^(localhost|127(\.\d{1,3}){3}|\[::1\])\.?(:\d{1,5})?$/i;
 
 /**
- * The same, as an origin (RFC 6454). Without this check, a page of another site could make changes that need no body.
+ * The same names, as an origin (RFC 6454). Without this check, a page of another site could make changes that need no
+ * body.
  */
 const LOOPBACK_ORIGIN = /^https?:\/\/(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?$/i;
 

@@ -165,7 +165,7 @@ export function messageText({ message_id, seq, accepted_at, target_agents, origi
   return `${fields.slice(0, -1)},"message":${message}}`;
 }
 
-/** The same for a message that was found, with its meeting. */
+/** The text of the response for a message that a search found, with its meeting. */
 export function foundMessageText({ meeting_id, deliveries_queued, ...message }: FoundMessage): string {
   return `${JSON.stringify({ meeting_id, deliveries_queued }).slice(0, -1)},${messageText(message).slice(1)}`;
 }

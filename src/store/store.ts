@@ -2,15 +2,15 @@
  * The contract of the store: rows in, rows out. It knows nothing of HTTP and decides nothing about deliveries.
  *
  * Each method is one transaction, or part of one that several share; when its promise resolves, its writes are on disk.
- * Arguments and results are plain data, so that an engine may live in another thread or behind a socket.
- * Times are milliseconds since the epoch. `next_attempt_at`, `backoff_until` and `expires_at` are on the steady clock of
- * the node (see src/delivery/clock.ts), all other times on the wall clock.
+ * Arguments and results are plain data, so that an engine may live in another thread or behind a socket. Times are
+ * milliseconds since the epoch. `next_attempt_at`, `backoff_until` and `expires_at` are on the steady clock of the node
+ * (see src/delivery/clock.ts), all other times on the wall clock.
  *
  * The secrets of instances are plain here. The engine encrypts them at rest.
  *
  * `owner_scope` says which instances the caller may change, and `visibility` what the caller may read; absent or null:
- * everything. The condition is part of the statement itself: a row that the caller may not see is not found, so neither the
- * result nor its time tells a hidden row from a missing one.
+ * everything. The condition is part of the statement itself, so a row that the caller may not see is not found. Neither
+ * the result nor its time shows whether a row is hidden or missing.
  *
  * Methods reject with `Problem` for a mistake of the caller, and with `StoreError` when the storage itself failed.
  */

@@ -520,7 +520,7 @@ describe('every route with every kind of principal:', () => {
       () => house.ask({ method: 'GET', path: '/metrics' }, expired.token),
       ({ status }) => status === 401,
     );
-    const strangers: [string | null, string][] = [
+    const refused: [string | null, string][] = [
       [null, 'api_key_missing'],
       [known.token.slice(0, -1), 'api_key_malformed'],
       [`${known.token.slice(0, -1)}${known.token.endsWith('A') ? 'B' : 'A'}`, 'api_key_malformed'],
@@ -533,7 +533,7 @@ describe('every route with every kind of principal:', () => {
     const ids = await house.furnish('owner', 'getDelivery');
     for (const [row, ask] of Object.entries(ASKS)) {
       const answers = new Map<string, string>();
-      for (const [token, code] of strangers) {
+      for (const [token, code] of refused) {
         const answer = await house.ask(ask(ids), token);
         // The service refuses a wrong key even where it needs none.
         const is_asked = row === 'getSession' && token !== null;

@@ -57,7 +57,7 @@ const PIPELINED = 8;
 const REST_BYTES_MAX = 16 << 20;
 /** Processor time for one response, with the client's share: five times the cost of the dearest one today. */
 const ANSWER_MS_MAX = 1;
-/** The same for each byte of it. */
+/** One millisecond of processor time must be enough for this many bytes of a body. */
 const BYTES_PER_MS_MIN = 50_000;
 
 const hasBody = ({ method }: Route): boolean => method === 'POST' || method === 'PATCH' || method === 'PUT';

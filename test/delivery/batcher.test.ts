@@ -173,8 +173,7 @@ test('an item that arrives while a batch is in flight shows that others send: th
   await come(10, 100);
   await clock.advance(100);
   const before = batches.length;
-  // Some items do not fit into the batch and arrive after it has begun. If the batch had all of them, the next one
-  // would go at once.
+  // Some items do not fit into the batch. If the batch took all of them, the next batch would start at once.
   await come(60, 1);
   await come(1, 40);
   const starts = batches.slice(before).map(({ at }) => at - batches[before]!.at);

@@ -1,6 +1,7 @@
 /**
- * Where pushes may not go: every denied range in every notation, through the real transport, and counted where sockets
- * are made. Each count has its control: when the policy allows that one address, the same URL does open a connection.
+ * Where pushes may not go: to any denied range, in any notation. Each URL goes through the real transport, and the test
+ * counts the sockets that are opened. Each count has its control: when the policy allows the address, the same URL
+ * opens a connection.
  */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';

@@ -202,7 +202,7 @@ function disorderedOf(record: Record): string[] {
   return found;
 }
 
-/** How long a push with a response may stay in flight, or wait to be written, while its process stores later sends. */
+/** How long the result of a push may wait to be written after its response, while the process stores later sends. */
 const IN_FLIGHT_MS = 1_000;
 /**
  * How many sends the process may accept meanwhile. A result waits for the commit in progress and is part of the next

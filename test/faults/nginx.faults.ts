@@ -56,7 +56,7 @@ async function startNginx(t: TestContext, recipe: string, [first, second]: strin
   }
 }
 
-interface Heard {
+interface SendResult {
   status: number;
   retry_after: string | null;
   from_ms: number;
@@ -67,7 +67,7 @@ interface Heard {
 async function whilePaused(
   t: TestContext,
   recipe: string,
-): Promise<{ heard: Heard[]; paused_at_ms: number; back_at_ms: number }> {
+): Promise<{ results: SendResult[]; paused_at_ms: number; back_at_ms: number }> {
   const database_url = new URL(await makeDatabase());
   const proxy = await CuttingProxy.start(Number(database_url.port));
   t.after(() => proxy.close());
@@ -77,7 +77,7 @@ async function whilePaused(
   const first_url = await first.ready;
   const second_url = await NodeProcess.serveOn(t, database_url.href, data).ready;
   const url = await startNginx(t, recipe, [first_url, second_url]);
-  const send = async (): Promise<Heard> => {
+  const send = async (): Promise<SendResult> => {
     const from_ms = performance.now();
     const answer = await fetch(`${url}/api/v1/meetings/m/messages/`, {
       method: 'POST',
@@ -97,10 +97,10 @@ async function whilePaused(
   proxy.onRequest = () => 'swallow';
   proxy.onAnswer = () => 'swallow';
   const paused_at_ms = performance.now();
-  const heard: Heard[] = [];
+  const results: SendResult[] = [];
   const speak = async (): Promise<void> => {
     while (performance.now() - paused_at_ms < PAUSED_MS) {
-      heard.push(await send());
+      results.push(await send());
       await pause(PAUSE_MS);
     }
   };
@@ -113,12 +113,12 @@ async function whilePaused(
   await Promise.all(speaking);
   while ((await send()).status !== 201) await pause(PAUSE_MS);
   const back_ms = performance.now() - back_at_ms;
-  const statuses = Object.groupBy(heard, ({ status }) => String(status));
+  const statuses = Object.groupBy(results, ({ status }) => String(status));
   const counts = Object.entries(statuses).map(([status, all = []]) => `${all.length} times ${status}`);
   t.diagnostic(
-    `${counts.join(', ')}; at most ${Math.round(Math.max(...heard.map(({ took_ms }) => took_ms)))} ms; back after ${Math.round(back_ms)} ms`,
+    `${counts.join(', ')}; at most ${Math.round(Math.max(...results.map(({ took_ms }) => took_ms)))} ms; back after ${Math.round(back_ms)} ms`,
   );
-  return { heard, paused_at_ms, back_at_ms };
+  return { results, paused_at_ms, back_at_ms };
 }
 
 const skip = has_nginx ? false : 'there is no nginx here (Debian: nginx-light)';
@@ -127,14 +127,14 @@ test(
   'behind nginx, senders get 503 with Retry-After while the database stands still, and nothing else',
   { skip },
   async (t) => {
-    const { heard, paused_at_ms, back_at_ms } = await whilePaused(t, RECIPE);
-    const during = heard.filter(({ status }) => status !== 201);
+    const { results, paused_at_ms, back_at_ms } = await whilePaused(t, RECIPE);
+    const during = results.filter(({ status }) => status !== 201);
     assert.ok(during.length > SENDERS);
     assert.deepEqual(
       during.filter(({ status, retry_after }) => status !== 503 || retry_after === null),
       [],
     );
-    const first = heard.filter(({ from_ms }) => from_ms < paused_at_ms + FIRST_PART_MS);
+    const first = results.filter(({ from_ms }) => from_ms < paused_at_ms + FIRST_PART_MS);
     assert.ok(first.length >= SENDERS);
     assert.ok(
       first.every(({ from_ms, took_ms }) => from_ms + took_ms < back_at_ms),
@@ -152,7 +152,7 @@ test(
       'proxy_next_upstream error timeout http_503 non_idempotent;',
     );
     assert.notEqual(counting, RECIPE);
-    const { heard } = await whilePaused(t, counting);
-    assert.ok(heard.some(({ status }) => status === 502));
+    const { results } = await whilePaused(t, counting);
+    assert.ok(results.some(({ status }) => status === 502));
   },
 );

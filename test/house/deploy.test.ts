@@ -184,6 +184,6 @@ test('the health check of HAProxy is a request that a node accepts', async (t) =
   const service = await startService(t);
   const ask = (head: string): Promise<string> => outcomeOf(service.url, `${head}\r\n\r\n`);
   assert.equal(await ask(`${method} ${path} ${version}\r\nHost: ${host}`), '200');
-  // The request as it is without the setting.
+  // The control: without the setting, HAProxy sends this request.
   assert.equal(await ask(`${method} ${path} HTTP/1.0`), '400 malformed_request');
 });

@@ -42,7 +42,7 @@ const scrollTo = (page: Page, end: 'top' | 'bottom') =>
   log(page).evaluate((box, top) => box.scrollTo(0, top ? -box.scrollHeight : 0), end === 'top');
 
 /** The first visible message, and how far below the top of the log it begins, in pixels. */
-const inSight = (page: Page) =>
+const rowsInView = (page: Page) =>
   log(page).evaluate((box) => {
     const { top } = box.getBoundingClientRect();
     const article = [...box.querySelectorAll('article')].find((each) => each.getBoundingClientRect().bottom > top);
@@ -91,11 +91,11 @@ describe("a meeting's page", { concurrency: 2 }, () => {
         () => drawn(page),
         (seqs) => seqs[0]! <= 301,
       );
-      const before = await inSight(page);
+      const before = await rowsInView(page);
       for (let seq = 401; seq <= 700; seq += 50) {
         await say(service, 'busy', 50, seq);
         await page.getByRole('button', { name: `${seq + 49 - (await drawn(page)).at(-1)!} newer messages` }).waitFor();
-        assert.deepEqual(await inSight(page), before);
+        assert.deepEqual(await rowsInView(page), before);
       }
       assert.ok((await drawn(page)).length <= KEPT_MAX);
       await page.getByRole('button', { name: /newer messages/ }).click();
@@ -125,7 +125,7 @@ describe("a meeting's page", { concurrency: 2 }, () => {
       await message(page, 1200).waitFor();
       for (let first = (await drawn(page))[0]!; first > 1;) {
         await scrollTo(page, 'top');
-        const before = await inSight(page);
+        const before = await rowsInView(page);
         await until(
           `messages before ${first}`,
           async () => (await drawn(page))[0]!,

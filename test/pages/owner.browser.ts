@@ -53,7 +53,7 @@ describe('the owner of an instance', () => {
       assert.deepEqual(await shown('/instances/other'), []);
       assert.deepEqual(await shown(deliveryTo('other')), []);
 
-      // The control: the same places of its own instance have them.
+      // The control: on the pages of an instance that the key owns, the same places have these buttons.
       await page.goto(`${service.url}/instances/mine`);
       for (const name of ['Test the webhook', 'Set its headers…', 'Pause', 'Leave room', 'Join a meeting', 'Edit…']) {
         await page.locator('.detail').getByRole('button', { name, exact: true }).waitFor();

@@ -157,7 +157,7 @@ test('a machine that does not read what it pulled delays nobody, and its push ar
     return client;
   });
   await until(
-    'the push to be under way',
+    'the push to be in flight',
     async () => (await service.get('/metrics')).text,
     (text) => /^convoke_pushes_in_hand [1-9]/m.test(text),
   );

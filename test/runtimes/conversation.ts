@@ -109,9 +109,9 @@ async function withService<Result>(run: (service: Service) => Promise<Result>): 
 async function answered(service: Service, subject: Subject, way: Row['way'], content: string): Promise<Row> {
   const { runtime, version, sent, came_back, agent_id } = subject;
   const message = await service.send('m', { content });
-  const delivery = await patiently(() => service.settled(message));
+  const delivery = await pollUntil(() => service.settled(message));
   assert.equal(delivery.state, 'delivered', JSON.stringify(delivery.attempts));
-  const reply = await patiently(() => replyTo(service, message));
+  const reply = await pollUntil(() => replyTo(service, message));
   assert.equal(reply.from_agent, agent_id, JSON.stringify(reply));
   const runs = subject.runsOf(content);
   assert.equal(runs, 1, 'the agent runs once');
@@ -129,7 +129,7 @@ async function replyTo(service: Service, { message_id }: SentMessage): Promise<M
 }
 
 /** The first turn of a runtime that has just started takes minutes on a busy machine. */
-export async function patiently<T>(look: () => Promise<T>, looks_max = LOOKS_MAX): Promise<T> {
+export async function pollUntil<T>(look: () => Promise<T>, looks_max = LOOKS_MAX): Promise<T> {
   for (let looks = 1; looks < looks_max; looks++) {
     try {
       return await look();

@@ -9,7 +9,7 @@ import type { Proof } from './main.ts';
 import { type ModelServer, startModelServer } from './model_server.ts';
 import { Gateway, GATEWAY_TOKEN, PACKAGE } from './openclaw_gateway.ts';
 import { installPackage } from './packages.ts';
-import { patiently } from './conversation.ts';
+import { pollUntil } from './conversation.ts';
 import { until } from '../support/wait.ts';
 
 const AGENTS = ['anna', 'ben'] as const;
@@ -73,7 +73,7 @@ export async function proveRunaway(): Promise<Proof> {
  * @param but a delivery that was stopped before
  */
 async function stop(client: ConvokeClient, number: number, but?: string): Promise<Delivery[]> {
-  const stopped = await patiently(
+  const stopped = await pollUntil(
     () =>
       until(
         'the guard',

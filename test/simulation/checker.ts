@@ -62,7 +62,7 @@ export interface Machine {
   ops_open: number;
   ops_total: number;
   on: boolean;
-  /** It responded 410, and that is not stored yet. */
+  /** Whether the machine responded 410, and this is not stored yet. */
   gone_unsettled: boolean;
   gone_at: number;
   gone: { ops_total: number; term: number } | null;
@@ -93,7 +93,7 @@ export interface Flight {
   ops_total: number;
   /** The number of the attempt. */
   attempt: number;
-  /** Its delivery was dropped meanwhile and queued again: its result changes nothing of the delivery. */
+  /** Whether its delivery was dropped and queued again meanwhile. Then its result changes nothing of the delivery. */
   is_dropped: boolean;
   /** Whether the whole response with the push left its node. From then on a machine may have it in hand. */
   left: boolean;
@@ -202,7 +202,7 @@ export class Checker {
   #waits: Wait[] = [];
   /** The last time at which nobody could be prompt because of a crash, a start or a failing disk. */
   disturbed_at = 0;
-  /** Of what waited while a machine was away it gets the newest. */
+  /** Whether a machine that was away gets only the newest of the messages that waited. */
   is_latest = false;
 
   constructor(
@@ -283,8 +283,8 @@ export class Checker {
     this.#review(machine);
   }
 
-  /** Null when it is not visible from outside. */
-  #hears(machine: Machine, meeting_id: string): boolean | null {
+  /** Whether a machine gets the messages of a meeting; null when that cannot be seen from outside. */
+  #gets(machine: Machine, meeting_id: string): boolean | null {
     if (machine.ops_open > 0 || machine.gone_unsettled) return null;
     return machine.on && this.#members.get(meeting_id)?.has(machine.instance_id) === true;
   }
@@ -296,7 +296,7 @@ export class Checker {
   #judge(sent: Sent, machine: Machine): void {
     const { instance_id } = machine;
     if (isBesides(sent, instance_id)) return;
-    const hears = this.#hears(machine, sent.meeting_id);
+    const hears = this.#gets(machine, sent.meeting_id);
     if (hears !== true) sent.must.delete(instance_id);
     if (hears !== false) sent.may.add(instance_id);
   }
@@ -740,7 +740,7 @@ export class Checker {
    *
    * @param retry_after_ms the pause that the machine asked for, if its response allows that
    */
-  resultHeard(flight: Flight, result: PushResult, retry_after_ms: number): void {
+  onResult(flight: Flight, result: PushResult, retry_after_ms: number): void {
     const { track, machine, term } = flight;
     const now = this.#now();
     if (result.outcome !== 'ok') machine.failed_ever++;
@@ -907,7 +907,7 @@ export class Checker {
    * @param clean whether all results must be stored
    * @param stepped whether the next owner has another steady clock
    */
-  handedOver(concerns: (machine: Machine) => boolean, clean: boolean, stepped: boolean): void {
+  onRebalance(concerns: (machine: Machine) => boolean, clean: boolean, stepped: boolean): void {
     for (const machine of this.machines.values()) {
       if (!concerns(machine)) continue;
       const { instance_id } = machine;
@@ -921,7 +921,7 @@ export class Checker {
         if (track.lane.machine === machine) this.#handTrack(track, clean, stepped);
       machine.gone_unsettled = false;
       machine.gone = null;
-      this.#readAnew(machine, stepped);
+      this.#readAgain(machine, stepped);
       this.look(machine);
     }
   }
@@ -947,7 +947,7 @@ export class Checker {
     if (head === null || track.seq < head.seq) track.lane.head = track;
   }
 
-  #readAnew(machine: Machine, stepped: boolean): void {
+  #readAgain(machine: Machine, stepped: boolean): void {
     const row = this.#operations.instances.load([machine.instance_id])[0];
     machine.failures = row?.consecutive_failures ?? 0;
     machine.backoff_step = row?.backoff_step ?? 0;
@@ -984,7 +984,7 @@ export class Checker {
   }
 
   /** Called so long after the response to a send that others have taken over the work of any lost node. */
-  checkHeard(sent: Sent, within_ms: number, concerns: (machine: Machine) => boolean): void {
+  checkNotified(sent: Sent, within_ms: number, concerns: (machine: Machine) => boolean): void {
     // The store lost the message.
     if (sent.told === null) return;
     for (const machine of this.machines.values()) {
@@ -1095,7 +1095,10 @@ export class Checker {
     return this.sent.find((sent) => sent.label === label);
   }
 
-  /** A machine that is probed gets the newest that waited, and of a person's messages the newest. */
+  /**
+   * The first push to a machine that was away is the newest message that waited. A newer message of an agent does not
+   * replace a message of a person.
+   */
   #checkNewest(row: DeliveryRow, track: Track, machine: Machine, what: string): void {
     if (!this.is_latest || machine.backoff_step === 0 || this.isAside(track) || track.answered_badly > 0) return;
     const newer = this.#rows(row.instance_id).find((other) => {

@@ -228,7 +228,7 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     replace:
       'if (recipient === undefined) break;\n      if (this.#in_flight.count > 0 && [...this.#recipients.all()].some((other) => other.in_flight > 0 && this.#clock.now() - other.moved_at > 50)) { recipient.is_touched = true; this.#turns.list(recipient); break; }\n',
   },
-  'whoever is up to date waits for the backlog of others': {
+  'an instance that is up to date waits for the backlog of others': {
     file: RECIPIENT,
     find: 'return !this.is_behind || this.is_touched;',
     replace: 'return false;',

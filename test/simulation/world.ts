@@ -194,7 +194,7 @@ export interface WorldOptions {
   kind?: Kind;
   /** `off`: nothing stops agents that talk. */
   guard?: 'on' | 'off';
-  /** Makes the operations of the store; the model in memory when absent. */
+  /** Makes the operations of the store. When absent, the store is the model in memory. */
   operations?: (wall: () => number) => StoreOperations;
   /** Whether several nodes share the store; when absent, in a part of the worlds. */
   cluster?: boolean;
@@ -281,7 +281,7 @@ export class World {
             model,
             () => this.#clock.now,
             random.chance(0.5),
-            (...handed_over) => this.#handedOver(...handed_over),
+            (...handed_over) => this.#onRebalance(...handed_over),
           );
     this.#meetings = Array.from({ length: 1 + random.below(3) }, (_, k) => `m${k}`);
     this.#settings = {
@@ -606,7 +606,7 @@ export class World {
       const steady_ahead_ms = this.#wall_ahead_ms;
       const stepped = steady_ahead_ms !== this.#steady_ahead_ms;
       this.#closeOps(life);
-      this.checker.handedOver(() => true, clean && this.#isAllWritten(), stepped);
+      this.checker.onRebalance(() => true, clean && this.#isAllWritten(), stepped);
       this.#steady_ahead_ms = steady_ahead_ms;
       this.#begin();
       return;
@@ -614,7 +614,7 @@ export class World {
     this.#cluster.connections.delete(life.connection as Connection);
     this.#fault();
     // What it had already sent may still arrive, and others may learn of it late.
-    this.#clock.after(SECOND, () => this.#whenAllHeard(() => this.#closeOps(life)));
+    this.#clock.after(SECOND, () => this.#whenAllNotified(() => this.#closeOps(life)));
     if (this.#lives.length < this.#nodes_max) this.#clock.after(this.#random.below(40 * SECOND), () => this.#join());
   }
 
@@ -675,7 +675,7 @@ export class World {
    * What a node released must be written. What it did not release may happen again where it was not written, and
    * nothing else may.
    */
-  #handedOver(partition_no: number, node_id: string, how: Parameters<OnHandOver>[2]): void {
+  #onRebalance(partition_no: number, node_id: string, how: Parameters<OnHandOver>[2]): void {
     this.checker.disturbed_at = this.#steady();
     // The partitions must belong to the same nodes before and after, too.
     this.#goBack = null;
@@ -684,7 +684,7 @@ export class World {
     const clean =
       how === 'given back' || (how === 'left' && life !== undefined && !life.disturbed && this.#isAllWritten());
     if (clean) this.checker.givenBack(concerns);
-    if (how === 'taken') this.checker.handedOver(concerns, false, false);
+    if (how === 'taken') this.checker.onRebalance(concerns, false, false);
   }
 
   /** Like SIGSTOP: time passes and the process does nothing; then it continues as if nothing had happened. */
@@ -852,7 +852,7 @@ export class World {
         }
         this.checker.pushEnds(flight);
         this.#in(life, () => {
-          this.checker.resultHeard(flight, result, askedFor(status_code, retry_after));
+          this.checker.onResult(flight, result, askedFor(status_code, retry_after));
           resolve(result);
         });
       });
@@ -1153,7 +1153,7 @@ export class World {
         else {
           this.#trace(`${push.instance_id}: ${result.outcome} for ${flight.track.sent.label}`);
           this.checker.inHandEnds(flight, result, life.disturbed);
-          this.checker.resultHeard(flight, result, askedFor(result.status_code, result.retry_after));
+          this.checker.onResult(flight, result, askedFor(result.status_code, result.retry_after));
         }
         resolve(result);
       });
@@ -1295,7 +1295,7 @@ export class World {
     const end = (): void => {
       if (!life.alive) return;
       if (this.#cluster === null) this.#closeBrake(life, meeting_id);
-      else this.#whenAllHeard(() => this.#closeBrake(life, meeting_id));
+      else this.#whenAllNotified(() => this.#closeBrake(life, meeting_id));
     };
     store.meetings
       .patch(meeting_id, { paused }, this.#wall())
@@ -1506,7 +1506,7 @@ export class World {
       // While the store fails, or no node is well, nobody can do it.
       if (this.#failing || !this.#lives.some((life) => this.#isWell(life))) this.#fault_at = this.#steady();
       if (this.#fault_at + patience_ms > due_at) again(answered_at);
-      else this.checker.checkHeard(sent, patience_ms, concerns);
+      else this.checker.checkNotified(sent, patience_ms, concerns);
     });
   }
 
@@ -1569,7 +1569,7 @@ export class World {
       if (!life.alive) return;
       this.#trace(`${done ? 'done' : 'failed'} ${what} ${machine.instance_id}`);
       if (this.#cluster === null) close(done);
-      else this.#whenAllHeard(() => close(done));
+      else this.#whenAllNotified(() => close(done));
     };
     act().then(
       () => end(true),
@@ -1580,12 +1580,12 @@ export class World {
   /**
    * The node that delivers may learn of an operation on another node later. Until then nothing can be expected of it.
    */
-  #whenAllHeard(then: () => void): void {
+  #whenAllNotified(then: () => void): void {
     const all_heard = this.#lives.every(
       (life) => life.missed === null && !life.cut && !life.deaf && life.told_at < this.#clock.now,
     );
     if (all_heard) then();
-    else this.#clock.after(50, () => this.#whenAllHeard(then));
+    else this.#clock.after(50, () => this.#whenAllNotified(then));
   }
 
   #register(life: Life, machine: Machine, moves: boolean): void {

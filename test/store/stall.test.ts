@@ -106,7 +106,7 @@ test('a caller that waits for a batch is refused, one that is in it gets an earl
   assert.deepEqual(received, ['2 STORE_STALLED', '1 IN_DOUBT']);
   flights[0]?.resolve([10]);
   await clock.settle();
-  assert.deepEqual(ended, [[10]], 'whoever keeps what was stored hears of it');
+  assert.deepEqual(ended, [[10]], 'the caller that keeps what was stored is notified');
   add(3);
   await clock.settle();
   flights[1]?.resolve([30]);

@@ -52,10 +52,11 @@ export interface AgentOptions extends Pick<PullOptions, 'concurrency' | 'signal'
 }
 
 /**
- * Lets an agent take part in meetings from wherever it runs, behind a firewall too: registers it as an instance that
- * pulls, joins its meetings, and says what it answers, as a reply, in the meeting of the push.
+ * Lets an agent take part in meetings from anywhere, behind a firewall too. Registers it as an instance that pulls,
+ * joins its meetings, and sends each of its answers as a reply in the meeting of the push.
  *
- *     await serveAgent({ agent_id: 'anna', meetings: ['standup-42'] }, async ({ message }) => ({ content: await think(message) }));
+ * await serveAgent({ agent_id: 'anna', meetings: ['standup-42'] }, async ({ message }) => ({ content: await
+ * think(message) }));
  *
  * Waits for a service that cannot be reached, at the start and later. Resolves when `signal` is aborted and the pushes
  * in progress have their answers. Without a `signal`, SIGTERM and SIGINT end it in the same way, if the runtime has

@@ -444,7 +444,7 @@ export class ConvokeClient {
 
   /**
    * Makes a link to a page that shows the instances of a key, for an hour at most, also in a frame of another product.
-   * Whoever has the link may use it. For admins. Fails with `not_permitted` for a key without the scope `instance`.
+   * Anybody who has the link may use it. For admins. Fails with `not_permitted` for a key without the scope `instance`.
    */
   createPortalLink(key_id: string, input: PortalLinkInput = {}, options?: CallOptions): Promise<PortalLink> {
     return this.#requests.call('POST', ['keys', key_id, 'portal-link'], { ...options, body: input });

@@ -1088,8 +1088,8 @@ export interface ServiceHistory {
   /** From when on this node counts: since it was started. What came before is not known. */
   counting_since: string;
   /**
-   * From when on it heard all other nodes without a break; `counting_since`, when there are no others or none was
-   * missed.
+   * From when on this node has the counts of all other nodes without a gap; `counting_since`, when there are no other
+   * nodes, or nothing was missed.
    */
   complete_since: string;
   /** When the first step began. */

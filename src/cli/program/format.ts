@@ -46,7 +46,7 @@ export function stateInWords({ state, reason, waiting_for, attempt_count }: Deli
 /** How an attempt ended: its outcome, the detail, and how long it took. */
 export function attemptInWords({ outcome, status_code, detail, duration_ms }: Attempt): string {
   const what = outcome === 'ok' || outcome === 'bad_status' ? `answered ${status_code}` : OUTCOMES[outcome].says;
-  // These details say all of it.
+  // For these outcomes the detail alone says everything.
   if (outcome === 'dns_failed' || outcome === 'timeout')
     return `${detail || what} after ${durationInWords(duration_ms)}`;
   const more = detail === '' ? '' : ` (${detail})`;

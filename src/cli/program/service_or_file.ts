@@ -35,9 +35,9 @@ export function withServiceOrFile(command: Command): Command {
 }
 
 /**
- * Calls the API where the data is. That is the first of these: the service that `--url` names, the file in the
- * directory that `--data` names, the service at the usual address, the file in the usual directory. When
- * CONVOKE_DATABASE_URL names a database, it takes the place of the file.
+ * Calls the API where the data is. The first of these counts: the service that `--url` names, the file in the directory
+ * that `--data` names, the service at the usual address, the file in the usual directory. When CONVOKE_DATABASE_URL
+ * names a database, it takes the place of the file.
  */
 export async function onServiceOrFile<T>(
   options: ServiceOrFileOptions,

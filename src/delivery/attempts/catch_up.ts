@@ -12,7 +12,7 @@ import { type HeadReadParts, readForHead } from './head_read.ts';
  * are counted.
  */
 const ROWS_MAX = 2_000;
-/** The head may have waited for its instance since it was read, and newer messages may have come. */
+/** How long a read counts for a head that then waits for its instance: newer messages may arrive meanwhile. */
 const FRESH_MS = 1_000;
 
 export interface CatchUpParts extends HeadReadParts {

@@ -104,8 +104,8 @@ export class Settlements {
     if (this.#writing !== null) return;
     if (this.#deliveries.length >= BATCH_MAX) this.#writing = this.#write();
     else if (this.#timer === null) {
-      const rest_ms = this.#linger_timer.delayMs(this.#linger, this.#deliveries.length, this.#clock.now());
-      this.#timer = this.#clock.after(Math.max(LINGER_MS, rest_ms), () => {
+      const delay_ms = this.#linger_timer.delayMs(this.#linger, this.#deliveries.length, this.#clock.now());
+      this.#timer = this.#clock.after(Math.max(LINGER_MS, delay_ms), () => {
         this.#timer = null;
         this.#writing ??= this.#write();
       });

@@ -22,7 +22,7 @@ interface CursorsOfRecipient {
 
 /**
  * The positions (seqs) of empty lanes. A node of a cluster keeps them, so that the next message of a lane needs no
- * read: another node may have stored messages in between, and the position tells whether one is missing.
+ * read. Another node may have stored messages in between, and the position shows whether one is missing.
  */
 export class LaneCursors {
   readonly #invalidations: InvalidationClock;

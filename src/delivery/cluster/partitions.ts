@@ -77,7 +77,10 @@ export interface PartitionsListener {
   onResumed(partition: Partition): void;
 }
 
-/** How a partition changes hands: this node took it, gave it back as agreed, or lost it because the lease had ended. */
+/**
+ * How a partition changes hands: this node took it, gave it back as agreed, or lost it because the lease had ended. The
+ * words are those of the metric `convoke_partition_hand_overs_total`.
+ */
 export const HAND_OVERS = ['taken', 'given_back', 'lost'] as const;
 export type HandOver = (typeof HAND_OVERS)[number];
 
@@ -119,7 +122,7 @@ export class Partitions {
   readonly #released = new Set<Partition>();
   /** Partitions that were lost while attempts were in flight, by number. */
   readonly #ending = new Map<number, Partition>();
-  #asked_at: number | null = null;
+  #requested_at: number | null = null;
   #lease_valid_until: number;
   #timer: Timer | null = null;
   #renewing: Promise<void> | null = null;
@@ -180,7 +183,7 @@ export class Partitions {
   get stats(): { partitions: number; lease_age_ms: number } {
     return {
       partitions: this.#solo === null ? this.#held.size : PARTITIONS,
-      lease_age_ms: this.#asked_at === null ? 0 : this.#clock.now() - this.#asked_at,
+      lease_age_ms: this.#requested_at === null ? 0 : this.#clock.now() - this.#requested_at,
     };
   }
 
@@ -218,7 +221,7 @@ export class Partitions {
   }
 
   async #renewOnce(): Promise<number> {
-    const asked_at = this.#clock.now();
+    const requested_at = this.#clock.now();
     const released = new Set(this.#released);
     const { node_id, version, address } = this.#node;
     try {
@@ -226,15 +229,15 @@ export class Partitions {
         { node_id, version, address: address(), stopping: this.#stopping },
         Array.from(released, ({ partition_no }) => partition_no),
       );
-      this.#apply(lease, asked_at, released);
-      return asked_at + RENEW_MS;
+      this.#apply(lease, requested_at, released);
+      return requested_at + RENEW_MS;
     } catch (error) {
       this.#observer.storageFailed(error);
       return this.#clock.now() + TRY_AGAIN_MS;
     }
   }
 
-  #apply(lease: Lease, asked_at: number, released: ReadonlySet<Partition>): void {
+  #apply(lease: Lease, requested_at: number, released: ReadonlySet<Partition>): void {
     const epochs = new Map(lease.partitions.map(({ partition_no, epoch }) => [partition_no, epoch]));
     const gone = new Set([...this.#held.values()].filter((held) => epochs.get(held.partition_no) !== held.epoch));
     for (const partition of gone) this.#lose(partition);
@@ -242,8 +245,8 @@ export class Partitions {
     for (const [partition_no, epoch] of epochs) {
       if (!this.#held.has(partition_no)) taken.push(this.#take(partition_no, epoch));
     }
-    this.#asked_at = asked_at;
-    this.#lease_valid_until = asked_at + LEASE_SAFE_MS;
+    this.#requested_at = requested_at;
+    this.#lease_valid_until = requested_at + LEASE_SAFE_MS;
     const given_back = [...gone].filter((partition) => released.has(partition));
     const lost = [...gone].filter((partition) => !released.has(partition));
     this.#report('given_back', given_back);
@@ -253,7 +256,7 @@ export class Partitions {
     void this.#find(taken);
     this.#listener?.onRenewed();
     // A joining node waits for partitions that others release, and others may take released ones.
-    if (given_back.length > 0 || !this.#joined) this.#tellOthers();
+    if (given_back.length > 0 || !this.#joined) this.#notifyOthers();
     this.#joined = true;
     this.#node_count = lease.nodes.length;
     this.#releaseSurplus(lease);
@@ -300,7 +303,7 @@ export class Partitions {
     this.#found_first.resolve();
   }
 
-  #tellOthers(): void {
+  #notifyOthers(): void {
     // A node that misses this broadcast renews within 3 s anyway.
     void this.#cluster?.broadcast(TOPIC, '').catch(() => {});
   }

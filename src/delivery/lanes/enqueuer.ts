@@ -48,9 +48,8 @@ export class Enqueuer {
       // Another node delivers it, and learns of it from the store.
       if (recipient === null) continue;
       // This node saw every message of the meeting and put it into its lanes, so a delivery that is not in memory is
-      // not pending. Two messages are no proof of that. One that another node stored: this node may have read it from
-      // the table long ago. And one of its own, if it was read from the table before the response to its commit
-      // arrived.
+      // not pending. Two kinds of messages prove nothing. A message that another node stored may have been read from
+      // the table long ago. A message of this node may have been read before the response to its commit arrived.
       const is_whole = contiguous_from === null || contiguous_from === 1;
       const was_unread = is_own && !this.#recipients.mayHaveRead(recipient, requested_at);
       const is_known = was_unread && is_whole && recipient.partition.discovered;

@@ -43,7 +43,7 @@ export class Lane {
   /** How many deliveries in memory were read from the table and not tried since. */
   queued_backlog = 0;
   /**
-   * In a cluster, the first seq of the range (see cluster/seen_ranges.ts) for which this lane is complete: this node
+   * In a cluster, the first seq of the range (see cluster/seen_ranges.ts) for which this lane is complete. This node
    * saw every message from that seq on, and has read the earlier ones. 0: it is complete for no range. Null without a
    * cluster, where a lane is always complete.
    */

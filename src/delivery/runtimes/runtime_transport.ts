@@ -28,7 +28,7 @@ export interface RuntimeTransportParts {
 }
 
 /** A push to an instance with a runtime that may take long, while it is in flight. */
-interface Running {
+interface RuntimeAttempt {
   instance_id: string;
   is_given_up: boolean;
   /** Ends a pause between two requests. */
@@ -42,7 +42,7 @@ interface Running {
 export class RuntimeTransport implements Transport {
   readonly #parts: RuntimeTransportParts;
   readonly #long: LongAttempts;
-  readonly #running = new Set<Running>();
+  readonly #running = new Set<RuntimeAttempt>();
 
   constructor(parts: RuntimeTransportParts) {
     this.#parts = parts;
@@ -77,7 +77,7 @@ export class RuntimeTransport implements Transport {
   async #ask(push: Push, settings: RuntimeSettings, way: Way): Promise<PushResult | null> {
     const { clock } = this.#parts;
     const started_at = clock.now();
-    const running: Running = { instance_id: push.instance_id, is_given_up: false, wake: () => {} };
+    const running: RuntimeAttempt = { instance_id: push.instance_id, is_given_up: false, wake: () => {} };
     // A short attempt ends by itself: giving it up would ask agents again that have answered.
     if (mayTakeLong(way)) this.#running.add(running);
     try {
@@ -94,7 +94,7 @@ export class RuntimeTransport implements Transport {
     push: Push,
     { name, options }: RuntimeSettings,
     way: Way,
-    running: Running,
+    running: RuntimeAttempt,
     ends_at: number,
   ): Promise<RuntimeAnswer | null> {
     const { clock } = this.#parts;
@@ -144,7 +144,7 @@ export class RuntimeTransport implements Transport {
     way: Way,
     request: RuntimeRequest,
     agents: readonly string[],
-    running: Running,
+    running: RuntimeAttempt,
     ends_at: number,
   ): Promise<Exchanged | null> {
     if (running.is_given_up) return null;
@@ -164,7 +164,7 @@ export class RuntimeTransport implements Transport {
     return result === null ? null : exchangedOf(result);
   }
 
-  #pause(ms: number, running: Running): Promise<void> {
+  #pause(ms: number, running: RuntimeAttempt): Promise<void> {
     return new Promise((resolve) => {
       const timer: Timer = this.#parts.clock.after(ms, resolve);
       running.wake = () => {

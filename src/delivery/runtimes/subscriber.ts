@@ -23,7 +23,7 @@ interface Subscriber {
 
 /**
  * Asks a URL whether somebody there expects events under this secret. Otherwise anybody could let the service send
- * requests to a stranger.
+ * requests to any server.
  *
  * @param challenge a text that nobody can guess
  * @returns null when it does

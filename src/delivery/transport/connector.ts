@@ -11,7 +11,7 @@ import { type HostResolver, NO_SUCH_NAME } from './resolver.ts';
 import type { Stage } from './transport.ts';
 
 /**
- * The one place that opens outgoing sockets. A name is resolved once per connection, and every address found is judged.
+ * The one place that opens sockets to receivers. A name is resolved once per connection, and every address found is judged.
  * The socket connects to one of these addresses, so a later response of the name server changes nothing.
  */
 export interface ConnectorOptions {

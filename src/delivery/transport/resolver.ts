@@ -7,7 +7,7 @@ import { isLocalhostName } from '../../domain/webhook_url.ts';
 /**
  * Resolves host names without `dns.lookup`, which runs only two lookups at a time, on libuv's threads. Eight lookups at
  * a silent name server held up everybody for 10 to 40 s. Here each lookup has a c-ares channel of its own: it waits for
- * no other lookup, and can be cancelled. 200 lookups at a silent name server ended together in 0.7 s.
+ * no other lookup, and can be cancelled. So 200 lookups at a silent name server ended together in 0.7 s.
  */
 export interface HostResolver {
   /** Starts one lookup. `done` is called once, never synchronously, and never after the lookup was cancelled. */

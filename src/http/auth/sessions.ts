@@ -260,8 +260,9 @@ export class Sessions {
 }
 
 /**
- * A browser names the origin of a request: in Sec-Fetch-Site, which no page can set, on a secure or local connection, and
- * otherwise in Origin, on every request that changes something. A request with neither is not from a page of this service.
+ * A browser names the origin of a request. On a secure or local connection it does so in Sec-Fetch-Site, which no page
+ * can set. Otherwise it does so in Origin, on every request that changes something. A request with neither is not from
+ * a page of this service.
  *
  * @throws Problem `origin_not_allowed`
  */

@@ -10,7 +10,7 @@ import { Problem } from '../../domain/problem.ts';
 import { collectMethods } from './allowed_methods.ts';
 import type { Connections } from './connections.ts';
 import { assertMayHaveBody, assertPlainHead } from './framing.ts';
-import { parseJsonBody } from '../../domain/json_body.ts';
+import { parseJsonBody } from '../../domain/request_body.ts';
 import type { Pages } from '../pages.ts';
 import type { App } from '../context.ts';
 import { BodyBudget, BodyReader } from './body_reader.ts';

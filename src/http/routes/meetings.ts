@@ -8,7 +8,7 @@ import { invalidField, Problem } from '../../domain/problem.ts';
 import { isoTimeOrNull } from '../../domain/time.ts';
 import type { MeetingStore } from '../../store/contract/meetings.ts';
 import type { AuditTrail } from '../auth/audit_trail.ts';
-import type { JsonBody } from '../../domain/json_body.ts';
+import type { JsonBody } from '../../domain/request_body.ts';
 import { responses } from '../responses.ts';
 import type { App, RequestFor, RouteShape } from '../context.ts';
 import { LIST_BODY_BYTES_MAX } from '../schemas/fields.ts';

@@ -1,7 +1,7 @@
 import type { FastifyReply } from 'fastify';
 import type { Clock } from '../../delivery/clock.ts';
 import { assertMeeting, maySeeMeeting } from '../../domain/access.ts';
-import { holdsText } from '../../domain/message_text.ts';
+import { holdsText } from '../../domain/search_text.ts';
 import type { FoundMessage, MessageStore } from '../../store/contract/messages.ts';
 import { type MessageSearch, SEARCH_READS, type SearchPage } from '../../store/contract/search.ts';
 import { responses } from '../responses.ts';

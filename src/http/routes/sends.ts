@@ -5,7 +5,7 @@ import type { Send, Sent } from '../../delivery/accept/acceptor.ts';
 import type { Engine } from '../../delivery/engine.ts';
 import { assertMaySpeak, assertMeeting, type Principal, speakerScope } from '../../domain/access.ts';
 import { assertAddressable, uniqueIds } from '../../domain/id.ts';
-import type { JsonBody } from '../../domain/json_body.ts';
+import type { JsonBody } from '../../domain/request_body.ts';
 import { timestampOf } from '../../domain/push_body.ts';
 import { invalidField, Problem } from '../../domain/problem.ts';
 import { type TraceContext, traceOf } from '../../domain/trace_context.ts';

@@ -57,7 +57,7 @@ export const HistorySchema = Type.Object(
   {
     counting_since: time('From when on this node counts: since it was started. What came before is not known.'),
     complete_since: time(
-      'From when on it heard all other nodes without a break; `counting_since`, when there are no others or none was missed.',
+      'From when on this node has the counts of all other nodes without a gap; `counting_since`, when there are no other nodes, or nothing was missed.',
     ),
     starts_at: time('When the first step began.'),
     ends_at: time('When the last step ended. Give it as `since` to ask for later ones.'),

@@ -7,7 +7,7 @@ import { agentId, expected, MeetingId } from '../../http/schemas/fields.ts';
 import { validator } from '../../http/intake/validate.ts';
 import { plainSchema } from '../plain_schema.ts';
 import { QuotedMessageSchema } from '../quoted_messages.ts';
-import { noSuchEvent } from './failures.ts';
+import { eventNotFound } from './failures.ts';
 
 const { message_id, seq, from_agent, in_reply_to, message, part } = QuotedMessageSchema.properties;
 
@@ -126,7 +126,7 @@ const validArguments = validator(Arguments);
 
 /** @throws ProtocolError when there is no such event, or its arguments are not valid */
 export function wantedOf({ name, arguments: given = {} }: Pick<StreamParams, 'name' | 'arguments'>): Wanted {
-  if (name !== MEETING_MESSAGE) throw noSuchEvent(name);
+  if (name !== MEETING_MESSAGE) throw eventNotFound(name);
   try {
     const { meeting_id, agent = null } = validArguments(given);
     return { meeting_id, agent };

@@ -35,6 +35,6 @@ export function eventFailure(error: unknown): unknown {
   return new ProtocolError(code, refusalInWords(error), { code: error.code, ...reason });
 }
 
-export function noSuchEvent(name: string): ProtocolError {
+export function eventNotFound(name: string): ProtocolError {
   return new ProtocolError(EVENT_ERRORS.NotFound, `There is no event ${JSON.stringify(name)}.`, { kind: 'event' });
 }

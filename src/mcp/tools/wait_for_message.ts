@@ -11,8 +11,8 @@ import { toolOf } from './tool.ts';
 /** Many clients wait for a result no longer than a minute. */
 const WAIT_S = { default: 30, max: 50 };
 /**
- * The most messages in one result, each of another meeting. With more than a model reads at once, other readers would
- * wait for them.
+ * The most messages in one result, each of another meeting. Messages that the model does not read at once would be
+ * withheld from other readers.
  */
 const MESSAGES_MAX = 3;
 
@@ -70,7 +70,10 @@ export const waitForMessage = toolOf({
   },
 });
 
-/** Pulls until there is a push or the time is up. While the service has no room for the wait, it comes again when told. */
+/**
+ * Pulls until there is a push or the time is up. While the service has no room for the wait, pulls again after the
+ * pause that the service names.
+ */
 async function pushesOf({ client, signal }: Caller, instance_id: string, wait_s: number): Promise<Pulled['pushes']> {
   const ends_at_ms = performance.now() + wait_s * 1_000;
   for (let left_s = wait_s; ; left_s = Math.max(0, Math.floor((ends_at_ms - performance.now()) / 1_000))) {

@@ -108,8 +108,8 @@ export interface ClusterStore {
    */
   addressOfHolder(partition_no: number): Promise<string | null>;
   /**
-   * Whether a node of the previous version is there. It does not know the runtimes of instances: it would push the body
-   * of the specification to them, and a change of the data key by it would leave their options unreadable.
+   * Whether a node of the previous version is there. It does not know the runtimes of instances. It would push the body
+   * of the specification to them, and its change of the data key would leave their options unreadable.
    */
   hasOlderNode(): Promise<boolean>;
   /**

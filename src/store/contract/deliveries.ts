@@ -231,9 +231,9 @@ export interface DeliveryStore {
   /** How many deliveries `recover` would queue again, counted up to `most`; null when there is no such instance. */
   countRecoverable(of: Recovery, most: number, owner_scope?: OwnerScope | null): Promise<number | null>;
   /**
-   * How many messages were accepted in this time for the agents of an instance, by its memberships as they are now, and
-   * have no delivery to it: it was switched off. Reads at most `rows_max` messages and memberships, the newest messages
-   * of each meeting first; `at_least` says that there may be more.
+   * How many messages for the agents of an instance were accepted in this time and have no delivery, because it was
+   * switched off. Its present memberships decide which messages count. Reads at most `rows_max` messages and
+   * memberships, the newest messages of each meeting first; `at_least` says that there may be more.
    */
   countMissed(instance_id: string, span: Span, rows_max: number): Promise<{ messages: number; at_least: boolean }>;
   /**

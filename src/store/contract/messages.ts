@@ -138,10 +138,10 @@ export interface MessageStore {
   /** The message_id of the latest message, of all meetings; null when there is none. */
   last(): Promise<string | null>;
   /**
-   * The messages that were accepted after a message (null: from the first that is kept), in the order of acceptance: of
-   * all meetings or of some, and only those for one instance when it is given. Several nodes keep this order within a
-   * meeting only. So a message of another meeting, stored at the same time as `after`, may come before `after` and is
-   * then missing. Stops early when the lists of agents reach `chars_max`.
+   * The messages that were accepted after a message (null: from the first that is kept), in the order of acceptance.
+   * They are of all meetings or of some, and only for one instance when it is given. Several nodes keep this order
+   * within a meeting only. So a message of another meeting, stored at the same time as `after`, may come before `after`
+   * and is then missing. Stops early when the lists of agents reach `chars_max`.
    */
   since(
     after: string | null,

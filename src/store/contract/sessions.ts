@@ -16,6 +16,6 @@ export interface SessionStore {
   list(page: PageRequest, wall_ms: number): Promise<Page<Session>>;
   /** Removes a session and returns it. */
   remove(digest: string): Promise<Session | null>;
-  /** The same for the public id of a session. */
+  /** Removes the session with this public id and returns it. */
   end(session_id: string): Promise<Session | null>;
 }

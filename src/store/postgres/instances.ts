@@ -254,7 +254,7 @@ export function instanceOperations(
     }
   }
 
-  const tellOf = (instance_id: string, lifts: boolean, requeued = false): void =>
+  const notifyOf = (instance_id: string, lifts: boolean, requeued = false): void =>
     void session.messages.push({ kind: 'instance', instance_id, lifts, requeued });
 
   async function count(after: string | null, limit: number, visibility?: Visibility | null) {
@@ -284,7 +284,7 @@ export function instanceOperations(
     count,
     async register(registration, wall_ms, owner_scope) {
       const registered = await register(registration, wall_ms, owner_scope);
-      tellOf(registration.instance_id, true);
+      notifyOf(registration.instance_id, true);
       return registered;
     },
     async load(instance_ids) {
@@ -316,7 +316,7 @@ export function instanceOperations(
         ...ownedBy(owner_scope),
       });
       if (changes === 0) return null;
-      tellOf(instance_id, liftsBackoff(patch));
+      notifyOf(instance_id, liftsBackoff(patch));
       return get(instance_id);
     },
     async noteConnections(changes) {
@@ -335,7 +335,7 @@ export function instanceOperations(
         ...ownedBy(owner_scope),
       });
       if (previous === undefined) return null;
-      if (previous.backoff_step > 0) tellOf(instance_id, true);
+      if (previous.backoff_step > 0) notifyOf(instance_id, true);
       return get(instance_id);
     },
     async rotateSecret(instance_id, new_secret, overlap_ms, wall_ms, owner_scope) {
@@ -349,7 +349,7 @@ export function instanceOperations(
         webhook_secret: encrypt('webhook_secret', instance_id, new_secret),
         wall_ms,
       });
-      tellOf(instance_id, false);
+      notifyOf(instance_id, false);
       return get(instance_id);
     },
     async endedLeases(wall_ms, limit) {
@@ -367,7 +367,7 @@ export function instanceOperations(
         ...ownedBy(owner_scope),
       });
       if (switched_off === 0) return { existed: false, done: true, cancelled: 0 };
-      tellOf(instance_id, false, true);
+      notifyOf(instance_id, false, true);
       let cancelled = 0;
       for (const cancel of CANCEL) {
         cancelled += await session.run(cancel, { ...withPartition(instance_id), wall_ms, limit: limit - cancelled });

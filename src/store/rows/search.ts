@@ -1,7 +1,7 @@
 /** Searches, as both engines make them. */
 import { type RawBuilder, sql } from 'kysely';
 import { numberAt } from '../../domain/id.ts';
-import { formsOf } from '../../domain/message_text.ts';
+import { formsOf } from '../../domain/search_text.ts';
 import type { Page } from '../contract/page.ts';
 import type { DeliveryRow } from '../contract/deliveries.ts';
 import type { DeliverySearch, MadeWithin, MessageSearch, Reads, SearchPage } from '../contract/search.ts';
@@ -14,8 +14,8 @@ export interface Numbers {
 }
 
 /**
- * How much earlier or later the clock that gives a number may be than the one that notes the time of its row: they are read one after
- * the other, and with PostgreSQL on two machines.
+ * The largest difference between the clock that gives a row its number and the clock that gives it its time. The two
+ * are read one after the other, and with PostgreSQL on two machines.
  */
 export const CLOCKS_APART_MS = 60_000;
 
@@ -24,7 +24,7 @@ export function numberSince(since_ms: number | undefined): number {
   return since_ms === undefined ? 0 : numberAt(since_ms - CLOCKS_APART_MS);
 }
 
-/** The first row that a call of a search does not read any more. */
+/** The row at which a call of a search stops: neither this row nor those behind it are read. */
 export interface Beyond {
   number: number;
   made_at: number;

@@ -21,7 +21,10 @@ export function seesOthers(): boolean {
   return may('read') && !may('admin');
 }
 
-/** The same for an instance of which only the id is known. Null: of none; nobody may change that. */
+/**
+ * Whether the signed-in key may change an instance of which only the id is known. Null: there is no instance, so nobody
+ * may change it.
+ */
 export function useMayChange(instance_id: string | null): boolean {
   const is_asked = instance_id !== null && may('instance') && seesOthers();
   const { value } = useQuery(is_asked ? `instance ${instance_id}` : null, () => client.getInstance(instance_id!));

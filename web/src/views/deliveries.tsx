@@ -223,7 +223,7 @@ export function Deliveries({ delivery_id }: { delivery_id: string | null }): JSX
   );
 }
 
-/** A time of the address, in the time zone of the reader. */
+/** A time in the address of the page, shown in the time zone of the reader. */
 function TimeFilter({ label, name, value }: { label: string; name: string; value: string }): JSX.Element {
   const at = new Date(value);
   const is_time = value !== '' && !Number.isNaN(at.getTime());

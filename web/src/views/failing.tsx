@@ -98,7 +98,7 @@ function byWeight(a: Instance, b: Instance): number {
 
 interface Cause {
   cause: string;
-  /** Null when it is not the same for all. */
+  /** The advice for all of these machines; null when they do not all have the same one. */
   advice: string | null;
   /** The machines on the screen. */
   machines: Instance[];

@@ -1180,8 +1180,8 @@ class ServiceHistory(Model):
     counting_since: datetime
     """From when on this node counts: since it was started. What came before is not known."""
     complete_since: datetime
-    """From when on it heard all other nodes without a break; `counting_since`, when there are no others or none was
-    missed."""
+    """From when on this node has the counts of all other nodes without a gap; `counting_since`, when there are no
+    other nodes, or nothing was missed."""
     starts_at: datetime
     """When the first step began."""
     ends_at: datetime

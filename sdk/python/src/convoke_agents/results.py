@@ -57,7 +57,7 @@ class ResultQueue:
         self._results.append({"delivery_id": delivery_id, "attempt": attempt, **result})
 
     def take(self) -> list[dict[str, Any]]:
-        """Those of one request."""
+        """The results that fit into one request."""
         chars = 0
         count = 0
         for result in self._results[:_RESULTS_MAX]:

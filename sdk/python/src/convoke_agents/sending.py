@@ -96,7 +96,7 @@ def _sending(path: str, text: str, headers: dict[str, str], idempotency_key: str
 def retry_wait_s(error: ConvokeError, attempt: int, attempts_max: int) -> float | None:
     """How long to wait before a send is tried again; None when it must not be.
 
-    :param attempt: The one that failed, from 1.
+    :param attempt: The number of the attempt that failed; the first is 1.
     """
     is_safe = error.code in ("unreachable", "timeout") or error.status in _STATUSES_TO_TRY_AGAIN
     if not is_safe or attempt >= attempts_max:

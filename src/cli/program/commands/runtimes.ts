@@ -5,7 +5,7 @@ import { typed } from '../command_name.ts';
 import { withExamples } from '../examples.ts';
 import { note, print, printJson, printTable } from '../terminal.ts';
 
-const SPEC_SAYS = 'any HTTP endpoint that takes the body of the specification; the default';
+const SPEC_TEXT = 'any HTTP endpoint that takes the body of the specification; the default';
 
 export function runtimesCommand(): Command {
   const command = new Command('runtimes')
@@ -33,7 +33,7 @@ interface Described {
 }
 
 function described(runtime: RuntimeName): Described {
-  if (runtime === 'spec') return { runtime, says: SPEC_SAYS, timeout_s: TIMEOUT_S, options: [] };
+  if (runtime === 'spec') return { runtime, says: SPEC_TEXT, timeout_s: TIMEOUT_S, options: [] };
   const { says, timeout_s, options } = RUNTIMES[runtime];
   return {
     runtime,

@@ -8,9 +8,9 @@ import { BatchMessage, type BatchValue } from './batch_message.ts';
 const CONNECT_MS_MAX = 2_500;
 
 /**
- * Set for every session: a commit is on disk when it returns, a node that stalls keeps no transaction open, and the
- * server notices within half a minute when this host is gone. Every statement finds at most a page of rows by an index.
- * A plan that joins whole tables, or uses several processes, comes from a wrong guess of the number of rows.
+ * Set for every session. A commit is on disk when it returns. A node that stalls keeps no transaction open. The server
+ * notices within half a minute when this host is gone. Every statement finds at most a page of rows by an index. A plan
+ * that joins whole tables, or uses several processes, comes from a wrong guess of the number of rows.
  */
 const SESSION = `
   SET synchronous_commit = on;
@@ -30,7 +30,7 @@ const SESSION = `
 /**
  * Set for a session that runs only one statement, which accepts, settles or reads changes, with up to ten thousand
  * values. One plan is kept, because planning each time would take as long as running. The kept plan uses the indexes
- * even when the tables are full: it joins values by hashes, and looks rows up in a nested loop (LATERAL), for which
+ * even when the tables are full. It joins values by hashes, and looks rows up in a nested loop (LATERAL), for which
  * there is no other plan.
  */
 export const BATCH_SESSION = `

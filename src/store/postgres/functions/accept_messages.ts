@@ -26,7 +26,7 @@ const AGENTS_TO_NOTIFY = `
   FROM json_array_elements(r.agent_ids::json) WITH ORDINALITY AS agent(value, place)
   WHERE agent.value::text IN (SELECT target.value::text FROM json_array_elements(targets[i.place]::json) AS target(value))`;
 
-/** Makes the meetings in the order in which all nodes lock them. */
+/** Creates the meetings in the order in which every node locks them. */
 function makeMeetings(condition: string): string {
   return `
     INSERT INTO meetings (meeting_id, last_seq, created_at, last_activity_at)

@@ -23,7 +23,7 @@ export function compactDataFile(file: string): { bytes_before: number; bytes: nu
     const bytes_before = statSync(file).size;
     const db = new DatabaseSync(file);
     try {
-      // Locks the file as the service does: a service that starts during this is refused.
+      // Locks the file as the service does: a service that starts meanwhile is refused.
       db.exec('PRAGMA locking_mode = EXCLUSIVE');
       db.exec('BEGIN IMMEDIATE');
       const number = (pragma: string): number => Number(Object.values(db.prepare(`PRAGMA ${pragma}`).get()!)[0]);

@@ -1,7 +1,7 @@
 /** What it costs to read a body, and which repeated names are refused in it. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { fieldText, itemTexts, parseJsonBody } from '../../src/domain/json_body.ts';
+import { fieldText, itemTexts, parseJsonBody } from '../../src/domain/request_body.ts';
 import { Problem } from '../../src/domain/problem.ts';
 import { leastCost } from '../support/least_cost.ts';
 

@@ -1,7 +1,7 @@
 /**
  * The forms that a text can have in a message, in lower case (ASCII only). A message is kept as its sender wrote it, so
- * one text has several forms: as JSON; as JSON in ASCII only, which is what Python writes; the same with `\/`, which is
- * what PHP writes. The text as it was typed finds parts of the JSON itself, such as `"status":"red"`.
+ * one text has several forms. They are JSON, JSON in ASCII only (as Python writes it), and the same with `\/` (as PHP
+ * writes it). The text as it was typed finds parts of the JSON itself, such as `"status":"red"`.
  */
 export function formsOf(text: string): string[] {
   const json = JSON.stringify(text).slice(1, -1);
