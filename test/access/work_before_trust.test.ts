@@ -55,7 +55,9 @@ const PIPELINED = 8;
  * As many bytes the service may read after its last response. What lies in the buffers of the system comes in addition.
  */
 const REST_BYTES_MAX = 16 << 20;
-/** Processor time for one response, with the client's share: five times the cost of the dearest one today. */
+/**
+ * Processor time for one response, with the client's share: five times the cost of the most expensive response today.
+ */
 const ANSWER_MS_MAX = 1;
 /** One millisecond of processor time must be enough for this many bytes of a body. */
 const BYTES_PER_MS_MIN = 50_000;

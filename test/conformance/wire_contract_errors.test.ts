@@ -514,7 +514,7 @@ describe('while the service is stopping:', () => {
   });
 
   /** Connections that the service has not accepted when it stops. It accepts one in each turn of its loop. */
-  async function answersToWhoWaits(t: TestContext, drain_ms: number): Promise<number> {
+  async function answersToQueued(t: TestContext, drain_ms: number): Promise<number> {
     const CONNECTIONS = 20;
     const service = await startService(t);
     const clients = Array.from({ length: CONNECTIONS }, () => connected(t, service));
@@ -529,11 +529,11 @@ describe('while the service is stopping:', () => {
   }
 
   test('a connection that waits to be accepted gets its response', async (t) => {
-    assert.equal(await answersToWhoWaits(t, 60_000), 20);
+    assert.equal(await answersToQueued(t, 60_000), 20);
   });
 
   test('control: without a drain some of them are cut off', async (t) => {
-    assert.ok((await answersToWhoWaits(t, 0)) < 20);
+    assert.ok((await answersToQueued(t, 0)) < 20);
   });
 
   /** The service responds to one request. The next one is sent on the same connection when the service stops. */

@@ -313,7 +313,8 @@ describe('a thousand machines that come back at once', () => {
       await node.clock.advance(PUSH_MS);
     }
     assert.ok((await node.store.deliveries.countPending()) > 5_000, 'the others are still hearing theirs');
-    // 10,000 pushes, at most three quarters of a hundred every 20 ms, and exactly that share while enough of them wait.
+    // There are 10,000 pushes, and at most 75 start every 20 ms: three quarters of the limit. While enough of them
+    // wait, exactly 75 are in flight.
     await node.clock.advance(3_500);
     assert.equal(node.transport.peak, MAX_IN_FLIGHT * 0.75);
     assert.equal(await node.store.deliveries.countPending(), 0);
@@ -395,7 +396,7 @@ describe('what is written of the health of an instance', () => {
 
 describe('a thousand machines whose backlog is found after a start', () => {
   /**
-   * Reads of one kind hang for the thousand, and the scan hangs behind its first page, so the lanes must be read one by
+   * For these machines, reads of one kind hang. The scan hangs after its first page, so the lanes must be read one by
    * one.
    */
   async function startAgain(t: TestContext, reads: string): Promise<TestNode> {

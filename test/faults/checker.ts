@@ -90,7 +90,10 @@ export interface Figures {
   again: number;
   /** The most pushes that arrived again because of one end. */
   again_per_end_max: number;
-  /** The longest time between the response to such a push and the sends that show how far its process had written. */
+  /**
+   * For pushes that arrived again: the longest time from the first response to the sends that show how much its process
+   * had written.
+   */
   again_age_ms_max: number;
 }
 
@@ -121,22 +124,22 @@ export function check(record: Record): { findings: Findings; figures: Figures } 
 }
 
 /** Which machines got each number. */
-function hearersOf({ received }: Record): Map<number, Set<string>> {
-  const hearers = new Map<number, Set<string>>();
+function machinesByNumber({ received }: Record): Map<number, Set<string>> {
+  const by_number = new Map<number, Set<string>>();
   for (const { number, instance_id } of received) {
-    const known = hearers.get(number);
-    if (known === undefined) hearers.set(number, new Set([instance_id]));
+    const known = by_number.get(number);
+    if (known === undefined) by_number.set(number, new Set([instance_id]));
     else known.add(instance_id);
   }
-  return hearers;
+  return by_number;
 }
 
 function lostOf(record: Record): string[] {
-  const hearers = hearersOf(record);
+  const by_number = machinesByNumber(record);
   const stored = new Map(record.stored.map((message) => [message.message_id, message]));
   return record.sent.flatMap(({ result, number, meeting_id, message_id, seq }) => {
     if (result !== 'ok') return [];
-    const missing = (record.members.get(meeting_id) ?? []).filter((id) => !hearers.get(number)?.has(id));
+    const missing = (record.members.get(meeting_id) ?? []).filter((id) => !by_number.get(number)?.has(id));
     const kept = stored.get(message_id ?? '');
     return [
       ...missing.map((id) => `${number} in ${meeting_id} was accepted, and ${id} never received it`),
@@ -148,10 +151,10 @@ function lostOf(record: Record): string[] {
 }
 
 function halfOf(record: Record): string[] {
-  const hearers = hearersOf(record);
+  const by_number = machinesByNumber(record);
   const stored = new Set(record.stored.map(({ number }) => number));
   return record.sent.flatMap(({ result, number, meeting_id }) => {
-    const count = hearers.get(number)?.size ?? 0;
+    const count = by_number.get(number)?.size ?? 0;
     if (result === 'failed') {
       return count > 0 || stored.has(number) ? [`${number} was refused, and received by ${count} all the same`] : [];
     }
@@ -247,7 +250,10 @@ function mayRepeat({ sender, to_ms }: Ending, before: Arrival, push: Arrival): b
   return before.sender === sender && before.at_ms <= to_ms && (push.sender !== sender || push.at_ms > to_ms);
 }
 
-/** When those sends began that show how far a process had written; -Infinity when it accepted too few. */
+/**
+ * The time up to which a process had written its results, as its latest accepted sends show; -Infinity when it accepted
+ * too few.
+ */
 function storedUntil(sent: readonly Sent[], { url, from_ms }: Ending): number {
   const begun = sent.flatMap(({ accepted }) =>
     accepted?.url === url && accepted.from_ms < from_ms ? [accepted.from_ms] : [],

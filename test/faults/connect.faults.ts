@@ -1,6 +1,6 @@
 /**
- * `convoke connect` as a process of its own, between a service that is killed, a network that drops, and a runtime that
- * restarts: nothing is lost, nothing arrives twice, lanes stay in order.
+ * `convoke connect` as a process of its own. The service is killed, the network drops packets, and the runtime
+ * restarts. Nothing is lost, nothing arrives twice, lanes stay in order.
  */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';

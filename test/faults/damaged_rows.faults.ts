@@ -169,12 +169,12 @@ async function makeVictims(service: Service, damages: Damage[], neighbour: strin
   // What a column of an instance means depends on its transport, so most columns are damaged for each. A damage that
   // the log must name is made once, because the log has room for some sixty lines about a table.
   const each = damages.flatMap((damage) =>
-    damage.table === 'instances' && !TOLD.has(`instances.${damage.column}`)
+    damage.table === 'instances' && !NAMED.has(`instances.${damage.column}`)
       ? [false, true].map((pulls) => ({ damage, pulls }))
       : [{ damage, pulls: false }],
   );
   // A start reads the rows in the order of their names. Those that the log must name come first.
-  each.sort((a, b) => Number(isTold(b)) - Number(isTold(a)));
+  each.sort((a, b) => Number(isNamed(b)) - Number(isNamed(a)));
   for (const [i, { damage, pulls }] of each.entries()) {
     const name = `victim-${String(i).padStart(4, '0')}-${damage.table}-${damage.column}`;
     const way = pulls ? { transport: 'pull' } : { webhook_url: 'http://127.0.0.1:1/' };
@@ -256,7 +256,7 @@ const LISTS = ['instances', 'meetings', 'deliveries', 'keys', 'audit', 'invites'
 async function askAll(service: Service, victims: Victim[]): Promise<void> {
   const failed: string[] = [];
   // Those that the log must name come first, because the log has room for some sixty lines about a table at once.
-  for (const victim of victims.toSorted((a, b) => Number(isTold(b)) - Number(isTold(a)))) {
+  for (const victim of victims.toSorted((a, b) => Number(isNamed(b)) - Number(isNamed(a)))) {
     const { name, pulls, key_id, damage } = victim;
     const asked: [method: string, path: string, options?: object][] = [
       ['GET', instancePath(name)],
@@ -296,9 +296,9 @@ async function askAll(service: Service, victims: Victim[]): Promise<void> {
   }
 }
 
-const isTold = ({ damage }: Pick<Victim, 'damage'>): boolean => TOLD.has(`${damage.table}.${damage.column}`);
+const isNamed = ({ damage }: Pick<Victim, 'damage'>): boolean => NAMED.has(`${damage.table}.${damage.column}`);
 
-const TOLD = new Set(
+const NAMED = new Set(
   [
     [
       'instances.agent_ids',
@@ -390,16 +390,16 @@ for (const engine of ENGINES) {
     started.token = token;
     if (!engine.shared) await started.join('healthy', neighbour, ['a']);
     await check(started);
-    const told = new Set(
+    const named = new Set(
       started.log
         .concat(again.log)
         .filter(({ msg }) => msg.endsWith('is damaged: its value is taken for an empty one'))
         .map(({ table, column }) => `${String(table)}.${String(column)}`),
     );
-    for (const place of TOLD)
+    for (const place of NAMED)
       assert.ok(
-        told.has(place) || /webhook/.test(place),
-        `${place} was told; ${[...told].filter((x) => !x.startsWith('some')).join(' ')}`,
+        named.has(place) || /webhook/.test(place),
+        `${place} must be named; ${[...named].filter((x) => !x.startsWith('some')).join(' ')}`,
       );
   });
 }

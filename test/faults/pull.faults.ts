@@ -1,6 +1,6 @@
 /**
  * Machines that pull, with two processes for each instance. They die with pushes in hand, and results are lost on the
- * way, while the service is killed: one node, then one of two, while the other one has forwarded pulls.
+ * way. Meanwhile the test kills the service: one node, then one of two, while the other one has forwarded pulls.
  */
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
@@ -104,7 +104,7 @@ class Scene {
     return {
       accepted: this.accepted,
       members: MEMBERS,
-      heard: this.#processes.flatMap(({ heard }) => heard),
+      received: this.#processes.flatMap(({ received }) => received),
       counted: this.#processes.flatMap(({ counted }) => counted),
       kills: this.kills,
       in_flight_ms: IN_FLIGHT_MS,
@@ -114,24 +114,24 @@ class Scene {
 
 /** Breaks each promise in a copy of the record; the checker must see it. */
 function assertControls(record: PullRecord): void {
-  const { accepted, heard, counted } = record;
+  const { accepted, received, counted } = record;
   const { number } = accepted.at(-1)!;
   const kinds = (changed: Partial<PullRecord>): string[] =>
     brokenPromises({ ...record, ...changed }).map((line) => line.split(':')[0] as string);
-  assert.ok(kinds({ heard: heard.filter((each) => each.number !== number) }).includes('lost'));
+  assert.ok(kinds({ received: received.filter((each) => each.number !== number) }).includes('lost'));
   const of = counted.at(-1)!;
-  const again = heard.find(({ delivery_id }) => delivery_id === of.delivery_id)!;
-  assert.ok(kinds({ heard: [...heard, { ...again, at_ms: of.at_ms + 60_000 }], kills: [] }).includes('twice'));
-  const first = heard.toSorted((a, b) => a.seq - b.seq)[0]!;
-  const late = heard.map((each) => (each.delivery_id === first.delivery_id ? { ...each, at_ms: Infinity } : each));
-  assert.ok(kinds({ heard: late }).includes('order'));
+  const again = received.find(({ delivery_id }) => delivery_id === of.delivery_id)!;
+  assert.ok(kinds({ received: [...received, { ...again, at_ms: of.at_ms + 60_000 }], kills: [] }).includes('twice'));
+  const first = received.toSorted((a, b) => a.seq - b.seq)[0]!;
+  const late = received.map((each) => (each.delivery_id === first.delivery_id ? { ...each, at_ms: Infinity } : each));
+  assert.ok(kinds({ received: late }).includes('order'));
 }
 
 function assertKept(t: TestContext, record: PullRecord): void {
-  const { accepted, heard, counted, kills } = record;
-  const again = heard.length - new Set(heard.map(({ delivery_id }) => delivery_id)).size;
+  const { accepted, received, counted, kills } = record;
+  const again = received.length - new Set(received.map(({ delivery_id }) => delivery_id)).size;
   t.diagnostic(
-    `${accepted.length} accepted, ${heard.length} heard (${again} again), ${counted.length} counted, ${kills.length} kills`,
+    `${accepted.length} accepted, ${received.length} received (${again} again), ${counted.length} counted, ${kills.length} kills`,
   );
   assert.deepEqual(brokenPromises(record), []);
   assert.ok(accepted.length > 30 && again > 0, 'there was load, and something arrived again');

@@ -6,7 +6,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { ask } from './api.ts';
 
 /** A push as a machine got it. */
-export interface Hearing {
+export interface ReceivedPush {
   instance_id: string;
   meeting_id: string;
   seq: number;
@@ -28,7 +28,7 @@ export interface PullRecord {
   accepted: { meeting_id: string; number: number }[];
   /** The instances of each meeting. */
   members: ReadonlyMap<string, readonly string[]>;
-  heard: Hearing[];
+  received: ReceivedPush[];
   counted: Counted[];
   /** A result that was counted shortly before one of these times may not have been written. */
   kills: number[];
@@ -49,7 +49,7 @@ const AGAIN_MS = 50;
 
 /** A process of a machine: it pulls, works and reports. Several may run for one instance. */
 export class PullingProcess {
-  readonly heard: Hearing[] = [];
+  readonly received: ReceivedPush[] = [];
   readonly counted: Counted[] = [];
   /** The nodes that it may ask. */
   urls: string[];
@@ -90,7 +90,7 @@ export class PullingProcess {
         if (became === 'counted') this.counted.push({ delivery_id, attempt, at_ms });
       }
       const pushes = answer.body['pushes'] as Push[];
-      this.heard.push(...pushes.map((push) => hearingOf(push, this.#instance_id, at_ms)));
+      this.received.push(...pushes.map((push) => receivedPushOf(push, this.#instance_id, at_ms)));
       const dies = this.fails && this.#random() < DIES;
       results = dies ? [] : pushes.filter(() => !(this.fails && this.#random() < LOSES)).map(resultOf);
     }
@@ -99,16 +99,20 @@ export class PullingProcess {
 
 const resultOf = ({ delivery_id, attempt }: Push) => ({ delivery_id, attempt, status_code: 200 });
 
-function hearingOf({ delivery_id, attempt, headers, body }: Push, instance_id: string, at_ms: number): Hearing {
+function receivedPushOf(
+  { delivery_id, attempt, headers, body }: Push,
+  instance_id: string,
+  at_ms: number,
+): ReceivedPush {
   const { meeting_id, message } = JSON.parse(body) as { meeting_id: string; message: { number: number } };
   const seq = Number(headers['convoke-seq']);
   return { instance_id, meeting_id, seq, number: message.number, delivery_id, attempt, at_ms };
 }
 
 /** What must hold: nothing is lost, nothing arrives again without excuse, and first attempts are in order. */
-export function brokenPromises({ accepted, members, heard, counted, kills, in_flight_ms }: PullRecord): string[] {
+export function brokenPromises({ accepted, members, received, counted, kills, in_flight_ms }: PullRecord): string[] {
   const broken: string[] = [];
-  const known = new Set(heard.map(({ instance_id, number }) => `${instance_id} ${number}`));
+  const known = new Set(received.map(({ instance_id, number }) => `${instance_id} ${number}`));
   for (const { meeting_id, number } of accepted) {
     for (const instance_id of members.get(meeting_id) ?? []) {
       if (!known.has(`${instance_id} ${number}`)) broken.push(`lost: ${number} to ${instance_id}`);
@@ -117,7 +121,7 @@ export function brokenPromises({ accepted, members, heard, counted, kills, in_fl
   const counted_at = new Map<string, number>();
   for (const { delivery_id, at_ms } of counted)
     counted_at.set(delivery_id, Math.min(at_ms, counted_at.get(delivery_id) ?? Infinity));
-  const in_order = heard.toSorted((a, b) => a.at_ms - b.at_ms);
+  const in_order = received.toSorted((a, b) => a.at_ms - b.at_ms);
   const newest = new Map<string, number>();
   const seen = new Set<string>();
   for (const { instance_id, meeting_id, seq, delivery_id, at_ms } of in_order) {

@@ -1,6 +1,6 @@
 /**
- * Nodes of two neighbouring versions on one PostgreSQL: a step of the schema that keeps the rule of CONTRIBUTING.md
- * disturbs no node of the earlier version, whether it is running or starting.
+ * Nodes of two neighbouring versions on one PostgreSQL. A schema step that keeps the rule of CONTRIBUTING.md disturbs
+ * no node of the earlier version, whether the node is running or starting.
  */
 import assert from 'node:assert/strict';
 import fc from 'fast-check';

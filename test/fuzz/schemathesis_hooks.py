@@ -7,12 +7,12 @@ import re
 
 import schemathesis
 
-# A cursor is what a page was answered with; what looks like one and is none is refused, as it must be.
+# Only the response to a page has a valid cursor. The service must refuse any other text in the form of a cursor.
 CURSOR = re.compile(r"[A-Za-z0-9_-]+\Z")
-# Which URLs are allowed is decided by the egress policy and the URL parser.
+# The egress policy and the URL parser decide which URLs are allowed.
 WEBHOOK_URL = "http://127.0.0.1:9/"
 RUNTIMES = ("spec", "openai", "openclaw", "hermes", "mcp_events", "template", "a2a", "langgraph", "dify", "mcp_events")
-# Base64 has lengths that do not exist, and names of headers some that are taken.
+# Not every length is valid base64, and some header names are reserved.
 WEBHOOK_SECRET = re.compile(r"whsec_[A-Za-z0-9+/]{32,88}={0,2}\Z")
 WEBHOOK_SECRET_EXAMPLE = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"
 SCOPES = ["admin", "send", "read", "instance"]
@@ -46,12 +46,12 @@ def map_body(context, body):
         replaced["runtime"] = "spec"
     if isinstance(body.get("runtime_options"), dict):
         replaced["runtime_options"] = {}
-    # Limits are limits of a scope that the key has, an admin has none, and an end is a time to come.
+    # A limit needs a scope that the key has, an admin key has no limits, and a key expires in the future.
     if is_list_of(body.get("scopes"), SCOPES):
         replaced["scopes"] = ["send", "read", "instance"]
     if isinstance(body.get("expires_at"), str) and TIME.match(body["expires_at"]):
         replaced["expires_at"] = "2099-01-01T00:00:00Z"
-    # No key has an id that was made up.
+    # A random id is the id of no key.
     if isinstance(body.get("owner_key_id"), str) and KEY_ID.match(body["owner_key_id"]):
         replaced["owner_key_id"] = None
     return {**body, **replaced}

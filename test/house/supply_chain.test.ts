@@ -46,7 +46,7 @@ function faultsOf(locked: Record<string, LockedPackage>, { allowScripts }: Pick<
     const name = nameOf(path);
     if (!/^sha512-[A-Za-z0-9+/]{86}==$/.test(entry.integrity ?? ''))
       faults.push(`${name} is not pinned by its SHA-512`);
-    // No host that some cannot reach, and no repository or file instead of the registry: see .npmrc.
+    // The lockfile names no address: neither a mirror that others cannot reach, nor a repository or a file. See .npmrc.
     if (entry.resolved !== undefined) faults.push(`${name} comes from ${entry.resolved}`);
     if (entry.hasInstallScript && allowScripts[name] === undefined) faults.push(`${name} has an install script`);
     if (entry.dev) continue;

@@ -47,8 +47,8 @@ const manyMessages = (meeting_id: string, messages: string[], more = ''): string
 const PULL_ROOM = PULL_BODY_BYTES_MAX - 2_000;
 
 /**
- * The largest bodies of the routes that take any, and the dearest ones for their bytes; the other routes get an empty
- * one.
+ * For each route that takes a body: the largest body, and the one that costs most for each byte. The other routes get
+ * an empty one.
  */
 const BODIES: Record<string, string[]> = {
   'POST /api/v1/instances/register/': [

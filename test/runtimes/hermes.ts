@@ -1,6 +1,6 @@
 /**
- * A real Hermes gateway: its webhooks by the runtime `hermes`, where the agent answers with its tool `terminal`, and its
- * API by the runtime `openai`, where the response has the answer.
+ * A real Hermes gateway, in two ways. With the runtime `hermes` it gets webhooks, and the agent answers with its tool
+ * `terminal`. With the runtime `openai` its API returns the answer in the response.
  */
 import assert from 'node:assert/strict';
 import { signingKey, signPush } from '../../src/domain/signature.ts';

@@ -22,7 +22,7 @@ import type { StoreOperations } from './model_store.ts';
 const SHORTEST = 0.8;
 /** How soon a machine that is always well must get an accepted message, whatever happens to the others. */
 const PROMPT_MS = 1_000;
-/** What was accepted so long ago was seen when the head of its lane was judged. */
+/** When the head of a lane is judged, the node has seen all messages that are at least this old. */
 const SEEN_MS = 2_000;
 /** Up to this many waiting deliveries of a machine are no backlog. */
 const LITTLE = 4;
@@ -44,7 +44,7 @@ export interface Sent {
   /** On the wall clock, by which idempotency keys are kept. */
   wall_at: number;
   open: number;
-  told: AcceptedMessage | null;
+  response: AcceptedMessage | null;
   /** Whether no response came, so that the message may have been accepted. */
   unknown: boolean;
   refused: boolean;
@@ -296,9 +296,9 @@ export class Checker {
   #judge(sent: Sent, machine: Machine): void {
     const { instance_id } = machine;
     if (isBesides(sent, instance_id)) return;
-    const hears = this.#gets(machine, sent.meeting_id);
-    if (hears !== true) sent.must.delete(instance_id);
-    if (hears !== false) sent.may.add(instance_id);
+    const gets = this.#gets(machine, sent.meeting_id);
+    if (gets !== true) sent.must.delete(instance_id);
+    if (gets !== false) sent.may.add(instance_id);
   }
 
   /** Failed deliveries were, or will be, queued again by hand. */
@@ -354,19 +354,20 @@ export class Checker {
 
   sendEnds(sent: Sent, message: AcceptedMessage): void {
     sent.open--;
-    if (sent.told !== null && sent.told.message_id !== message.message_id)
+    if (sent.response !== null && sent.response.message_id !== message.message_id)
       this.fail(`message ${sent.label} was accepted twice`);
     for (const other of this.sent) {
-      if (other === sent || other.told === null || other.meeting_id !== sent.meeting_id || sent.told !== null) continue;
-      if (other.told.seq === message.seq) this.fail(`two messages have seq ${message.seq}`);
+      if (other === sent || other.response === null || other.meeting_id !== sent.meeting_id || sent.response !== null)
+        continue;
+      if (other.response.seq === message.seq) this.fail(`two messages have seq ${message.seq}`);
     }
-    sent.told = message;
+    sent.response = message;
   }
 
   /**
    * The only node accepted a message. A machine that is well and has few pending deliveries does not wait for the
-   * backlog of others: before each of its attempts every other machine may have one, and a machine with a backlog one
-   * more.
+   * backlog of others. Before each of its attempts every other machine may have one attempt, and a machine with a
+   * backlog may have one more.
    */
   waitsFor(sent: Sent): void {
     const now = this.#now();
@@ -377,7 +378,7 @@ export class Checker {
       const pending = this.#rows(machine.instance_id).filter(({ delivery_id, state }) => {
         return state === 'pending' && (this.#tracks.get(delivery_id)?.end ?? null) === null;
       });
-      const own = pending.find(({ message_id }) => message_id === sent.told?.message_id);
+      const own = pending.find(({ message_id }) => message_id === sent.response?.message_id);
       if (own === undefined || pending.length > LITTLE || this.#tracks.has(own.delivery_id)) continue;
       const others_max = this.machines.size * pending.length;
       this.#waits.push({ sent, machine, since: now, others: 0, others_max });
@@ -462,7 +463,7 @@ export class Checker {
     if (lost !== undefined && now < this.#noticed_at) return this.#begin(lost, machine, node, url, attempt);
     const track = row === null ? null : (this.#tracks.get(delivery_id) ?? this.#track(row, label));
     if (row === null || track === null) {
-      this.fail(`${instance_id} hears message ${label}, of which nothing is stored`);
+      this.fail(`${instance_id} gets message ${label}, of which nothing is stored`);
       return null;
     }
     const { sent, lane } = track;
@@ -828,8 +829,8 @@ export class Checker {
       if (track.lane.head === track) track.lane.head = null;
     }
     for (const sent of this.sent) {
-      if (sent.told === null || messages.has(sent.told.message_id)) continue;
-      sent.told = null;
+      if (sent.response === null || messages.has(sent.response.message_id)) continue;
+      sent.response = null;
       sent.unknown = true;
     }
     for (const lane of this.#lanes.values()) lane.first_seq = 0;
@@ -986,11 +987,11 @@ export class Checker {
   /** Called so long after the response to a send that others have taken over the work of any lost node. */
   checkNotified(sent: Sent, within_ms: number, concerns: (machine: Machine) => boolean): void {
     // The store lost the message.
-    if (sent.told === null) return;
+    if (sent.response === null) return;
     for (const machine of this.machines.values()) {
       if (!machine.untouched || !concerns(machine) || !sent.must.has(machine.instance_id)) continue;
       if (machine.ack_timeout_ms !== null && this.#waitsForLost(machine, sent.meeting_id)) continue;
-      const row = this.#rows(machine.instance_id).find(({ message_id }) => message_id === sent.told?.message_id);
+      const row = this.#rows(machine.instance_id).find(({ message_id }) => message_id === sent.response?.message_id);
       if (row?.reason === 'dropped' || row?.reason === 'superseded') continue;
       if (row === undefined || !this.#tracks.has(row.delivery_id))
         this.fail(`message ${sent.label} to ${machine.instance_id}: nobody took it over within ${within_ms} ms`);
@@ -999,11 +1000,11 @@ export class Checker {
 
   /** Called a while after the response to a send: machines that are always well must have the message. */
   checkPrompt(sent: Sent, sent_at: number, answered_at: number): void {
-    if (this.disturbed_at >= sent_at || sent.told === null) return;
+    if (this.disturbed_at >= sent_at || sent.response === null) return;
     if (answered_at - sent_at > PROMPT_MS) this.fail(`message ${sent.label}: its sender waited for too long`);
     for (const machine of this.machines.values()) {
       if (!machine.untouched || machine.ack_timeout_ms !== null || !sent.must.has(machine.instance_id)) continue;
-      const row = this.#rows(machine.instance_id).find(({ message_id }) => message_id === sent.told?.message_id);
+      const row = this.#rows(machine.instance_id).find(({ message_id }) => message_id === sent.response?.message_id);
       if (row?.reason === 'dropped') continue;
       if (row === undefined || !this.#tracks.has(row.delivery_id))
         this.fail(`message ${sent.label} to ${machine.instance_id}: not sent ${PROMPT_MS} ms after it was accepted`);
@@ -1034,9 +1035,9 @@ export class Checker {
     for (const sent of this.sent) {
       const message_id = stored.get(sent.label);
       const of_message = message_id === undefined ? [] : (rows.get(message_id) ?? []);
-      if (sent.told !== null) {
-        if (message_id !== sent.told.message_id) this.fail(`message ${sent.label} was accepted and is lost`);
-        if (of_message.length !== sent.told.deliveries_queued)
+      if (sent.response !== null) {
+        if (message_id !== sent.response.message_id) this.fail(`message ${sent.label} was accepted and is lost`);
+        if (of_message.length !== sent.response.deliveries_queued)
           this.fail(`message ${sent.label}: the books do not balance`);
       } else if (sent.refused && !sent.unknown && message_id !== undefined) {
         this.fail(`message ${sent.label} was refused and is stored`);
@@ -1047,7 +1048,7 @@ export class Checker {
       for (const instance_id of reached)
         if (!sent.may.has(instance_id))
           this.fail(`message ${sent.label} was queued for ${instance_id}, which was not there`);
-      for (const instance_id of sent.told === null ? [] : sent.must)
+      for (const instance_id of sent.response === null ? [] : sent.must)
         if (!reached.has(instance_id)) this.fail(`message ${sent.label} was not queued for ${instance_id}`);
       for (const row of of_message) this.#checkEndOf(row, sent);
     }
@@ -1082,7 +1083,10 @@ export class Checker {
     }
   }
 
-  /** Whether a newer message of the lane took its place, one of a person that of a person. */
+  /**
+   * Whether a newer message of the lane took its place. Only a message of a person takes the place of a message of a
+   * person.
+   */
   #isSuperseded(row: DeliveryRow, { from }: Sent): boolean {
     return this.#rows(row.instance_id).some((other) => {
       if (other.meeting_id !== row.meeting_id || other.seq <= row.seq || other.reason === 'superseded') return false;
@@ -1105,7 +1109,7 @@ export class Checker {
       if (other.meeting_id !== row.meeting_id || other.seq <= row.seq) return false;
       if (other.state !== 'pending' || other.attempt_count > 0) return false;
       const sent = this.#sentOf(other);
-      if (sent === undefined || sent.told === null || this.#now() - sent.started_at < SEEN_MS) return false;
+      if (sent === undefined || sent.response === null || this.#now() - sent.started_at < SEEN_MS) return false;
       return track.sent.from !== null || sent.from === null;
     });
     if (newer !== undefined) this.fail(`${what}: it was away, and seq ${newer.seq} is newer`);

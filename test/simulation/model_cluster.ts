@@ -17,13 +17,14 @@ interface Following {
 }
 
 /** The notifications that nodes get from the database. */
-export type Told = Exclude<Change, { kind: 'reading' | 'stored' }> | { kind: 'stored'; message_ids: string[] };
+export type ClusterNotification =
+  Exclude<Change, { kind: 'reading' | 'stored' }> | { kind: 'stored'; message_ids: string[] };
 
 /** What the store knows of a node that is connected to it. */
 export interface Connection {
   node_id: string;
   /** Gets the notifications of other nodes. */
-  tell(told: Told): void;
+  notify(notification: ClusterNotification): void;
 }
 
 /**
@@ -65,13 +66,13 @@ export class ModelCluster {
   operationsOf(connection: Connection): ClusterOperations {
     const { instances, meetings, messages, deliveries } = this.#store;
     const changed = (instance_id: string, lifts: boolean, requeued: boolean): void =>
-      this.#tell(connection, { kind: 'instance', instance_id, resets_backoff: lifts, requeued });
+      this.#notify(connection, { kind: 'instance', instance_id, resets_backoff: lifts, requeued });
     return {
       meetings: {
         ...meetings,
         patch: (meeting_id, ...args) => {
           const row = meetings.patch(meeting_id, ...args);
-          if (row !== null) this.#tell(connection, { kind: 'meeting', meeting_id });
+          if (row !== null) this.#notify(connection, { kind: 'meeting', meeting_id });
           return row;
         },
       },
@@ -81,7 +82,7 @@ export class ModelCluster {
           const results = messages.accept(batch);
           const stored = results.filter((result) => result.kind === 'accepted');
           const message_ids = stored.map(({ message }) => message.message_id);
-          if (message_ids.length > 0) this.#tell(connection, { kind: 'stored', message_ids });
+          if (message_ids.length > 0) this.#notify(connection, { kind: 'stored', message_ids });
           return results;
         },
       },
@@ -124,7 +125,7 @@ export class ModelCluster {
         },
         drop: (waiting, ...args) => {
           const { instance_id, meeting_id } = waiting;
-          if (meeting_id !== undefined) this.#tell(connection, { kind: 'meeting', meeting_id });
+          if (meeting_id !== undefined) this.#notify(connection, { kind: 'meeting', meeting_id });
           else if (instance_id !== undefined) changed(instance_id, false, true);
           return deliveries.drop(waiting, ...args);
         },
@@ -142,15 +143,15 @@ export class ModelCluster {
         sign: (text) => text,
         isSigned: () => true,
         hasOlderNode: () => false,
-        broadcast: (topic, text) => this.#tell(connection, { kind: 'broadcast', topic, text }),
+        broadcast: (topic, text) => this.#notify(connection, { kind: 'broadcast', topic, text }),
         stored: (message_ids, partitions) =>
           this.#store.storedOf(message_ids, (instance_id) => partitions.includes(partitionOf(instance_id))),
       },
     };
   }
 
-  #tell(from: Connection, told: Told): void {
-    for (const connection of this.connections) if (connection !== from) connection.tell(told);
+  #notify(from: Connection, notification: ClusterNotification): void {
+    for (const connection of this.connections) if (connection !== from) connection.notify(notification);
   }
 
   // ── leases ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -227,7 +228,7 @@ export function clustered(store: Store) {
   const theirs = store.cluster as ClusterStore & { [method in keyof Following]: AsyncOf<Following[method]> };
   const client: Store = {
     ...store,
-    onChange: (hear) => (listener = hear),
+    onChange: (onChange) => (listener = onChange),
     messages: {
       ...store.messages,
       // Runs accepts one after the other.
@@ -249,11 +250,11 @@ export function clustered(store: Store) {
   return {
     store: client,
     /** A notification arrives. Stored batches are read in the order of their notifications. */
-    hear(told: Told): void {
-      if (told.kind !== 'stored') return listener(told);
+    onNotification(notification: ClusterNotification): void {
+      if (notification.kind !== 'stored') return listener(notification);
       following = following.then(() => {
         listener({ kind: 'reading' });
-        return theirs.stored(told.message_ids, held).then(
+        return theirs.stored(notification.message_ids, held).then(
           (ranges) => listener({ kind: 'stored', ranges }),
           () => listener({ kind: 'resync' }),
         );

@@ -264,7 +264,7 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     find: 'if (reaches_tail) this.#memory.dropSettled(lane, backlog, first_in_tail.seq);',
     replace: '',
   },
-  'trusts what it hears of a lane without anything pending': {
+  'trusts what others report of a lane without anything pending': {
     file: ENQUEUER,
     find: 'const has_gap = lane.newest_seq < seq - 1 || (lane.newest_seq === 0 && !is_known);',
     replace: 'const has_gap = lane.newest_seq < seq - 1;',
@@ -460,7 +460,7 @@ const IN_CLUSTERS: readonly string[] = [
   'gives partitions back before results are written',
   'does not look again when changes may be missing',
   'trusts what it read before the result was written',
-  'trusts what it hears of a lane without anything pending',
+  'trusts what others report of a lane without anything pending',
   'ignores what other nodes store',
   'takes for a run what has a gap',
   'skips what stands before a tail',
@@ -507,7 +507,7 @@ const WITH_PULLING_MACHINES: readonly string[] = [
 
 const WITH_LATE_RESULTS: readonly string[] = [
   'trusts what it read before the result was written',
-  'trusts what it hears of a lane without anything pending',
+  'trusts what others report of a lane without anything pending',
 ];
 
 function kindFor(name: string): Kind {

@@ -1,5 +1,5 @@
 /**
- * A machine that pulls in simulated time, as docs/pull.md describes, with its faults: it dies with pushes in hand, is
+ * A machine that pulls in simulated time, as docs/pull.md describes, with its faults. It dies with pushes in hand, is
  * away, works for too long, loses requests and responses, makes them again, and repeats results.
  */
 import type { Answer, Pulled, PullBody, Reported } from './pull_endpoint.ts';
@@ -34,8 +34,8 @@ export type PullMood = (typeof PULL_MOODS)[number];
 /** A node, as a machine reaches it. */
 export interface PulledNode {
   node_id: string;
-  /** @param hear called once, with null when the connection broke. @returns a function that closes the connection */
-  pull(instance_id: string, body: PullBody, hear: (answer: Answer | null) => void): () => void;
+  /** @param onAnswer called once, with null when the connection broke. @returns a function that closes the connection */
+  pull(instance_id: string, body: PullBody, onAnswer: (answer: Answer | null) => void): () => void;
 }
 
 export interface Surroundings {

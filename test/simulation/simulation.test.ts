@@ -1,6 +1,7 @@
 /**
- * Whatever happens, nothing is lost, nobody else gets it, lanes keep their order, nobody waits for somebody else, and
- * the counts agree. A world that breaks a promise prints its seed; `npm run simulate -- --seed S` replays it.
+ * Whatever happens, no message is lost or goes to the wrong machine, lanes keep their order, no machine waits for
+ * another, and the counts agree. A world that breaks a promise prints its seed; `npm run simulate -- --seed S` replays
+ * it.
  */
 import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';

@@ -103,8 +103,8 @@ const TALKS = ['pair', 'pair', 'ring', 'crowd'] as const;
 type Talk = (typeof TALKS)[number];
 const RING = 3;
 /**
- * In worlds that are late: how often and how long a result takes to be written, and what another node stored takes to be
- * read; and how often a node may have missed something.
+ * In worlds that are late, for writes of results and for reads of messages that another node stored: how often they are
+ * late, and by how much. Also how often a node may have missed something.
  */
 const LATE = 0x6c617465;
 const LATE_SHARE = 0.5;
@@ -161,7 +161,7 @@ interface Life {
   brakes: string[];
   connection: Connection | null;
   /** When the last notification to it arrives. Notifications keep their order, and are lost while nobody listens. */
-  told_at: number;
+  notified_at: number;
   deaf: boolean;
   /** By when it has noticed that it is no longer paused or cut off. */
   well_from: number;
@@ -428,7 +428,7 @@ export class World {
       ops: [],
       brakes: [],
       connection: null,
-      told_at: 0,
+      notified_at: 0,
       deaf: false,
       well_from: 0,
       pulls: null,
@@ -539,7 +539,7 @@ export class World {
     if (cluster === null) return simulatedStore(this.#watched(this.#operations), conditions);
     const connection: Connection = {
       node_id: life.node_id,
-      tell: (change) => this.#tell(life, () => node_side.hear(change)),
+      notify: (change) => this.#notify(life, () => node_side.onNotification(change)),
     };
     const operations = cluster.operationsOf(connection);
     const { settle } = operations.deliveries;
@@ -581,10 +581,10 @@ export class World {
   }
 
   /** Sends a notification to a process: it arrives after the earlier ones, independently of results of calls. */
-  #tell(life: Life, hear: () => void): void {
-    life.told_at = Math.max(life.told_at, this.#clock.now + this.#random.below(2 * this.#store_ms + 10));
-    this.#clock.after(life.told_at - this.#clock.now, () => {
-      if (!life.deaf && !life.cut) this.#in(life, hear);
+  #notify(life: Life, act: () => void): void {
+    life.notified_at = Math.max(life.notified_at, this.#clock.now + this.#random.below(2 * this.#store_ms + 10));
+    this.#clock.after(life.notified_at - this.#clock.now, () => {
+      if (!life.deaf && !life.cut) this.#in(life, act);
     });
   }
 
@@ -722,7 +722,7 @@ export class World {
     this.#trace(`${life.node_id} is connected again`);
     life.cut = false;
     this.#comesBack(life);
-    this.#tell(life, () => life.engine.onChange({ kind: 'resync' }));
+    this.#notify(life, () => life.engine.onChange({ kind: 'resync' }));
   }
 
   /** For a while only the notifications of others do not arrive. */
@@ -736,7 +736,7 @@ export class World {
       this.#trace(`${life.node_id} hears again`);
       life.deaf = false;
       this.#comesBack(life);
-      this.#tell(life, () => life.engine.onChange({ kind: 'resync' }));
+      this.#notify(life, () => life.engine.onChange({ kind: 'resync' }));
     });
   }
 
@@ -744,7 +744,7 @@ export class World {
   #mayHaveMissed(life: Life): void {
     this.#trace(`${life.node_id} may have missed something`);
     this.#fault();
-    this.#tell(life, () => life.engine.onChange({ kind: 'resync' }));
+    this.#notify(life, () => life.engine.onChange({ kind: 'resync' }));
   }
 
   /** The standby gets no more commits; then it takes over, and all connections are lost. */
@@ -947,8 +947,8 @@ export class World {
   }
 
   /**
-   * Checks that of the requests with one name at most one waits, because the others wait on dead connections; and that a
-   * result counts only at the node that holds the instance: the store refuses what another node writes.
+   * Checks that at most one of the requests with one name waits, because the others wait on dead connections. Checks
+   * that a result counts only at the node that holds the instance: the store refuses the results of another node.
    */
   #watchedPulls(life: Life, transport: PullTransport): PullContext['pull_transport'] {
     const waiting = new Set<string>();
@@ -999,7 +999,7 @@ export class World {
       nodes: () =>
         this.#lives.map((life) => ({
           node_id: life.node_id,
-          pull: (instance, body, hear) => this.#request(life, instance, body, false, hear),
+          pull: (instance, body, onAnswer) => this.#request(life, instance, body, false, onAnswer),
         })),
       trace: (line) => this.#trace(line),
       received: (push, pull_id) => this.checker.received(push, pull_id),
@@ -1025,20 +1025,20 @@ export class World {
     instance_id: string,
     body: PullBody,
     is_forwarded: boolean,
-    hear: (answer: Answered | null) => void,
+    onAnswer: (answer: Answered | null) => void,
   ): () => void {
     const pulls = life.pulls as Pulls;
     const networkMs = (): number => this.#pull_random.below(10);
     let is_over = false;
     let end: (is_written: boolean) => void = () => {};
-    const hears = (answer: Answered | null): void => {
+    const respond = (answer: Answered | null): void => {
       if (is_over) return;
       is_over = true;
       pulls.connections.delete(breaks);
-      hear(answer);
+      onAnswer(answer);
     };
     const breaks = (): void => {
-      this.#clock.after(networkMs(), () => hears(null));
+      this.#clock.after(networkMs(), () => respond(null));
     };
     pulls.connections.add(breaks);
     this.#clock.after(networkMs(), () => {
@@ -1055,7 +1055,7 @@ export class World {
               pull_id: body.pull_id,
               is_again,
               end,
-              hears,
+              respond,
               isOver: () => is_over,
               networkMs,
             }),
@@ -1078,14 +1078,14 @@ export class World {
       pull_id,
       is_again,
       end,
-      hears,
+      respond,
       isOver,
       networkMs,
     }: {
       pull_id: string;
       is_again: boolean;
       end: (is_written: boolean) => void;
-      hears: (answer: Answered | null) => void;
+      respond: (answer: Answered | null) => void;
       isOver: () => boolean;
       networkMs: () => number;
     },
@@ -1110,7 +1110,7 @@ export class World {
         if (is_written)
           for (const { delivery_id, attempt } of pushes)
             this.checker.pushLeft(life.number, instance_id, delivery_id, attempt);
-        this.#clock.after(networkMs(), () => hears(is_written ? answer : null));
+        this.#clock.after(networkMs(), () => respond(is_written ? answer : null));
       }),
     );
   }
@@ -1384,8 +1384,8 @@ export class World {
   }
 
   /**
-   * Whether all results are written. A stop does not wait for ever, so while the disk fails, and shortly after, the
-   * last results may be given up; and where results are written late.
+   * Whether all results are written. A stop does not wait for ever. So the last results may be lost while the disk
+   * fails, shortly after, and in worlds that write results late.
    */
   #isAllWritten(): boolean {
     return this.#kind !== 'late' && !this.#failing && this.#clock.now >= this.#written_from;
@@ -1424,7 +1424,7 @@ export class World {
       began_at: this.#clock.now,
       wall_at: this.#wall(),
       open: 0,
-      told: null,
+      response: null,
       unknown: false,
       refused: false,
     };
@@ -1581,10 +1581,10 @@ export class World {
    * The node that delivers may learn of an operation on another node later. Until then nothing can be expected of it.
    */
   #whenAllNotified(then: () => void): void {
-    const all_heard = this.#lives.every(
-      (life) => life.missed === null && !life.cut && !life.deaf && life.told_at < this.#clock.now,
+    const all_notified = this.#lives.every(
+      (life) => life.missed === null && !life.cut && !life.deaf && life.notified_at < this.#clock.now,
     );
-    if (all_heard) then();
+    if (all_notified) then();
     else this.#clock.after(50, () => this.#whenAllNotified(then));
   }
 
