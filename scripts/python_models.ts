@@ -21,7 +21,7 @@ export function pythonModels(document: object): string {
   const names = inOrder(schemas).filter((name) => !given.has(name));
   const types = names.map((name) => typeText(name, schemas[name]!, schemas));
   return (
-    `${HEAD}"""What Convoke responds. Times are aware \`datetime\`s; a word of a set may be one that only a newer service has."""\n\n` +
+    `${HEAD}"""What Convoke responds. Times are aware \`datetime\`s; where a field has a set of words, a newer service may return others."""\n\n` +
     'from __future__ import annotations\n\n' +
     'from datetime import datetime\nfrom typing import Any, Literal, TypeAlias\n\n' +
     'from pydantic import Field\n\n' +

@@ -88,7 +88,7 @@ export class InstanceHistory {
   }
 }
 
-/** Leaves out what is no count of an instance. */
+/** The counts of instances in a text. Leaves out every item that is not such a count. */
 function talliesIn(text: string): [string, Tally][] {
   let list: unknown;
   try {

@@ -112,7 +112,7 @@ export class Tally {
     return null;
   }
 
-  /** What is not 0, as JSON: the place of a value, then the value. At most 2 KB. */
+  /** All values that are not 0, as JSON: the place of a value, then the value. At most 2 KB. */
   get text(): string {
     const pairs: number[] = [];
     for (const [place, value] of this.#values.entries()) if (value > 0) pairs.push(place, value);

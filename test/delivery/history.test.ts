@@ -189,7 +189,7 @@ test('the pushes of an instance are counted in steps of ten minutes, the present
   assert.equal(clock.timers, 0, 'at rest there is no timer');
 });
 
-test('every node of a cluster answers for an instance, after ten seconds, and ignores what is no count', async () => {
+test('every node of a cluster answers for an instance, after ten seconds, and ignores any text that is no count', async () => {
   const clock = new VirtualClock();
   const texts: string[] = [];
   const second = new InstanceHistory({ clock, cluster: { broadcast: async () => {} } });

@@ -170,7 +170,7 @@ describe('an instance with the runtime openai', () => {
     );
   });
 
-  test('that answers with what is no chat completion is tried again, and the attempt says what is wrong', async (t) => {
+  test('that returns no chat completion is tried again, and the attempt says what is wrong', async (t) => {
     const m = service.name('meeting');
     await service.member(t, m, { agent_ids: ['lena'], behaviour: { body: '{"ok":true}' }, registration: OPENAI });
     const { attempts } = await service.attempted(await service.send(m, { content: 'hi' }));

@@ -76,7 +76,7 @@ describe('openai', () => {
     assert.deepEqual(meaningOf('openai', completion('PASS'), { no_reply: 'PASS' }), said());
   });
 
-  test('what is no completion, or no success, is a failure', () => {
+  test('a response that is no completion, or no success, is a failure', () => {
     const kinds = ['', '[]', '{}', 'null', '{"choices":[]}'].map((body) => meaningOf('openai', body).kind);
     assert.deepEqual(new Set(kinds), new Set(['failed']));
     for (const [status, outcome] of [
@@ -305,7 +305,7 @@ describe('langgraph', () => {
     assert.deepEqual(read(updates(ai('An old answer'), sent, ai('Sun'))), said('Sun'));
   });
 
-  test('a run that failed, and what is no run, are failures; an interrupt is reported', () => {
+  test('a run that failed, and a response that is no run, are failures; an interrupt is reported', () => {
     assert.deepEqual(read(['error', { error: 'ValueError', message: 'no memory left' }]), {
       kind: 'failed',
       outcome: 'bad_status',
@@ -372,7 +372,7 @@ describe('dify', () => {
     for (const answer of ['', 'NO_REPLY']) assert.deepEqual(meaningOf('dify', { answer }), said());
   });
 
-  test('an error, a stream that breaks off, and what is no chat message are failures', () => {
+  test('an error, a stream that breaks off, and a response that is no chat message are failures', () => {
     const piece = { event: 'message', answer: 'Sun' };
     const error = { event: 'error', status: 400, code: 'invalid_param', message: 'no quota left' };
     assert.deepEqual(meaningOf('dify', stream(piece, error), STREAMING), {

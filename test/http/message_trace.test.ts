@@ -73,7 +73,7 @@ describe('the trace of a message', { concurrency: true }, () => {
     assert.equal(rest.body.data.length, 1);
   });
 
-  test('is refused for what is no message, and for a place that is none', async () => {
+  test('is refused for an id of no message, and for an invalid place', async () => {
     assertProblem(await service.get('/api/v1/messages/msg_none/'), 404, 'message_does_not_exist');
     const { message_id } = await send(service.name('meeting'), {});
     const wrong = await service.get(`/api/v1/messages/${message_id}/?answers_after=x`);

@@ -2,7 +2,7 @@
 
 /** A key, without its token. */
 export interface ApiKey {
-  /** The key of an API key: the 12 characters behind cvk_ in its token. */
+  /** The id of an API key: the 12 characters behind cvk_ in its token. */
   key_id: string;
   /** A name for people. */
   name: string | null;
@@ -514,7 +514,7 @@ export interface Invite {
   expires_at: string;
   /** When it was redeemed; null: it was not. */
   redeemed_at: string | null;
-  /** The key that it was redeemed for; null before, and where no key was needed. */
+  /** The key that was made when it was redeemed; null before that, and where no key was needed. */
   key_id: string | null;
   /** When it was revoked; null: it was not. */
   revoked_at: string | null;

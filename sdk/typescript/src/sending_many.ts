@@ -20,7 +20,7 @@ export interface MessageToSend extends Omit<SendOptions, 'signal'> {
 export interface Item {
   text: string;
   idempotency_key: string;
-  /** Null until it is known. */
+  /** Null until the result is known. */
   result: PromiseSettledResult<SentMessage> | null;
 }
 

@@ -41,7 +41,10 @@ const WAITING_BYTES_MAX = 64 << 20;
 const MESSAGE_OVERHEAD_BYTES = 512;
 /** The most messages of one list in one transaction: nobody knows how many deliveries they have before they are stored. */
 const LIST_BATCH_MAX = 100;
-/** How long the messages of one list may take to be stored. What is not stored by then gets 503 with Retry-After. */
+/**
+ * How long the messages of one list may take to be stored. Messages that are not stored by then get 503 with
+ * Retry-After.
+ */
 const LIST_MS_MAX = 20_000;
 /** The weight of the latest batch in the average of deliveries per message. */
 const FAN_OUT_WEIGHT = 0.2;

@@ -73,7 +73,7 @@ export interface PartitionsListener {
   flush(): Promise<void>;
   /** The lease can be trusted again. */
   onRenewed(): void;
-  /** A paused partition may start attempts. */
+  /** The pause of a partition has ended: it may start attempts again. */
   onResumed(partition: Partition): void;
 }
 

@@ -131,7 +131,7 @@ export class Recipient {
     return this.#is_backing_off ? Infinity : this.returned_at;
   }
 
-  /** Its machine pulls, after it could have done so since `waits_since`. */
+  /** Its machine pulls. If something waited long for this pull, the machine was away until now. */
   pulls(now: number, wall_ms: number): void {
     if (this.waits_since !== null && now - this.waits_since >= GONE_AFTER_MS) this.returned_at = wall_ms;
     this.waits_since = null;

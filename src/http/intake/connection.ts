@@ -31,7 +31,7 @@ export interface Exchange {
 }
 
 /**
- * Where a request keeps its exchange. A WeakMap would do the same, and each of its entries would cost the collector.
+ * Where a request keeps its exchange. A WeakMap would do the same, but each entry of it would cost the collector time.
  */
 export const EXCHANGE: unique symbol = Symbol('exchange');
 

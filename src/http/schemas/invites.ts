@@ -46,7 +46,10 @@ export const InviteSchema = Type.Object(
     created_at: time('When it was made.'),
     expires_at: time('When it expires: from then on it cannot be redeemed.'),
     redeemed_at: nullable(time('A time.'), 'When it was redeemed; null: it was not.'),
-    key_id: nullable(Type.String(), 'The key that it was redeemed for; null before, and where no key was needed.'),
+    key_id: nullable(
+      Type.String(),
+      'The key that was made when it was redeemed; null before that, and where no key was needed.',
+    ),
     revoked_at: nullable(time('A time.'), 'When it was revoked; null: it was not.'),
   },
   named('Invite', 'A one-time link, without its secret.'),

@@ -1163,7 +1163,7 @@ class AsyncOperations:
 
         Its scopes, its limits, and when it was last used.
 
-        :param key_id: The key of an API key.
+        :param key_id: The id of an API key.
         """
         return await self._requests.call(
             "GET",
@@ -1179,7 +1179,7 @@ class AsyncOperations:
 
         Instances that it owns stay. An admin can hand them over with PATCH owner_key_id.
 
-        :param key_id: The key of an API key.
+        :param key_id: The id of an API key.
         """
         await self._requests.call(
             "DELETE",
@@ -1197,7 +1197,7 @@ class AsyncOperations:
 
         The key keeps its id, its scopes and its limits. Only this response contains the new token.
 
-        :param key_id: The key of an API key.
+        :param key_id: The id of an API key.
         :param overlap_seconds: How long the previous token is accepted as well; a day when absent, 30 days at
             most.
         """
@@ -1313,7 +1313,7 @@ class AsyncOperations:
         may; nothing else. Pages of the origins in CONVOKE_PORTAL_ORIGINS may show it in a frame. It ends when
         either the key or yours is revoked or rotated.
 
-        :param key_id: The key of an API key.
+        :param key_id: The id of an API key.
         :param instance_id: Shows only this instance of the key; absent: all of them.
         :param expires_in_s: How long the link can be used, in seconds; an hour when absent, which is the most.
         """

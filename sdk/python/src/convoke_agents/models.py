@@ -1,5 +1,5 @@
 # Written from the OpenAPI document by `npm run generate`: change the schemas in src/http/schemas/ instead.
-"""What Convoke responds. Times are aware `datetime`s; a word of a set may be one that only a newer service has."""
+"""What Convoke responds. Times are aware `datetime`s; where a field has a set of words, a newer service may return others."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class ApiKey(Model):
     """A key, without its token."""
 
     key_id: str
-    """The key of an API key: the 12 characters behind cvk_ in its token."""
+    """The id of an API key: the 12 characters behind cvk_ in its token."""
     name: str | None
     """A name for people."""
     scopes: list[Scope | str]
@@ -132,7 +132,7 @@ class ApiKeyWithToken(Model):
     """A key with its token, which only the response that makes it contains."""
 
     key_id: str
-    """The key of an API key: the 12 characters behind cvk_ in its token."""
+    """The id of an API key: the 12 characters behind cvk_ in its token."""
     name: str | None
     """A name for people."""
     scopes: list[Scope | str]
@@ -691,7 +691,7 @@ class Invite(Model):
     redeemed_at: datetime | None
     """When it was redeemed; null: it was not."""
     key_id: str | None
-    """The key that it was redeemed for; null before, and where no key was needed."""
+    """The key that was made when it was redeemed; null before that, and where no key was needed."""
     revoked_at: datetime | None
     """When it was revoked; null: it was not."""
 
@@ -727,7 +727,7 @@ class InviteWithLink(Model):
     redeemed_at: datetime | None
     """When it was redeemed; null: it was not."""
     key_id: str | None
-    """The key that it was redeemed for; null before, and where no key was needed."""
+    """The key that was made when it was redeemed; null before that, and where no key was needed."""
     revoked_at: datetime | None
     """When it was revoked; null: it was not."""
     link: str = Field(repr=False)

@@ -1156,7 +1156,7 @@ class Operations:
 
         Its scopes, its limits, and when it was last used.
 
-        :param key_id: The key of an API key.
+        :param key_id: The id of an API key.
         """
         return self._requests.call(
             "GET",
@@ -1172,7 +1172,7 @@ class Operations:
 
         Instances that it owns stay. An admin can hand them over with PATCH owner_key_id.
 
-        :param key_id: The key of an API key.
+        :param key_id: The id of an API key.
         """
         self._requests.call(
             "DELETE",
@@ -1190,7 +1190,7 @@ class Operations:
 
         The key keeps its id, its scopes and its limits. Only this response contains the new token.
 
-        :param key_id: The key of an API key.
+        :param key_id: The id of an API key.
         :param overlap_seconds: How long the previous token is accepted as well; a day when absent, 30 days at
             most.
         """
@@ -1305,7 +1305,7 @@ class Operations:
         may; nothing else. Pages of the origins in CONVOKE_PORTAL_ORIGINS may show it in a frame. It ends when
         either the key or yours is revoked or rotated.
 
-        :param key_id: The key of an API key.
+        :param key_id: The id of an API key.
         :param instance_id: Shows only this instance of the key; absent: all of them.
         :param expires_in_s: How long the link can be used, in seconds; an hour when absent, which is the most.
         """
