@@ -119,7 +119,7 @@ export interface AuditEntry {
 
 /** A copy of all data that is being made. */
 export interface Backup {
-  /** The key of the copy. */
+  /** The id of the copy. */
   backup_id: string;
 }
 
@@ -178,15 +178,15 @@ export interface CreateKeyInput {
 
 /** One message on its way to one instance. */
 export interface Delivery {
-  /** The key of the delivery, and the webhook-id of every attempt. */
+  /** The id of the delivery, and the webhook-id of every attempt. */
   delivery_id: string;
   /** The message that it delivers. */
   message_id: string;
-  /** The key of a meeting. */
+  /** The id of a meeting. */
   meeting_id: string;
   /** The number of the message in its meeting. */
   seq: number;
-  /** The key of an instance. */
+  /** The id of an instance. */
   instance_id: string;
   /** The agents of the instance to notify. */
   target_agents: string[];
@@ -217,7 +217,7 @@ export interface DeliveryCounts {
 
 /** The request that an attempt of a delivery makes, without its secrets. */
 export interface DeliveryPush {
-  /** The key of the delivery, and the webhook-id of every attempt. */
+  /** The id of the delivery, and the webhook-id of every attempt. */
   delivery_id: string;
   /** The webhook_url of the instance as it is now. Null when it has none, is gone, or is not shown to this key. */
   url: string | null;
@@ -323,7 +323,7 @@ export interface DroppedDeliveries {
 
 /** What would become of a message that is sent now, at one instance of a meeting. */
 export interface Explanation {
-  /** The key of an instance. */
+  /** The id of an instance. */
   instance_id: string;
   /** The name that people see. */
   instance_name: string;
@@ -352,7 +352,7 @@ export interface FieldError {
 
 /** A message with its meeting. */
 export interface FoundMessage extends Message {
-  /** The key of a meeting. */
+  /** The id of a meeting. */
   meeting_id: string;
   /** How many instances get it. */
   deliveries_queued: number;
@@ -389,7 +389,7 @@ export type Health = 'unknown' | 'up' | 'failing' | 'down';
 
 /** One machine that runs an agent runtime. */
 export interface Instance {
-  /** The key of an instance. */
+  /** The id of an instance. */
   instance_id: string;
   /** The name that people see. */
   instance_name: string;
@@ -496,7 +496,7 @@ export interface InstanceHistory {
 
 /** A one-time link, without its secret. */
 export interface Invite {
-  /** The key of an invite. It is no secret: nobody can redeem an invite with it. */
+  /** The id of an invite. It is no secret: nobody can redeem an invite with it. */
   invite_id: string;
   /** `pending`: it can be redeemed; otherwise why it cannot: `redeemed`, `revoked` or `expired`. */
   state: 'pending' | 'redeemed' | 'revoked' | 'expired';
@@ -528,7 +528,7 @@ export interface InviteWithLink extends Invite {
 
 /** An instance and its agents that take part in a meeting. */
 export interface JoinMeetingInput {
-  /** The key of an instance. */
+  /** The id of an instance. */
   instance_id: string;
   /** The meeting; an integer is taken as its decimal string. */
   meeting_id: string | number;
@@ -571,7 +571,7 @@ export interface LastFailure {
 
 /** An instance that leaves a meeting. */
 export interface LeaveMeetingInput {
-  /** The key of an instance. */
+  /** The id of an instance. */
   instance_id: string;
   /** The meeting; an integer is taken as its decimal string. */
   meeting_id: string | number;
@@ -579,9 +579,9 @@ export interface LeaveMeetingInput {
 
 /** The result of leaving a meeting. */
 export interface LeftMeeting {
-  /** The key of an instance. */
+  /** The id of an instance. */
   instance_id: string;
-  /** The key of a meeting. */
+  /** The id of a meeting. */
   meeting_id: string;
   /** When it left; null when there was nothing to leave. */
   left_at: string | null;
@@ -589,7 +589,7 @@ export interface LeftMeeting {
 
 /** A conversation. It exists as soon as an instance joins it or a message is sent in it. */
 export interface Meeting {
-  /** The key of a meeting. */
+  /** The id of a meeting. */
   meeting_id: string;
   /** How many messages were ever sent in it. */
   last_seq: number;
@@ -623,9 +623,9 @@ export interface MeetingInstance extends Membership {
 
 /** An instance in a meeting, with the agents that take part. */
 export interface Membership {
-  /** The key of a meeting. */
+  /** The id of a meeting. */
   meeting_id: string;
-  /** The key of an instance. */
+  /** The id of an instance. */
   instance_id: string;
   /** Agent ids; duplicates are dropped, order is kept. At most 1000, of at most 40000 bytes in all. */
   agent_ids: string[];
@@ -646,7 +646,7 @@ export interface Membership {
  * ones.
  */
 export interface Message {
-  /** The key of a message. */
+  /** The id of a message. */
   message_id: string;
   /** The number of the message in its meeting, from 1. */
   seq: number;
@@ -668,7 +668,7 @@ export interface Message {
 
 /** A message of a thread, with the beginning of its text. */
 export interface MessageBrief {
-  /** The key of a message. */
+  /** The id of a message. */
   message_id: string;
   /** The number of the message in its meeting, from 1. */
   seq: number;
@@ -880,7 +880,7 @@ export interface RedeemInviteInput {
 
 /** What a machine needs to register, to join its meetings and to pull. */
 export interface RedeemedInvite {
-  /** The key of an invite. It is no secret: nobody can redeem an invite with it. */
+  /** The id of an invite. It is no secret: nobody can redeem an invite with it. */
   invite_id: string;
   /** What the machine registers as. */
   instance_id: string;
@@ -907,7 +907,7 @@ export interface Reencryption {
  * unless transport is `pull`; a registration without transport means `webhook`.
  */
 export interface RegisterInput {
-  /** The key of an instance. */
+  /** The id of an instance. */
   instance_id: string;
   /** The name that people see. */
   instance_name: string;
@@ -1065,9 +1065,9 @@ export interface SendResult {
 
 /** The response to a send: the message and its deliveries are on disk. */
 export interface SentMessage {
-  /** The key of a message. */
+  /** The id of a message. */
   message_id: string;
-  /** The key of a meeting. */
+  /** The id of a meeting. */
   meeting_id: string;
   /** The number of the message in its meeting, from 1. */
   seq: number;

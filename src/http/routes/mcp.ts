@@ -48,18 +48,26 @@ export function mcpRoutes(app: App, context: McpContext): void {
   const in_progress = new Map<string, number>();
   const bodyLimit = context.max_message_bytes + LIST_BODY_BYTES_MAX;
   app.post('/mcp', { ...MCP, bodyLimit }, async (request, reply) => {
-    const { key_id } = request.principal;
-    const key = key_id ?? '';
-    const count = in_progress.get(key) ?? 0;
-    if (count >= OF_KEY_MAX) throw tooManyOfKey();
-    in_progress.set(key, count + 1);
-    reply.raw.once('close', () => {
-      const left = (in_progress.get(key) ?? 1) - 1;
-      if (left === 0) in_progress.delete(key);
-      else in_progress.set(key, left);
-    });
+    countOfKey(in_progress, request, reply);
     endpoint ??= context.mcp();
     return answer(app, await endpoint, request, reply);
+  });
+}
+
+/**
+ * Counts a request of a key until its connection is done with it.
+ *
+ * @throws Problem `overloaded` when the key has too many in progress
+ */
+function countOfKey(in_progress: Map<string, number>, { principal }: FastifyRequest, reply: FastifyReply): void {
+  const key = principal.key_id ?? '';
+  const count = in_progress.get(key) ?? 0;
+  if (count >= OF_KEY_MAX) throw tooManyOfKey();
+  in_progress.set(key, count + 1);
+  reply.raw.once('close', () => {
+    const left = (in_progress.get(key) ?? 1) - 1;
+    if (left === 0) in_progress.delete(key);
+    else in_progress.set(key, left);
   });
 }
 

@@ -2,7 +2,7 @@ import Type from 'typebox';
 import { madeId, named } from './fields.ts';
 
 export const BackupSchema = Type.Object(
-  { backup_id: Type.String({ description: 'The key of the copy.' }) },
+  { backup_id: Type.String({ description: 'The id of the copy.' }) },
   named('Backup', 'A copy of all data that is being made.'),
 );
 
@@ -15,7 +15,7 @@ export const BackupProgressSchema = Type.Object(
 );
 
 export const BackupParams = Type.Object({
-  backup_id: madeId('The key of a copy.'),
+  backup_id: madeId('The id of a copy.'),
 });
 
 /** A SQLite file. Its own type, application/vnd.sqlite3, would make openapi-python-client leave the response out. */

@@ -66,7 +66,7 @@ const AttemptSchema = Type.Object(
 export const DeliverySchema = Type.Object(
   {
     delivery_id: Type.String({
-      description: 'The key of the delivery, and the webhook-id of every attempt.',
+      description: 'The id of the delivery, and the webhook-id of every attempt.',
       examples: ['dlv_7f3k9q2m00r3vljl5tg01'],
     }),
     message_id: Type.String({ description: 'The message that it delivers.' }),
@@ -132,7 +132,7 @@ export const ListDeliveriesQuery = Type.Object(
 
 export const DeliveryPageSchema = searchPageOf(DeliverySchema);
 
-export const DeliveryParams = Type.Object({ delivery_id: madeId('The key of a delivery.') });
+export const DeliveryParams = Type.Object({ delivery_id: madeId('The id of a delivery.') });
 
 export const DropDeliveriesBody = Type.Object(
   {

@@ -9,7 +9,7 @@ export const SIGNATURE = '[signature]';
 
 export const DeliveryPushSchema = Type.Object(
   {
-    delivery_id: Type.String({ description: 'The key of the delivery, and the webhook-id of every attempt.' }),
+    delivery_id: Type.String({ description: 'The id of the delivery, and the webhook-id of every attempt.' }),
     url: nullable(
       Type.String(),
       'The webhook_url of the instance as it is now. Null when it has none, is gone, or is not shown to this key.',

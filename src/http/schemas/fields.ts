@@ -60,8 +60,8 @@ export const instanceId = (what: string) => id(what, 'laptop-anna');
 export const meetingId = (what: string) => id(what, 'standup-42');
 export const agentId = (what: string) => id(what, 'anna-planner');
 
-export const InstanceId = instanceId('The key of an instance.');
-export const MeetingId = meetingId('The key of a meeting.');
+export const InstanceId = instanceId('The id of an instance.');
+export const MeetingId = meetingId('The id of a meeting.');
 const AgentId = agentId('An agent hosted by an instance.');
 
 export const agentIds = (description: string, count_max = AGENT_IDS_MAX, bytes_max = AGENT_IDS_BYTES_MAX) =>

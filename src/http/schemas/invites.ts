@@ -9,7 +9,7 @@ const MEETINGS_BYTES_MAX = 8_192;
 
 const InviteId = Type.String({
   pattern: '^inv_[0-9a-v]{12}$',
-  description: 'The key of an invite. It is no secret: nobody can redeem an invite with it.',
+  description: 'The id of an invite. It is no secret: nobody can redeem an invite with it.',
   examples: ['inv_4f7k2m9q0a1b'],
 });
 
@@ -93,7 +93,7 @@ export const CreateInviteBody = Type.Object(
 
 export const ListInvitesQuery = Type.Object({ limit, cursor }, { additionalProperties: false });
 
-export const InviteParams = Type.Object({ invite_id: madeId('The key of an invite.') });
+export const InviteParams = Type.Object({ invite_id: madeId('The id of an invite.') });
 
 export const InviteLinkParams = Type.Object({ secret: madeId('The end of the link.') });
 

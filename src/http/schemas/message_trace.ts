@@ -49,7 +49,7 @@ export const MessageTraceSchema = Type.Object(
   named('MessageTrace', 'A message, the chain that led to it, what answers it, and each of its deliveries.'),
 );
 
-export const MessageParams = Type.Object({ message_id: madeId('The key of a message.') });
+export const MessageParams = Type.Object({ message_id: madeId('The id of a message.') });
 
 export const GetMessageQuery = Type.Object(
   { limit, answers_after: seqGiven('Look for answers in the messages that follow this seq; its own when absent.') },

@@ -3,7 +3,7 @@ import { agentId, agentIds, expected, JsonObject, named, nullable, time } from '
 import { limit } from './page.ts';
 
 export const message_id = Type.String({
-  description: 'The key of a message.',
+  description: 'The id of a message.',
   examples: ['msg_7f3k9q2m00r3vljl5tg00'],
 });
 

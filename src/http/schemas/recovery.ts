@@ -18,7 +18,7 @@ export const RecoverBody = Type.Object(
       ),
     ),
     delivery_ids: Type.Optional(
-      Type.Array(madeId('The key of a delivery.'), {
+      Type.Array(madeId('The id of a delivery.'), {
         minItems: 1,
         maxItems: CHOSEN_MAX,
         description:

@@ -227,7 +227,7 @@ class Backup(Model):
     """A copy of all data that is being made."""
 
     backup_id: str
-    """The key of the copy."""
+    """The id of the copy."""
 
 
 class BackupProgress(Model):
@@ -305,15 +305,15 @@ class Delivery(Model):
     """One message on its way to one instance."""
 
     delivery_id: str
-    """The key of the delivery, and the webhook-id of every attempt."""
+    """The id of the delivery, and the webhook-id of every attempt."""
     message_id: str
     """The message that it delivers."""
     meeting_id: str
-    """The key of a meeting."""
+    """The id of a meeting."""
     seq: int
     """The number of the message in its meeting."""
     instance_id: str
-    """The key of an instance."""
+    """The id of an instance."""
     target_agents: list[str]
     """The agents of the instance to notify."""
     state: DeliveryState | str
@@ -349,7 +349,7 @@ class DeliveryPush(Model):
     """The request that an attempt of a delivery makes, without its secrets."""
 
     delivery_id: str
-    """The key of the delivery, and the webhook-id of every attempt."""
+    """The id of the delivery, and the webhook-id of every attempt."""
     url: str | None
     """The webhook_url of the instance as it is now. Null when it has none, is gone, or is not shown to this key."""
     runtime: Literal["spec", "openai", "openclaw", "hermes", "template", "a2a", "langgraph", "dify", "mcp_events"] | str | None
@@ -366,15 +366,15 @@ class DeliveryWithAttempts(Model):
     """A delivery, with its attempts."""
 
     delivery_id: str
-    """The key of the delivery, and the webhook-id of every attempt."""
+    """The id of the delivery, and the webhook-id of every attempt."""
     message_id: str
     """The message that it delivers."""
     meeting_id: str
-    """The key of a meeting."""
+    """The id of a meeting."""
     seq: int
     """The number of the message in its meeting."""
     instance_id: str
-    """The key of an instance."""
+    """The id of an instance."""
     target_agents: list[str]
     """The agents of the instance to notify."""
     state: DeliveryState | str
@@ -462,7 +462,7 @@ class Explanation(Model):
     """What would become of a message that is sent now, at one instance of a meeting."""
 
     instance_id: str
-    """The key of an instance."""
+    """The id of an instance."""
     instance_name: str
     """The name that people see."""
     agent_ids: list[str]
@@ -500,7 +500,7 @@ class FoundMessage(Model):
     """A message with its meeting."""
 
     message_id: str
-    """The key of a message."""
+    """The id of a message."""
     seq: int
     """The number of the message in its meeting, from 1."""
     accepted_at: datetime
@@ -516,7 +516,7 @@ class FoundMessage(Model):
     from_agent nor in_reply_to."""
     message: JsonObject
     meeting_id: str
-    """The key of a meeting."""
+    """The id of a meeting."""
     deliveries_queued: int
     """How many instances get it."""
 
@@ -581,7 +581,7 @@ class Instance(Model):
     """One machine that runs an agent runtime."""
 
     instance_id: str
-    """The key of an instance."""
+    """The id of an instance."""
     instance_name: str
     """The name that people see."""
     agent_ids: list[str]
@@ -673,7 +673,7 @@ class Invite(Model):
     """A one-time link, without its secret."""
 
     invite_id: str
-    """The key of an invite. It is no secret: nobody can redeem an invite with it."""
+    """The id of an invite. It is no secret: nobody can redeem an invite with it."""
     state: Literal["pending", "redeemed", "revoked", "expired"] | str
     """`pending`: it can be redeemed; otherwise why it cannot: `redeemed`, `revoked` or `expired`."""
     instance_id: str
@@ -709,7 +709,7 @@ class InviteWithLink(Model):
     """An invite with its link, which only the response that makes it contains."""
 
     invite_id: str
-    """The key of an invite. It is no secret: nobody can redeem an invite with it."""
+    """The id of an invite. It is no secret: nobody can redeem an invite with it."""
     state: Literal["pending", "redeemed", "revoked", "expired"] | str
     """`pending`: it can be redeemed; otherwise why it cannot: `redeemed`, `revoked` or `expired`."""
     instance_id: str
@@ -738,9 +738,9 @@ class LeftMeeting(Model):
     """The result of leaving a meeting."""
 
     instance_id: str
-    """The key of an instance."""
+    """The id of an instance."""
     meeting_id: str
-    """The key of a meeting."""
+    """The id of a meeting."""
     left_at: datetime | None
     """When it left; null when there was nothing to leave."""
 
@@ -749,7 +749,7 @@ class Meeting(Model):
     """A conversation. It exists as soon as an instance joins it or a message is sent in it."""
 
     meeting_id: str
-    """The key of a meeting."""
+    """The id of a meeting."""
     last_seq: int
     """How many messages were ever sent in it."""
     instance_count: int
@@ -777,9 +777,9 @@ class MeetingInstance(Model):
     """A membership, with the name of its instance and its health."""
 
     meeting_id: str
-    """The key of a meeting."""
+    """The id of a meeting."""
     instance_id: str
-    """The key of an instance."""
+    """The id of an instance."""
     agent_ids: list[str]
     """Agent ids; duplicates are dropped, order is kept. At most 1000, of at most 40000 bytes in all."""
     joined_at: datetime
@@ -819,9 +819,9 @@ class Membership(Model):
     """An instance in a meeting, with the agents that take part."""
 
     meeting_id: str
-    """The key of a meeting."""
+    """The id of a meeting."""
     instance_id: str
-    """The key of an instance."""
+    """The id of an instance."""
     agent_ids: list[str]
     """Agent ids; duplicates are dropped, order is kept. At most 1000, of at most 40000 bytes in all."""
     joined_at: datetime
@@ -841,7 +841,7 @@ class Message(Model):
     long ones."""
 
     message_id: str
-    """The key of a message."""
+    """The id of a message."""
     seq: int
     """The number of the message in its meeting, from 1."""
     accepted_at: datetime
@@ -862,7 +862,7 @@ class MessageBrief(Model):
     """A message of a thread, with the beginning of its text."""
 
     message_id: str
-    """The key of a message."""
+    """The id of a message."""
     seq: int
     """The number of the message in its meeting, from 1."""
     accepted_at: datetime
@@ -891,7 +891,7 @@ class MessageTrace(Model):
     """A message, the chain that led to it, what answers it, and each of its deliveries."""
 
     message_id: str
-    """The key of a message."""
+    """The id of a message."""
     seq: int
     """The number of the message in its meeting, from 1."""
     accepted_at: datetime
@@ -907,7 +907,7 @@ class MessageTrace(Model):
     from_agent nor in_reply_to."""
     message: JsonObject
     meeting_id: str
-    """The key of a meeting."""
+    """The id of a meeting."""
     deliveries_queued: int
     """How many instances get it."""
     trace_id: str | None = None
@@ -1045,7 +1045,7 @@ class RedeemedInvite(Model):
     """What a machine needs to register, to join its meetings and to pull."""
 
     invite_id: str
-    """The key of an invite. It is no secret: nobody can redeem an invite with it."""
+    """The id of an invite. It is no secret: nobody can redeem an invite with it."""
     instance_id: str
     """What the machine registers as."""
     meeting_ids: list[str]
@@ -1071,7 +1071,7 @@ class RegisteredInstance(Model):
     """An instance, and its secret when the registration made one."""
 
     instance_id: str
-    """The key of an instance."""
+    """The id of an instance."""
     instance_name: str
     """The name that people see."""
     agent_ids: list[str]
@@ -1143,9 +1143,9 @@ class SentMessage(Model):
     """The response to a send: the message and its deliveries are on disk."""
 
     message_id: str
-    """The key of a message."""
+    """The id of a message."""
     meeting_id: str
-    """The key of a meeting."""
+    """The id of a meeting."""
     seq: int
     """The number of the message in its meeting, from 1."""
     accepted_at: datetime

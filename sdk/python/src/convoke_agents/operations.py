@@ -94,7 +94,7 @@ class Operations:
         webhook_url has another origin or transport changes: then they are dropped, because they may hold a
         credential for the old server, and dropped_header_names lists them.
 
-        :param instance_id: The key of an instance.
+        :param instance_id: The id of an instance.
         :param instance_name: The name that people see.
         :param agent_ids: Agent ids; duplicates are dropped, order is kept. At most 1000, of at most 40000 bytes in
             all.
@@ -213,7 +213,7 @@ class Operations:
 
         With its health, its last failure, and the number of its pending deliveries.
 
-        :param instance_id: The key of an instance.
+        :param instance_id: The id of an instance.
         """
         return self._requests.call(
             "GET",
@@ -243,7 +243,7 @@ class Operations:
         sent. With another webhook_url they go there; its health begins again, and webhook_headers that are not
         given again are dropped when its origin is another. The agents in its meetings stay as they are.
 
-        :param instance_id: The key of an instance.
+        :param instance_id: The id of an instance.
         :param instance_name: The name that people see.
         :param agent_ids: Agent ids; duplicates are dropped, order is kept. At most 1000, of at most 40000 bytes in
             all.
@@ -290,7 +290,7 @@ class Operations:
 
         It leaves every meeting. The history of the meetings stays.
 
-        :param instance_id: The key of an instance.
+        :param instance_id: The id of an instance.
         """
         self._requests.call(
             "DELETE",
@@ -307,7 +307,7 @@ class Operations:
         Sets last_seen_at. Pending deliveries of the instance are sent at once instead of at the end of its
         back-off.
 
-        :param instance_id: The key of an instance.
+        :param instance_id: The id of an instance.
         """
         return self._requests.call(
             "POST",
@@ -326,7 +326,7 @@ class Operations:
         Until the overlap ends every push carries two signatures, so that a receiver that knows either secret
         accepts it.
 
-        :param instance_id: The key of an instance.
+        :param instance_id: The id of an instance.
         :param overlap_seconds: How long the previous secret also signs; a day when absent, 30 days at most.
         """
         return self._requests.call(
@@ -348,7 +348,7 @@ class Operations:
         Makes one signed push with the header convoke-test to the stored address. A failed push is no error of
         this call: the diagnosis has the result of each stage.
 
-        :param instance_id: The key of an instance.
+        :param instance_id: The id of an instance.
         """
         return self._requests.call(
             "POST",
@@ -376,7 +376,7 @@ class Operations:
         response: what was queued again is not queued twice, also after a restart. To cancel, call it no more;
         what is queued already is still sent. The instance gets them one after the other, beside new messages.
 
-        :param instance_id: The key of an instance.
+        :param instance_id: The id of an instance.
         :param since: Queues the deliveries again that failed at or after this time.
         :param until: With since: only those that failed at or before this time. Now, unless it is earlier.
         :param delivery_ids: Instead of since: these deliveries of the instance, if they failed or were cancelled.
@@ -413,7 +413,7 @@ class Operations:
         Joining again replaces the agents, and `wake`, `catch_up` and `max_age_s` where they are given, and undoes
         a leave. The agents need not be in the list of the instance.
 
-        :param instance_id: The key of an instance.
+        :param instance_id: The id of an instance.
         :param meeting_id: The meeting; an integer is taken as its decimal string.
         :param agent_ids: The agents of the instance that take part; they replace those of an earlier join.
         :param wake: Which messages for these agents are pushed. `all`: every one; `targeted`: only those that name
@@ -450,7 +450,7 @@ class Operations:
         Earlier messages are still delivered. Leaving a meeting that the instance is not in is logged and is no
         error.
 
-        :param instance_id: The key of an instance.
+        :param instance_id: The id of an instance.
         :param meeting_id: The meeting; an integer is taken as its decimal string.
         """
         return self._requests.call(
@@ -527,7 +527,7 @@ class Operations:
 
         With the number of instances and agents, the pending deliveries, and whether it is paused.
 
-        :param meeting_id: The key of a meeting.
+        :param meeting_id: The id of a meeting.
         """
         return self._requests.call(
             "GET",
@@ -550,7 +550,7 @@ class Operations:
         and no retry is spent. After it is resumed, they are delivered in their order. A push that is in flight
         ends as usual. The limits say when agents that answer each other are stopped.
 
-        :param meeting_id: The key of a meeting.
+        :param meeting_id: The id of a meeting.
         :param paused: True: nothing of the meeting is pushed until it is set to false.
         :param hop_limit: Messages of agents that answer each other, in a row. 0 switches the rule off, null takes
             the setting of the service.
@@ -581,7 +581,7 @@ class Operations:
 
         The memberships of a meeting, each with the name and the health of its instance.
 
-        :param meeting_id: The key of a meeting.
+        :param meeting_id: The id of a meeting.
         :param include_left: Also those that have left.
         :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and
             next_cursor continues.
@@ -635,8 +635,8 @@ class Operations:
         Its agents there, and `wake`, `catch_up` and `max_age_s`, which apply at once, also to messages that
         already wait. Unlike another join it never undoes a leave.
 
-        :param meeting_id: The key of a meeting.
-        :param instance_id: The key of an instance.
+        :param meeting_id: The id of a meeting.
+        :param instance_id: The id of an instance.
         :param agent_ids: The agents of the instance that take part; they replace the present ones.
         :param wake: Which messages for these agents are pushed: `all`, `targeted` or `people`, as for a join.
         :param catch_up: Which messages are pushed of those that waited while the machine was away: `all` or
@@ -672,7 +672,7 @@ class Operations:
         Stores nothing and pushes nothing. Each membership of the meeting, those that have ended included, with
         the agents that the message would be pushed to. With from_agent a page holds at most 100.
 
-        :param meeting_id: The key of a meeting.
+        :param meeting_id: The id of a meeting.
         :param target_agents: Whom it is for; repeat the parameter for more agents, at most 100. Absent: all agents
             of the meeting but from_agent.
         :param from_agent: The agent that says it; absent: a person, or a program that is no agent.
@@ -735,7 +735,7 @@ class Operations:
 
         The latest ones, or those after or before a seq. A page may end early when its messages are large.
 
-        :param meeting_id: The key of a meeting.
+        :param meeting_id: The id of a meeting.
         :param after_seq: The messages that follow this one.
         :param before_seq: The messages that come just before this one. Neither: the latest.
         :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and
@@ -860,7 +860,7 @@ class Operations:
 
         What it answers, step by step; what answers it; and its deliveries, newest first, each with its outcome.
 
-        :param message_id: The key of a message.
+        :param message_id: The id of a message.
         :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and
             next_cursor continues.
         :param answers_after: Look for answers in the messages that follow this seq; its own when absent.
@@ -988,7 +988,7 @@ class Operations:
 
         The response to each attempt, the time of the next one, and what the delivery waits for.
 
-        :param delivery_id: The key of a delivery.
+        :param delivery_id: The id of a delivery.
         """
         return self._requests.call(
             "GET",
@@ -1035,7 +1035,7 @@ class Operations:
         A failed delivery, or a pending one that would be tried later. A receiver that has handled it skips it by
         its webhook-id.
 
-        :param delivery_id: The key of a delivery.
+        :param delivery_id: The id of a delivery.
         """
         return self._requests.call(
             "POST",
@@ -1053,7 +1053,7 @@ class Operations:
         headers are those of the instance now. Values of webhook_headers are `[hidden]`, and the signature is
         `[signature]`. The response to each attempt is with the delivery.
 
-        :param delivery_id: The key of a delivery.
+        :param delivery_id: The id of a delivery.
         """
         return self._requests.call(
             "GET",
@@ -1284,7 +1284,7 @@ class Operations:
 
         An invite that was redeemed cannot be revoked: revoke its key instead.
 
-        :param invite_id: The key of an invite.
+        :param invite_id: The id of an invite.
         """
         self._requests.call(
             "DELETE",
@@ -1523,7 +1523,7 @@ class Operations:
         Deliveries, failed attempts and latencies in steps of ten minutes, kept in memory for the 4,096 instances
         that were tried last. In a cluster, what another node did is there after 10 s.
 
-        :param instance_id: The key of an instance.
+        :param instance_id: The id of an instance.
         """
         return self._requests.call(
             "GET",
