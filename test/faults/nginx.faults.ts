@@ -14,8 +14,8 @@ import { freePort } from '../support/free_port.ts';
 
 const PAUSED_MS = 20_000;
 /**
- * A sender gets a response within 6 s. One that sends in the first part of the pause gets it before the end of the
- * pause, on a busy machine too.
+ * A sender gets a response within 6 s. A sender that sends in the first part of the pause gets the response before the
+ * end of the pause, on a busy machine too.
  */
 const FIRST_PART_MS = 8_000;
 const SENDERS = 8;

@@ -54,7 +54,8 @@ test('Schemathesis finds nothing', async (t) => {
   const node = NodeProcess.run(t, program);
   const url = await node.ready;
   const here = (file: string): string => join(import.meta.dirname, file);
-  // The service has keys, because the document says that every request needs one; open mode accepts requests without.
+  // The service has keys, because the document says that every request needs a key. In open mode a request without a
+  // key would succeed.
   const made = await fetch(`${url}/api/v1/keys/`, {
     method: 'POST',
     headers: { 'content-type': 'application/json' },

@@ -182,7 +182,7 @@ describe('openapi.json, with', () => {
       await run(directory, ['bin/python', '-m', 'pip', 'install', '--quiet', ...OPENAPI_PYTHON_CLIENT]);
     });
     const work = await workIn(t);
-    // It looks there for the program with which it formats.
+    // The generator looks on the PATH for the program that formats its files.
     const env = { PATH: `${join(from, 'bin')}${delimiter}${process.env['PATH']}` };
     const options = ['--path', 'openapi.json', '--output-path', 'generated', '--meta', 'none', '--fail-on-warning'];
     await run(work, [join(from, 'bin/openapi-python-client'), 'generate', ...options], env);

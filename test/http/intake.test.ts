@@ -733,7 +733,7 @@ describe('a client that asks for a large response and does not read it:', () => 
     assert.equal(describeAnswers(one_more.answers), '503 overloaded', 'control: none of them is slow yet');
     await clock.advance(5_000);
     assert.equal((await textOf(url)).status, 200);
-    // One of them has lost its connection.
+    // One of these clients has lost its connection.
     await Promise.race(ends.slice(0, 16));
   });
 });

@@ -166,7 +166,7 @@ function holdsTheContract(engine: EngineUnderTest): void {
       after = page.data.at(-1)!.message_id;
     }
     assert.deepEqual(pages, [[1, 2, 3], [4, 5, 6], [7]]);
-    // One that is longer than the limit has a page of its own; short ones end by their number.
+    // A row that is longer than the limit has a page of its own. The number of rows ends a page of short rows.
     assert.equal((await store.messages.since(null, { limit: 100, chars_max: 1 })).data.length, 1);
     assert.deepEqual((await store.messages.since(null, { limit: 2, chars_max: 1e9 })).has_more, true);
   });

@@ -98,7 +98,8 @@ export class Tabs<News extends object> {
     const led =
       this.#channel === null ? lead() : navigator.locks.request(this.#name, options.steal ? options : { signal }, lead);
     led.catch(() => {
-      // A tab that is hidden before its turn has come does not lead. One that another tab took the lock from waits again.
+      // A tab that is hidden before its turn has come does not lead. A tab that lost the lock to another tab waits
+      // again.
       if (signal.aborted || this.#turn !== turn) return;
       this.#stepBack();
       this.#queue();

@@ -5,7 +5,7 @@ import { expected, enumOf, madeId, named, nullable, time } from './fields.ts';
 /** The most results in one request, and the most bytes of the body of each. */
 export const RESULTS_MAX = 256;
 export const RESULT_BODY_BYTES_MAX = 65_536;
-/** The whole request: it holds that many small results, or some large ones. */
+/** The most bytes of a request: room for RESULTS_MAX small results, or for some large ones. */
 export const PULL_BODY_BYTES_MAX = 1_000_000;
 
 const PUSHES = { default: 32, max: 256 };

@@ -89,7 +89,7 @@ async function pushesOf({ client, signal }: Caller, instance_id: string, wait_s:
 }
 
 /**
- * A message that was written to the client counts as delivered. One that nobody could read any more is pushed again
+ * A message that was written to the client counts as delivered. If nobody could read it any more, it is pushed again
  * soon. When this process ends before it can report either, the push is repeated after its deadline.
  */
 function settle(

@@ -220,7 +220,7 @@ function niceTop(max: number | null): number {
   return step * power;
 }
 
-/** The labels of an axis. One that repeats the one below it says nothing. */
+/** The labels of an axis. A label that repeats the label below it is left out. */
 function labelsOf(ticks: readonly (number | null)[], inWords: (value: number) => string): string[] {
   const labels = ticks.map((value) => (value === null ? '' : value === 0 ? '0' : inWords(value)));
   return labels.map((label, i) => (label === labels[i - 1] ? '' : label));

@@ -8,7 +8,10 @@ export function May({ scope, children }: { scope: Scope; children: ComponentChil
   return may(scope) ? <>{children}</> : null;
 }
 
-/** A key that is no admin's changes only the instances that it owns. One that may read sees others too. */
+/**
+ * Whether the signed-in key may change an instance. An admin key changes all instances, any other key only those that
+ * it owns; it may see others.
+ */
 export function mayChange({ instance_id, owner_key_id }: Pick<Instance, 'instance_id' | 'owner_key_id'>): boolean {
   if (may('admin')) return true;
   const { key_id = null, instance_id: only = null } = session.value ?? {};

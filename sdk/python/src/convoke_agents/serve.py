@@ -174,7 +174,7 @@ async def _enter(
     turn_s: int,
     secret: str | None,
 ) -> bool:
-    """Registers and joins, as often as it takes. False when it ended before."""
+    """Registers and joins, and tries until both succeed. False when the agent was stopped before that."""
 
     async def register() -> object:
         return await client.register(
