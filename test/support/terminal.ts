@@ -39,8 +39,8 @@ export class Terminal {
   }
 
   /**
-   * Resolves when the output contains it. Rejects with the whole output when the process ends before, or takes too
-   * long.
+   * Resolves when the output contains the text. Rejects with the whole output when the process ends before that, or
+   * takes too long.
    */
   async shows(what: string | RegExp): Promise<string[]> {
     const deadline = AbortSignal.timeout(DEADLINE_MS);

@@ -486,8 +486,8 @@ export interface InstanceHistory {
   /** Deliveries that failed by an attempt: no further attempt is made. */
   failed: number[];
   /**
-   * From the acceptance of a message to its delivery in milliseconds, the median, to an eighth. Null for a step in
-   * which nothing was delivered.
+   * The median of the time from the acceptance of a message to its delivery, in milliseconds. It is off by at most an
+   * eighth. Null for a step in which nothing was delivered.
    */
   p50_ms: (number | null)[];
   /** The same; 95 % of the deliveries took no longer. */
@@ -1107,8 +1107,8 @@ export interface ServiceHistory {
   /** Deliveries that failed: no further attempt is made. */
   failed: number[];
   /**
-   * From the acceptance of a message to its delivery in milliseconds, the median, to an eighth. Null for a step in
-   * which nothing was delivered.
+   * The median of the time from the acceptance of a message to its delivery, in milliseconds. It is off by at most an
+   * eighth. Null for a step in which nothing was delivered.
    */
   p50_ms: (number | null)[];
   /** The same; 95 % of the deliveries took no longer. */

@@ -2,7 +2,7 @@ import type { Clock } from '../../delivery/clock.ts';
 import { isoTime } from '../../domain/time.ts';
 import type { SearchPage } from '../../store/contract/search.ts';
 
-/** How long one request searches; what was begun is finished. */
+/** How long one request searches. A read that has begun by then is finished. */
 const SEARCH_MS_MAX = 400;
 /** How many calls of the store it makes at most. */
 const CALLS_MAX = 40;

@@ -67,7 +67,7 @@ export const HistorySchema = Type.Object(
     failed_attempts: counts('Attempts that failed; most are followed by another attempt.'),
     failed: counts('Deliveries that failed: no further attempt is made.'),
     p50_ms: durations(
-      'From the acceptance of a message to its delivery in milliseconds, the median, to an eighth. Null for a step in which nothing was delivered.',
+      'The median of the time from the acceptance of a message to its delivery, in milliseconds. It is off by at most an eighth. Null for a step in which nothing was delivered.',
     ),
     p95_ms: durations('The same; 95 % of the deliveries took no longer.'),
   },
@@ -89,7 +89,7 @@ export const InstanceHistorySchema = Type.Object(
     failed_attempts: counts('Attempts that failed; most are followed by another attempt.'),
     failed: counts('Deliveries that failed by an attempt: no further attempt is made.'),
     p50_ms: durations(
-      'From the acceptance of a message to its delivery in milliseconds, the median, to an eighth. Null for a step in which nothing was delivered.',
+      'The median of the time from the acceptance of a message to its delivery, in milliseconds. It is off by at most an eighth. Null for a step in which nothing was delivered.',
     ),
     p95_ms: durations('The same; 95 % of the deliveries took no longer.'),
   },

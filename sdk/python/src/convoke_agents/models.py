@@ -654,8 +654,8 @@ class InstanceHistory(Model):
     failed: list[int]
     """Deliveries that failed by an attempt: no further attempt is made."""
     p50_ms: list[int | None]
-    """From the acceptance of a message to its delivery in milliseconds, the median, to an eighth. Null for a step in
-    which nothing was delivered."""
+    """The median of the time from the acceptance of a message to its delivery, in milliseconds. It is off by at most
+    an eighth. Null for a step in which nothing was delivered."""
     p95_ms: list[int | None]
     """The same; 95 % of the deliveries took no longer."""
 
@@ -1197,8 +1197,8 @@ class ServiceHistory(Model):
     failed: list[int]
     """Deliveries that failed: no further attempt is made."""
     p50_ms: list[int | None]
-    """From the acceptance of a message to its delivery in milliseconds, the median, to an eighth. Null for a step in
-    which nothing was delivered."""
+    """The median of the time from the acceptance of a message to its delivery, in milliseconds. It is off by at most
+    an eighth. Null for a step in which nothing was delivered."""
     p95_ms: list[int | None]
     """The same; 95 % of the deliveries took no longer."""
 
