@@ -541,7 +541,7 @@ export interface JoinMeetingInput {
    */
   wake?: 'all' | 'targeted' | 'people' | undefined;
   /**
-   * Which messages are pushed of those that waited while the machine was away. `all`: every one; `latest`: only the
+   * Which of the messages that waited while the machine was away are pushed. `all`: every one; `latest`: only the
    * newest of the agents and the newest of the people, and the others are cancelled (`superseded`). Absent: unchanged,
    * at first `all`.
    */
@@ -635,7 +635,7 @@ export interface Membership {
   left_at: string | null;
   /** Which messages for these agents are pushed; absent: all. */
   wake?: 'all' | 'targeted' | 'people';
-  /** Which messages are pushed of those that waited while the machine was away; absent: all. */
+  /** Which of the messages that waited while the machine was away are pushed; absent: all. */
   catch_up?: 'all' | 'latest';
   /** How old a message may be when its turn comes, in seconds; absent: of any age. */
   max_age_s?: number;
@@ -1258,7 +1258,7 @@ export interface UpdateMembershipInput {
   agent_ids?: string[] | undefined;
   /** Which messages for these agents are pushed: `all`, `targeted` or `people`, as for a join. */
   wake?: 'all' | 'targeted' | 'people' | undefined;
-  /** Which messages are pushed of those that waited while the machine was away: `all` or `latest`, as for a join. */
+  /** Which of the messages that waited while the machine was away are pushed: `all` or `latest`, as for a join. */
   catch_up?: 'all' | 'latest' | undefined;
   /** Messages that are older than this many seconds when their turn comes are cancelled; 0: none. */
   max_age_s?: number | undefined;

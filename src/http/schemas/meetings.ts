@@ -47,7 +47,7 @@ export const JoinMeetingBody = Type.Object(
       'Which messages for these agents are pushed. `all`: every one; `targeted`: only those that name one of them in target_agents; `people`: only those of people. The others are only in the history. Absent: unchanged, at first `all`.',
     ),
     catch_up: catchUpOf(
-      'Which messages are pushed of those that waited while the machine was away. `all`: every one; `latest`: only the newest of the agents and the newest of the people, and the others are cancelled (`superseded`). Absent: unchanged, at first `all`.',
+      'Which of the messages that waited while the machine was away are pushed. `all`: every one; `latest`: only the newest of the agents and the newest of the people, and the others are cancelled (`superseded`). Absent: unchanged, at first `all`.',
     ),
     max_age_s: maxAgeOf(
       'Messages that are older than this many seconds when their turn comes are cancelled (`max_age`); 0: none. Absent: unchanged, at first 0.',
@@ -65,7 +65,7 @@ export const UpdateMembershipBody = Type.Object(
     agent_ids: Type.Optional(agentIds('The agents of the instance that take part; they replace the present ones.')),
     wake: wakeOf('Which messages for these agents are pushed: `all`, `targeted` or `people`, as for a join.'),
     catch_up: catchUpOf(
-      'Which messages are pushed of those that waited while the machine was away: `all` or `latest`, as for a join.',
+      'Which of the messages that waited while the machine was away are pushed: `all` or `latest`, as for a join.',
     ),
     max_age_s: maxAgeOf('Messages that are older than this many seconds when their turn comes are cancelled; 0: none.'),
   },
@@ -103,7 +103,7 @@ export const MembershipSchema = Type.Object(
     joined_at: time('When the instance last joined.'),
     left_at: nullable(time('A time.'), 'When it left; null while the instance is in the meeting.'),
     wake: wakeOf('Which messages for these agents are pushed; absent: all.'),
-    catch_up: catchUpOf('Which messages are pushed of those that waited while the machine was away; absent: all.'),
+    catch_up: catchUpOf('Which of the messages that waited while the machine was away are pushed; absent: all.'),
     max_age_s: maxAgeOf('How old a message may be when its turn comes, in seconds; absent: of any age.'),
   },
   named('Membership', 'An instance in a meeting, with the agents that take part.'),

@@ -420,9 +420,9 @@ class AsyncOperations:
         :param wake: Which messages for these agents are pushed. `all`: every one; `targeted`: only those that name
             one of them in target_agents; `people`: only those of people. The others are only in the history.
             Absent: unchanged, at first `all`.
-        :param catch_up: Which messages are pushed of those that waited while the machine was away. `all`: every
-            one; `latest`: only the newest of the agents and the newest of the people, and the others are
-            cancelled (`superseded`). Absent: unchanged, at first `all`.
+        :param catch_up: Which of the messages that waited while the machine was away are pushed. `all`: every one;
+            `latest`: only the newest of the agents and the newest of the people, and the others are cancelled
+            (`superseded`). Absent: unchanged, at first `all`.
         :param max_age_s: Messages that are older than this many seconds when their turn comes are cancelled
             (`max_age`); 0: none. Absent: unchanged, at first 0.
         """
@@ -642,7 +642,7 @@ class AsyncOperations:
         :param instance_id: The id of an instance.
         :param agent_ids: The agents of the instance that take part; they replace the present ones.
         :param wake: Which messages for these agents are pushed: `all`, `targeted` or `people`, as for a join.
-        :param catch_up: Which messages are pushed of those that waited while the machine was away: `all` or
+        :param catch_up: Which of the messages that waited while the machine was away are pushed: `all` or
             `latest`, as for a join.
         :param max_age_s: Messages that are older than this many seconds when their turn comes are cancelled; 0:
             none.

@@ -789,7 +789,7 @@ class MeetingInstance(Model):
     wake: Literal["all", "targeted", "people"] | str | None = None
     """Which messages for these agents are pushed; absent: all."""
     catch_up: Literal["all", "latest"] | str | None = None
-    """Which messages are pushed of those that waited while the machine was away; absent: all."""
+    """Which of the messages that waited while the machine was away are pushed; absent: all."""
     max_age_s: int | None = None
     """How old a message may be when its turn comes, in seconds; absent: of any age."""
     instance_name: str
@@ -831,7 +831,7 @@ class Membership(Model):
     wake: Literal["all", "targeted", "people"] | str | None = None
     """Which messages for these agents are pushed; absent: all."""
     catch_up: Literal["all", "latest"] | str | None = None
-    """Which messages are pushed of those that waited while the machine was away; absent: all."""
+    """Which of the messages that waited while the machine was away are pushed; absent: all."""
     max_age_s: int | None = None
     """How old a message may be when its turn comes, in seconds; absent: of any age."""
 
