@@ -212,7 +212,7 @@ function placed(dialect: Dialect, year: Year, from: number, to: number): string 
     FROM ${dialect.series(from, to)}) m`;
 }
 
-/** The first member to whom a message goes; the others are 3 and 6 places after it. */
+/** The first member that gets a message; the others are 3 and 6 places after it. */
 const FIRST_TARGET = 'm.seq % 4';
 /** Every second message is an answer, from a member who is no target. */
 const IS_ANSWER = 'm.seq % 2 = 0';

@@ -266,7 +266,7 @@ async function pulled(url: string, instance_id: string, body: object): Promise<P
 
 /** A pull that reports the results of an earlier one, each with a reply, and takes no push. */
 function resultsOf({ pushes }: Pulled, words: string): object {
-  // The target is an agent that nobody hosts, so nobody gets it.
+  // The target of the reply is an agent that nobody hosts, so no push follows.
   const body = JSON.stringify({ reply: { message: { words }, target_agents: ['nobody'] } });
   const results = pushes.map(({ delivery_id, attempt }) => ({ delivery_id, attempt, status_code: 200, body }));
   return { results, max: 0 };

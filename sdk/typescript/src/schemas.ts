@@ -225,8 +225,8 @@ export interface DeliveryPush {
   runtime: 'spec' | 'openai' | 'openclaw' | 'hermes' | 'template' | 'a2a' | 'langgraph' | 'dify' | 'mcp_events' | null;
   /**
    * The headers by their names. `[hidden]` stands for a value of webhook_headers, `[signature]` for the signature.
-   * Attempts differ in convoke-attempt, webhook-timestamp and webhook-signature only. Headers of a trace, for replies
-   * and of what was missed are left out.
+   * Attempts differ in convoke-attempt, webhook-timestamp and webhook-signature only. The headers of the trace, those
+   * for replies, and convoke-missed are left out.
    */
   headers: Record<string, string>;
   /** The body: JSON, with the message as its sender wrote it. */

@@ -21,7 +21,7 @@ export const DeliveryPushSchema = Type.Object(
     headers: Type.Unsafe<Record<string, string>>({
       type: 'object',
       additionalProperties: { type: 'string' },
-      description: `The headers by their names. \`${HIDDEN}\` stands for a value of webhook_headers, \`${SIGNATURE}\` for the signature. Attempts differ in convoke-attempt, webhook-timestamp and webhook-signature only. Headers of a trace, for replies and of what was missed are left out.`,
+      description: `The headers by their names. \`${HIDDEN}\` stands for a value of webhook_headers, \`${SIGNATURE}\` for the signature. Attempts differ in convoke-attempt, webhook-timestamp and webhook-signature only. The headers of the trace, those for replies, and convoke-missed are left out.`,
     }),
     body: Type.String({ description: 'The body: JSON, with the message as its sender wrote it.' }),
   },

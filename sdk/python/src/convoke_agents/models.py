@@ -356,8 +356,8 @@ class DeliveryPush(Model):
     """The runtime of the instance: it gets this push in a shape of its own. Null: it gets it as it is here."""
     headers: dict[str, str]
     """The headers by their names. `[hidden]` stands for a value of webhook_headers, `[signature]` for the signature.
-    Attempts differ in convoke-attempt, webhook-timestamp and webhook-signature only. Headers of a trace, for
-    replies and of what was missed are left out."""
+    Attempts differ in convoke-attempt, webhook-timestamp and webhook-signature only. The headers of the trace,
+    those for replies, and convoke-missed are left out."""
     body: str
     """The body: JSON, with the message as its sender wrote it."""
 
