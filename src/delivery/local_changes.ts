@@ -29,7 +29,7 @@ export interface LocalChangesParts {
   dispatcher: Dispatcher;
 }
 
-/** Tells delivery what the API of this node changed in the store. */
+/** Informs delivery of the changes that the API of this node made in the store. */
 export class LocalChanges {
   readonly #parts: LocalChangesParts;
 

@@ -131,7 +131,7 @@ class InsideResponse extends ServerResponse {
     return super.end(chunk, ...(more as [BufferEncoding]));
   }
 
-  /** Tells the route by the event `close`, as when a connection closes. */
+  /** Emits the event `close` for the route, as when a connection closes. */
   hangUp(): void {
     this.#nowhere.destroy();
   }

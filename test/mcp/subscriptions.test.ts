@@ -49,7 +49,7 @@ function signersOf({ headers, body }: Received): string[] {
   });
 }
 
-/** Answers the challenge, and events with a status. */
+/** Answers the challenge, and responds to events with a status. */
 const echo = (status: () => number) => (request: Received) => {
   const { type, challenge } = bodyOf(request);
   return type === 'verification' ? { body: JSON.stringify({ challenge }) } : { status: status() };

@@ -239,7 +239,7 @@ interface Pulling {
   pull_transport: PullContext['pull_transport'];
   waiting: WaitingPull | null;
   pushes: readonly HandedOut[];
-  /** Tells that the request no longer waits. */
+  /** Called when the request no longer waits. */
   over: () => void;
 }
 

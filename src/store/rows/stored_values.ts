@@ -31,7 +31,7 @@ export function onDamagedValue(listen: (damaged: DamagedValue) => void): void {
   reported.clear();
 }
 
-/** Tells the listener of this thread about a damaged value, once for each place. */
+/** Reports a damaged value to the listener of this thread, once for each place. */
 export function reportDamaged(table: string, column: string, row: string): void {
   const key = JSON.stringify([table, column, row]);
   if (reported.has(key)) return;
