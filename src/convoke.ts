@@ -258,6 +258,7 @@ export async function createConvoke(
       demo,
       pages,
       public_url: config.public_url,
+      environment: config.environment,
       reply_access,
       late_replies,
       portal_links,

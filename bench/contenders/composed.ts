@@ -120,6 +120,7 @@ const server = await createServer(
     node: { node_id: '', version: '', started_at: 0, address: () => '' },
     pages,
     public_url: null,
+    environment: null,
     demo: new DemoMeeting({ store, changes, engine, clock, log, egress_policy, delivers: () => true }),
     limits_of_meetings: config,
     retention_deliveries_ms: config.retention_deliveries_ms,

@@ -11,6 +11,8 @@ export interface Config {
   advertised_url: string | null;
   /** Null: the same as advertised_url. */
   public_url: string | null;
+  /** What the pages call this environment; null: nothing. */
+  environment: string | null;
   /** The directory; DATABASE_FILE is in it. */
   data: string;
   egress_policy: EgressPolicy;

@@ -8,6 +8,7 @@ import { DATABASE_FILE, KEY_FILE } from '../domain/data_directory.ts';
 import {
   setting,
   line,
+  label,
   wholeNumber,
   rate,
   boolean,
@@ -50,6 +51,11 @@ export const SETTINGS = {
     httpUrl(),
     '',
     'URL at which receivers and people reach the service, through its proxy if there is one: where receivers send later replies, and where the links of invites lead. When empty: advertised_url for replies, and for a link the address by which its maker reached the service.',
+  ),
+  environment: setting(
+    label(),
+    '',
+    'Name of this environment, such as production or staging. The pages show it in their head and in the title of each tab, also before anybody has signed in. When empty: nothing.',
   ),
   data: setting(
     line('the path of a directory'),

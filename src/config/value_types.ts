@@ -34,6 +34,9 @@ const URL_CHARS_MAX = 200;
 
 const ORIGINS_MAX = 100;
 
+/** Fits the head of a page that is 360 pixels wide. */
+const LABEL_CHARS_MAX = 24;
+
 /**
  * A row of the table of settings.
  * @param sentence what the setting does, for the help and docs/settings.md
@@ -50,6 +53,18 @@ export function line(expects: string): ValueType<string> {
   return {
     expects,
     parse: (text) => (text.trim() === '' || /\p{Cc}/u.test(text) ? undefined : text),
+  };
+}
+
+/** A short name, as the pages show it; null when it is empty. */
+export function label(): ValueType<string | null> {
+  return {
+    expects: `a name of at most ${LABEL_CHARS_MAX} characters, without control characters`,
+    parse(text) {
+      const name = text.trim();
+      if (name === '') return null;
+      return /\p{Cc}/u.test(name) || name.length > LABEL_CHARS_MAX ? undefined : name;
+    },
   };
 }
 

@@ -25,6 +25,7 @@ test('without a flag or a variable every setting has its default', () => {
     port: 8080,
     advertised_url: null,
     public_url: null,
+    environment: null,
     data: './data',
     egress_policy: { mode: 'local', allow: [], allow_http: false },
     database_url: null,
@@ -238,4 +239,13 @@ test('where a node is reached is an http URL without a query or credentials', ()
       /^--advertised-url .* must be a URL such as/,
       wrong,
     );
+});
+
+test('the name of the environment is short enough for the head of a page', () => {
+  const read = (environment: string): string | null => readConfig({ flags: { environment } }).config.environment;
+  assert.equal(read(' staging '), 'staging');
+  assert.equal(read('é'.repeat(24)), 'é'.repeat(24));
+  assert.equal(read('  '), null);
+  for (const wrong of ['x'.repeat(25), 'a\nb', '\u0000'])
+    assert.match(faultsOf({ flags: { environment: wrong } })[0]!, /^--environment .* must be a name of at most 24/);
 });

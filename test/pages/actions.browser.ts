@@ -111,6 +111,25 @@ describe('where one reads', { concurrency: 3 }, () => {
     );
   });
 
+  test('one agent is sent a message in three clicks from Now, and the answer stands beneath it', async (t) => {
+    const service = await startService(t);
+    await service.member(t, 'room', {
+      agent_ids: ['anna'],
+      registration: { replies: true },
+      behaviour: { status: 200, body: JSON.stringify({ reply: 'I am here' }) },
+    });
+    await visitor.visit(service.url, { path: '/now' }, async (page) => {
+      const clicks = await clicksOf(page);
+      await page.getByRole('link', { name: 'Meetings' }).click();
+      await page.getByRole('row', { name: 'room' }).click();
+      await page.getByRole('form', { name: 'Send a message' }).getByRole('button', { name: 'anna' }).click();
+      await page.keyboard.type('Are you there?');
+      await page.keyboard.press('Enter');
+      await page.getByText('I am here', { exact: true }).waitFor();
+      assert.equal(await clicks(), 3);
+    });
+  });
+
   test('an instance is paused in three clicks from Now; the page says what is held and what is not queued, and how many came', async (t) => {
     const service = await startService(t);
     const { instance_id, receiver } = await service.member(t, 'm', { registration: { instance_name: 'GPU box' } });

@@ -137,6 +137,24 @@ describe('the pages', { concurrency: 3 }, () => {
     });
   });
 
+  test('the composer names no paused instance that hosts none of the chosen agents', async (t) => {
+    const { service, url } = await start(t);
+    const member = (agent: string, instance_name: string) =>
+      service.member(t, 'ears', { agent_ids: [agent], registration: { instance_name } });
+    const { instance_id: off } = await member('anna', 'Laptop');
+    await member('ben', 'GPU box');
+    await service.patch(off, { webhook_enabled: false });
+    await visitor.visit(url, { path: '/meetings/ears' }, async (page) => {
+      const composer = page.getByRole('form', { name: 'Send a message' });
+      await composer.getByText('Laptop will not hear it: paused').waitFor();
+      await composer.getByRole('button', { name: 'ben' }).click();
+      // What the previous choice meant disappears first.
+      await composer.getByText('Laptop').waitFor({ state: 'detached' });
+      await composer.getByText('GPU box will hear it', { exact: true }).waitFor();
+      assert.equal(await composer.getByText('Laptop').count(), 0);
+    });
+  });
+
   test('a machine that connects by itself is shown as waiting, then as connected: since when, from where, with what', async (t) => {
     const { service, url } = await start(t);
     const machine = { instance_id: 'laptop', instance_name: 'Laptop', agent_ids: ['anna'], transport: 'pull' };
@@ -590,6 +608,25 @@ describe('the pages', { concurrency: 3 }, () => {
       const { version } = (await service.get<Session>('/api/v1/session/')).body;
       await page.getByText(`Convoke ${version}`).waitFor();
       await page.getByText('the first', { exact: true }).waitFor();
+    });
+  });
+
+  test('the name of the environment stands in the head and in the title, before and after signing in', async (t) => {
+    const service = await startService(t, { environment: 'staging' });
+    const { token } = await service.endOpenMode();
+    await visitor.visit(service.url, { path: '/instances' }, async (page) => {
+      const titled = (expected: string) =>
+        until(
+          'the title',
+          () => page.title(),
+          (title) => title === expected,
+        );
+      await page.getByRole('heading', { name: 'Convoke staging' }).waitFor();
+      await titled('Sign in · staging · Convoke');
+      await page.getByLabel('Key').fill(token);
+      await page.keyboard.press('Enter');
+      await page.getByRole('link', { name: 'Convoke staging' }).waitFor();
+      await titled('Instances · staging · Convoke');
     });
   });
 

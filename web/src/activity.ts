@@ -60,7 +60,9 @@ function latestOf(delivery: Delivery): FeedEvent | null {
   if (last_attempt === null || state === 'cancelled') return null;
   const of = { delivery_id, message_id, meeting_id, seq, instance_id, state, reason };
   const { response_excerpt: _, answered_agents: __, ...attempt } = last_attempt;
-  const retry_in_ms = next_attempt_at === null ? null : Math.max(0, Date.parse(next_attempt_at) - Date.now());
+  // A time that has passed is no promise: the delivery waits for its turn, or for its instance.
+  const left_ms = next_attempt_at === null ? 0 : Date.parse(next_attempt_at) - Date.now();
+  const retry_in_ms = left_ms > 0 ? left_ms : null;
   const sent: SentEvent = { name: 'delivery.attempted', data: { ...of, ...attempt, retry_in_ms }, id: '' };
   return { name: sent.name, at: attempt.started_at, instance_id, meeting_id, delivery_id, sent };
 }

@@ -7,13 +7,13 @@ import { lost_since } from './lost.ts';
 import { Choice } from './parts/choice.tsx';
 import { Dialog } from './parts/dialog.tsx';
 import { Brand, Icon, type IconName } from './parts/icons.tsx';
-import { Who } from './parts/who.tsx';
+import { Environment, Who } from './parts/who.tsx';
 import { LostBanner } from './parts/lost.tsx';
 import { Notices } from './parts/notice.tsx';
 import { Empty, Skeleton } from './parts/states.tsx';
 import { Page } from './parts/page.tsx';
 import { is_portal } from './portal.ts';
-import { TabTitle } from './parts/tab.tsx';
+import { TabTitle, titleOf } from './parts/tab.tsx';
 import { go, partsOf, usePlace } from './router.ts';
 import { client, may, session } from './service.ts';
 import { signOut } from './session.ts';
@@ -69,7 +69,8 @@ export function App(): JSX.Element {
 }
 
 function SignedOut(): JSX.Element {
-  useEffect(() => void (document.title = 'Sign in · Convoke'), []);
+  const environment = useObservable(session)?.environment ?? null;
+  useEffect(() => void (document.title = titleOf('Sign in', environment)), [environment]);
   return (
     <>
       <SignIn />
@@ -132,7 +133,7 @@ function Frame(): JSX.Element {
       </a>
       <header class="side">
         <a class="brand" href={HOME}>
-          <Brand /> Convoke
+          <Brand /> Convoke <Environment />
         </a>
         <button type="button" class="button search-button" onClick={() => setSearching(true)}>
           <Icon name="search" />

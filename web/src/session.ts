@@ -22,6 +22,7 @@ const NOBODY: Session = {
   expires_at: null,
   csrf_token: null,
   version: '',
+  environment: null,
   features: { cluster: false },
 };
 

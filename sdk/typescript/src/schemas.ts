@@ -1158,6 +1158,8 @@ export interface Session {
   csrf_token: string | null;
   /** The version of the service. */
   version: string;
+  /** What the operator calls this environment, such as production (CONVOKE_ENVIRONMENT); null: nothing. */
+  environment: string | null;
   /** What this service can do. */
   features: {
     /** Whether there may be several nodes. */

@@ -34,6 +34,8 @@ export interface SessionContext {
   limits: Limits;
   keyring: Keyring;
   audit_trail: Pick<AuditTrail, 'authorOf' | 'holderOfLink'>;
+  /** Null: it has no name. */
+  environment: string | null;
 }
 
 export function sessionRoutes(app: App, context: SessionContext): void {
@@ -209,7 +211,7 @@ async function principalOf(
 }
 
 function wireSession(
-  { keyring, store }: SessionContext,
+  { keyring, store, environment }: SessionContext,
   principal: Principal | null,
   signed_in: SignedIn | null,
 ): Static<typeof SessionSchema> {
@@ -224,6 +226,7 @@ function wireSession(
     expires_at: isoTimeOrNull(signed_in?.session.expires_at ?? null),
     csrf_token: signed_in?.csrf_token ?? null,
     version: VERSION,
+    environment,
     features: { cluster: store.cluster !== null },
   };
 }

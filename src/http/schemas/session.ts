@@ -20,6 +20,10 @@ export const SessionSchema = Type.Object(
       'Sent as the header convoke-csrf with every request by the session. The response that begins the session has it, and so has the response to a request that carries it; null otherwise.',
     ),
     version: Type.String({ description: 'The version of the service.' }),
+    environment: nullable(
+      Type.String(),
+      'What the operator calls this environment, such as production (CONVOKE_ENVIRONMENT); null: nothing.',
+    ),
     features: Type.Object(
       { cluster: Type.Boolean({ description: 'Whether there may be several nodes.' }) },
       { description: 'What this service can do.' },

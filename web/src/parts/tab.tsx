@@ -3,13 +3,18 @@ import { useEffect } from 'preact/hooks';
 import { lost_since } from '../lost.ts';
 import { Observable, useObservable } from '../observable.ts';
 import { isAway, type Query, useQuery } from '../queries.ts';
-import { client, may } from '../service.ts';
+import { client, may, session } from '../service.ts';
 
 const title = new Observable('');
 
 /** Names the tab after what it shows. */
 export function useTitle(text: string): void {
   useEffect(() => void (title.value = text), [text]);
+}
+
+/** The title of a tab: what it shows, the name of the environment if it has one, and the service. */
+export function titleOf(text: string, environment: string | null): string {
+  return [text, environment, 'Convoke'].filter((part) => part !== null).join(' · ');
 }
 
 /**
@@ -23,13 +28,14 @@ const CHANGES = ['instance.up', 'instance.down', 'instance.changed', 'instance.r
 /** The title, with a mark in front while something is wrong: a tab shows only its beginning. */
 export function TabTitle(): null {
   const text = useObservable(title);
+  const environment = useObservable(session)?.environment ?? null;
   const is_lost = useObservable(lost_since) !== null;
   const { value: down, problem } = useDown();
   const is_away = document.hidden ? problem !== null && isAway(problem.code) : is_lost;
   const trouble = is_away ? 'not connected' : (down ?? 0) === 0 ? null : `${down} down`;
   useEffect(() => {
-    document.title = `${trouble === null ? '' : `(${trouble}) `}${text} · Convoke`;
-  }, [trouble, text]);
+    document.title = `${trouble === null ? '' : `(${trouble}) `}${titleOf(text, environment)}`;
+  }, [trouble, text, environment]);
   useEffect(() => void showIcon(trouble !== null), [trouble !== null]);
   // After a sign-out the icon is plain again.
   useEffect(() => () => void showIcon(false), []);

@@ -3,11 +3,21 @@ import { useObservable } from '../observable.ts';
 import { session } from '../service.ts';
 import { Foreign } from './foreign.tsx';
 
+/** What the operator calls this environment, so that nobody takes production for another one. */
+export function Environment(): JSX.Element | null {
+  const environment = useObservable(session)?.environment ?? null;
+  return environment === null ? null : (
+    <span class="tag environment" title={environment}>
+      {environment}
+    </span>
+  );
+}
+
 /** Who is signed in, what they may do, and which version of the service this is. */
 export function Who(): JSX.Element | null {
   const found = useObservable(session);
   if (found === null) return null;
-  const { state, key_name, key_id, scopes, version } = found;
+  const { state, key_name, key_id, scopes, version, environment } = found;
   return (
     <p class="who">
       {state === 'open' ? (
@@ -19,6 +29,7 @@ export function Who(): JSX.Element | null {
         </>
       )}
       <span class="clip">Convoke {version}</span>
+      {environment !== null && <span class="clip">{environment}</span>}
     </p>
   );
 }

@@ -37,6 +37,7 @@ function Writing({ meeting_id, members, onSent }: ComposerProps): JSX.Element {
   const agent_ids = [...new Set(members?.flatMap((member) => member.agent_ids))];
   const targets = draft.targets.filter((agent_id) => agent_ids.includes(agent_id));
   const latest = useRef(draft);
+  const box = useRef<HTMLTextAreaElement>(null);
   const write = (changes: Partial<Draft>): void => {
     const changed = (latest.current = { ...latest.current, ...changes });
     setDraft(changed);
@@ -82,9 +83,15 @@ function Writing({ meeting_id, members, onSent }: ComposerProps): JSX.Element {
       }}
     >
       {agent_ids.length > 0 && (
-        <Recipients agent_ids={agent_ids} chosen={targets} onChange={(chosen) => write({ targets: chosen })} />
+        <Recipients
+          agent_ids={agent_ids}
+          chosen={targets}
+          onChange={(chosen) => write({ targets: chosen })}
+          onPointed={() => box.current?.focus()}
+        />
       )}
       <textarea
+        ref={box}
         class={form === 'json' ? 'input composer-text code' : 'input composer-text'}
         aria-label="Message"
         aria-describedby="hearers"

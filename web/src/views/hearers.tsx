@@ -23,7 +23,8 @@ export function Hearers({ meeting_id, targets }: HearersProps): JSX.Element {
     () => client.explain(meeting_id, query),
     (event) => event.name.startsWith('instance.') || event.name === 'meeting.changed',
   );
-  const groups = KINDS.flatMap((kind) => groupsOf(kind, value?.data.filter(kind.is) ?? []));
+  const rows = value?.data.filter((row) => isFor(row, targets)) ?? [];
+  const groups = KINDS.flatMap((kind) => groupsOf(kind, rows.filter(kind.is)));
   return (
     <p class="hearers" id="hearers">
       {value !== null && groups.length === 0 && (
@@ -48,6 +49,11 @@ export function Hearers({ meeting_id, targets }: HearersProps): JSX.Element {
       {value !== null && value.next_cursor !== null && <span>These are the first {MEMBERSHIPS_MAX} instances.</span>}
     </p>
   );
+}
+
+/** A pause is the first reason that the service gives, also for an instance that hosts none of the agents. */
+function isFor({ agent_ids }: Explanation, targets: readonly string[]): boolean {
+  return targets.length === 0 || agent_ids.some((agent_id) => targets.includes(agent_id));
 }
 
 interface Group {
@@ -108,7 +114,7 @@ export async function whyNobody(meeting_id: string, targets: readonly string[]):
   const nobody = 'no instance in this meeting has an agent to notify';
   const query = { target_agents: [...targets], limit: MEMBERSHIPS_MAX };
   const { data } = await client.explain(meeting_id, query).catch(() => ({ data: [] }));
-  const paused = data.filter(({ why }) => why === 'inactive' || why === 'switched_off');
+  const paused = data.filter((row) => (row.why === 'inactive' || row.why === 'switched_off') && isFor(row, targets));
   if (paused.length === 0) return nobody;
   const names = some(paused.map(({ instance_name, instance_id }) => instance_name || instance_id));
   return `${names} ${paused.length === 1 ? 'is' : 'are'} paused`;

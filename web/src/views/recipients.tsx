@@ -13,14 +13,20 @@ interface RecipientsProps {
   /** None: everybody. */
   chosen: readonly string[];
   onChange: (chosen: readonly string[]) => void;
+  /** Somebody chose with the pointer: what they type next is the message. The focus of a keyboard stays. */
+  onPointed: () => void;
 }
 
-export function Recipients({ agent_ids, chosen, onChange }: RecipientsProps): JSX.Element {
+export function Recipients({ agent_ids, chosen, onChange, onPointed }: RecipientsProps): JSX.Element {
   const shown = agent_ids.length > BUTTONS_MAX ? chosen : agent_ids;
   const toggle = (agent_id: string): void =>
     onChange(chosen.includes(agent_id) ? chosen.filter((id) => id !== agent_id) : [...chosen, agent_id]);
+  const onClick = (event: MouseEvent): void => {
+    const { target } = event;
+    if (event.detail > 0 && target instanceof Element && target.closest('button') !== null) onPointed();
+  };
   return (
-    <div class="composer-to" role="group" aria-label="To">
+    <div class="composer-to" role="group" aria-label="To" onClick={onClick}>
       <button type="button" class="chip" aria-pressed={chosen.length === 0} onClick={() => onChange([])}>
         Everybody
       </button>

@@ -1,6 +1,7 @@
 import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { Form, TextField } from '../parts/dialog.tsx';
+import { Environment } from '../parts/who.tsx';
 import { Brand } from '../parts/icons.tsx';
 import { useObservable } from '../observable.ts';
 import { signed_out_because } from '../service.ts';
@@ -16,7 +17,7 @@ export function SignIn(): JSX.Element {
     <main class="sign-in">
       <div class="sign-in-box" ref={box}>
         <h1>
-          <Brand /> Convoke
+          <Brand /> Convoke <Environment />
         </h1>
         {why !== null && (
           <p class="refusal" role="alert">

@@ -81,7 +81,11 @@ export function Start(): JSX.Element {
             <Snippet what="the command that receives" text={RECEIVER} />
           </Step>
           {way === 'connect' ? (
-            <Step title="Connect a machine" is_done={done.joined !== null} result={done.instances.join(', ')}>
+            <Step
+              title="Connect a machine"
+              is_done={done.joined !== null}
+              result={done.joined === null ? '' : done.instances.join(', ')}
+            >
               <p>
                 Run this on the machine that runs the agent. It connects to this service, so it needs no open port and
                 no address of its own. <code>--to</code> is where the agent's runtime listens there.

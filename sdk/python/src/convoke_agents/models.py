@@ -1259,5 +1259,7 @@ class Session(Model):
     it, and so has the response to a request that carries it; null otherwise."""
     version: str
     """The version of the service."""
+    environment: str | None
+    """What the operator calls this environment, such as production (CONVOKE_ENVIRONMENT); null: nothing."""
     features: dict[str, Any]
     """What this service can do."""
