@@ -4,7 +4,8 @@ import { describe, test, type TestContext } from 'node:test';
 import type { Delivery, Instance, MeetingInstance, Page as ListOf } from '@convoke/sdk';
 import type { Page } from 'playwright-core';
 import { useVisitor } from '../support/browser.ts';
-import { pushOf, startReceiver } from '../support/receiver.ts';
+import { rpc, RPC_HEADERS } from '../support/mcp.ts';
+import { pushOf, Receiver, startReceiver } from '../support/receiver.ts';
 import { type Service, startService } from '../support/service.ts';
 import { until } from '../support/wait.ts';
 
@@ -109,6 +110,31 @@ describe('where one reads', { concurrency: 3 }, () => {
       (await listed(service, `instance_id=${instance_id}&state=failed`)).map(({ seq }) => seq),
       [2],
     );
+  });
+
+  test('a subscription of MCP Events says until when it lives, and who renews it', async (t) => {
+    const service = await startService(t);
+    const { token } = await service.endOpenMode();
+    const { token: own } = await service.createKey({ scopes: ['read', 'instance'] });
+    const receiver = new Receiver(({ text }) => ({ body: text }));
+    await receiver.up();
+    t.after(() => receiver.down());
+    const subscription = {
+      name: 'meeting.message',
+      arguments: { meeting_id: 'room' },
+      delivery: { mode: 'webhook', url: receiver.url, secret: `whsec_${Buffer.alloc(32).toString('base64')}` },
+    };
+    await service.send('room', { content: 'before' });
+    const { text } = await service.post('/mcp', rpc('events/subscribe', subscription), {
+      ...RPC_HEADERS,
+      authorization: `Bearer ${own}`,
+    });
+    const { result } = JSON.parse(text.slice(text.indexOf('{'))) as { result: { id: string } };
+    await visitor.visit(service.url, { path: `/instances/${result.id}` }, async (page) => {
+      await page.getByLabel('Key').fill(token);
+      await page.keyboard.press('Enter');
+      await page.getByText(/^ends in \d+ (min|h|d), unless the program that made it renews it$/).waitFor();
+    });
   });
 
   test('one agent is sent a message in three clicks from Now, and the answer stands beneath it', async (t) => {

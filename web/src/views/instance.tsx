@@ -166,6 +166,7 @@ function InstanceBody({ instance, again, back, removing }: InstanceBodyProps): J
               instance.webhook_header_names.length === 0 ? 'none of its own' : instance.webhook_header_names.join(', '),
             ],
             ['Pending', instance.pending_deliveries.toLocaleString('en')],
+            ...leaseOf(instance),
             ...healthTimes(instance),
             ['Last success', <Ago at={instance.last_success_at} />],
             ['Last seen', <Ago at={instance.last_seen_at} />],
@@ -263,6 +264,19 @@ function InstanceBody({ instance, again, back, removing }: InstanceBodyProps): J
       )}
     </>
   );
+}
+
+/** When a subscription of MCP Events ends, and who keeps it. Absent for every other instance. */
+function leaseOf({ lease_until }: Instance): (readonly [string, JSX.Element])[] {
+  if (lease_until === undefined) return [];
+  return [
+    [
+      'Subscription',
+      <>
+        ends <Ago at={lease_until} />, unless the program that made it renews it
+      </>,
+    ],
+  ];
 }
 
 /** Since when it has its health, and when its back-off tries next. Absent is what is not known. */
