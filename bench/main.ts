@@ -6,9 +6,11 @@
  *   npm run bench -- --only a --rows convoke,relay
  *   npm run bench -- --only r --rounds 1 --herd 5000x20
  *   npm run bench -- --only p --rounds 1 --messages 1000000
+ *   npm run bench -- --only v1,v2,v3,v4,v5 --rounds 1
  *   npm run bench -- --profile a
  */
 import { parseArgs } from 'node:util';
+import { BESIDE } from './scenarios/beside.ts';
 import { commands } from './scenarios/commands.ts';
 import { liveFeed } from './scenarios/feed.ts';
 import { herdScenario } from './scenarios/herd.ts';
@@ -91,7 +93,7 @@ await bench.stop();
 async function measureAll(): Promise<void> {
   const names = options.only?.split(',') ?? SCENARIOS.map(({ name }) => name);
   const scenarios = names.map((name) => {
-    const scenario = SCENARIOS.find((scenario) => scenario.name === name);
+    const scenario = [...SCENARIOS, ...BESIDE].find((scenario) => scenario.name === name);
     if (scenario === undefined) throw new Error(`there is no scenario ${name}`);
     return scenario;
   });

@@ -18,6 +18,8 @@ export interface StartOptions {
   /** Arguments to Node for the service. */
   node_args?: string[];
   name_servers?: string[];
+  /** The port of the service; any free one when absent. */
+  port?: number;
 }
 
 /** A contender that answers requests. */
@@ -157,7 +159,8 @@ export async function forgetData(): Promise<void> {
 /** The service as it is shipped, on data that exists already. */
 export function startService(data: string, options: Partial<StartOptions> = {}) {
   const main = fileURLToPath(new URL('../../src/cli/main.ts', import.meta.url));
-  return startProcess(`file://${main}`, ['serve', '--port', '0', '--data', data, '--log-format', 'json'], options);
+  const args = ['serve', '--port', String(options.port ?? 0), '--data', data, '--log-format', 'json'];
+  return startProcess(`file://${main}`, args, options);
 }
 
 export const relay = composed('relay', 'relay');

@@ -6,16 +6,20 @@ import { importDataFile } from '../../src/store/postgres/import.ts';
 import { dataOfAll, type Pending, scratchDirectory } from './contenders.ts';
 import { startPostgres } from './postgres.ts';
 
-/** Makes a store that holds these fleets. `env` says to a service where it is; `leave` removes it. */
+/**
+ * Makes a store that holds these fleets. `env` says to a service where it is, `pids` are the processes of its server,
+ * `leave` removes it.
+ */
 export type Home = (fleets: Pending[]) => Promise<{
   data: string;
   env: Record<string, string>;
+  pids: number[];
   leave: () => Promise<void>;
 }>;
 
 export const onSqlite: Home = async (fleets) => {
   const data = await dataOfAll(fleets);
-  return { data, env: {}, leave: () => rm(data, { recursive: true }) };
+  return { data, env: {}, pids: [], leave: () => rm(data, { recursive: true }) };
 };
 
 export const onPostgres: Home = async (fleets) => {
@@ -37,6 +41,7 @@ export const onPostgres: Home = async (fleets) => {
   return {
     data,
     env: { CONVOKE_DATABASE_URL: url },
+    pids: [postgres.pid],
     async leave() {
       await postgres.stop();
       await rm(scratch, { recursive: true });

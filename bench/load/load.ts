@@ -6,7 +6,16 @@ import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { serveCommands } from './channel.ts';
 import { type Distribution, nowUs, Samples } from '../measure/figures.ts';
-import { agentId, ID_DIGITS, meetingId } from './fleet.ts';
+import { ID_DIGITS } from './fleet.ts';
+import {
+  COUNT_DIGITS,
+  placesOf,
+  type Places,
+  type Request,
+  requestText,
+  SENT_AT_DIGITS,
+  writeDigits,
+} from './request.ts';
 
 export interface Load {
   /** The ports of the nodes; connections go to them in turn. */
@@ -22,7 +31,14 @@ export interface Load {
   together?: number;
   /** How many agents of a meeting are targets, in turn, one for each message; when absent, each message is for all. */
   targets?: number;
+  /** How another service than Convoke takes a message. */
+  request?: Request;
+  /** Whether each accepted message is listed; not with `together`. */
+  listed?: boolean;
 }
+
+/** The number of a message, and when it was sent in microseconds, see `nowUs`. */
+export type SentMessage = [count: number, sent_us: number];
 
 export interface Sent {
   sent: number;
@@ -36,15 +52,14 @@ export interface Sent {
   answer_ms: Distribution;
   /** How late a message left at most, by the timetable. */
   late_ms_max: number;
+  /** The accepted messages, when the load asks for the list; otherwise empty. */
+  messages: SentMessage[];
 }
 
-/** About the length of a chat message. */
-const TEXT = 'The quick brown fox jumps over the lazy dog, and nobody in the meeting objects. '.repeat(4);
-const SENT_AT_DIGITS = 16;
-const COUNT_DIGITS = 9;
 const HEAD_END = Buffer.from('\r\n\r\n');
 const RETRY_AFTER_MS = 20;
-const ZERO = 0x30;
+/** Svix and Outpost answer 202. */
+const ACCEPTED = new Set(['200', '201', '202']);
 
 let last_message = 0;
 
@@ -52,11 +67,13 @@ class Sender {
   readonly socket: Socket;
   readonly #request: Buffer;
   /** The places of the digits of each message in the request. */
-  readonly #places: { meeting: number; count: number; sent_at: number; agent: number }[];
+  readonly #places: Places[];
   readonly #load: Load;
   readonly #run: Run;
   busy = false;
   #sent_us = 0;
+  /** The number of the last message in the request. */
+  #count = 0;
   #rest: Buffer | null = null;
 
   constructor(load: Load, port: number, run: Run) {
@@ -77,6 +94,7 @@ class Sender {
     this.#sent_us = nowUs();
     for (const at of this.#places) {
       const count = last_message++;
+      this.#count = count;
       writeDigits(request, at.meeting, ID_DIGITS, first_meeting + (count % meetings));
       writeDigits(request, at.count, COUNT_DIGITS, count);
       if (targets !== undefined) writeDigits(request, at.agent, ID_DIGITS, Math.floor(count / meetings) % targets);
@@ -101,7 +119,7 @@ class Sender {
     if (!this.busy) return;
     this.busy = false;
     const stored = this.#load.together === undefined ? 1 : chunk.toString('latin1').split('"status":201').length - 1;
-    this.#run.answered(this, head.slice(9, 12), stored, (nowUs() - this.#sent_us) / 1000);
+    this.#run.answered(this, head.slice(9, 12), stored, [this.#count, this.#sent_us]);
   }
 }
 
@@ -113,6 +131,7 @@ class Run {
   readonly #done = Promise.withResolvers<void>();
   readonly #senders: Sender[] = [];
   readonly #idle: Sender[] = [];
+  readonly #messages: SentMessage[] = [];
   #sent = 0;
   #accepted = 0;
   #late_ms_max = 0;
@@ -145,6 +164,7 @@ class Run {
       first_us,
       answer_ms: this.#answer_ms.distribution(),
       late_ms_max: this.#late_ms_max,
+      messages: this.#messages,
     };
   }
 
@@ -203,13 +223,14 @@ class Run {
   }
 
   /** @param stored how many of its messages a request with a success stored */
-  answered(sender: Sender, status: string, stored: number, answer_ms: number): void {
+  answered(sender: Sender, status: string, stored: number, message: SentMessage): void {
     this.#in_flight--;
     const { together = 1 } = this.#load;
-    if (status === '201' || status === '200') {
+    if (ACCEPTED.has(status)) {
       this.#accepted += stored;
       if (stored < together) this.#refusals['in a list'] = (this.#refusals['in a list'] ?? 0) + together - stored;
-      this.#answer_ms.add(answer_ms);
+      this.#answer_ms.add((nowUs() - message[1]) / 1000);
+      if (this.#load.listed === true) this.#messages.push(message);
       this.#goOn(sender);
     } else {
       this.#refusals[status] = (this.#refusals[status] ?? 0) + 1;
@@ -238,47 +259,6 @@ class Run {
     this.#in_flight--;
     if (nowUs() >= this.#end_us) this.#end_us = 0;
     this.#endIfDone();
-  }
-}
-
-function requestText({ targets, together }: Load, port: number): string {
-  const message = JSON.stringify({
-    id: `msg-${'0'.repeat(COUNT_DIGITS)}`,
-    sent_at: '0'.repeat(SENT_AT_DIGITS),
-    created_at: '2030-01-01T00:00:00.000Z',
-    sender: 'bench',
-    text: TEXT,
-  });
-  const target_agents = targets === undefined ? '' : `,"target_agents":["${agentId(0)}"]`;
-  const fields = `"message":${message}${target_agents}`;
-  const item = `{"meeting_id":"${meetingId(0)}",${fields}}`;
-  const body = together === undefined ? `{${fields}}` : `{"messages":[${Array(together).fill(item).join()}]}`;
-  const path = together === undefined ? `/api/v1/meetings/${meetingId(0)}/messages/` : '/api/v1/messages/';
-  return (
-    `POST ${path} HTTP/1.1\r\nhost: 127.0.0.1:${port}\r\n` +
-    `content-type: application/json\r\ncontent-length: ${Buffer.byteLength(body)}\r\n\r\n${body}`
-  );
-}
-
-function placesOf(text: string, messages: number) {
-  let from = 0;
-  return Array.from({ length: messages }, () => {
-    const after = (what: string, digits_at: number): number => text.indexOf(what, from) + digits_at;
-    const places = {
-      meeting: after(meetingId(0), 1),
-      count: after('"msg-', 5),
-      sent_at: after('"sent_at":"', 11),
-      agent: after(`"${agentId(0)}"`, 2),
-    };
-    from = places.sent_at;
-    return places;
-  });
-}
-
-function writeDigits(buffer: Buffer, at: number, length: number, value: number): void {
-  for (let i = at + length - 1; i >= at; i--) {
-    buffer[i] = ZERO + (value % 10);
-    value = Math.floor(value / 10);
   }
 }
 

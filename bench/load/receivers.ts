@@ -1,14 +1,17 @@
 /**
  * The receivers, all in one process on one port; the path names the receiver. There is no HTTP server, which keeps it
  * cheap: one look at the head, and one write. `/push/N` responds 200 at once. `/else/N` does the same and is not
- * counted. `/hang/N` takes the request and never responds.
+ * counted. `/hang/N` takes the request and never responds, except while `hang` says otherwise.
  */
 import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
 import { createServer, type AddressInfo, type Socket } from 'node:net';
 import { serveCommands } from './channel.ts';
 import { Arrivals, type Received, sentUs } from './arrivals.ts';
+import { type Account, Arrived } from './account.ts';
 import { ID_DIGITS } from './fleet.ts';
+import type { SentMessage } from './load.ts';
+import { nowUs } from '../measure/figures.ts';
 
 const ANSWER = Buffer.from(
   'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 11\r\n\r\n{"ok":true}',
@@ -19,11 +22,15 @@ const MEETING_AT = '{"event":"new_message","meeting_id":"'.length;
 const MEETING_CHARS = ID_DIGITS + 1;
 
 const arrivals = new Arrivals();
+/** Not null while each message is accounted for. */
+let arrived: Arrived | null = null;
+let hangs = true;
 const sockets = new Set<Socket>();
 
 function take(path: string, head: string, chunk: Buffer, body_at: number): void {
   const seq_at = head.indexOf('convoke-seq: ');
   const meeting_at = body_at + MEETING_AT;
+  arrived?.note(path, chunk, body_at, nowUs());
   arrivals.note({
     sent_us: sentUs(chunk, body_at),
     lane: path + chunk.toString('latin1', meeting_at, meeting_at + MEETING_CHARS),
@@ -49,7 +56,7 @@ const server = createServer({ noDelay: true }, (socket) => {
       const end = body_at + (length_at === -1 ? 0 : Number.parseInt(head.slice(length_at + 16, length_at + 28), 10));
       if (chunk.length < end) break;
       const path = head.slice(5, head.indexOf(' ', 5));
-      if (path.startsWith('/hang')) arrivals.hung++;
+      if (hangs && path.startsWith('/hang')) arrivals.hung++;
       else {
         if (path.startsWith('/push')) take(path, head, chunk, body_at);
         socket.write(ANSWER);
@@ -85,7 +92,19 @@ const commands = serveCommands({
     await once(name_server, 'listening');
     return { address: `127.0.0.1:${name_server.address().port}` };
   },
-  reset: ({ lanes }: { lanes: boolean }): void => arrivals.reset({ lanes }),
+  /** Says whether `/hang/N` hangs; it does from the start. */
+  hang({ on }: { on: boolean }): void {
+    hangs = on;
+  },
+  reset({ lanes, each }: { lanes: boolean; each?: boolean }): void {
+    arrivals.reset({ lanes });
+    arrived = each === true ? new Arrived() : null;
+  },
+  /** What became of these messages since `reset` with `each`. */
+  account({ messages, per_message }: { messages: SentMessage[]; per_message: number }): Account {
+    if (arrived === null) throw new Error('reset did not ask for each message');
+    return arrived.account(messages, per_message, nowUs());
+  },
   count: (): number => arrivals.count,
   received: (): Received => arrivals.received(),
 });

@@ -29,7 +29,7 @@ function peer(
   } satisfies Contender;
 }
 
-function isOnPath(program: string): boolean {
+export function isOnPath(program: string): boolean {
   return (process.env['PATH'] ?? '').split(delimiter).some((directory) => {
     try {
       accessSync(join(directory, program), constants.X_OK);
