@@ -52,7 +52,8 @@ const server = createServer({ noDelay: true }, (socket) => {
       if (head_end === -1) break;
       const head = chunk.toString('latin1', 0, head_end + 2);
       const body_at = head_end + 4;
-      const length_at = head.indexOf('content-length: ');
+      // Programs in Go begin the words of a header with capitals.
+      const length_at = Math.max(head.indexOf('content-length: '), head.indexOf('Content-Length: '));
       const end = body_at + (length_at === -1 ? 0 : Number.parseInt(head.slice(length_at + 16, length_at + 28), 10));
       if (chunk.length < end) break;
       const path = head.slice(5, head.indexOf(' ', 5));

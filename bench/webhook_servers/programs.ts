@@ -32,8 +32,13 @@ const LOOK_MS = 50;
 
 const running = new Set<ChildProcess>();
 process.once('exit', () => {
-  for (const child of running) child.kill('SIGKILL');
+  for (const child of running) killGroup(child);
 });
+
+/** Ends a program and what it started: RabbitMQ is a script that starts a server. */
+function killGroup({ pid }: ChildProcess): void {
+  if (pid !== undefined) process.kill(-pid, 'SIGKILL');
+}
 
 export function pathOf(variable: Variable): string {
   return process.env[variable] ?? PROGRAMS[variable];
@@ -83,7 +88,7 @@ class Program {
   /** Resolves when it is ready. */
   async start(): Promise<void> {
     const { file, args = [], env, cwd, isReady } = this.#options;
-    const child = spawn(file, args, { env: { PATH, ...env }, cwd, stdio: 'ignore' });
+    const child = spawn(file, args, { env: { PATH, ...env }, cwd, stdio: 'ignore', detached: true });
     const failed = Promise.withResolvers<never>();
     child.once('error', failed.reject);
     child.once('exit', (code) => failed.reject(new Error(`${file} ended (${code}) before it was ready`)));
@@ -104,7 +109,7 @@ class Program {
     const child = this.#child;
     if (child === null || child.exitCode !== null || child.signalCode !== null) return;
     const exit = once(child, 'exit');
-    child.kill('SIGKILL');
+    killGroup(child);
     await exit;
   }
 }
@@ -228,7 +233,7 @@ export class Processes {
   async #stop(): Promise<void> {
     await this.#kill();
     for (const stop of this.#stops.toReversed()) await stop();
-    await rm(this.data, { recursive: true, force: true });
+    await rm(this.data, { recursive: true, force: true, maxRetries: 10 });
   }
 
   async #run(options: ProgramOptions): Promise<void> {
