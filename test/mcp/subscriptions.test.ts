@@ -258,6 +258,41 @@ describe('a subscription', () => {
     assert.equal((await service.send(meeting_id, { content: 'one' })).deliveries_queued, 0);
   });
 
+  test('is challenged again at another URL, and when another key takes it', async (t) => {
+    const [receiver, meeting_id] = [await receiverOf(t), await meetingOf()];
+    const { id } = await subscribed(paramsOf(receiver, meeting_id));
+    const stranger = new Receiver({ status: 204 });
+    await stranger.up();
+    t.after(() => stranger.down());
+    const register = (webhook_url: string, token: string | null) =>
+      service.post(
+        '/api/v1/instances/register/',
+        {
+          instance_id: id,
+          instance_name: 'x',
+          agent_ids: [id],
+          runtime: 'mcp_events',
+          runtime_options: { id },
+          webhook_url,
+          webhook_secret: SECRETS[0],
+        },
+        token === null ? {} : { authorization: `Bearer ${token}` },
+      );
+    assert.equal((await register(receiver.url, key.token)).status, 200, 'control');
+    assert.equal(challenges(receiver), 1);
+    assertProblem(await register(stranger.url, key.token), 409, 'callback_not_verified');
+    receiver.behaviour = { status: 204 };
+    assertProblem(await register(receiver.url, null), 409, 'callback_not_verified');
+  });
+
+  test('lasts no longer than its key', async (t) => {
+    const [receiver, meeting_id] = [await receiverOf(t), await meetingOf()];
+    const expires_at = new Date(Date.now() + 600_000).toISOString();
+    const short = await service.createKey({ scopes: ['read', 'instance'], expires_at });
+    const { refreshBefore } = await subscribed({ ...paramsOf(receiver, meeting_id), ttlMs: null }, short.token);
+    assert.equal(refreshBefore, expires_at);
+  });
+
   test('refuses what is wrong with the code of the extension', async (t) => {
     const [receiver, meeting_id] = [await receiverOf(t), await meetingOf()];
     const good = paramsOf(receiver, meeting_id);
