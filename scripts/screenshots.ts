@@ -206,7 +206,7 @@ const receivers: Receiver[] = [];
 const enough = new AbortController();
 try {
   await mkdir(IMAGES, { recursive: true });
-  await Promise.all([service.start(), visitor.start()]);
+  await service.start();
   for (const machine of MACHINES) receivers.push(await connect(service, machine));
   const kitchen = receivers[MACHINES.findIndex(({ instance_id }) => instance_id === 'pi-kitchen')];
   const held = hold(service).then(() => kitchen?.down());

@@ -189,7 +189,6 @@ function sdkChecks(tarball: string): Check[] {
 /** Serves the files of the package as they are, because a page needs no bundler. */
 async function inAPage(url: string, sdk: string): Promise<string> {
   const visitor = new Visitor();
-  await visitor.start();
   try {
     let used: Used | null = null;
     const allowed = /Failed to load resource/;

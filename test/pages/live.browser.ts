@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
 import type { Page } from 'playwright-core';
-import { useVisitor } from '../support/browser.ts';
+import { OTHER_MACHINE, useVisitor } from '../support/browser.ts';
 import { CuttingProxy } from '../support/cutting_proxy.ts';
 import { type Service, startService } from '../support/service.ts';
 import { startTraffic } from '../support/traffic.ts';
@@ -97,6 +97,7 @@ describe('the pages under traffic', () => {
 });
 
 /** Chromium opens six connections to a host. */
+const CONNECTIONS = 6;
 const TABS = 7;
 /** A file of the pages that is no view, so it does not follow the feed. */
 const NO_VIEW = '/favicon.svg';
@@ -134,7 +135,9 @@ class FeedConnections {
 /** Chromium without a screen never hides a page, so the test sends the two signals of a hidden page. */
 const setHidden = (page: Page, is_hidden: boolean): Promise<void> =>
   page.evaluate(`{
-    Object.defineProperty(document, 'hidden', { configurable: true, value: ${is_hidden} });
+    // A page that closes is hidden, whatever the test has said before.
+    if (${is_hidden}) Object.defineProperty(document, 'hidden', { configurable: true, value: true });
+    else delete document.hidden;
     document.dispatchEvent(new Event('visibilitychange'));
   }`);
 
@@ -228,98 +231,152 @@ describe('the title and the icon of a tab', () => {
   });
 });
 
-describe('several tabs', () => {
-  test('seven tabs at once all load, stay up to date, and hold one connection of the feed together', async (t) => {
-    const service = await startService(t);
-    await service.member(t, 'busy', { registration: { instance_id: 'box', instance_name: 'GPU box' } });
-    startTraffic(t, service, 'busy', MESSAGES_PER_S);
-    await visitor.visit(service.url, { path: NO_VIEW }, async (page) => {
-      const feeds = new FeedConnections();
-      const tabs: Page[] = [];
-      while (tabs.length < TABS) tabs.push(await feeds.open(page, `${service.url}/instances`));
-      for (const tab of tabs) await tab.getByRole('row', { name: 'GPU box' }).waitFor();
-      await feeds.holder();
-      await service.patch('box', { instance_name: 'Renamed' });
-      for (const tab of tabs) {
-        await tab.getByText('Live', { exact: true }).waitFor();
-        await tab.getByRole('row', { name: 'Renamed' }).waitFor();
-      }
-      assert.equal(feeds.holders.length, 1);
-    });
-  });
+/** A page of another machine over plain HTTP is no secure context: there the browser lacks locks, among other things. */
+interface Origin {
+  name: string;
+  urlOf: (service: Service) => string;
+  is_secure: boolean;
+  /** What the console may say. */
+  allowed: RegExp;
+}
 
-  test('a hidden tab holds no connection of the feed, and is up to date when it is seen again', async (t) => {
-    const service = await startService(t);
-    await service.member(t, 'room', { registration: { instance_id: 'box', instance_name: 'First' } });
-    await visitor.visit(service.url, { path: NO_VIEW }, async (page) => {
-      const feeds = new FeedConnections();
-      const open = async (): Promise<Page> => {
-        const tab = await feeds.open(page, `${service.url}/instances`);
-        await tab.getByText('Live', { exact: true }).waitFor();
-        return tab;
-      };
-      const one = await open();
-      const other = await open();
-      assert.equal(feeds.holders.length, 1);
-      const shows = (tab: Page, name: string): Promise<void> => tab.getByRole('row', { name }).waitFor();
-      const leader = await feeds.holder();
-      const follower = leader === one ? other : one;
-      await setHidden(leader, true);
-      await until(
-        'the visible tab to hold it',
-        () => feeds.holders,
-        ([page]) => page === follower,
-      );
-      await service.patch('box', { instance_name: 'Second' });
-      await shows(follower, 'Second');
-      await setHidden(follower, true);
-      await until(
-        'no tab to hold it',
-        () => feeds.holders.length,
-        (count) => count === 0,
-      );
-      await service.patch('box', { instance_name: 'Third' });
-      await setHidden(leader, false);
-      await shows(leader, 'Third');
-      assert.equal(await feeds.holder(), leader);
-      await setHidden(follower, false);
-      await shows(follower, 'Third');
-      // When a tab closes, another one takes over the connection.
-      await leader.close();
-      assert.equal(await feeds.holder(), follower);
-      await service.patch('box', { instance_name: 'Fourth' });
-      await shows(follower, 'Fourth');
-    });
-  });
+const ORIGINS: Origin[] = [
+  { name: 'on this machine', urlOf: (service) => service.url, is_secure: true, allowed: /^$/ },
+  {
+    name: 'over plain HTTP from another machine',
+    urlOf: (service) => service.url.replace('127.0.0.1', OTHER_MACHINE),
+    is_secure: false,
+    // The browser says that it isolates no page of such an origin from others.
+    allowed: /Cross-Origin-Opener-Policy|401/,
+  },
+];
 
-  test('a tab that holds the connection and hangs does not keep the events from the others', async (t) => {
-    const service = await startService(t);
-    await service.member(t, 'room', { registration: { instance_id: 'box', instance_name: 'First' } });
-    await visitor.visit(service.url, { path: NO_VIEW }, async (page) => {
-      const feeds = new FeedConnections();
-      const open = async (): Promise<Page> => {
-        const tab = await feeds.open(page, `${service.url}/instances`);
-        await tab.getByText('Live', { exact: true }).waitFor();
-        return tab;
-      };
-      const leader = await open();
-      const others = [await open(), await open()];
-      assert.equal(await feeds.holder(), leader);
-      const browser = await leader.context().newCDPSession(leader);
-      await browser.send('Debugger.enable');
-      const stands = new Promise((resolve) => browser.once('Debugger.paused', resolve));
-      const hung = browser.send('Runtime.evaluate', { expression: 'debugger' });
-      await stands;
-      await service.patch('box', { instance_name: 'Second' });
-      for (const tab of others) await tab.getByRole('row', { name: 'Second' }).waitFor();
-      // It goes on, and leaves the lead to the one that has it.
-      await browser.send('Debugger.resume');
-      await hung;
-      await leader.getByRole('row', { name: 'Second' }).waitFor();
-      const holder = await feeds.holder();
-      assert.ok(others.includes(holder));
-      await service.patch('box', { instance_name: 'Third' });
-      for (const tab of [leader, ...others]) await tab.getByRole('row', { name: 'Third' }).waitFor();
+/** Opens a page that follows no feed, in a browser that is signed in. */
+async function visitSignedIn(
+  service: Service,
+  { urlOf, is_secure, allowed }: Origin,
+  use: (page: Page, url: string) => Promise<void>,
+): Promise<void> {
+  const { token } = await service.endOpenMode();
+  const url = urlOf(service);
+  await visitor.visit(url, { path: '/instances', allowed }, async (page) => {
+    assert.equal(await page.evaluate('isSecureContext'), is_secure);
+    await page.getByLabel('Key').fill(token);
+    await page.keyboard.press('Enter');
+    await page.getByText('Live', { exact: true }).waitFor();
+    await page.goto(url + NO_VIEW);
+    await use(page, url);
+  });
+}
+
+for (const origin of ORIGINS)
+  describe(`several tabs ${origin.name}`, () => {
+    test('seven tabs at once all load, stay up to date, and hold one connection of the feed together', async (t) => {
+      const service = await startService(t);
+      await service.member(t, 'busy', { registration: { instance_id: 'box', instance_name: 'GPU box' } });
+      await visitSignedIn(service, origin, async (page, url) => {
+        startTraffic(t, service, 'busy', MESSAGES_PER_S);
+        const feeds = new FeedConnections();
+        const tabs: Page[] = [];
+        while (tabs.length < TABS) tabs.push(await feeds.open(page, `${url}/instances`));
+        for (const tab of tabs) await tab.getByRole('row', { name: 'GPU box' }).waitFor();
+        await feeds.holder();
+        await service.patch('box', { instance_name: 'Renamed' });
+        for (const tab of tabs) {
+          await tab.getByText('Live', { exact: true }).waitFor();
+          await tab.getByRole('row', { name: 'Renamed' }).waitFor();
+        }
+        assert.equal(feeds.holders.length, 1);
+      });
+    });
+
+    test('control: tabs that do not hear one another hold a connection each', async (t) => {
+      const service = await startService(t);
+      await visitSignedIn(service, origin, async (page, url) => {
+        await page.context().addInitScript('BroadcastChannel.prototype.postMessage = () => {}');
+        const feeds = new FeedConnections();
+        const tabs: Page[] = [];
+        while (tabs.length < CONNECTIONS) tabs.push(await feeds.open(page, `${url}/instances`));
+        await until(
+          'a connection of each tab',
+          () => feeds.holders.length,
+          (count) => count === CONNECTIONS,
+        );
+      });
+    });
+
+    test('a hidden tab holds no connection of the feed, and is up to date when it is seen again', async (t) => {
+      const service = await startService(t);
+      await service.member(t, 'room', { registration: { instance_id: 'box', instance_name: 'First' } });
+      await visitSignedIn(service, origin, async (page, url) => {
+        const feeds = new FeedConnections();
+        const open = async (): Promise<Page> => {
+          const tab = await feeds.open(page, `${url}/instances`);
+          await tab.getByText('Live', { exact: true }).waitFor();
+          return tab;
+        };
+        const one = await open();
+        const other = await open();
+        assert.equal(feeds.holders.length, 1);
+        const shows = (tab: Page, name: string): Promise<void> => tab.getByRole('row', { name }).waitFor();
+        const leader = await feeds.holder();
+        const follower = leader === one ? other : one;
+        await setHidden(leader, true);
+        await until(
+          'the visible tab to hold it',
+          () => feeds.holders,
+          ([page]) => page === follower,
+        );
+        await service.patch('box', { instance_name: 'Second' });
+        await shows(follower, 'Second');
+        await setHidden(follower, true);
+        await until(
+          'no tab to hold it',
+          () => feeds.holders.length,
+          (count) => count === 0,
+        );
+        await service.patch('box', { instance_name: 'Third' });
+        await setHidden(leader, false);
+        await shows(leader, 'Third');
+        assert.equal(await feeds.holder(), leader);
+        await setHidden(follower, false);
+        await shows(follower, 'Third');
+        // When a tab closes, another one takes over the connection.
+        await leader.close();
+        assert.equal(await feeds.holder(), follower);
+        await service.patch('box', { instance_name: 'Fourth' });
+        await shows(follower, 'Fourth');
+      });
+    });
+
+    test('a tab that holds the connection and hangs does not keep the events from the others', async (t) => {
+      const service = await startService(t);
+      await service.member(t, 'room', { registration: { instance_id: 'box', instance_name: 'First' } });
+      await visitSignedIn(service, origin, async (page, url) => {
+        const feeds = new FeedConnections();
+        const open = async (): Promise<Page> => {
+          const tab = await feeds.open(page, `${url}/instances`);
+          await tab.getByText('Live', { exact: true }).waitFor();
+          return tab;
+        };
+        const leader = await open();
+        const others = [await open(), await open()];
+        assert.equal(await feeds.holder(), leader);
+        const browser = await leader.context().newCDPSession(leader);
+        await browser.send('Debugger.enable');
+        const stands = new Promise((resolve) => browser.once('Debugger.paused', resolve));
+        const hung = browser.send('Runtime.evaluate', { expression: 'debugger' });
+        await stands;
+        await service.patch('box', { instance_name: 'Second' });
+        for (const tab of others) await tab.getByRole('row', { name: 'Second' }).waitFor();
+        // It goes on, and leaves the lead to the one that has it.
+        await browser.send('Debugger.resume');
+        await hung;
+        await leader.getByRole('row', { name: 'Second' }).waitFor();
+        const holder = await feeds.holder();
+        assert.ok(others.includes(holder));
+        await service.patch('box', { instance_name: 'Third' });
+        for (const tab of [leader, ...others]) await tab.getByRole('row', { name: 'Third' }).waitFor();
+      });
     });
   });
-});

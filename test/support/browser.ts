@@ -1,12 +1,17 @@
 /** A real browser on the pages of a real service. A test also fails on anything that must never happen on a page. */
 import assert from 'node:assert/strict';
-import { after, before } from 'node:test';
+import { after } from 'node:test';
 import chromium from '@sparticuz/chromium';
 import { type Browser, type BrowserContextOptions, chromium as playwright, type Page } from 'playwright-core';
 import { buildIfStale } from '../../scripts/web.ts';
 
 /** How long to wait for one thing on a page; far longer than anything takes, even on a busy machine. */
 const PATIENCE_MS = 60_000;
+/**
+ * A name of this machine for a browser of a test. Over plain HTTP a browser takes a page from it for one of another
+ * machine: the page is no secure context.
+ */
+export const OTHER_MACHINE = 'convoke.test';
 /** The size of a desktop window, unless a test says otherwise. */
 const VIEWPORT = { width: 1440, height: 900 };
 
@@ -20,23 +25,29 @@ export interface Visit extends BrowserContextOptions {
   also?: string;
 }
 
+/** A browser that starts with the first visit. */
 export class Visitor {
-  #browser: Browser | null = null;
+  #browser: Promise<Browser> | null = null;
 
-  async start(): Promise<void> {
+  async #start(): Promise<Browser> {
     await buildIfStale();
-    this.#browser = await playwright.launch({
+    return playwright.launch({
       executablePath: await chromium.executablePath(),
       headless: true,
       env: { ...process.env, LC_ALL: 'POSIX' },
       // The package's own arguments are not for tests: a single process, which ends with its first page, and no web
       // security.
-      args: ['--no-sandbox', '--disable-gpu', '--font-render-hinting=none'],
+      args: [
+        '--no-sandbox',
+        '--disable-gpu',
+        '--font-render-hinting=none',
+        `--host-resolver-rules=MAP ${OTHER_MACHINE} 127.0.0.1`,
+      ],
     });
   }
 
   async close(): Promise<void> {
-    await this.#browser?.close();
+    await (await this.#browser)?.close();
   }
 
   /**
@@ -48,8 +59,9 @@ export class Visitor {
     { path = '/', allowed, has_locale = true, also, ...options }: Visit,
     use: (page: Page) => Promise<void>,
   ): Promise<void> {
-    assert.ok(this.#browser !== null, 'the browser is not started');
-    const context = await this.#browser.newContext({
+    this.#browser ??= this.#start();
+    const browser = await this.#browser;
+    const context = await browser.newContext({
       viewport: VIEWPORT,
       ...(has_locale && { locale: 'en-GB' }),
       ...options,
@@ -80,10 +92,13 @@ export class Visitor {
   }
 }
 
-/** One browser for all tests of a file. Each visit has a context of its own. */
+/**
+ * One browser for all tests of a file. Each visit has a context of its own. No hook starts it: when the name pattern of
+ * a run fits no test of a file, Node runs the hook after all tests before a hook before them has ended, and the browser
+ * would hold the process for ever.
+ */
 export function useVisitor(): Visitor {
   const visitor = new Visitor();
-  before(() => visitor.start());
   after(() => visitor.close());
   return visitor;
 }

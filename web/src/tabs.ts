@@ -2,9 +2,12 @@
  * The tabs of one browser take turns: one visible tab leads, and passes on to the others what it learns. A browser opens six
  * connections to a host over HTTP/1.1, so tabs with a connection each would block one another.
  *
- * A lock decides who leads: the browser gives it to the next tab when the leader is hidden, closed, or crashes. A leader
- * that hangs keeps its lock, so a tab that hears no sign of it for a while takes the lock from it. A
- * SharedWorker cannot do it, because the page permits no Trusted Types policy, and so no URL of a worker.
+ * They agree by messages to one another. A tab claims the lead, and leads when no other tab objects. A leader that is
+ * hidden or closed says so. One that crashes or hangs gives no sign of life, so after a while another tab claims its
+ * place. When two tabs lead, because one of them was too busy to object, the one that began later stays.
+ *
+ * A lock of the browser would do, but pages over plain HTTP from another machine have no locks. A SharedWorker cannot do
+ * it, because the page permits no Trusted Types policy, and so no URL of a worker.
  */
 
 interface TabsParts<News> {
@@ -16,56 +19,93 @@ interface TabsParts<News> {
   greeting: () => News;
 }
 
+/** How long a claim waits for an objection. */
+const OBJECTION_MS = 150;
 /** How often the leader gives a sign of life. */
 const SIGN_MS = 2000;
 /** After this time without a sign, a leader hangs. */
 const SILENT_MS = 8000;
 
-/** What a new tab sends. */
-const HELLO = 'hello';
+type Said<News> =
+  /** From a new tab that is hidden. The leader greets it. */
+  | { kind: 'hello' }
+  /** From a tab that wants to lead. Of two that do, the lower number leads. */
+  | { kind: 'claim'; number: number }
+  /** From the leader: what it sends, and the number of its lead. A later lead has a higher number. */
+  | { kind: 'news'; lead: number; news: News }
+  /** From a tab that led or claimed, and is hidden now. */
+  | { kind: 'bye' };
+
+/** A number that no other tab has, and that is higher than all earlier ones. */
+const nextNumber = (): number => Date.now() + Math.random();
 
 export class Tabs<News extends object> {
-  readonly #name: string;
   readonly #parts: TabsParts<News>;
-  /** Null where a browser has no locks, because the page was not loaded securely: each visible tab then leads itself. */
-  readonly #channel: BroadcastChannel | null;
-  /** While this tab is visible: it leads, or waits for its turn. */
+  readonly #channel: BroadcastChannel;
+  readonly #number = nextNumber();
+  /** A hidden tab only listens. */
+  #role: 'hidden' | 'waits' | 'claims' | 'leads' = 'hidden';
+  /** Ends when this tab neither claims nor leads any more. */
   #turn: AbortController | null = null;
-  #leads = false;
+  /** The highest number of a lead that this tab knows. */
+  #lead = 0;
   /** When the leader last sent something. */
   #heard_ms = performance.now();
   readonly #watch = setInterval(() => this.#look(), SIGN_MS);
   #looked_ms = performance.now();
-  readonly #onVisibility = (): void => (document.hidden ? this.#stepBack() : this.#queue());
+  readonly #onVisibility = (): void => {
+    if (document.hidden) this.#stepBack('hidden');
+    else if (this.#role === 'hidden') this.#claim();
+  };
 
+  /** @param name tabs with the same name take turns */
   constructor(name: string, parts: TabsParts<News>) {
-    this.#name = name;
     this.#parts = parts;
-    this.#channel = 'locks' in navigator ? new BroadcastChannel(name) : null;
-    this.#channel?.addEventListener('message', ({ data }: MessageEvent<News | typeof HELLO>) => {
-      if (data === HELLO) {
-        if (this.#leads) this.send(parts.greeting());
-        return;
-      }
-      this.#heard_ms = performance.now();
-      // A leader that hung and goes on does not know yet that this tab leads.
-      if (!this.#leads) parts.onNews(data);
-    });
-    this.#channel?.postMessage(HELLO);
+    this.#channel = new BroadcastChannel(name);
+    this.#channel.addEventListener('message', ({ data }: MessageEvent<Said<News>>) => this.#hear(data));
+    if (document.hidden) this.#say({ kind: 'hello' });
     document.addEventListener('visibilitychange', this.#onVisibility);
     this.#onVisibility();
   }
 
-  /** Sends to the other tabs; this tab must lead. */
+  /** Sends to the other tabs, if this tab leads. */
   send(news: News): void {
-    this.#channel?.postMessage(news);
+    if (this.#role === 'leads') this.#say({ kind: 'news', lead: this.#lead, news });
   }
 
   leave(): void {
     document.removeEventListener('visibilitychange', this.#onVisibility);
     clearInterval(this.#watch);
-    this.#stepBack();
-    this.#channel?.close();
+    this.#stepBack('hidden');
+    this.#channel.close();
+  }
+
+  #say(said: Said<News>): void {
+    this.#channel.postMessage(said);
+  }
+
+  #hear(said: Said<News>): void {
+    switch (said.kind) {
+      case 'hello':
+        return this.#greet();
+      case 'claim':
+        if (this.#role === 'claims' && said.number < this.#number) return this.#stepBack('waits');
+        if (this.#role === 'claims') return this.#say({ kind: 'claim', number: this.#number });
+        return this.#greet();
+      case 'news':
+        // A leader that hung and goes on learns from the greeting that another tab leads.
+        if (said.lead < this.#lead) return this.#greet();
+        // What it sends as it steps back still has the number of its own lead, so the others leave it out.
+        if (this.#role !== 'hidden') this.#stepBack('waits');
+        this.#lead = said.lead;
+        return this.#parts.onNews(said.news);
+      case 'bye':
+        if (this.#role === 'waits') this.#claim();
+    }
+  }
+
+  #greet(): void {
+    this.send(this.#parts.greeting());
   }
 
   /** Gives a sign of life, or looks whether the leader gives one. */
@@ -74,35 +114,28 @@ export class Tabs<News extends object> {
     // A tab that hung itself may have missed the signs.
     if (now_ms - this.#looked_ms > 2 * SIGN_MS) this.#heard_ms = now_ms;
     this.#looked_ms = now_ms;
-    if (this.#leads) return this.send(this.#parts.greeting());
-    if (this.#channel === null || this.#turn === null || now_ms - this.#heard_ms < SILENT_MS) return;
-    this.#heard_ms = now_ms;
-    this.#stepBack();
-    this.#queue({ steal: true });
+    this.#greet();
+    if (this.#role === 'waits' && now_ms - this.#heard_ms >= SILENT_MS) this.#claim();
   }
 
-  #stepBack(): void {
+  #claim(): void {
+    const turn = (this.#turn = new AbortController());
+    this.#role = 'claims';
+    this.#say({ kind: 'claim', number: this.#number });
+    setTimeout(() => {
+      if (turn.signal.aborted) return;
+      this.#role = 'leads';
+      this.#lead = Math.max(this.#lead + 1, nextNumber());
+      void this.#parts.lead(turn.signal);
+    }, OBJECTION_MS);
+  }
+
+  #stepBack(role: 'hidden' | 'waits'): void {
+    const had_turn = this.#turn !== null;
     this.#turn?.abort();
     this.#turn = null;
-  }
-
-  #queue(options: LockOptions = {}): void {
-    if (this.#turn !== null) return;
-    const turn = (this.#turn = new AbortController());
-    const { signal } = turn;
+    this.#role = role;
     this.#heard_ms = performance.now();
-    const lead = async (): Promise<void> => {
-      this.#leads = true;
-      await this.#parts.lead(signal).finally(() => (this.#leads = false));
-    };
-    const led =
-      this.#channel === null ? lead() : navigator.locks.request(this.#name, options.steal ? options : { signal }, lead);
-    led.catch(() => {
-      // A tab that is hidden before its turn has come does not lead. A tab that lost the lock to another tab waits
-      // again.
-      if (signal.aborted || this.#turn !== turn) return;
-      this.#stepBack();
-      this.#queue();
-    });
+    if (had_turn && role === 'hidden') this.#say({ kind: 'bye' });
   }
 }
