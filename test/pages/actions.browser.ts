@@ -2,7 +2,6 @@
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
 import type { Delivery, Instance, MeetingInstance, Page as ListOf } from '@convoke/sdk';
-import type { Page } from 'playwright-core';
 import { useVisitor } from '../support/browser.ts';
 import { rpc, RPC_HEADERS } from '../support/mcp.ts';
 import { pushOf, Receiver, startReceiver } from '../support/receiver.ts';
@@ -28,43 +27,7 @@ async function failing(t: TestContext, service: Service, count: number) {
   return { instance_id, receiver };
 }
 
-/** Counts the clicks on a page from now on. */
-async function clicksOf(page: Page): Promise<() => Promise<number>> {
-  await page.evaluate(`globalThis.clicks = 0; addEventListener('pointerdown', () => void globalThis.clicks++, true)`);
-  return () => page.evaluate<number>('globalThis.clicks');
-}
-
-/** A time as the field of a form takes it. */
-const localMinute = (page: Page, at_ms: number): Promise<string> =>
-  page.evaluate((ms) => new Date(ms - new Date(ms).getTimezoneOffset() * 60_000).toISOString().slice(0, 16), at_ms);
-
 describe('where one reads', { concurrency: 3 }, () => {
-  test('what an instance missed since a time is counted and sent again, in three clicks from Now', async (t) => {
-    const service = await startService(t);
-    const { instance_id, receiver } = await failing(t, service, 3);
-    await visitor.visit(service.url, { path: '/now' }, async (page) => {
-      const clicks = await clicksOf(page);
-      await page.getByRole('link', { name: 'GPU box' }).click();
-      await page.getByRole('button', { name: 'Resend failed…' }).click();
-      const dialog = page.getByRole('dialog');
-      await dialog.getByText('3 deliveries failed in that time.').waitFor();
-      await dialog.getByLabel('Failed since').fill(await localMinute(page, Date.now() + 3_600_000));
-      await dialog.getByText('Nothing failed in that time.').waitFor();
-      const nothing = dialog.getByRole('button', { name: 'Resend', exact: true });
-      assert.equal(await nothing.getAttribute('aria-disabled'), 'true');
-      await dialog.getByLabel('Failed since').fill(await localMinute(page, Date.now() - 3_600_000));
-      await dialog.getByRole('button', { name: 'Resend 3 deliveries' }).click();
-      await page.getByText('3 deliveries will be sent again.').waitFor();
-      assert.equal(await clicks(), 3);
-    });
-    await until(
-      'all to be delivered',
-      () => listed(service, `instance_id=${instance_id}&state=delivered`),
-      (rows) => rows.length === 3,
-    );
-    assert.equal(receiver.requests.length, 6);
-  });
-
   test('a recovery shows its progress, and ends when it is cancelled', async (t) => {
     const service = await startService(t);
     const { instance_id } = await failing(t, service, 2);
@@ -137,41 +100,15 @@ describe('where one reads', { concurrency: 3 }, () => {
     });
   });
 
-  test('one agent is sent a message in three clicks from Now, and the answer stands beneath it', async (t) => {
-    const service = await startService(t);
-    await service.member(t, 'room', {
-      agent_ids: ['anna'],
-      registration: { replies: true },
-      behaviour: { status: 200, body: JSON.stringify({ reply: 'I am here' }) },
-    });
-    await visitor.visit(service.url, { path: '/now' }, async (page) => {
-      const clicks = await clicksOf(page);
-      await page.getByRole('link', { name: 'Meetings' }).click();
-      await page.getByRole('row', { name: 'room' }).click();
-      await page.getByRole('form', { name: 'Send a message' }).getByRole('button', { name: 'anna' }).click();
-      await page.keyboard.type('Are you there?');
-      await page.keyboard.press('Enter');
-      await page.getByText('I am here', { exact: true }).waitFor();
-      assert.equal(await clicks(), 3);
-    });
-  });
-
-  test('an instance is paused in three clicks from Now; the page says what is held and what is not queued, and how many came', async (t) => {
+  test('a paused instance says what is held and what is not queued, and how many came', async (t) => {
     const service = await startService(t);
     const { instance_id, receiver } = await service.member(t, 'm', { registration: { instance_name: 'GPU box' } });
     await service.settled(await service.send('m', { n: 1 }));
-    await visitor.visit(service.url, { path: '/now' }, async (page) => {
-      const clicks = await clicksOf(page);
-      await page.getByRole('link', { name: 'Instances', exact: true }).first().click();
-      await page
-        .getByRole('row', { name: /GPU box/ })
-        .getByRole('link')
-        .click();
+    await visitor.visit(service.url, { path: `/instances/${instance_id}` }, async (page) => {
       const detail = page.getByRole('region', { name: `Instance ${instance_id}` });
       await detail.getByText('up', { exact: true }).waitFor();
       await detail.getByRole('button', { name: 'Pause' }).click();
       await detail.getByText('paused', { exact: true }).waitFor();
-      assert.equal(await clicks(), 3);
       await detail.getByText(/^Paused\. Nothing is pending\. New messages are not queued for it\./).waitFor();
       assert.equal(await detail.getByText('up', { exact: true }).count(), 0);
       const row = page.getByRole('row', { name: /GPU box/ });

@@ -9,7 +9,7 @@ import { Page } from '../parts/page.tsx';
 import { Empty, Failure, Skeleton } from '../parts/states.tsx';
 import { useQuery } from '../queries.ts';
 import { addressOf } from '../router.ts';
-import { client } from '../service.ts';
+import { client, may } from '../service.ts';
 import { HEALTH_WORDS } from '../format.ts';
 import { DeliveryList } from './delivery_list.tsx';
 import { hearsInWords } from './why_not.tsx';
@@ -110,8 +110,8 @@ function InMeeting({ meeting: { meeting_id }, instance_id, agent_id }: InMeeting
   );
   const found = value?.data[0];
   return (
-    <li>
-      <a class="short-row" href={addressOf(['meetings', meeting_id])}>
+    <li class="in-meeting">
+      <a class="short-row grow" href={addressOf(['meetings', meeting_id])}>
         <Mark
           kind={
             found === undefined ? 'off' : found.why === null ? 'good' : found.pushed === 'later' ? 'waiting' : 'off'
@@ -125,6 +125,15 @@ function InMeeting({ meeting: { meeting_id }, instance_id, agent_id }: InMeeting
               : hearsInWords(found))}
         </span>
       </a>
+      {may('send') && found !== undefined && found.why !== 'left' && found.why !== 'nobody_named' && (
+        <a class="button" href={addressOf(['meetings', meeting_id], { to: agent_id })}>
+          Write
+          <span class="unseen">
+            {' '}
+            to it in <Foreign>{meeting_id}</Foreign>
+          </span>
+        </a>
+      )}
     </li>
   );
 }

@@ -1,10 +1,11 @@
 import type { JSX } from 'preact';
-import { useRef, useState } from 'preact/hooks';
+import { useEffect, useRef, useState } from 'preact/hooks';
 import { type MeetingInstance, rawJson } from '@convoke/sdk';
 import { errorOf, isAway } from '../queries.ts';
 import { notify } from '../parts/notice.tsx';
 import { Choice } from '../parts/choice.tsx';
 import { client, may } from '../service.ts';
+import { filterBy, usePlace } from '../router.ts';
 import { counted } from '../format.ts';
 import { type Draft, draftOf, keepDraft } from '../drafts.ts';
 import { Hearers, whyNobody } from './hearers.tsx';
@@ -43,6 +44,14 @@ function Writing({ meeting_id, members, onSent }: ComposerProps): JSX.Element {
     setDraft(changed);
     keepDraft(meeting_id, changed);
   };
+  // Somebody follows a link to write to this agent. A reload must not choose it again.
+  const to = usePlace().query.get('to');
+  useEffect(() => {
+    if (to === null) return;
+    write({ targets: [to] });
+    box.current?.focus();
+    filterBy({ to: null });
+  }, [to]);
 
   const send = async (): Promise<void> => {
     if (is_busy || text.trim() === '') return;
