@@ -116,6 +116,37 @@ describe('template', () => {
     assert.equal(headers['x-about'], 'in a%2Fb%0D%0Ac%3A%20d');
   });
 
+  test('no value in the path leads to another path of the server', () => {
+    for (const room of ['..', '.', '%2e%2e', '../admin', '\\..', '']) {
+      const options = { body: {}, path: '/rooms/{{message.room}}/say' };
+      const { url } = RUNTIMES.template.requestOf(asked({ message: { room } }), options, 'http://h/base');
+      assert.match(new URL(url).pathname, /^\/base\/rooms\/[^/]*\/say$/, room);
+    }
+    // Control: a parser of URLs takes these segments as steps.
+    assert.equal(new URL('http://h/base/rooms/%2e%2E/say').pathname, '/base/say');
+  });
+
+  test('a long message makes no request that is many times as long', () => {
+    const long = '{{text}}';
+    const eight = {
+      a: [long.repeat(3), { b: '{{message.content}}{{ history }}' }],
+      c: '{{target_agents}}',
+      d: long,
+      e: long,
+    };
+    checkedRuntime('template', { body: eight });
+    for (const options of [
+      { body: { ...eight, f: '{{missed_in_words}}' } },
+      { body: { a: '{{\nmessage\n}}'.repeat(9) } },
+      { body: {}, path: `/?${'{{message.a}}'.repeat(9)}` },
+      { body: {}, headers: Object.fromEntries(Array.from({ length: 9 }, (_, i) => [`x-${i}`, long])) },
+    ]) {
+      assert.throws(() => checkedRuntime('template', options), /at most 8/, JSON.stringify(options).slice(0, 80));
+    }
+    // What is always short may be there often.
+    checkedRuntime('template', { body: { a: '{{agent_id}}{{meeting_id}}{{seq}}'.repeat(100) } });
+  });
+
   test('a reply is what the pointer finds: a text, or a message', () => {
     const options = { body: {}, reply: '/a~1b/0' };
     assert.deepEqual(meaningOf('template', { 'a/b': ['yes'] }, options), said('yes'));

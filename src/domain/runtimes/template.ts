@@ -52,6 +52,13 @@ const FIELDS = [
   'missed_in_words',
 ] as const;
 
+/**
+ * The fields that can be long, and how many places of an option may begin with one. Without a bound, 16 KB of
+ * options and a message of 256 KB make a request of 500 MB.
+ */
+const LONG_FIELDS: readonly string[] = ['message', 'text', 'target_agents', 'history', 'missed_in_words'];
+const LONG_PLACES_MAX = 8;
+
 /** Any HTTP API that takes JSON: the request is written as a template. */
 export const template: Runtime = {
   says: 'any HTTP API that takes JSON: you write the request with {{…}} for the parts of the push',
@@ -62,7 +69,7 @@ export const template: Runtime = {
       type: 'json',
       check: (value) =>
         typeof value === 'string' && value.length <= 1_000 && /^[/?][\x21-\x7e]*$/.test(value)
-          ? unknownPlace(value)
+          ? (unknownPlace(value) ?? tooLong(value))
           : 'must begin with / or ?, and be at most 1000 characters of ASCII without spaces',
       says: 'added to the address; {{…}} in it is percent-encoded',
     },
@@ -84,7 +91,7 @@ export const template: Runtime = {
   asksEach: (options) => options['each_agent'] === true,
   requestOf(asked, options, base_url) {
     const values = valuesOf(asked);
-    const path = textOption(options, 'path', '').replace(PLACE, (_, place: string) => encoded(valueAt(values, place)));
+    const path = textOption(options, 'path', '').replace(PLACE, (_, place: string) => segment(valueAt(values, place)));
     const given = (options['headers'] as Record<string, string> | undefined) ?? {};
     const headers = Object.fromEntries(
       Object.entries(given).map(([name, text]) => [
@@ -176,6 +183,15 @@ function encoded(value: unknown): string {
   return encodeURIComponent(textOf(value).toWellFormed());
 }
 
+/**
+ * A value in the path. Every parser of URLs takes the segments `.` and `..`, percent-encoded or not, as steps to another
+ * path: a value like that is encoded twice.
+ */
+function segment(value: unknown): string {
+  const text = encoded(value);
+  return text === '.' || text === '..' ? text.replaceAll('.', '%252E') : text;
+}
+
 function stepsOf(pointer: string): string[] {
   return pointer
     .split('/')
@@ -185,7 +201,7 @@ function stepsOf(pointer: string): string[] {
 
 function wrongWithBody(value: unknown): string | null {
   if (typeof value !== 'object' || value === null) return 'must be a JSON object or list';
-  return wrongWithin(value, DEPTH_MAX);
+  return wrongWithin(value, DEPTH_MAX) ?? tooLong(value);
 }
 
 function wrongWithin(value: unknown, depth: number): string | null {
@@ -208,6 +224,22 @@ function unknownPlace(text: string): string | null {
   return null;
 }
 
+/** Whether a message could make the request many times as long as itself. */
+function tooLong(value: unknown): string | null {
+  const places = longPlacesIn(value);
+  if (places <= LONG_PLACES_MAX) return null;
+  return `has ${places} places for ${LONG_FIELDS.join(', ')} and their parts; at most ${LONG_PLACES_MAX} are taken`;
+}
+
+function longPlacesIn(value: unknown): number {
+  if (typeof value === 'string') {
+    return [...value.matchAll(PLACE)].filter(([, place = '']) => LONG_FIELDS.includes(place.split('.')[0] ?? ''))
+      .length;
+  }
+  if (typeof value !== 'object' || value === null) return 0;
+  return Object.values(value).reduce((count: number, each) => count + longPlacesIn(each), 0);
+}
+
 function wrongWithHeaders(value: unknown): string | null {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) return 'must be an object of header names';
   const entries = Object.entries(value);
@@ -222,5 +254,5 @@ function wrongWithHeaders(value: unknown): string | null {
     const why = unknownPlace(text);
     if (why !== null) return why;
   }
-  return null;
+  return tooLong(value);
 }
