@@ -25,6 +25,8 @@ export interface Principal {
   owner_scope: OwnerScope | null;
   /** What it may see; null: everything. */
   visibility: Visibility | null;
+  /** Whether it may send and pull, where its scopes permit it. A portal link may not: it is for a page. */
+  takes_part: boolean;
 }
 
 /** Everybody while the API is open, and a command that opens the data file itself. */
@@ -34,6 +36,7 @@ export const EVERYTHING_ALLOWED: Principal = {
   meeting_ids: null,
   owner_scope: null,
   visibility: null,
+  takes_part: true,
 };
 
 /** Used while the key of a request is not known yet. */
@@ -59,6 +62,7 @@ export function principalOf({ key_id, scopes, meeting_ids, instance_id }: ApiKey
           owner_scope: scopes.includes('instance') ? owner_scope : null,
           meeting_ids: scopes.includes('read') ? (meeting_ids ?? []) : [],
         },
+    takes_part: true,
   };
 }
 
@@ -75,8 +79,14 @@ export function speakerScope({ scopes, owner_scope }: Principal): OwnerScope | n
   return scopes.includes('instance') ? owner_scope : null;
 }
 
-/** @throws Problem `not_permitted` for a key that may speak only for its own agents, when the message names no agent */
+/** @throws Problem `not_permitted` for a portal link */
+export function assertTakesPart({ takes_part }: Principal): void {
+  if (!takes_part) throw new Problem('not_permitted', 'A portal link neither sends nor pulls: use the key itself.');
+}
+
+/** @throws Problem `not_permitted` for a portal link, and for a key that may speak only for its own agents, when the message names no agent */
 export function assertMaySpeak(principal: Principal, from_agent: string | undefined): void {
+  assertTakesPart(principal);
   if (from_agent !== undefined || isAdmin(principal) || principal.scopes.includes('send')) return;
   throw new Problem(
     'not_permitted',

@@ -101,6 +101,35 @@ describe('a portal link', () => {
     assert.equal(by_key.status, 200);
   });
 
+  test('does not take part: it neither says anything as an agent of its instances nor pulls', async () => {
+    const { body: own } = await service.post<Instance>(
+      '/api/v1/instances/register/',
+      { instance_id: 'pulls', instance_name: 'pulls', agent_ids: ['p'], transport: 'pull' },
+      bearer(house.owner.token),
+    );
+    await service.post(
+      '/api/v1/instances/join-meeting/',
+      { instance_id: own.instance_id, meeting_id: 'standup', agent_ids: ['p'] },
+      bearer(house.owner.token),
+    );
+    const said = { message: { content: 'x' }, from_agent: 'p' };
+    const ask = async (token: string) => ({
+      sent: await service.post('/api/v1/meetings/standup/messages/', said, bearer(token)),
+      many: await service.post('/api/v1/messages/', { messages: [{ ...said, meeting_id: 'standup' }] }, bearer(token)),
+      pulled: await service.post('/api/v1/instances/pulls/pull/', { wait_s: 0 }, bearer(token)),
+    });
+    const by_link = await ask(await linkFor(house));
+    assertProblem(by_link.sent, 403, 'not_permitted');
+    assert.match(by_link.many.text, /"code":"not_permitted"/);
+    assertProblem(by_link.pulled, 403, 'not_permitted');
+    // Control: the key itself may.
+    const by_key = await ask(house.owner.token);
+    assert.equal(by_key.sent.status, 201, by_key.sent.text);
+    assert.match(by_key.many.text, /"status":201/);
+    assert.equal(by_key.pulled.status, 200, by_key.pulled.text);
+    await service.request('DELETE', instancePath('pulls'));
+  });
+
   test('can be limited to one instance', async () => {
     assert.deepEqual(await seen(house, await linkFor(house, { instance_id: 'two' })), ['two']);
   });

@@ -258,6 +258,38 @@ describe('a subscription', () => {
     assert.equal((await service.send(meeting_id, { content: 'one' })).deliveries_queued, 0);
   });
 
+  test('does not begin when its key is revoked while the program holds its answer to the challenge back', async (t) => {
+    for (const is_revoked of [true, false]) {
+      const own = await service.createKey({ scopes: ['read', 'instance'] });
+      const { promise: decided, resolve: decide } = Promise.withResolvers<void>();
+      const receiver = await receiverOf(t);
+      receiver.behaviour = (request) => ({
+        body: JSON.stringify({ challenge: bodyOf(request).challenge }),
+        after: decided,
+      });
+      const instance_id = service.name('subscription');
+      const registered = service.post(
+        '/api/v1/instances/register/',
+        {
+          instance_id,
+          instance_name: 'x',
+          agent_ids: ['a'],
+          runtime: 'mcp_events',
+          runtime_options: { id: 'x' },
+          webhook_url: receiver.url,
+          webhook_secret: SECRETS[0],
+        },
+        { authorization: `Bearer ${own.token}` },
+      );
+      await receiver.count(1);
+      if (is_revoked) assert.equal((await service.request('DELETE', `/api/v1/keys/${own.key_id}/`)).status, 204);
+      decide();
+      if (is_revoked) assertProblem(await registered, 401, 'api_key_revoked');
+      else assert.equal((await registered).status, 201, 'control');
+      assert.equal(await exists(instance_id), !is_revoked);
+    }
+  });
+
   test('is challenged again at another URL, and when another key takes it', async (t) => {
     const [receiver, meeting_id] = [await receiverOf(t), await meetingOf()];
     const { id } = await subscribed(paramsOf(receiver, meeting_id));

@@ -107,6 +107,7 @@ export class PortalLinks {
       scopes: ['instance'],
       owner_scope,
       visibility: { owner_scope, meeting_ids: [] },
+      takes_part: false,
     };
   }
 }

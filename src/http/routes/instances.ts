@@ -98,7 +98,7 @@ async function register(context: InstanceContext, request: RequestFor<typeof REG
   const runtime = checkedRuntime(body.runtime, body.runtime_options);
   assertShapedHere(runtime, transport);
   if (runtime !== null) await assertNodesKnowRuntimes(store.cluster);
-  const lease_until = await leaseOf(context, body, principal, runtime);
+  const lease_until = await leaseOf(context, body, request, runtime);
   const { created, instance, dropped_header_names } = await changes.instances.register(audit_trail.authorOf(request), {
     instance_id: body.instance_id,
     instance_name: body.instance_name,

@@ -9,6 +9,7 @@ import { invalidField, Problem } from '../../domain/problem.ts';
 import type { RuntimeSettings } from '../../domain/runtimes/runtimes.ts';
 import type { InstanceStore } from '../../store/contract/instances.ts';
 import type { Keyring } from '../auth/keyring.ts';
+import type { Standing } from '../auth/standing.ts';
 
 interface SubscriptionContext {
   store: { instances: Pick<InstanceStore, 'get'> };
@@ -32,12 +33,13 @@ const LOOPBACK = /^(localhost|127\.[0-9.]+|\[::1\])$/;
  * When a subscription ends unless it is renewed; null for every other instance. Before the first registration at a URL,
  * somebody there must answer a challenge.
  *
- * @throws Problem `invalid_fields`, `api_key_missing`, `callback_not_verified`
+ * @throws Problem `invalid_fields`, `api_key_missing`, `callback_not_verified`; `api_key_revoked` and the like when the
+ * key ended while the challenge was open
  */
 export async function leaseOf(
   context: SubscriptionContext,
   { instance_id, lease_s, webhook_url = '', webhook_secret }: Given,
-  { key_id, owner_scope }: Principal,
+  { principal: { key_id, owner_scope }, standing }: { principal: Principal; standing: Standing | null },
   runtime: RuntimeSettings | null,
 ): Promise<number | null> {
   if (runtime?.name !== 'mcp_events') {
@@ -72,6 +74,9 @@ export async function leaseOf(
           errors: [{ path: 'webhook_url', message: failure }],
         },
       );
+    // The program may hold its answer back for seconds, and in that time the key may be revoked.
+    const code = standing?.revocationReason() ?? null;
+    if (code !== null) throw new Problem(code);
   }
   return Math.min(wall_ms + (lease_s ?? LEASE_S.default) * 1000, key.expires_at ?? Infinity);
 }
