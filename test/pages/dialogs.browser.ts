@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { Locator, Page } from 'playwright-core';
-import { useVisitor } from '../support/browser.ts';
+import { OTHER_MACHINE, useVisitor } from '../support/browser.ts';
 import { startReceiver } from '../support/receiver.ts';
 import { startService } from '../support/service.ts';
 
@@ -120,6 +120,47 @@ describe('dialogs', { concurrency: 2 }, () => {
       await page.getByRole('dialog', { name: 'Registered: save this secret' }).waitFor();
       const notice = page.locator('[popover]').filter({ hasText: 'mine is registered.' });
       assert.equal(await isInFront(page, notice), true);
+    });
+  });
+
+  for (const width of [1440, 390]) {
+    test(`the notice of a sent message covers neither the field nor the button that sends at ${width} px`, async (t) => {
+      const service = await startService(t);
+      await service.member(t, 'room');
+      const visit = { path: '/meetings/room', viewport: { width, height: 844 } };
+      await visitor.visit(service.url, visit, async (page) => {
+        await page.getByRole('textbox', { name: 'Message' }).fill('hello');
+        await page.getByRole('button', { name: 'Send to everybody' }).click();
+        const notice = page.locator('[popover]').filter({ hasText: 'Sent #1 to 1 instance.' });
+        await notice.waitFor();
+        const box = (await notice.boundingBox())!;
+        const form = (await page.getByRole('form', { name: 'Send a message' }).boundingBox())!;
+        const is_beside = box.x + box.width <= form.x || form.x + form.width <= box.x;
+        const is_above = box.y + box.height <= form.y || form.y + form.height <= box.y;
+        assert.ok(is_beside || is_above, JSON.stringify({ box, form }));
+      });
+    });
+  }
+
+  test('a token is copied out of its dialog, also over plain HTTP from another machine', async (t) => {
+    const service = await startService(t);
+    const { token: own } = await service.endOpenMode();
+    const url = service.url.replace('127.0.0.1', OTHER_MACHINE);
+    await visitor.visit(url, { path: '/keys', allowed: /Cross-Origin-Opener-Policy/ }, async (page) => {
+      await page.getByLabel('Key').fill(own);
+      await page.keyboard.press('Enter');
+      await page.getByRole('button', { name: 'Make a key' }).click();
+      await page.getByRole('button', { name: 'Make the key' }).click();
+      const dialog = page.getByRole('dialog', { name: 'Save this token' });
+      const token = await dialog.getByLabel('the token', { exact: true }).innerText();
+      await dialog.getByRole('button', { name: 'Copy the token' }).click();
+      await page.getByText('Copied the token.').waitFor();
+      await dialog.getByRole('button', { name: 'I’ve saved it' }).click();
+      await dialog.waitFor({ state: 'detached' });
+      await page.getByRole('link', { name: 'Instances', exact: true }).click();
+      const field = page.getByRole('searchbox', { name: 'Filter by id or name' });
+      await field.press('Control+v');
+      assert.equal(await field.inputValue(), token);
     });
   });
 

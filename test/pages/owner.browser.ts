@@ -77,4 +77,27 @@ describe('the owner of an instance', () => {
       assert.equal(await ticks.count(), 0);
     });
   });
+
+  test('who may do nothing else signs in to a page of its own instances only', async (t) => {
+    const service = await startService(t);
+    await service.endOpenMode();
+    const admin = service.token;
+    const owner = await service.createKey({ scopes: ['instance'] });
+    await service.member(t, 'room', { registration: { instance_id: 'other', instance_name: 'Other box' } });
+    service.token = owner.token;
+    await service.member(t, 'room', { registration: { instance_id: 'mine', instance_name: 'My box' } });
+    service.token = admin;
+    await visitor.visit(service.url, { allowed: /403|404/ }, async (page) => {
+      await page.getByLabel('Key').fill(owner.token);
+      await page.getByRole('button', { name: 'Sign in' }).click();
+      await page.getByRole('link', { name: 'Instances', exact: true }).first().click();
+      await page.getByRole('row', { name: /My box/ }).waitFor();
+      assert.equal(await page.getByText('Other box').count(), 0);
+      for (const name of ['Meetings', 'Keys', 'Audit', 'Nodes'])
+        assert.equal(await page.getByRole('link', { name, exact: true }).count(), 0, name);
+      await page.goto(`${service.url}/instances/other`);
+      await page.getByText('That did not work').waitFor();
+      assert.equal(await page.getByText('Other box').count(), 0);
+    });
+  });
 });

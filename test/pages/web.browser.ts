@@ -45,7 +45,8 @@ describe('the pages', { concurrency: 3 }, () => {
       const bad = said.getByRole('button', { name: /^A machine : pending/ });
       await bad.click();
       await said.getByText('answered 500').waitFor();
-      await said.getByText(/waiting for its next attempt/).waitFor();
+      const detail = said.getByRole('group', { name: 'Delivery to A machine' });
+      await detail.getByText(/waiting for its next attempt/).waitFor();
 
       await page.getByRole('group', { name: 'To' }).getByRole('button', { name: 'anna', exact: true }).click();
       await message.fill('Only you');

@@ -42,13 +42,15 @@ interface Section {
 
 const isAdmin = (): boolean => may('admin');
 /** A single node has no page of nodes: the page would show only that node. */
-const isShared = (): boolean => !is_portal && session.value?.features.cluster === true;
+const isShared = (): boolean => !is_portal && may('read') && session.value?.features.cluster === true;
 /** A link of the portal shows instances and their deliveries. */
 const isOwn = (): boolean => !is_portal;
+/** Without the scope `read` a key sees its own instances and their deliveries. */
+const isReader = (): boolean => !is_portal && may('read');
 
 const SECTIONS: readonly Section[] = [
   { path: '/now', name: 'Now', icon: 'now', key: 'n', is_shown: isOwn },
-  { path: '/meetings', name: 'Meetings', icon: 'meetings', key: 'm', is_shown: isOwn },
+  { path: '/meetings', name: 'Meetings', icon: 'meetings', key: 'm', is_shown: isReader },
   { path: '/instances', name: 'Instances', icon: 'instances', key: 'i' },
   { path: '/deliveries', name: 'Deliveries', icon: 'deliveries', key: 'd' },
   { path: '/keys', name: 'Keys', icon: 'keys', key: 'k', is_shown: isAdmin },

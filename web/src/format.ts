@@ -61,6 +61,23 @@ export function failureInWords(attempt: Pick<Attempt, 'outcome' | 'status_code' 
   return SAID_FIRST.has(attempt.outcome) && !detail.startsWith(outcome) ? `${outcome}: ${detail}` : detail;
 }
 
+/** After these the whole instance waits, because its receiver was not reached. */
+const NOT_REACHED: ReadonlySet<Outcome> = new Set([
+  'blocked',
+  'dns_failed',
+  'connect_refused',
+  'connect_timeout',
+  'unreachable',
+  'tls_failed',
+]);
+
+/** Why a delivery waited after an attempt that failed. */
+export function pauseInWords({ outcome }: Pick<Attempt, 'outcome'>): string {
+  return NOT_REACHED.has(outcome)
+    ? 'pauses grow while its machine cannot be reached'
+    : 'pauses grow after each bad answer';
+}
+
 /** The explanation of a delivery's state; empty when none is needed. */
 export function whyInWords({ reason, waiting_for, attempt_count }: Explained): string {
   if (reason === 'exhausted') return `gave up after ${counted(attempt_count, 'attempt')}`;

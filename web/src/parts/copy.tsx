@@ -6,15 +6,21 @@ import { Foreign } from './foreign.tsx';
 
 const SHOWN_MS = 1500;
 
-/** The only way to copy on a page that was loaded over plain HTTP from another machine. */
-async function copy(text: string): Promise<void> {
+/**
+ * A page that was loaded over plain HTTP from another machine has no clipboard: it can only copy what is selected.
+ *
+ * @param beside what was pressed; outside of its dialog nothing can be selected
+ */
+async function copy(text: string, beside: Element): Promise<void> {
   if (navigator.clipboard !== undefined) return navigator.clipboard.writeText(text);
+  const had_focus = document.activeElement;
   const field = document.createElement('textarea');
   field.value = text;
-  document.body.append(field);
+  (beside.closest('dialog') ?? document.body).append(field);
   field.select();
-  const copied = document.execCommand('copy');
+  const copied = document.activeElement === field && document.execCommand('copy');
   field.remove();
+  if (had_focus instanceof HTMLElement) had_focus.focus();
   if (!copied) throw new Error('this browser does not let pages copy');
 }
 
@@ -29,8 +35,8 @@ export function Copy({
   children?: ComponentChildren;
 }): JSX.Element {
   const [is_copied, setCopied] = useState(false);
-  const onClick = (): void => {
-    copy(text).then(
+  const onClick = ({ currentTarget }: MouseEvent): void => {
+    copy(text, currentTarget as Element).then(
       () => {
         setCopied(true);
         setTimeout(() => setCopied(false), SHOWN_MS);

@@ -1,9 +1,9 @@
 /** States as marks: each has a shape of its own, so that nobody needs to tell the colours apart. */
 import type { JSX } from 'preact';
-import type { DeliveryState, Health } from '@convoke/sdk';
+import type { Delivery, Health } from '@convoke/sdk';
 import { HEALTH_WORDS } from '../format.ts';
 
-export type MarkKind = 'good' | 'waiting' | 'bad' | 'off' | 'warning';
+export type MarkKind = 'good' | 'waiting' | 'held' | 'bad' | 'off' | 'warning';
 
 const SHAPES: Record<MarkKind, JSX.Element> = {
   good: (
@@ -16,6 +16,12 @@ const SHAPES: Record<MarkKind, JSX.Element> = {
     <>
       <circle class="mark-line" cx="7" cy="7" r="5.2" />
       <path class="mark-line" d="M7 4.2V7l1.9 1.3" />
+    </>
+  ),
+  held: (
+    <>
+      <rect class="mark-line" x="1.8" y="1.8" width="10.4" height="10.4" rx="2" />
+      <path class="mark-line" d="M4.9 4.9l4.2 4.2M9.1 4.9 4.9 9.1" />
     </>
   ),
   bad: (
@@ -38,7 +44,7 @@ const SHAPES: Record<MarkKind, JSX.Element> = {
   ),
 };
 
-const OF_STATE: Record<DeliveryState, MarkKind> = {
+const OF_STATE: Record<Delivery['state'], MarkKind> = {
   delivered: 'good',
   pending: 'waiting',
   failed: 'bad',
@@ -55,14 +61,21 @@ export function Mark({ kind }: { kind: MarkKind }): JSX.Element {
   );
 }
 
-export function StateMark({ state }: { state: DeliveryState }): JSX.Element {
-  return <Mark kind={OF_STATE[state]} />;
+interface StateProps {
+  state: Delivery['state'];
+  waiting_for?: Delivery['waiting_for'];
 }
 
-export function State({ state }: { state: DeliveryState }): JSX.Element {
+/** A delivery that waits for its machine has another mark than one that waits for its turn or its time. */
+export function StateMark({ state, waiting_for = null }: StateProps): JSX.Element {
+  const is_held = waiting_for === 'back_off' || waiting_for === 'connection';
+  return <Mark kind={is_held ? 'held' : OF_STATE[state]} />;
+}
+
+export function State({ state, waiting_for = null }: StateProps): JSX.Element {
   return (
     <span class={`state state-${OF_STATE[state]}`}>
-      <StateMark state={state} />
+      <StateMark state={state} waiting_for={waiting_for} />
       {state}
     </span>
   );

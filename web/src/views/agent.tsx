@@ -12,6 +12,7 @@ import { addressOf } from '../router.ts';
 import { client, may } from '../service.ts';
 import { HEALTH_WORDS } from '../format.ts';
 import { DeliveryList } from './delivery_list.tsx';
+import { isPaused } from './pause.tsx';
 import { hearsInWords } from './why_not.tsx';
 
 const INSTANCES_MAX = 5;
@@ -65,7 +66,7 @@ export function Agent({ agent_id }: { agent_id: string }): JSX.Element {
 }
 
 function Host({ instance, agent_id }: { instance: Instance; agent_id: string }): JSX.Element {
-  const { instance_id, instance_name, health, is_active, webhook_enabled } = instance;
+  const { instance_id, instance_name, health } = instance;
   const { value, problem, again } = useQuery(
     `meetings for an agent at ${instance_id}`,
     () => client.listMeetings({ instance_id, include_left: true, limit: MEETINGS_MAX }),
@@ -74,11 +75,11 @@ function Host({ instance, agent_id }: { instance: Instance; agent_id: string }):
   return (
     <section aria-label={`Hosted by ${instance_name || instance_id}`}>
       <h2>
-        <HealthMark health={health} />{' '}
+        <HealthMark health={health} is_paused={isPaused(instance)} />{' '}
         <a href={addressOf(['instances', instance_id])}>
           <Foreign>{instance_name || instance_id}</Foreign>
         </a>{' '}
-        <span class="faint">{is_active && webhook_enabled ? HEALTH_WORDS[health] : 'paused'}</span>
+        <span class="faint">{isPaused(instance) ? 'paused' : HEALTH_WORDS[health]}</span>
       </h2>
       {value === null && (problem === null ? <Skeleton lines={2} /> : <Failure problem={problem} again={again} />)}
       {value?.data.length === 0 && (
@@ -118,7 +119,7 @@ function InMeeting({ meeting: { meeting_id }, instance_id, agent_id }: InMeeting
           }
         />
         <Foreign class="clip">{meeting_id}</Foreign>
-        <span class="clip grow">
+        <span class="grow">
           {found !== undefined &&
             (found.why === 'nobody_named'
               ? 'hears nothing: it is not among the agents of this meeting'

@@ -88,12 +88,20 @@ export class Conversation {
   }
 
   /** Remembers what an event changed, for the next refresh. */
-  note({ name, meeting_id, sent }: FeedEvent): void {
+  note({ name, meeting_id, instance_id, sent }: FeedEvent): void {
     if (name === 'gap') return this.#isStale(ALL_CHANGED, Infinity);
+    if (name.startsWith('instance.') && this.isPendingFor(instance_id)) return this.#isStale(ALL_CHANGED, 0);
     if (meeting_id !== this.#meeting_id && meeting_id !== null) return;
     if (sent?.name === 'message.accepted') this.#isStale({ from: sent.data.seq, to: sent.data.seq }, sent.data.seq);
     else if (sent?.name === 'delivery.attempted') this.#isStale({ from: sent.data.seq, to: sent.data.seq }, 0);
     else if (sent?.name === 'delivery.settled' || sent?.name === 'delivery.queued') this.#isStale(ALL_CHANGED, 0);
+  }
+
+  /** What a pending delivery waits for changes with its instance, without an event of its own. */
+  isPendingFor(instance_id: string | null | undefined): boolean {
+    return [...this.stretch.value.deliveries.values()].some((deliveries) =>
+      deliveries.some((delivery) => delivery.instance_id === instance_id && delivery.state === 'pending'),
+    );
   }
 
   /** @param seq of a message that was sent; Infinity when there may be new ones, 0 when there is none */

@@ -46,7 +46,11 @@ const OUTCOMES = [
 ] as const;
 
 const COLUMNS: Column<Delivery>[] = [
-  { head: 'State', sortBy: ({ state }) => state, cell: ({ state }) => <State state={state} /> },
+  {
+    head: 'State',
+    sortBy: ({ state }) => state,
+    cell: ({ state, waiting_for }) => <State state={state} waiting_for={waiting_for} />,
+  },
   {
     head: 'Instance',
     sortBy: ({ instance_id }) => instance_id,

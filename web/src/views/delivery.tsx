@@ -1,5 +1,6 @@
-import type { JSX } from 'preact';
+import { Fragment, type JSX } from 'preact';
 import type { Attempt, DeliveryPush, DeliveryWithAttempts } from '@convoke/sdk';
+import { useRef } from 'preact/hooks';
 import { useQuery } from '../queries.ts';
 import { AgentTags } from '../parts/agents.tsx';
 import { Id } from '../parts/copy.tsx';
@@ -11,16 +12,24 @@ import { Failure, Skeleton } from '../parts/states.tsx';
 import { Ago, At } from '../parts/time.tsx';
 import { addressOf } from '../router.ts';
 import { client } from '../service.ts';
-import { durationInWords, outcomeInWords, whyInWords } from '../format.ts';
+import { counted, durationInWords, outcomeInWords, pauseInWords, whyInWords } from '../format.ts';
 import { AttemptRequest, DeliveryRequest, useDeliveryPush } from './delivery_request.tsx';
 import { Excerpt } from './diagnosis.tsx';
 import { Foreign } from '../parts/foreign.tsx';
 
 export function useDelivery(delivery_id: string) {
+  /** What it waits for changes with its instance, without an event of its own. */
+  const instance = useRef<string | null>(null);
   return useQuery(
     `delivery ${delivery_id}`,
-    () => client.getDelivery(delivery_id),
-    (event) => event.delivery_id === delivery_id,
+    async () => {
+      const delivery = await client.getDelivery(delivery_id);
+      instance.current = delivery.state === 'pending' ? delivery.instance_id : null;
+      return delivery;
+    },
+    (event) =>
+      event.delivery_id === delivery_id ||
+      (event.name.startsWith('instance.') && event.instance_id === instance.current),
   );
 }
 
@@ -87,13 +96,13 @@ export function DeliveryStatus({
   delivery: DeliveryWithAttempts;
   again: () => void;
 }): JSX.Element {
-  const { delivery_id, state, next_attempt_at } = delivery;
+  const { delivery_id, state, waiting_for, next_attempt_at } = delivery;
   const why = whyInWords(delivery);
   const is_open = state === 'pending' || state === 'failed';
   const can_retry = useMayChange(is_open ? delivery.instance_id : null);
   return (
     <div class="status-line">
-      <State state={state} />
+      <State state={state} waiting_for={waiting_for} />
       {why !== '' && <span>{why}</span>}
       {next_attempt_at !== null && (
         <span class="faint">
@@ -130,10 +139,27 @@ export function Attempts({ delivery: { attempts, attempt_count }, push = null }:
   const longest_ms = Math.max(1, ...attempts.map(({ duration_ms }) => duration_ms));
   return (
     <ol class="attempts">
-      {attempts.map((attempt) => (
-        <AttemptView key={attempt.attempt} attempt={attempt} longest_ms={longest_ms} push={push} />
+      {attempts.map((attempt, i) => (
+        <Fragment key={attempt.attempt}>
+          <Gap before={attempts[i - 1]} after={attempt} />
+          <AttemptView attempt={attempt} longest_ms={longest_ms} push={push} />
+        </Fragment>
       ))}
     </ol>
+  );
+}
+
+/** How long a delivery waited between two attempts, and why. */
+function Gap({ before, after }: { before: Attempt | undefined; after: Attempt }): JSX.Element | null {
+  if (before === undefined) return null;
+  const waited_ms = Date.parse(after.started_at) - Date.parse(before.started_at) - before.duration_ms;
+  const missing = after.attempt - before.attempt - 1;
+  return (
+    <li class="attempt-gap">
+      {missing > 0
+        ? `${counted(missing, 'attempt')} in between ${missing === 1 ? 'is' : 'are'} not kept`
+        : `${durationInWords(Math.max(0, waited_ms))} later: ${pauseInWords(before)}`}
+    </li>
   );
 }
 

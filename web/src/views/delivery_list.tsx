@@ -41,7 +41,7 @@ export function DeliveryList({ query, most, without }: DeliveryListProps): JSX.E
       {rows.slice(0, most).map((delivery) => (
         <li key={delivery.delivery_id}>
           <a class="short-row" href={addressOf(['deliveries', delivery.delivery_id])}>
-            <StateMark state={delivery.state} />
+            <StateMark state={delivery.state} waiting_for={delivery.waiting_for} />
             <Foreign class="clip">{without === 'instance' ? delivery.meeting_id : delivery.instance_id}</Foreign>
             <span class="faint">#{delivery.seq}</span>
             <span class="clip grow">

@@ -280,7 +280,10 @@ function leaseOf({ lease_until }: Instance): (readonly [string, JSX.Element])[] 
 }
 
 /** Since when it has its health, and when its back-off tries next. Absent is what is not known. */
-function healthTimes({ health, health_since, next_try_at }: Instance): (readonly [string, JSX.Element])[] {
+function healthTimes(instance: Instance): (readonly [string, JSX.Element])[] {
+  const { health, health_since, next_try_at, pending_deliveries } = instance;
+  // Nothing shows the health of a paused instance.
+  if (isPaused(instance)) return [];
   return [
     ...(health_since === undefined ? [] : [[`${capital(health)} since`, <At at={health_since} />] as const]),
     ...(next_try_at === undefined
@@ -288,7 +291,11 @@ function healthTimes({ health, health_since, next_try_at }: Instance): (readonly
       : [
           [
             'Next try',
-            Date.parse(next_try_at) > Date.now() ? <Ago at={next_try_at} /> : <>when something waits</>,
+            Date.parse(next_try_at) > Date.now() ? (
+              <Ago at={next_try_at} />
+            ) : (
+              <>{pending_deliveries > 0 ? 'now' : 'when something waits'}</>
+            ),
           ] as const,
         ]),
   ];

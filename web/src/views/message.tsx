@@ -8,7 +8,7 @@ import { StateMark } from '../parts/mark.tsx';
 import { Failure, Skeleton } from '../parts/states.tsx';
 import { At } from '../parts/time.tsx';
 import { addressOf } from '../router.ts';
-import { counted, some } from '../format.ts';
+import { counted, some, whyInWords } from '../format.ts';
 import { indented } from '../json_text.ts';
 import type { Line } from './conversation.ts';
 import { Attempts, DeliveryStatus, useDelivery } from './delivery.tsx';
@@ -191,7 +191,9 @@ function Marks({ deliveries, names, message_id, seq, opened, onOpen, is_traced, 
           </a>
         </li>
       )}
-      {shown.map(({ delivery_id, instance_id, state, attempt_count }) => {
+      {shown.map((delivery) => {
+        const { delivery_id, instance_id, state, waiting_for, attempt_count } = delivery;
+        const why = whyInWords(delivery);
         const name = names.get(instance_id) ?? instance_id;
         const is_open = opened === delivery_id;
         return (
@@ -200,12 +202,14 @@ function Marks({ deliveries, names, message_id, seq, opened, onOpen, is_traced, 
               type="button"
               class="mark-button"
               aria-expanded={is_open}
-              title={`${instance_id}: ${state}, ${counted(attempt_count, 'attempt')}`}
+              title={`${instance_id}: ${state}, ${why === '' ? '' : `${why}, `}${counted(attempt_count, 'attempt')}`}
               onClick={() => onOpen(is_open ? null : delivery_id)}
             >
-              <StateMark state={state} />
+              <StateMark state={state} waiting_for={waiting_for} />
               <Foreign class="clip">{name}</Foreign>
-              <span class="unseen">: {state}</span>
+              <span class="unseen">
+                : {state} {why}
+              </span>
               {attempt_count > 1 && <span class="faint">×{attempt_count}</span>}
             </button>
           </li>

@@ -80,7 +80,7 @@ function Woken({ trace: { deliveries, deliveries_queued, message_id } }: { trace
       {deliveries_queued === 0 && <p class="faint">No one received it.</p>}
       {deliveries.map((delivery) => (
         <p key={delivery.delivery_id} class="thread">
-          <StateMark state={delivery.state} />
+          <StateMark state={delivery.state} waiting_for={delivery.waiting_for} />
           <a href={addressOf(['deliveries', delivery.delivery_id])}>
             <Foreign class="clip">{delivery.instance_id}</Foreign>
           </a>

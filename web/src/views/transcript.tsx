@@ -154,7 +154,10 @@ function useConversation(meeting_id: string): Conversation {
     };
   }, [conversation]);
   useFeed(
-    (event) => event.meeting_id === meeting_id || event.meeting_id === null,
+    (event) =>
+      event.meeting_id === meeting_id ||
+      event.meeting_id === null ||
+      (event.name.startsWith('instance.') && conversation.isPendingFor(event.instance_id)),
     () => void conversation.refresh(),
   );
   return conversation;

@@ -1,0 +1,70 @@
+/** What the marks and words of a delivery say of its wait, in a real browser. */
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { seriousIn } from '../support/axe.ts';
+import { useVisitor } from '../support/browser.ts';
+import { startService } from '../support/service.ts';
+
+const visitor = useVisitor();
+
+describe('a delivery', { concurrency: 2 }, () => {
+  test('that waits for a machine that is down has another mark than one that waits for its time, also when that changes', async (t) => {
+    const service = await startService(t);
+    const registration = { instance_id: 'box', instance_name: 'GPU box' };
+    await service.member(t, 'm', { registration, behaviour: { status: 500 } });
+    const first = await service.send('m', { content: 'Are you there?' });
+    const { delivery_id } = await service.attempted(first);
+    await service.send('m', { content: 'And now?' });
+    await visitor.visit(service.url, { path: '/meetings/m' }, async (page) => {
+      const markOf = (seq: number) =>
+        page.getByRole('article', { name: `Message ${seq}` }).getByRole('button', { name: /^GPU box/ });
+      await markOf(1).locator('.mark-waiting').waitFor();
+      assert.match(await markOf(1).innerText(), /waiting for its next attempt/);
+      await markOf(2).locator('.mark-waiting').waitFor();
+      assert.match(await markOf(2).innerText(), /waiting for its turn behind earlier messages/);
+      // Five failures in a row make an instance down. A retry by hand does not wait.
+      for (let attempts = 2; attempts <= 5; attempts++) {
+        await service.post(`/api/v1/deliveries/${delivery_id}/retry/`);
+        await service.attempted(first, attempts);
+      }
+      // Nothing happens to the second message itself.
+      await markOf(2).locator('.mark-held').waitFor();
+      assert.match(await markOf(2).innerText(), /waiting: its instance is down/);
+      assert.deepEqual(await seriousIn(page), []);
+      await page.goto(`${service.url}/deliveries/${delivery_id}`);
+      await page.locator('.status-line .mark-held').waitFor();
+      assert.equal(await page.locator('.row .mark-held').count(), 2);
+
+      await page.goto(`${service.url}/instances`);
+      await page.getByRole('columnheader', { name: 'Last success' }).waitFor();
+      await page
+        .getByRole('row', { name: /GPU box/ })
+        .getByRole('link')
+        .click();
+      for (const fact of ['Down since', 'Next try', 'Last success'])
+        await page.locator('.facts').getByText(fact, { exact: true }).waitFor();
+    });
+  });
+
+  test('says how long it waited between two attempts, and why', async (t) => {
+    const service = await startService(t);
+    const { receiver } = await service.member(t, 'm', { behaviour: { status: 500 } });
+    const sent = await service.send('m', {});
+    const { delivery_id } = await service.attempted(sent);
+    const retry = () => service.post(`/api/v1/deliveries/${delivery_id}/retry/`);
+    await receiver.down();
+    await retry();
+    await service.attempted(sent, 2);
+    await receiver.up();
+    receiver.behaviour = {};
+    await retry();
+    await service.settled(sent);
+    await visitor.visit(service.url, { path: `/deliveries/${delivery_id}` }, async (page) => {
+      await page.getByText('answered 200').first().waitFor();
+      const gaps = await page.locator('.attempt-gap').allInnerTexts();
+      assert.match(gaps[0] ?? '', /^<?\d[\d.]* (ms|s) later: pauses grow after each bad answer$/);
+      assert.match(gaps[1] ?? '', /^<?\d[\d.]* (ms|s) later: pauses grow while its machine cannot be reached$/);
+      assert.equal(gaps.length, 2);
+    });
+  });
+});
