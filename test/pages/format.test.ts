@@ -3,7 +3,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { durationInWords as durationInCommands } from '../../src/cli/program/format.ts';
 import { SPANS } from '../../src/domain/history.ts';
-import { durationInWords as durationInPages, failureInWords, whyInWords } from '../../web/src/format.ts';
+import { type Outcome, OUTCOMES } from '../../src/domain/outcome.ts';
+import { durationInWords as durationInPages, failureInWords, pauseInWords, whyInWords } from '../../web/src/format.ts';
 import { isolated } from '../../web/src/parts/isolated.ts';
 import { SPANS as SPANS_OF_PAGES } from '../../web/src/spans.ts';
 
@@ -54,4 +55,11 @@ test('a chart draws a point where no line shows a value: between two gaps, and a
   assert.deepEqual(isolated([1, 2, 3]), []);
   assert.deepEqual(isolated([null, null]), []);
   assert.deepEqual(isolated([7]), [0]);
+});
+
+test('a pause between two attempts is explained by whether the receiver was reached before it, as the service judges', () => {
+  for (const [outcome, { reached }] of Object.entries(OUTCOMES) as [Outcome, { reached: boolean }][]) {
+    const why = reached ? 'pauses grow after each bad answer' : 'pauses grow while its machine cannot be reached';
+    assert.equal(pauseInWords({ outcome }), why, outcome);
+  }
 });

@@ -149,6 +149,9 @@ export function Attempts({ delivery: { attempts, attempt_count }, push = null }:
   );
 }
 
+/** No pause is shorter: before that, somebody asked for the attempt. */
+const PAUSE_MS_MIN = 500;
+
 /** How long a delivery waited between two attempts, and why. */
 function Gap({ before, after }: { before: Attempt | undefined; after: Attempt }): JSX.Element | null {
   if (before === undefined) return null;
@@ -158,7 +161,7 @@ function Gap({ before, after }: { before: Attempt | undefined; after: Attempt })
     <li class="attempt-gap">
       {missing > 0
         ? `${counted(missing, 'attempt')} in between ${missing === 1 ? 'is' : 'are'} not kept`
-        : `${durationInWords(Math.max(0, waited_ms))} later: ${pauseInWords(before)}`}
+        : `${durationInWords(Math.max(0, waited_ms))} later${waited_ms < PAUSE_MS_MIN ? '' : `: ${pauseInWords(before)}`}`}
     </li>
   );
 }
