@@ -193,7 +193,7 @@ describe('a question of an operator', { concurrency: 2 }, () => {
       await search(page).fill('ben');
       await found(page, /Agent ben/).click();
       const host = page.getByRole('region', { name: 'Hosted by GPU box' });
-      await host.getByText('paused', { exact: true }).waitFor();
+      await host.locator('h2 .faint').getByText('paused', { exact: true }).waitFor();
       await host.locator('h2 .mark-off').waitFor();
       await host.getByRole('link', { name: /retro hears nothing: it is paused/ }).waitFor();
       await page.getByText('No deliveries yet').waitFor();
