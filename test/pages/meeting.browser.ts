@@ -261,6 +261,17 @@ describe("a meeting's page", { concurrency: 2 }, () => {
     }
   });
 
+  test('has no link to another host at an address that looks like one', async (t) => {
+    const service = await startService(t);
+    await visitor.visit(service.url, { path: '//other.example/meetings', allowed: /404/ }, async (page) => {
+      await page.getByText('There is no page at this address').waitFor();
+      const hosts = await page
+        .locator('a')
+        .evaluateAll((links) => [...new Set(links.map((link) => (link as HTMLAnchorElement).host))]);
+      assert.deepEqual(hosts, [new URL(service.url).host]);
+    });
+  });
+
   test('is not there at a mistyped address, which says so in words', async (t) => {
     const service = await startService(t);
     await visitor.visit(service.url, { path: '/meetngs/standup', allowed: /404/ }, async (page) => {

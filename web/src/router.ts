@@ -14,7 +14,8 @@ const place = new Observable<Place>(read());
 
 function read(): Place {
   return {
-    path: location.pathname.slice(BASE.length) || '/',
+    // A path with two slashes would be the address of another host in a link.
+    path: location.pathname.slice(BASE.length).replace(/^\/*/, '/'),
     query: new URLSearchParams(location.search),
     hash: location.hash,
   };
