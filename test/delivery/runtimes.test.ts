@@ -403,3 +403,49 @@ describe('webhook-test', () => {
     assert.match((await test_(instance_id)).body.advice, /set webhook_headers\.authorization/);
   });
 });
+
+describe('what is kept of the response of a runtime', () => {
+  const SECRET = 'Bearer the-secret-key';
+  const ECHO = { webhook_headers: { authorization: SECRET }, replies: true };
+  const isHidden = (text: string, token: string) =>
+    assert.ok(!text.includes('the-secret-key') && !text.includes(token), text.slice(0, 200));
+
+  test('is its beginning, without the credential and the token for replies that it repeats', async (t) => {
+    const m = service.name('meeting');
+    let token = '';
+    const { receiver } = await service.member(t, m, {
+      agent_ids: ['lena'],
+      behaviour: ({ text, headers }) => {
+        ({ token } = JSON.parse(text) as { token: string });
+        return { body: JSON.stringify({ headers, token, said: 'x'.repeat(3_000) }) };
+      },
+      registration: {
+        runtime: 'template',
+        runtime_options: { body: { token: '{{reply_token}}' }, reply: '/said' },
+        ...ECHO,
+      },
+    });
+    const { state, attempts } = await service.settled(await service.send(m, { content: 'Hello' }));
+    const [{ response_excerpt } = { response_excerpt: '' }] = attempts;
+    assert.deepEqual([state, receiver.requests[0]?.headers.authorization], ['delivered', SECRET], 'control');
+    assert.match(token, /^cvr_/, 'control');
+    assert.match(response_excerpt, /"authorization":"\[hidden\]".*"token":"\[hidden\]"/);
+    assert.ok(response_excerpt.length <= 1_024);
+    isHidden(response_excerpt, token);
+    const [, reply] = await history(m, 2);
+    assert.deepEqual(reply?.message, { content: 'x'.repeat(3_000) }, 'the reply is whole');
+  });
+
+  test('is its reason for a failure, without the credential', async (t) => {
+    const m = service.name('meeting');
+    await service.member(t, m, {
+      agent_ids: ['lena'],
+      behaviour: ({ headers }) => ({
+        body: JSON.stringify({ error: { message: `no such credential: ${headers.authorization}` } }),
+      }),
+      registration: { runtime: 'a2a', ...ECHO },
+    });
+    const { attempts } = await service.attempted(await service.send(m, { content: 'Hello' }));
+    assert.match(attempts[0]?.detail ?? '', /no such credential: \[hidden\]/);
+  });
+});

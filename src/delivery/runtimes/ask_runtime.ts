@@ -3,6 +3,7 @@ import type { Asked, Runtime, RuntimeRequest, Taken } from '../../domain/runtime
 import type { Options } from '../../domain/runtimes/options.ts';
 import type { AnsweredPart } from '../transport/transport.ts';
 import type { Exchanged } from './exchanged.ts';
+import { ANSWERS_CHARS_MAX, type AnswersOfPush } from './kept_answers.ts';
 
 /** The most requests of one push in flight. */
 const AT_A_TIME = 4;
@@ -10,8 +11,6 @@ const AT_A_TIME = 4;
 /** The result of a push, over all its requests. */
 export interface RuntimeAnswer extends Omit<Exchanged, 'body'> {
   answered: AnsweredPart[];
-  /** The beginning of the response body that decided the outcome. */
-  excerpt: string;
 }
 
 export interface AskParts {
@@ -21,6 +20,8 @@ export interface AskParts {
   asked: Asked;
   /** Agents that answered in an earlier attempt. */
   answered_agents: readonly string[];
+  /** The memory of the answers, until the push has its result. */
+  kept: Pick<AnswersOfPush, 'take'>;
   /** Makes a request; null when the attempt is to count as not made. */
   exchange: (request: RuntimeRequest, agents: readonly string[]) => Promise<Exchanged | null>;
   /** Waits. Resolves to false when no time is left for another request. */
@@ -48,38 +49,53 @@ export async function askRuntime(parts: AskParts): Promise<RuntimeAnswer | null>
 }
 
 async function askOnce(parts: AskParts, asked: Asked): Promise<RuntimeAnswer | null> {
-  const { runtime, options, base_url, exchange, pause } = parts;
+  const { runtime, options, base_url, kept, exchange, pause } = parts;
   let if_late: Taken | null = null;
   for (let request = runtime.requestOf(asked, options, base_url); ;) {
     const exchanged = await exchange(request, asked.agents);
     if (exchanged === null) return null;
     const { body, ...result } = exchanged;
-    const end = { ...result, answered: [], excerpt: body };
-    if (result.outcome === 'timeout' && if_late !== null) return { ...end, ...taken(if_late, asked) };
+    const end = { ...result, answered: [] };
+    if (result.outcome === 'timeout' && if_late !== null) return { ...end, ...taken(if_late, asked, kept) };
     if (result.status_code === null || !OUTCOMES[result.outcome].reached) return end;
     const response = { status_code: result.status_code, body };
     // A body that did not arrive whole cannot be read.
     if (result.outcome === 'broken_response') return end;
     const meaning = runtime.read(response, asked, options, base_url);
     if (meaning.kind === 'failed') return { ...end, outcome: meaning.outcome, detail: meaning.detail };
-    if (meaning.kind === 'answered') return { ...end, ...taken(meaning, asked) };
+    if (meaning.kind === 'answered') return { ...end, ...taken(meaning, asked, kept) };
     ({ request, if_late } = meaning);
-    if (!(await pause(meaning.pause_ms))) return { ...end, ...taken(if_late, asked) };
+    if (!(await pause(meaning.pause_ms))) return { ...end, ...taken(if_late, asked, kept) };
   }
 }
 
 function taken(
   { answers, note = '' }: Taken,
   { agents }: Asked,
+  kept: AskParts['kept'],
 ): Pick<RuntimeAnswer, 'outcome' | 'detail' | 'answered'> {
-  return { outcome: 'ok', detail: note, answered: [{ agents, body: JSON.stringify({ replies: answers }) }] };
+  const body = bodyOf(answers);
+  switch (kept.take(body.length)) {
+    case 'kept':
+      return { outcome: 'ok', detail: note, answered: [{ agents, body }] };
+    case 'too_long':
+      // The agents have run, and their answers would be as long again.
+      return { outcome: 'ok', detail: TOO_LONG, answered: [{ agents, body: bodyOf([]) }] };
+    case 'no_room':
+      return { outcome: 'broken_response', detail: NO_ROOM, answered: [] };
+  }
 }
 
-/** The first failure decides the outcome. Answers count even so. */
+const bodyOf = (answers: Taken['answers']): string => JSON.stringify({ replies: answers });
+
+const TOO_LONG = `the answers of all agents were over ${ANSWERS_CHARS_MAX} characters; an answer was not sent`;
+const NO_ROOM = 'the service had no room for the answer: many others arrived at the same time';
+
+/** The first failure decides the outcome, or the first note. Answers count even so. */
 function together(results: RuntimeAnswer[]): RuntimeAnswer {
   const answered = results.flatMap((each) => each.answered);
   const failures = results.filter(({ outcome }) => outcome !== 'ok');
-  const [first] = failures.length > 0 ? failures : results;
+  const [first] = failures.length > 0 ? failures : [...results.filter(({ detail }) => detail !== ''), ...results];
   if (first === undefined) return { ...NOTHING_LEFT, answered };
   const agents = answered.flatMap((each) => each.agents);
   const others = first.outcome === 'ok' || agents.length === 0 ? '' : `; answered already: ${named(agents)}`;

@@ -3,11 +3,14 @@ import { runtimeOf, type RuntimeSettings, TIMEOUT_S } from '../../domain/runtime
 import { traceHeadersIn } from '../../domain/trace_context.ts';
 import type { MessageRow, MessageStore } from '../../store/contract/messages.ts';
 import type { Clock, Timer } from '../clock.ts';
+import { withoutSecrets } from '../transport/push.ts';
+import { RESPONSE_EXCERPT_CHARS_MAX } from '../transport/response.ts';
 import { mayTakeLong } from '../transport/target.ts';
 import { signatureOf } from './signature_of.ts';
 import type { Push, PushResult, Transport, Way } from '../transport/transport.ts';
 import type { WebhookTransport } from '../transport/webhook_transport.ts';
 import { askedOf } from './asked.ts';
+import { type AnswersOfPush, KeptAnswers } from './kept_answers.ts';
 import { LongAttempts } from './long_attempts.ts';
 import { type Exchanged, exchangedOf } from './exchanged.ts';
 import { askRuntime, type RuntimeAnswer } from './ask_runtime.ts';
@@ -43,6 +46,7 @@ export class RuntimeTransport implements Transport {
   readonly #parts: RuntimeTransportParts;
   readonly #long: LongAttempts;
   readonly #running = new Set<RuntimeAttempt>();
+  readonly #answers = new KeptAnswers();
 
   constructor(parts: RuntimeTransportParts) {
     this.#parts = parts;
@@ -80,13 +84,22 @@ export class RuntimeTransport implements Transport {
     const running: RuntimeAttempt = { instance_id: push.instance_id, is_given_up: false, wake: () => {} };
     // A short attempt ends by itself: giving it up would ask agents again that have answered.
     if (mayTakeLong(way)) this.#running.add(running);
+    const kept = this.#answers.ofPush();
     try {
-      const answer = await this.#askRuntime(push, settings, way, running, started_at + way.timeout_ms);
+      const answer = await this.#askRuntime(push, settings, way, running, kept, started_at + way.timeout_ms);
       if (answer === null) return null;
-      const { excerpt, ...result } = answer;
-      return { ...result, response_excerpt: excerpt, stages: [], duration_ms: clock.now() - started_at };
+      const { excerpt, detail, ...result } = answer;
+      return {
+        ...result,
+        // A request may have the token for replies in its body, and a reason is a text of the runtime.
+        detail: withoutSecrets(detail, { ...push.headers, ...way.headers }, false),
+        response_excerpt: withoutSecrets(excerpt, push.headers, excerpt.length === RESPONSE_EXCERPT_CHARS_MAX),
+        stages: [],
+        duration_ms: clock.now() - started_at,
+      };
     } finally {
       this.#running.delete(running);
+      kept.release();
     }
   }
 
@@ -95,6 +108,7 @@ export class RuntimeTransport implements Transport {
     { name, options }: RuntimeSettings,
     way: Way,
     running: RuntimeAttempt,
+    kept: AnswersOfPush,
     ends_at: number,
   ): Promise<RuntimeAnswer | null> {
     const { clock } = this.#parts;
@@ -108,6 +122,7 @@ export class RuntimeTransport implements Transport {
       base_url: push.url,
       asked: { ...asked, history },
       answered_agents: push.answered_agents ?? [],
+      kept,
       exchange: (request, agents) => this.#exchange(push, way, request, agents, running, ends_at),
       pause: async (ms) => {
         if (clock.now() + ms >= ends_at) return false;
@@ -199,6 +214,7 @@ const NO_TIME_LEFT: Exchanged = {
   detail: 'no time was left to ask',
   retry_after: null,
   body: '',
+  excerpt: '',
 };
 
 /**

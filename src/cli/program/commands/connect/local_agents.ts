@@ -3,6 +3,7 @@ import { type ConvokeClient, ConvokeError, type PushInHand, type PushResult } fr
 import { askedOf } from '../../../../delivery/runtimes/asked.ts';
 import type { Exchanged } from '../../../../delivery/runtimes/exchanged.ts';
 import { askRuntime, type RuntimeAnswer } from '../../../../delivery/runtimes/ask_runtime.ts';
+import { KeptAnswers } from '../../../../delivery/runtimes/kept_answers.ts';
 import type { AnsweredPart } from '../../../../delivery/transport/transport.ts';
 import { outcomeOfStatus } from '../../../../domain/outcome.ts';
 import type { Answer, PastMessage, RuntimeRequest } from '../../../../domain/runtimes/runtime.ts';
@@ -62,6 +63,7 @@ export class LocalAgents {
       base_url: this.#base_url,
       asked,
       answered_agents: before.flatMap(({ agents }) => agents),
+      kept: new KeptAnswers().ofPush(),
       exchange: (request, agents) => this.#exchange(push, request, agents),
       pause: (ms) => pause(ms, true, { signal: push.signal }).catch(() => false),
     })) as RuntimeAnswer;
@@ -112,11 +114,18 @@ export class LocalAgents {
     const headers = { 'idempotency-key': key, ...traceHeadersIn(push.headers), ...request.headers };
     const result = await this.#local.send({ ...request, headers }, push.signal, TURN_MS_MAX);
     if ('not_reached' in result) {
-      return { outcome: 'unreachable', status_code: null, detail: result.not_reached, retry_after: null, body: '' };
+      return {
+        outcome: 'unreachable',
+        status_code: null,
+        detail: result.not_reached,
+        retry_after: null,
+        body: '',
+        excerpt: '',
+      };
     }
     const { status_code, body = '', retry_after = null, is_cut = false } = result;
     const outcome = outcomeOfStatus(status_code, '2xx');
-    const seen = { status_code, retry_after, body };
+    const seen = { status_code, retry_after, body, excerpt: body };
     if (outcome === 'ok' && is_cut) return { ...seen, outcome: 'broken_response', detail: CUT };
     return { ...seen, outcome, detail: '' };
   }

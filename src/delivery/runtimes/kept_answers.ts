@@ -1,0 +1,47 @@
+/** The most characters of the answers of one push: a thousand agents with 4,000 characters each. */
+export const ANSWERS_CHARS_MAX = 4 << 20;
+/** The most characters of the answers of all pushes that still ask their agents. */
+const ALL_ANSWERS_CHARS_MAX = 64 << 20;
+
+/** The memory of the answers that pushes hold until all agents of an instance have answered. */
+export class KeptAnswers {
+  #chars = 0;
+
+  /** The answers of one push. */
+  ofPush(): AnswersOfPush {
+    return new AnswersOfPush(this);
+  }
+
+  take(chars: number): boolean {
+    if (this.#chars + chars > ALL_ANSWERS_CHARS_MAX) return false;
+    this.#chars += chars;
+    return true;
+  }
+
+  release(chars: number): void {
+    this.#chars -= chars;
+  }
+}
+
+export class AnswersOfPush {
+  readonly #all: KeptAnswers;
+  #chars = 0;
+
+  constructor(all: KeptAnswers) {
+    this.#all = all;
+  }
+
+  /** `too_long`: the push has no more room, and never will. `no_room`: all pushes together have none now. */
+  take(chars: number): 'kept' | 'too_long' | 'no_room' {
+    if (this.#chars + chars > ANSWERS_CHARS_MAX) return 'too_long';
+    if (!this.#all.take(chars)) return 'no_room';
+    this.#chars += chars;
+    return 'kept';
+  }
+
+  /** The push has its result. Call it once. */
+  release(): void {
+    this.#all.release(this.#chars);
+    this.#chars = 0;
+  }
+}
