@@ -36,6 +36,8 @@ interface Run {
 function runsOf(page: Page): Promise<Run[]> {
   return page.evaluate<Run[]>(`(() => {
     const canvas = document.querySelectorAll('.chart canvas')[1];
+    // The page has not drawn it yet.
+    if (canvas === undefined) return [];
     const { width, height } = canvas;
     const sample = document.createElement('canvas').getContext('2d');
     const colours = ['--chart-1', '--chart-2'].map((name) => {

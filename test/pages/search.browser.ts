@@ -60,4 +60,43 @@ describe('the search of the pages', { concurrency: 2 }, () => {
       await page.waitForURL(/\/deliveries\?state=failed/);
     });
   });
+
+  test('an action of the search opens its form, once, and a key is found by its id', async (t) => {
+    const service = await startService(t);
+    const { token, key_id } = await service.endOpenMode();
+    await visitor.visit(service.url, { path: '/now', allowed: /401|403|404/ }, async (page) => {
+      const signIn = async (with_token: string): Promise<void> => {
+        await page.getByLabel('Key').fill(with_token);
+        await page.keyboard.press('Enter');
+        await page.getByText('Live', { exact: true }).waitFor();
+      };
+      await signIn(token);
+      for (const [name, dialog] of [
+        ['Register an instance', 'Register an instance'],
+        ['Begin a meeting', 'A new meeting'],
+        ['Make a key', 'Make a key'],
+      ] as const) {
+        await page.keyboard.press('Control+k');
+        await search(page).fill(name);
+        await found(page, new RegExp(name)).waitFor();
+        await page.keyboard.press('Enter');
+        await page.getByRole('dialog', { name: dialog }).waitFor();
+        assert.doesNotMatch(page.url(), /new/);
+        await page.keyboard.press('Escape');
+        await page.getByRole('dialog').waitFor({ state: 'detached' });
+      }
+      await page.keyboard.press('Control+k');
+      await search(page).fill(key_id);
+      await found(page, /Key the first/).click();
+      await page.getByRole('region', { name: `Key ${key_id}` }).waitFor();
+      // A key that may only read gets no form.
+      const reader = await service.createKey({ scopes: ['read'] });
+      await page.getByRole('button', { name: 'Sign out' }).click();
+      await signIn(reader.token);
+      await page.keyboard.press('Control+k');
+      await search(page).fill('e');
+      await found(page, /Failed deliveries/).waitFor();
+      assert.equal(await found(page, /^Do /).count(), 0);
+    });
+  });
 });

@@ -1,4 +1,5 @@
 /** Every view has a URL. The address alone decides which view is shown. */
+import { useEffect } from 'preact/hooks';
 import { followed } from './keyboard.ts';
 import { Observable, useObservable } from './observable.ts';
 import { BASE } from './portal.ts';
@@ -42,6 +43,16 @@ export function filterBy(changes: Record<string, string | null>): void {
     else query.set(name, value);
   }
   go(addressOf([place.value.path], query, { as_is: true }), { replace: true });
+}
+
+/** Does what the address asks for, once: a reload does not do it again. */
+export function useAsked(name: string, answer: () => void): void {
+  const is_asked = usePlace().query.has(name);
+  useEffect(() => {
+    if (!is_asked) return;
+    filterBy({ [name]: null });
+    answer();
+  }, [is_asked]);
 }
 
 /** The path of an id below a view, such as `/instances/a%2Fb`. */

@@ -10,9 +10,9 @@ import { Filter, Page } from '../parts/page.tsx';
 import { type Column, Rows } from '../parts/rows.tsx';
 import { Empty, Failure, Skeleton } from '../parts/states.tsx';
 import { Ago } from '../parts/time.tsx';
-import { addressOf, filterBy, usePlace } from '../router.ts';
+import { addressOf, filterBy, useAsked, usePlace } from '../router.ts';
 import { is_portal } from '../portal.ts';
-import { client } from '../service.ts';
+import { client, may } from '../service.ts';
 import { outcomeInWords, some } from '../format.ts';
 import { InstanceDetail } from './instance.tsx';
 import { isPaused } from './pause.tsx';
@@ -77,6 +77,7 @@ export function Instances({ instance_id }: { instance_id: string | null }): JSX.
   const q = query.get('q') ?? '';
   const health = HEALTHS.find(([value]) => value === query.get('health'))?.[0] ?? '';
   const [is_registering, setRegistering] = useState(false);
+  useAsked('new', () => setRegistering(may('instance')));
   const { rows, problem, is_complete, more, again } = useList(
     `instances ${health} ${q}`,
     (page) => client.listInstances({ ...page, ...(q !== '' && { q }), ...(health !== '' && { health }) }),

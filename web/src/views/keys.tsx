@@ -11,8 +11,8 @@ import { Detail, Facts, Page } from '../parts/page.tsx';
 import { type Column, Rows } from '../parts/rows.tsx';
 import { Empty, Failure, Skeleton } from '../parts/states.tsx';
 import { Ago, At } from '../parts/time.tsx';
-import { addressOf } from '../router.ts';
-import { changingSession, client } from '../service.ts';
+import { addressOf, useAsked } from '../router.ts';
+import { changingSession, client, may } from '../service.ts';
 import { signIn } from '../session.ts';
 import { idsOf, SecretDialog } from './register.tsx';
 import { Foreign } from '../parts/foreign.tsx';
@@ -65,6 +65,7 @@ const COLUMNS: Column<ApiKey>[] = [
 
 export function Keys({ key_id }: { key_id: string | null }): JSX.Element {
   const [is_making, setMaking] = useState(false);
+  useAsked('new', () => setMaking(may('admin')));
   const [is_looking, setLooking] = useState(false);
   const { rows, problem, is_complete, more, again } = useList(
     'keys',

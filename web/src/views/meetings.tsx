@@ -8,7 +8,7 @@ import { Filter, Page } from '../parts/page.tsx';
 import { type Column, Rows } from '../parts/rows.tsx';
 import { Empty, Failure, Skeleton } from '../parts/states.tsx';
 import { Ago } from '../parts/time.tsx';
-import { addressOf, filterBy, go, usePlace } from '../router.ts';
+import { addressOf, filterBy, go, useAsked, usePlace } from '../router.ts';
 import { client, may } from '../service.ts';
 import { MeetingDetail } from './meeting.tsx';
 import { Foreign } from '../parts/foreign.tsx';
@@ -60,6 +60,7 @@ export function Meetings({ meeting_id }: { meeting_id: string | null }): JSX.Ele
   const { query } = usePlace();
   const q = query.get('q') ?? '';
   const [is_opening, setOpening] = useState(false);
+  useAsked('new', () => setOpening(may('send') || may('instance')));
   const { rows, problem, is_complete, more, again } = useList(
     `meetings ${q}`,
     (page) => client.listMeetings({ ...page, ...(q !== '' && { q }) }),

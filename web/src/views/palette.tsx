@@ -1,7 +1,7 @@
 /** One search over every id, every text and every view: ⌘K or Ctrl-K. */
 import type { JSX } from 'preact';
 import { useEffect, useId, useState } from 'preact/hooks';
-import type { FoundMessage } from '@convoke/sdk';
+import type { FoundMessage, Scope } from '@convoke/sdk';
 import { Dialog } from '../parts/dialog.tsx';
 import { Foreign } from '../parts/foreign.tsx';
 import { useQuery } from '../queries.ts';
@@ -20,6 +20,11 @@ interface Found {
   kind: string;
   name: string;
   about?: string;
+}
+
+interface Action extends Found {
+  /** The scopes of which a key needs one; absent: every key may do it. */
+  needs?: readonly Scope[];
 }
 
 export interface Place {
@@ -45,9 +50,11 @@ export function Palette({ places, onClose }: PaletteProps): JSX.Element {
     () => false,
   );
   const is_searching = text.trim() !== '' && (asked !== text.trim() || (value === null && problem === null));
-  const actions = ACTIONS.concat(places.map(({ path, name }) => ({ to: path, kind: 'Go to', name }))).filter(
-    ({ name }) => name.toLowerCase().includes(text.trim().toLowerCase()),
+  const permitted = ACTIONS.filter(
+    ({ to, needs }) => places.some(({ path }) => to.startsWith(path)) && needs?.some(may) !== false,
   );
+  const all: readonly Found[] = [...permitted, ...places.map(({ path, name }) => ({ to: path, kind: 'Go to', name }))];
+  const actions = all.filter(({ name }) => name.toLowerCase().includes(text.trim().toLowerCase()));
   const found = [...(is_searching || text.trim() === '' ? [] : (value?.found ?? [])), ...actions];
   const at = Math.min(chosen, found.length - 1);
   const open = (to: string): void => {
@@ -126,10 +133,13 @@ export function Palette({ places, onClose }: PaletteProps): JSX.Element {
   );
 }
 
-const ACTIONS: readonly Found[] = [
+const ACTIONS: readonly Action[] = [
   { to: '/deliveries?state=failed', kind: 'Show', name: 'Failed deliveries' },
   { to: '/deliveries?state=pending', kind: 'Show', name: 'Pending deliveries' },
   { to: '/instances?health=down', kind: 'Show', name: 'Instances that are down' },
+  { to: '/instances?new', kind: 'Do', name: 'Register an instance', needs: ['instance'] },
+  { to: '/meetings?new', kind: 'Do', name: 'Begin a meeting', needs: ['send', 'instance'] },
+  { to: '/keys?new', kind: 'Do', name: 'Make a key', needs: ['admin'] },
 ];
 
 interface Results {
@@ -146,7 +156,7 @@ async function search(text: string): Promise<Results> {
   const is_id = /^(?:msg|dlv)_\S+$/.test(text);
   const reads = may('read');
   const limit = SHOWN_MAX;
-  const [by_id, instances, meetings, hosts, messages] = await Promise.all([
+  const [by_id, keys, instances, meetings, hosts, messages] = await Promise.all([
     !reads
       ? none
       : is_id
@@ -154,6 +164,12 @@ async function search(text: string): Promise<Results> {
         : place !== null
           ? client.findMessages({ meeting_id: place[1] as string, seq: Number(place[2]) }).catch(() => none)
           : none,
+    may('admin') && /^[a-z0-9]{12}$/.test(text)
+      ? client.getKey(text).then(
+          (key) => [key],
+          () => [],
+        )
+      : [],
     is_id ? none : client.listInstances({ q: text, limit }).catch(() => none),
     is_id || !reads ? none : client.listMeetings({ q: text, limit }).catch(() => none),
     // The portal has no pages of agents.
@@ -164,6 +180,12 @@ async function search(text: string): Promise<Results> {
     found: [
       ...by_id.data.map(messageFound),
       ...(text.startsWith('dlv_') ? [{ to: addressOf(['deliveries', text]), kind: 'Delivery', name: text }] : []),
+      ...keys.map(({ key_id, name }) => ({
+        to: addressOf(['keys', key_id]),
+        kind: 'Key',
+        name: name ?? key_id,
+        about: key_id,
+      })),
       ...hosts.data.map(() => ({
         to: addressOf(['agents', text]),
         kind: 'Agent',
