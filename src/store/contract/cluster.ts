@@ -89,7 +89,8 @@ export const BROADCAST_BYTES_MAX = 5_600;
 export interface ClusterStore {
   /**
    * Renews the lease of this node, or joins. Releases the partitions in `release`, and ignores those that the node does
-   * not hold. Takes partitions that are free, or that a node without a lease holds, up to its `fairShare`; a node that
+   * not hold. Takes partitions that are free, or that a node holds whose lease has ended or whose process is proven to
+   * have ended, up to its `fairShare`; a node that
    * is stopping takes nothing. When its own lease had ended, it keeps the partitions that no other node took, with
    * their epochs. One transaction.
    */

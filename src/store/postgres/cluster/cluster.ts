@@ -1,15 +1,18 @@
 /** The leases of this node, and its notifications to and from the other nodes. */
 import { fairShare } from '../../../domain/partition.ts';
 import { BROADCAST_BYTES_MAX, type ClusterStore, type Lease, type NodeRow } from '../../contract/cluster.ts';
+import { wallNow } from '../../../wall_clock.ts';
 import { StoreError } from '../../store_error.ts';
 import type { NotifySource } from '../writers/message_writer.ts';
 import { NODE_COLUMNS, of } from '../columns.ts';
 import { Connection } from '../connection/connection.ts';
 import { type Database, type Session, statement } from '../database.ts';
 import { ChangeReader } from './change_reader.ts';
+import { REMOVAL } from '../locks.ts';
 import { MIGRATIONS, SHORT_ATTEMPTS_STEPS } from '../migrations.ts';
 import { DedicatedConnection } from '../connection/dedicated_connection.ts';
 import { CHANNEL, type Message, type NodeMessages } from './notifications.ts';
+import { NodeProcesses } from './node_processes.ts';
 import type { RawChange } from './stored_rows.ts';
 import { WatchedNodes } from './watched_nodes.ts';
 
@@ -30,6 +33,11 @@ const RENEW = statement(
   'SELECT renew_lease_3($node_id, $version, $address, $stopping::smallint, $release::smallint[], $steps) AS node_no',
 );
 const TAKE = statement('SELECT take_partitions_2($node_no, $wanted, $gone_nos::bigint[], $gone_seen_ats::bigint[])');
+/**
+ * Waits until every accept that does not know of this node has stored its messages. A process that was killed a moment ago
+ * may have left some to the database, and such an accept notifies nobody. Accepts share this lock until they are committed.
+ */
+const AWAIT_ACCEPTS = statement(`SELECT pg_advisory_xact_lock(${REMOVAL})`);
 const HELD = statement('SELECT partition_no, epoch FROM partitions WHERE node_no = $node_no ORDER BY partition_no');
 const NODES = statement(`
   SELECT ${of('n', NODE_COLUMNS).join(', ')}, (SELECT count(*) FROM partitions p WHERE p.node_no = n.node_no) AS partition_count, n.steps_known,
@@ -77,6 +85,7 @@ export class Cluster implements ClusterStore, NotifySource {
   #probe: NodeJS.Timeout | undefined;
   #closed = false;
   readonly #watched: WatchedNodes;
+  readonly #processes: NodeProcesses;
   #reads_short_attempts = false;
   #unsigned_until = 0;
   #look_for_unsigned_at = 0;
@@ -95,6 +104,7 @@ export class Cluster implements ClusterStore, NotifySource {
     this.#messages = messages;
     this.#onChange = onChange;
     this.#watched = new WatchedNodes(now_ms);
+    this.#processes = new NodeProcesses(tag);
     this.#change_reader = new ChangeReader(new DedicatedConnection(url), tag, () => this.#leased, onChange);
   }
 
@@ -125,6 +135,7 @@ export class Cluster implements ClusterStore, NotifySource {
   ): Promise<Lease> {
     if (this.#left) throw new StoreError('NODE_LEFT', 'this node has left');
     this.#node_id = node_id;
+    this.#processes.note(node_id, wallNow());
     const values = { node_id, version, address, stopping: stopping ? 1 : 0, release, steps: MIGRATIONS.length };
     // Each statement is a transaction: if this renewal is interrupted, the next one completes it.
     const lease = await this.#db.read(async (session) => {
@@ -140,6 +151,7 @@ export class Cluster implements ClusterStore, NotifySource {
       let partitions = await session.all<Lease['partitions'][number]>(HELD, { node_no });
       const wanted = fairShare(node_no, staying) - partitions.length;
       if (wanted > 0) {
+        if (gone.some((row) => !this.#watched.isGone(row))) await session.all(AWAIT_ACCEPTS);
         const gone_nos = gone.map((other) => other.node_no);
         const gone_seen_ats = gone.map(({ seen_at }) => seen_at);
         await session.all(TAKE, { node_no, wanted, gone_nos, gone_seen_ats });
@@ -183,7 +195,7 @@ export class Cluster implements ClusterStore, NotifySource {
 
   /** Only another node can be gone, because this one is running. */
   #isGone(row: NodesTable, my_node_no: number | null): boolean {
-    return row.node_no !== my_node_no && this.#watched.isGone(row);
+    return row.node_no !== my_node_no && (this.#watched.isGone(row) || this.#processes.hasEnded(row.node_id));
   }
 
   async leave(): Promise<void> {
@@ -197,6 +209,7 @@ export class Cluster implements ClusterStore, NotifySource {
       },
       async () => {},
     );
+    this.#processes.forget();
   }
 
   list(): Promise<NodeRow[]> {

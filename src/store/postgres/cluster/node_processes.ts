@@ -1,0 +1,149 @@
+/** Which nodes ended with their process, as far as this host can prove it. */
+import {
+  closeSync,
+  constants,
+  fstatSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  rmSync,
+  statSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs';
+import { join } from 'node:path';
+
+/** In the memory of the kernel: no other machine has these files, and they end with the kernel. Only Linux has it. */
+const NOTES = '/dev/shm';
+/** No id leads to another directory. */
+const NODE_ID = /^[\w-][\w.-]*$/;
+/** Nobody asks for the note of a process that ended so long ago. */
+const FORGOTTEN_AFTER_MS = 3_600_000;
+/** The signal that asks whether a process exists, and does nothing to it. */
+const NO_SIGNAL = 0;
+
+/**
+ * A node notes its process beside the kernel that runs it. Another node of the same user on that kernel can then see by
+ * itself that the process has ended, and need not wait for its lease.
+ *
+ * The file proves that the node ran on this kernel. A boot id alone would not: machines that were cloned while they ran
+ * share it. Its text says in which namespaces a process of that number means the same process here, and when the process
+ * started, because numbers of processes are used again. A process that is paused, or a zombie, exists. Where anything is
+ * missing or cannot be read, nothing is proven, and the lease decides.
+ */
+export class NodeProcesses {
+  readonly #tag: string;
+  readonly #directory: string;
+  readonly #here: string | null;
+  /** The file of this process. */
+  #noted: string | null = null;
+
+  /** @param tag of the database: nodes of another one are not ours to judge */
+  constructor(tag: string, directory = NOTES) {
+    this.#tag = tag;
+    this.#directory = directory;
+    this.#here = kernelHere();
+  }
+
+  /** Notes that this process is the node. Call it before others can see the node, and with each renewal. */
+  note(node_id: string, wall_ms: number): void {
+    const path = this.#pathOf(node_id);
+    const started = startOf(process.pid);
+    if (path === null || this.#here === null || started === null) return;
+    const now_s = wall_ms / 1_000;
+    try {
+      if (this.#noted === null) this.#removeOld(wall_ms - FORGOTTEN_AFTER_MS);
+      else return utimesSync(this.#noted, now_s, now_s);
+    } catch {
+      // Somebody removed it.
+    }
+    try {
+      rmSync(path, { force: true });
+      writeFileSync(path, `${this.#here} ${process.pid} ${started}`, { flag: 'wx', mode: 0o600 });
+      this.#noted = path;
+    } catch {
+      // Without a note the lease decides.
+    }
+  }
+
+  /** The node has left. */
+  forget(): void {
+    if (this.#noted !== null) rmSync(this.#noted, { force: true });
+    this.#noted = null;
+  }
+
+  /** Whether it is proven that the process of a node has ended. */
+  hasEnded(node_id: string): boolean {
+    const path = this.#pathOf(node_id);
+    return path !== null && this.#isOfEnded(path);
+  }
+
+  #isOfEnded(path: string): boolean {
+    const note = this.#here === null ? null : ownText(path);
+    if (note === null) return false;
+    const [, here, pid, started] = /^(.+) (\d+) (\d+)$/.exec(note) ?? [];
+    return here === this.#here && hasEnded(Number(pid), started as string);
+  }
+
+  #pathOf(node_id: string): string | null {
+    return NODE_ID.test(node_id) ? join(this.#directory, `convoke-${this.#tag}-${node_id}`) : null;
+  }
+
+  /** Removes the notes of killed nodes. */
+  #removeOld(before_ms: number): void {
+    for (const name of readdirSync(this.#directory)) {
+      const path = join(this.#directory, name);
+      if (!name.startsWith('convoke-') || !this.#isOfEnded(path)) continue;
+      if (statSync(path).mtimeMs < before_ms) rmSync(path, { force: true });
+    }
+  }
+}
+
+/** Names the kernel, and the namespaces in which it numbers and dates processes; null where there is no such thing. */
+function kernelHere(): string | null {
+  try {
+    const boot_id = readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();
+    // /proc may be that of another namespace.
+    if (Number(readlinkSync('/proc/self')) !== process.pid) return null;
+    return `${boot_id} ${readlinkSync('/proc/self/ns/pid')} ${readlinkSync('/proc/self/ns/time')}`;
+  } catch {
+    return null;
+  }
+}
+
+/** When a process started, in ticks since the boot (field 22 of proc_pid_stat(5)); null when that cannot be read. */
+function startOf(pid: number): string | null {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');
+    // The name of the program comes second, in parentheses, and may contain any character.
+    return stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19] ?? null;
+  } catch {
+    return null;
+  }
+}
+
+function hasEnded(pid: number, started: string): boolean {
+  try {
+    process.kill(pid, NO_SIGNAL);
+  } catch (error) {
+    // Of a process that /proc does not show, the kernel says that it may not be asked (EPERM).
+    return error instanceof Error && 'code' in error && error.code === 'ESRCH';
+  }
+  const present = startOf(pid);
+  return present !== null && present !== started;
+}
+
+/** The text of a file of this user; null for anything else, because other users may write there too. */
+function ownText(path: string): string | null {
+  let file: number | null = null;
+  try {
+    file = openSync(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
+    const { uid } = fstatSync(file);
+    return uid === process.getuid?.() ? readFileSync(file, 'latin1') : null;
+  } catch {
+    return null;
+  } finally {
+    if (file !== null) closeSync(file);
+  }
+}
