@@ -121,6 +121,23 @@ export function maySeeMeeting({ meeting_ids }: Principal, meeting_id: string): b
   return meeting_ids === null || meeting_ids.has(meeting_id);
 }
 
+/**
+ * Whether it may see what a receiver answered to a delivery of this instance, whatever its meeting. A key that sees an
+ * instance only because it is in a meeting of the key sees its deliveries in that meeting alone.
+ */
+export function seesResponsesOf(
+  visibility: Visibility | null,
+  { instance_id, owner_key_id }: { instance_id: string; owner_key_id: string | null },
+): boolean {
+  if (visibility === null) return true;
+  const { owner_scope } = visibility;
+  return (
+    owner_scope !== null &&
+    owner_scope.key_id === owner_key_id &&
+    (owner_scope.instance_id === null || owner_scope.instance_id === instance_id)
+  );
+}
+
 /** For responses about the whole service. @throws Problem `not_permitted` when the key is limited to meetings */
 export function assertNoMeetingLimit({ meeting_ids }: Principal): void {
   if (meeting_ids === null) return;

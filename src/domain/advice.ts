@@ -6,6 +6,13 @@ export interface AdvisedFailure extends LastFailure {
   advice: string;
 }
 
+/** The failure without what the receiver answered, for those who may not see its deliveries. */
+export function withoutResponse(failure: LastFailure | null): LastFailure | null {
+  if (failure === null) return null;
+  const { response_excerpt: _, ...shown } = failure;
+  return shown;
+}
+
 /** Adds the advice to a failure; null stays null. */
 export function advised(failure: LastFailure | null): AdvisedFailure | null {
   return failure && { ...failure, advice: adviceFor(failure) };

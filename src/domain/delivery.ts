@@ -1,6 +1,6 @@
 import type { Attempt, Outcome } from './outcome.ts';
-import { OUTCOMES } from './outcome.ts';
-import { DOWN_AFTER_FAILURES, healthOf, type InstanceHealth } from './instance.ts';
+import { excerptOfText, OUTCOMES } from './outcome.ts';
+import { DOWN_AFTER_FAILURES, FAILURE_EXCERPT_CHARS_MAX, healthOf, type InstanceHealth } from './instance.ts';
 import { jittered, retryDelayMs } from './retry_delay.ts';
 
 export const DELIVERY_STATES = ['pending', 'delivered', 'failed', 'cancelled'] as const;
@@ -89,7 +89,7 @@ export function verdictOf(
  */
 export function healthAfter(
   health: InstanceHealth,
-  result: { outcome: Outcome; status_code: number | null; detail: string },
+  result: Pick<Attempt, 'outcome' | 'status_code' | 'detail' | 'response_excerpt'>,
   now_ms: number,
   wall_ms: number,
   random: number,
@@ -110,6 +110,9 @@ export function healthAfter(
       outcome: result.outcome,
       status_code: result.status_code,
       detail: result.detail,
+      ...(result.response_excerpt !== '' && {
+        response_excerpt: excerptOfText(result.response_excerpt, FAILURE_EXCERPT_CHARS_MAX),
+      }),
     },
   };
   const backs_off = !OUTCOMES[result.outcome].reached || consecutive_failures >= DOWN_AFTER_FAILURES;

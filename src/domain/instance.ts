@@ -28,11 +28,16 @@ export interface Connection {
 /** Failures in a row, of any kind, after which an instance counts as down. */
 export const DOWN_AFTER_FAILURES = 5;
 
+/** The characters that a last failure keeps of a response body. Every list of instances has one for each instance. */
+export const FAILURE_EXCERPT_CHARS_MAX = 300;
+
 export interface LastFailure {
   at: string;
   outcome: Outcome;
   status_code: number | null;
   detail: string;
+  /** The first characters of the response body; absent when it was empty, and where an earlier version wrote the row. */
+  response_excerpt?: string;
 }
 
 /** What the attempts so far show about an instance. Times are milliseconds since the epoch. */

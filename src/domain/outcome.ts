@@ -44,6 +44,12 @@ export function answeredAgents(attempts: readonly Attempt[]): readonly string[] 
   return attempts.at(-1)?.answered_agents ?? [];
 }
 
+/** The first characters of a response body. It cuts no pair of UTF-16 units in two, because a store would refuse a half. */
+export function excerptOfText(text: string, chars_max: number): string {
+  const cut = text.slice(0, chars_max);
+  return cut.isWellFormed() ? cut : cut.slice(0, -1);
+}
+
 /** The outcome for a status: only 200 is a success, unless the instance allows any 2xx. */
 export function outcomeOfStatus(status_code: number, success_statuses: SuccessStatuses): Outcome {
   if (status_code === 200) return 'ok';

@@ -1,6 +1,6 @@
 /** Makes the events of the live feed. */
 import type { AttemptEvent } from '../delivery/events.ts';
-import { advised } from '../domain/advice.ts';
+import { advised, withoutResponse } from '../domain/advice.ts';
 import { type About, type FeedData, type FeedEvent, targetsShown } from '../domain/feed_event.ts';
 import { originFields } from '../domain/message_origin.ts';
 import { type Connection, healthOf, type InstanceHealth } from '../domain/instance.ts';
@@ -68,7 +68,13 @@ export function healthEvent(
   const { consecutive_failures, last_failure } = after;
   return {
     name: `instance.${health}`,
-    data: { instance_id, health, consecutive_failures, last_failure: advised(last_failure), at: isoTime(wall_ms) },
+    data: {
+      instance_id,
+      health,
+      consecutive_failures,
+      last_failure: advised(withoutResponse(last_failure)),
+      at: isoTime(wall_ms),
+    },
     about: aboutInstance(instance_id, accepted_at),
   };
 }

@@ -1,5 +1,6 @@
 /** Makes rows into the JSON of the API. */
-import { advised } from '../domain/advice.ts';
+import { seesResponsesOf, type Visibility } from '../domain/access.ts';
+import { advised, withoutResponse } from '../domain/advice.ts';
 import type { ApiKey } from '../domain/api_key.ts';
 import { healthOf, isSwitchedOn } from '../domain/instance.ts';
 import { type Invite, inviteState } from '../domain/invite.ts';
@@ -21,8 +22,9 @@ import type { MeetingInstanceSchema, MeetingSchema, MembershipSchema } from './s
 import type { SentMessageSchema } from './schemas/sends.ts';
 import type { NodeSchema } from './schemas/nodes.ts';
 
-/** Leaves out the secrets and the header values. */
-export function wireInstance(row: InstanceRow): Static<typeof InstanceSchema> {
+/** Leaves out the secrets and the header values. @param visibility that of the caller */
+export function wireInstance(row: InstanceRow, visibility: Visibility | null): Static<typeof InstanceSchema> {
+  const { last_failure } = row;
   return {
     instance_id: row.instance_id,
     instance_name: row.instance_name,
@@ -40,7 +42,7 @@ export function wireInstance(row: InstanceRow): Static<typeof InstanceSchema> {
     consecutive_failures: row.consecutive_failures,
     ...wireHealthTimes(row),
     last_success_at: isoTimeOrNull(row.last_success_at),
-    last_failure: advised(row.last_failure),
+    last_failure: advised(seesResponsesOf(visibility, row) ? last_failure : withoutResponse(last_failure)),
     pending_deliveries: row.pending_deliveries,
     owner_key_id: row.owner_key_id,
     last_seen_at: isoTimeOrNull(row.last_seen_at),

@@ -417,8 +417,8 @@ describe('the commands that call the API', () => {
     assert.match(refused.stderr, /5m, 1h, 24h/);
   });
 
-  test('status and instances show say since when an instance is down, and when the next attempt is made', async (t) => {
-    const webhook = await machine(t, (_request, response) => response.writeHead(500).end());
+  test('status and instances show say since when an instance is down, what it answered, and when the next attempt is made', async (t) => {
+    const webhook = await machine(t, (_request, response) => response.writeHead(500).end('out of\nGPU memory'));
     await run(['instances', 'register', 'failing', '--agent', 'f1', '--webhook', webhook]);
     for (let k = 0; k < 5; k++) {
       await run(['join', 'failing', `room-${k}`]);
@@ -431,6 +431,7 @@ describe('the commands that call the API', () => {
     );
     const { stdout } = await run(['instances', 'show', 'failing']);
     assert.match(stdout, /\nhealth +down since \S+Z \(.*\), 5 failures in a row\n/);
+    assert.match(stdout, /\nlast failure .*500\nthe receiver said +out of GPU memory\nwhat to do +500: /);
     assert.match(stdout, /\nnext try +(\S+Z \(in .*\)|as soon as something waits)\n/);
     assert.match((await run(['status'])).stdout, /\ndown +.*failing since .*, next try (\S+Z|as soon)/);
   });

@@ -90,7 +90,8 @@ describe('the page Now', { concurrency: 2 }, () => {
 
   test('says how many machines fail and why, what waits first, and shows the rest on demand', async (t) => {
     const service = await startService(t);
-    const { url: ill } = await startReceiver(t, { status: 500 });
+    const { url: ill } = await startReceiver(t, { status: 500, body: 'out of\nGPU memory' });
+    const { url: other } = await startReceiver(t, { status: 500, body: 'disk full' });
     const of = async (webhook_url: string, count: number, prefix: string): Promise<void> => {
       for (let i = 0; i < count; i++) {
         const instance_id = `${prefix}-${i}`;
@@ -98,11 +99,14 @@ describe('the page Now', { concurrency: 2 }, () => {
         await service.join('m', instance_id, ['a']);
       }
     };
-    await of(ill, 50, 'ill');
+    await of(ill, 49, 'ill');
+    await of(other, 1, 'full');
     await of('http://127.0.0.1:1/', 11, 'refusing');
     await service.join('waiting', 'refusing-7', ['a']);
+    await service.join('more', 'ill-0', ['a']);
     await service.send('m', {});
     for (let i = 0; i < 3; i++) await service.send('waiting', { i });
+    await service.send('more', {});
     await service.member(t, 'well');
     await service.send('well', {});
     await service.register({ instance_id: 'off', webhook_url: 'http://127.0.0.1:1/' });
@@ -118,6 +122,8 @@ describe('the page Now', { concurrency: 2 }, () => {
       await panel.getByRole('heading', { name: '50 machines: answered 500' }).waitFor();
       await panel.getByRole('heading', { name: '11 machines: the receiver refused the connection' }).waitFor();
       await panel.getByText('1 paused').waitFor();
+      const answers = panel.getByRole('region', { name: '50 machines: answered 500' }).locator('.answer');
+      assert.equal(await answers.first().innerText(), 'Its answer: out of GPU memory', 'one example of the group');
       const links = panel.locator('.failures a');
       assert.equal(await links.count(), 30);
       const refusing = panel.getByRole('region', { name: /^11 machines/ }).locator('.failures a');
@@ -125,6 +131,11 @@ describe('the page Now', { concurrency: 2 }, () => {
       await panel.getByRole('button', { name: 'Show 31 more' }).click();
       await panel.getByText('61 of 61 shown').waitFor();
       assert.equal(await links.count(), 61);
+      assert.deepEqual(await answers.allInnerTexts(), ['Its answer: out of GPU memory', 'Its answer: disk full']);
+      const one = panel.getByRole('listitem').filter({ hasText: 'full-0' });
+      await one.getByText('disk full').waitFor();
+      await one.getByRole('link').click();
+      await page.getByText('Its answer: disk full').waitFor();
     });
   });
 

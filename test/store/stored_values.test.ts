@@ -37,6 +37,8 @@ test('what this service writes is read as it was written, and nothing is reporte
   assert.equal(storedTextsJson('["a" , "b"]', 't', 'c', 'r'), '["a" , "b"]');
   assert.deepEqual(storedHeaders('{"a":"b"}', 't', 'c', 'r'), { a: 'b' });
   assert.deepEqual(storedFailure(JSON.stringify(FAILURE), 'r'), FAILURE);
+  const answered = { ...FAILURE, response_excerpt: 'out of GPU memory' };
+  assert.deepEqual(storedFailure(JSON.stringify(answered), 'r'), answered);
   assert.equal(storedFailure(null, 'r'), null);
   assert.deepEqual(
     storedAttempts(JSON.stringify([ATTEMPT, ATTEMPT]), () => 'r'),
@@ -80,6 +82,13 @@ test('nonsense is empty, and reported once', () => {
   for (const ms of [8.7e15, -8.7e15, NaN]) assert.equal(storedTime(ms, 't', 'at', String(ms)), 0);
   assert.equal(reported.length, 5 * nonsense.length + 2 + 5 + 3);
   assert.deepEqual(reported[0], { table: 'memberships', column: 'agent_ids', row: '' });
+});
+
+test('a failure with an excerpt that is no text is none', () => {
+  const reported: DamagedValue[] = [];
+  onDamagedValue((damaged) => reported.push(damaged));
+  assert.equal(storedFailure(JSON.stringify({ ...FAILURE, response_excerpt: { a: 1 } }), 'r'), null);
+  assert.deepEqual(reported, [{ table: 'instances', column: 'last_failure', row: 'r' }]);
 });
 
 test('no JSON makes any of them throw', () => {

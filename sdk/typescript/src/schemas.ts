@@ -565,6 +565,11 @@ export interface LastFailure {
   status_code: number | null;
   /** What happened, in words. */
   detail: string;
+  /**
+   * The first 300 characters of the response body. Absent when there was none, and for a key that may not see every
+   * delivery of the instance.
+   */
+  response_excerpt?: string;
   /** One sentence: what to do about it. */
   advice: string;
 }

@@ -1,7 +1,7 @@
 /** What is kept of a receiver's response, and how an attempt describes it. */
 import { isUtf8 } from 'node:buffer';
 import errors from 'undici/lib/core/errors.js';
-import type { Outcome } from '../../domain/outcome.ts';
+import { excerptOfText, type Outcome } from '../../domain/outcome.ts';
 import { withoutSecrets } from './push.ts';
 import type { KeptBody } from './transport.ts';
 
@@ -114,6 +114,5 @@ export class ResponseBody {
 export function excerptOf(parts: Buffer[], headers: Record<string, string>, is_complete: boolean): string {
   const bytes = (parts.length === 1 ? parts[0]! : Buffer.concat(parts)).subarray(0, EXCERPT_BYTES_MAX);
   const text = withoutSecrets(bytes.toString('utf8'), headers, !is_complete || bytes.length === EXCERPT_BYTES_MAX);
-  const cut = text.length > RESPONSE_EXCERPT_CHARS_MAX ? text.slice(0, RESPONSE_EXCERPT_CHARS_MAX) : text;
-  return (cut.isWellFormed() ? cut : cut.slice(0, -1)).replaceAll('\0', '\ufffd');
+  return excerptOfText(text, RESPONSE_EXCERPT_CHARS_MAX).replaceAll('\0', '\ufffd');
 }

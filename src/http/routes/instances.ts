@@ -124,7 +124,7 @@ async function register(context: InstanceContext, request: RequestFor<typeof REG
   }
   const secret_was_made = created && body.webhook_secret === undefined;
   return reply.code(created ? 201 : 200).send({
-    ...wireInstance(instance),
+    ...wireInstance(instance, principal.visibility),
     ...(secret_was_made ? { webhook_secret: instance.webhook_secret } : {}),
     ...(dropped_header_names.length > 0 ? { dropped_header_names } : {}),
   });
@@ -145,7 +145,7 @@ const LIST_INSTANCES = {
 async function listInstances({ store }: InstanceContext, { query, principal }: RequestFor<typeof LIST_INSTANCES>) {
   if (query.meeting_id !== undefined) assertMeeting(principal, query.meeting_id);
   const page = await store.instances.list({ ...query, limit: query.limit ?? 50 }, principal.visibility);
-  return { data: page.data.map(wireInstance), next_cursor: page.next_cursor };
+  return { data: page.data.map((row) => wireInstance(row, principal.visibility)), next_cursor: page.next_cursor };
 }
 
 const GET_INSTANCE = {
@@ -164,7 +164,8 @@ async function getInstance(
   { store }: InstanceContext,
   { params: { instance_id }, principal }: RequestFor<typeof GET_INSTANCE>,
 ) {
-  return wireInstance(existing(await store.instances.get(instance_id, principal.visibility), instance_id));
+  const { visibility } = principal;
+  return wireInstance(existing(await store.instances.get(instance_id, visibility), instance_id), visibility);
 }
 
 const UPDATE_INSTANCE = {
@@ -203,7 +204,7 @@ async function updateInstance(
   };
   const author = audit_trail.authorOf(request);
   const row = existing(await changes.instances.update(author, instance_id, patch), instance_id);
-  return wireInstance(row);
+  return wireInstance(row, principal.visibility);
 }
 
 const DELETE_INSTANCE = {
@@ -245,9 +246,8 @@ const HEARTBEAT = {
 
 async function heartbeat({ changes, audit_trail }: InstanceContext, request: RequestFor<typeof HEARTBEAT>) {
   const { instance_id } = request.params;
-  return wireInstance(
-    existing(await changes.instances.heartbeat(audit_trail.authorOf(request), instance_id), instance_id),
-  );
+  const row = await changes.instances.heartbeat(audit_trail.authorOf(request), instance_id);
+  return wireInstance(existing(row, instance_id), request.principal.visibility);
 }
 
 const ROTATE_SECRET = {

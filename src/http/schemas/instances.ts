@@ -1,5 +1,12 @@
 import Type from 'typebox';
-import { ACK_TIMEOUT_S, ACK_TIMEOUT_S_MAX, HEALTH, LEASE_S, TRANSPORTS } from '../../domain/instance.ts';
+import {
+  ACK_TIMEOUT_S,
+  ACK_TIMEOUT_S_MAX,
+  FAILURE_EXCERPT_CHARS_MAX,
+  HEALTH,
+  LEASE_S,
+  TRANSPORTS,
+} from '../../domain/instance.ts';
 import { OPTIONS_BYTES_MAX } from '../../domain/runtimes/options.ts';
 import { RUNTIME_NAMES, TIMEOUT_S, TIMEOUT_S_MAX } from '../../domain/runtimes/runtimes.ts';
 import {
@@ -150,6 +157,13 @@ const LastFailure = Type.Object(
     outcome: OutcomeSchema,
     status_code: nullable(Type.Integer(), 'The status of the response; null when no status line arrived.'),
     detail: Type.String({ description: 'What happened, in words.' }),
+    response_excerpt: Type.Optional(
+      Type.String({
+        maxLength: FAILURE_EXCERPT_CHARS_MAX,
+        description: `The first ${FAILURE_EXCERPT_CHARS_MAX} characters of the response body. Absent when there was none, and for a key that may not see every delivery of the instance.`,
+        examples: ['out of GPU memory'],
+      }),
+    ),
     advice: Type.String({ description: 'One sentence: what to do about it.' }),
   },
   named('LastFailure', 'The last attempt that failed.'),

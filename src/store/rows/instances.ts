@@ -252,7 +252,7 @@ export function patchedHeaders(
 
 /** The bytes of the long columns of `i`. */
 export const INSTANCE_BYTES =
-  'octet_length(i.agent_ids) + octet_length(i.webhook_headers) + coalesce(octet_length(i.runtime), 0)';
+  'octet_length(i.agent_ids) + octet_length(i.webhook_headers) + coalesce(octet_length(i.runtime), 0) + coalesce(octet_length(i.last_failure), 0)';
 
 /** For queries over the instances `i`. */
 function healthCondition(health: Health) {

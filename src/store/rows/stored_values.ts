@@ -70,7 +70,8 @@ export function storedHeaders(json: string, table: string, column: string, row: 
 export function storedFailure(json: string | null, row: string): LastFailure | null {
   if (json === null) return null;
   const value = valueOf(json);
-  if (isObject(value) && isTimeText(value['at']) && isEnd(value)) return value as unknown as LastFailure;
+  const is_failure = isObject(value) && isTimeText(value['at']) && isEnd(value) && isExcerpt(value['response_excerpt']);
+  if (is_failure) return value as unknown as LastFailure;
   reportDamaged('instances', 'last_failure', row);
   return null;
 }
@@ -178,6 +179,11 @@ function isAttempt(value: unknown): value is Attempt {
 function isEnd({ outcome, status_code, detail }: Record<string, unknown>): boolean {
   const is_outcome = typeof outcome === 'string' && Object.hasOwn(OUTCOMES, outcome);
   return is_outcome && (status_code === null || Number.isSafeInteger(status_code)) && typeof detail === 'string';
+}
+
+/** Earlier versions wrote none. */
+function isExcerpt(value: unknown): boolean {
+  return value === undefined || typeof value === 'string';
 }
 
 function isTexts(value: unknown): boolean {

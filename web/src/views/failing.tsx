@@ -4,6 +4,7 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 import type { Counts, Instance } from '@convoke/sdk';
 import { useQuery } from '../queries.ts';
 import { Foreign } from '../parts/foreign.tsx';
+import { Answer } from '../parts/answer.tsx';
 import { HealthMark } from '../parts/mark.tsx';
 import { Healthy, Skeleton } from '../parts/states.tsx';
 import { Ago, At } from '../parts/time.tsx';
@@ -100,6 +101,8 @@ interface Cause {
   cause: string;
   /** The advice for all of these machines; null when they do not all have the same one. */
   advice: string | null;
+  /** What one of them answered; null when none is known. */
+  example: string | null;
   /** The machines on the screen. */
   machines: Instance[];
   /** The number of all machines, on the screen or not. */
@@ -117,8 +120,9 @@ function groupsOf(shown: readonly Instance[], all: readonly Instance[]): Cause[]
   for (const machine of all) {
     const cause = causeOf(machine);
     const advice = machine.last_failure?.advice ?? null;
-    const group = groups.get(cause) ?? { cause, advice, machines: [], count: 0, pending: 0 };
+    const group = groups.get(cause) ?? { cause, advice, example: null, machines: [], count: 0, pending: 0 };
     if (group.advice !== advice) group.advice = null;
+    group.example ??= machine.last_failure?.response_excerpt ?? null;
     group.count++;
     group.pending += machine.pending_deliveries;
     groups.set(cause, group);
@@ -132,6 +136,7 @@ function groupsOf(shown: readonly Instance[], all: readonly Instance[]): Cause[]
 function Group({ group }: { group: Cause }): JSX.Element {
   const { cause, machines, count, pending } = group;
   const advice = count > 1 ? group.advice : null;
+  const example = count > 1 ? group.example : null;
   return (
     <section class="cause" aria-label={`${counted(count, 'machine')}: ${cause}`}>
       {count > 1 && (
@@ -140,6 +145,7 @@ function Group({ group }: { group: Cause }): JSX.Element {
             <h3>
               {counted(count, 'machine')}: {cause}
             </h3>
+            {example !== null && <Answer text={example} />}
             {advice !== null && (
               <p class="failure-advice">
                 <Foreign>{advice}</Foreign>
@@ -151,15 +157,32 @@ function Group({ group }: { group: Cause }): JSX.Element {
       )}
       <ul class="failures">
         {machines.map((instance) => (
-          <FailureRow key={instance.instance_id} instance={instance} is_advised={advice !== null} />
+          <FailureRow
+            key={instance.instance_id}
+            instance={instance}
+            is_advised={advice !== null}
+            answer={answerBeside(example, instance)}
+          />
         ))}
       </ul>
     </section>
   );
 }
 
-/** @param is_advised whether the heading of its group says why it fails, and what to do */
-function FailureRow({ instance, is_advised }: { instance: Instance; is_advised: boolean }): JSX.Element {
+/** What a machine answered, unless the heading of its group shows the same. */
+function answerBeside(example: string | null, { last_failure }: Instance): string | null {
+  const answer = last_failure?.response_excerpt ?? null;
+  return answer === example ? null : answer;
+}
+
+interface FailureRowProps {
+  instance: Instance;
+  /** Whether the heading of its group says why it fails, and what to do. */
+  is_advised: boolean;
+  answer: string | null;
+}
+
+function FailureRow({ instance, is_advised, answer }: FailureRowProps): JSX.Element {
   const { instance_id, instance_name, health, health_since, last_failure, last_success_at, pending_deliveries } =
     instance;
   return (
@@ -170,16 +193,15 @@ function FailureRow({ instance, is_advised }: { instance: Instance; is_advised: 
           <Foreign>{instance_name || instance_id}</Foreign>
         </a>
         {!is_advised && (
-          <>
-            <p class="failure-why">
-              <Foreign>{last_failure === null ? 'no failure on record' : failureInWords(last_failure)}</Foreign>
-            </p>
-            {last_failure !== null && (
-              <p class="failure-advice">
-                <Foreign>{last_failure.advice}</Foreign>
-              </p>
-            )}
-          </>
+          <p class="failure-why">
+            <Foreign>{last_failure === null ? 'no failure on record' : failureInWords(last_failure)}</Foreign>
+          </p>
+        )}
+        {answer !== null && <Answer text={answer} />}
+        {!is_advised && last_failure !== null && (
+          <p class="failure-advice">
+            <Foreign>{last_failure.advice}</Foreign>
+          </p>
         )}
       </div>
       <div class="failure-side">

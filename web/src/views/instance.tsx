@@ -3,6 +3,7 @@ import { useRef, useState } from 'preact/hooks';
 import type { Diagnosis, Instance } from '@convoke/sdk';
 import { useQuery } from '../queries.ts';
 import { AgentTags } from '../parts/agents.tsx';
+import { Answer } from '../parts/answer.tsx';
 import { ConnectionState, connectionFacts, doesPull } from '../parts/connection.tsx';
 import { Id } from '../parts/copy.tsx';
 import { Dialog, Form, SelectField } from '../parts/dialog.tsx';
@@ -312,13 +313,14 @@ function LastFailureView({ instance, again, onEdit }: LastFailureProps): JSX.Ele
   if (last_failure === null || health === 'up') return null;
   return (
     <>
-      <p class="advice">
+      <div class="advice">
         <Mark kind={health === 'down' ? 'bad' : 'warning'} />
-        <span>
+        <div>
           <Foreign>{capital(failureInWords(last_failure))}</Foreign>, <Ago at={last_failure.at} />.
+          {last_failure.response_excerpt !== undefined && <Answer text={last_failure.response_excerpt} />}
           <Foreign class="advice-what">{last_failure.advice}</Foreign>
-        </span>
-      </p>
+        </div>
+      </div>
       <div class="button-row">
         <AdviceAction instance={instance} result={last_failure} again={again} onEdit={onEdit} />
       </div>

@@ -52,7 +52,9 @@ const COLUMNS: Column<Instance>[] = [
       last_failure === null || health === 'up' ? (
         <span class="faint">–</span>
       ) : (
-        <span class="clip">{outcomeInWords(last_failure)}</span>
+        <Foreign class="clip">
+          {[outcomeInWords(last_failure), last_failure.response_excerpt ?? []].flat().join(': ')}
+        </Foreign>
       ),
   },
   {

@@ -573,6 +573,9 @@ class LastFailure(Model):
     """The status of the response; null when no status line arrived."""
     detail: str
     """What happened, in words."""
+    response_excerpt: str | None = None
+    """The first 300 characters of the response body. Absent when there was none, and for a key that may not see
+    every delivery of the instance."""
     advice: str
     """One sentence: what to do about it."""
 

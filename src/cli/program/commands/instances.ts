@@ -135,6 +135,7 @@ function printInstance(instance: Instance): void {
       last_failure === null
         ? 'never'
         : `${timeInWords(last_failure.at, now_ms)}: ${last_failure.outcome} ${last_failure.detail}`,
+    ...(last_failure?.response_excerpt !== undefined && { 'the receiver said': last_failure.response_excerpt }),
     ...(last_failure !== null && instance.health !== 'up' && { 'what to do': last_failure.advice }),
     'last seen': timeInWords(instance.last_seen_at, now_ms),
     registered: timeInWords(instance.created_at, now_ms),
