@@ -3,14 +3,14 @@
  * `reached` says whether the receiver may have seen the push. See the table in docs/delivery.md.
  */
 export const OUTCOMES = {
-  blocked: { reached: false, says: 'the address is one that the egress policy forbids' },
+  blocked: { reached: false, says: 'address not allowed' },
   dns_failed: { reached: false, says: 'host not found' },
-  connect_refused: { reached: false, says: 'the receiver refused the connection' },
-  connect_timeout: { reached: false, says: 'no connection was made in time' },
-  unreachable: { reached: false, says: 'the receiver could not be reached' },
-  tls_failed: { reached: false, says: 'the TLS handshake failed' },
+  connect_refused: { reached: false, says: 'connection refused' },
+  connect_timeout: { reached: false, says: 'no connection in time' },
+  unreachable: { reached: false, says: 'not reachable' },
+  tls_failed: { reached: false, says: 'TLS failed' },
   timeout: { reached: true, says: 'no answer in time' },
-  broken_response: { reached: true, says: 'connected, but the response was cut off or was not HTTP' },
+  broken_response: { reached: true, says: 'the response was cut off or was not HTTP' },
   bad_status: { reached: true, says: 'answered with a status that is no success' },
   gone: { reached: true, says: 'answered 410 Gone: pushing was turned off' },
   not_200: { reached: true, says: 'answered with a 2xx status that is not 200' },

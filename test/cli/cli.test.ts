@@ -444,7 +444,7 @@ describe('the commands that call the API', () => {
     const { delivery_id } = await attempted('dead');
     const shown = (await run(['deliveries', 'show', delivery_id])).stdout;
     assert.match(shown, /state +pending: waiting: its instance is down/);
-    assert.match(shown, /1\. \S+ {2}the receiver refused the connection/);
+    assert.match(shown, /1\. \S+ {2}connection refused: port \d+ after/);
     assert.match(shown, /convoke webhook-test dead shows what is wrong/);
 
     const tested = await run(['webhook-test', 'dead']);

@@ -159,7 +159,7 @@ const CASES: Case[] = [
     does: 'ends a chain of aliases at the name of this machine',
     script: answers([reply([], { aliases: ['a.test', 'localhost'] })]),
     outcome: 'dns_failed',
-    detail: /the name has no address/,
+    detail: /it has no address/,
   },
   {
     does: 'turns aliases round in a circle',

@@ -1,7 +1,10 @@
 /** The pages import nothing of the service, so each side has its own words and numbers, and this test compares them. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { durationInWords as durationInCommands } from '../../src/cli/program/format.ts';
+import {
+  durationInWords as durationInCommands,
+  failureInWords as failureInCommands,
+} from '../../src/cli/program/format.ts';
 import { SPANS } from '../../src/domain/history.ts';
 import { type Outcome, OUTCOMES } from '../../src/domain/outcome.ts';
 import { durationInWords as durationInPages, failureInWords, pauseInWords, whyInWords } from '../../web/src/format.ts';
@@ -21,6 +24,17 @@ test('pages and commands say the same of a duration', () => {
   }
 });
 
+test('pages and commands say the same of a failure, for each outcome, with and without a detail', () => {
+  for (const outcome of Object.keys(OUTCOMES) as Outcome[]) {
+    for (const status_code of [null, 200, 202, 410, 500]) {
+      for (const detail of ['', 'answered 500', 'host not found: nowhere.test']) {
+        const failure = { outcome, status_code, detail };
+        assert.equal(failureInWords(failure), failureInCommands(failure), JSON.stringify(failure));
+      }
+    }
+  }
+});
+
 test('a failure is named once', () => {
   const failure = { status_code: null };
   const words = [
@@ -28,14 +42,14 @@ test('a failure is named once', () => {
     failureInWords({ ...failure, outcome: 'timeout', detail: 'no answer within 5 s' }),
     failureInWords({ outcome: 'gone', status_code: 410, detail: 'answered 410' }),
     failureInWords({ outcome: 'bad_status', status_code: 500, detail: 'answered 500' }),
-    failureInWords({ ...failure, outcome: 'connect_refused', detail: 'nothing listens on port 9000 (ECONNREFUSED)' }),
+    failureInWords({ ...failure, outcome: 'connect_refused', detail: 'connection refused: port 9000' }),
   ];
   assert.deepEqual(words, [
     'host not found: nowhere.test',
     'no answer within 5 s',
     'answered 410 Gone: pushing was turned off',
     'answered 500',
-    'the receiver refused the connection: nothing listens on port 9000 (ECONNREFUSED)',
+    'connection refused: port 9000',
   ]);
 });
 

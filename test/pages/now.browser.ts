@@ -120,7 +120,7 @@ describe('the page Now', { concurrency: 2 }, () => {
       const panel = page.getByRole('region', { name: 'Instances', exact: true });
       await panel.getByText('30 of 61 shown').waitFor();
       await panel.getByRole('heading', { name: '50 machines: answered 500' }).waitFor();
-      await panel.getByRole('heading', { name: '11 machines: the receiver refused the connection' }).waitFor();
+      await panel.getByRole('heading', { name: '11 machines: connection refused' }).waitFor();
       await panel.getByText('1 paused').waitFor();
       const answers = panel.getByRole('region', { name: '50 machines: answered 500' }).locator('.answer');
       assert.equal(await answers.first().innerText(), 'Its answer: out of GPU memory', 'one example of the group');

@@ -161,7 +161,7 @@ test('without a result by the deadline of the instance the attempt is a timeout,
   const { attempts } = await service.delivery(push.delivery_id);
   assert.deepEqual(
     attempts.map(({ outcome, detail }) => [outcome, detail]),
-    [['timeout', 'no result arrived within 1 s']],
+    [['timeout', 'no result within 1 s']],
   );
 });
 

@@ -9,12 +9,12 @@ export const HEALTH_WORDS: Record<Health, string> = {
 };
 
 const OUTCOMES: Record<Outcome, string> = {
-  blocked: 'the address is one that the egress policy forbids',
+  blocked: 'address not allowed',
   dns_failed: 'host not found',
-  connect_refused: 'the receiver refused the connection',
-  connect_timeout: 'no connection was made in time',
-  unreachable: 'the receiver could not be reached',
-  tls_failed: 'the TLS handshake failed',
+  connect_refused: 'connection refused',
+  connect_timeout: 'no connection in time',
+  unreachable: 'not reachable',
+  tls_failed: 'TLS failed',
   timeout: 'no answer in time',
   broken_response: 'the response was cut off or was not HTTP',
   bad_status: 'answered with a status that is no success',
@@ -44,21 +44,17 @@ const WAITS: Record<WaitingFor, string> = {
   connection: 'waiting for its machine to connect',
 };
 
-/** How an attempt ended: `answered 500`, `the receiver refused the connection`. */
+/** How an attempt ended: `answered 500`, `connection refused`. */
 export function outcomeInWords({ outcome, status_code }: Pick<Attempt, 'outcome' | 'status_code'>): string {
   const is_status = outcome === 'ok' || outcome === 'bad_status' || outcome === 'not_200';
   return is_status && status_code !== null ? `answered ${status_code}` : OUTCOMES[outcome];
 }
 
-/** Outcomes that must be named before their detail, because the detail does not say what happened. */
-const SAID_FIRST: ReadonlySet<Outcome> = new Set(['blocked', 'tls_failed', 'gone', 'connect_refused']);
-
-/** Why an attempt failed. Mostly its detail alone says all of it. */
+/** Why an attempt failed: its detail, unless its outcome says more. */
 export function failureInWords(attempt: Pick<Attempt, 'outcome' | 'status_code' | 'detail'>): string {
   const outcome = outcomeInWords(attempt);
   const { detail } = attempt;
-  if (detail === '' || outcome.startsWith(detail)) return outcome;
-  return SAID_FIRST.has(attempt.outcome) && !detail.startsWith(outcome) ? `${outcome}: ${detail}` : detail;
+  return detail === '' || outcome.startsWith(detail) ? outcome : detail;
 }
 
 /** After these the whole instance waits, because its receiver was not reached. */

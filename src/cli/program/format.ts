@@ -43,15 +43,19 @@ export function stateInWords({ state, reason, waiting_for, attempt_count }: Deli
   return waiting_for === null ? state : `${state}: ${WAITS[waiting_for]}`;
 }
 
-/** How an attempt ended: its outcome, the detail, and how long it took. */
-export function attemptInWords({ outcome, status_code, detail, duration_ms }: Attempt): string {
-  const what = outcome === 'ok' || outcome === 'bad_status' ? `answered ${status_code}` : OUTCOMES[outcome].says;
-  // For these outcomes the detail alone says everything.
-  if (outcome === 'dns_failed' || outcome === 'timeout')
-    return `${detail || what} after ${durationInWords(duration_ms)}`;
-  const more = detail === '' ? '' : ` (${detail})`;
-  return `${what}${more} after ${durationInWords(duration_ms)}`;
+/** How an attempt ended, and how long it took. */
+export function attemptInWords(attempt: Attempt): string {
+  return `${failureInWords(attempt)} after ${durationInWords(attempt.duration_ms)}`;
 }
+
+/** How an attempt ended: `answered 500`, `connection refused: port 9000`. */
+export function failureInWords({ outcome, status_code, detail }: Ended): string {
+  const is_status = outcome === 'ok' || outcome === 'bad_status' || outcome === 'not_200';
+  const what = is_status && status_code !== null ? `answered ${status_code}` : OUTCOMES[outcome].says;
+  return detail === '' || what.startsWith(detail) ? what : detail;
+}
+
+type Ended = Pick<Attempt, 'outcome' | 'status_code' | 'detail'>;
 
 /** One sentence on the state of the delivery and on what can be done about it. */
 export function adviceInWords(delivery: DeliveryWithAttempts): string {

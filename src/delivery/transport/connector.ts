@@ -7,7 +7,8 @@ import type { AddressBytes, EgressPolicy } from '../../domain/address.ts';
 import type { Outcome } from '../../domain/outcome.ts';
 import { describeDenial } from '../../domain/webhook_url.ts';
 import type { WebhookTarget } from '../../domain/webhook_url.ts';
-import { type HostResolver, NO_SUCH_NAME } from './resolver.ts';
+import { describeConnectError, describeLookup, describeTlsError } from './failures.ts';
+import type { HostResolver } from './resolver.ts';
 import type { Stage } from './transport.ts';
 
 /**
@@ -63,7 +64,7 @@ export class ConnectAttempt {
     this.#observer.beginStage('dns');
     const lookup = this.#options.resolver.lookup(hostname, timeout_ms, (found) => {
       this.#abandon_lookup = undefined;
-      if (!found.ok) return this.#fail('dns_failed', hostNotFound(hostname, found.detail));
+      if (!found.ok) return this.#fail('dns_failed', describeLookup(found.code, hostname));
       this.#observer.endStage(true, describeAddresses(found.addresses));
       this.#onAddresses(found.addresses);
     });
@@ -84,7 +85,7 @@ export class ConnectAttempt {
     // One denied address denies the name. Otherwise chance would decide whether the connection reaches it.
     for (const bytes of addresses) {
       const denial = judgeAddress(bytes, this.#options.policy);
-      if (denial !== null) return this.#fail('blocked', `the push ${describeDenial(denial)}`);
+      if (denial !== null) return this.#fail('blocked', `address ${describeDenial(denial)}`);
     }
     this.#addresses = addresses.slice(0, ADDRESSES_TRIED_MAX);
     this.#tryNextAddress();
@@ -121,8 +122,8 @@ export class ConnectAttempt {
 
     const remote = parseAddress(socket.remoteAddress ?? '');
     const denial = remote === null ? null : judgeAddress(remote, this.#options.policy);
-    if (denial !== null) return this.#fail('blocked', `the push ${describeDenial(denial)}`);
-    if (remote === null) return this.#fail('broken_response', 'the connection was closed as soon as it was made');
+    if (denial !== null) return this.#fail('blocked', `address ${describeDenial(denial)}`);
+    if (remote === null) return this.#fail('broken_response', 'connection closed as soon as it was made');
     this.#observer.endStage(true, `${host} port ${this.#target.port}`);
     if (this.#target.tls) this.#secure(socket);
     else this.#succeed(socket);
@@ -166,14 +167,8 @@ export class ConnectAttempt {
   }
 
   #failToConnect(): void {
-    const code = this.#error?.code ?? 'EUNKNOWN';
-    if (code === 'ECONNREFUSED') {
-      return this.#fail('connect_refused', `nothing listens on port ${this.#target.port} (ECONNREFUSED)`);
-    }
-    if (code === 'ETIMEDOUT') return this.#fail('connect_timeout', 'the connection timed out (ETIMEDOUT)');
-    // A receiver that refuses a connection causes ECONNREFUSED. ECONNRESET means that it had accepted the connection.
-    if (code === 'ECONNRESET') return this.#fail('broken_response', 'the connection was reset as soon as it was made');
-    this.#fail('unreachable', `${CONNECT_ERROR_TEXT[code] ?? 'the connection failed'} (${code})`);
+    const { outcome, detail } = describeConnectError(this.#error?.code, this.#target.port);
+    this.#fail(outcome, detail);
   }
 
   /** Keeps the error that says the most. That is a refusal, because it shows that the host is there. */
@@ -185,34 +180,4 @@ export class ConnectAttempt {
 function describeAddresses(addresses: readonly AddressBytes[]): string {
   const shown = addresses.slice(0, ADDRESSES_SHOWN_MAX).map(formatAddress).join(', ');
   return addresses.length > ADDRESSES_SHOWN_MAX ? `${shown} and ${addresses.length - ADDRESSES_SHOWN_MAX} more` : shown;
-}
-
-const CONNECT_ERROR_TEXT: Record<string, string> = {
-  EHOSTUNREACH: 'there is no route to the host',
-  ENETUNREACH: 'there is no route to its network',
-  EMFILE: 'this service has no file descriptors left',
-  ENFILE: 'the host of this service has no file descriptors left',
-  EADDRNOTAVAIL: 'the host of this service has no port left to connect from',
-};
-
-const TLS_ERROR_TEXT: Record<string, string> = {
-  CERT_HAS_EXPIRED: 'its certificate has expired',
-  CERT_NOT_YET_VALID: 'its certificate is not valid yet',
-  DEPTH_ZERO_SELF_SIGNED_CERT: 'its certificate is self-signed',
-  SELF_SIGNED_CERT_IN_CHAIN: 'its certificate is from an authority that this service does not trust',
-  UNABLE_TO_GET_ISSUER_CERT_LOCALLY: 'its certificate is from an authority that this service does not trust',
-  UNABLE_TO_VERIFY_LEAF_SIGNATURE: 'its certificate chain is incomplete',
-  ERR_SSL_WRONG_VERSION_NUMBER: 'it does not speak TLS; perhaps the URL should start with http://',
-  ERR_SSL_PACKET_LENGTH_TOO_LONG: 'it does not speak TLS; perhaps the URL should start with http://',
-  ECONNRESET: 'the connection was closed during the handshake',
-};
-
-function describeTlsError({ code = 'EUNKNOWN' }: NodeJS.ErrnoException, hostname: string): string {
-  if (code === 'ERR_TLS_CERT_ALTNAME_INVALID') return `its certificate is not for ${hostname} (${code})`;
-  return `${TLS_ERROR_TEXT[code] ?? 'the handshake failed'} (${code})`;
-}
-
-/** The text for a name without an address. That the name does not exist needs no further cause. */
-function hostNotFound(hostname: string, why: string): string {
-  return why === NO_SUCH_NAME ? `host not found: ${hostname}` : `host not found: ${hostname} (${why})`;
 }

@@ -3,7 +3,8 @@ import type { Dispatcher } from 'undici';
 import errors from 'undici/lib/core/errors.js';
 import Client from 'undici/lib/dispatcher/client.js';
 import { ListNode } from '../intrusive_list.ts';
-import { RESPONSE_HEADER_BYTES_MAX, RESPONSE_RAW_BYTES_MAX } from './response.ts';
+import { RESPONSE_HEADER_BYTES_MAX } from './failures.ts';
+import { RESPONSE_RAW_BYTES_MAX } from './response.ts';
 
 /** How long an unused connection stays open, unless the receiver's Keep-Alive header gives another time. */
 const IDLE_MS = 10_000;

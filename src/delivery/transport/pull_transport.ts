@@ -14,7 +14,8 @@ import {
   type PullRequest,
   WaitingPull,
 } from './pulling_instance.ts';
-import { describeStatus, excerptOf } from './response.ts';
+import { describeStatus } from './failures.ts';
+import { excerptOf } from './response.ts';
 import type { Push, PushResult, Transport, Way } from './transport.ts';
 
 /** The longest deadline for a result. */
@@ -329,7 +330,7 @@ export class PullTransport implements Transport {
 
   #onTimeout(awaited: AwaitedResult): void {
     const empty = this.#emptyResult(awaited);
-    const detail = `no result arrived within ${Math.round(empty.duration_ms / 1000)} s`;
+    const detail = `no result within ${Math.round(empty.duration_ms / 1000)} s`;
     this.#settle(awaited, { ...empty, outcome: 'timeout', detail });
   }
 

@@ -7,14 +7,8 @@ import type { PooledConnection } from './pooled_connection.ts';
 import type { ConnectionPools, InstancePool } from './connection_pools.ts';
 import { ConnectAttempt, type ConnectionObserver, type ConnectorOptions } from './connector.ts';
 import { DeadlineEntry, type Deadlines } from './deadlines.ts';
-import {
-  describeBroken,
-  describeStatus,
-  INTERIM_RESPONSES_MAX,
-  type KeptBodies,
-  RESPONSE_BYTES_MAX,
-  ResponseBody,
-} from './response.ts';
+import { describeBroken, describeStatus, describeTimeout } from './failures.ts';
+import { INTERIM_RESPONSES_MAX, type KeptBodies, RESPONSE_BYTES_MAX, ResponseBody } from './response.ts';
 import type { Push, PushResult, Stage, StageReport } from './transport.ts';
 
 /** What all pushes of a transport share. */
@@ -217,18 +211,9 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
     if (this.#settled) return;
     if (this.#status_code !== null) return this.#settleByStatus(false);
     const when = this.#context.is_closed ? 'before the service stopped' : `within ${inSeconds(this.timeout_ms)}`;
-    switch (this.#stage) {
-      case 'dns':
-        return this.#settle('dns_failed', `no name server answered ${when}`);
-      case 'connect':
-        return this.#settle('connect_timeout', `the receiver did not accept the connection ${when}`);
-      case 'tls':
-        return this.#settle('tls_failed', `the TLS handshake was not finished ${when}`);
-      default: {
-        const unread = (this.#connection?.socket.writableLength ?? 0) > 0;
-        return this.#settle('timeout', `${unread ? 'the request was not read' : 'no answer'} ${when}`);
-      }
-    }
+    const is_unread = (this.#connection?.socket.writableLength ?? 0) > 0;
+    const { outcome, detail } = describeTimeout(this.#stage, when, is_unread);
+    this.#settle(outcome, detail);
   }
 
   #onInterimResponse(status_code: number): void {

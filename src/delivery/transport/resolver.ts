@@ -19,7 +19,7 @@ export interface Lookup {
 }
 
 /** `addresses` alternate between the families, without repeats; at least one when `ok`. */
-export type Resolution = { ok: true; addresses: AddressBytes[] } | { ok: false; detail: string };
+export type Resolution = { ok: true; addresses: AddressBytes[] } | { ok: false; code: string };
 
 export interface ResolverOptions {
   /** `address:port` of the name servers to ask; those of the system when absent. */
@@ -127,11 +127,7 @@ class DnsLookup implements Lookup {
   #end(code: string): void {
     if (this.#ended) return;
     this.#stop();
-    this.#done(
-      this.#addresses.length > 0
-        ? { ok: true, addresses: alternate(this.#addresses) }
-        : { ok: false, detail: LOOKUP_ERROR_TEXT[code] ?? `the name server answered ${code}` },
-    );
+    this.#done(this.#addresses.length > 0 ? { ok: true, addresses: alternate(this.#addresses) } : { ok: false, code });
   }
 
   #stop(): void {
@@ -143,18 +139,6 @@ class DnsLookup implements Lookup {
 }
 
 const NO_RECORD_CODES = new Set(['ENODATA', 'ENOTFOUND']);
-
-export const NO_SUCH_NAME = 'there is no such name';
-
-const LOOKUP_ERROR_TEXT: Record<string, string> = {
-  ENODATA: 'the name has no address',
-  ENOTFOUND: NO_SUCH_NAME,
-  ETIMEOUT: 'no name server answered in time',
-  ECONNREFUSED: 'no name server could be reached',
-  ESERVFAIL: 'the name server failed to look it up',
-  EREFUSED: 'the name server refused to look it up',
-  EBADNAME: 'the name is malformed',
-};
 
 /** IPv6 and IPv4 in turn (RFC 8305, section 4), starting with the family of the first answer. */
 function alternate(addresses: readonly AddressBytes[]): AddressBytes[] {

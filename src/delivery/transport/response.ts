@@ -1,7 +1,6 @@
-/** What is kept of a receiver's response, and how an attempt describes it. */
+/** What is kept of a receiver's response. */
 import { isUtf8 } from 'node:buffer';
-import errors from 'undici/lib/core/errors.js';
-import { excerptOfText, type Outcome } from '../../domain/outcome.ts';
+import { excerptOfText } from '../../domain/outcome.ts';
 import { withoutSecrets } from './push.ts';
 import type { KeptBody } from './transport.ts';
 
@@ -14,30 +13,10 @@ export const RESPONSE_BYTES_MAX = 64 * 1024;
 export const RESPONSE_RAW_BYTES_MAX = 2 * RESPONSE_BYTES_MAX;
 /** The most memory for the bodies that pushes keep, over all pushes, while they arrive. */
 const KEPT_BYTES_MAX = 32 << 20;
-export const RESPONSE_HEADER_BYTES_MAX = 16 * 1024;
 /** A character takes four bytes at most. */
 const EXCERPT_BYTES_MAX = RESPONSE_EXCERPT_CHARS_MAX * 4;
 /** RFC 9110, section 15.2, wants clients to ignore any number of 1xx responses; no honest receiver sends this many. */
 export const INTERIM_RESPONSES_MAX = 100;
-
-export function describeStatus(status_code: number, outcome: Outcome): string {
-  if (outcome === 'ok') return '';
-  if (outcome === 'not_200') return `answered ${status_code}, and only 200 counts as a success for this instance`;
-  if (status_code >= 300 && status_code < 400) return `answered ${status_code}; redirects are not followed`;
-  return `answered ${status_code}`;
-}
-
-/** @param has_responded whether any byte of a response arrived */
-export function describeBroken(error: NodeJS.ErrnoException, has_responded: boolean): string {
-  // undici 8.12 leaves the code of a parser error undefined.
-  if (error instanceof errors.HTTPParserError) return 'the response was not HTTP/1.1';
-  const { code } = error;
-  if (code === 'UND_ERR_HEADERS_OVERFLOW') {
-    return `the headers of the response were over ${RESPONSE_HEADER_BYTES_MAX / 1024} KiB`;
-  }
-  const how = code === 'ECONNRESET' || code === 'EPIPE' ? 'reset' : 'closed';
-  return `the connection was ${how} ${has_responded ? 'in the middle of the response' : 'without a response'}`;
-}
 
 /** The memory of all bodies that are kept. */
 export class KeptBodies {

@@ -15,7 +15,7 @@ import {
 } from '../api.ts';
 import { withExamples } from '../examples.ts';
 import { note, print, printFields, printJson, printTable } from '../terminal.ts';
-import { ago, counted, nextTryInWords, HEALTH_STYLES, listInWords, quoted } from '../format.ts';
+import { ago, counted, failureInWords, nextTryInWords, HEALTH_STYLES, listInWords, quoted } from '../format.ts';
 import { headerOf } from '../header.ts';
 import { recoverCommand } from './recover.ts';
 import { type RuntimeChoice, runtimeChosen, withRuntime } from '../runtime_options.ts';
@@ -132,9 +132,7 @@ function printInstance(instance: Instance): void {
     pending: String(instance.pending_deliveries),
     'last success': timeInWords(instance.last_success_at, now_ms),
     'last failure':
-      last_failure === null
-        ? 'never'
-        : `${timeInWords(last_failure.at, now_ms)}: ${last_failure.outcome} ${last_failure.detail}`,
+      last_failure === null ? 'never' : `${timeInWords(last_failure.at, now_ms)}: ${failureInWords(last_failure)}`,
     ...(last_failure?.response_excerpt !== undefined && { 'the receiver said': last_failure.response_excerpt }),
     ...(last_failure !== null && instance.health !== 'up' && { 'what to do': last_failure.advice }),
     'last seen': timeInWords(instance.last_seen_at, now_ms),
