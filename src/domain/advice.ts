@@ -18,9 +18,8 @@ export function advised(failure: LastFailure | null): AdvisedFailure | null {
   return failure && { ...failure, advice: adviceFor(failure) };
 }
 
-/** Advice on the result of an attempt, in one sentence for the person who runs the receiver. */
-export function adviceFor(result: { outcome: Outcome; status_code: number | null; detail: string }): string {
-  const { outcome, status_code } = result;
+/** Advice on the result of an attempt, in one sentence for the person who runs the receiver. It stands beside the detail. */
+export function adviceFor({ outcome, status_code }: { outcome: Outcome; status_code: number | null }): string {
   switch (outcome) {
     case 'ok':
       return `${status_code}: the receiver accepts pushes; nothing to do.`;
@@ -33,21 +32,21 @@ export function adviceFor(result: { outcome: Outcome; status_code: number | null
     case 'bad_status':
       return adviceForStatus(status_code ?? 0);
     case 'timeout':
-      return `The receiver took the request and did not respond in time (${result.detail}): respond first and let the agents work afterwards, or raise timeout_s.`;
+      return 'The receiver took the request and did not respond in time: respond first and let the agents work afterwards, or raise timeout_s.';
     case 'broken_response':
-      return `The response was not complete HTTP (${result.detail}): check that webhook_url names an HTTP server and not some other service.`;
+      return 'The response was not complete HTTP: check that webhook_url names an HTTP server and not some other service.';
     case 'connect_refused':
       return 'Nothing listens at that address and port: start the runtime, and check the port in webhook_url.';
     case 'connect_timeout':
-      return `No connection in time (${result.detail}): check the address in webhook_url, and any firewall between here and there.`;
+      return 'Check the address in webhook_url, and any firewall between here and there.';
     case 'unreachable':
-      return `The receiver could not be reached (${result.detail}): check its network and the address in webhook_url.`;
+      return 'Check the network of the receiver, and the address in webhook_url.';
     case 'dns_failed':
-      return `The host name in webhook_url did not resolve (${result.detail}): check its spelling and the name server.`;
+      return 'Check the spelling of the host name in webhook_url, and the name server.';
     case 'tls_failed':
-      return `The TLS handshake failed (${result.detail}): check the certificate, its host name and its dates.`;
+      return 'Check the certificate, its host name and its dates.';
     case 'blocked':
-      return `The egress policy forbids this address (${result.detail}): register an address that it allows, or allow this one with the setting egress or egress_allow.`;
+      return 'The egress policy forbids this address: register an address that it allows, or allow this one with the setting egress or egress_allow.';
   }
 }
 

@@ -123,7 +123,7 @@ describe('the page Now', { concurrency: 2 }, () => {
       await panel.getByRole('heading', { name: '11 machines: connection refused' }).waitFor();
       await panel.getByText('1 paused').waitFor();
       const answers = panel.getByRole('region', { name: '50 machines: answered 500' }).locator('.answer');
-      assert.equal(await answers.first().innerText(), 'Its answer: out of GPU memory', 'one example of the group');
+      assert.equal(await answers.first().innerText(), 'One answer: out of GPU memory', 'one example of the group');
       const links = panel.locator('.failures a');
       assert.equal(await links.count(), 30);
       const refusing = panel.getByRole('region', { name: /^11 machines/ }).locator('.failures a');
@@ -131,7 +131,7 @@ describe('the page Now', { concurrency: 2 }, () => {
       await panel.getByRole('button', { name: 'Show 31 more' }).click();
       await panel.getByText('61 of 61 shown').waitFor();
       assert.equal(await links.count(), 61);
-      assert.deepEqual(await answers.allInnerTexts(), ['Its answer: out of GPU memory', 'Its answer: disk full']);
+      assert.deepEqual(await answers.allInnerTexts(), ['One answer: out of GPU memory', 'Its answer: disk full']);
       const one = panel.getByRole('listitem').filter({ hasText: 'full-0' });
       await one.getByText('disk full').waitFor();
       await one.getByRole('link').click();

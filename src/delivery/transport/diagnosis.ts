@@ -42,7 +42,9 @@ export async function diagnose(
   const { retry_after: _, detail, kept_body: __, ...shown } = result;
   const has_responded = result.status_code !== null && OUTCOMES[result.outcome].reached;
   if (runtime === null || !has_responded) {
-    return { success: result.outcome === 'ok', ...shown, advice: adviceFor({ ...shown, detail }) };
+    // Where no stage began, nothing else in the response has the detail.
+    const before = result.stages.length === 0 ? `${detail}. ` : '';
+    return { success: result.outcome === 'ok', ...shown, advice: `${before}${adviceFor(shown)}` };
   }
   const { body } = exchangedOf(result);
   const response = { status_code: result.status_code as number, body };

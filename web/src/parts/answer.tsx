@@ -1,13 +1,13 @@
 import type { JSX } from 'preact';
 import { Foreign } from './foreign.tsx';
 
-/** What a machine answered to its last failed push. */
-export function Answer({ text }: { text: string }): JSX.Element | null {
+/** What a machine answered to its last failed push. @param is_example whether it stands for several machines */
+export function Answer({ text, is_example = false }: { text: string; is_example?: boolean }): JSX.Element | null {
   const line = text.replaceAll(/\s+/g, ' ').trim();
   if (line === '') return null;
   return (
     <p class="answer">
-      Its answer: <Foreign class="answer-text">{line}</Foreign>
+      {is_example ? 'One answer:' : 'Its answer:'} <Foreign class="answer-text">{line}</Foreign>
     </p>
   );
 }

@@ -145,7 +145,7 @@ function Group({ group }: { group: Cause }): JSX.Element {
             <h3>
               {counted(count, 'machine')}: {cause}
             </h3>
-            {example !== null && <Answer text={example} />}
+            {example !== null && <Answer text={example} is_example />}
             {advice !== null && (
               <p class="failure-advice">
                 <Foreign>{advice}</Foreign>
@@ -161,12 +161,19 @@ function Group({ group }: { group: Cause }): JSX.Element {
             key={instance.instance_id}
             instance={instance}
             is_advised={advice !== null}
+            why={whyBeside(count > 1 ? cause : null, instance)}
             answer={answerBeside(example, instance)}
           />
         ))}
       </ul>
     </section>
   );
+}
+
+/** Why a machine fails, unless the heading of its group says as much. */
+function whyBeside(cause: string | null, { last_failure }: Instance): string | null {
+  const why = last_failure === null ? 'no failure on record' : failureInWords(last_failure);
+  return why === cause ? null : why;
 }
 
 /** What a machine answered, unless the heading of its group shows the same. */
@@ -177,12 +184,13 @@ function answerBeside(example: string | null, { last_failure }: Instance): strin
 
 interface FailureRowProps {
   instance: Instance;
-  /** Whether the heading of its group says why it fails, and what to do. */
+  /** Whether the heading of its group says what to do. */
   is_advised: boolean;
+  why: string | null;
   answer: string | null;
 }
 
-function FailureRow({ instance, is_advised, answer }: FailureRowProps): JSX.Element {
+function FailureRow({ instance, is_advised, why, answer }: FailureRowProps): JSX.Element {
   const { instance_id, instance_name, health, health_since, last_failure, last_success_at, pending_deliveries } =
     instance;
   return (
@@ -192,9 +200,9 @@ function FailureRow({ instance, is_advised, answer }: FailureRowProps): JSX.Elem
         <a href={addressOf(['instances', instance_id])}>
           <Foreign>{instance_name || instance_id}</Foreign>
         </a>
-        {!is_advised && (
+        {why !== null && (
           <p class="failure-why">
-            <Foreign>{last_failure === null ? 'no failure on record' : failureInWords(last_failure)}</Foreign>
+            <Foreign>{why}</Foreign>
           </p>
         )}
         {answer !== null && <Answer text={answer} />}
