@@ -7,6 +7,7 @@ import { openStream } from '../support/event_stream.ts';
 import { makeDatabase } from '../support/postgres.ts';
 import { startReceiver } from '../support/receiver.ts';
 import { instancePath, startService } from '../support/service.ts';
+import { until } from '../support/wait.ts';
 
 const ANSWER = 'out of GPU memory';
 
@@ -45,7 +46,11 @@ for (const engine of ENGINES.map(({ name }) => name)) {
     await service.send('elsewhere', {});
     await stream.some(1, ({ name }) => name === 'instance.failing');
     assert.ok(stream.text.includes('500') && !stream.text.includes(ANSWER), 'the feed sends everybody the same');
-    await stream.some(1, ({ name }) => name === 'delivery.attempted');
+    await until(
+      'the failure to be stored',
+      () => service.instance('box'),
+      ({ last_failure }) => last_failure !== null,
+    );
 
     for (const [name, { key, sees }] of keys) {
       const one = await service.request<Instance>('GET', instancePath('box'), { headers: bearer(key) });

@@ -54,7 +54,10 @@ test('a failure is named once', () => {
 });
 
 test('a delivery that was given up says after how many attempts', () => {
-  assert.equal(whyInWords({ reason: 'exhausted', waiting_for: null, attempt_count: 6 }), 'gave up after 6 attempts');
+  assert.equal(
+    whyInWords({ instance_id: 'x', reason: 'exhausted', waiting_for: null, attempt_count: 6 }),
+    'gave up after 6 attempts',
+  );
 });
 
 test('the charts show as much time as the service keeps', () => {

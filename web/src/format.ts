@@ -35,12 +35,12 @@ const REASONS: Record<Exclude<DeliveryReason, 'exhausted'>, string> = {
   max_age: 'it waited for longer than its membership allows',
 };
 
-const WAITS: Record<WaitingFor, string> = {
+const WAITS: Record<WaitingFor, string | ((instance_id: string) => string)> = {
   turn: 'waiting for its turn behind earlier messages',
   retry: 'waiting for its next attempt',
-  back_off: 'waiting: its instance is down',
+  back_off: (instance_id) => `waiting: ${instance_id} is down`,
   paused: 'waiting: its meeting is paused',
-  switched_off: 'waiting: its instance is paused',
+  switched_off: (instance_id) => `waiting: ${instance_id} is paused`,
   connection: 'waiting for its machine to connect',
 };
 
@@ -48,6 +48,11 @@ const WAITS: Record<WaitingFor, string> = {
 export function outcomeInWords({ outcome, status_code }: Pick<Attempt, 'outcome' | 'status_code'>): string {
   const is_status = outcome === 'ok' || outcome === 'bad_status' || outcome === 'not_200';
   return is_status && status_code !== null ? `answered ${status_code}` : OUTCOMES[outcome];
+}
+
+/** What a machine answered, on one line. */
+export function onOneLine(text: string): string {
+  return text.replaceAll(/\s+/g, ' ').trim();
 }
 
 /** Why an attempt failed: its detail, unless its outcome says more. */
@@ -74,14 +79,16 @@ export function pauseInWords({ outcome }: Pick<Attempt, 'outcome'>): string {
     : 'pauses grow after each bad answer';
 }
 
-/** The explanation of a delivery's state; empty when none is needed. */
-export function whyInWords({ reason, waiting_for, attempt_count }: Explained): string {
+/** The explanation of a delivery's state; empty when none is needed. It may have the id of the instance: foreign text. */
+export function whyInWords({ instance_id, reason, waiting_for, attempt_count }: Explained): string {
   if (reason === 'exhausted') return `gave up after ${counted(attempt_count, 'attempt')}`;
   if (reason !== null) return REASONS[reason];
-  return waiting_for === null ? '' : WAITS[waiting_for];
+  if (waiting_for === null) return '';
+  const waits = WAITS[waiting_for];
+  return typeof waits === 'string' ? waits : waits(instance_id);
 }
 
-type Explained = Pick<Delivery, 'reason' | 'waiting_for' | 'attempt_count'>;
+type Explained = Pick<Delivery, 'instance_id' | 'reason' | 'waiting_for' | 'attempt_count'>;
 
 export function durationInWords(ms: number): string {
   if (ms < 1) return '<1 ms';

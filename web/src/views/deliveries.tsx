@@ -68,7 +68,7 @@ const COLUMNS: Column<Delivery>[] = [
   {
     head: 'What happened',
     is_wide: true,
-    cell: (delivery) => <span class="clip">{whatHappened(delivery)}</span>,
+    cell: (delivery) => <Foreign class="clip">{whatHappened(delivery)}</Foreign>,
   },
   {
     head: 'Attempts',

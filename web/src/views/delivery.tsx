@@ -103,7 +103,7 @@ export function DeliveryStatus({
   return (
     <div class="status-line">
       <State state={state} waiting_for={waiting_for} />
-      {why !== '' && <span>{why}</span>}
+      {why !== '' && <Foreign>{why}</Foreign>}
       {next_attempt_at !== null && (
         <span class="faint">
           {Date.parse(next_attempt_at) > Date.now() ? (

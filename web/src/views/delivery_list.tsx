@@ -1,5 +1,5 @@
 import type { JSX } from 'preact';
-import type { ListDeliveriesQuery } from '@convoke/sdk';
+import type { Delivery, ListDeliveriesQuery } from '@convoke/sdk';
 import { useQuery } from '../queries.ts';
 import { useHeld, usePointed } from '../parts/held.ts';
 import { StateMark } from '../parts/mark.tsx';
@@ -15,6 +15,12 @@ interface DeliveryListProps {
   most: number;
   /** The column that the list leaves out, because it has the same value for all deliveries. */
   without: 'instance' | 'meeting';
+}
+
+function stateInWords(delivery: Delivery): string {
+  const { state, last_attempt } = delivery;
+  if (state === 'pending') return whyInWords(delivery) || state;
+  return state === 'failed' && last_attempt !== null ? `${state}: ${outcomeInWords(last_attempt)}` : state;
 }
 
 /** A few deliveries, the newest first, one line each. */
@@ -44,13 +50,7 @@ export function DeliveryList({ query, most, without }: DeliveryListProps): JSX.E
             <StateMark state={delivery.state} waiting_for={delivery.waiting_for} />
             <Foreign class="clip">{without === 'instance' ? delivery.meeting_id : delivery.instance_id}</Foreign>
             <span class="faint">#{delivery.seq}</span>
-            <span class="clip grow">
-              {delivery.state}
-              {delivery.state === 'pending' && `: ${whyInWords(delivery)}`}
-              {delivery.state === 'failed' &&
-                delivery.last_attempt !== null &&
-                `: ${outcomeInWords(delivery.last_attempt)}`}
-            </span>
+            <Foreign class="clip grow">{stateInWords(delivery)}</Foreign>
             {delivery.last_attempt !== null && (
               <span class="faint">{durationInWords(delivery.last_attempt.duration_ms)}</span>
             )}

@@ -13,7 +13,7 @@ import { Ago } from '../parts/time.tsx';
 import { addressOf, filterBy, useAsked, usePlace } from '../router.ts';
 import { is_portal } from '../portal.ts';
 import { client, may } from '../service.ts';
-import { outcomeInWords, some } from '../format.ts';
+import { failureInWords, onOneLine, outcomeInWords, some } from '../format.ts';
 import { InstanceDetail } from './instance.tsx';
 import { isPaused } from './pause.tsx';
 import { RegisterDialog } from './register.tsx';
@@ -52,9 +52,7 @@ const COLUMNS: Column<Instance>[] = [
       last_failure === null || health === 'up' ? (
         <span class="faint">–</span>
       ) : (
-        <Foreign class="clip">
-          {[outcomeInWords(last_failure), last_failure.response_excerpt ?? []].flat().join(': ')}
-        </Foreign>
+        <Foreign class="clip">{lastFailureInWords(last_failure)}</Foreign>
       ),
   },
   {
@@ -73,6 +71,11 @@ const COLUMNS: Column<Instance>[] = [
     cell: ({ last_success_at }) => <Ago at={last_success_at} />,
   },
 ];
+
+function lastFailureInWords(failure: NonNullable<Instance['last_failure']>): string {
+  const answer = onOneLine(failure.response_excerpt ?? '');
+  return answer === '' ? failureInWords(failure) : `${outcomeInWords(failure)}: ${answer}`;
+}
 
 export function Instances({ instance_id }: { instance_id: string | null }): JSX.Element {
   const { query } = usePlace();

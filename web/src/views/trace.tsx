@@ -85,9 +85,7 @@ function Woken({ trace: { deliveries, deliveries_queued, message_id } }: { trace
             <Foreign class="clip">{delivery.instance_id}</Foreign>
           </a>
           <Foreign class="clip">{some(delivery.target_agents, 4)}</Foreign>
-          <span class="faint">
-            {delivery.state} {whyInWords(delivery)}
-          </span>
+          <Foreign class="faint">{whyInWords(delivery) || delivery.state}</Foreign>
         </p>
       ))}
       {deliveries_queued > deliveries.length && (
