@@ -43,8 +43,8 @@ export async function diagnose(
   const has_responded = result.status_code !== null && OUTCOMES[result.outcome].reached;
   if (runtime === null || !has_responded) {
     // Where no stage began, nothing else in the response has the detail.
-    const more = result.status_code === null ? ` (${detail})` : '';
-    return { success: result.outcome === 'ok', ...shown, advice: `${adviceFor(shown)}${more}` };
+    const what = result.status_code === null ? `Failed: ${detail}. ` : '';
+    return { success: result.outcome === 'ok', ...shown, advice: `${what}${adviceFor(shown)}` };
   }
   const { body } = exchangedOf(result);
   const response = { status_code: result.status_code as number, body };
