@@ -207,9 +207,7 @@ function Marks({ deliveries, names, message_id, seq, opened, onOpen, is_traced, 
             >
               <StateMark state={state} waiting_for={waiting_for} />
               <Foreign class="clip">{name}</Foreign>
-              <span class="unseen">
-                : {state} {why}
-              </span>
+              <Foreign class="unseen">{`: ${state} ${why}`}</Foreign>
               {attempt_count > 1 && <span class="faint">×{attempt_count}</span>}
             </button>
           </li>
