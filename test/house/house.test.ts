@@ -215,7 +215,7 @@ test('only the webhook transport opens outgoing sockets, and what forwards pulls
     'src/delivery/transport/push_attempt.ts',
     'src/delivery/transport/connection_pools.ts',
     // The errors of undici, to describe them.
-    'src/delivery/transport/response.ts',
+    'src/delivery/transport/failures.ts',
     // The demo listens, as a machine does.
     'src/demo/conversation.ts',
   ]);
