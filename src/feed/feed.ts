@@ -131,7 +131,8 @@ export class Feed {
    */
   async open({ viewer, last_event_id, standing }: FeedRequest): Promise<OpenedFeed> {
     if (this.#is_stopped) throw new Problem('shutting_down', undefined, { retry_after_s: RETRY_AFTER_S });
-    if (this.#listeners.size + this.#opening >= this.#parts.listeners_max) {
+    const is_full = this.#listeners.size + this.#opening >= this.#parts.listeners_max;
+    if (is_full && !this.#makeRoomFor(standing.principal.key_id)) {
       throw new Problem('overloaded', 'The live feed has the most listeners that CONVOKE_MAX_FEED_LISTENERS permits.', {
         retry_after_s: RETRY_AFTER_S,
       });
@@ -154,6 +155,21 @@ export class Feed {
     } finally {
       this.#opening--;
     }
+  }
+
+  /**
+   * When a key has at least two listeners more than the one that asks, the latest of them gives up its place. Otherwise
+   * one key could keep all others from the feed.
+   */
+  #makeRoomFor(key_id: string | null): boolean {
+    const by_key = Map.groupBy(this.#listeners, (listener) => listener.key_id);
+    const own = by_key.get(key_id)?.length ?? 0;
+    const most = [...by_key.values()].reduce((a, b) => (b.length > a.length ? b : a), []);
+    const last = most.length < own + 2 ? undefined : most.findLast(({ hasBegun }) => hasBegun);
+    if (last === undefined) return false;
+    last.giveUpPlace();
+    this.leave(last);
+    return true;
   }
 
   async #beginningOf(

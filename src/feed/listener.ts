@@ -24,6 +24,7 @@ export interface FeedSink {
 
 /** What allows a feed: a key, a session, or the fact that no key exists. */
 export interface Revocable {
+  readonly principal: { readonly key_id: string | null };
   /** Why it is no longer valid; null while it is valid. */
   revocationReason(): ProblemCode | null;
 }
@@ -66,6 +67,15 @@ export class FeedListener {
     this.standing = standing;
     this.#next = memory.last + 1;
     this.written_at = clock.now();
+  }
+
+  /** Whether its response has begun. */
+  get hasBegun(): boolean {
+    return this.#sink !== null;
+  }
+
+  get key_id(): string | null {
+    return this.standing.principal.key_id;
   }
 
   get session(): Session | null {
@@ -148,6 +158,13 @@ export class FeedListener {
     if (this.#sink === null || this.#ended || this.#is_blocked || this.#beginning.length > 0) return;
     const id = this.#memory.get(this.#next - 1)?.id;
     this.#write(id === undefined ? ': \n\n' : `: \nid: ${id}\n\n`);
+  }
+
+  /** Ends it because another key needs the place. */
+  giveUpPlace(): void {
+    this.end('overflow', {
+      detail: 'Another key needed this place of the live feed; connect again with Last-Event-ID.',
+    });
   }
 
   #cutOff(): void {

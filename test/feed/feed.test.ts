@@ -410,6 +410,31 @@ test('the number of listeners is limited, and one that disconnects makes room', 
   let_in.close();
 });
 
+test('a key that holds the most places gives one up to another key, until both have as many', async (t) => {
+  const other = await startService(t, { max_feed_listeners: '4' });
+  await other.endOpenMode();
+  const greedy = (await other.createKey({ scopes: ['read'] })).token;
+  const held = [];
+  for (let i = 0; i < 4; i++) held.push(await listen(t, other, { token: greedy }));
+  assertProblem(
+    await other.request('GET', '/api/v1/events/', { headers: { authorization: `Bearer ${greedy}` } }),
+    503,
+    'overloaded',
+  );
+  await listen(t, other);
+  await listen(t, other);
+  for (const stream of held.slice(2)) {
+    await until(
+      'the end of the latest places',
+      () => stream.events.at(-1)?.name,
+      (name) => name === 'overflow',
+    );
+  }
+  assertProblem(await other.get('/api/v1/events/'), 503, 'overloaded');
+  await other.send(other.name('meeting'), {});
+  for (const stream of held.slice(0, 2)) await stream.some(1, isNamed('message.accepted'));
+});
+
 test('a stop waits for no listener', async (t) => {
   const other = await startService(t);
   const streams = [await listen(t, other), await listen(t, other)];
