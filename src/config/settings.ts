@@ -1,6 +1,6 @@
 /**
  * The table of settings. Each is an environment variable and a flag of `convoke serve`: `port` is CONVOKE_PORT and
- * `--port`. From this table come the parsing, its errors, the flags, `convoke config` and docs/settings.md.
+ * `--port`. The parsing, its errors, the flags, `convoke config` and docs/settings.md follow from this table.
  */
 import type { EgressMode } from '../domain/address.ts';
 import { HOP_LIMIT_MAX, PAIR_LIMIT_MAX, PAIR_WINDOW_S_MAX } from '../domain/guard_rule.ts';

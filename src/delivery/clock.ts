@@ -7,7 +7,7 @@ export interface Timer {
 
 /**
  * Time, as the engine sees it. There are two clocks, because people set the wall clock. Schedules run on the steady
- * clock: when the wall clock is set an hour ahead or back, no retry comes early and none gets stuck.
+ * clock: when the wall clock is set an hour ahead or back, no retry starts early and none gets stuck.
  */
 export interface Clock {
   /**

@@ -89,8 +89,8 @@ export interface AuditHead {
 export const CHAIN_START = '0'.repeat(64);
 
 /**
- * SHA-256 over the hash of the previous entry, a line feed, and the entry as canonical JSON without its two hashes: the
- * fields sorted by name at every level, no spaces.
+ * SHA-256 over the hash of the previous entry, a line feed, and the entry as canonical JSON without its two hashes.
+ * Canonical JSON has its fields sorted by name at every level, and no spaces.
  */
 export function hashOf({ prev_hash, ...entry }: Omit<AuditEntry, 'hash'>): string {
   return hash('sha256', `${prev_hash}\n${canonicalJson(entry)}`);

@@ -163,7 +163,7 @@ export class Acceptor {
 
   async #send(send: Send, is_joined: boolean): Promise<Sent> {
     if (this.#is_closed) {
-      // In a cluster, another node takes the message at once. A single node needs some seconds to come back.
+      // In a cluster, another node takes the message at once. A single node needs some seconds to restart.
       throw new Problem('shutting_down', undefined, { retry_after_s: this.#store.cluster === null ? 5 : 1 });
     }
     const accepted = await this.store(send, is_joined);

@@ -93,7 +93,7 @@ async function pull(context: Context, request: PullingRequest, reply: FastifyRep
   const results = await takeAll(context, request);
   const address = await addressOf(context, request);
   letGoOfBody(request);
-  // Nothing may come between this and the wait, so that of two requests with one name only one waits.
+  // Nothing may run between this and the wait, so that of two requests with one name only one waits.
   if (pull_id !== null) pull_transport.takeBack(instance_id, pull_id);
   // A machine that is about to end takes no more pushes.
   if (max === 0) return { pushes: [], results };

@@ -180,9 +180,9 @@ export interface DeliveryStore {
    */
   boundAside(latest_ms: number, partitions?: number[]): Promise<number>;
   /**
-   * What agents said to an instance in a meeting after `since_ms` and before a delivery, in the order of seq: messages
-   * that were delivered or are pending, not those that were cancelled. Reads at most the `rows_max` deliveries of the
-   * instance before that delivery; without a delivery_id, its latest ones.
+   * What agents said to an instance in a meeting after `since_ms` and before a delivery, in the order of seq. It has
+   * messages that were delivered or are pending, not those that were cancelled. Reads at most the `rows_max` deliveries
+   * of the instance before that delivery; without a delivery_id, its latest ones.
    */
   ofAgentsBefore(
     before: LaneKey & { delivery_id: string | null; seq: number },
@@ -190,9 +190,9 @@ export interface DeliveryStore {
     rows_max: number,
   ): Promise<AgentDelivery[]>;
   /**
-   * The rules of the membership of a delivery, and what they need: the newest deliveries that wait behind it and do not expire
-   * sooner, and how many messages were missed before it. Reads at most `rows_max` deliveries of each kind. Counts no
-   * messages that were accepted before `known_since_ms`, because their deliveries may be removed.
+   * The rules of the membership of a delivery, and what is needed to apply them. That is the newest deliveries that wait
+   * behind it and do not expire sooner, and how many messages were missed before it. Reads at most `rows_max` deliveries of each
+   * kind. Counts no messages that were accepted before `known_since_ms`, because their deliveries may be removed.
    */
   rulesAtHead(
     head: LaneKey & { delivery_id: string; seq: number; expires_at: number },

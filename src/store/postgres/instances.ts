@@ -42,7 +42,7 @@ const CURRENT_EPOCH = `(SELECT p.epoch FROM partitions p WHERE p.partition_no = 
 
 /**
  * A node that did not renew its lease for so long counts as gone when connections are shown: it renews every 3 s. Its
- * lease ends later, because a takeover must not come too soon.
+ * lease ends later, because a takeover must not happen too soon.
  */
 const SEEN_WITHIN_MS = 5_000;
 

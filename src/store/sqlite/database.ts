@@ -168,7 +168,7 @@ export class Database {
     try {
       this.#db.exec('PRAGMA wal_checkpoint(PASSIVE)');
     } catch {
-      // The commit itself succeeded, and the next checkpoint comes anyway.
+      // The commit itself succeeded, and the next checkpoint happens anyway.
     }
   }
 

@@ -4,8 +4,8 @@
  * after a lock see everything that was committed before the lock was taken.
  *
  * Batches come as arrays, one for each column. A plan may be from a time when the table was empty, and yet it must
- * never read the whole table. So the statements look into a table once for each row (LATERAL with OFFSET 0, which the
- * planner cannot join in another way), or by all keys of the batch at once (ANY).
+ * never read the whole table. So a statement looks into a table once for each row, or by all keys of the batch at once
+ * (ANY). LATERAL with OFFSET 0 looks once for each row, because the planner cannot join it in another way.
  */
 import { IDEMPOTENCY_MS } from '../../contract/messages.ts';
 import { REMOVAL } from '../locks.ts';
