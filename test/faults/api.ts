@@ -1,7 +1,7 @@
 /** The few requests that the fault tests make, written by hand, because the tested client must not judge itself. */
 import assert from 'node:assert/strict';
 import { setTimeout as pause } from 'node:timers/promises';
-import { PATIENCE_MS, until } from '../support/wait.ts';
+import { WAIT_MS_MAX, until } from '../support/wait.ts';
 import type { Stored } from './checker.ts';
 
 /** When a sender gives up on a process that stands still and does not respond. */
@@ -25,7 +25,7 @@ export async function ask(
   url: string,
   method: string,
   path: string,
-  { body, headers, timeout_ms = PATIENCE_MS }: Asked = {},
+  { body, headers, timeout_ms = WAIT_MS_MAX }: Asked = {},
 ): Promise<Answered> {
   const answer = await fetch(`${url}${path}`, {
     method,

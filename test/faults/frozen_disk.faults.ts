@@ -1,7 +1,7 @@
 /** A disk that is frozen, so that writes neither end nor fail: every client gets an error, and nothing is lost. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { PATIENCE_MS, until } from '../support/wait.ts';
+import { WAIT_MS_MAX, until } from '../support/wait.ts';
 import { acceptedAgain, type Answered, ask, send } from './api.ts';
 import { assertClean, assertControls, assertFound, surviveUnderLoad, temporaryDirectory } from './run.ts';
 import { freezeDisk, has_strace } from './trace.ts';
@@ -28,7 +28,7 @@ test(
         const disk = await freezeDisk(t, node.pid);
         const frozen_ms = performance.now();
         const at_once = Promise.all([
-          timed(send(url, 'elsewhere', -round, `frozen-${round}`, PATIENCE_MS)),
+          timed(send(url, 'elsewhere', -round, `frozen-${round}`, WAIT_MS_MAX)),
           timed(ask(url, 'POST', '/api/v1/instances/one/heartbeat/')),
           timed(ask(url, 'GET', '/readyz')),
           timed(ask(url, 'GET', '/api/v1/deliveries/')),
@@ -44,7 +44,7 @@ test(
           timed(ask(url, 'GET', '/readyz')),
           timed(ask(url, 'GET', '/api/v1/instances/')),
           timed(ask(url, 'GET', '/api/v1/meetings/')),
-          timed(send(url, 'alpha', -1_000 - round, undefined, PATIENCE_MS)),
+          timed(send(url, 'alpha', -1_000 - round, undefined, WAIT_MS_MAX)),
           timed(ask(url, 'DELETE', '/api/v1/instances/nobody/')),
         ]);
         assert.deepEqual(new Set(asked_later.map(({ status }) => status)), new Set([503]));

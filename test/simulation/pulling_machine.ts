@@ -7,7 +7,7 @@ import type { Random } from './random.ts';
 
 const SECOND = 1_000;
 /** How much longer than its pull may wait the machine waits for the response. */
-const PATIENCE_MS = 15 * SECOND;
+const RESPONSE_MARGIN_MS = 15 * SECOND;
 const PAUSE_MS_FIRST = 100;
 const PAUSE_MS_MAX = 5 * SECOND;
 const KNOCKED_OUT_MS_MAX = 60 * SECOND;
@@ -152,12 +152,12 @@ export class PullingMachine {
       if (answer === null || is_lost) this.#fails(body, then);
       else this.#answered(answer, body, then);
     };
-    const patience_ms = is_dead
+    const response_ms_max = is_dead
       ? random.below(body.wait_s * SECOND + 1)
       : goes_lost
         ? random.below(SECOND)
-        : body.wait_s * SECOND + PATIENCE_MS;
-    const stop = this.#around.after(patience_ms, () => over(null));
+        : body.wait_s * SECOND + RESPONSE_MARGIN_MS;
+    const stop = this.#around.after(response_ms_max, () => over(null));
     const close = (): void => {
       is_over = true;
       cancel();

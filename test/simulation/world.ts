@@ -1465,9 +1465,9 @@ export class World {
         if (repeated || this.#settings.max_in_flight < 1_000 || from !== null || this.#kind === 'late') return;
         const wait_ms = promptWithin(this.checker.sent.length, ANSWER_MS_MAX + 2 * this.#store_ms);
         this.#clock.after(wait_ms, () => this.#checkPrompt(life, sent, sent_at, answered_at));
-        if (this.#cluster !== null) this.#checkPatience(sent, answered_at, TAKEN_OVER_MS + wait_ms, isCalled);
+        if (this.#cluster !== null) this.#checkNotifiedWithin(sent, answered_at, TAKEN_OVER_MS + wait_ms, isCalled);
         if (this.#pulling.size > 0 && sent.meeting_id !== this.#meetings[0])
-          this.#checkPatience(sent, answered_at, FOUND_MS + wait_ms, (machine) => !isCalled(machine));
+          this.#checkNotifiedWithin(sent, answered_at, FOUND_MS + wait_ms, (machine) => !isCalled(machine));
         if (dies) this.#end(life, false);
       },
       () => {
@@ -1498,15 +1498,20 @@ export class World {
   }
 
   /** Checks that others have taken over the work of a node, whatever happened to it. */
-  #checkPatience(sent: Sent, answered_at: number, patience_ms: number, concerns: (machine: Machine) => boolean): void {
-    const due_at = Math.max(answered_at, this.#fault_at) + patience_ms;
+  #checkNotifiedWithin(
+    sent: Sent,
+    answered_at: number,
+    within_ms: number,
+    concerns: (machine: Machine) => boolean,
+  ): void {
+    const due_at = Math.max(answered_at, this.#fault_at) + within_ms;
     this.#clock.after(due_at - this.#steady(), () => {
-      const again = (from: number): void => this.#checkPatience(sent, from, patience_ms, concerns);
+      const again = (from: number): void => this.#checkNotifiedWithin(sent, from, within_ms, concerns);
       if (this.#mayBePaused(sent.meeting_id)) return again(this.#steady());
       // While the store fails, or no node is well, nobody can do it.
       if (this.#failing || !this.#lives.some((life) => this.#isWell(life))) this.#fault_at = this.#steady();
-      if (this.#fault_at + patience_ms > due_at) again(answered_at);
-      else this.checker.checkNotified(sent, patience_ms, concerns);
+      if (this.#fault_at + within_ms > due_at) again(answered_at);
+      else this.checker.checkNotified(sent, within_ms, concerns);
     });
   }
 

@@ -6,7 +6,7 @@ import { type Browser, type BrowserContextOptions, chromium as playwright, type 
 import { buildIfStale } from '../../scripts/web.ts';
 
 /** How long to wait for one thing on a page; far longer than anything takes, even on a busy machine. */
-const PATIENCE_MS = 60_000;
+const WAIT_MS_MAX = 60_000;
 /**
  * A name of this machine for a browser of a test. Over plain HTTP a browser takes a page from it for one of another
  * machine: the page is no secure context.
@@ -66,7 +66,7 @@ export class Visitor {
       ...(has_locale && { locale: 'en-GB' }),
       ...options,
     });
-    context.setDefaultTimeout(PATIENCE_MS);
+    context.setDefaultTimeout(WAIT_MS_MAX);
     const wrong: string[] = [];
     context.on('request', (request) => {
       if (![url, also, 'null'].includes(new URL(request.url()).origin)) wrong.push(`asked ${request.url()}`);

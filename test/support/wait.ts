@@ -1,7 +1,7 @@
 import { setImmediate as turn, setTimeout as pause } from 'node:timers/promises';
 
 /** Far longer than anything that tests wait for, so that no test fails on a busy machine. */
-export const PATIENCE_MS = 60_000;
+export const WAIT_MS_MAX = 60_000;
 
 /** The pause between two looks, which leaves the processor to the program under test. */
 const LOOK_EVERY_MS = 5;
@@ -12,7 +12,7 @@ const LOOK_EVERY_MS = 5;
  * @param what completes "waited in vain for …"
  */
 export async function until<T>(what: string, read: () => Promise<T> | T, holds: (value: T) => boolean): Promise<T> {
-  const deadline_ms = performance.now() + PATIENCE_MS;
+  const deadline_ms = performance.now() + WAIT_MS_MAX;
   for (;;) {
     const value = await read();
     if (holds(value)) return value;
@@ -26,7 +26,7 @@ export async function until<T>(what: string, read: () => Promise<T> | T, holds: 
 /** Rejects when a promise takes too long, with a text that names it. */
 export async function inTime<T>(what: string, promise: Promise<T>): Promise<T> {
   const late = Promise.withResolvers<never>();
-  const timer = setTimeout(() => late.reject(new Error(`waited in vain for ${what}`)), PATIENCE_MS);
+  const timer = setTimeout(() => late.reject(new Error(`waited in vain for ${what}`)), WAIT_MS_MAX);
   try {
     return await Promise.race([promise, late.promise]);
   } finally {
