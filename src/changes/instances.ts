@@ -13,8 +13,8 @@ import {
 import type { Author } from './author.ts';
 
 /**
- * The most pending deliveries that one transaction cancels, so that deleting an instance with many of them delays
- * nobody.
+ * The largest number of pending deliveries that one transaction cancels, so that deleting an instance with many of them
+ * delays nobody.
  */
 const CANCEL_BATCH = 2_000;
 

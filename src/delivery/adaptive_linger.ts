@@ -1,8 +1,8 @@
 import { type Linger, LingerTimer } from '../store/linger.ts';
 
 /**
- * After a pause of QUIET_MS no more requests are expected, if the pause is also QUIET_GAPS times as long as the recent
- * gap between two turns of the event loop with new requests. The gap counts because a busy thread has long turns.
+ * No more requests are expected after a pause of QUIET_MS. The pause must also be QUIET_GAPS times as long as the
+ * recent gap between two turns of the event loop with new requests, because a busy thread has long turns.
  */
 const QUIET_MS = 2;
 const QUIET_GAPS = 6;

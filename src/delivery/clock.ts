@@ -11,8 +11,8 @@ export interface Timer {
  */
 export interface Clock {
   /**
-   * Steady time: it starts at the wall clock of the start of the process, in milliseconds since the epoch, and nobody
-   * can set it.
+   * Steady time, in milliseconds since the epoch. It begins with the wall clock's time when the process starts, and
+   * nobody can set it.
    */
   now(): number;
   /** The wall clock, for what people and receivers see. */

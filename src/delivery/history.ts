@@ -15,7 +15,7 @@ export interface HistoryParts {
 export interface HistoryRead extends Omit<HistoryColumns, 'first_s' | 'end_s'> {
   /** When this process began to count. */
   counting_since: number;
-  /** From when on this process has the counts of all other nodes without a gap. */
+  /** The time since which this process has the counts of all other nodes without a gap. */
   complete_since: number;
   starts_at: number;
   ends_at: number;

@@ -10,7 +10,7 @@ export type CatchUp = (typeof CATCH_UPS)[number];
 
 /** The largest `max_age_s`: 30 days. */
 export const MAX_AGE_S_MAX = 2_592_000;
-/** The most missed messages that are counted. */
+/** The largest number of missed messages that are counted. */
 export const MISSED_MAX = 1_000;
 
 /** The rules of a membership for messages to its agents. */

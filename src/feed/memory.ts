@@ -6,7 +6,7 @@ const EVENTS_MAX = 32_768;
 const CHARS_MAX = 16 << 20;
 /** The most characters that are written at once. */
 const CHUNK_CHARS = 65_536;
-/** The most joined texts that are kept: what was joined for one listener also serves others at the same place. */
+/** The largest number of joined texts that are kept: what was joined for one listener also serves others at the same place. */
 const CHUNKS_KEPT = 4;
 
 export interface PublishedEvent {

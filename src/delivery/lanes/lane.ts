@@ -66,7 +66,7 @@ export class Lane {
     this.#state = 'ready';
   }
 
-  /** The step of the lane has begun. */
+  /** Called when the step of the lane begins. */
   unlist(): void {
     assert(this.#state === 'ready', 'only a ready lane takes a step');
     this.#state = 'idle';

@@ -193,5 +193,5 @@ function inWords(read: readonly ReadReply[]): string {
     .join('; ')}`;
 }
 
-/** The most refused replies that are named. Their names are stored with each attempt. */
+/** The largest number of refused replies that are named. Their names are stored with each attempt. */
 const REFUSED_NAMED_MAX = 3;

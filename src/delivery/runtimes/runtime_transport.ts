@@ -22,7 +22,7 @@ export interface RuntimeTransportParts {
   clock: Clock;
   webhook: WebhookTransport;
   store: { messages: Pick<MessageStore, 'list'> };
-  /** The most long attempts at one instance. */
+  /** The largest number of long attempts at one instance. */
   instance_concurrency: number;
   /** Called when an instance has room again. */
   onReady: (instance_id: string) => void;

@@ -64,7 +64,7 @@ const LOOKUP_ERRORS: Record<string, string> = {
 
 /**
  * @param stage that did not end; null: there was none
- * @param when `within 5 s`, or before what it should have ended
+ * @param when the deadline in words, such as `within 5 s`
  * @param is_unread whether the receiver left a part of the request unread
  */
 export function describeTimeout(stage: Stage | null, when: string, is_unread: boolean): FailedConnection {

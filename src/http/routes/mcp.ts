@@ -9,8 +9,8 @@ import { LIST_BODY_BYTES_MAX } from '../schemas/fields.ts';
 import { McpMessageBody } from '../schemas/mcp.ts';
 
 /**
- * The most waiting requests of one key. Each has a connection of its own, so one key could otherwise hold all
- * connections.
+ * The largest number of waiting requests of one key. Each has a connection of its own, so one key could otherwise hold
+ * all connections.
  */
 const OF_KEY_MAX = 256;
 /** The largest body of a call other than a send. A larger body counts as in memory until its request has a response. */

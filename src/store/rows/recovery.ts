@@ -13,8 +13,8 @@ export const PRESENT = `
   WHERE instance_id = $instance_id AND left_at IS NULL ORDER BY meeting_id LIMIT $rows_max`;
 
 /**
- * The newest messages of a meeting: how many were read, the time of the oldest, and of those in the time the ones that
- * have no delivery to the instance.
+ * Reads the newest messages of a meeting. Returns how many it read, the time of the oldest, and the messages in the
+ * time asked for that have no delivery to the instance.
  *
  * @param last_of_message the number of the last delivery of the message `m`
  */

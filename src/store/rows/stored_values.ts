@@ -19,7 +19,7 @@ export interface DamagedValue {
 
 /** The furthest time that has a date (ECMA-262, section 21.4.1.1), before and after 1970. */
 const TIME_MAX = 8_640_000_000_000_000;
-/** The most reported places that are remembered. */
+/** The largest number of reported places that are remembered. */
 const REPORTED_MAX = 10_000;
 
 const reported = new Set<string>();

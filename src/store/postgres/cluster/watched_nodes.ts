@@ -17,8 +17,8 @@ interface Watched {
 
 /**
  * Which nodes are gone, as one node sees it on its own clock: those that did not renew for as long as a lease lasts. So
- * it has no effect when somebody sets the clock of the database. That clock counts only for a node that is seen for the
- * first time, and says whether its lease has ended. So a node that starts after a long pause need not wait.
+ * setting the clock of the database has no effect. That clock counts only for a node that is seen for the first time,
+ * and says whether its lease has ended. So a node that starts after a long pause need not wait.
  */
 export class WatchedNodes {
   readonly #now_ms: () => number;
