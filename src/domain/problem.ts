@@ -22,7 +22,7 @@ export const PROBLEMS = {
   api_key_malformed: {
     status: 401,
     title: 'This API key is incomplete or mistyped',
-    advice: 'Copy it again.',
+    advice: 'That key is incomplete or mistyped. Copy it again.',
   },
   api_key_unknown: {
     status: 401,
