@@ -58,7 +58,7 @@ const SHARED: Record<string, string> = {
   batches: 'true',
 };
 /**
- * After damage here the service refuses to start, with a reason (test/cli/migrate.test.ts,
+ * After damage here the service refuses to start, with a reason (test/cli/migrate.slow.ts,
  * test/secrets/reencrypt.test.ts), or no outcome can be expected.
  */
 const OF_THE_STORE = new Set([
