@@ -223,7 +223,36 @@ export function instanceReader(keys: DataKeys) {
     }
   }
 
-  return { instanceOf, instanceRowOf, listedRowOf, encryptSecret, encryptHeaders, secretOf, registeredValues };
+  /**
+   * The values that a change writes; null where the stored value stays.
+   *
+   * @param previous the row of the instance, when the change has a webhook_url; undefined when there is none
+   */
+  function patchedValues(
+    instance_id: string,
+    patch: InstancePatch,
+    previous: Pick<PreviousRow, 'webhook_url'> | undefined,
+  ) {
+    const headers = patchedHeaders(patch, previous);
+    return {
+      instance_id,
+      instance_name: patch.instance_name ?? null,
+      agent_ids: patch.agent_ids === undefined ? null : JSON.stringify(patch.agent_ids),
+      webhook_url: patch.webhook_url ?? null,
+      is_active: integerOrNull(patch.is_active),
+      webhook_enabled: integerOrNull(patch.webhook_enabled),
+      webhook_headers: headers === null ? null : encryptHeaders(instance_id, headers),
+      success_statuses: patch.success_statuses ?? null,
+      ack_timeout_s: patch.ack_timeout_s ?? null,
+      timeout_s: patch.timeout_s ?? null,
+      replies: integerOrNull(patch.replies),
+      hand_over: patch.owner_key_id === undefined ? 0 : 1,
+      no_headers: encryptHeaders(instance_id, {}),
+      owner: patch.owner_key_id ?? null,
+    };
+  }
+
+  return { instanceOf, instanceRowOf, listedRowOf, encryptSecret, secretOf, registeredValues, patchedValues };
 }
 
 /** @throws Problem `instance_id_taken` for a subscription over an instance, and the other way round */
@@ -241,7 +270,7 @@ function assertSameKind(lease_until: number | null, previous: PreviousRow | unde
  *
  * @param previous the row of the instance; undefined when there is none
  */
-export function patchedHeaders(
+function patchedHeaders(
   { webhook_headers, webhook_url }: Pick<InstancePatch, 'webhook_headers' | 'webhook_url'>,
   previous: Pick<PreviousRow, 'webhook_url'> | undefined,
 ): Record<string, string> | null {
@@ -314,6 +343,6 @@ export function instanceConditions(
 }
 
 /** A boolean as it is stored; null when it is not given. */
-export function integerOrNull(value: boolean | undefined): number | null {
+function integerOrNull(value: boolean | undefined): number | null {
   return value === undefined ? null : value ? 1 : 0;
 }

@@ -12,8 +12,6 @@ import {
   INSTANCE_BYTES,
   instanceConditions,
   instanceReader,
-  integerOrNull,
-  patchedHeaders,
   type PreviousRow,
   STATE,
 } from '../rows/instances.ts';
@@ -142,9 +140,9 @@ export function instanceOperations(
     instanceRowOf,
     listedRowOf,
     encryptSecret: encrypt,
-    encryptHeaders,
     secretOf,
     registeredValues,
+    patchedValues,
   } = instanceReader(keys);
 
   function get(instance_id: string, visibility?: Visibility | null): InstanceRow | null {
@@ -231,22 +229,8 @@ export function instanceOperations(
         patch.webhook_url === undefined
           ? undefined
           : (db.prepare(GET_PREVIOUS).get({ instance_id, ...ownedBy(owner_scope) }) as PreviousRow | undefined);
-      const headers = patchedHeaders(patch, previous);
       const { changes } = db.prepare(PATCH).run({
-        instance_id,
-        instance_name: patch.instance_name ?? null,
-        agent_ids: patch.agent_ids === undefined ? null : JSON.stringify(patch.agent_ids),
-        webhook_url: patch.webhook_url ?? null,
-        is_active: integerOrNull(patch.is_active),
-        webhook_enabled: integerOrNull(patch.webhook_enabled),
-        webhook_headers: headers === null ? null : encryptHeaders(instance_id, headers),
-        success_statuses: patch.success_statuses ?? null,
-        ack_timeout_s: patch.ack_timeout_s ?? null,
-        timeout_s: patch.timeout_s ?? null,
-        replies: integerOrNull(patch.replies),
-        hand_over: patch.owner_key_id === undefined ? 0 : 1,
-        no_headers: encryptHeaders(instance_id, {}),
-        owner: patch.owner_key_id ?? null,
+        ...patchedValues(instance_id, patch, previous),
         wall_ms,
         ...ownedBy(owner_scope),
       });
