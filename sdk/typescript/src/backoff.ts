@@ -2,7 +2,7 @@ import type { ConvokeError } from './error.ts';
 
 const PAUSE_FIRST_MS = 100;
 const PAUSE_MS_MAX = 5_000;
-/** For this long after it was lost, a service that is not there is tried often, because a restart takes seconds. */
+/** How long a lost service is tried often: a restart takes seconds. */
 const SOON_MS = 60_000;
 const PAUSE_SOON_MS_MAX = 500;
 
