@@ -95,7 +95,7 @@ export function describeBroken(error: NodeJS.ErrnoException, has_responded: bool
 /** Empty after a success. */
 export function describeStatus(status_code: number, outcome: Outcome): string {
   if (outcome === 'ok') return '';
-  if (outcome === 'not_200') return `answered ${status_code}; only 200 counts as delivered`;
+  if (outcome === 'not_200') return `answered ${status_code}, not 200`;
   if (status_code >= 300 && status_code < 400) return `answered ${status_code}; redirects are not followed`;
   return `answered ${status_code}`;
 }
