@@ -29,9 +29,11 @@ import {
   fanOut1,
   fanOut100,
   fewSenders,
+  fromAgents,
   idleTransaction,
   manyInOne,
   oneLane,
+  sendersInTurn,
   withTraces,
 } from './scenarios/throughput.ts';
 
@@ -56,6 +58,8 @@ const SCENARIOS: Scenario[] = [
   herdScenario,
   manyInOne,
   withTraces,
+  fromAgents,
+  sendersInTurn,
   commands,
 ];
 

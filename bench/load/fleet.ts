@@ -59,6 +59,11 @@ export function agentId(index: number): string {
   return `a${digits(index)}`;
 }
 
+/** The id of an agent that sends and is on no instance. */
+export function speakerId(index: number): string {
+  return `s${digits(index)}`;
+}
+
 /** The instances in the order of their numbers: those of the first meeting first. */
 export function* membersOf(fleet: Fleet): Generator<Member> {
   for (let meeting = 0; meeting < fleet.meetings; meeting++) {

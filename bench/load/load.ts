@@ -31,6 +31,8 @@ export interface Load {
   together?: number;
   /** How many agents of a meeting are targets, in turn, one for each message; when absent, each message is for all. */
   targets?: number;
+  /** How many agents say the messages in turn; when absent, a message has no `from_agent`. */
+  speakers?: number;
   /** How another service than Convoke takes a message. */
   request?: Request;
   /** Whether each accepted message is listed; not with `together`. */
@@ -89,7 +91,7 @@ class Sender {
   }
 
   send(): void {
-    const { meetings, first_meeting = 0, targets } = this.#load;
+    const { meetings, first_meeting = 0, targets, speakers } = this.#load;
     const request = this.#request;
     this.#sent_us = nowUs();
     for (const at of this.#places) {
@@ -98,6 +100,7 @@ class Sender {
       writeDigits(request, at.meeting, ID_DIGITS, first_meeting + (count % meetings));
       writeDigits(request, at.count, COUNT_DIGITS, count);
       if (targets !== undefined) writeDigits(request, at.agent, ID_DIGITS, Math.floor(count / meetings) % targets);
+      if (speakers !== undefined) writeDigits(request, at.speaker, ID_DIGITS, count % speakers);
       writeDigits(request, at.sent_at, SENT_AT_DIGITS, this.#sent_us);
     }
     this.busy = true;

@@ -1,5 +1,5 @@
 /** The request that sends a message, prepared once: afterwards only digits change. */
-import { agentId, meetingId } from './fleet.ts';
+import { agentId, meetingId, speakerId } from './fleet.ts';
 
 /** How a service takes a message. `MEETING` and `MESSAGE` stand for what differs. */
 export interface Request {
@@ -27,17 +27,19 @@ export interface Places {
   count: number;
   sent_at: number;
   agent: number;
+  speaker: number;
 }
 
 export interface RequestOptions {
   /** The request of another service than Convoke. */
   request?: Request;
   targets?: number;
+  speakers?: number;
   together?: number;
 }
 
 /** @returns the whole request, with zeros for all digits */
-export function requestText({ request, targets, together }: RequestOptions, port: number): string {
+export function requestText({ request, targets, speakers, together }: RequestOptions, port: number): string {
   const message = JSON.stringify({
     id: `msg-${'0'.repeat(COUNT_DIGITS)}`,
     sent_at: '0'.repeat(SENT_AT_DIGITS),
@@ -46,7 +48,8 @@ export function requestText({ request, targets, together }: RequestOptions, port
     text: TEXT,
   });
   const target_agents = targets === undefined ? '' : `,"target_agents":["${agentId(0)}"]`;
-  const fields = `"message":${MESSAGE}${target_agents}`;
+  const from_agent = speakers === undefined ? '' : `,"from_agent":"${speakerId(0)}"`;
+  const fields = `"message":${MESSAGE}${target_agents}${from_agent}`;
   const item = `{"meeting_id":"${MEETING}",${fields}}`;
   const single: Request = { path: `/api/v1/meetings/${MEETING}/messages/`, body: `{${fields}}` };
   const list: Request = { path: '/api/v1/messages/', body: `{"messages":[${Array(together).fill(item).join()}]}` };
@@ -71,6 +74,7 @@ export function placesOf(text: string, messages: number): Places[] {
       count: after('"msg-', 5),
       sent_at: after('"sent_at":"', 11),
       agent: after(`"${agentId(0)}"`, 2),
+      speaker: after(`"${speakerId(0)}"`, 2),
     };
     from = places.sent_at;
     return places;

@@ -25,6 +25,8 @@ interface Shape {
   connections: number;
   /** Messages in one request; each is one of its own when absent. */
   together?: number;
+  /** Agents that say the messages in turn; the messages have no `from_agent` when absent. */
+  speakers?: number;
   /** Connections to each receiver, for undici alone. */
   ceiling_connections: number;
 }
@@ -41,7 +43,7 @@ export const FAN_OUT_100: Shape = { meetings: 1, members: 100, connections: 64, 
 export const ONE_LANE: Shape = { meetings: 1, members: 1, connections: 64, ceiling_connections: 1 };
 
 export function saturated(contender: Contender, shape: Shape, name = contender.name): Row {
-  const { meetings, members, connections, together } = shape;
+  const { meetings, members, connections, together, speakers } = shape;
   return {
     name,
     missing: contender.missing?.() ?? null,
@@ -49,7 +51,12 @@ export function saturated(contender: Contender, shape: Shape, name = contender.n
       bench.measure(
         contender,
         { fleet: { meetings, members, origin: bench.origin } },
-        { connections, seconds, ...(together !== undefined && { together }) },
+        {
+          connections,
+          seconds,
+          ...(together !== undefined && { together }),
+          ...(speakers !== undefined && { speakers }),
+        },
         { seconds: WARM_UP_S },
       ),
   };
@@ -224,4 +231,41 @@ export const withTraces: Scenario = {
       at_least: 0.5,
     },
   ],
+};
+
+/** So many agents that no pair reaches the limit of the loop guard: the guard judges every message, and stops none. */
+const FROM_AGENTS: Shape = { ...FAN_OUT_1, speakers: 10_000 };
+
+export const fromAgents: Scenario = {
+  name: 'w',
+  title: 'messages with from_agent, which the loop guard judges: fan-out 1 as in (a), 10,000 agents in turn',
+  columns: [MESSAGES, CPU_PER_MESSAGE, ...LATENCY, LAG, ...FAULTS],
+  rows: [convoke, oneNode].flatMap((contender) => [
+    saturated(contender, FAN_OUT_1),
+    saturated(contender, FROM_AGENTS, `${contender.name}, from_agent`),
+  ]),
+  targets: [],
+};
+
+const SENDERS = [8, 32, 64, 256];
+
+/** Whether a batch waits for senders that wait themselves: the rate then follows the number of senders. */
+export const sendersInTurn: Scenario = {
+  name: 'x',
+  title: '8 to 256 senders that wait for each response: fan-out 1 as in (a)',
+  columns: [MESSAGES, CPU_PER_MESSAGE, ...LATENCY, COMMITS, ...FAULTS],
+  rows: [convoke, oneNode].flatMap((contender) =>
+    SENDERS.map((connections) =>
+      saturated(contender, { ...FAN_OUT_1, connections }, `${contender.name}, ${connections} senders`),
+    ),
+  ),
+  targets: [8, 32, 64].flatMap((connections) =>
+    [convoke, oneNode].map(({ name }) => ({
+      says: `${name}: ${connections} senders ≥ 0.85 × 256`,
+      row: `${name}, ${connections} senders`,
+      figure: 'messages_per_s',
+      against: { row: `${name}, 256 senders` },
+      at_least: 0.85,
+    })),
+  ),
 };
