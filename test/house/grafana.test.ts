@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
+import { setTimeout as pause } from 'node:timers/promises';
 import { parse } from 'yaml';
 import { DELIVERY_REASONS, DELIVERY_STATES } from '../../src/domain/delivery.ts';
 import { OUTCOMES } from '../../src/domain/outcome.ts';
@@ -12,6 +13,7 @@ import type { Store } from '../../src/store/store.ts';
 import { StoreError } from '../../src/store/store_error.ts';
 import { startReceiver } from '../support/receiver.ts';
 import { startService } from '../support/service.ts';
+import { until } from '../support/wait.ts';
 
 interface Panel {
   id: number;
@@ -143,23 +145,35 @@ test('a service exports every metric, label and value that the dashboard and the
   ]);
 });
 
+const SERIES_MS = 500;
+
+/** The metrics of a node without work, on a store with these reads. */
+function serviceMetrics(deliveries: object): ServiceMetrics {
+  const store = { deliveries } as unknown as Store;
+  const pulls = { counts: { waiting: 0, awaited: 0, connected: 0 } };
+  const stats = { partitions: 22, lease_age_ms: 0, in_flight: 0, queued_in_memory: 0, unsettled: 4000 };
+  return new ServiceMetrics(systemClock(), () => ({ stats }) as Engine, store, { heldAt: () => 0 }, pulls, null);
+}
+
+test('the delay of an event loop without work is far from what raises its alert, although it is looked at every 100 ms', async () => {
+  const metrics = serviceMetrics({ countPending: async () => 0, oldestPending: async () => null });
+  const least = async (): Promise<number> => {
+    // A read begins a new series of looks, and the second of a series has the first value.
+    await pause(SERIES_MS);
+    const { text } = await metrics.text();
+    return Number(/^convoke_nodejs_eventloop_lag_min_seconds (.*)$/m.exec(text)?.[1]);
+  };
+  assert.match(RULES.find(({ alert }) => alert === 'ConvokeEventLoopIsBusy')!.expr, /> 0\.1$/);
+  await until('a look that is hardly late', least, (seconds) => seconds > 0 && seconds < 0.05);
+});
+
 test('while the store fails, a node exports what it knows without it, which raises the alert', async () => {
   let is_away = true;
   const read = async (): Promise<number> => {
     if (is_away) throw new StoreError('ECONNREFUSED', 'connect ECONNREFUSED');
     return 7;
   };
-  const store = { deliveries: { countPending: read, oldestPending: async () => null } } as unknown as Store;
-  const pulls = { counts: { waiting: 0, awaited: 0, connected: 0 } };
-  const stats = { partitions: 22, lease_age_ms: 0, in_flight: 0, queued_in_memory: 0, unsettled: 4000 };
-  const metrics = new ServiceMetrics(
-    systemClock(),
-    () => ({ stats }) as Engine,
-    store,
-    { heldAt: () => 0 },
-    pulls,
-    null,
-  );
+  const metrics = serviceMetrics({ countPending: read, oldestPending: async () => null });
 
   const without = (await metrics.text()).text;
   assert.match(without, /^convoke_settlements_waiting 4000$/m);

@@ -28,8 +28,11 @@ const WAITING_MAX = 16;
 const RESPONSE_BYTES_MAX = 512 << 10;
 /** How long a machine may pause between two pulls and still count as connected. */
 const CONNECTED_MS = 10_000;
-/** How often the keys and sessions of waiting pulls are checked. A revocation on this node ends its pulls at once. */
-const JUDGE_MS = 500;
+/**
+ * How often the keys and sessions of waiting pulls are checked: those that expire end within a second. A revocation on
+ * this node, or one that it reads of another node, ends its pulls at once.
+ */
+const JUDGE_MS = 900;
 
 /** The result of a push, from a machine: the response of its runtime, or why there is none. */
 export interface PullResult {
@@ -163,12 +166,14 @@ export class PullTransport implements Transport {
 
   /** Ends the pulls whose key or session is no longer valid. */
   judge(): void {
-    for (const instance of this.#instances.values()) {
-      for (const pull of instance.waiting.slice()) {
+    const ended: [WaitingPull, ProblemCode][] = [];
+    for (const { waiting } of this.#instances.values()) {
+      for (const pull of waiting) {
         const code = pull.request.standing.revocationReason();
-        if (code !== null) this.#end(pull, code);
+        if (code !== null) ended.push([pull, code]);
       }
     }
+    for (const [pull, code] of ended) this.#end(pull, code);
   }
 
   #judgeAgain(): void {
