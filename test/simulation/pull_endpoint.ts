@@ -7,6 +7,7 @@ import type { IncomingMessage } from 'node:http';
 import { FORWARDED_HEADER, type ForwardedPull } from '../../src/delivery/cluster/pull_forwarder.ts';
 import type { App } from '../../src/http/context.ts';
 import { type PullContext, pullRoutes } from '../../src/http/routes/pull.ts';
+import { EVERYTHING_ALLOWED } from '../../src/domain/access.ts';
 import { Problem } from '../../src/domain/problem.ts';
 
 /** A result, as a machine reports it. */
@@ -90,7 +91,7 @@ export class PullEndpoint {
     const request = {
       params: { instance_id },
       body,
-      principal: { owner_scope: null, key_id: null },
+      principal: EVERYTHING_ALLOWED,
       standing: { revocationReason: () => null },
       headers: is_forwarded ? { [FORWARDED_HEADER]: '' } : {},
       raw: { socket: { setTimeout() {} } },
