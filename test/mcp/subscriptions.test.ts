@@ -396,6 +396,55 @@ describe('a subscription', () => {
     );
   });
 
+  test('whose lease has ended is challenged again, and one that lasts is not', async (t) => {
+    const clock = new SetClock();
+    const service = new Service({}, clock);
+    await service.start();
+    t.after(() => service.close());
+    await service.endOpenMode();
+    const { token } = await service.createKey({ scopes: ['read', 'instance'] });
+    await service.send('m', { content: 'before' });
+    const receiver = await receiverOf(t);
+    const headers = { ...RPC_HEADERS, authorization: `Bearer ${token}` };
+    const codeOf = async () => {
+      const params = { ...paramsOf(receiver, 'm'), ttlMs: 1 };
+      const { text } = await service.post('/mcp', rpc('events/subscribe', params), headers);
+      return (JSON.parse(text.slice(text.indexOf('{'))) as Answer<Subscribed>).error?.code;
+    };
+    assert.equal(await codeOf(), undefined);
+    receiver.behaviour = { status: 204 };
+    assert.equal(await codeOf(), undefined, 'control');
+    clock.step(61_000);
+    assert.equal(await codeOf(), -32_027);
+    assert.equal(receiver.requests.length, 2);
+  });
+
+  test('that cannot join its meeting leaves no instance behind', async (t) => {
+    const service = new Service({ max_instances_per_meeting: '1' });
+    await service.start();
+    t.after(() => service.close());
+    await service.endOpenMode();
+    const { token } = await service.createKey({ scopes: ['read', 'instance'] });
+    await service.send('m', { content: 'before' });
+    const receiver = await receiverOf(t);
+    const headers = { ...RPC_HEADERS, authorization: `Bearer ${token}` };
+    const subscribe = async (agent: string) => {
+      const { text } = await service.post(
+        '/mcp',
+        rpc('events/subscribe', paramsOf(receiver, 'm', SECRETS[0], { agent })),
+        headers,
+      );
+      return JSON.parse(text.slice(text.indexOf('{'))) as Answer<Subscribed>;
+    };
+    const { result } = await subscribe('anna');
+    assert.equal((await subscribe('bert')).error?.code, -32_025);
+    const { body } = await service.get<Page<Instance>>('/api/v1/instances/');
+    assert.deepEqual(
+      body.data.map(({ instance_id }) => instance_id),
+      [result?.id],
+    );
+  });
+
   test('a key has a hundred of them at most', async (t) => {
     const [receiver, meeting_id] = [await receiverOf(t), await meetingOf()];
     const many = await service.createKey({ scopes: ['read', 'instance'] });

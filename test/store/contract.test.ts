@@ -566,6 +566,17 @@ function holdsTheContract(engine: EngineUnderTest): void {
   });
 
   describe('a deletion', () => {
+    test('of an instance whose lease has ended leaves one that was renewed meanwhile', async (t) => {
+      const store = await engine.open(t);
+      await register(store, 'i', WALL, { lease_until: WALL + 10 });
+      assert.deepEqual(await store.instances.endedLeases(WALL + 10, 9), ['i']);
+      await register(store, 'i', WALL, { lease_until: WALL + 20 });
+      const late = await store.instances.remove('i', 9, WALL + 10, null, WALL + 10);
+      assert.deepEqual([late.existed, (await store.instances.get('i'))?.lease_until], [false, WALL + 20]);
+      const ended = await store.instances.remove('i', 9, WALL + 20, null, WALL + 20);
+      assert.deepEqual([ended.existed, await store.instances.get('i')], [true, null]);
+    });
+
     test('cancels in steps, leaves the others alone, and is done when it says so', async (t) => {
       const store = await engine.open(t);
       await meeting(store, 'm', 'i', 'j');

@@ -1,5 +1,6 @@
 /** Rows that tests of the store write. */
 import type { DeliverySettlement, QueuedDelivery } from '../../src/store/contract/deliveries.ts';
+import type { Registration } from '../../src/store/contract/instances.ts';
 import type { NewMessage } from '../../src/store/contract/messages.ts';
 import type { Store } from '../../src/store/store.ts';
 import { SECRET } from './node.ts';
@@ -7,7 +8,12 @@ import { SECRET } from './node.ts';
 export const WALL = 1_767_225_600_000;
 export const NEVER = WALL * 2;
 
-export function register(store: Store, instance_id: string, wall_ms = WALL) {
+export function register(
+  store: Store,
+  instance_id: string,
+  wall_ms = WALL,
+  { lease_until }: Pick<Registration, 'lease_until'> = {},
+) {
   return store.instances.register(
     {
       instance_id,
@@ -18,6 +24,7 @@ export function register(store: Store, instance_id: string, wall_ms = WALL) {
       webhook_secret: undefined,
       new_secret: SECRET,
       success_statuses: undefined,
+      lease_until,
     },
     wall_ms,
   );

@@ -22,7 +22,12 @@ export interface StreamTo {
  *
  * @throws ProtocolError; ConvokeError when the service refuses it. Then no stream begins.
  */
-export async function streamEvents(caller: Caller, params: StreamParams, { id, notify }: StreamTo) {
+export async function streamEvents(
+  caller: Caller,
+  params: StreamParams,
+  { id, notify }: StreamTo,
+  heartbeat_ms = HEARTBEAT_MS,
+) {
   const wanted = wantedOf(params);
   const _meta = { 'io.modelcontextprotocol/subscriptionId': id };
   const send = async (kind: string, about: object): Promise<void> => {
@@ -48,7 +53,7 @@ export async function streamEvents(caller: Caller, params: StreamParams, { id, n
       }
       for (const { event, seq: after } of page.events) await send('event', { ...event, cursor: String(after) });
       seq = page.seq;
-      if (page.has_more || (await news.wait(HEARTBEAT_MS))) continue;
+      if (page.has_more || (await news.wait(heartbeat_ms))) continue;
       await send('heartbeat', { cursor: String(seq) });
     }
   } catch (error) {
