@@ -147,6 +147,8 @@ describe('the page Now', { concurrency: 2 }, () => {
       await Promise.all(Array.from({ length: 50 }, () => service.register({ webhook_url: 'http://127.0.0.1:1/' })));
     await visitor.visit(service.url, { path: '/now' }, async (page) => {
       await page.getByRole('region', { name: 'Instances', exact: true }).getByText('5,000').waitFor();
+      // The response of the live feed has no end, and so no size.
+      await page.getByText('Live', { exact: true }).waitFor();
       const answers: Response[] = [];
       page.on('response', (response) => answers.push(response));
       const isHistory = (answer: Response): boolean => answer.url().includes('/api/v1/history/');
