@@ -94,7 +94,7 @@ describe('where one reads', { concurrency: 3 }, () => {
     });
     const { result } = JSON.parse(text.slice(text.indexOf('{'))) as { result: { id: string } };
     await visitor.visit(service.url, { path: `/instances/${result.id}` }, async (page) => {
-      await page.getByLabel('Key').fill(token);
+      await page.getByLabel('Key', { exact: true }).fill(token);
       await page.keyboard.press('Enter');
       await page.getByText(/^ends in \d+ (min|h|d), unless the program that made it renews it$/).waitFor();
     });

@@ -147,7 +147,7 @@ describe('dialogs', { concurrency: 2 }, () => {
     const { token: own } = await service.endOpenMode();
     const url = service.url.replace('127.0.0.1', OTHER_MACHINE);
     await visitor.visit(url, { path: '/keys', allowed: /Cross-Origin-Opener-Policy/ }, async (page) => {
-      await page.getByLabel('Key').fill(own);
+      await page.getByLabel('Key', { exact: true }).fill(own);
       await page.keyboard.press('Enter');
       await page.getByRole('button', { name: 'Make a key' }).click();
       await page.getByRole('button', { name: 'Make the key' }).click();

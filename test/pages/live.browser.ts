@@ -263,7 +263,7 @@ async function visitSignedIn(
   const url = urlOf(service);
   await visitor.visit(url, { path: '/instances', allowed }, async (page) => {
     assert.equal(await page.evaluate('isSecureContext'), is_secure);
-    await page.getByLabel('Key').fill(token);
+    await page.getByLabel('Key', { exact: true }).fill(token);
     await page.keyboard.press('Enter');
     await page.getByText('Live', { exact: true }).waitFor();
     await page.goto(url + NO_VIEW);

@@ -125,7 +125,7 @@ describe("a meeting's page", { concurrency: 2 }, () => {
     for (const meeting_id of ['one', 'two']) await service.send(meeting_id, { content: 'hello' });
     await visitor.visit(service.url, { path: '/meetings/one', allowed: /401/ }, async (page) => {
       const signIn = async (with_token: string): Promise<void> => {
-        await page.getByLabel('Key').fill(with_token);
+        await page.getByLabel('Key', { exact: true }).fill(with_token);
         await page.getByRole('button', { name: 'Sign in' }).click();
       };
       await signIn(key.token);
@@ -151,7 +151,7 @@ describe("a meeting's page", { concurrency: 2 }, () => {
       await text(page).waitFor();
       assert.equal(await text(page).inputValue(), '');
       await page.getByRole('button', { name: 'Sign out' }).click();
-      await page.getByLabel('Key').waitFor();
+      await page.getByLabel('Key', { exact: true }).waitFor();
       assert.equal(await page.getByRole('alert').count(), 0);
       await signIn(rotated.body.token);
       await text(page).waitFor();

@@ -195,7 +195,7 @@ describe('the page Now', { concurrency: 2 }, () => {
     const other = await service.createKey({ scopes: ['read'], meeting_ids: ['another'], name: 'of another meeting' });
     await visitor.visit(service.url, { path: '/now', allowed: /401|403/ }, async (page) => {
       const signIn = async (with_token: string): Promise<void> => {
-        await page.getByLabel('Key').fill(with_token);
+        await page.getByLabel('Key', { exact: true }).fill(with_token);
         await page.getByRole('button', { name: 'Sign in' }).click();
       };
       const list = page.getByRole('region', { name: 'Just now' });

@@ -38,7 +38,7 @@ describe('the owner of an instance', () => {
       return `/deliveries/${delivery!.delivery_id}`;
     };
     await visitor.visit(service.url, {}, async (page) => {
-      await page.getByLabel('Key').fill(owner.token);
+      await page.getByLabel('Key', { exact: true }).fill(owner.token);
       await page.getByRole('button', { name: 'Sign in' }).click();
       await page.getByText('read, instance').waitFor();
       const shown = async (path: string): Promise<string[]> => {
@@ -88,7 +88,7 @@ describe('the owner of an instance', () => {
     await service.member(t, 'room', { registration: { instance_id: 'mine', instance_name: 'My box' } });
     service.token = admin;
     await visitor.visit(service.url, { allowed: /403|404/ }, async (page) => {
-      await page.getByLabel('Key').fill(owner.token);
+      await page.getByLabel('Key', { exact: true }).fill(owner.token);
       await page.getByRole('button', { name: 'Sign in' }).click();
       await page.getByRole('link', { name: 'Instances', exact: true }).first().click();
       await page.getByRole('row', { name: /My box/ }).waitFor();

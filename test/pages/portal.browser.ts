@@ -134,7 +134,7 @@ describe('the portal', () => {
     const { service, owner } = await startWithOwner(t, '');
     const { pathname, hash } = new URL(await linkOf(service, owner));
     await visitor.visit(service.url, { path: '/', allowed: REFUSALS }, async (page) => {
-      await page.getByLabel('Key').fill(service.token ?? '');
+      await page.getByLabel('Key', { exact: true }).fill(service.token ?? '');
       await page.getByRole('button', { name: 'Sign in' }).click();
       await page.getByRole('link', { name: 'Keys' }).first().waitFor();
       await page.goto(`${service.url}${pathname}`);

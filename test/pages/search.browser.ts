@@ -66,7 +66,7 @@ describe('the search of the pages', { concurrency: 2 }, () => {
     const { token, key_id } = await service.endOpenMode();
     await visitor.visit(service.url, { path: '/now', allowed: /401|403|404/ }, async (page) => {
       const signIn = async (with_token: string): Promise<void> => {
-        await page.getByLabel('Key').fill(with_token);
+        await page.getByLabel('Key', { exact: true }).fill(with_token);
         await page.keyboard.press('Enter');
         await page.getByText('Live', { exact: true }).waitFor();
       };

@@ -594,7 +594,7 @@ describe('the pages', { concurrency: 3 }, () => {
     const { token } = await service.endOpenMode();
     await service.member(t, 'room', { registration: { instance_id: 'inside' } });
     await visitor.visit(url, { path: '/instances/inside' }, async (page) => {
-      await page.getByLabel('Key').waitFor();
+      await page.getByLabel('Key', { exact: true }).waitFor();
       await page.keyboard.type(token);
       await page.keyboard.press('Enter');
       const titled = (expected: string) =>
@@ -624,7 +624,7 @@ describe('the pages', { concurrency: 3 }, () => {
         );
       await page.getByRole('heading', { name: 'Convoke staging' }).waitFor();
       await titled('Sign in · staging · Convoke');
-      await page.getByLabel('Key').fill(token);
+      await page.getByLabel('Key', { exact: true }).fill(token);
       await page.keyboard.press('Enter');
       await page.getByRole('link', { name: 'Convoke staging' }).waitFor();
       await titled('Instances · staging · Convoke');
@@ -650,7 +650,7 @@ describe('the pages', { concurrency: 3 }, () => {
       '/start',
     ];
     await visitor.visit(url, { path: '/now' }, async (page) => {
-      await page.getByLabel('Key').fill(reader.token);
+      await page.getByLabel('Key', { exact: true }).fill(reader.token);
       await page.getByRole('button', { name: 'Sign in' }).click();
       await page.getByText('read-only').waitFor();
       for (const path of places) {
@@ -840,7 +840,7 @@ describe('the pages', { concurrency: 3 }, () => {
     const reader = await service.createKey({ scopes: ['read'], name: 'reader' });
     await service.member(t, 'secret-room', { registration: { instance_id: 'inside' } });
     await visitor.visit(url, { path: '/instances', allowed: /401/ }, async (page) => {
-      const key = page.getByLabel('Key');
+      const key = page.getByLabel('Key', { exact: true });
       await key.fill(`${token.slice(0, -1)}${token.endsWith('x') ? 'y' : 'x'}`);
       await page.getByRole('button', { name: 'Sign in' }).click();
       await page.getByRole('alert').waitFor();
