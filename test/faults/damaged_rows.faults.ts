@@ -59,7 +59,7 @@ const SHARED: Record<string, string> = {
 };
 /**
  * After damage here the service refuses to start, with a reason (test/cli/migrate.slow.ts,
- * test/secrets/reencrypt.test.ts), or no outcome can be expected.
+ * test/secrets/reencrypt.slow.ts), or no outcome can be expected.
  */
 const OF_THE_STORE = new Set([
   'this_file',

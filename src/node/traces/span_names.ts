@@ -1,7 +1,7 @@
 /**
  * The names in spans, by the semantic conventions for messaging 1.43
  * (https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/). The conventions are not stable yet, and
- * their package says to copy such names. `test/traces/traces.test.ts` compares them with that package.
+ * their package says to copy such names. `test/traces/traces.slow.ts` compares them with that package.
  */
 
 /**
