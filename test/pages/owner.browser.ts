@@ -55,11 +55,26 @@ describe('the owner of an instance', () => {
 
       // The control: on the pages of an instance that the key owns, the same places have these buttons.
       await page.goto(`${service.url}/instances/mine`);
-      for (const name of ['Test the webhook', 'Set its headers…', 'Pause', 'Leave room', 'Join a meeting', 'Edit…']) {
+      for (const name of [
+        'Test the webhook',
+        'Retry pending now',
+        'Set its headers…',
+        'Pause',
+        'Leave room',
+        'Join a meeting',
+        'Edit…',
+      ]) {
         await page.locator('.detail').getByRole('button', { name, exact: true }).waitFor();
       }
       await page.goto(service.url + deliveryTo('mine'));
       await page.getByRole('button', { name: 'Retry now' }).waitFor();
+
+      service.token = owner.token;
+      const { instance_id } = await service.register({ webhook_url: 'http://127.0.0.1:1/' });
+      service.token = admin;
+      await page.goto(`${service.url}/instances/${instance_id}`);
+      await page.getByRole('button', { name: 'Test the webhook' }).waitFor();
+      assert.equal(await page.getByRole('button', { name: 'Retry pending now' }).count(), 0, 'nothing is pending');
 
       await page.goto(`${service.url}/meetings/room`);
       await page.locator('.meeting-members > summary').click();

@@ -117,16 +117,18 @@ function InstanceBody({ instance, again, back, removing }: InstanceBodyProps): J
                 Test the webhook
               </button>
             )}
-            <button
-              type="button"
-              class="button"
-              title="Ends the back-off, so that pending deliveries are sent at once"
-              onClick={() =>
-                void doing(client.heartbeat(instance_id), () => 'Pending deliveries are being sent.').then(again)
-              }
-            >
-              Retry pending now
-            </button>
+            {instance.pending_deliveries > 0 && (
+              <button
+                type="button"
+                class="button"
+                title="Ends the back-off, so that pending deliveries are sent at once"
+                onClick={() =>
+                  void doing(client.heartbeat(instance_id), () => 'Pending deliveries are being sent.').then(again)
+                }
+              >
+                Retry pending now
+              </button>
+            )}
             <button type="button" class="button" onClick={() => setAsking('recover')}>
               Resend failed…
             </button>
