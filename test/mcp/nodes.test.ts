@@ -1,5 +1,6 @@
 /** MCP Events on two nodes of one PostgreSQL: a subscription ends with its key, whichever node revokes it. */
 import assert from 'node:assert/strict';
+import { createHmac } from 'node:crypto';
 import { test } from 'node:test';
 import { rpc, RPC_HEADERS } from '../support/mcp.ts';
 import { type Received, Receiver } from '../support/receiver.ts';
@@ -12,6 +13,13 @@ const SECRET = `whsec_${Buffer.from('A'.repeat(32)).toString('base64')}`;
 const SUBSCRIPTIONS = 8;
 
 const typeOf = ({ text }: Received) => (JSON.parse(text) as { type?: string }).type;
+
+/** The signature of Standard Webhooks by SECRET. */
+function signatureOf({ headers, body }: Received): string {
+  const hmac = createHmac('sha256', Buffer.alloc(32, 'A'));
+  hmac.update(`${String(headers['webhook-id'])}.${String(headers['webhook-timestamp'])}.`).update(body);
+  return `v1,${hmac.digest('base64')}`;
+}
 
 async function subscribe(node: Service, token: string, url: string, agent: string): Promise<string> {
   const params = {
@@ -54,11 +62,15 @@ test('every subscription of a key that another node revokes ends, and its progra
     () => ofType('terminated'),
     (ends) => ends.length >= SUBSCRIPTIONS,
   );
-  const ended = ofType('terminated').map(({ headers }) => String(headers['x-mcp-subscription-id']));
-  assert.deepEqual(ended.toSorted(), ids.toSorted());
+  for (const request of ofType('terminated')) assert.equal(request.headers['webhook-signature'], signatureOf(request));
   for (const node of [first, second]) {
     const { body } = await node.get<{ data: unknown[] }>('/api/v1/instances/');
     assert.deepEqual(body.data, []);
   }
   assert.equal((await second.send('m', { content: 'late' })).deliveries_queued, 0);
+  // A stop waits for what a node still sends.
+  await first.close();
+  await second.close();
+  const ended = ofType('terminated').map(({ headers }) => String(headers['x-mcp-subscription-id']));
+  assert.deepEqual(ended.toSorted(), ids.toSorted(), 'once');
 });

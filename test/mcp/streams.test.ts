@@ -1,8 +1,13 @@
 /** A stream of MCP Events as its caller drives it: heartbeats, and the pace of a client that reads slowly. */
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer, type ServerResponse } from 'node:http';
+import { type AddressInfo, connect } from 'node:net';
 import { before, describe, test, type TestContext } from 'node:test';
+import { setImmediate as turn } from 'node:timers/promises';
 import { ConvokeClient } from '@convoke/sdk';
 import { Caller } from '../../src/mcp/caller.ts';
+import { hasRoom } from '../../src/http/routes/mcp.ts';
 import { streamEvents } from '../../src/mcp/events/stream.ts';
 import { useService } from '../support/service.ts';
 import { inTime, until } from '../support/wait.ts';
@@ -83,3 +88,27 @@ describe('a stream', () => {
     await end();
   });
 });
+
+for (const [way, go] of [
+  ['reads on', 'resume'],
+  ['leaves', 'destroy'],
+] as const) {
+  test(`a response that is full has room when its client ${way}, and not before`, async (t) => {
+    const server = createServer();
+    t.after(() => server.close().closeAllConnections());
+    await once(server.listen(0, '127.0.0.1'), 'listening');
+    const client = connect((server.address() as AddressInfo).port, '127.0.0.1');
+    t.after(() => client.destroy());
+    client.pause().write('GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n');
+    const [, response] = (await once(server, 'request')) as [unknown, ServerResponse];
+    await hasRoom(response);
+    // More than the buffers of both sockets take.
+    response.write(Buffer.alloc(32 << 20));
+    let has_room = false;
+    const room = hasRoom(response).then(() => (has_room = true));
+    await turn();
+    assert.equal(has_room, false);
+    client[go]();
+    await inTime('room', room);
+  });
+}

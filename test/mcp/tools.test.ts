@@ -50,6 +50,25 @@ describe('the tools', () => {
     );
   });
 
+  test('say whether they only read, may undo something, may be repeated, and reach others', async (t) => {
+    const anna = await connectMcp(t, service, await keyOf('read', 'send', 'instance'));
+    const { tools } = await anna.client.listTools();
+    const hints = tools.map(({ name, annotations = {} }) => {
+      const { readOnlyHint, destructiveHint, idempotentHint, openWorldHint } = annotations;
+      return [name, readOnlyHint, destructiveHint, idempotentHint, openWorldHint];
+    });
+    assert.deepEqual(hints, [
+      ['list_meetings', true, false, true, false],
+      ['read_messages', true, false, true, false],
+      ['send_message', false, false, false, true],
+      ['reply', false, false, true, true],
+      ['wait_for_message', false, false, false, true],
+      ['join_meeting', false, false, true, false],
+      ['leave_meeting', false, true, true, false],
+      ['explain', true, false, true, false],
+    ]);
+  });
+
   for (const era of ERAS) {
     test(`an agent without any address joins, receives, answers and leaves (${era})`, async (t) => {
       const anna = await connectMcp(t, service, await keyOf('read', 'send', 'instance'), era);

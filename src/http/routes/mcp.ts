@@ -150,7 +150,7 @@ async function streamTo(body: ReadableStream<Uint8Array>, reply: FastifyReply): 
 }
 
 /** Resolves when a response takes more, or its connection is closed. */
-async function hasRoom(response: ServerResponse): Promise<void> {
+export async function hasRoom(response: ServerResponse): Promise<void> {
   if (!response.writableNeedDrain || response.destroyed) return;
   await new Promise<void>((resolve) => {
     const done = (): void => {
