@@ -8,6 +8,7 @@ import type { Locator, Page } from 'playwright-core';
 import { OTHER_MACHINE, useVisitor } from '../support/browser.ts';
 import { startReceiver } from '../support/receiver.ts';
 import { startService } from '../support/service.ts';
+import { until } from '../support/wait.ts';
 
 const visitor = useVisitor();
 
@@ -187,13 +188,21 @@ const isOnScreen = (element: Locator): Promise<boolean> =>
 
 /** Whether nothing covers a popover: then bringing it to the front changes nothing on the screen. */
 async function isInFront(page: Page, popover: Locator): Promise<boolean> {
-  const box = await popover.boundingBox();
-  assert.ok(box !== null);
-  const seen = await page.screenshot({ clip: box, animations: 'disabled' });
+  const picture = async (): Promise<Buffer> => {
+    const clip = await popover.boundingBox();
+    assert.ok(clip !== null);
+    return page.screenshot({ clip, animations: 'disabled' });
+  };
+  let seen = await picture();
+  const isStill = async (): Promise<boolean> => {
+    const before = seen;
+    seen = await picture();
+    return seen.equals(before);
+  };
+  await until('a picture that stands still', isStill, Boolean);
   await popover.evaluate((found) => {
     found.hidePopover();
     found.showPopover();
   });
-  const raised = await page.screenshot({ clip: box, animations: 'disabled' });
-  return seen.equals(raised);
+  return seen.equals(await picture());
 }
