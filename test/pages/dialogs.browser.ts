@@ -83,6 +83,23 @@ describe('dialogs', { concurrency: 2 }, () => {
     });
   }
 
+  test('the first key is made as an admin key also when the list of keys has not loaded yet', async (t) => {
+    const service = await startService(t);
+    await visitor.visit(service.url, { path: '/keys', allowed: /401/ }, async (page) => {
+      const made = Promise.withResolvers<void>();
+      await page.route(/\/api\/v1\/keys\//, async (route) => {
+        if (route.request().method() === 'GET') await made.promise;
+        await route.continue();
+      });
+      await page.reload();
+      await page.getByRole('button', { name: 'Make a key' }).click();
+      await page.getByRole('dialog', { name: 'The first key' }).waitFor();
+      await page.getByRole('button', { name: 'Make the key' }).click();
+      await page.getByRole('dialog', { name: 'Save this token' }).waitFor();
+      made.resolve();
+    });
+  });
+
   test('a half-filled form is closed by neither Escape nor a click beside it; an empty one is', async (t) => {
     const service = await startService(t);
     await visitor.visit(service.url, { path: '/instances' }, async (page) => {

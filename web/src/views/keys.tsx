@@ -12,8 +12,9 @@ import { type Column, Rows } from '../parts/rows.tsx';
 import { Empty, Failure, Skeleton } from '../parts/states.tsx';
 import { Ago, At } from '../parts/time.tsx';
 import { addressOf, useAsked } from '../router.ts';
-import { changingSession, client, may } from '../service.ts';
+import { changingSession, client, may, session } from '../service.ts';
 import { signIn } from '../session.ts';
+import { useObservable } from '../observable.ts';
 import { idsOf, SecretDialog } from './register.tsx';
 import { Foreign } from '../parts/foreign.tsx';
 import { SessionsDialog } from './sessions.tsx';
@@ -67,6 +68,8 @@ export function Keys({ key_id }: { key_id: string | null }): JSX.Element {
   const [is_making, setMaking] = useState(false);
   useAsked('new', () => setMaking(may('admin')));
   const [is_looking, setLooking] = useState(false);
+  // The list may still be loading when the dialog opens, so it cannot say whether a key is the first one.
+  const is_open = useObservable(session)?.state === 'open';
   const { rows, problem, is_complete, more, again } = useList(
     'keys',
     (page) => client.listKeys(page),
@@ -117,7 +120,7 @@ export function Keys({ key_id }: { key_id: string | null }): JSX.Element {
       {is_looking && <SessionsDialog onClose={() => setLooking(false)} />}
       {is_making && (
         <MakeDialog
-          is_first={rows?.length === 0}
+          is_first={is_open}
           onClose={() => {
             setMaking(false);
             again();
