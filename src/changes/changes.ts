@@ -1,7 +1,7 @@
 /**
  * Every change that callers can make. Each change goes to the store, the audit log, the engine and the live feed, as
  * far as they need it. Routes and the demo change things only through this folder, so no route can forget one of the
- * four. They read the store themselves.
+ * four. Routes read the store themselves.
  *
  * Two kinds of change are elsewhere: `Engine.send` stores messages, and `Sessions` begins and ends sessions with their
  * cookies.

@@ -89,7 +89,7 @@ export class InstanceChanges {
   /**
    * Deletes an instance and cancels its pending deliveries. Returns whether there was such an instance.
    *
-   * @param lease_ended_at only when its lease had ended by this time
+   * @param lease_ended_at deletes it only if its lease had ended by this time; null: in any case
    */
   async remove(author: Author, instance_id: string, lease_ended_at: number | null = null): Promise<boolean> {
     const { store, engine, feed, clock } = this.#parts;

@@ -5,9 +5,9 @@ import type { Author } from './author.ts';
 import type { InstanceChanges } from './instances.ts';
 
 const LOOK_EVERY_MS = 10_000;
-/** The end of the leases of a key that was revoked. */
+/** The `lease_until` that a revocation writes for every subscription of its key. */
 const LEASE_REVOKED = 0;
-/** The most instances that one look removes. */
+/** The most instances that are removed before the table is read again. */
 const REMOVED_MAX = 100;
 
 export interface LeasesParts {
@@ -39,7 +39,7 @@ export class Leases {
     });
   }
 
-  /** Looks now. A look that is asked for during another follows it. */
+  /** Removes them now. A call while this is in progress makes another round follow. */
   look(): void {
     if (this.#is_closed) return;
     if (this.#looking !== null) {

@@ -5,7 +5,7 @@ import { AdaptiveLinger } from './adaptive_linger.ts';
 interface Waiting<Item, Result> {
   item: Item;
   weight: number;
-  /** Is in the batch of the item before it, also when that makes the batch larger than its limits. */
+  /** The item is in the batch of the item before it, even if that makes the batch larger than its limits. */
   is_joined: boolean;
   resolve: (result: Result) => void;
   reject: (error: unknown) => void;
@@ -18,8 +18,8 @@ export interface BatcherOptions {
   /** The most batches in flight. While they are, the next one grows. */
   in_flight_max: number;
   /**
-   * Whether the consumer merges the batches that wait for it. Then the limit is not their number but their items: those
-   * of `in_flight_max` full batches.
+   * Whether the consumer merges the batches that wait for it. Then the limit counts items instead of batches: as many
+   * as `in_flight_max` full batches have.
    */
   consumer_coalesces?: boolean;
   /** How long a batch lingers; a full batch starts at once. Read before each batch. */

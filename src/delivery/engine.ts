@@ -6,10 +6,11 @@
  * replies/:     a reply is sent in the meeting before its delivery counts as delivered.
  * attempts/:    decides whose step is next, makes one POST, and writes the results in batches.
  * transport/:   how a POST is made.
+ * runtimes/:    the requests of a push to an agent runtime, and the answers.
  * discovery.ts: after a start, finds what is pending.
  * cluster/:     which instances are this node's, and what other nodes do. A single node does not use it.
  *
- * Memory first, disk always: what was just committed is dispatched from memory. When a lane grows too long, its
+ * Memory first, disk always: a delivery that was just committed is dispatched from memory. When a lane grows too long, its
  * instance does not move, or memory is full, the rest of the lane stays on disk only, as its backlog. It is read in its
  * order when the front has been delivered. After a start every lane is a backlog.
  */

@@ -108,7 +108,7 @@ export class Maintenance {
     } while (after !== null && !this.#stopped);
     this.#expiring_ms = this.#clock.now() - from;
 
-    // The part of the clock that is not trusted does not count, and neither does what it was set ahead since the start.
+    // Two things do not count: how far an untrusted clock is ahead, and how far somebody set it ahead since the start.
     // So a jump of the clock removes nothing.
     const wall_ms = Math.min(this.#clock.wall(), from) - this.#expiry.heldAt(from);
     const before = {

@@ -13,9 +13,9 @@ import type { PullTransport } from './transport/pull_transport.ts';
 import { HAND_OVERS, type HandOver } from './cluster/partitions.ts';
 
 /**
- * How often the delay of the event loop is looked at. Each look wakes the process, and 10 ms, the default, took a third
- * of what an idle node takes. The library counts the time between two looks as delay. All but 10 ms of it is taken off
- * again, so the metrics mean what they did with the default.
+ * How often the library measures the delay of the event loop. Each measurement wakes the process. With the default of
+ * 10 ms they took a third of the processor time of an idle node. The library counts the time between two measurements
+ * as delay. This class subtracts all of it but 10 ms, so the metrics mean the same as with the default.
  */
 const LOOK_EVERY_MS = 100;
 const LOOK_EVERY_DEFAULT_MS = 10;

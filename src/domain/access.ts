@@ -148,8 +148,8 @@ export function assertNoMeetingLimit({ meeting_ids }: Principal): void {
 }
 
 /**
- * Only a registration shows a key that an id is taken. A key that is limited to one instance does not even learn that
- * about other ids.
+ * Among all requests, only a registration reveals to a key that an id is taken. A key that is limited to one instance
+ * does not learn it about other ids at all.
  *
  * @throws Problem `not_permitted` for another instance than the one that the key is limited to
  */

@@ -1,7 +1,8 @@
 /**
- * The attempts of a delivery as they are stored: the JSON text of a list. Nearly every delivery succeeds at once, and its
- * only attempt then takes more room than the rest of the row. So such an attempt is stored as `[started_at, duration_ms,
- * status_code]`, with the time in milliseconds, followed by what the response began with, if anything.
+ * The attempts of a delivery as they are stored: the JSON text of a list. Nearly every delivery succeeds at once, and
+ * its only attempt then takes more room than the rest of the row. So such an attempt is stored as `[started_at,
+ * duration_ms, status_code]`, with the time in milliseconds, followed by the beginning of the response, if it had a
+ * body.
  */
 import type { Attempt } from './outcome.ts';
 

@@ -184,7 +184,7 @@ export class SpansOfTime {
     for (const steps of Object.values(this.#spans)) steps.add(second, tally);
   }
 
-  /** The steps that ended, those that began before `since_s` left out. */
+  /** The steps that have ended, without those that began before `since_s`. */
   read(span: Span, since_s: number, now_s: number): HistoryColumns {
     const steps = this.#spans[span];
     const { step_s } = steps;

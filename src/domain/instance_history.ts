@@ -22,7 +22,7 @@ export interface InstanceColumns extends Record<(typeof SHOWN)[number], number[]
 }
 
 class InstanceSteps {
-  /** Nothing is known of the time before. */
+  /** The first second that is counted. */
   readonly since_s: number;
   /** The step that has not ended, with every duration; of those before only the quantiles are kept. */
   readonly #present = new Tally();
@@ -102,7 +102,7 @@ export class StepsOfInstances {
     this.#since_s = second;
   }
 
-  /** @param since_s leaves out the steps that ended before */
+  /** @param since_s leaves out the steps that ended before it */
   read(instance_id: string, since_s: number, now_s: number): InstanceColumns & { since_s: number } {
     const steps = this.#instances.get(instance_id);
     const known_s = Math.max(steps?.since_s ?? this.#since_s, since_s);

@@ -10,13 +10,14 @@ export const PARTITIONS = 64;
 /** How long a lease lasts, from its renewal. */
 export const LEASE_MS = 15_000;
 /**
- * How long a node trusts its lease, on its own steady clock, from the moment at which it requested the renewal. An attempt
- * ends within 5.1 s: none is in flight when another node may take over.
+ * How long a node trusts its lease, on its own steady clock, from the moment at which it requested the renewal. A short
+ * attempt ends within 5.1 s: none is in flight when another node may take over. A long one may be, and its result then
+ * names an epoch that no longer counts.
  */
 export const LEASE_SAFE_MS = 9_500;
 /**
  * A node counts as gone when its row does not change for this long, by the clock of the node that watches it. By then
- * the lease that the gone node trusted has ended, and so have its attempts. The time is a little less than five
+ * the lease that the gone node trusted has ended, and so have its short attempts. The time is a little less than five
  * renewals, so that the fifth look decides and not the sixth.
  */
 export const LEASE_WATCHED_MS = 14_700;

@@ -46,8 +46,8 @@ export interface TokenTerms {
 }
 
 /**
- * Makes the token for replies to the message of a delivery. It expires after REPLY_TOKEN_MS at the latest, because the
- * replies to a delivery are counted for so long, and SAME_TOKEN_MS earlier at the earliest.
+ * Makes the token for replies to the message of a delivery. It expires REPLY_TOKEN_MS from now, or up to SAME_TOKEN_MS
+ * earlier. It must not last longer, because the store counts the replies to a delivery for REPLY_TOKEN_MS.
  */
 export function makeReplyToken(key: KeyObject, terms: TokenTerms, wall_ms: number): string {
   const { delivery_id, accepted_at, standing } = terms;

@@ -39,7 +39,7 @@ export function isTrace(text: string): text is TraceContext {
   return traceOf(traceparent, tracestate) === text;
 }
 
-/** The headers that carry it. */
+/** The headers that carry a trace. */
 export function traceHeaders(trace: TraceContext): { traceparent: string; tracestate?: string } {
   const traceparent = trace.slice(0, TRACEPARENT_CHARS);
   return trace.length === TRACEPARENT_CHARS
@@ -52,13 +52,13 @@ export function traceHeadersIn({ traceparent, tracestate }: Record<string, strin
   return { ...(traceparent !== undefined && { traceparent }), ...(tracestate !== undefined && { tracestate }) };
 }
 
-/** The ids in it. */
+/** The ids in a trace. */
 export function traceIds(trace: TraceContext): TraceIds {
   const [, trace_id = '', span_id = '', flags = ''] = trace.slice(0, TRACEPARENT_CHARS).split('-');
   return { trace_id, span_id, flags: Number.parseInt(flags, 16) };
 }
 
-/** A traceparent in the version that is known here, as the recommendation wants for one of a later version. */
+/** A traceparent as one of version 00, because the recommendation wants later versions to be read in this way. */
 function parentOf(text: string): string | null {
   const parent = text.slice(0, TRACEPARENT_CHARS);
   const version = text.slice(0, 2);

@@ -14,7 +14,9 @@ export interface WebhookTarget {
   origin: string;
   /** Path and query, as in the request line. */
   path: string;
-  /** Lower case, ASCII, without brackets and without a trailing dot: what is resolved and what TLS verifies. */
+  /**
+   * The name that is resolved, and that TLS verifies: lower case, ASCII, without brackets and without a trailing dot.
+   */
   hostname: string;
   port: number;
   tls: boolean;

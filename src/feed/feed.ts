@@ -26,10 +26,10 @@ const LINGER_MS = 20;
 const TICK_MS = 500;
 const HEARTBEAT_MS = 15_000;
 /**
- * How long the memory stays after the last listener has left, who may only have lost the connection and come back.
+ * How long the memory stays after the last listener has left: the listener may have lost its connection, and return.
  */
 const MEMORY_KEPT_MS = 120_000;
-/** How long a listener may get live an event that its replay has already sent. */
+/** For this long after a replay, the feed skips live events that the replay has already sent. */
 const SKIPPED_MS = 10_000;
 /** How long a stop waits for a listener that does not read. */
 const LAST_WORD_MS = 250;
@@ -40,7 +40,7 @@ export interface FeedParts {
   store: Pick<Store, 'messages' | 'deliveries' | 'instances'>;
   /** The most listeners at a time. */
   listeners_max: number;
-  /** Returns those of these sessions that have ended. */
+  /** Returns the sessions of the list that have ended. */
   ended: (sessions: Session[]) => Promise<Session[]>;
   /** Resolves when the attempts published so far are in the store. */
   written: () => Promise<void>;
@@ -158,8 +158,8 @@ export class Feed {
   }
 
   /**
-   * When a key has at least two listeners more than the one that asks, the latest of them gives up its place. Otherwise
-   * one key could keep all others from the feed.
+   * When a key has at least two listeners more than the key that asks, the latest of its listeners gives up its place.
+   * Otherwise one key could keep all others from the feed.
    */
   #makeRoomFor(key_id: string | null): boolean {
     const by_key = Map.groupBy(this.#listeners, (listener) => listener.key_id);

@@ -160,7 +160,7 @@ export class FeedListener {
     this.#write(id === undefined ? ': \n\n' : `: \nid: ${id}\n\n`);
   }
 
-  /** Ends it because another key needs the place. */
+  /** Ends the feed of this listener, because another key needs the place. */
   giveUpPlace(): void {
     this.end('overflow', {
       detail: 'Another key needed this place of the live feed; connect again with Last-Event-ID.',

@@ -102,7 +102,7 @@ export class FeedView {
     }
     if (kind === 'message') return false;
     if (kind === 'instance' && about.owner_key_id !== undefined) this.#learnOwner(about, visibility);
-    // The listener sees the state of an instance in one of its meetings, but not which other meetings it is in.
+    // An instance in a meeting of the listener: its own events are visible, and those of its other meetings are not.
     const of_itself = kind === 'instance' && meeting_id === null;
     return instance_ids.some((id) => {
       const created_at = this.#owned.get(id) ?? (of_itself ? this.#in_meetings.get(id) : undefined);

@@ -1,6 +1,6 @@
 /**
- * Notices for operators. What a person should know of is sent as a message to a meeting of their choice, and so it is
- * stored, ordered and delivered like every other message.
+ * Notices for operators: each is sent as a message to a meeting of their choice. So it is stored, ordered and delivered
+ * like every other message.
  */
 import type { Clock, Timer } from '../delivery/clock.ts';
 import type { AttemptEvent, SuppressedDelivery, SuppressReason } from '../delivery/events.ts';
@@ -24,7 +24,7 @@ const REASON_CHARS_MAX = 300;
 const CLOSE_MS_MAX = 500;
 
 /**
- * What happened. `instance_switched_off`: an instance answered 410. `deliveries_failed`: they are given up.
+ * What happened. `instance_switched_off`: a receiver responded 410. `deliveries_failed`: deliveries are given up.
  * `loop_guard`: it stopped deliveries. `store_failed`: a write or a read failed, and is tried again.
  */
 export type NoticeKind =

@@ -258,7 +258,7 @@ export class Dispatcher {
     const { in_turn } = this.#turns;
     const recipient = this.#turns.next(
       may_go,
-      // What is in memory already leaves it in its turn. Only a read of a backlog needs room there.
+      // A turn empties memory of what it holds for its instance. Only a read of a backlog needs room there.
       (waiting) => in_turn === 0 || (in_turn < turns_max && !(waiting.isSpilled && this.#memory.isShareFull)),
     );
     if (recipient === undefined && this.#turns.has_behind && !this.#looks_for_room) {
@@ -313,8 +313,8 @@ export class Dispatcher {
   }
 
   /**
-   * Why the head is not pushed; null when it is. `reading`: the lane is offered again when it is known. Deliveries aside are
-   * not judged: they were tried before, or somebody let them through.
+   * Why the head is not pushed; null when it is. `reading`: the lane is offered again when the reason is known.
+   * Deliveries aside are not judged: they were tried before, or somebody let them through.
    */
   #judge(recipient: Recipient, lane: Lane, head: LaneDelivery): SuppressReason | 'reading' | null {
     if (lane.aside) return null;

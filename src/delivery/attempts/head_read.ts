@@ -17,8 +17,8 @@ export interface HeadReadParts {
 }
 
 /**
- * Reads what the head of a lane is judged by, and offers the lane to the dispatcher again. Deliveries that were stopped are
- * on disk as stopped before it reads.
+ * Reads the facts that decide about the head of a lane, and offers the lane to the dispatcher again. First it waits
+ * until all earlier results are on disk, so that it reads stopped deliveries as stopped.
  *
  * @param take keeps what was read; it is not called when the lane changed meanwhile
  */
@@ -33,7 +33,7 @@ export async function readForHead<Read>(
   const { generation } = lane;
   lane.begin('judging');
   recipient.loads++;
-  // When the recipient was dropped meanwhile, the head of the lane must leave the memory.
+  // False also when the recipient was dropped meanwhile: then the head of the lane must leave memory.
   const isCurrent = (): boolean => lane.generation === generation && !recipient.dropped;
   try {
     await settlements.flush();
@@ -49,7 +49,7 @@ export async function readForHead<Read>(
   } catch (error) {
     lane.end();
     recipient.loads--;
-    // Now, not later: until then the lane may empty, leave the cache, and be made again.
+    // Now, and not with the retry: before the retry the lane may empty, leave the cache, and be made again.
     if (!isCurrent()) dispatcher.invalidateLane(recipient, lane);
     dispatcher.retryLater(error, () => dispatcher.offer(recipient, lane));
   }

@@ -189,8 +189,8 @@ export class RemoteChanges implements PartitionsListener {
   onRevoked(partitions: ReadonlySet<Partition>): void {
     const { recipients, transport } = this.#parts;
     for (const recipient of recipients.all()) if (partitions.has(recipient.partition)) recipients.drop(recipient);
-    // Compares numbers: a partition that this node lost and took again at once is a new object, and waits until these
-    // attempts have ended.
+    // Compares numbers, because a partition that this node lost and took again at once is a new object. The new one
+    // starts nothing until the attempts of the lost one have ended.
     const partition_nos = new Set([...partitions].map(({ partition_no }) => partition_no));
     transport.handOver((instance_id) => partition_nos.has(partitionOf(instance_id)));
   }

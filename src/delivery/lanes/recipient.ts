@@ -8,9 +8,9 @@ import { Registration } from './registration.ts';
 
 /** The assumed duration of a push before the first one ended, in milliseconds. */
 export const PUSH_MS_GUESS = 5;
-/** A machine that pulls may take this long between two pulls. */
+/** A machine is away when an attempt has waited this long for its next pull. */
 export const AWAY_AFTER_MS = 250;
-/** A machine that does not pull for so long although something waits was away. */
+/** After a wait of this length, the messages that waited count as those of an absence: see `away_until`. */
 const GONE_AFTER_MS = 10_000;
 /** The weight of the latest push in the average. */
 const PUSH_MS_WEIGHT = 0.1;
@@ -67,8 +67,8 @@ export class Recipient {
    */
   moved_at = 0;
   /**
-   * What was accepted before this time of the wall clock waited while its machine was away, or before this node delivered
-   * to it.
+   * Messages that were accepted before this time of the wall clock waited while the machine was away, or before this
+   * node delivered to it.
    */
   returned_at: number;
   #is_backing_off = false;

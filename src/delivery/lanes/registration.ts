@@ -68,7 +68,7 @@ export class Registration {
     if (this.reading === 'paused') this.reading = 'none';
   }
 
-  /** Takes over a row. Its health counts only when it is the first row, or when the URL changed. */
+  /** Takes over a row. Its health counts only when it is the first row, or when the URL or the transport changed. */
   replace(row: Instance): void {
     const target = targetOf(row);
     if (this.#target === null || !isSamePlace(this.#target, target)) {
@@ -100,7 +100,7 @@ export class Registration {
   /**
    * Takes over the health after a push to a target.
    *
-   * @returns false when the push does not count: the instance was registered at another URL meanwhile
+   * @returns false when the push does not count: the URL or the transport of the instance changed meanwhile
    */
   learn(target: Target, health: InstanceHealth, is_gone: boolean): boolean {
     if (this.#target === null || !isSamePlace(this.#target, target)) return false;

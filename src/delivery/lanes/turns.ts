@@ -3,8 +3,9 @@
  *
  * first:   instances without a backlog, one step each. An accepted message also puts an instance with a backlog
  *          here, for one attempt, so that a small backlog ends soon.
- * waiting: instances with a backlog. A few hundred have their _turn_ at a time. A turn ends when a page of the
- *          instance's deliveries was tried, so that each page is one read and uses one connection.
+ * waiting: instances with a backlog. A limited number of them have their _turn_ at a time: see
+ *          attempts/saturation.ts. A turn ends when a page of the instance's deliveries was tried, so that each page
+ *          is one read and uses one connection.
  *
  * The recipients of a wide message (see enqueuer.ts) count as instances with a backlog until they have it.
  *

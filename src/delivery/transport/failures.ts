@@ -47,7 +47,7 @@ const TLS_ERRORS: Record<string, string> = {
   ECONNRESET: 'closed during the handshake',
 };
 
-/** @param code of the lookup; that the name does not exist needs no further cause */
+/** @param code of the lookup; ENOTFOUND, the name does not exist, needs no further words */
 export function describeLookup(code: string, hostname: string): string {
   if (code === 'ENOTFOUND') return `host not found: ${hostname}`;
   return `host not found: ${hostname} (${LOOKUP_ERRORS[code] ?? `name server answered ${code}`})`;

@@ -48,7 +48,7 @@ export interface PullResult {
 
 export interface PullTransportParts {
   clock: Clock;
-  /** A pull of an instance waits, and none did before. */
+  /** A pull of an instance waits, or the instance has room for another push. */
   onReady: (instance_id: string) => void;
   /** A machine began to pull, a different machine pulls, or (null) no machine pulls any more. */
   onConnection: (instance_id: string, connection: Connection | null) => void;
@@ -127,7 +127,7 @@ export class PullTransport implements Transport {
     if (this.#leave(pull)) this.#giveBack(pull.pushes);
   }
 
-  /** Ends a pull with a problem; what it got counts as not handed out. */
+  /** Ends a pull with a problem; its pushes count as not handed out. */
   refuse(pull: WaitingPull, code: ProblemCode): void {
     this.#end(pull, code);
   }

@@ -225,8 +225,8 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
   }
 
   /**
-   * The receiver closed a kept connection at the moment when it was used, before it began a response. It never saw the
-   * push, so the push is made again.
+   * The receiver closed a kept connection just when the push used it, before a response began. The receiver never saw
+   * the push, so the push is made again.
    */
   #sendAgain(): void {
     this.#sent_again = true;

@@ -73,7 +73,10 @@ export interface Transport {
    * as not made, because the receiver certainly did not see it, or because another node makes it.
    */
   push(push: Push, way: Way): Promise<PushResult | null>;
-  /** The registration of an instance may have changed; null: those of all. Only for a transport that remembers one. */
+  /**
+   * The registration of an instance may have changed; null: those of all. Absent in a transport that remembers no
+   * registration.
+   */
   registrationChanged?(instance_id: string | null): void;
   /** Closes the connections kept for an instance (its URL changed, or it was deleted). */
   forget(instance_id: string): void;

@@ -23,7 +23,8 @@ export const mcp_events: Runtime = {
   asksEach: () => false,
   requestOf(asked, options, base_url) {
     const event = meetingEvent(asked);
-    // The event has no cursor: a delivery that is aside may still come, so nothing before it is safe to forget.
+    // The event has no cursor. A cursor would say that all earlier events have arrived, and a delivery that is aside
+    // may still follow.
     return eventRequest({ ...event, cursor: null }, event.eventId, options['id'] as string, base_url);
   },
   read(response): Meaning {

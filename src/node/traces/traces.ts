@@ -46,8 +46,8 @@ export interface Traces {
 }
 
 /**
- * Starts to send traces. Where to, is in the standard environment variables, which the exporter reads. Spans that the
- * collector does not take are dropped, and the log says so.
+ * Starts to send traces. The exporter reads the address of the collector from the standard environment variables. Spans
+ * that the collector does not take are dropped, and the log says so.
  */
 export function startTraces(
   settings: TraceSettings,

@@ -89,10 +89,9 @@ export const BROADCAST_BYTES_MAX = 5_600;
 export interface ClusterStore {
   /**
    * Renews the lease of this node, or joins. Releases the partitions in `release`, and ignores those that the node does
-   * not hold. Takes partitions that are free, or that a node holds whose lease has ended or whose process is proven to
-   * have ended, up to its `fairShare`; a node that
-   * is stopping takes nothing. When its own lease had ended, it keeps the partitions that no other node took, with
-   * their epochs. One transaction.
+   * not hold. Takes partitions up to the `fairShare` of this node: free ones, and those of a node whose lease has ended
+   * or whose process has provably ended. A node that is stopping takes none. When the lease of this node had ended, this node
+   * keeps the partitions that no other node took, with their epochs. One transaction.
    */
   renew(node: Pick<NodeRow, 'node_id' | 'version' | 'address' | 'stopping'>, release: number[]): Promise<Lease>;
   /** Releases every partition and removes the node; no node can join under this id again. */

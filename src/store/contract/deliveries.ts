@@ -98,13 +98,16 @@ export interface LaneKey {
   meeting_id: string;
 }
 
-/** A time of the wall clock, both ends included. */
+/** A period of the wall clock, both ends included. */
 export interface Span {
   since_ms: number;
   until_ms: number;
 }
 
-/** Deliveries of an instance to queue again: those that failed in a time, or some that may be queued again. */
+/**
+ * Deliveries of an instance to queue again: those that failed within a period, or those with these ids that may be
+ * queued again.
+ */
 export type Recovery = { instance_id: string } & (Span | { delivery_ids: readonly string[] });
 
 /** A page of a lane, or of the deliveries aside, ends where its deliveries reach this many characters. */
@@ -200,7 +203,10 @@ export interface DeliveryStore {
   ): Promise<RulesAtHead>;
   get(delivery_id: string, now_ms: number, visibility?: Visibility | null): Promise<DeliveryRow | null>;
   list(filter: DeliveryFilter, now_ms: number, visibility?: Visibility | null): Promise<Page<DeliveryRow>>;
-  /** Deliveries by what no index has, newest first. Reads at most `reads` of those that the keys in the search select. */
+  /**
+   * Searches deliveries for values that no index has, newest first. Reads at most `reads` of those that the keys in the
+   * search select.
+   */
   search(
     search: DeliverySearch,
     reads: Reads,
@@ -231,9 +237,9 @@ export interface DeliveryStore {
   /** How many deliveries `recover` would queue again, counted up to `most`; null when there is no such instance. */
   countRecoverable(of: Recovery, most: number, owner_scope?: OwnerScope | null): Promise<number | null>;
   /**
-   * How many messages for the agents of an instance were accepted in this time and have no delivery, because it was
-   * switched off. Its present memberships decide which messages count. Reads at most `rows_max` messages and
-   * memberships, the newest messages of each meeting first; `at_least` says that there may be more.
+   * How many messages for the agents of an instance were accepted in this period and have no delivery, because the
+   * instance was switched off. Its present memberships decide which messages count. Reads at most `rows_max` messages
+   * and memberships, the newest messages of each meeting first; `at_least` says that there may be more.
    */
   countMissed(instance_id: string, span: Span, rows_max: number): Promise<{ messages: number; at_least: boolean }>;
   /**

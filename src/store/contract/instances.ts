@@ -38,7 +38,10 @@ export interface Registration {
 export interface InstancePatch {
   instance_name?: string | undefined;
   agent_ids?: string[] | undefined;
-  /** A new URL resets the health. Stored headers go too when the new URL has another origin, which could read them. */
+  /**
+   * A new URL resets the health. A URL of another origin also removes the stored headers, because that origin could
+   * read them.
+   */
   webhook_url?: string | undefined;
   is_active?: boolean | undefined;
   webhook_enabled?: boolean | undefined;
@@ -131,7 +134,7 @@ export interface InstanceStore {
    * Switches an instance off and cancels its pending deliveries, at most `limit` in one call. Call it again while
    * `done` is false. The last call deletes the instance and its memberships.
    *
-   * @param lease_ended_at only when its lease had ended by this time
+   * @param lease_ended_at removes it only if its lease had ended by this time; null or absent: in any case
    */
   remove(
     instance_id: string,
@@ -140,6 +143,6 @@ export interface InstanceStore {
     owner_scope?: OwnerScope | null,
     lease_ended_at?: number | null,
   ): Promise<{ existed: boolean; done: boolean; cancelled: number }>;
-  /** Instances whose lease has ended, those first whose lease ended first. */
+  /** Instances whose lease has ended, in the order in which the leases ended. */
   endedLeases(wall_ms: number, limit: number): Promise<string[]>;
 }

@@ -107,7 +107,9 @@ export interface MeetingStore {
   patch(meeting_id: string, patch: MeetingPatch, wall_ms: number): Promise<MeetingRow | null>;
   /** The settings of a meeting; null when it has none of its own. */
   settings(meeting_id: string): Promise<MeetingSettings | null>;
-  /** A page of the meetings with settings of their own, in the order of their ids; null begins. */
+  /**
+   * A page of the meetings with settings of their own, in the order of their ids. `after` is null for the first page.
+   */
   allSettings(after: string | null, limit: number): Promise<SetMeeting[]>;
   /** Null when there is no such meeting. */
   instances(

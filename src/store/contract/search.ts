@@ -25,7 +25,7 @@ export interface MadeWithin {
   until_ms?: number | undefined;
 }
 
-/** The keys in the row of a delivery: by these it is found without reading others. */
+/** The keys in the row of a delivery. They find it without reading other rows. */
 export interface DeliveryKeys {
   instance_id?: string | undefined;
   meeting_id?: string | undefined;

@@ -26,7 +26,7 @@ const ROTATE = statement(`
   UPDATE api_keys SET previous_digest = digest, previous_until = $until, digest = $digest, change_no = ${NEXT_CHANGE}
   WHERE key_id = $key_id`);
 
-/** What a key subscribed to ends with it. */
+/** The subscriptions of a key end with it. */
 const END_LEASES = statement(
   'UPDATE instances SET lease_until = 0 WHERE owner_key_id = $key_id AND lease_until IS NOT NULL',
 );

@@ -23,7 +23,10 @@ const OF_AGENTS_BEFORE = statement(`
   WHERE d.meeting_id = $meeting_id AND d.seq < $seq AND d.created_at > $since_ms AND d.state <> 'cancelled' AND m.from_agent IS NOT NULL
   ORDER BY d.seq`);
 
-/** Among the deliveries behind the head that do not expire sooner: the newest, and the newest of a person's message. */
+/**
+ * Among the deliveries behind the head that do not expire sooner: the newest, and the newest with a message of a
+ * person.
+ */
 const BEHIND = statement(`
   WITH behind AS (
     SELECT d.seq, d.expires_at, d.message_no FROM deliveries d

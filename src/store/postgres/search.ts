@@ -53,8 +53,8 @@ export async function numbersOf(
 }
 
 /**
- * A number that no row has which was made before a time, unless a clock was set back. Numbers go with the clock; when they are ahead of
- * it, the place is found by halves, because times rise with the numbers.
+ * A number above those of all rows that were made before a time, unless a clock was set back. Numbers follow the clock.
+ * When they are ahead of it, the search halves the range until it finds the place, because times rise with the numbers.
  */
 async function numberUntil(session: Session, until_ms: number): Promise<number> {
   const firstFrom = (number: number) =>
@@ -78,8 +78,8 @@ const PROBE = statement(
 );
 
 /**
- * The messages of a meeting with these numbers, by their seq, which rises with the number. Finds the place by halves, because no index
- * has both.
+ * The seqs of the messages of a meeting that have these numbers: seqs rise with the numbers. Halves the range until it
+ * finds them, because no index has both.
  */
 export async function seqsOf(
   session: Session,

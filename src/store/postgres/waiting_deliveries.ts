@@ -108,7 +108,7 @@ const PENDING_OF = statement(
   `SELECT sum(pending)::bigint AS pending, min(oldest_at) AS oldest_at FROM (${PARTS.join(' UNION ALL ')}) part`,
 );
 
-/** What is pending of that which a caller may see, and when the oldest of it was made. */
+/** The pending deliveries that a caller may see: how many they are, and when the oldest was made. */
 export async function pendingOf(session: Session, { owner_scope, meeting_ids }: Visibility) {
   const values = {
     key_id: owner_scope?.key_id ?? null,

@@ -4,12 +4,15 @@ import { storedCount, storedTexts, storedTextsOrNull } from './stored_values.ts'
 import type { ApiKeysTable } from './tables.ts';
 
 /**
- * The largest number of a change. A larger one is damaged, and no other change gets a number after it: one damaged row
- * would otherwise keep every key from being made or revoked.
+ * The largest number of a change. A larger number is damaged, and no change is numbered after it. Otherwise one damaged
+ * row would keep every key from being made or revoked.
  */
 export const CHANGE_NO_MAX = 2 ** 52;
 
-/** Keys that changed, and those whose number is damaged: whether that was after a change, it does not say. */
+/**
+ * Keys that changed after a change, and those whose number is damaged: a damaged number does not show when they
+ * changed.
+ */
 export const isChangedSince = (change_no: string): string =>
   `(change_no > ${change_no} OR change_no NOT BETWEEN 1 AND ${CHANGE_NO_MAX})`;
 

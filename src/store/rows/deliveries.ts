@@ -122,8 +122,8 @@ export function notRetryable(row: { state: string; reason: string | null }): Pro
 }
 
 /**
- * The meetings from whose messages a list starts; null when it starts from the deliveries. A list of one message has
- * few, and a meeting may have a million messages.
+ * The meetings from whose messages a list starts; null when it starts from the deliveries. The list of a message starts
+ * from its deliveries, because these are few, and its meeting may have a million messages.
  */
 export function meetingsOf(
   { meeting_id, instance_id, message_id }: Omit<DeliveryFilter, 'limit'>,

@@ -90,8 +90,9 @@ export function isMessageFound(
 }
 
 /**
- * The condition for the deliveries `d`. It looks for parts of stored JSON, which Convoke wrote itself. A name with its quote marks
- * cannot be part of a string in there, because the marks would be escaped. What else fits, `isFoundDelivery` leaves out.
+ * The condition for the deliveries `d`. It looks for parts of stored JSON, which Convoke wrote itself. A name with its
+ * quote marks cannot be part of a string in there, because the marks would be escaped. `isFoundDelivery` leaves out
+ * other rows that fit.
  */
 export function isDeliveryFound(search: DeliverySearch, dialect: Dialect): RawBuilder<boolean> {
   const { state, status_code, outcome, agent_id, text } = search;

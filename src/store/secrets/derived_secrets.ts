@@ -2,8 +2,8 @@ import { createSecretKey, type KeyObject } from 'node:crypto';
 import type { EncryptionStore } from '../contract/encryption.ts';
 
 /**
- * The secrets of one purpose. They are derived from the data key, which all nodes share, so every node accepts what the others
- * made. A change of the data key invalidates it.
+ * The secrets of one purpose. They are derived from the data key, which all nodes share, so every node accepts what the
+ * others made. They end with the data key that they are derived from.
  */
 export class DerivedSecrets {
   readonly #store: Pick<EncryptionStore, 'derivedKeys'>;

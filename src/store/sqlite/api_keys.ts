@@ -24,7 +24,7 @@ const ROTATE = `
 
 const CHANGED = `SELECT * FROM api_keys WHERE ${isChangedSince('?')} ORDER BY change_no`;
 
-/** What a key subscribed to ends with it. */
+/** The subscriptions of a key end with it. */
 const END_LEASES = 'UPDATE instances SET lease_until = 0 WHERE owner_key_id = ? AND lease_until IS NOT NULL';
 
 const END_SESSIONS = 'DELETE FROM sessions WHERE key_id = ?';

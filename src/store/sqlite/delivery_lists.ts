@@ -93,8 +93,9 @@ function select(
   visibility: Visibility | null | undefined,
 ): Deliveries {
   const meeting_ids = meetingsOf(keys, visibility);
-  // SQLite searches between one lower and one upper bound, the first of each. The numbers of a message are the bounds
-  // where they are known: between the others there may be all later deliveries. The plus hides a column from indexes.
+  // SQLite searches between one lower and one upper bound, the first of each. Where the numbers of a message are known,
+  // they must be the bounds, because all later deliveries may lie between the others. The plus hides a column from
+  // indexes, and so hides the others.
   const number = meeting_ids === null && keys.message_id === undefined ? 'd.delivery_no' : '+d.delivery_no';
   let query = deliveriesIn(db).where(sql<boolean>`${sql.raw(number)} < ${below}`);
   if (from > 0) query = query.where(sql<boolean>`${sql.raw(number)} >= ${from}`);

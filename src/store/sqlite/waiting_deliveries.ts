@@ -93,7 +93,7 @@ const PENDING_OF = `
   SELECT pending, (SELECT created_at FROM deliveries WHERE delivery_no = oldest_no) AS oldest_at
   FROM (SELECT sum(pending) AS pending, min(oldest_no) AS oldest_no FROM (${PARTS.join(' UNION ALL ')}))`;
 
-/** What is pending of that which a caller may see, and when the oldest of it was made. */
+/** The pending deliveries that a caller may see: how many they are, and when the oldest was made. */
 export function pendingOf(db: Database, { owner_scope, meeting_ids }: Visibility) {
   const values = {
     key_id: owner_scope?.key_id ?? null,

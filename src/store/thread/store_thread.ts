@@ -46,7 +46,7 @@ export function openThread(
     stall_signs?: StallSigns;
   } = {},
 ): { store: Store; opened: Promise<void> } {
-  // The thread must not inherit options of this process such as --input-type or --eval. The one option hides Node 22's
+  // The thread must not inherit options of this process such as --input-type or --eval. Its only option hides Node 22's
   // warning that its SQLite is experimental.
   const execArgv = ['--disable-warning=ExperimentalWarning'];
   const worker = new Worker(module, { workerData: data, transferList: transfer, execArgv });

@@ -34,8 +34,9 @@ const RENEW = statement(
 );
 const TAKE = statement('SELECT take_partitions_2($node_no, $wanted, $gone_nos::bigint[], $gone_seen_ats::bigint[])');
 /**
- * Waits until every accept that does not know of this node has stored its messages. A process that was killed a moment ago
- * may have left some to the database, and such an accept notifies nobody. Accepts share this lock until they are committed.
+ * Waits until every accept that does not know of this node has stored its messages. The database may still run an
+ * accept of a process that was killed a moment ago, and such an accept notifies nobody. Accepts share this lock until
+ * they are committed.
  */
 const AWAIT_ACCEPTS = statement(`SELECT pg_advisory_xact_lock(${REMOVAL})`);
 const HELD = statement('SELECT partition_no, epoch FROM partitions WHERE node_no = $node_no ORDER BY partition_no');

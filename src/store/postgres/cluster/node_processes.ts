@@ -127,7 +127,7 @@ function hasEnded(pid: number, started: string): boolean {
   try {
     process.kill(pid, NO_SIGNAL);
   } catch (error) {
-    // Of a process that /proc does not show, the kernel says that it may not be asked (EPERM).
+    // ESRCH: there is no such process. A process that this user may not ask (EPERM) exists.
     return error instanceof Error && 'code' in error && error.code === 'ESRCH';
   }
   const present = startOf(pid);

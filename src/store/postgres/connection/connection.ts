@@ -101,8 +101,8 @@ export class Connection {
   }
 
   /**
-   * Tries the servers one after the other, first the one that was used last. Each new connection chooses, so all of
-   * them follow when another server becomes the primary.
+   * Tries the servers one after the other, first the one that was used last. Each new connection chooses its server by
+   * itself, so all of them follow when another server becomes the primary.
    *
    * @throws StoreError with the reason; ConnectionLost when a later try may succeed
    */
