@@ -1,7 +1,7 @@
 /**
  * What the standard environment variables of OpenTelemetry say about traces
- * (https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/). Those of the exporter and of the
- * resource are not here: the library reads them itself. An empty variable counts as absent.
+ * (https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/). The variables of the exporter
+ * and of the resource are not here: the library reads them itself. An empty variable counts as absent.
  */
 
 /** Which new traces are recorded. `is_parent_based`: a trace that somebody else began is recorded when they record it. */

@@ -6,7 +6,10 @@ import type { Clock } from './clock.ts';
 
 /** How many instances one call counts. It takes the store some milliseconds, so no other call waits long. */
 const INSTANCES_AT_ONCE = 2_000;
-/** Counts are kept for this many times as long as they took. So counting takes the store at most 5 % of its time. */
+/**
+ * Counts are kept for this many times as long as they took. So counting takes at most 5 % of the store's time for
+ * callers with equal rights.
+ */
 const KEPT_TIMES = 19;
 /** The most callers with different rights whose counts are kept. */
 const CALLERS_MAX = 200;
@@ -27,8 +30,8 @@ export interface Counted {
 }
 
 /**
- * Counts instances and pending deliveries. The store counts for a small share of its time, however many callers and
- * instances there are. The longer a count took, the longer it is kept, and callers get the kept count meanwhile.
+ * Counts instances and pending deliveries. The store counts for a small share of its time, however many instances there
+ * are: the longer a count took, the longer it is kept. Callers with equal rights share the kept count.
  */
 export class Counts {
   readonly #clock: Clock;

@@ -10,9 +10,9 @@
  * discovery.ts: after a start, finds what is pending.
  * cluster/:     which instances are this node's, and what other nodes do. A single node does not use it.
  *
- * Memory first, disk always: a delivery that was just committed is dispatched from memory. When a lane grows too long, its
- * instance does not move, or memory is full, the rest of the lane stays on disk only, as its backlog. It is read in its
- * order when the front has been delivered. After a start every lane is a backlog.
+ * Memory first, disk always: a delivery that was just committed is dispatched from memory. When a lane grows too long,
+ * its instance does not move, or memory is full, the rest of the lane stays on disk only, as its backlog. The backlog
+ * is read in order when the front has been delivered. After a start every lane is a backlog.
  */
 import type { GuardLimits } from '../domain/guard_rule.ts';
 import type { Instance, InstanceHealth } from '../domain/instance.ts';
@@ -243,8 +243,8 @@ export class Engine {
   /**
    * Stores a message with its deliveries and queues them. When it resolves, they are on disk.
    *
-   * @throws Problem `idempotency_key_reused`, `not_permitted`, `invalid_fields`, `overloaded`, `shutting_down`; StoreError, IN_DOUBT when
-   * it may be stored all the same
+   * @throws Problem `idempotency_key_reused`, `not_permitted`, `invalid_fields`, `overloaded`, `shutting_down`,
+   * `storage_unavailable` for a damaged row; StoreError, IN_DOUBT when it may be stored all the same
    */
   send(send: Send): Promise<Sent> {
     return this.#acceptor.send(send);

@@ -24,13 +24,13 @@ export interface HistoryRead extends Omit<HistoryColumns, 'first_s' | 'end_s'> {
 /**
  * What the service did in the last day, kept in memory. An event costs an addition. Once a second, while something
  * happens, the node adds what it counted to the steps. In a cluster it also broadcasts these counts, and the others add
- * them to the second in which they arrive. So every node can respond for all of them.
+ * them to the second in which they arrive. So every node has the counts of all nodes.
  */
 export class History {
   readonly #clock: Clock;
   readonly #cluster: HistoryParts['cluster'];
   readonly #spans = new SpansOfTime();
-  /** What this node did since the beginning of `#second`. */
+  /** The counts of this node since the beginning of `#second`. */
   readonly #present = new Tally();
   #second = 0;
   /** Null while nothing was counted. */
@@ -85,7 +85,7 @@ export class History {
     if (tally !== null) this.#spans.add(Math.floor(this.#clock.now() / 1000), tally);
   }
 
-  /** What other nodes sent may be missing. */
+  /** Counts of other nodes may be missing. */
   onResync(): void {
     this.#complete_since = this.#clock.now();
   }

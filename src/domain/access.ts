@@ -1,4 +1,7 @@
-/** Who may do what. Each call of the store gets the limits of the key, and checks only these. */
+/**
+ * Who may do what. These functions check scopes, and the limits that a request shows. Each call of the store gets the
+ * limits too, and applies them to rows.
+ */
 import type { ApiKey, Scope } from './api_key.ts';
 import { Problem } from './problem.ts';
 

@@ -1,6 +1,6 @@
 /**
- * Which messages wake a membership, of those that are for its agents: all of them, only those that name one of its
- * agents, or only those of people. A message that does not wake it is only in the history, without a delivery.
+ * Which of the messages for its agents wake a membership: all of them, only those that name one of its agents, or only
+ * those of people. A message that does not wake it is in the history, without a delivery.
  */
 export const WAKES = ['all', 'targeted', 'people'] as const;
 export type Wake = (typeof WAKES)[number];

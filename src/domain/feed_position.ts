@@ -114,7 +114,10 @@ export class FeedPosition {
     this.#text = `${this.#message}.${this.#at.toString(RADIX)}.${near}`;
   }
 
-  /** @param memory the name of the node's memory of events; `number` is that of the event in it */
+  /**
+   * @param memory the name of the node's memory of events
+   * @param number of the event in that memory
+   */
   textOf(memory: string, number: number): string {
     return `${memory}.${number.toString(RADIX)}.${this.#text}`;
   }
@@ -126,7 +129,7 @@ export class FeedPosition {
     const [, memory = '', number = '', message = '', at = '', near = ''] = match;
     const position = new FeedPosition(message === '' ? null : MESSAGE_PREFIX + message, parseInt(at, RADIX));
     if (near === CROWDED) position.#crowded_until = position.#at;
-    // These attempts ended in the millisecond of `at`, or before it.
+    // The text does not say when these attempts ended. The end of the millisecond `at` is the latest possible time.
     else if (near !== '') position.#near = near.split('-').map((name) => ({ name, end: position.#at + 1 }));
     position.#write();
     return { memory, number: parseInt(number, RADIX), position };

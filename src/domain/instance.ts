@@ -47,7 +47,7 @@ export interface InstanceHealth {
   health_since: number | null;
   last_success_at: number | null;
   last_failure: LastFailure | null;
-  /** How often the back-off has doubled; 0 when there is none. */
+  /** How many back-offs began since the last success or reset; 0: the instance does not back off. */
   backoff_step: number;
   /** No attempt starts before this time. */
   backoff_until: number | null;
@@ -103,7 +103,7 @@ export function healthOf(health: Pick<InstanceHealth, 'consecutive_failures' | '
   return health.last_success_at === null ? 'unknown' : 'up';
 }
 
-/** What counts of instances tell apart: their health while they are switched on, and `off`. */
+/** The states that counts of instances distinguish: the health while the instance is switched on, and `off`. */
 export const INSTANCE_STATES = [...HEALTH, 'off'] as const;
 export type InstanceState = (typeof INSTANCE_STATES)[number];
 

@@ -79,7 +79,7 @@ export class Acceptor {
   readonly #tracer: Tracer | null;
   readonly #expire_after_ms: number;
   readonly #batcher: Batcher<NewMessage, Accepted>;
-  /** Averages over recent messages: deliveries per message, and the length of a delivery's list of agents. */
+  /** Averages over recent messages: the deliveries of a message, and the characters of all their lists of agents. */
   #fan_out = 1;
   #fan_out_chars = 0;
   #is_closed = false;
@@ -132,8 +132,8 @@ export class Acceptor {
   /**
    * Stores a message with its deliveries and enqueues them. When it resolves, they are on disk.
    *
-   * @throws Problem `idempotency_key_reused`, `not_permitted`, `invalid_fields`, `overloaded`, `shutting_down`; StoreError, IN_DOUBT when
-   * it may be stored all the same
+   * @throws Problem `idempotency_key_reused`, `not_permitted`, `invalid_fields`, `overloaded`, `shutting_down`,
+   * `storage_unavailable` for a damaged row; StoreError, IN_DOUBT when it may be stored all the same
    */
   send(send: Send): Promise<Sent> {
     return this.#send(send, false);

@@ -54,8 +54,8 @@ export class LaneMemory {
   }
 
   /**
-   * Deliveries in memory, and those that would be there if their lanes did not have to be read first. Neither a backlog nor
-   * a wide message, however large, is a reason to accept less, so they do not count.
+   * Deliveries in memory, and those that would be there if their lanes did not have to be read first. Backlogs and wide
+   * messages do not count: even a large one is no reason to accept less.
    */
   get waiting(): number {
     return this.#queued - this.#queued_backlog + this.#unread;
@@ -128,7 +128,7 @@ export class LaneMemory {
     delivery.attempts = NO_ATTEMPTS;
   }
 
-  /** An attempt on a delivery starts, so it no longer waits. */
+  /** A delivery no longer waits: an attempt on it starts, or it leaves memory. */
   tried(lane: Lane, delivery: LaneDelivery): void {
     if (delivery.is_backlog) this.#countRead(lane, -1);
     delivery.is_backlog = false;

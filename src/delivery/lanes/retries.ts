@@ -8,7 +8,7 @@ import { LANE_PAGE } from './lane_loader.ts';
 import type { LaneMemory } from './lane_memory.ts';
 import type { Recipient } from './recipient.ts';
 
-/** How soon the table is read again for due deliveries, after it returned only those of paused meetings. */
+/** How soon due deliveries are read again, after a read that returned only deliveries of paused meetings. */
 const PUT_OFF_MS = 1_000;
 
 export interface RetriesParts {

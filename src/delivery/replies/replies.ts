@@ -28,7 +28,7 @@ export interface RepliesParts {
   max_message_bytes: number;
 }
 
-/** A reply, and its place among those of its delivery: a part of its key. */
+/** A reply, and its place among the replies of its delivery. The place is a part of its idempotency key. */
 type PlacedReply = ReadReply & { place: string };
 
 /** A response whose replies are being stored. */

@@ -4,8 +4,8 @@ import { type SigningTarget, signingKeysOf } from '../transport/target.ts';
 import type { Push } from '../transport/transport.ts';
 
 /**
- * The headers that sign a request to a runtime: those of the push under the names that the runtime knows, over the
- * bytes that are sent. The id is the delivery's unless the shape has its own, and the time is the attempt's.
+ * The headers that sign a request to a runtime, under the names that the runtime knows. The signature covers the bytes
+ * that are sent. The id is the delivery's unless the shape has its own, and the time is the attempt's.
  */
 export function signatureOf(
   { headers }: Pick<Push, 'headers'>,

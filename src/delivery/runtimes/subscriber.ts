@@ -1,4 +1,7 @@
-/** What a subscriber of MCP Events gets besides events: a challenge before the first one, and the end. */
+/**
+ * The requests that a subscriber of MCP Events gets besides events: a challenge before the first event, and the end of
+ * the subscription.
+ */
 import { isEchoOf, terminationOf, verificationOf } from '../../domain/runtimes/mcp_events.ts';
 import { OUTCOMES } from '../../domain/outcome.ts';
 import { TIMEOUT_S } from '../../domain/runtimes/runtimes.ts';
@@ -26,7 +29,7 @@ interface Subscriber {
  * requests to any server.
  *
  * @param challenge a text that nobody can guess
- * @returns null when it does
+ * @returns null when somebody does; otherwise the category of the failure
  */
 export async function verifySubscriber(
   transport: Pick<WebhookTransport, 'pushFor'>,
@@ -49,8 +52,8 @@ export async function verifySubscriber(
 }
 
 /**
- * Says once that the subscription has ended, because its key was revoked. Nobody waits for the response: a renewal gets
- * the same answer.
+ * Says once that the subscription has ended, because its key was revoked. Nobody waits for the response: a later
+ * renewal fails in the same way.
  *
  * @param nonce a text that no other such request has
  */

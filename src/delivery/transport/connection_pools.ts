@@ -62,7 +62,7 @@ export class ConnectionPools {
     this.#open.get(oldest)?.drop(oldest);
   }
 
-  /** Closes the unused connections of an instance, and keeps none of those that are in use. */
+  /** Closes the unused connections of an instance. Connections in use close after their push. */
   forget(instance_id: string): void {
     const pool = this.#pools.get(instance_id);
     if (pool === undefined) return;

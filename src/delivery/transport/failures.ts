@@ -1,5 +1,5 @@
 /**
- * What the detail of a failed attempt says. Rows of tables show these texts, so each is short; the advice for the outcome
+ * The texts for the detail of a failed attempt. Rows of tables show them, so each is short; the advice for the outcome
  * (domain/advice.ts) says what to do.
  */
 import errors from 'undici/lib/core/errors.js';

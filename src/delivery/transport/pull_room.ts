@@ -17,7 +17,7 @@ const SHARE_OF_OWNER = 1 / 2;
 const SHARE_OF_MACHINE = 1 / 8;
 /**
  * How many waiting machines get another chance when a result arrives. Each result makes room for one push, but some of
- * them may want none any more.
+ * these machines may need none any more.
  */
 const WOKEN_MAX = 16;
 

@@ -40,7 +40,7 @@ export interface Target {
 /** The part of a target that signs. */
 export type SigningTarget = Pick<Target, 'secret' | 'previous_secret' | 'previous_secret_until' | 'keys'>;
 
-/** What an attempt needs to know of an instance: its times in milliseconds, and its secrets as keys. */
+/** The data of an instance that an attempt needs: times in milliseconds, and secrets as keys. */
 export function targetOf(instance: Instance): Target {
   return {
     transport: instance.transport,

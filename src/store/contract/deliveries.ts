@@ -129,7 +129,7 @@ export interface AgentDelivery {
   is_unjudged: boolean;
 }
 
-/** What decides whether the head of a lane is pushed, beside the loop guard. */
+/** The facts that decide, beside the loop guard, whether the head of a lane is pushed. */
 export interface RulesAtHead extends NewestInLane {
   rules: MemberRules;
   /**
@@ -183,9 +183,9 @@ export interface DeliveryStore {
    */
   boundAside(latest_ms: number, partitions?: number[]): Promise<number>;
   /**
-   * What agents said to an instance in a meeting after `since_ms` and before a delivery, in the order of seq. It has
-   * messages that were delivered or are pending, not those that were cancelled. Reads at most the `rows_max` deliveries
-   * of the instance before that delivery; without a delivery_id, its latest ones.
+   * The messages of agents to an instance in a meeting, after `since_ms` and before a delivery, in the order of seq.
+   * Leaves out cancelled ones. Reads at most the `rows_max` deliveries of the instance before that delivery; without a
+   * delivery_id, its latest ones.
    */
   ofAgentsBefore(
     before: LaneKey & { delivery_id: string | null; seq: number },
@@ -193,8 +193,8 @@ export interface DeliveryStore {
     rows_max: number,
   ): Promise<AgentDelivery[]>;
   /**
-   * The rules of the membership of a delivery, and what is needed to apply them. That is the newest deliveries that wait
-   * behind it and do not expire sooner, and how many messages were missed before it. Reads at most `rows_max` deliveries of each
+   * The rules of the membership of a delivery, and the facts to apply them: the newest deliveries that wait behind it
+   * and do not expire sooner, and how many messages were missed before it. Reads at most `rows_max` deliveries of each
    * kind. Counts no messages that were accepted before `known_since_ms`, because their deliveries may be removed.
    */
   rulesAtHead(

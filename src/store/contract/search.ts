@@ -36,7 +36,7 @@ export interface DeliveryKeys {
   before_seq?: number | undefined;
 }
 
-/** What a delivery must have beside the keys in its row. */
+/** The conditions of a search for deliveries, beside the keys in their rows. */
 export interface DeliverySearch extends DeliveryKeys, PageRequest, MadeWithin {
   state?: DeliveryState | undefined;
   /** The status of the response to an attempt. */

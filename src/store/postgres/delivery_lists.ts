@@ -40,7 +40,8 @@ export function deliveryLists(session: Session, ids: IdCodec): Pick<DeliveryStor
     },
     async search({ limit, cursor, ...search }, reads, now_ms, visibility) {
       const numbers = await numbersOf(session, search, beforeOf(cursor));
-      // Reads the deliveries of other meetings too: those of several meetings have no common order in any index.
+      // Reads the deliveries of other meetings too, because no index orders the deliveries of several meetings
+      // together.
       const limited = (meetingsOf(search, visibility)?.length ?? 0) > 1 ? null : visibility;
       const to_read = (await select(session, ids, search, numbers, limited))
         .leftJoin('messages as x', 'x.message_no', 'd.message_no')
@@ -123,9 +124,10 @@ async function select(
 }
 
 /**
- * The deliveries of one meeting: its messages, newest first, and to each its deliveries. The order is that of their
- * numbers, and the query does not read other meetings, which may have a million deliveries. OFFSET 0 keeps the planner
- * from joining the other way round, because it cannot estimate how few deliveries follow a message.
+ * The deliveries of one meeting. The query starts from its messages, newest first, and adds the deliveries of each.
+ * That is the order of their numbers, and the query does not read other meetings, which may have a million deliveries.
+ * OFFSET 0 keeps the planner from joining the other way round, because it cannot estimate how few deliveries follow a
+ * message.
  */
 async function ofMeeting(session: Session, meeting_id: string, keys: DeliveryKeys, numbers: Numbers) {
   const { above, up_to } = await seqsOf(session, meeting_id, numbers);

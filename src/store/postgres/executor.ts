@@ -34,7 +34,7 @@ import type { RawChange } from './cluster/stored_rows.ts';
 /** How long the results of an accept wait until this node has read the earlier batches of other nodes. */
 const CATCH_UP_MS_MAX = 20;
 
-/** What the thread posts: replies, and changes by other nodes. */
+/** Posts the messages of the thread: replies, and changes by other nodes. */
 export interface ThreadPort {
   answer(answer: Answer): void;
   change(raw: RawChange): void;

@@ -272,7 +272,7 @@ async function moveRows(
   let batch: Row[] = [];
   let chars = 0;
   const flush = async (): Promise<void> => {
-    // A column that only one of the two has would be lost silently.
+    // A column that only one of the two databases has would be lost silently.
     assert.deepEqual(Object.keys(batch[0]!).toSorted(), names.toSorted(), `the columns of ${table}`);
     const values = names.map((name) => batch.map((row) => row[name]));
     moved += (await connection.query(insert, values, STATEMENT_MS_MAX)).changes;
@@ -299,8 +299,8 @@ async function columnsOf(connection: Connection, table: MovedTable): Promise<{ n
 }
 
 /**
- * Moves what is not in these tables: the tag in every id, the numbers that are taken, the counts, and the head of the
- * audit log.
+ * Moves the values that are not in these tables: the tag in every id, the numbers that are taken, the counts, and the
+ * head of the audit log.
  */
 async function moveRest(connection: Connection, file: DataFile): Promise<void> {
   await connection.query('UPDATE this_database SET tag = $1', [file.tag]);

@@ -21,7 +21,7 @@ import { meetingOperations } from './meetings.ts';
 import { messageOperations } from './messages.ts';
 import { sessionOperations } from './sessions.ts';
 
-/** What operations share besides their connection. */
+/** The parts that operations share besides their connection. */
 export interface Parts {
   keys: DataKeys;
   ids: IdCodec;

@@ -3,7 +3,7 @@ import { CONNECTED_EPOCH } from './instances.ts';
 
 const IS_UNCONNECTED = `i.transport = 'pull' AND (i.connected_epoch = ${CONNECTED_EPOCH}) IS NOT TRUE`;
 
-/** What deliveries to the instance `i` may wait for. */
+/** The reasons for which deliveries to the instance `i` may wait. */
 export function waitsOf(now_ms: number) {
   return [
     sql<number | null>`(i.backoff_until > ${now_ms})::int`.as('backing_off'),

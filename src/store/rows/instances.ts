@@ -297,7 +297,7 @@ function healthCondition(health: Health) {
   }
 }
 
-/** What a count reads of each instance `i`. */
+/** The state of each instance `i`, as a count reads it. */
 export const STATE = sql<InstanceState>`CASE WHEN i.is_active = 0 OR i.webhook_enabled = 0 THEN 'off'
   WHEN ${healthCondition('down')} THEN 'down' WHEN ${healthCondition('failing')} THEN 'failing'
   WHEN ${healthCondition('up')} THEN 'up' ELSE 'unknown' END`;

@@ -1,4 +1,4 @@
-/** What decides about the head of a lane, as both engines read it. */
+/** The facts that decide about the head of a lane, as both engines read them. */
 import { type MaybeMissed, MISSED_MAX, missedOf, NO_RULES } from '../../domain/catch_up.ts';
 import type { RulesAtHead, AgentDelivery } from '../contract/deliveries.ts';
 import { storedCount, storedTextsJson, storedTextsOrNull, storedTime } from './stored_values.ts';

@@ -1,4 +1,4 @@
-/** What an instance missed while it was switched off, as both engines count it. */
+/** The messages that an instance missed while it was switched off, as both engines count them. */
 import { agentsToNotify } from '../../domain/agents_to_notify.ts';
 import type { Membership } from '../contract/meetings.ts';
 import type { Span } from '../contract/deliveries.ts';

@@ -30,7 +30,7 @@ export interface Beyond {
   made_at: number;
 }
 
-/** Finds that row among the rows to read, of which there are at most `reads.rows + 1`. The first row is always read. */
+/** Finds that row among the rows to read, which are at most `reads.rows + 1`. The first row is always read. */
 export function beyondOf(
   rows: Iterable<{ number: number; made_at: number; row_bytes: number }>,
   reads: Reads,

@@ -123,7 +123,7 @@ export function storedCatchUp(text: string, meeting_id: string, instance_id: str
   return catch_up ?? 'all';
 }
 
-/** Damaged text would become a header of the push. */
+/** The trace of a message. Null when it is damaged, because the text becomes a header of the push. */
 export function storedTrace(text: string | null, message_no: number): TraceContext | null {
   if (text === null || isTrace(text)) return text;
   reportDamaged('messages', 'trace', String(message_no));
@@ -181,7 +181,7 @@ function isEnd({ outcome, status_code, detail }: Record<string, unknown>): boole
   return is_outcome && (status_code === null || Number.isSafeInteger(status_code)) && typeof detail === 'string';
 }
 
-/** Earlier versions wrote none. */
+/** Earlier versions wrote no excerpt. */
 function isExcerpt(value: unknown): boolean {
   return value === undefined || typeof value === 'string';
 }

@@ -42,7 +42,8 @@ export function deliveryLists(db: Database, ids: IdCodec): Pick<Sync<DeliverySto
     },
     search({ limit, cursor, ...search }, reads, now_ms, visibility) {
       const numbers = numbersOf(db, search, beforeOf(cursor));
-      // Reads the deliveries of other meetings too: those of several meetings have no common order in any index.
+      // Reads the deliveries of other meetings too, because no index orders the deliveries of several meetings
+      // together.
       const limited = (meetingsOf(search, visibility)?.length ?? 0) > 1 ? null : visibility;
       const to_read = select(db, ids, search, numbers, limited)
         .leftJoin('messages as x', 'x.message_no', 'd.message_no')

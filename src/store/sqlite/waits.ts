@@ -1,7 +1,7 @@
 import { sql } from 'kysely';
 import type { Database } from './database.ts';
 
-/** What deliveries to the instance `i` may wait for. */
+/** The reasons for which deliveries to the instance `i` may wait. */
 export function waitsOf(db: Database, now_ms: number) {
   return [
     sql<number | null>`i.backoff_until > ${now_ms}`.as('backing_off'),

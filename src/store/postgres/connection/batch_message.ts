@@ -20,7 +20,7 @@ export interface List {
 /**
  * `bigint[]`
  *
- * @throws RangeError for a value that is no safe integer; so do those below
+ * @throws RangeError for a value that is no safe integer; so do the next two functions
  */
 export function bigints(values: readonly (number | null)[]): List {
   return { type: INT8, values: integers(values) };

@@ -19,12 +19,12 @@ import type { GroupCommit } from '../group_commit.ts';
 /** A copy that no call has asked for is dropped after this time. */
 const FORGOTTEN_MS = 60_000;
 
-/** What must stay free on the disk beside the copy, because a full disk would stop sends. */
+/** The space that must stay free on the disk beside the copy, because a full disk would stop sends. */
 const FREE_BYTES_MIN = 256 << 20;
 
-/** What this side posts to the thread. */
+/** The messages of this side to the thread. */
 type Command = 'copy' | 'cancel';
-/** What the thread posts. */
+/** The messages of the thread. */
 type Report = BackupProgress | 'whole' | Omit<Reply, 'id'>;
 
 /** The path of the copy. It is in the data directory, which has the right permissions. */

@@ -5,7 +5,7 @@ import { DatabaseSync } from 'node:sqlite';
 import { StoreError } from '../../store_error.ts';
 import { storeErrorOf } from '../errors.ts';
 
-/** What must stay free on the disk beside the file. */
+/** The space that must stay free on the disk beside the file. */
 const FREE_BYTES_MIN = 64 << 20;
 
 /** The used pages are written twice: into a temporary file, and into the WAL file. */
