@@ -12,6 +12,12 @@ import { until } from '../support/wait.ts';
 
 const visitor = useVisitor();
 
+/**
+ * What the service refuses while a page makes the first key: 401 without a session, and 403 for a request that the
+ * browser sends with the new cookie before the page has the CSRF token of the response.
+ */
+const REFUSALS = /401|403/;
+
 /** Presses Escape twice, because a browser lets a page refuse it only once, and clicks beside the dialog. */
 async function disturb(page: Page): Promise<void> {
   await page.keyboard.press('Escape');
@@ -27,7 +33,7 @@ describe('dialogs', { concurrency: 2 }, () => {
   for (const when of ['before', 'after'] as const) {
     test(`the token of the first key stays when a request of the page is refused, and the refusal arrives ${when} the sign-in`, async (t) => {
       const service = await startService(t);
-      await visitor.visit(service.url, { path: '/keys', allowed: /401/ }, async (page) => {
+      await visitor.visit(service.url, { path: '/keys', allowed: REFUSALS }, async (page) => {
         await page.getByText('Live', { exact: true }).waitFor();
         const refused = Promise.withResolvers<void>();
         const signed_in = Promise.withResolvers<void>();
@@ -64,8 +70,7 @@ describe('dialogs', { concurrency: 2 }, () => {
   for (const width of [1440, 390]) {
     test(`the token of the first key is shown whole at ${width} px, and only its own button closes it`, async (t) => {
       const service = await startService(t);
-      // The service refuses what the page requests before it is signed in.
-      const visit = { path: '/keys', viewport: { width, height: 844 }, allowed: /401/ };
+      const visit = { path: '/keys', viewport: { width, height: 844 }, allowed: REFUSALS };
       await visitor.visit(service.url, visit, async (page) => {
         await page.getByRole('button', { name: 'Make a key' }).click();
         await page.getByRole('button', { name: 'Make the key' }).click();
@@ -85,7 +90,7 @@ describe('dialogs', { concurrency: 2 }, () => {
 
   test('the first key is made as an admin key also when the list of keys has not loaded yet', async (t) => {
     const service = await startService(t);
-    await visitor.visit(service.url, { path: '/keys', allowed: /401/ }, async (page) => {
+    await visitor.visit(service.url, { path: '/keys', allowed: REFUSALS }, async (page) => {
       const made = Promise.withResolvers<void>();
       await page.route(/\/api\/v1\/keys\//, async (route) => {
         if (route.request().method() === 'GET') await made.promise;
