@@ -139,7 +139,7 @@ async function measureInto(result: RowResult, row: Row, round: number, scenario:
     }
     const said = scenario.columns.map(({ figure, title, digits = 0 }) => {
       const value = figures[figure];
-      return value === undefined ? null : `${title} ${value.toFixed(digits)}`;
+      return value === undefined || !Number.isFinite(value) ? null : `${title} ${value.toFixed(digits)}`;
     });
     console.error(`(${scenario.name}) round ${round + 1} ${row.name}: ${said.filter(Boolean).join(', ')}`);
   } catch (error) {
