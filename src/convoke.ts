@@ -82,8 +82,8 @@ export class NoKeyError extends Error {
 /**
  * Starts a node; when it resolves, it serves requests.
  *
- * @throws StoreError when the data file cannot be used; NoKeyError when everybody could get in; the system's error when
- * the port cannot be bound
+ * @throws StoreError when the data file cannot be used; NoKeyError when other machines could use the service without a
+ * key; the system's error when the port cannot be bound
  */
 export async function createConvoke(
   config: Config,

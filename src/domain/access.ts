@@ -125,8 +125,8 @@ export function maySeeMeeting({ meeting_ids }: Principal, meeting_id: string): b
 }
 
 /**
- * Whether it may see what a receiver answered to a delivery of this instance, whatever its meeting. A key that sees an
- * instance only because it is in a meeting of the key sees its deliveries in that meeting alone.
+ * Whether the principal may see the responses to all deliveries of this instance. A key that sees the instance only
+ * through a meeting of the key sees only the deliveries in that meeting.
  */
 export function seesResponsesOf(
   visibility: Visibility | null,

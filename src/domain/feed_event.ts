@@ -110,10 +110,7 @@ export interface About {
   kind: 'message' | 'delivery' | 'instance' | 'everybody';
   meeting_id: string | null;
   instance_ids: readonly string[];
-  /**
-   * When the event began, in milliseconds since the epoch. An attempt begins at the time of the message that it
-   * delivers.
-   */
+  /** When the event began, in milliseconds since the epoch. For an attempt: when its message was accepted. */
   since?: number;
   /** For changes of an instance: its present owner, and when it was first registered under this id. */
   owner_key_id?: string | null;

@@ -92,7 +92,7 @@ export interface Instance extends InstanceHealth {
   last_seen_at: number | null;
   created_at: number;
   updated_at: number;
-  /** The key that registered it; null when it was registered without keys. */
+  /** The key that owns it; null when none does. */
   owner_key_id: string | null;
 }
 

@@ -98,7 +98,7 @@ export class StepsOfInstances {
     }
     if (this.#instances.size <= INSTANCES_MAX) return;
     this.#instances.delete(this.#instances.keys().next().value as string);
-    // A new instance in the map may be one that was forgotten before, so nothing is known of it before this second.
+    // The map has forgotten an instance. It may be added again, and then its counts begin at this second or later.
     this.#since_s = second;
   }
 

@@ -4,7 +4,7 @@
  */
 export type TraceContext = string;
 
-/** The ids of a traceparent. The sender made them; only `isTrace` says that they are ids. */
+/** The ids of a traceparent. The sender made them, and only `isTrace` checks them. */
 export interface TraceIds {
   trace_id: string;
   span_id: string;

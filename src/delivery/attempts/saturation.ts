@@ -5,7 +5,7 @@ const SATURATED = 0.75;
 /** How often that is measured. */
 export const CHECK_MS = 100;
 /**
- * Attempts in flight to instances with a backlog, while this thread is saturated: its other work waits for that many
+ * Attempts in flight to instances with a backlog, while this thread is saturated. Its other work waits behind their
  * responses. While it is not saturated the limit grows, up to a share of all attempts.
  */
 const ATTEMPTS_MIN = 96;

@@ -61,7 +61,7 @@ export class Settlements {
     this.#schedule();
   }
 
-  /** The health of an instance changed. Its value at the time of the write is written. */
+  /** The health of an instance changed. The write takes the health of its own moment. */
   markDirty(instance: Recipient): void {
     instance.registration.health_dirty = true;
     this.#succeeded.delete(instance);

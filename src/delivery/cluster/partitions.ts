@@ -31,7 +31,7 @@ export class Partition {
   acquired_wall = 0;
   /**
    * Whether every lane with something pending is known. From then on a lane that is not in memory has nothing on disk,
-   * except what other nodes store.
+   * except deliveries that other nodes store.
    */
   discovered = false;
   /**
@@ -311,7 +311,8 @@ export class Partitions {
   // ── giving back ───────────────────────────────────────────────────────────────────────────────────────────────────
 
   /**
-   * Releases the partitions beyond its share. It takes the last ones, so that always the same few move between nodes.
+   * Releases the partitions beyond its share. It picks those with the highest numbers, so that always the same few move
+   * between nodes.
    */
   #releaseSurplus({ node_no, nodes }: Lease): void {
     const staying = nodes.filter(({ stopping }) => !stopping);

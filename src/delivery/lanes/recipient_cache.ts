@@ -104,8 +104,8 @@ export class RecipientCache {
   }
 
   /**
-   * @param known_to up to this seq no delivery of the lane is pending, for a lane that is not in memory; null: the lane
-   * must be read
+   * @param known_to for a lane that is not in memory: no delivery up to this seq is pending; null: the lane must be
+   * read
    */
   laneOf(recipient: Recipient, meeting_id: string, known_to: number | null): Lane {
     const known = recipient.lanes.get(meeting_id);

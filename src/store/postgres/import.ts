@@ -299,7 +299,7 @@ async function columnsOf(connection: Connection, table: MovedTable): Promise<{ n
 }
 
 /**
- * Moves the values that are not in these tables: the tag in every id, the numbers that are taken, the counts, and the
+ * Moves the values that are not in MOVED_TABLES: the tag in every id, the numbers that are taken, the counts, and the
  * head of the audit log.
  */
 async function moveRest(connection: Connection, file: DataFile): Promise<void> {

@@ -10,8 +10,8 @@ import type { ApiKeysTable } from './tables.ts';
 export const CHANGE_NO_MAX = 2 ** 52;
 
 /**
- * Keys that changed after a change, and those whose number is damaged: a damaged number does not show when they
- * changed.
+ * Keys whose last change has a higher number, and keys whose number is damaged: a damaged number does not show when a
+ * key changed.
  */
 export const isChangedSince = (change_no: string): string =>
   `(change_no > ${change_no} OR change_no NOT BETWEEN 1 AND ${CHANGE_NO_MAX})`;

@@ -40,8 +40,8 @@ const READ = statement(`
   ORDER BY b.place`);
 
 /**
- * Reads what other nodes store, batch by batch in the order of their commits. To read the same deliveries lane by lane
- * would cost six times as much.
+ * Reads the messages and deliveries that other nodes store, batch by batch in the order of their commits. To read the
+ * same deliveries lane by lane would cost six times as much.
  */
 export class ChangeReader {
   readonly #connection: DedicatedConnection;

@@ -227,7 +227,7 @@ function headOf(text: string): ({ from: string; kind: unknown } & Record<string,
   }
 }
 
-/** The fields of its kind and no others; null when it is not a message of a node. */
+/** A message with the fields of its kind and no others; null when it is not a message of a node. */
 function messageIn({ kind, ...fields }: { kind: unknown } & Record<string, unknown>): Message | null {
   switch (kind) {
     case 'stored': {

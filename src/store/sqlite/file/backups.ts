@@ -22,9 +22,9 @@ const FORGOTTEN_MS = 60_000;
 /** The space that must stay free on the disk beside the copy, because a full disk would stop sends. */
 const FREE_BYTES_MIN = 256 << 20;
 
-/** The messages of this side to the thread. */
+/** The commands to the thread that owns the file. */
 type Command = 'copy' | 'cancel';
-/** The messages of the thread. */
+/** The reports of the thread that owns the file. */
 type Report = BackupProgress | 'whole' | Omit<Reply, 'id'>;
 
 /** The path of the copy. It is in the data directory, which has the right permissions. */
