@@ -11,7 +11,7 @@ export interface Config {
   advertised_url: string | null;
   /** Null: the same as advertised_url. */
   public_url: string | null;
-  /** What the pages call this environment; null: nothing. */
+  /** The name of this environment on the pages; null: none. */
   environment: string | null;
   /** The directory; DATABASE_FILE is in it. */
   data: string;

@@ -1,4 +1,4 @@
-/** What happens to deliveries, for those who keep logs, metrics and the feed. */
+/** The events of deliveries, for logs, metrics and the feed. */
 import type { DeliveryReason } from '../domain/delivery.ts';
 import type { InstanceHealth } from '../domain/instance.ts';
 import type { CatchUpReason } from '../domain/catch_up.ts';
@@ -7,7 +7,7 @@ import type { Attempt } from '../domain/outcome.ts';
 import type { LaneKey, QueuedDelivery } from '../store/contract/deliveries.ts';
 import type { Accepted, NewMessage } from '../store/contract/messages.ts';
 
-/** What the engine reports to logs, metrics and the feed. */
+/** Gets the reports of the engine, for logs, metrics and the feed. */
 export interface Observer {
   /**
    * `results` has an item for each message of the batch. `messages` counts the new messages, `deliveries` their

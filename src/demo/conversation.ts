@@ -34,7 +34,7 @@ export interface DemoRegistration {
   runtime_options?: Record<string, unknown>;
 }
 
-/** What the API of Ada takes. */
+/** A message that an agent is asked about; also the body of a request to the API of Ada. */
 export interface Question {
   seq: number;
   message: Record<string, unknown>;

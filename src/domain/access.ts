@@ -11,7 +11,7 @@ export interface OwnerScope {
   instance_id: string | null;
 }
 
-/** What a key may see: its own instances, some meetings, and what belongs to either. */
+/** The part of the data that a key may see: its own instances, some meetings, and the rows that belong to either. */
 export interface Visibility {
   owner_scope: OwnerScope | null;
   meeting_ids: string[];

@@ -1,4 +1,4 @@
-/** What would become of a message that is sent now, at each membership: see docs/explain.md. */
+/** Predicts for each membership whether a message that is sent now is pushed: see docs/explain.md. */
 import { agentsToNotify } from './agents_to_notify.ts';
 import { type CatchUpReason, isTooOld, type MemberRules } from './catch_up.ts';
 import { type GuardLimits, guardReason, limitsPairs, pairsOf } from './guard_rule.ts';

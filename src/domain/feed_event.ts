@@ -105,7 +105,7 @@ export type FeedEventName = keyof FeedData;
 /** One event, with the facts that decide who sees it. */
 export type FeedEvent = { [Name in FeedEventName]: { name: Name; data: FeedData[Name]; about: About } }[FeedEventName];
 
-/** What an event is about. */
+/** The meeting and the instances that an event is about. */
 export interface About {
   kind: 'message' | 'delivery' | 'instance' | 'everybody';
   meeting_id: string | null;

@@ -1,8 +1,8 @@
-/** What the service did lately: counts in steps of equal length, for three spans that end now. */
+/** The history of the service: counts in steps of equal length, for three spans that end now. */
 
 import type { Outcome } from './outcome.ts';
 
-/** What is counted. `failed_attempts` counts attempts, `accepted` messages, the others deliveries. */
+/** The counted events. `failed_attempts` counts attempts, `accepted` counts messages, the others count deliveries. */
 export const COUNTED = ['accepted', 'delivered', 'failed_attempts', 'failed'] as const;
 export type Counted = (typeof COUNTED)[number];
 

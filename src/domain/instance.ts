@@ -40,7 +40,7 @@ export interface LastFailure {
   response_excerpt?: string;
 }
 
-/** What the attempts so far show about an instance. Times are milliseconds since the epoch. */
+/** The health of an instance, as its attempts so far show it. Times are milliseconds since the epoch. */
 export interface InstanceHealth {
   consecutive_failures: number;
   /** Since when it has its present health; null while the health is unknown, and when no time was stored for it. */

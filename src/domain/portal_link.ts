@@ -41,7 +41,7 @@ export function makePortalToken(secret: KeyObject, terms: PortalTerms, digests: 
   return `${body}.${macOf(secret, body, digests)}`;
 }
 
-/** What a token claims; null for anything without the shape of one. */
+/** The terms that a token claims; null for a text without the shape of a token. */
 export function portalClaims(token: string): PortalTerms | null {
   const [, key_id = '', maker_id = '', expires_s = '', limited_to = ''] =
     token.length > CHARS_MAX ? [] : (TOKEN.exec(token) ?? []);

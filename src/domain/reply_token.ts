@@ -36,7 +36,7 @@ export interface ReplyToken {
   readonly standsOn: (standing: string) => boolean;
 }
 
-/** What a token is made for. */
+/** The terms of a token. */
 export interface TokenTerms {
   delivery_id: string;
   /** When the message was accepted, by the wall clock. */

@@ -66,7 +66,7 @@ export class TokenBuckets {
     bucket.at_ms = now_ms;
   }
 
-  /** What `take` would return; takes nothing. */
+  /** The result that `take` would have now; takes nothing. */
   wait(name: string, now_ms: number): number {
     const tokens = this.#tokensIn(name, now_ms);
     return tokens < 1 - TOLERANCE ? this.#untilOne(tokens) : 0;

@@ -52,7 +52,7 @@ export interface FeedRequest {
   viewer: FeedViewer;
   /** The id of the last event seen; null: from now on. */
   last_event_id: string | null;
-  /** What allows the feed. When that is no longer valid, the feed ends. */
+  /** The right to the feed. When that is no longer valid, the feed ends. */
   standing: Revocable;
 }
 

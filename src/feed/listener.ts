@@ -22,7 +22,7 @@ export interface FeedSink {
   onClose(callback: () => void): void;
 }
 
-/** What allows a feed: a key, a session, or the fact that no key exists. */
+/** The right to a feed: a key, a session, or the fact that no key exists. */
 export interface Revocable {
   readonly principal: { readonly key_id: string | null };
   /** Why it is no longer valid; null while it is valid. */

@@ -22,8 +22,8 @@ const PAGE = 500;
 const YOUNG_MS = 60_000;
 
 /**
- * What a listener sees of the feed. With a limited visibility it holds the ids of the visible instances: those that the key owns, and
- * those in its meetings. It reads them once, and updates them from the events of instances.
+ * Decides which events a listener sees. For a key with limits it holds the ids of the visible instances: the instances
+ * that the key owns, and those in its meetings. It reads the ids once, and updates them from the events of instances.
  */
 export class FeedView {
   readonly viewer: FeedViewer;

@@ -24,7 +24,7 @@ const REASON_CHARS_MAX = 300;
 const CLOSE_MS_MAX = 500;
 
 /**
- * What happened. `instance_switched_off`: a receiver responded 410. `deliveries_failed`: deliveries are given up.
+ * The event. `instance_switched_off`: a receiver responded 410. `deliveries_failed`: deliveries are given up.
  * `loop_guard`: it stopped deliveries. `store_failed`: a write or a read failed, and is tried again.
  */
 export type NoticeKind =

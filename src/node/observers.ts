@@ -1,4 +1,4 @@
-/** What happens with the reports of the parts: figures, events of the feed, lines of the log. */
+/** Makes figures, events of the feed and lines of the log from the reports of the parts. */
 import type { Log } from '../delivery/bounded_log.ts';
 import type { Clock } from '../delivery/clock.ts';
 import type { PartitionsObserver } from '../delivery/cluster/partitions.ts';
@@ -13,7 +13,7 @@ import type { Feed } from '../feed/feed.ts';
 import type { Notices } from './notices.ts';
 import { publishAccepted, publishAttempted, publishSuppressed } from '../feed/from_engine.ts';
 
-/** What the engine and the maintenance report to. */
+/** The parts that get the reports of the engine and the maintenance. */
 export interface Reported {
   metrics: Metrics;
   history: History;

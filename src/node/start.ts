@@ -1,4 +1,4 @@
-/** What a start writes into the audit log, and what it warns of. */
+/** The audit entry of a start, and its warnings. */
 import type { Config } from '../config/config.ts';
 import type { Log } from '../delivery/bounded_log.ts';
 import { refusedUrls } from '../delivery/transport/stored_urls.ts';

@@ -22,7 +22,7 @@ export interface CatchUpParts extends HeadReadParts {
   kept_ms: number;
 }
 
-/** What was read for a head. It counts as long as neither the lane nor the rules changed. */
+/** The facts that were read for a head. They count until the lane or the rules change. */
 interface Known extends RulesAtHead {
   generation: number;
   version: number;

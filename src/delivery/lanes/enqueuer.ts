@@ -93,7 +93,7 @@ export class Enqueuer {
           answered_badly: 0,
           attempts: [],
           next_attempt_at: null,
-          // Acceptance does not wait for wide messages, as long as those with a backlog leave room in memory.
+          // Acceptance does not wait for wide messages, as long as instances with a backlog leave room in memory.
           is_backlog: is_wide && !this.#memory.isShareFull,
           missed: 0,
         });

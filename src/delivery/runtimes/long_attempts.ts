@@ -1,6 +1,6 @@
 /**
- * The largest number of long attempts at a time, over all instances. While an agent thinks, each holds a connection and
- * its message.
+ * The largest number of long attempts at a time, over all instances. While its agent thinks, each attempt holds a
+ * connection and its message.
  */
 const LONG_MAX = 1_000;
 

@@ -18,7 +18,7 @@ export interface HandedOut {
 /** How a pull ends: with pushes (none when its time was up), or with the problem that its key or session has. */
 export type PullEnd = { pushes: readonly HandedOut[] } | { code: ProblemCode };
 
-/** What allows a pull: a key, a session, or the fact that no key exists. */
+/** The right to pull: a key, a session, or the fact that no key exists. */
 export interface Revocable {
   /** Why it is no longer valid; null while it is valid. */
   revocationReason(): ProblemCode | null;

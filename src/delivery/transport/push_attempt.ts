@@ -11,7 +11,7 @@ import { describeBroken, describeStatus, describeTimeout } from './failures.ts';
 import { INTERIM_RESPONSES_MAX, type KeptBodies, RESPONSE_BYTES_MAX, ResponseBody } from './response.ts';
 import type { Push, PushResult, Stage, StageReport } from './transport.ts';
 
-/** What all pushes of a transport share. */
+/** The parts that all pushes of a transport share. */
 export interface PushContext {
   readonly policy: EgressPolicy;
   /** Monotonic milliseconds. */

@@ -1,4 +1,4 @@
-/** What is kept of a receiver's response. */
+/** The parts of a receiver's response that are kept. */
 import { isUtf8 } from 'node:buffer';
 import { excerptOfText } from '../../domain/outcome.ts';
 import { withoutSecrets } from './push.ts';

@@ -49,11 +49,11 @@ export interface PushResult {
   retry_after: string | null;
   /** The body of a success, for a push that keeps it. */
   kept_body?: KeptBody;
-  /** For an instance with a runtime, what each agent answered. It counts whatever the outcome is. */
+  /** For an instance with a runtime, the answer of each agent. It counts whatever the outcome is. */
   answered?: readonly AnsweredPart[];
 }
 
-/** What some of the agents of a push answered. */
+/** The answers of some agents of a push. */
 export interface AnsweredPart {
   agents: readonly string[];
   /** As in the response of a receiver: `{"replies": […]}`. */

@@ -1,7 +1,7 @@
 import type { Outcome } from '../outcome.ts';
 import type { OptionTable, Options } from './options.ts';
 
-/** What a runtime is asked: a push of the specification, and the agents that have to answer. */
+/** A question to a runtime: a push of the specification, and the agents that have to answer. */
 export interface Asked {
   delivery_id: string;
   message_id: string;
@@ -75,7 +75,7 @@ export interface Taken {
   note?: string;
 }
 
-/** What `webhook-test` found without asking the model. `advice` is one sentence that says what to do. */
+/** The result of a probe by `webhook-test`, which asks no model. `advice` is one sentence that says what to do. */
 export interface Probed {
   is_ok: boolean;
   advice: string;

@@ -39,8 +39,8 @@ export function nameOf(from_agent: string | null, message: Record<string, unknow
 }
 
 /**
- * What a model should know of the messages that its agent missed, in a sentence; null when there are none. The history
- * of a request has the newest messages, so it may contain some of them.
+ * A sentence that says to a model how many messages its agent missed; null when it missed none. The history of a
+ * request has the newest messages, so it may contain some of them.
  */
 export function missedInWords({ missed, agents, history }: Asked): string | null {
   if (missed === 0) return null;

@@ -111,7 +111,7 @@ function samplerOf({ is_parent_based, ratio }: Sampling): Sampler {
   return is_parent_based ? new ParentBasedSampler({ root }) : root;
 }
 
-/** What the SDK reports: exports that failed, and spans that were dropped. */
+/** Logs the reports of the SDK: exports that failed, and spans that were dropped. */
 function logOf(log: Log) {
   const text = 'OpenTelemetry could not send all traces';
   const fieldsOf = (message: string, details: unknown[]) => ({ why: [message, ...details].map(String).join(' ') });

@@ -78,7 +78,7 @@ export interface Lease {
 export const BROADCAST_BYTES_MAX = 5_600;
 
 /**
- * What the nodes on one store know of each other.
+ * The knowledge of the nodes on one store about each other.
  *
  * No delivery is overlooked: the node that holds a partition gets a notification of every delivery that another node
  * stores in it. When an accept returns, the notifications of all its deliveries are out, except for partitions that

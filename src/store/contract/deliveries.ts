@@ -51,10 +51,7 @@ export interface DeliverySettlement {
   epoch: number;
 }
 
-/**
- * What attempts changed in the health of an instance. Ignored when the instance has another URL now: health belongs to
- * a URL.
- */
+/** The health of an instance after attempts. Ignored when the instance has another URL now: health belongs to a URL. */
 export interface HealthSettlement extends InstanceHealth {
   instance_id: string;
   webhook_url: string;

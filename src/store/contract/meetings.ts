@@ -15,7 +15,7 @@ export interface Membership extends MemberRules {
 /** The rules of a membership that a join may set. An absent field stays as it is. */
 export type GivenRules = { [Name in keyof MemberRules]?: MemberRules[Name] | undefined };
 
-/** What can be changed in a membership without a join. An absent field stays as it is. */
+/** The fields of a membership that can be changed without a join. An absent field stays as it is. */
 export interface MembershipPatch extends GivenRules {
   agent_ids?: string[] | undefined;
 }

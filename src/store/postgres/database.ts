@@ -51,7 +51,7 @@ export function statement(sql: string): Statement {
   return { text, names: found };
 }
 
-/** What one call can do with its connection. */
+/** The connection of one call. */
 export class Session {
   readonly #connection: Connection;
   /** Notifications that other nodes receive when the transaction is committed. */

@@ -1,4 +1,4 @@
-/** What searches of this engine share. */
+/** Functions that the searches of this engine share. */
 import { type Compilable, sql } from 'kysely';
 import { numberAt } from '../../domain/id.ts';
 import type { MadeWithin, Reads } from '../contract/search.ts';

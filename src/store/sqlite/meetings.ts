@@ -77,7 +77,8 @@ export function meetingOperations(
           'agent_count',
         ),
         // Counts by one search in the index of lanes for each membership: a meeting has few memberships, even if it has
-        // many deliveries. Names the index of those aside, because SQLite may take that of all deliveries of the instance.
+        // many deliveries. Names the index of the deliveries aside, because SQLite may take the index of all deliveries
+        // of the instance.
         sql<number>`(SELECT coalesce(sum((SELECT count(*) FROM deliveries d WHERE d.instance_id = s.instance_id AND d.meeting_id = m.meeting_id AND d.state = 'pending' AND d.aside = 0)
           + (SELECT count(*) FROM deliveries d INDEXED BY deliveries_aside WHERE d.instance_id = s.instance_id AND d.meeting_id = m.meeting_id AND d.state = 'pending' AND d.aside = 1)), 0)
           FROM memberships s WHERE s.meeting_id = m.meeting_id)`.as('pending_deliveries'),

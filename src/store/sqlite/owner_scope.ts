@@ -1,4 +1,4 @@
-/** What a caller may change and read, as conditions of the statement itself: a row that the caller may not see is not found. */
+/** The rights of a caller, as conditions of the statement itself: a row that the caller may not see is not found. */
 import { type RawBuilder, sql } from 'kysely';
 import type { OwnerScope, Visibility } from '../../domain/access.ts';
 

@@ -1,4 +1,4 @@
-/** What searches of this engine share. */
+/** Functions that the searches of this engine share. */
 import { sql } from 'kysely';
 import { numberAt } from '../../domain/id.ts';
 import type { MadeWithin } from '../contract/search.ts';

@@ -10,7 +10,7 @@ const CONNECT_MS_MAX = 2_500;
 /**
  * Set for every session. A commit is on disk when it returns. A node that stalls keeps no transaction open. The server
  * notices within half a minute when this host is gone. Every statement finds at most a page of rows by an index. A plan
- * that joins whole tables, or uses several processes, comes from a wrong guess of the number of rows.
+ * that joins whole tables, or uses several processes, results from a wrong guess of the number of rows.
  */
 const SESSION = `
   SET synchronous_commit = on;
