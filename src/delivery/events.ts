@@ -25,7 +25,7 @@ export interface Observer {
   storageFailed(error: unknown): void;
 }
 
-/** The loop guard stopped it, or the rules of its membership. */
+/** Why a delivery was stopped: by the loop guard, or by the rules of its membership. */
 export type SuppressReason = GuardReason | CatchUpReason;
 
 /** How a reply arrives: in the response to a push, or later with a token. */

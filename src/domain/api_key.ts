@@ -4,7 +4,7 @@ import { hash } from 'node:crypto';
 export const SCOPES = ['admin', 'send', 'read', 'instance'] as const;
 export type Scope = (typeof SCOPES)[number];
 
-/** A key as it is stored. The token is not stored, so a reader of the data file cannot use it. */
+/** A key as it is stored. The token is not stored, so a reader of the data file cannot use the key. */
 export interface ApiKey {
   key_id: string;
   name: string | null;

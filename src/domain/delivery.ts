@@ -25,7 +25,10 @@ export type DeliveryReason = (typeof DELIVERY_REASONS)[number];
 export const WAITING_FOR = ['turn', 'retry', 'back_off', 'paused', 'switched_off', 'connection'] as const;
 export type WaitingFor = (typeof WAITING_FOR)[number];
 
-/** Whether a settled delivery can be queued again by hand: it failed, or the loop guard or a person stopped it. */
+/**
+ * Whether a settled delivery can be queued again by hand: it failed, or it was cancelled and its instance was not
+ * deleted.
+ */
 export function mayQueueAgain({ state, reason }: { state: string; reason: string | null }): boolean {
   return state === 'failed' || (state === 'cancelled' && reason !== 'instance_deleted');
 }

@@ -2,7 +2,7 @@
 import { parseAddress } from './address.ts';
 import { isLocalhostName } from './webhook_url.ts';
 
-/** Whether only programs on this host can reach it. */
+/** Whether only programs on this machine can reach a service that listens on this host. */
 export function isLoopbackHost(host: string): boolean {
   const bytes = parseAddress(host);
   if (bytes === null) return isLocalhostName(host.toLowerCase());

@@ -40,7 +40,7 @@ export function originFields(origin: MessageOrigin | null): {
   return { ...(from_agent !== null && { from_agent }), ...(in_reply_to !== null && { in_reply_to }), hops };
 }
 
-/** The field because of which the store refuses a message. */
+/** The field that makes the store refuse a message. */
 export type RefusedField = 'from_agent' | 'in_reply_to';
 
 /**

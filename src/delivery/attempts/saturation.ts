@@ -18,8 +18,8 @@ const ATTEMPTS_FIRST = 8;
 const GROWTH = 1.5;
 const GROWTH_SATURATED = 1.1;
 /**
- * How many instances have their turn for each attempt that the limit allows: while one pushes, another reads what it
- * pushes next.
+ * How many instances have their turn for each attempt that the limit allows: while one pushes, another reads its next
+ * deliveries.
  */
 const TURNS_PER_ATTEMPT = 2;
 

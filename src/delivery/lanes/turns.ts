@@ -77,7 +77,9 @@ export class Turns {
     return instance;
   }
 
-  /** Whether its turn ends before it reads more: it then goes to the end of those that wait. */
+  /**
+   * Whether the turn of an instance ends before its next read. The instance then goes to the end of the waiting list.
+   */
   isUp(instance: Recipient): boolean {
     return instance.turn !== null && instance.turn >= TURN_ATTEMPTS;
   }

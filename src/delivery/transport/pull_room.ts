@@ -11,8 +11,8 @@ const BYTES_MAX = 64 << 20;
  */
 const SHARE_OF_OWNER = 1 / 2;
 /**
- * How much of the room that is free for its owner one machine may take. So machines that take much and report nothing
- * leave room for the others of their owner: after seven of them more than a third is still free.
+ * The share of the free room of its owner that one machine may take. So machines that take much and report nothing
+ * leave room for the other machines of their owner: after seven of them more than a third is still free.
  */
 const SHARE_OF_MACHINE = 1 / 8;
 /**

@@ -210,7 +210,10 @@ export function instanceReader(keys: DataKeys) {
     };
     return { values, dropped_header_names: dropped ?? [] };
 
-    /** A subscriber has no other way to change its secret than to register again, so both sign for a while. */
+    /**
+     * A subscriber has no other way to change its secret than to register again, so the old secret and the new one both
+     * sign for a while.
+     */
     function previousSecret() {
       const old =
         previous === undefined || lease_until === null ? null : secretOf(instance_id, previous.webhook_secret);

@@ -67,7 +67,7 @@ export interface MeetingSettingsTable {
   updated_at: number;
 }
 
-/** Triggers on the instances maintain it. */
+/** Triggers on the instances maintain this table. */
 interface InstanceAgentsTable {
   agent_id: string;
   instance_id: string;
