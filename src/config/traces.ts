@@ -20,7 +20,7 @@ export interface TraceSettings {
   send_ms_max: number;
 }
 
-/** A variable that this service cannot follow, in words. */
+/** Says which variable this service cannot follow. */
 export type TraceWarning = string;
 
 const SAMPLERS: Record<string, Sampling | 'ratio' | 'parent_ratio'> = {

@@ -73,8 +73,8 @@ export class History {
     this.#closing?.cancel();
     this.#closing = null;
     this.#spans.add(this.#second, this.#present);
-    // Counts whose broadcast fails are missing at the others. They notice the failure itself, because it ends with a
-    // resync.
+    // Counts whose broadcast fails are missing at the others. The others notice the failure itself, because a resync
+    // follows it.
     this.#cluster?.broadcast(TOPIC, this.#present.text).catch(() => {});
     this.#present.clear();
   }

@@ -76,7 +76,7 @@ export interface DemoObserver {
   onPush(agent_id: string, push: Push): void;
   /** A request to the API of an agent. */
   asked(agent_id: string, question: Question): void;
-  /** @param how the agents that it answers, or that it responds */
+  /** @param how says which agents the message answers, or that it is a response */
   says(agent_id: string, how: string, content: string): void;
   /** The conversation cannot continue. */
   failed(error: unknown): void;

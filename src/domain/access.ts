@@ -152,7 +152,7 @@ export function assertNoMeetingLimit({ meeting_ids }: Principal): void {
 
 /**
  * Among all requests, only a registration reveals to a key that an id is taken. A key that is limited to one instance
- * does not learn it about other ids at all.
+ * does not learn that of any other id.
  *
  * @throws Problem `not_permitted` for another instance than the one that the key is limited to
  */

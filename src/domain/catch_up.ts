@@ -83,7 +83,7 @@ export interface MaybeMissed {
 
 /**
  * Counts the missed messages since the last push: those for the agents of a membership that are not pushed. They did
- * not wake it, were superseded, or became too old.
+ * not wake the membership, were superseded, or became too old.
  */
 export function missedOf(messages: Iterable<MaybeMissed>, agent_ids: readonly string[]): number {
   let missed = 0;

@@ -51,8 +51,8 @@ export function meetingEvent(source: EventSource): MeetingEvent {
 }
 
 /**
- * Whether a subscription gets a message: without an agent those for everybody, with an agent those that are pushed to
- * this agent.
+ * Whether a subscription gets a message. Without an agent it gets messages for everybody; with an agent, messages that
+ * are pushed to this agent.
  */
 export function isForSubscriber(
   agent: string | null,

@@ -31,8 +31,8 @@ export function partitionOf(instance_id: string): number {
 }
 
 /**
- * How many partitions a node should hold. The staying nodes share all partitions evenly; those that joined first hold
- * one more where that leaves some over. A node that is stopping should hold none.
+ * How many partitions a node should hold. The staying nodes share all partitions evenly. When that leaves some over,
+ * the nodes that joined first hold one more. A node that is stopping should hold none.
  *
  * @param staying the numbers of the nodes that are neither gone nor stopping
  */

@@ -66,7 +66,7 @@ export interface AcceptorParts {
   expire_after_ms: number;
 }
 
-/** Stores messages that arrive together in one transaction, answers them together, and hands them to the enqueuer. */
+/** Gathers messages that arrive together, stores them in one transaction, and hands them to the enqueuer. */
 export class Acceptor {
   readonly #clock: Clock;
   readonly #store: Store;

@@ -258,7 +258,7 @@ export class Dispatcher {
     const { in_turn } = this.#turns;
     const recipient = this.#turns.next(
       may_go,
-      // A turn empties memory of what it holds for its instance. Only a read of a backlog needs room there.
+      // A turn removes the deliveries of its instance from memory. Only a read of a backlog needs room there.
       (waiting) => in_turn === 0 || (in_turn < turns_max && !(waiting.isSpilled && this.#memory.isShareFull)),
     );
     if (recipient === undefined && this.#turns.has_behind && !this.#looks_for_room) {

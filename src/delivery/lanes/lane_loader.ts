@@ -21,11 +21,11 @@ import type { RecipientCache } from './recipient_cache.ts';
 export const LANE_PAGE = 64;
 /** The most lanes that one batch reads. */
 const LANES_READ_MAX = 500;
-/** The most deliveries, about, that one batch reads. Messages that are accepted meanwhile wait for the batch. */
+/** About the most deliveries that one batch reads. Messages that are accepted meanwhile wait for the batch. */
 const DELIVERIES_READ_MAX = 500;
 /** The weight of the latest page in the average of their lengths. */
 const PAGE_LENGTH_WEIGHT = 0.02;
-/** A last page with at most this many deliveries does not make its instance one with a backlog. */
+/** An instance whose last page has at most this many deliveries counts as one without a backlog. */
 const FEW = 16;
 
 export interface LaneLoaderParts {

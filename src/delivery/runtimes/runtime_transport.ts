@@ -57,7 +57,7 @@ export class RuntimeTransport implements Transport {
     return !mayTakeLong(way) || this.#long.hasRoom(instance_id);
   }
 
-  /** Most pushes are plain webhooks: for these it makes no promise of its own. */
+  /** Most pushes are plain webhooks: these get the promise of the webhook transport itself. */
   push(push: Push, way: Way): Promise<PushResult | null> {
     return mayTakeLong(way) ? this.#pushLong(push, way) : this.#pushShaped(push, way);
   }
@@ -133,7 +133,7 @@ export class RuntimeTransport implements Transport {
   }
 
   /**
-   * The messages before this one that these agents may see, without those for other agents only.
+   * Earlier messages of the meeting that these agents may see. Messages only for other agents are left out.
    * @returns null when the history cannot be read. The attempt then counts as not made.
    */
   async #historyOf({ meeting_id, seq, agents }: Asked, limit: number): Promise<PastMessage[] | null> {

@@ -29,8 +29,8 @@ const RESPONSE_BYTES_MAX = 512 << 10;
 /** How long a machine may pause between two pulls and still count as connected. */
 const CONNECTED_MS = 10_000;
 /**
- * How often the keys and sessions of waiting pulls are checked: those that expire end within a second. A revocation on
- * this node, or one that it reads of another node, ends its pulls at once.
+ * How often the keys and sessions of waiting pulls are checked: those that expire end within a second. A revocation
+ * ends the pulls of its key at once, on the node that made it and on each node that reads it.
  */
 const JUDGE_MS = 900;
 

@@ -88,7 +88,7 @@ export const dify: Runtime = {
   readProbe,
 };
 
-/** The same user for the same agent in the same meeting. The end of a long one is its hash. */
+/** The same user for the same agent in the same meeting. A long name ends with its hash. */
 function userOf(meeting_id: string, agent: string): string {
   const user = `${meeting_id}:${agent}`;
   if (user.length <= USER_CHARS_MAX) return user;

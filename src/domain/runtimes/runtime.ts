@@ -36,7 +36,7 @@ export interface PastMessage {
 export interface RuntimeRequest {
   method: string;
   url: string;
-  /** Lower-case names. Those of the instance (its credential) are added later. */
+  /** Lower-case names. The headers of the instance, such as its credential, are added later. */
   headers: Record<string, string>;
   /** Empty for a request without a body. */
   body: string;

@@ -193,7 +193,10 @@ function spanContextOf(trace: TraceContext): SpanContext {
   };
 }
 
-/** The trace as it continues from a span. A span that is not recorded leaves it as it is, so that no parent is missing. */
+/**
+ * The trace as it continues from a span. A span that is not recorded leaves the trace as it is, so that no parent is
+ * missing.
+ */
 function traceBy(span: Span, trace: TraceContext | null): TraceContext | null {
   if (!span.isRecording() && trace !== null) return trace;
   const { traceId, spanId, traceFlags, traceState } = span.spanContext();

@@ -82,9 +82,9 @@ export const BROADCAST_BYTES_MAX = 5_600;
  *
  * No delivery is overlooked: the node that holds a partition gets a notification of every delivery that another node
  * stores in it. When an accept returns, the notifications of all its deliveries are out, except for partitions that
- * this node certainly holds. These are the partitions of its last lease, without those that it has released since it
- * requested that lease. `LEASE_SAFE_MS` after that request it certainly holds none. A node that takes a partition then
- * reads all of it.
+ * this node certainly holds. These are the partitions of its last lease that it has not released since it requested
+ * that lease. `LEASE_SAFE_MS` after that request it certainly holds none. A node that takes a partition then reads all
+ * of it.
  */
 export interface ClusterStore {
   /**

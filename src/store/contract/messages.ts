@@ -139,7 +139,7 @@ export interface MessageStore {
   last(): Promise<string | null>;
   /**
    * The messages that were accepted after a message (null: from the first that is kept), in the order of acceptance.
-   * They are of all meetings or of some, and only for one instance when it is given. Several nodes keep this order
+   * Returns messages of all meetings or of some; with an instance, only messages for it. Several nodes keep this order
    * within a meeting only. So a message of another meeting that is stored at the same time as `after` may precede
    * `after`, and is then missing. Stops early when the lists of agents reach `chars_max`.
    */

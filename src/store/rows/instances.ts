@@ -164,7 +164,7 @@ export function instanceReader(keys: DataKeys) {
 
   /**
    * The headers that a registration drops because they were meant for the old server, and the owner of the new one
-   * would read them. It drops all of them when it gives no headers itself and names another server, or a machine that
+   * would read them. A registration without headers drops all of them when it names another server, or a machine that
    * pulls.
    *
    * @returns their names; null when the headers stay

@@ -47,8 +47,8 @@ export const NO_ORIGINS: OriginParts = {
  * sends the other messages again.
  *
  * In `judge`, OFFSET 0 keeps each look-up from becoming a join. In `count`, two kinds of messages begin a chain: one
- * that no agent says, and one that names the message it answers. The messages after it count on from it. Messages
- * before the first chain of the batch count on from the last message that was stored earlier. See hopsOf in
+ * that no agent says, and one that names the message it answers. The messages after such a message count on from it.
+ * Messages before the first chain of the batch count on from the last message that was stored earlier. See hopsOf in
  * src/domain/message_origin.ts.
  */
 export const ORIGINS: OriginParts = {
