@@ -106,7 +106,7 @@ export class InstanceChanges {
           engine.invalidateInstance(instance_id);
           throw error;
         });
-      // Does nothing for an instance of another owner.
+      // For an instance of another owner, `remove` has done nothing.
       if (removed.existed) engine.invalidateInstance(instance_id);
       existed ||= removed.existed;
       cancelled += removed.cancelled;

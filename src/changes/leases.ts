@@ -39,7 +39,7 @@ export class Leases {
     });
   }
 
-  /** Removes them now. A call while this is in progress makes another round follow. */
+  /** Removes instances whose lease has ended, now. A call while this is in progress makes another round follow. */
   look(): void {
     if (this.#is_closed) return;
     if (this.#looking !== null) {

@@ -48,7 +48,7 @@ export class Tally {
     this.#values = values;
   }
 
-  /** The tally in a text of `text`; null when it is none. */
+  /** Reads a tally from the form that `text` makes; null for anything else. */
   static parse(text: string): Tally | null {
     let pairs: unknown;
     try {
@@ -59,7 +59,7 @@ export class Tally {
     return Tally.of(pairs);
   }
 
-  /** The tally in a list of pairs, as `text` has it; null when it is none. */
+  /** The tally in a list of pairs, in the form of `text`; null for anything else. */
   static of(pairs: unknown): Tally | null {
     if (!Array.isArray(pairs) || pairs.length % 2 !== 0) return null;
     const tally = new Tally();

@@ -32,7 +32,7 @@ export function sessionIdOf({ digest }: Pick<Session, 'digest'>): string {
   return digest.slice(0, SESSION_ID_CHARS);
 }
 
-/** When a session that begins now ends: no later than its key. */
+/** The end of a session that begins now: no later than the end of its key. */
 export function sessionEnd(wall_ms: number, key_expires_at: number | null): number {
   return Math.min(wall_ms + SESSION_MS, key_expires_at ?? Infinity);
 }

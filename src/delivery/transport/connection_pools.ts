@@ -78,7 +78,10 @@ export class ConnectionPools {
   }
 }
 
-/** The connections of one instance. It exists while there is a push or a connection, so that an idle instance costs nothing. */
+/**
+ * The connections of one instance. The pool exists while there is a push or a connection, so that an idle instance
+ * costs nothing.
+ */
 export class InstancePool {
   target: WebhookTarget;
   /** Pushes in flight. */

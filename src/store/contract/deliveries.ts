@@ -201,8 +201,8 @@ export interface DeliveryStore {
   get(delivery_id: string, now_ms: number, visibility?: Visibility | null): Promise<DeliveryRow | null>;
   list(filter: DeliveryFilter, now_ms: number, visibility?: Visibility | null): Promise<Page<DeliveryRow>>;
   /**
-   * Searches deliveries for values that no index has, newest first. Reads at most `reads` of those that the keys in the
-   * search select.
+   * Searches deliveries for values that no index has, newest first. Reads at most `reads` of the rows that the keys in
+   * the search select.
    */
   search(
     search: DeliverySearch,
@@ -253,7 +253,7 @@ export interface DeliveryStore {
   countWaiting(waiting: Waiting, owner_scope?: OwnerScope | null): Promise<number>;
   /**
    * Cancels at most `limit` of these deliveries, with the reason `dropped`. Returns fewer than `limit` when no more are
-   * left. A caller that owns some instances drops only the deliveries to those.
+   * left. A caller that owns some instances drops only the deliveries to its own instances.
    */
   drop(waiting: Waiting, limit: number, wall_ms: number, owner_scope?: OwnerScope | null): Promise<EndedInLane[]>;
   /** Removes at most `limit` rows of each kind that are older than their retention; returns their number. */

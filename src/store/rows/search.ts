@@ -7,7 +7,7 @@ import type { DeliveryRow } from '../contract/deliveries.ts';
 import type { DeliverySearch, MadeWithin, MessageSearch, Reads, SearchPage } from '../contract/search.ts';
 import { encodeCursor } from './page.ts';
 
-/** Rows by their numbers: `from` and above, and below `below`. */
+/** The rows whose number is at least `from`, and less than `below`. */
 export interface Numbers {
   from: number;
   below: number;
