@@ -126,7 +126,7 @@ export const STORED_EVENTS = [
 
 export const TARGETS_SHOWN_MAX = 100;
 
-/** Bounds the size of an event: a list of agents can take a megabyte. */
+/** Bounds the size of an event: a list of agents may have 40,000 bytes. */
 export function targetsShown(target_agents: readonly string[] | null): string[] | null {
   return target_agents === null ? null : target_agents.slice(0, TARGETS_SHOWN_MAX);
 }

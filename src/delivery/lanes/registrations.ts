@@ -137,7 +137,7 @@ export class Registrations {
   #withinBackoff(row: Instance): Instance {
     if (row.backoff_until === null) return row;
     // An earlier process may have blocked the push under another policy. The next attempt need not wait: if the current
-    // policy blocks it too, it opens no socket.
+    // policy blocks the push too, the attempt opens no socket.
     if (row.last_failure?.outcome === 'blocked') return { ...row, backoff_until: null };
     return { ...row, backoff_until: Math.min(row.backoff_until, this.#clock.now() + jittered(BACKOFF_MAX_MS, 1)) };
   }
