@@ -125,6 +125,8 @@ export function meddledStore(store: Store, clock: VirtualClock, meddle: Meddle):
 export interface NodeOptions {
   /** With a file, the store runs in its real thread; without one it is SQLite in memory. */
   file?: string;
+  /** A store that the test opened, and closes. This node has all partitions. */
+  store?: Store;
   random?: () => number;
   settings?: Partial<EngineSettings>;
   /** Whether the engine looks for earlier pending deliveries; true by default. */
@@ -180,8 +182,9 @@ export class TestNode {
   /** Opens the store if it is not open, and starts an engine on it. */
   async open(start = this.#options.start ?? true): Promise<void> {
     if (this.#file_store === null) {
-      const { file } = this.#options;
-      if (file === undefined) this.#file_store = openStoreHere();
+      const { file, store } = this.#options;
+      if (store !== undefined) this.#file_store = { ...store, cluster: null, close: async () => {} };
+      else if (file === undefined) this.#file_store = openStoreHere();
       else {
         const { store, opened } = openSqliteStore(file, null);
         await opened;

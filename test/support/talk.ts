@@ -1,6 +1,7 @@
 /** Agents that answer every message, on a node without HTTP. */
 import type { TestContext } from 'node:test';
 import type { EngineSettings } from '../../src/delivery/engine.ts';
+import type { Store } from '../../src/store/store.ts';
 import { startNode, type TestNode } from './node.ts';
 
 export interface Talk {
@@ -26,10 +27,11 @@ export async function talk(
   {
     after_ms = 100,
     said_max = 300,
+    store,
     ...settings
-  }: Partial<EngineSettings> & { after_ms?: number; said_max?: number } = {},
+  }: Partial<EngineSettings> & { after_ms?: number; said_max?: number; store?: Store } = {},
 ): Promise<Talk> {
-  const node = await startNode(t, { settings });
+  const node = await startNode(t, { settings, ...(store !== undefined && { store }) });
   const received = new Map<string, number>();
   let said = 0;
   for (const instance_id of new Set(agents.map((each) => each.instance_id))) await node.register(instance_id);
