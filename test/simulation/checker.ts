@@ -24,6 +24,10 @@ const SHORTEST = 0.8;
 const PROMPT_MS = 1_000;
 /** When the head of a lane is judged, the node has seen all messages that are at least this old. */
 const SEEN_MS = 2_000;
+/** A machine that did not pull for so long, and for which something waited all that time, was certainly away. */
+const AWAY_MS = 10_000 + 2 * SEEN_MS;
+/** So long after the last fault, a machine that is always well pulls all the time. */
+const WELL_MS = 90_000;
 /** Up to this many waiting deliveries of a machine are no backlog. */
 const LITTLE = 4;
 
@@ -77,6 +81,11 @@ export interface Machine {
   in_flight: Flight[];
   /** How long a machine that pulls may take for a result; null for a webhook. */
   ack_timeout_ms: number | null;
+  /** The pulls that wait at a node, and since when none does. */
+  waiting_pulls: Set<string>;
+  unpulled_since: number;
+  /** When it last pulled again after AWAY_MS or more, and since when it had not pulled then. */
+  away: { since: number; until: number } | null;
   /** Attempts that did not end well. */
   failed_ever: number;
 }
@@ -161,6 +170,8 @@ export interface Circumstances {
   real: () => number;
   /** A number that changes whenever the instance moves to another node or process. */
   termOf: (instance_id: string) => number;
+  /** Whether the disk and all nodes are well. */
+  isUndisturbed: () => boolean;
 }
 
 export class Checker {
@@ -176,6 +187,7 @@ export class Checker {
   readonly #now: () => number;
   readonly #real: () => number;
   readonly #termOf: (instance_id: string) => number;
+  readonly #isUndisturbed: () => boolean;
   /**
    * The deliveries that the store lost when it went back, by delivery_id. Nodes may try them until they have noticed.
    */
@@ -209,7 +221,7 @@ export class Checker {
     operations: StoreOperations,
     settings: EngineSettings,
     meetings: readonly string[],
-    { now, real, termOf }: Circumstances,
+    { now, real, termOf, isUndisturbed }: Circumstances,
   ) {
     this.#operations = operations;
     this.#settings = settings;
@@ -217,6 +229,7 @@ export class Checker {
     this.#now = now;
     this.#real = real;
     this.#termOf = termOf;
+    this.#isUndisturbed = isUndisturbed;
   }
 
   fail(violation: string): void {
@@ -244,6 +257,9 @@ export class Checker {
       well_at: -1,
       in_flight: [],
       ack_timeout_ms,
+      waiting_pulls: new Set(),
+      unpulled_since: 0,
+      away: null,
       failed_ever: 0,
     };
     this.machines.set(instance_id, machine);
@@ -613,6 +629,24 @@ export class Checker {
 
   // ── machines that pull ────────────────────────────────────────────────────────────────────────────────────────────
 
+  /**
+   * A pull begins to wait at the node that delivers.
+   *
+   * @param pull the number of the node, and the name of the pull
+   */
+  pullWaits(machine: Machine, pull: string): void {
+    const now = this.#now();
+    const { waiting_pulls, unpulled_since } = machine;
+    if (waiting_pulls.size === 0 && now - unpulled_since >= AWAY_MS)
+      machine.away = { since: unpulled_since, until: now };
+    waiting_pulls.add(pull);
+  }
+
+  /** A pull waits no longer. */
+  pullEnds(machine: Machine, pull: string): void {
+    if (machine.waiting_pulls.delete(pull)) machine.unpulled_since = this.#now();
+  }
+
   /** A whole response with pushes left a node. */
   pushLeft(node: number, instance_id: string, delivery_id: string, attempt: number): void {
     for (const flight of this.machines.get(instance_id)?.in_flight ?? [])
@@ -871,8 +905,10 @@ export class Checker {
   nodeEnds(node: number, sends: readonly Sent[]): void {
     this.disturbed_at = this.#now();
     this.#in_flight.delete(node);
-    for (const machine of this.machines.values())
+    for (const machine of this.machines.values()) {
       machine.in_flight = machine.in_flight.filter((flight) => flight.node !== node);
+      for (const pull of machine.waiting_pulls) if (pull.startsWith(`${node} `)) this.pullEnds(machine, pull);
+    }
     for (const sent of sends) {
       sent.unknown = true;
       sent.open--;
@@ -1104,7 +1140,8 @@ export class Checker {
    * replace a message of a person.
    */
   #checkNewest(row: DeliveryRow, track: Track, machine: Machine, what: string): void {
-    if (!this.is_latest || machine.backoff_step === 0 || this.isAside(track) || track.answered_badly > 0) return;
+    if (!this.is_latest || this.isAside(track) || track.answered_badly > 0) return;
+    if (machine.backoff_step === 0 && !this.#waitedForPull(row, machine)) return;
     const newer = this.#rows(row.instance_id).find((other) => {
       if (other.meeting_id !== row.meeting_id || other.seq <= row.seq) return false;
       if (other.state !== 'pending' || other.attempt_count > 0) return false;
@@ -1113,6 +1150,34 @@ export class Checker {
       return track.sent.from !== null || sent.from === null;
     });
     if (newer !== undefined) this.fail(`${what}: it was away, and seq ${newer.seq} is newer`);
+  }
+
+  /**
+   * Whether a delivery certainly waited while its machine did not pull. It did if it was in its lane, nothing before it
+   * was, and its node was well all the time.
+   */
+  #waitedForPull({ instance_id, meeting_id, seq, created_at }: DeliveryRow, machine: Machine): boolean {
+    const { away, lifted_at } = machine;
+    if (away === null || this.#settings.max_in_flight < 1_000 || !this.#isUndisturbed()) return false;
+    if (Math.max(this.disturbed_at, lifted_at) >= created_at) return false;
+    const since = Math.max(away.since, created_at);
+    if (away.until - since < AWAY_MS) return false;
+    return this.#rows(instance_id).every((other) => {
+      if (other.meeting_id !== meeting_id || other.seq >= seq || other.reason === 'superseded') return true;
+      return (other.settled_at ?? Infinity) <= since;
+    });
+  }
+
+  /** A machine that is always well and pulls all the time was never away, so nothing is superseded for it. */
+  checkLeftOut(settlements: readonly DeliverySettlement[]): void {
+    for (const { delivery_id, reason } of settlements) {
+      if (reason !== 'superseded' || !this.#isUndisturbed() || this.#now() < this.#noticed_at) continue;
+      const row = this.#operations.deliveries.get(delivery_id, this.#now());
+      const machine = row === null ? undefined : this.machines.get(row.instance_id);
+      if (row === null || machine?.untouched !== true || machine.ack_timeout_ms === null) continue;
+      if (row.created_at > this.disturbed_at + WELL_MS)
+        this.fail(`${delivery_id} to ${row.instance_id}: superseded, and its machine was there`);
+    }
   }
 
   // ── agents ────────────────────────────────────────────────────────────────────────────────────────────────────────

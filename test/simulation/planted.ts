@@ -428,6 +428,16 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     find: 'known.read_at > FRESH_MS',
     replace: 'known.read_at > Infinity',
   },
+  'a machine that did not pull was never away': {
+    file: RECIPIENT,
+    find: '    if (this.waits_since !== null && now - this.waits_since >= GONE_AFTER_MS) this.returned_at = wall_ms;\n',
+    replace: '',
+  },
+  'what waits a moment for a pull was away': {
+    file: RECIPIENT,
+    find: 'now - this.waits_since >= GONE_AFTER_MS) this.returned_at',
+    replace: 'now - this.waits_since >= 0) this.returned_at',
+  },
   'the newest supersedes itself': { file: CATCH_UP, find: 'other.seq > head.seq &&', replace: '' },
   'what was stopped counts': {
     file: GUARD,
@@ -486,6 +496,8 @@ const WITH_AGENTS: readonly string[] = [
 const WITH_RETURNING_MACHINES: readonly string[] = [
   'a machine that was away gets everything',
   'agents supersede a person',
+  'a machine that did not pull was never away',
+  'what waits a moment for a pull was away',
   'the newest supersedes itself',
   'what was read of a head long ago counts',
 ];

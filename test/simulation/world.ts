@@ -83,9 +83,9 @@ const CLUSTER_RETRY_AFTERS = ['1', '90', '1e99', '-1', 'soon'];
 const CLUSTER_END_MS = 20 * MINUTE;
 /** How often a world of a cluster checks whether it has ended. */
 const LOOK_MS = 20 * SECOND;
-/** In worlds with machines that pull: how many machines pull, and how long they may take for a result. */
+/** How many machines pull in the worlds that have such machines, and how long they may take for a result. */
 const PULLING = 0x70756c6c;
-const PULLING_SHARE = 0.7;
+const PULLING_SHARE = { pulling: 0.7, returning: 0.5 };
 const ACK_TIMEOUTS_MS = [5 * SECOND, 30 * SECOND, 30 * SECOND, 2 * MINUTE, 10 * MINUTE];
 const WAITS_S = [10, 30, 60];
 /**
@@ -184,8 +184,8 @@ interface Pulls {
 
 /**
  * `pulling`: some machines pull, others have webhooks. `talking`: behind each machine is an agent that answers what it
- * gets. `returning`: a machine that was away gets the newest of what waited. `late`: several nodes write results late,
- * read late what others stored, and read the table again because they may have missed something.
+ * gets. `returning`: a machine that was away gets the newest of what waited; some machines pull. `late`: several nodes
+ * write results late, read late what others stored, and read the table again because they may have missed something.
  */
 export const KINDS = ['plain', 'pulling', 'talking', 'returning', 'late'] as const;
 export type Kind = (typeof KINDS)[number];
@@ -301,6 +301,7 @@ export class World {
       real: () => this.#clock.now + this.#forward_ms,
       // With one node, every process has its own term.
       termOf: (instance_id) => this.#cluster?.epochOf(instance_id) ?? this.#lives_ever,
+      isUndisturbed: () => !this.#failing && this.#isUndisturbed(),
     });
     this.checker.is_latest = kind === 'returning';
     const instances = kind === 'talking' ? this.#agentCount() : 1 + random.below(4);
@@ -348,7 +349,7 @@ export class World {
 
   #settle(instance_id: string, untouched: boolean): void {
     const random = this.#random;
-    const pulls = this.#kind === 'pulling' && (instance_id === 'i0' || this.#pull_random.chance(PULLING_SHARE));
+    const pulls = this.#pulls(instance_id);
     const ack_timeout_ms = pulls ? this.#pull_random.pick(ACK_TIMEOUTS_MS) : null;
     const machine = this.checker.add(instance_id, `http://${instance_id}.test/0`, untouched, ack_timeout_ms);
     this.#moods.set(instance_id, untouched ? 'fine' : random.pick(MOODS));
@@ -367,6 +368,13 @@ export class World {
     }
     this.checker.look(machine);
     if (ack_timeout_ms !== null) this.#connectMachine(machine, ack_timeout_ms);
+  }
+
+  /** Whether a machine pulls. */
+  #pulls(instance_id: string): boolean {
+    const random = this.#pull_random;
+    if (this.#kind === 'returning') return random.chance(PULLING_SHARE.returning);
+    return this.#kind === 'pulling' && (instance_id === 'i0' || random.chance(PULLING_SHARE.pulling));
   }
 
   #agentsOf(instance_id: string): string[] {
@@ -466,7 +474,7 @@ export class World {
     expiry.begin(this.#operations.deliveries.timeNoted(), false);
     life.expiry = expiry;
     life.clock = clock;
-    if (this.#kind === 'pulling') life.pulls = this.#pullsOf(life, clock, partitions);
+    if (this.#pulling.size > 0) life.pulls = this.#pullsOf(life, clock, partitions);
     life.engine = new Engine({
       clock,
       random: this.#random.next,
@@ -573,6 +581,7 @@ export class World {
         ...operations.deliveries,
         settle: (...[deliveries, healths]: Parameters<typeof settle>) => {
           this.checker.checkSpent(deliveries, healths);
+          this.checker.checkLeftOut(deliveries);
           settle(deliveries, healths);
           this.checker.checkReplied(deliveries);
         },
@@ -961,14 +970,20 @@ export class World {
         const name = request.pull_id ?? '';
         if (waiting.has(name)) this.checker.fail(`two pulls wait under the name ${name}`);
         waiting.add(name);
+        const machine = this.checker.machines.get(request.instance_id) as Machine;
+        this.checker.pullWaits(machine, `${life.number} ${name}`);
         const onEnd = (end: PullEnd): void => {
           waiting.delete(name);
+          this.checker.pullEnds(machine, `${life.number} ${name}`);
           request.onEnd(end);
         };
         return transport.pull({ ...request, onEnd });
       },
       cancel: (pull) => {
-        waiting.delete(pull.request.pull_id ?? '');
+        const name = pull.request.pull_id ?? '';
+        waiting.delete(name);
+        const machine = this.checker.machines.get(pull.request.instance_id) as Machine;
+        this.checker.pullEnds(machine, `${life.number} ${name}`);
         transport.cancel(pull);
       },
       refuse: (...of) => transport.refuse(...of),
