@@ -2,20 +2,21 @@ import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { useQuery } from './queries.ts';
 import { feed, type FeedState } from './feed.ts';
-import { beginPrefix, endPrefix, isPrefixed, isWriting } from './keyboard.ts';
 import { lost_since } from './lost.ts';
 import { Choice } from './parts/choice.tsx';
 import { Dialog } from './parts/dialog.tsx';
-import { Brand, Icon, type IconName } from './parts/icons.tsx';
+import { Brand, Icon } from './parts/icons.tsx';
 import { Environment, Who } from './parts/who.tsx';
 import { LostBanner } from './parts/lost.tsx';
 import { Notices } from './parts/notice.tsx';
 import { Empty, Skeleton } from './parts/states.tsx';
 import { Page } from './parts/page.tsx';
 import { is_portal } from './portal.ts';
+import { Help, SEARCH_KEY, useShortcuts } from './parts/shortcuts.tsx';
 import { TabTitle, titleOf } from './parts/tab.tsx';
 import { go, partsOf, usePlace } from './router.ts';
-import { client, may, session } from './service.ts';
+import { HOME, type Section, SECTIONS } from './sections.ts';
+import { client, session } from './service.ts';
 import { signOut } from './session.ts';
 import { choose, theme } from './theme.ts';
 import { useObservable } from './observable.ts';
@@ -31,35 +32,6 @@ import { Palette } from './views/palette.tsx';
 import { SignIn } from './views/sign_in.tsx';
 import { Start } from './views/start.tsx';
 
-interface Section {
-  path: string;
-  name: string;
-  icon: IconName;
-  /** The key that opens the section, pressed after `g`. */
-  key: string;
-  is_shown?: () => boolean;
-}
-
-const isAdmin = (): boolean => may('admin');
-/** A single node has no page of nodes: the page would show only that node. */
-const isShared = (): boolean => !is_portal && may('read') && session.value?.features.cluster === true;
-/** A link of the portal shows instances and their deliveries. */
-const isOwn = (): boolean => !is_portal;
-/** Without the scope `read` a key sees its own instances and their deliveries. */
-const isReader = (): boolean => !is_portal && may('read');
-
-const SECTIONS: readonly Section[] = [
-  { path: '/now', name: 'Now', icon: 'now', key: 'n', is_shown: isOwn },
-  { path: '/meetings', name: 'Meetings', icon: 'meetings', key: 'm', is_shown: isReader },
-  { path: '/instances', name: 'Instances', icon: 'instances', key: 'i' },
-  { path: '/deliveries', name: 'Deliveries', icon: 'deliveries', key: 'd' },
-  { path: '/keys', name: 'Keys', icon: 'keys', key: 'k', is_shown: isAdmin },
-  { path: '/audit', name: 'Audit', icon: 'audit', key: 'a', is_shown: isAdmin },
-  { path: '/nodes', name: 'Nodes', icon: 'nodes', key: 'o', is_shown: isShared },
-  { path: '/start', name: 'Guide', icon: 'start', key: 's', is_shown: isOwn },
-];
-const HOME = is_portal ? '/instances' : '/now';
-const IS_MAC = /Mac|iPhone|iPad/.test(navigator.userAgent);
 /** How many sections are at the bottom of a phone; the others are behind "More". */
 const FIRST_SECTIONS = 4;
 
@@ -140,7 +112,7 @@ function Frame(): JSX.Element {
         <button type="button" class="button search-button" onClick={() => setSearching(true)}>
           <Icon name="search" />
           <span>Search</span>
-          <kbd aria-hidden="true">{IS_MAC ? '⌘K' : 'Ctrl K'}</kbd>
+          <kbd aria-hidden="true">{SEARCH_KEY}</kbd>
         </button>
         <nav class="nav" aria-label="Views">
           {sections.slice(0, FIRST_SECTIONS).map(link)}
@@ -333,80 +305,5 @@ function More({ sections, section, onHelp, onSearch }: MoreProps): JSX.Element {
         </Dialog>
       )}
     </div>
-  );
-}
-
-function useShortcuts({ onHelp, onSearch }: { onHelp: () => void; onSearch: () => void }): void {
-  useEffect(() => {
-    const onKeyDown = (event: KeyboardEvent): void => {
-      if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === 'k' && !event.altKey && !event.shiftKey) {
-        event.preventDefault();
-        if (document.querySelector('dialog[open]') === null) onSearch();
-        return;
-      }
-      if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
-      if (document.querySelector('dialog[open]') !== null) return;
-      if (event.key === 'Escape') return leave(event);
-      if (isWriting(event.target)) return;
-      if (isPrefixed()) {
-        endPrefix();
-        const section = SECTIONS.find(({ key }) => key === event.key);
-        if (section === undefined) return;
-        event.preventDefault();
-        return go(section.path);
-      }
-      if (event.key === 'g') beginPrefix();
-      if (event.key === '?') onHelp();
-      if (event.key === '/') {
-        event.preventDefault();
-        const filter = document.querySelector<HTMLInputElement>('[data-filter="first"]');
-        filter?.focus();
-        filter?.select?.();
-      }
-    };
-    document.addEventListener('keydown', onKeyDown);
-    return () => document.removeEventListener('keydown', onKeyDown);
-  }, []);
-}
-
-/** Escape first leaves the field with the cursor. Pressed again, it closes what is open beside the list. */
-function leave(event: KeyboardEvent): void {
-  if (isWriting(event.target)) return (event.target as HTMLElement).blur();
-  const detail = document.querySelector<HTMLElement>('.detail[data-back]');
-  if (detail === null) return;
-  go(detail.dataset['back'] as string);
-  // The focus returns to the row that opened the detail, if the list still shows that row.
-  document.querySelector<HTMLElement>('.row.is-selected .row-link')?.focus();
-}
-
-function Help({ sections, onClose }: { sections: readonly Section[]; onClose: () => void }): JSX.Element {
-  const keys: readonly (readonly [readonly string[], string])[] = [
-    ...sections.map(({ key, name }) => [['g', key], name] as const),
-    [[IS_MAC ? '⌘K' : 'Ctrl K'], 'Search every id and message'],
-    [['/'], 'To the filter'],
-    [['j'], 'Next row, also with the arrow keys'],
-    [['k'], 'Row before'],
-    [['Enter'], 'Open the row'],
-    [['Esc'], 'Close what is open'],
-    [['?'], 'This help'],
-  ];
-  return (
-    <Dialog title="Keyboard" onClose={onClose}>
-      <dl class="shortcuts">
-        {keys.map(([pressed, what]) => (
-          <div key={what}>
-            <dt>
-              {pressed.map((key) => (
-                <kbd key={key}>{key}</kbd>
-              ))}
-            </dt>
-            <dd>{what}</dd>
-          </div>
-        ))}
-      </dl>
-      <p class="hint">
-        The API is described at <a href="/docs/">/docs/</a>.
-      </p>
-    </Dialog>
   );
 }
