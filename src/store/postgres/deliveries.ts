@@ -20,7 +20,8 @@ import { ownedBy } from './owner_scope.ts';
 import { timestampOf } from './timestamp.ts';
 import { countWaiting, dropWaiting, pendingOf } from './waiting_deliveries.ts';
 import { laneHeads } from './lane_heads.ts';
-import { recovery, REQUEUE, RESET_BACKOFF } from './recovery.ts';
+import { recovery, RESET } from './recovery.ts';
+import { REQUEUE } from '../rows/recovery.ts';
 
 const QUEUED_COLUMNS = `
   d.delivery_no, d.message_no, d.meeting_id, d.seq, d.instance_id, d.target_agents, d.expires_at, d.attempt_count, d.answered_badly,
@@ -232,7 +233,7 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
       } else {
         throw notRetryable(row);
       }
-      await session.run(RESET_BACKOFF, { instance_id });
+      await session.run(RESET, { instance_id });
       session.messages.push({ kind: 'instance', instance_id, lifts: true, requeued: true });
       return { instance_id, meeting_id, aside: row.state !== 'pending' || row.aside === 1 };
     },

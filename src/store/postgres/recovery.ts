@@ -2,7 +2,15 @@
 import { MAY_QUEUE_AGAIN } from '../rows/deliveries.ts';
 import type { DeliveryStore, Recovery } from '../contract/deliveries.ts';
 import { membershipOf } from '../rows/meetings.ts';
-import { messagesWithout, Missed, PRESENT, type WithoutRow } from '../rows/recovery.ts';
+import {
+  FAILED_IN,
+  messagesWithout,
+  Missed,
+  PRESENT,
+  REQUEUE,
+  RESET_BACKOFF,
+  type WithoutRow,
+} from '../rows/recovery.ts';
 import type { MembershipsTable } from '../rows/tables.ts';
 import { type Session, statement } from './database.ts';
 import { LAST_OF_MESSAGE } from './search.ts';
@@ -13,20 +21,10 @@ const FIRST_OWNED = `SELECT first_no FROM instances WHERE instance_id = $instanc
 const FIND_OWNED = statement(FIRST_OWNED);
 const LOCK_OWNED = statement(`${FIRST_OWNED} FOR UPDATE`);
 
-const FAILED_IN = `
-  SELECT delivery_no FROM deliveries
-  WHERE instance_id = $instance_id AND settled_at >= $since_ms AND settled_at <= $until_ms AND state = 'failed' AND delivery_no >= $first_no
-  ORDER BY settled_at, delivery_no LIMIT $limit`;
-
 const CHOSEN = `
   SELECT delivery_no FROM deliveries
   WHERE delivery_no = ANY ($delivery_nos::bigint[]) AND instance_id = $instance_id AND ${MAY_QUEUE_AGAIN} AND delivery_no >= $first_no
   ORDER BY delivery_no LIMIT $limit`;
-
-/** Makes settled deliveries pending again, aside and due now. Bad responses are counted from 0 again. */
-export const REQUEUE = `
-  UPDATE deliveries SET state = 'pending', reason = NULL, aside = 1, answered_badly = 0, next_attempt_at = $now_ms, expires_at = $expires_at, settled_at = NULL
-  WHERE `;
 
 const requeued = (found: string) => statement(`${REQUEUE} state <> 'pending' AND delivery_no = ANY (ARRAY(${found}))`);
 const counted = (found: string) => statement(`SELECT count(*) AS count FROM (${found}) found`);
@@ -34,11 +32,7 @@ const counted = (found: string) => statement(`SELECT count(*) AS count FROM (${f
 const OF_TIME = { requeue: requeued(FAILED_IN), count: counted(FAILED_IN) };
 const OF_CHOSEN = { requeue: requeued(CHOSEN), count: counted(CHOSEN) };
 
-/** Deliveries that are queued again by hand are tried at once, even when their instance is backing off. */
-export const RESET_BACKOFF = statement(
-  'UPDATE instances SET backoff_step = 0, backoff_until = NULL WHERE instance_id = $instance_id',
-);
-
+export const RESET = statement(RESET_BACKOFF);
 const FIND_PRESENT = statement(PRESENT);
 const MESSAGES_WITHOUT = statement(messagesWithout(LAST_OF_MESSAGE));
 
@@ -60,7 +54,7 @@ export function recovery(
       const { instance_id } = of;
       const found = await session.one<{ first_no: number }>(LOCK_OWNED, { instance_id, ...ownedBy(owner_scope) });
       if (found === undefined) return null;
-      await session.run(RESET_BACKOFF, { instance_id });
+      await session.run(RESET, { instance_id });
       const { statements, values } = selected(of);
       const first_no = owner_scope ? found.first_no : 0;
       const recovered = await session.run(statements.requeue, { ...values, first_no, limit, now_ms, expires_at });

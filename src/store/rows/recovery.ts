@@ -1,4 +1,7 @@
-/** The messages that an instance missed while it was switched off, as both engines count them. */
+/**
+ * The deliveries that are queued again, and the messages that an instance missed while it was switched off, as both
+ * engines select and count them.
+ */
 import { agentsToNotify } from '../../domain/agents_to_notify.ts';
 import type { Membership } from '../contract/meetings.ts';
 import type { Span } from '../contract/deliveries.ts';
@@ -6,6 +9,21 @@ import { storedTextsOrNull } from './stored_values.ts';
 
 /** The characters of the lists of agents that are read of one meeting. */
 const LISTS_CHARS_MAX = 1 << 20;
+
+/** The failed deliveries of an instance that ended in the time asked for, the first settled first. */
+export const FAILED_IN = `
+  SELECT delivery_no FROM deliveries
+  WHERE instance_id = $instance_id AND settled_at >= $since_ms AND settled_at <= $until_ms AND state = 'failed' AND delivery_no >= $first_no
+  ORDER BY settled_at, delivery_no LIMIT $limit`;
+
+/** Makes settled deliveries pending again, aside and due now. Bad responses are counted from 0 again. */
+export const REQUEUE = `
+  UPDATE deliveries SET state = 'pending', reason = NULL, aside = 1, answered_badly = 0, next_attempt_at = $now_ms, expires_at = $expires_at, settled_at = NULL
+  WHERE `;
+
+/** Deliveries that are queued again by hand are tried at once, even when their instance is backing off. */
+export const RESET_BACKOFF =
+  'UPDATE instances SET backoff_step = 0, backoff_until = NULL WHERE instance_id = $instance_id';
 
 /** The memberships whose messages are counted. */
 export const PRESENT = `

@@ -2,7 +2,15 @@
 import { MAY_QUEUE_AGAIN } from '../rows/deliveries.ts';
 import type { DeliveryStore, Recovery } from '../contract/deliveries.ts';
 import { membershipOf } from '../rows/meetings.ts';
-import { messagesWithout, Missed, PRESENT, type WithoutRow } from '../rows/recovery.ts';
+import {
+  FAILED_IN,
+  messagesWithout,
+  Missed,
+  PRESENT,
+  REQUEUE,
+  RESET_BACKOFF,
+  type WithoutRow,
+} from '../rows/recovery.ts';
 import type { MembershipsTable } from '../rows/tables.ts';
 import type { Database } from './database.ts';
 import { IS_OWNED, ownedBy } from './owner_scope.ts';
@@ -10,11 +18,6 @@ import type { Sync } from './sync.ts';
 
 /** An owner must not retry deliveries that failed for an earlier instance with the same id. */
 const FIRST_OWNED = `SELECT first_no FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED}`;
-
-const FAILED_IN = `
-  SELECT delivery_no FROM deliveries
-  WHERE instance_id = $instance_id AND settled_at >= $since_ms AND settled_at <= $until_ms AND state = 'failed' AND delivery_no >= $first_no
-  ORDER BY settled_at, delivery_no LIMIT $limit`;
 
 const CHOSEN = `
   SELECT delivery_no FROM deliveries
@@ -47,10 +50,12 @@ export function recovery(
     recover(of, limit, now_ms, expires_at, owner_scope) {
       const first_no = firstOf(of.instance_id, owner_scope);
       if (first_no === null) return null;
-      resetBackoff(db, of.instance_id);
+      const { instance_id } = of;
+      db.prepare(RESET_BACKOFF).run({ instance_id });
       const { found, values } = selected(of);
-      const where = `delivery_no IN (${found})`;
-      return { recovered: requeue(db, where, { ...values, first_no, limit }, now_ms, expires_at) };
+      const requeue = db.prepare(`${REQUEUE} delivery_no IN (${found})`);
+      const { changes } = requeue.run({ ...values, first_no, limit, now_ms, expires_at });
+      return { recovered: Number(changes) };
     },
     countRecoverable(of, most, owner_scope) {
       const first_no = firstOf(of.instance_id, owner_scope);
@@ -75,26 +80,4 @@ export function recovery(
       return missed.result;
     },
   };
-}
-
-/** Makes settled deliveries pending again, aside and due now. Bad responses are counted from 0 again. */
-export function requeue(
-  db: Database,
-  condition: string,
-  values: Record<string, string | number>,
-  now_ms: number,
-  expires_at: number,
-): number {
-  const { changes } = db
-    .prepare(
-      `UPDATE deliveries SET state = 'pending', reason = NULL, aside = 1, answered_badly = 0, next_attempt_at = $now_ms, expires_at = $expires_at, settled_at = NULL
-       WHERE ${condition}`,
-    )
-    .run({ ...values, now_ms, expires_at });
-  return Number(changes);
-}
-
-/** Deliveries that are queued again by hand are tried at once, even when their instance is backing off. */
-export function resetBackoff(db: Database, instance_id: string): void {
-  db.prepare('UPDATE instances SET backoff_step = 0, backoff_until = NULL WHERE instance_id = ?').run(instance_id);
 }
