@@ -3,6 +3,7 @@ import { createMcpHandler } from '@modelcontextprotocol/server';
 import { ConvokeClient } from '@convoke/sdk';
 import type { McpCall, McpEndpoint } from '../http/routes/mcp.ts';
 import { Caller } from './caller.ts';
+import { NextMessages } from './events/next_messages.ts';
 import { makeServer } from './server.ts';
 
 /** A name for requests that never leave the process. */
@@ -13,10 +14,11 @@ const INSIDE_URL = 'http://inside';
  * caller.
  */
 export function makeEndpoint(log: { warn(about: object, text: string): void }): McpEndpoint {
+  const messages = new NextMessages();
   const handler = createMcpHandler(
     ({ authInfo }) => {
       const caller = callerOf(authInfo?.extra?.['call'] as McpCall, log);
-      return makeServer(() => caller);
+      return makeServer(() => caller, messages);
     },
     { keepAliveMs: 0, maxSubscriptions: 0 },
   );

@@ -13,6 +13,7 @@ import {
   UnsubscribeParams,
 } from './events/event_types.ts';
 import { eventFailure } from './events/failures.ts';
+import type { NextMessages } from './events/next_messages.ts';
 import { pollEvents } from './events/poll.ts';
 import { streamEvents } from './events/stream.ts';
 import { subscribe, unsubscribe } from './events/subscriptions.ts';
@@ -36,8 +37,9 @@ export interface AskedBy {
  * Handles the messages of one client: over HTTP those of one request, on stdio those of the process.
  *
  * @param callerOf returns the caller of a request
+ * @param messages what the streams of all servers of the process read
  */
-export function makeServer(callerOf: (asked_by: AskedBy) => Caller): Server {
+export function makeServer(callerOf: (asked_by: AskedBy) => Caller, messages: NextMessages): Server {
   const server = new Server(
     { name: 'convoke', title: 'Convoke', version: VERSION },
     { capabilities: CAPABILITIES, instructions: INSTRUCTIONS },
@@ -57,11 +59,11 @@ export function makeServer(callerOf: (asked_by: AskedBy) => Caller): Server {
   );
   server.setRequestHandler('prompts/list', async () => ({ prompts: [...PROMPTS] }));
   server.setRequestHandler('prompts/get', async ({ params }) => promptOf(params.name, params.arguments));
-  offerEvents(server, callerOf);
+  offerEvents(server, callerOf, messages);
   return server;
 }
 
-function offerEvents(server: Server, callerOf: (asked_by: AskedBy) => Caller): void {
+function offerEvents(server: Server, callerOf: (asked_by: AskedBy) => Caller, messages: NextMessages): void {
   server.setRequestHandler('events/list', { params: paramsOf(ListParams) }, async () => ({
     resultType: 'complete',
     events: [...LISTED_EVENTS],
@@ -76,7 +78,7 @@ function offerEvents(server: Server, callerOf: (asked_by: AskedBy) => Caller): v
     inEventWords(unsubscribe(callerOf(mcpReq), params)),
   );
   server.setRequestHandler('events/stream', { params: paramsOf(StreamParams) }, (params, { mcpReq }) =>
-    streamEvents(callerOf(mcpReq), params, mcpReq),
+    streamEvents(callerOf(mcpReq), params, { id: mcpReq.id, notify: mcpReq.notify, messages }),
   );
 }
 

@@ -3,6 +3,7 @@ import type { ConvokeClient } from '@convoke/sdk';
 import { serveStdio, StdioServerTransport } from '@modelcontextprotocol/server/stdio';
 import type { Readable, Writable } from 'node:stream';
 import { Caller } from './caller.ts';
+import { NextMessages } from './events/next_messages.ts';
 import { type AskedBy, makeServer } from './server.ts';
 
 type Callback = (was_written: boolean) => void;
@@ -55,6 +56,7 @@ export async function serveOnStdio({ input, output, client, onUnsettled }: Stdio
       ended.abort();
       resolve();
     });
+  const messages = new NextMessages();
   serveStdio(
     () =>
       makeServer((asked_by) => {
@@ -63,7 +65,7 @@ export async function serveOnStdio({ input, output, client, onUnsettled }: Stdio
         // The transport itself waits until the client reads.
         const hasRoom = async (): Promise<void> => {};
         return new Caller({ client, signal, onAnswered, hasRoom, onUnsettled });
-      }),
+      }, messages),
     { transport },
   );
   return promise;

@@ -203,7 +203,7 @@ test('only the webhook transport opens outgoing sockets, and what forwards pulls
     'src/http/intake/connections.ts',
     'src/http/intake/ignore_rest.ts',
     'src/http/routes/events.ts',
-    'src/http/routes/mcp.ts',
+    'src/http/stream_room.ts',
     'src/http/routes/pull.ts',
     'src/http/intake/framing.ts',
     'src/http/intake/intake.ts',

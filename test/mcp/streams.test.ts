@@ -7,7 +7,8 @@ import { before, describe, test, type TestContext } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import { ConvokeClient } from '@convoke/sdk';
 import { Caller } from '../../src/mcp/caller.ts';
-import { hasRoom } from '../../src/http/routes/mcp.ts';
+import { StreamRoom } from '../../src/http/stream_room.ts';
+import { NextMessages } from '../../src/mcp/events/next_messages.ts';
 import { streamEvents } from '../../src/mcp/events/stream.ts';
 import { useService } from '../support/service.ts';
 import { inTime, until } from '../support/wait.ts';
@@ -15,6 +16,13 @@ import { inTime, until } from '../support/wait.ts';
 interface Sent {
   method: string;
   params?: { cursor?: string; data?: { seq: number } };
+}
+
+interface StreamOptions {
+  hasRoom?: () => Promise<void>;
+  heartbeat_ms?: number;
+  messages?: NextMessages;
+  fetch?: typeof fetch;
 }
 
 describe('a stream', () => {
@@ -26,11 +34,12 @@ describe('a stream', () => {
   });
 
   /** Opens a stream from the beginning of a meeting. */
-  function stream(t: TestContext, meeting_id: string, hasRoom: () => Promise<void>, heartbeat_ms?: number) {
+  function stream(t: TestContext, meeting_id: string, options: StreamOptions = {}) {
+    const { hasRoom = async () => {}, heartbeat_ms, messages = new NextMessages(), fetch } = options;
     const abort = new AbortController();
     t.after(() => abort.abort());
     const caller = new Caller({
-      client: new ConvokeClient({ base_url: service.url, api_key: token }),
+      client: new ConvokeClient({ base_url: service.url, api_key: token, ...(fetch && { fetch }) }),
       signal: abort.signal,
       hasRoom,
       onAnswered: () => {},
@@ -39,15 +48,15 @@ describe('a stream', () => {
     const sent: Sent[] = [];
     const notify = async (notification: object) => void sent.push(notification as Sent);
     const params = { name: 'meeting.message' as const, arguments: { meeting_id }, cursor: '0' };
-    const ended = streamEvents(caller, params, { id: 1, notify }, heartbeat_ms);
-    return { sent, end: () => (abort.abort(), inTime('the end of the stream', ended)) };
+    const ended = streamEvents(caller, params, { id: 1, notify, messages }, heartbeat_ms);
+    return { sent, ended, end: () => (abort.abort(), inTime('the end of the stream', ended)) };
   }
   const kindsOf = (sent: Sent[]) => sent.map(({ method }) => method.slice('notifications/events/'.length));
 
   test('without events shows with its cursor that it lives, and ends with its caller', async (t) => {
     const meeting_id = service.name('meeting');
     await service.send(meeting_id, { content: 'one' });
-    const { sent, end } = stream(t, meeting_id, async () => {}, 1);
+    const { sent, end } = stream(t, meeting_id, { heartbeat_ms: 1 });
     await until(
       'two heartbeats',
       () => kindsOf(sent),
@@ -67,7 +76,9 @@ describe('a stream', () => {
     let asked = 0;
     const room = Promise.withResolvers<void>();
     // There is room for the first two frames.
-    const { sent, end } = stream(t, meeting_id, () => (++asked > 2 ? room.promise : Promise.resolve()));
+    const { sent, end } = stream(t, meeting_id, {
+      hasRoom: () => (++asked > 2 ? room.promise : Promise.resolve()),
+    });
     await until(
       'a stream that waits for room',
       () => asked,
@@ -87,6 +98,82 @@ describe('a stream', () => {
     );
     await end();
   });
+
+  const STREAMS = 20;
+  const MESSAGES = 24;
+
+  /** How many messages all streams of a meeting read until each has sent every message. */
+  async function messagesRead(t: TestContext, messagesOf: () => NextMessages): Promise<number> {
+    const meeting_id = service.name('meeting');
+    await service.send(meeting_id, { content: 'first' });
+    let read = 0;
+    const counted: typeof fetch = async (input, init) => {
+      const response = await fetch(input, init);
+      if (!(input as string | URL).toString().includes('/messages/')) return response;
+      read += ((await response.clone().json()) as { data: object[] }).data.length;
+      return response;
+    };
+    const streams = Array.from({ length: STREAMS }, () =>
+      stream(t, meeting_id, { messages: messagesOf(), fetch: counted }),
+    );
+    const haveEvents = (count: number) =>
+      until(
+        `${count} events of each stream`,
+        () => streams.map(({ sent }) => sent.filter(({ params }) => params?.data !== undefined).length),
+        (counts) => counts.every((each) => each === count),
+      );
+    await haveEvents(1);
+    read = 0;
+    for (let i = 0; i < MESSAGES; i++) await service.send(meeting_id, { content: String(i) });
+    await haveEvents(1 + MESSAGES);
+    for (const { sent } of streams) {
+      const seqs = sent.flatMap(({ params }) => params?.data?.seq ?? []);
+      assert.deepEqual(
+        seqs,
+        Array.from({ length: 1 + MESSAGES }, (_, i) => i + 1),
+      );
+    }
+    await Promise.all(streams.map(({ end }) => end()));
+    return read;
+  }
+
+  test('shares what it reads with the other streams of its meeting', async (t) => {
+    const shared = new NextMessages();
+    const read = await messagesRead(t, () => shared);
+    // A message may be read again, when it is needed later than others are kept.
+    assert.ok(read < MESSAGES * 4, `${read} messages`);
+    const alone = await messagesRead(t, () => new NextMessages());
+    assert.ok(alone >= MESSAGES * STREAMS, `control: ${alone} messages`);
+  });
+
+  test('sends what another stream read only if it may read the meeting itself', async (t) => {
+    const meeting_id = service.name('meeting');
+    await service.send(meeting_id, { content: 'one' });
+    const messages = new NextMessages();
+    const allowed = stream(t, meeting_id, { messages });
+    await until(
+      'the event',
+      () => kindsOf(allowed.sent),
+      (kinds) => kinds.includes('event'),
+    );
+    const other = await service.createKey({ scopes: ['read'], meeting_ids: ['another'] });
+    const as_other: typeof fetch = (input, init) =>
+      fetch(input, { ...init, headers: { ...(init?.headers as object), authorization: `Bearer ${other.token}` } });
+    const refused = stream(t, meeting_id, { messages, fetch: as_other });
+    await assert.rejects(inTime('the refusal', refused.ended), { code: 'not_permitted' });
+    assert.deepEqual(refused.sent, []);
+    await allowed.end();
+  });
+
+  test('sends a bounded number of characters in a turn of the event loop, with all others', async () => {
+    const messages = new NextMessages();
+    const went: string[] = [];
+    const go = (name: string) => messages.turn(256 << 10).then(() => void went.push(name));
+    const all = [go('one'), go('two')];
+    queueMicrotask(() => queueMicrotask(() => queueMicrotask(() => void went.push('the end of the turn'))));
+    await Promise.all(all);
+    assert.deepEqual(went, ['one', 'the end of the turn', 'two']);
+  });
 });
 
 for (const [way, go] of [
@@ -101,14 +188,39 @@ for (const [way, go] of [
     t.after(() => client.destroy());
     client.pause().write('GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n');
     const [, response] = (await once(server, 'request')) as [unknown, ServerResponse];
-    await hasRoom(response);
+    const room = new StreamRoom();
+    await room.wait('key', response);
     // More than the buffers of both sockets take.
     response.write(Buffer.alloc(32 << 20));
     let has_room = false;
-    const room = hasRoom(response).then(() => (has_room = true));
+    const waited = room.wait('key', response).then(() => (has_room = true));
     await turn();
     assert.equal(has_room, false);
     client[go]();
-    await inTime('room', room);
+    await inTime('room', waited);
   });
 }
+
+test('streams of a key wait while its other clients do not read much of theirs; those of other keys do not', async (t) => {
+  const server = createServer();
+  t.after(() => server.close().closeAllConnections());
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  const respond = async () => {
+    const client = connect((server.address() as AddressInfo).port, '127.0.0.1');
+    t.after(() => client.destroy());
+    client.pause().write('GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n');
+    const [, response] = (await once(server, 'request')) as [unknown, ServerResponse];
+    return { client, response };
+  };
+  const room = new StreamRoom();
+  const [slow, quick] = [await respond(), await respond()];
+  slow.response.write(Buffer.alloc(64 << 20));
+  void room.wait('key', slow.response);
+  await room.wait('another key', quick.response);
+  let has_room = false;
+  const waited = room.wait('key', quick.response).then(() => (has_room = true));
+  await turn();
+  assert.equal(has_room, false);
+  slow.client.destroy();
+  await inTime('room', waited);
+});

@@ -1,9 +1,9 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import type { ServerResponse } from 'node:http';
 import { SCOPES } from '../../domain/api_key.ts';
 import { Problem, type ProblemCode } from '../../domain/problem.ts';
 import type { App, RequestFor, RouteShape } from '../context.ts';
 import { insideFetch } from '../inside.ts';
+import { StreamRoom } from '../stream_room.ts';
 import { letGoOfBody } from '../intake/let_go_of_body.ts';
 import { LIST_BODY_BYTES_MAX } from '../schemas/fields.ts';
 import { McpMessageBody } from '../schemas/mcp.ts';
@@ -46,11 +46,12 @@ export interface McpContext {
 export function mcpRoutes(app: App, context: McpContext): void {
   let endpoint: Promise<McpEndpoint> | null = null;
   const in_progress = new Map<string, number>();
+  const room = new StreamRoom();
   const bodyLimit = context.max_message_bytes + LIST_BODY_BYTES_MAX;
   app.post('/mcp', { ...MCP, bodyLimit }, async (request, reply) => {
     countOfKey(in_progress, request, reply);
     endpoint ??= context.mcp();
-    return answer(app, await endpoint, request, reply);
+    return answer({ app, room, endpoint: await endpoint }, request, reply);
   });
 }
 
@@ -88,7 +89,13 @@ const STREAM_HEADERS = {
   connection: 'close',
 };
 
-async function answer(app: App, endpoint: McpEndpoint, request: RequestFor<typeof MCP>, reply: FastifyReply) {
+interface AnswerContext {
+  app: App;
+  room: StreamRoom;
+  endpoint: McpEndpoint;
+}
+
+async function answer({ app, room, endpoint }: AnswerContext, request: RequestFor<typeof MCP>, reply: FastifyReply) {
   assertOwnOrigin(request);
   if (request.signed_in !== null)
     throw new Problem('api_key_missing', 'A session is for pages: to speak MCP, send a key.');
@@ -100,6 +107,7 @@ async function answer(app: App, endpoint: McpEndpoint, request: RequestFor<typeo
   });
   const { body } = request;
   if (Number(request.headers['content-length'] ?? Infinity) <= SMALL_BODY_BYTES) letGoOfBody(request);
+  const hasRoom = (): Promise<void> => room.wait(request.principal.key_id ?? '', reply.raw);
   const inside = insideFetch(app, request);
   // Another node may know of the end of a key before this one does.
   let refused: ProblemCode | null = null;
@@ -113,11 +121,11 @@ async function answer(app: App, endpoint: McpEndpoint, request: RequestFor<typeo
     },
     signal: gone.signal,
     onAnswered: (callback) => void callbacks.push(callback),
-    hasRoom: () => hasRoom(reply.raw),
+    hasRoom,
   });
   const content_type = answered.headers.get('content-type');
   if (body['method'] === STREAM && answered.body !== null && content_type?.startsWith('text/event-stream')) {
-    return streamTo(answered.body, reply);
+    return streamTo(answered.body, reply, hasRoom);
   }
   const text = await answered.text();
   // When the key of a request has ended, its client must not read the result, whatever the request has done.
@@ -132,14 +140,18 @@ async function answer(app: App, endpoint: McpEndpoint, request: RequestFor<typeo
 }
 
 /** Writes a stream as it comes. What it holds checks the rights of the client itself: see mcp/events/stream.ts. */
-async function streamTo(body: ReadableStream<Uint8Array>, reply: FastifyReply): Promise<void> {
+async function streamTo(
+  body: ReadableStream<Uint8Array>,
+  reply: FastifyReply,
+  hasRoom: () => Promise<void>,
+): Promise<void> {
   const { raw } = reply;
   reply.hijack();
   raw.writeHead(200, STREAM_HEADERS);
   try {
     for await (const chunk of body) {
       raw.write(chunk);
-      await hasRoom(raw);
+      await hasRoom();
       if (raw.destroyed) return;
     }
     raw.end();
@@ -147,20 +159,6 @@ async function streamTo(body: ReadableStream<Uint8Array>, reply: FastifyReply): 
     // The frames before this one are whole, and the client continues with its cursor.
     raw.destroy();
   }
-}
-
-/** Resolves when a response takes more, or its connection is closed. */
-export async function hasRoom(response: ServerResponse): Promise<void> {
-  if (!response.writableNeedDrain || response.destroyed) return;
-  await new Promise<void>((resolve) => {
-    const done = (): void => {
-      response.off('drain', done);
-      response.off('close', done);
-      resolve();
-    };
-    response.on('drain', done);
-    response.on('close', done);
-  });
 }
 
 /**

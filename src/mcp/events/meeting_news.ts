@@ -64,8 +64,13 @@ export class MeetingNews {
       await Promise.race([promise, late]);
       over.abort();
     }
-    if (this.#failure !== null) throw this.#failure;
+    this.assertOpen();
     return this.#has_news || this.#signal.aborted;
+  }
+
+  /** @throws the failure that ended the feed: the rights of the client may have ended */
+  assertOpen(): void {
+    if (this.#failure !== null) throw this.#failure;
   }
 
   #ring(): void {

@@ -66,6 +66,7 @@ export async function readPage(
   return page;
 }
 
-async function isGone({ client, signal }: Caller, meeting_id: string, after_seq: number): Promise<boolean> {
+/** Whether nothing follows a position. */
+export async function isGone({ client, signal }: Caller, meeting_id: string, after_seq: number): Promise<boolean> {
   return (await client.listMessages(meeting_id, { after_seq, limit: 1 }, { signal })).data.length === 0;
 }

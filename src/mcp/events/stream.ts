@@ -1,11 +1,13 @@
 import { ConvokeError } from '@convoke/sdk';
 import { type Notification, ProtocolError } from '@modelcontextprotocol/server';
+import { isForSubscriber } from '../../domain/meeting_event.ts';
 import { wallNow } from '../../wall_clock.ts';
 import type { Caller } from '../caller.ts';
 import { type StreamParams, wantedOf } from './event_types.ts';
 import { eventFailure } from './failures.ts';
 import { MeetingNews } from './meeting_news.ts';
-import { newestSeq, readPage } from './pages.ts';
+import type { NextMessages } from './next_messages.ts';
+import { newestSeq } from './pages.ts';
 
 /** How often a stream without events shows that it lives. Clients give up after a minute. */
 const HEARTBEAT_MS = 15_000;
@@ -14,6 +16,8 @@ export interface StreamTo {
   /** The id of the request, which every notification names. */
   id: string | number;
   notify: (notification: Notification) => Promise<void>;
+  /** Shared by all streams of the process. */
+  messages: NextMessages;
 }
 
 /**
@@ -25,7 +29,7 @@ export interface StreamTo {
 export async function streamEvents(
   caller: Caller,
   params: StreamParams,
-  { id, notify }: StreamTo,
+  { id, notify, messages }: StreamTo,
   heartbeat_ms = HEARTBEAT_MS,
 ) {
   const wanted = wantedOf(params);
@@ -41,20 +45,31 @@ export async function streamEvents(
   // The feed is open before the first page is read, so that no message falls between the two.
   const news = await MeetingNews.follow(caller, wanted.meeting_id, signal);
   let is_open = false;
+  let truncated = false;
   try {
     let seq = cursor === null ? await newestSeq(caller, wanted.meeting_id) : Number(cursor);
+    const open = async (from: number): Promise<void> => {
+      if (is_open && !truncated) return;
+      await send('active', { cursor: String(from), truncated });
+      is_open = true;
+      truncated = false;
+    };
     while (!signal.aborted) {
       news.reset();
-      const page = await readPage(caller, wanted, seq, { oldest_ms });
-      if (!is_open || page.truncated) {
-        const from = page.truncated ? (page.events[0]?.seq ?? page.seq + 1) - 1 : seq;
-        await send('active', { cursor: String(from), truncated: page.truncated });
-        is_open = true;
+      const { message, seq: position, truncated: is_missing } = await messages.after(caller, wanted.meeting_id, seq);
+      const is_old = message !== null && Date.parse(message.accepted_at) < oldest_ms;
+      truncated ||= is_missing || (is_old && isForSubscriber(wanted.agent, message));
+      if (!truncated) await open(seq);
+      seq = position;
+      if (message === null) {
+        await open(seq);
+        if (!(await news.wait(heartbeat_ms))) await send('heartbeat', { cursor: String(seq) });
+      } else if (!is_old && isForSubscriber(wanted.agent, message)) {
+        await open(seq - 1);
+        await messages.turn(message.chars);
+        await send('event', { ...message.event, cursor: String(seq) });
       }
-      for (const { event, seq: after } of page.events) await send('event', { ...event, cursor: String(after) });
-      seq = page.seq;
-      if (page.has_more || (await news.wait(heartbeat_ms))) continue;
-      await send('heartbeat', { cursor: String(seq) });
+      news.assertOpen();
     }
   } catch (error) {
     const failure = eventFailure(error);

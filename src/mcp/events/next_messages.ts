@@ -1,0 +1,148 @@
+/**
+ * The messages that streams of a meeting send next. Streams of one meeting read the same messages at the same time: one
+ * of them reads, and all take the result. A stream holds no message while its client does not read, only its position.
+ */
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { type MeetingEvent, meetingEvent } from '../../domain/meeting_event.ts';
+import type { Caller } from '../caller.ts';
+import { newestSeq, isGone } from './pages.ts';
+
+/** How many messages one read takes: 2 MB when each is as large as it may be. */
+const MESSAGES_MAX = 8;
+/** How many reads of all streams are in progress at a time. */
+const READS_MAX = 2;
+/** The characters of messages that are kept for other streams, and for how long. */
+const KEPT_CHARS_MAX = 8 << 20;
+const KEPT_MS = 2_000;
+/** How many characters all streams send in one turn of the event loop. */
+const TURN_CHARS_MAX = 256 << 10;
+
+/** A message as streams send it. */
+export interface NextMessage {
+  event: MeetingEvent;
+  seq: number;
+  accepted_at: string;
+  target_agents: readonly string[] | null;
+  from_agent?: string | undefined;
+  /** The characters of its event as JSON. */
+  chars: number;
+}
+
+export interface Next {
+  /** Null when nothing follows. */
+  message: NextMessage | null;
+  /** The position after it. */
+  seq: number;
+  /** Whether messages between the position before it and the message are missing. */
+  truncated: boolean;
+}
+
+interface Read {
+  /** The number of the question that began it. */
+  begun: number;
+  next: Promise<Next>;
+}
+
+export class NextMessages {
+  readonly #reads = new Map<string, Read>();
+  readonly #kept = new Map<string, { next: Next; chars: number }>();
+  #kept_chars = 0;
+  #questions = 0;
+  #reading = 0;
+  readonly #waiting: (() => void)[] = [];
+  #turn: Promise<void> | null = null;
+  #turn_chars = 0;
+  #forgetting = false;
+
+  /**
+   * The message after a position. The caller must be one that may read the meeting: another caller may have read it.
+   *
+   * @param after a seq
+   * @throws ConvokeError when the service refuses it
+   */
+  async after(caller: Caller, meeting_id: string, after: number): Promise<Next> {
+    const question = ++this.#questions;
+    const place = placeOf(meeting_id, after);
+    for (;;) {
+      const kept = this.#kept.get(place);
+      if (kept !== undefined) return kept.next;
+      const read = this.#reads.get(place);
+      if (read === undefined) return this.#begin(caller, meeting_id, after).next;
+      // The failure of another caller, who may have left, says nothing about this one.
+      const next = await read.next.catch(() => null);
+      // A message may have been sent after a read began that found none.
+      if (next !== null && (next.message !== null || read.begun > question)) return next;
+      caller.signal.throwIfAborted();
+    }
+  }
+
+  /** Resolves when it is the turn of so many characters. So streams together make no turn of the event loop long. */
+  async turn(chars: number): Promise<void> {
+    while (this.#turn_chars >= TURN_CHARS_MAX) await this.#turn;
+    this.#turn ??= nextTurn().then(() => {
+      this.#turn = null;
+      this.#turn_chars = 0;
+    });
+    this.#turn_chars += chars;
+  }
+
+  #begin(caller: Caller, meeting_id: string, after: number): Read {
+    const place = placeOf(meeting_id, after);
+    const next = this.#read(caller, meeting_id, after).finally(() => this.#reads.delete(place));
+    const read = { begun: ++this.#questions, next };
+    this.#reads.set(place, read);
+    return read;
+  }
+
+  async #read(caller: Caller, meeting_id: string, after: number): Promise<Next> {
+    if (this.#reading >= READS_MAX) await new Promise<void>((resolve) => void this.#waiting.push(resolve));
+    else this.#reading++;
+    try {
+      const { client, signal } = caller;
+      const { data } = await client.listMessages(meeting_id, { after_seq: after, limit: MESSAGES_MAX }, { signal });
+      let position = after;
+      let first: Next | null = null;
+      for (const said of data) {
+        const { seq, accepted_at, target_agents, from_agent } = said;
+        const event = meetingEvent({ meeting_id, ...said });
+        const chars = JSON.stringify(event).length;
+        const message = { event, seq, accepted_at, target_agents, from_agent, chars };
+        const next = { message, seq, truncated: seq > position + 1 };
+        this.#keep(placeOf(meeting_id, position), next, chars);
+        first ??= next;
+        position = seq;
+      }
+      if (first !== null) return first;
+      // Retention removed what followed, or the store was restored to an earlier state.
+      const newest = await newestSeq(caller, meeting_id);
+      // A message may have been sent between the two reads: the next read has it.
+      const is_lost = newest < after || (newest > after && (await isGone(caller, meeting_id, after)));
+      return { message: null, seq: is_lost ? newest : after, truncated: is_lost };
+    } finally {
+      const following = this.#waiting.shift();
+      if (following === undefined) this.#reading--;
+      else following();
+    }
+  }
+
+  #keep(place: string, next: Next, chars: number): void {
+    if (this.#kept.has(place)) return;
+    this.#kept.set(place, { next, chars });
+    this.#kept_chars += chars;
+    for (const [oldest, { chars: freed }] of this.#kept) {
+      if (this.#kept_chars <= KEPT_CHARS_MAX) break;
+      this.#kept.delete(oldest);
+      this.#kept_chars -= freed;
+    }
+    if (this.#forgetting) return;
+    this.#forgetting = true;
+    // What retention removes, and what a restored store does not have, must not be sent for longer than this.
+    setTimeout(() => {
+      this.#kept.clear();
+      this.#kept_chars = 0;
+      this.#forgetting = false;
+    }, KEPT_MS).unref();
+  }
+}
+
+const placeOf = (meeting_id: string, after: number): string => `${after} ${meeting_id}`;
