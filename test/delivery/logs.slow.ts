@@ -133,6 +133,34 @@ test('one line when a machine goes down and one when it is back; attempts betwee
   assert.equal(lines('instance back')[0]?.['instance_id'], instance_id);
 });
 
+test('agents that the loop guard stops are one line for each burst, meeting and rule', async () => {
+  const { written, log } = measured('info');
+  const clock = new VirtualClock();
+  const delivery_log = new DeliveryLog({ log, clock, healths: () => new Map() });
+  const stop = (meeting_id: string, reason: 'hop_limit' | 'pair_limit'): void => {
+    const origin = { from_agent: 'anna', in_reply_to: null, hops: 17 };
+    const of = { delivery_id: 'dlv_1', message_id: 'msg_1', instance_id: 'i', seq: 1 };
+    delivery_log.suppressed({ ...of, meeting_id, origin }, reason);
+  };
+  for (let k = 0; k < 100; k++) {
+    stop('m', 'hop_limit');
+    await clock.advance(1_000);
+  }
+  stop('m', 'pair_limit');
+  stop('n', 'hop_limit');
+  await clock.advance(60_000);
+  stop('m', 'hop_limit');
+  assert.deepEqual(
+    written.lines.map(({ msg, ...line }) => [line['meeting_id'], line['reason'], line['from_agent'], msg]),
+    [
+      ['m', 'hop_limit'],
+      ['m', 'pair_limit'],
+      ['n', 'hop_limit'],
+      ['m', 'hop_limit'],
+    ].map((line) => [...line, 'anna', 'the loop guard stops agents that answer each other']),
+  );
+});
+
 test('what callers do wrong fills no log', async (t) => {
   const service = await startService(t);
   const text = 'leave meeting: no such instance or membership';
