@@ -87,6 +87,20 @@ export function assertTakesPart({ takes_part }: Principal): void {
   if (!takes_part) throw new Problem('not_permitted', 'A portal link neither sends nor pulls: use the key itself.');
 }
 
+/**
+ * Where pushes go, and whether responses are replies: with both, the holder of a link could hear meetings and speak in
+ * them.
+ *
+ * @throws Problem `not_permitted` for a portal link
+ */
+export function assertMayMove({ takes_part }: Principal): void {
+  if (takes_part) return;
+  throw new Problem(
+    'not_permitted',
+    'A portal link neither registers an instance nor changes its webhook_url, nor lets it reply: use the key itself.',
+  );
+}
+
 /** @throws Problem `not_permitted` for a portal link, and for a key that may speak only for its own agents, when the message names no agent */
 export function assertMaySpeak(principal: Principal, from_agent: string | undefined): void {
   assertTakesPart(principal);

@@ -130,6 +130,26 @@ describe('a portal link', () => {
     await service.request('DELETE', instancePath('pulls'));
   });
 
+  test('moves no instance to another address, registers none, and lets none reply', async () => {
+    const moved = { webhook_url: 'http://127.0.0.1:10/' };
+    const again = { instance_id: 'one', instance_name: 'one', agent_ids: ['one'], ...moved };
+    const ask = async (token: string) => {
+      const headers = bearer(token);
+      return {
+        moved: await service.request('PATCH', instancePath('one'), { headers, body: moved }),
+        replies: await service.request('PATCH', instancePath('one'), { headers, body: { replies: true } }),
+        registered: await service.request('POST', '/api/v1/instances/register/', { headers, body: again }),
+      };
+    };
+    for (const answer of Object.values(await ask(await linkFor(house)))) assertProblem(answer, 403, 'not_permitted');
+    const { body } = await service.get<Instance>(instancePath('one'));
+    assert.deepEqual([body.webhook_url, body.replies], [WEBHOOK.webhook_url, undefined]);
+    // Control: the key itself may.
+    for (const { status, text } of Object.values(await ask(house.owner.token))) assert.equal(status, 200, text);
+    const back = { ...WEBHOOK, replies: false };
+    await service.request('PATCH', instancePath('one'), { headers: bearer(house.owner.token), body: back });
+  });
+
   test('can be limited to one instance', async () => {
     assert.deepEqual(await seen(house, await linkFor(house, { instance_id: 'two' })), ['two']);
   });

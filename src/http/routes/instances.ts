@@ -6,7 +6,13 @@ import type { Clock } from '../../delivery/clock.ts';
 import { diagnose } from '../../delivery/transport/diagnosis.ts';
 import { RESERVED_HEADERS } from '../../delivery/transport/push.ts';
 import type { WebhookTransport } from '../../delivery/transport/webhook_transport.ts';
-import { assertMayRegister, assertMeeting, type Principal, type Visibility } from '../../domain/access.ts';
+import {
+  assertMayMove,
+  assertMayRegister,
+  assertMeeting,
+  type Principal,
+  type Visibility,
+} from '../../domain/access.ts';
 import { assertAddressable, uniqueIds } from '../../domain/id.ts';
 import type { TransportName } from '../../domain/instance.ts';
 import { invalidField, Problem } from '../../domain/problem.ts';
@@ -92,6 +98,7 @@ async function register(context: InstanceContext, request: RequestFor<typeof REG
   const { body, principal } = request;
   assertAddressable('instance_id', body.instance_id);
   assertMayRegister(principal, body.instance_id);
+  assertMayMove(principal);
   const { transport = 'webhook', webhook_url = '' } = body;
   if (body.webhook_url !== undefined) assertUrlAllowed(webhook_url, transport, egress_policy);
   if (body.webhook_secret !== undefined) signingKey(body.webhook_secret);
@@ -192,6 +199,7 @@ async function updateInstance(
 ) {
   const { params, body, principal } = request;
   const { instance_id } = params;
+  if (body.webhook_url !== undefined || body.replies === true) assertMayMove(principal);
   if (body.owner_key_id !== undefined) assertHandOver(principal, body.owner_key_id, keyring);
   if (body.webhook_url !== undefined) {
     const { transport } = existing(await store.instances.get(instance_id, ownedBy(principal)), instance_id);

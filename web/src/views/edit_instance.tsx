@@ -7,6 +7,7 @@ import { Dialog, Field, Form, SelectField, TextField } from '../parts/dialog.tsx
 import { notify } from '../parts/notice.tsx';
 import { client } from '../service.ts';
 import { idsOf } from './register.tsx';
+import { is_portal } from '../portal.ts';
 
 interface EditDialogProps {
   instance: Instance;
@@ -66,7 +67,7 @@ export function EditDialog({ instance, again, onClose }: EditDialogProps): JSX.E
           is_code
           hint="Separated by commas. The agents in its meetings stay as they are."
         />
-        {!pulls && (
+        {!pulls && !is_portal && (
           <TextField
             label="Webhook URL"
             value={url}
@@ -106,13 +107,15 @@ export function EditDialog({ instance, again, onClose }: EditDialogProps): JSX.E
           value={successes}
           onChange={setSuccesses}
         />
-        <SelectField
-          label="What it answers is"
-          hint="Only answers in the form of a reply are sent."
-          options={REPLIES}
-          value={replies}
-          onChange={setReplies}
-        />
+        {!is_portal && (
+          <SelectField
+            label="What it answers is"
+            hint="Only answers in the form of a reply are sent."
+            options={REPLIES}
+            value={replies}
+            onChange={setReplies}
+          />
+        )}
       </Form>
     </Dialog>
   );

@@ -1310,8 +1310,8 @@ class AsyncOperations:
         """Make a link that shows the instances of a key, for an hour at most.
 
         Anybody with the link sees the instances of the key and their deliveries, and may change them as the key
-        may; nothing else. Pages of the origins in CONVOKE_PORTAL_ORIGINS may show it in a frame. It ends when
-        either the key or yours is revoked or rotated.
+        may, but for webhook_url and replies; nothing else. Pages of the origins in CONVOKE_PORTAL_ORIGINS may
+        show it in a frame. It ends when either the key or yours is revoked or rotated.
 
         :param key_id: The id of an API key.
         :param instance_id: Shows only this instance of the key; absent: all of them.
