@@ -16,6 +16,12 @@ export interface Account {
   latency_ms: Distribution;
 }
 
+/** When a message was sent and arrived, in microseconds: see `nowUs`. */
+export interface Slow {
+  sent_us: number;
+  arrived_us: number;
+}
+
 /** Marks the number of a message, see request.ts. */
 const COUNT = Buffer.from('"msg-');
 
@@ -32,6 +38,14 @@ export class Arrived {
     this.#messages.set(count, receivers);
     if (receivers.has(receiver)) this.#repeated++;
     else receivers.set(receiver, now_us);
+  }
+
+  /** @returns the messages whose last arrival took longest, the slowest first */
+  slowest(messages: readonly SentMessage[], most: number): Slow[] {
+    return messages
+      .map(([count, sent_us]) => ({ sent_us, arrived_us: Math.max(...(this.#messages.get(count)?.values() ?? [0])) }))
+      .toSorted((a, b) => b.arrived_us - b.sent_us - (a.arrived_us - a.sent_us))
+      .slice(0, most);
   }
 
   /** @param per_message at how many receivers each message should arrive */

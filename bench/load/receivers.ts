@@ -8,7 +8,7 @@ import { once } from 'node:events';
 import { createServer, type AddressInfo, type Socket } from 'node:net';
 import { serveCommands } from './channel.ts';
 import { Arrivals, type Received, sentUs } from './arrivals.ts';
-import { type Account, Arrived } from './account.ts';
+import { type Account, Arrived, type Slow } from './account.ts';
 import { ID_DIGITS } from './fleet.ts';
 import type { SentMessage } from './load.ts';
 import { nowUs } from '../measure/figures.ts';
@@ -105,6 +105,11 @@ const commands = serveCommands({
   account({ messages, per_message }: { messages: SentMessage[]; per_message: number }): Account {
     if (arrived === null) throw new Error('reset did not ask for each message');
     return arrived.account(messages, per_message, nowUs());
+  },
+  /** Which of these messages took longest since `reset` with `each`. */
+  slowest({ messages, most }: { messages: SentMessage[]; most: number }): Slow[] {
+    if (arrived === null) throw new Error('reset did not ask for each message');
+    return arrived.slowest(messages, most);
   },
   count: (): number => arrivals.count,
   received: (): Received => arrivals.received(),

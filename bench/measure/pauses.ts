@@ -1,0 +1,52 @@
+/**
+ * Loaded into all processes and threads of a measurement (`--import`). It notes when the thread did not turn: while the
+ * collector stopped it, and while its event loop was late. See programs/slowest.ts.
+ */
+import { appendFileSync } from 'node:fs';
+import { basename, join } from 'node:path';
+import { PerformanceObserver } from 'node:perf_hooks';
+import { isMainThread, threadId } from 'node:worker_threads';
+import { nowUs } from './figures.ts';
+
+/** What a line of the file says: what the thread waited for, from when to when, in microseconds as `nowUs` has them. */
+export type Pause = readonly [what: string, from_us: number, to_us: number];
+
+const TICK_MS = 1;
+/** Timers are up to a millisecond late without a reason. */
+const LATE_MS_MIN = 1.5;
+const WRITE_MS = 5_000;
+
+const directory = process.env['PAUSES_DIRECTORY'];
+const thread = `${basename(process.argv[1] ?? 'node', '.ts')}${isMainThread ? '' : ` thread ${threadId}`}`;
+let lines: string[] = [];
+
+function note(what: string, from_us: number, to_us: number): void {
+  lines.push(`${JSON.stringify([`${thread}: ${what}`, Math.round(from_us), Math.round(to_us)] satisfies Pause)}\n`);
+}
+
+function write(): void {
+  if (directory !== undefined && lines.length > 0) {
+    appendFileSync(join(directory, `${process.pid}-${threadId}.jsonl`), lines.join(''));
+  }
+  lines = [];
+}
+
+if (directory !== undefined) {
+  new PerformanceObserver((list) => {
+    for (const { startTime, duration } of list.getEntries()) {
+      const from_us = nowUs() - (performance.now() - startTime) * 1000;
+      note('collector', from_us, from_us + duration * 1000);
+    }
+  }).observe({ entryTypes: ['gc'] });
+  let due_ms = performance.now() + TICK_MS;
+  const tick = (): void => {
+    const late_ms = performance.now() - due_ms;
+    const now_us = nowUs();
+    if (late_ms > LATE_MS_MIN) note('event loop', now_us - late_ms * 1000, now_us);
+    due_ms = performance.now() + TICK_MS;
+    setTimeout(tick, TICK_MS).unref();
+  };
+  setTimeout(tick, TICK_MS).unref();
+  setInterval(write, WRITE_MS).unref();
+  process.once('exit', write);
+}
