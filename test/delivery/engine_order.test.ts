@@ -96,6 +96,39 @@ describe('a node that may have missed something, and gets a broadcast about a me
       }
     }
   }
+
+  for (const early of [0, 1, 2, 3]) {
+    for (const is_requested_before of [false, true]) {
+      const when = is_requested_before ? 'the first one requested before it missed something' : 'all requested later';
+      test(`pushes three of them once: ${early} broadcasts before it has read the table, ${when}`, async (t) => {
+        const node = await startNode(t, { others: true });
+        await node.meeting('m', 'i');
+        const written = Promise.withResolvers<void>();
+        node.meddle = (name) => (name === 'deliveries.settle' ? written.promise : undefined);
+        const messages = await storeElsewhere(node, ['{}', '{}', '{}']);
+        broadcast(node, messages);
+        await node.clock.advance(SECOND);
+        assert.deepEqual(node.transport.seqsTo('i'), upTo(3));
+        if (is_requested_before) node.engine.onChange({ kind: 'reading' });
+        node.engine.onChange({ kind: 'resync' });
+        await node.clock.advance(SECOND);
+
+        // Each broadcast is read from the table before the results are written, and arrives by itself.
+        for (const [k, message] of messages.entries()) {
+          if (k === early) {
+            written.resolve();
+            await node.clock.advance(SECOND);
+          }
+          if (k > 0 || !is_requested_before) node.engine.onChange({ kind: 'reading' });
+          stored(node, [message]);
+        }
+        written.resolve();
+        await node.clock.advance(MINUTE);
+        assert.deepEqual(node.transport.seqsTo('i'), upTo(3));
+        await everythingDelivered(node);
+      });
+    }
+  }
 });
 
 describe('a lane', () => {

@@ -233,7 +233,7 @@ function repetitionsOf(record: Record): { repeated: string[]; ages_ms: number[];
     if (ending === undefined) {
       const when = `${Math.round(push.at_ms - before.at_ms)} ms later`;
       repeated.push(
-        `${push.webhook_id} (${push.instance_id}, seq ${push.seq}) came again ${when}, ${whence(before, push)}`,
+        `${push.webhook_id} (${push.instance_id}, seq ${push.seq}) came again ${when} as attempt ${push.attempt}, ${whence(before, push)}`,
       );
       continue;
     }

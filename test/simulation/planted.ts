@@ -236,8 +236,8 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
   'settles without the epoch': { file: CLUSTER, find: 'epoch === this.epochOf(instance_id);', replace: 'true;' },
   'ignores the run of a message': {
     file: ENQUEUER,
-    find: 'if (is_after_gap && has_gap) this.#memory.spillTail(lane);',
-    replace: '',
+    find: 'const has_gap = is_after_gap && lane.newest_seq < seq - 1;',
+    replace: 'const has_gap = false;',
   },
   'starts attempts on a lease that ran out': {
     file: DISPATCHER,
@@ -266,8 +266,8 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
   },
   'trusts what others report of a lane without anything pending': {
     file: ENQUEUER,
-    find: 'const has_gap = lane.newest_seq < seq - 1 || (lane.newest_seq === 0 && !is_known);',
-    replace: 'const has_gap = lane.newest_seq < seq - 1;',
+    find: 'const may_be_done = contiguous_from !== null && lane.newest_seq === 0 && !is_known;',
+    replace: 'const may_be_done = false;',
   },
   'ignores what other nodes store': {
     file: REMOTE_CHANGES,

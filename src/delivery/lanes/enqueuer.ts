@@ -59,9 +59,11 @@ export class Enqueuer {
       lane.contiguous_from = contiguous_from;
       // The message was read from the table before its broadcast arrived.
       if (seq <= lane.newest_seq) continue;
-      // A lane at 0 was read from its beginning and nothing was pending, so this message may be delivered by now.
-      const has_gap = lane.newest_seq < seq - 1 || (lane.newest_seq === 0 && !is_known);
-      if (is_after_gap && has_gap) this.#memory.spillTail(lane);
+      // In a cluster, a lane at 0 was read from its beginning, and nothing was pending. So this message may be delivered
+      // by now: the broadcast may have been read before that, and a range says only what this node saw.
+      const may_be_done = contiguous_from !== null && lane.newest_seq === 0 && !is_known;
+      const has_gap = is_after_gap && lane.newest_seq < seq - 1;
+      if (has_gap || may_be_done) this.#memory.spillTail(lane);
       // The delivery may have been cancelled while the response of the store was on its way. Then its row is read first.
       let only_on_disk = requested_at < recipient.invalidated_at || staysOnDisk(recipient, lane);
       const is_long = !only_on_disk && this.#isLong(recipient, lane, now);
