@@ -1,7 +1,6 @@
-import { once } from 'node:events';
 import { resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { pino, type Logger } from 'pino';
+import type { Logger } from 'pino';
 import type { Config } from '../../../config/config.ts';
 import { readTraces } from '../../../config/traces.ts';
 import { disablePretenuring } from '../../../delivery/v8_flags.ts';
@@ -12,6 +11,7 @@ import { isSystemError } from '../system_error.ts';
 import { CommandFailure, EXIT } from '../exit.ts';
 import { note, print } from '../terminal.ts';
 import { quoted } from '../format.ts';
+import { jsonLog, prettyLog } from '../log.ts';
 import { typed } from '../command_name.ts';
 
 /**
@@ -28,17 +28,6 @@ const STOP_MS_MAX = 6_500;
  */
 const DRAIN_MS = 300;
 const DRAIN_IN_CLUSTER_MS = 1_000;
-
-const STDERR = 2;
-
-/** How long a stop waits for the reader of stderr. */
-const LOG_MS_MAX = 500;
-
-interface Log {
-  log: Logger;
-  /** Resolves when the log is written, or when nobody reads it. After that nothing can be logged. */
-  written: () => Promise<void>;
-}
 
 /** Runs the service until a signal stops it; then ends the process. */
 export async function serve(config: Config): Promise<void> {
@@ -118,33 +107,6 @@ function announce(convoke: Convoke, config: Config, report: (line: string) => vo
 /** The address that stands for all addresses works as a destination on some systems only. The link names this machine. */
 function reachable(url: string): string {
   return url.replace('//0.0.0.0:', '//127.0.0.1:').replace('//[::]:', '//[::1]:');
-}
-
-function jsonLog(config: Config): Log {
-  // Asynchronous: lines that arrive during a write share the next system call.
-  const destination = pino.destination({ dest: STDERR, sync: false });
-  const log = pino({ level: config.log_level, timestamp: pino.stdTimeFunctions.isoTime, base: null }, destination);
-  return {
-    log,
-    async written() {
-      const closed = once(destination, 'close', { signal: AbortSignal.timeout(LOG_MS_MAX) }).catch(() => {});
-      destination.end();
-      await closed;
-    },
-  };
-}
-
-async function prettyLog(config: Config): Promise<Log> {
-  const { default: pretty } = await import('pino-pretty');
-  const colorize = process.stderr.isTTY && !process.env['NO_COLOR'];
-  const destination = pretty({
-    destination: STDERR,
-    sync: true,
-    colorize,
-    translateTime: 'SYS:HH:MM:ss.l',
-    singleLine: true,
-  });
-  return { log: pino({ level: config.log_level, base: null }, destination), written: async () => {} };
 }
 
 /** Why the service cannot start, and what to do about it. */

@@ -1,0 +1,45 @@
+import { once } from 'node:events';
+import { pino, type Logger } from 'pino';
+import type { Config } from '../../config/config.ts';
+
+const STDERR = 2;
+
+/** How long a stop waits for the reader of the log. */
+const LOG_MS_MAX = 500;
+
+export interface Log {
+  log: Logger;
+  /** Resolves when the log is written, or when nobody reads it. Later lines are dropped. */
+  written: () => Promise<void>;
+}
+
+/** One line of JSON for each event. @param dest a file, or the number of an open one */
+export function jsonLog({ log_level }: Pick<Config, 'log_level'>, dest: number | string = STDERR): Log {
+  // Asynchronous: lines that arrive during a write share the next system call.
+  const destination = pino.destination({ dest, sync: false });
+  const log = pino({ level: log_level, timestamp: pino.stdTimeFunctions.isoTime, base: null }, destination);
+  return {
+    log,
+    async written() {
+      const closed = once(destination, 'close', { signal: AbortSignal.timeout(LOG_MS_MAX) }).catch(() => {});
+      destination.end();
+      // What still happens may log. A line for a closed log throws, and the process would end with another exit code.
+      destination.write = () => true;
+      await closed;
+    },
+  };
+}
+
+/** Lines for people. */
+export async function prettyLog({ log_level }: Pick<Config, 'log_level'>): Promise<Log> {
+  const { default: pretty } = await import('pino-pretty');
+  const colorize = process.stderr.isTTY && !process.env['NO_COLOR'];
+  const destination = pretty({
+    destination: STDERR,
+    sync: true,
+    colorize,
+    translateTime: 'SYS:HH:MM:ss.l',
+    singleLine: true,
+  });
+  return { log: pino({ level: log_level, base: null }, destination), written: async () => {} };
+}
