@@ -61,6 +61,18 @@ describe('the search of the pages', { concurrency: 2 }, () => {
     });
   });
 
+  test('what is typed right after the key that opens the search is in its field', async (t) => {
+    await visit(t, async (page) => {
+      // The next key is an event of its own, so the field must have the focus at the end of this one.
+      const focused = await page.evaluate(`(async () => {
+        document.dispatchEvent(new KeyboardEvent('keydown', { key: 'k', ctrlKey: true }));
+        for (let job = 0; job < 10; job++) await null;
+        return document.activeElement?.getAttribute('role');
+      })()`);
+      assert.equal(focused, 'combobox');
+    });
+  });
+
   test('an action of the search opens its form, once, and a key is found by its id', async (t) => {
     const service = await startService(t);
     const { token, key_id } = await service.endOpenMode();

@@ -1,5 +1,5 @@
 import type { ComponentChildren, JSX } from 'preact';
-import { useEffect, useId, useRef, useState } from 'preact/hooks';
+import { useEffect, useId, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { errorOf, isAway } from '../queries.ts';
 import { Icon } from './icons.tsx';
 import { raiseNotices } from './notice.tsx';
@@ -21,7 +21,8 @@ export function Dialog({ title, onClose, children, is_kept = false }: DialogProp
   const heading = useId();
   const [is_written, setWritten] = useState(false);
   const [is_asking, setAsking] = useState(false);
-  useEffect(() => {
+  // Before the browser paints: what somebody types right after the key that opens it belongs into it.
+  useLayoutEffect(() => {
     const focused_before = document.activeElement;
     dialog.current?.showModal();
     dialog.current?.querySelector<HTMLElement>(`form :is(${WRITTEN}), [role=combobox]`)?.focus();
