@@ -188,7 +188,8 @@ export const PROBLEMS = {
   delivery_not_retryable: {
     status: 409,
     title: 'This delivery cannot be retried',
-    advice: 'Only a failed or a pending delivery can be queued again; send a new message instead.',
+    advice:
+      'A pending, failed or cancelled delivery can be queued again, as long as its instance was not deleted; otherwise send a new message.',
   },
   quota_exceeded: {
     status: 409,

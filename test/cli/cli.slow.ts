@@ -14,9 +14,11 @@ import {
   type Counts,
   type Delivery,
   type DeliveryWithAttempts,
+  type Explanation,
   type ServiceHistory,
   type FoundMessage,
   type Instance,
+  type Meeting,
   type MessageTrace,
   type Recovered,
   type SentMessage,
@@ -478,7 +480,76 @@ describe('the commands that call the API', () => {
     assert.match((await run(['deliveries', 'drop', '--meeting', 'loud', '--yes'])).stdout, /^dropped: 1 delivery;/);
     assert.match((await run(['deliveries', 'show', waiting!.delivery_id])).stdout, /cancelled: somebody dropped/);
     assert.match((await run(['meetings', 'resume', 'loud'])).stdout, /^loud is resumed; pending: 0 deliveries\n/);
+    assert.match((await run(['deliveries', 'retry', waiting!.delivery_id])).stdout, /is queued again/);
     await run(['instances', 'remove', 'calm']);
+    const refused = await run(['deliveries', 'retry', waiting!.delivery_id]);
+    assert.equal(refused.code, 4);
+    assert.match(refused.stderr, /cancelled when its instance was deleted/);
+  });
+
+  test('meetings limit shows when agents are stopped, sets it for one meeting, and takes it back', async () => {
+    await run(['instances', 'register', 'limited', '--agent', 'm1', '--webhook', await deadUrl()]);
+    await run(['join', 'limited', 'limits']);
+    const limit = async (...options: string[]) => (await run(['meetings', 'limit', 'limits', ...options])).stdout;
+    const defaults = 'limits: at most 16 messages of agents in a row\nat most 20 from one agent to one other in 60 s\n';
+    assert.equal(await limit(), defaults);
+    assert.equal(
+      await limit('--hops', '40', '--pair', '5', '--window', '10'),
+      'limits: at most 40 messages of agents in a row\nat most 5 from one agent to one other in 10 s\n',
+    );
+    assert.match(await limit('--hops', '0', '--pair', '0'), /any number of messages .+\nany number from one agent/);
+    const { hop_limit, limits } = await json<Meeting>(['meetings', 'limit', 'limits']);
+    assert.deepEqual([hop_limit, limits], [0, { hop_limit: 0, pair_limit: 0, pair_window_s: 10 }]);
+    const back = await run([
+      'meetings',
+      'limit',
+      'limits',
+      '--hops',
+      'default',
+      '--pair',
+      'default',
+      '--window',
+      'default',
+    ]);
+    assert.equal(`${back.stdout}${back.stderr}`, defaults);
+    assert.equal((await run(['meetings', 'limit', 'limits', '--hops', 'many'])).code, 2);
+    const refused = await run(['meetings', 'limit', 'nowhere-at-all']);
+    assert.equal(refused.code, 4);
+    assert.match(refused.stderr, /nowhere-at-all/);
+    await run(['instances', 'remove', 'limited']);
+  });
+
+  test('explain says who would hear a message, and why the others would not, and sends nothing', async (t) => {
+    const webhook = await machine(t, (_request, response) => response.end());
+    for (const [name, agent] of Object.entries({ hears: 'x1', asked: 'x2', gone: 'x3' })) {
+      await run(['instances', 'register', name, '--agent', agent, '--webhook', webhook]);
+      await run(['join', name, 'why', ...(name === 'asked' ? ['--wake', 'targeted'] : [])]);
+    }
+    await run(['leave', 'gone', 'why']);
+    const explained = async (...options: string[]) => {
+      const { stdout } = await run(['explain', 'why', ...options]);
+      const lines = stdout.split('\n').map((line) => line.trim().split(/ {2,}/));
+      return Object.fromEntries(lines.map(([instance = '', ...told]) => [instance, told.slice(1)]));
+    };
+    const to_all = await explained();
+    assert.deepEqual(to_all['hears'], ['now', 'x1']);
+    assert.deepEqual(to_all['asked'], ['no', 'none', 'it does not wake it']);
+    assert.deepEqual(to_all['gone'], ['no', 'none', 'it has left']);
+    assert.deepEqual((await explained('--from', 'x1'))['hears'], ['no', 'none', 'its agent says it']);
+    const to_one = await explained('--to', 'x2');
+    assert.deepEqual(to_one['hears'], ['no', 'none', 'none of its agents is named']);
+    assert.deepEqual(to_one['asked'], ['now', 'x2']);
+    await run(['meetings', 'pause', 'why']);
+    assert.deepEqual((await explained())['hears'], ['later', 'x1', 'when the meeting goes on']);
+    const rows = await json<Explanation[]>(['explain', 'why']);
+    assert.deepEqual(Object.fromEntries(rows.map(({ instance_id, why }) => [instance_id, why])), {
+      hears: 'paused',
+      asked: 'wake',
+      gone: 'left',
+    });
+    assert.deepEqual(await json<Delivery[]>(['deliveries', '--meeting', 'why']), []);
+    assert.equal((await run(['explain', 'nowhere-at-all'])).code, 4);
+    for (const { instance_id } of rows) await run(['instances', 'remove', instance_id]);
   });
 
   test('what a machine answers cannot command the terminal', async (t) => {

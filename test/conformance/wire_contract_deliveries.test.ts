@@ -267,7 +267,7 @@ describe('what becomes of a delivery:', { concurrency: true }, () => {
       assert.deepEqual([delivery?.state, delivery?.reason], ['cancelled', 'instance_deleted']);
       assert.equal(delivery?.waiting_for, null);
       const problem = assertProblem(await retry(service, delivery?.delivery_id ?? ''), 409, 'delivery_not_retryable');
-      assert.match(problem.detail, /cancelled/);
+      assert.match(problem.detail, /cancelled when its instance was deleted/);
     }
     assert.equal((await service.deliveriesOf(delivered))[0]?.state, 'delivered', 'what is settled stays as it was');
     assertProblem(await service.get(instancePath(instance_id)), 404, 'instance_does_not_exist');
@@ -443,7 +443,8 @@ describe('what callers can do about a delivery:', { concurrency: true }, () => {
     const meeting_id = service.name('meeting');
     const { receiver } = await service.member(t, meeting_id);
     const { delivery_id } = await service.settled(await service.send(meeting_id, {}));
-    assertProblem(await retry(service, delivery_id), 409, 'delivery_not_retryable');
+    const problem = assertProblem(await retry(service, delivery_id), 409, 'delivery_not_retryable');
+    assert.match(problem.detail, /is delivered; only a pending, failed or cancelled delivery/);
     assert.equal(receiver.requests.length, 1);
   });
 

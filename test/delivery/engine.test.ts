@@ -351,7 +351,7 @@ describe('queued again by hand', () => {
     assert.deepEqual(await node.states(), ['delivered']);
   });
 
-  test('what is delivered or cancelled is not queued again', async (t) => {
+  test('what is delivered, or was cancelled with its instance, is not queued again', async (t) => {
     const node = await startNode(t);
     await node.meeting('m', 'i', 'j');
     node.transport.answer('j', 'connect_refused');

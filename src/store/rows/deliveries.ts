@@ -113,12 +113,12 @@ export const MAY_QUEUE_AGAIN = `(state = 'failed' OR (state = 'cancelled' AND re
 
 /** @returns why a delivery cannot be queued again */
 export function notRetryable(row: { state: string; reason: string | null }): Problem {
-  return new Problem(
-    'delivery_not_retryable',
-    mayQueueAgain(row)
-      ? 'Its instance is no longer registered; register it again first.'
-      : `It is ${row.state}; only a pending or failed delivery can be queued again, or one that was stopped.`,
-  );
+  const why = () => {
+    if (mayQueueAgain(row)) return 'Its instance is no longer registered; register it again first.';
+    if (row.state === 'cancelled') return 'It was cancelled when its instance was deleted.';
+    return `It is ${row.state}; only a pending, failed or cancelled delivery can be queued again.`;
+  };
+  return new Problem('delivery_not_retryable', why());
 }
 
 /**

@@ -122,16 +122,25 @@ function brakeCommand(name: 'pause' | 'resume', description: string): Command {
   return withExamples(withApi(command), { [`convoke meetings ${name} standup-42`]: description });
 }
 
+/** The word by which a meeting gets the limit of the settings again. */
+const DEFAULT = 'default';
+type Limit = number | typeof DEFAULT;
+
 interface LimitOptions extends ApiOptions {
-  hops?: number | null;
-  pair?: number | null;
-  window?: number | null;
+  hops?: Limit;
+  pair?: Limit;
+  window?: Limit;
 }
 
-/** `default`, or a whole number. */
-function limitUpTo(max: number): (text: string) => number | null {
+/** `default`, or a whole number. It cannot give null, because commander would make that an empty text. */
+function limitUpTo(max: number): (text: string) => Limit {
   const parse = wholeNumber(0, max);
-  return (text) => (text === 'default' ? null : parse(text));
+  return (text) => (text === DEFAULT ? DEFAULT : parse(text));
+}
+
+/** The value of a limit in the API: null stands for the setting. */
+function wireLimit(limit: Limit | undefined): number | null | undefined {
+  return limit === DEFAULT ? null : limit;
 }
 
 function limitCommand(): Command {
@@ -144,7 +153,7 @@ function limitCommand(): Command {
     .action(async (meeting_id: string, { hops, pair, window, ...options }: LimitOptions) => {
       const client = clientFor(options);
       const is_set = hops !== undefined || pair !== undefined || window !== undefined;
-      const limits = { hop_limit: hops, pair_limit: pair, pair_window_s: window };
+      const limits = { hop_limit: wireLimit(hops), pair_limit: wireLimit(pair), pair_window_s: wireLimit(window) };
       const meeting = is_set ? await client.updateMeeting(meeting_id, limits) : await client.getMeeting(meeting_id);
       if (options.json) {
         printJson(meeting);
