@@ -386,7 +386,10 @@ export class TestNode {
       message: text,
       timestamp: '',
       target_agents: target_agents ?? null,
-      origin: from_agent === undefined ? null : { from_agent, in_reply_to, speaks_for: null },
+      origin:
+        from_agent === undefined && in_reply_to === null
+          ? null
+          : { from_agent: from_agent ?? null, in_reply_to, speaks_for: null },
       trace: options.trace ?? null,
       expires_in_ms: expires_in_ms ?? null,
       idempotency: key === undefined ? null : { key, sender: '', fingerprint: text },
