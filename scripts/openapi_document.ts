@@ -5,8 +5,8 @@
  */
 
 /**
- * Left out of patterns. Only an escape in JSON can be a lone surrogate, which validation refuses anyway, and regular
- * expressions of other languages cannot name it.
+ * Left out of patterns, because regular expressions of other languages cannot name surrogates. Validation refuses a
+ * lone surrogate anyway, which only an escape in JSON can be.
  */
 const SURROGATES = String.raw`\\ud800-\\udfff`;
 

@@ -50,7 +50,7 @@ function inOrder(schemas: Record<string, Schema>): string[] {
   return [...names];
 }
 
-/** The schemas that only requests have. The methods of the clients take their fields as arguments. */
+/** The schemas that only requests have. The methods of the clients take the fields of these schemas as arguments. */
 function givenOnly({ paths, components: { schemas } }: Document): Set<string> {
   const reached = (roots: unknown[]): Set<string> => {
     const names = new Set<string>();

@@ -64,7 +64,7 @@ function answerType(name: string, schema: Schema, answers: Record<string, Schema
   return `${comment(schema)}export interface ${sdk_name} ${base === null ? '' : `extends ${base} `}${objectOf(own)}\n`;
 }
 
-/** The component whose fields these begin with, and the number of its fields: one schema spreads another one. */
+/** The component that these properties begin with, and the number of its fields: a schema may spread another one. */
 function baseOf(properties: Record<string, Schema>, answers: Record<string, Schema>): [string, number] | undefined {
   const texts = (fields: Record<string, Schema> = {}): string[] =>
     Object.entries(fields).map((each) => JSON.stringify(each));

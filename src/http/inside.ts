@@ -6,7 +6,7 @@ import { Writable } from 'node:stream';
 import type { App } from './context.ts';
 import { EXCHANGE, type Exchange, type Watched } from './intake/connection.ts';
 
-/** The only headers that are passed on: a route recognizes the caller of the outer request by them, and its trace. */
+/** The only headers that are passed on: they name the caller and the trace of the outer request. */
 const PASSED_ON = [
   'authorization',
   'host',
@@ -65,7 +65,7 @@ class InsideRequest extends IncomingMessage {
 const STREAM_BYTES_MAX = 65_536;
 
 /**
- * Keeps everything that is written to it, or passes it on as it comes when it is a stream of events. Its socket takes
+ * Keeps everything that is written to it, or passes it on as it arrives when it is a stream of events. Its socket takes
  * every byte and sends none.
  */
 class InsideResponse extends ServerResponse {

@@ -25,7 +25,7 @@ const VIEW = /^\/(?:$|portal(?:\/|$)|(?:now|start|meetings|instances|deliveries|
 /** The only path that can be framed. */
 const PORTAL = /^\/portal(?:\/|$)/;
 
-/** What a browser may open as well, and gets an answer for programs: the API, files, and links with secrets. */
+/** Paths whose responses are for programs, even when a browser opens them: the API, files, and links with secrets. */
 const NO_VIEW = /^\/(?:api|assets|docs|invite|mcp)(?:\/|$)/;
 
 /** An icon, a manifest. */
@@ -156,7 +156,7 @@ export class Pages {
     }
     const file = built.files.get(page ?? path.slice(1));
     const index = built.files.get(INDEX);
-    // At this path the same page takes nothing but the link, and no cookie.
+    // At the path of the portal the same page uses the link only, and sends no cookie.
     const is_portal = page === INDEX && PORTAL.test(path);
     if (file !== undefined) sendFile(request, reply, is_portal ? { ...file, headers: this.#portal_headers } : file);
     else if (index !== undefined && isNavigation(request.headers) && !NO_VIEW.test(path))

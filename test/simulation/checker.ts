@@ -84,7 +84,7 @@ export interface Machine {
   /** The pulls that wait at a node, and since when none does. */
   waiting_pulls: Set<string>;
   unpulled_since: number;
-  /** When it last pulled again after AWAY_MS or more, and since when it had not pulled then. */
+  /** Its last time of AWAY_MS or more without a pull: when that began, and when it pulled again. */
   away: { since: number; until: number } | null;
   /** Attempts that did not end well. */
   failed_ever: number;
@@ -327,7 +327,7 @@ export class Checker {
   }
 
   markRetried(row: DeliveryRow): void {
-    // A delivery behind another one in its lane cannot go first, so the wait of the other one ends.
+    // The head of the lane goes first. The retry of a delivery behind it ends the wait of the head.
     const { head } = this.#laneOf(this.machines.get(row.instance_id) as Machine, row.meeting_id);
     if (head !== null) head.not_before = 0;
     const track = this.#tracks.get(row.delivery_id) ?? this.#track(row);
@@ -503,7 +503,7 @@ export class Checker {
     if (machine.ops_open === 0 && now >= this.#noticed_at) {
       if (row.state === 'cancelled') this.fail(`${what}: it was cancelled`);
       if (this.#operations.instances.load([instance_id])[0]?.is_active !== true) this.fail(`${what}: switched off`);
-      // The results of one pull are taken one after another, so a push may follow one before the 410 of the next.
+      // The results of one pull are taken one after another, so a push may begin after one result and before a 410.
       const is_known = machine.ack_timeout_ms === null || now > machine.gone_at;
       if (is_known && machine.gone?.ops_total === machine.ops_total && machine.gone.term === term)
         this.fail(`${what}: it had answered 410`);
@@ -688,14 +688,14 @@ export class Checker {
     this.#repeated_pulls.add(pull_id);
   }
 
-  /** A push arrived at a machine. Only a response that was lost comes again as the same attempt. */
+  /** A push arrived at a machine. The same attempt arrives again only when a response was lost. */
   received({ delivery_id, attempt }: HandedOut, pull_id: string): void {
     const key = `${delivery_id} ${attempt}`;
     const under = this.#handed_out.get(`${key} ${pull_id}`);
     const before = this.#received.get(key);
     const is_lost = before === undefined || this.#repeated_pulls.has(before.pull_id);
     if (under !== undefined && before?.under === under && !is_lost && this.#noticed_at === 0)
-      this.fail(`${key} comes again as the same attempt, and nothing was lost`);
+      this.fail(`${key} arrives again as the same attempt, and nothing was lost`);
     this.#received.set(key, { under, pull_id });
   }
 
@@ -879,7 +879,7 @@ export class Checker {
     for (const machine of this.machines.values()) {
       const was_on = machine.on;
       this.look(machine);
-      // It had responded 410, and the nodes that know may forget it.
+      // The machine had responded 410, and the nodes that know of that may forget it.
       if (machine.on === was_on && machine.gone === null && !machine.gone_unsettled) continue;
       machine.gone = null;
       machine.gone_unsettled = true;
@@ -1153,8 +1153,8 @@ export class Checker {
   }
 
   /**
-   * Whether a delivery certainly waited while its machine did not pull. It did if it was in its lane, nothing before it
-   * was, and its node was well all the time.
+   * Whether a delivery certainly waited while its machine did not pull. It did if it was at the head of
+   * its lane, and its node was well all the time.
    */
   #waitedForPull({ instance_id, meeting_id, seq, created_at }: DeliveryRow, machine: Machine): boolean {
     const { away, lifted_at } = machine;

@@ -6,7 +6,7 @@ import type { Answer, Pulled, PullBody, Reported } from './pull_endpoint.ts';
 import type { Random } from './random.ts';
 
 const SECOND = 1_000;
-/** How much longer than its pull may wait the machine waits for the response. */
+/** The machine waits for the response this much longer than its pull may wait. */
 const RESPONSE_MARGIN_MS = 15 * SECOND;
 const PAUSE_MS_FIRST = 100;
 const PAUSE_MS_MAX = 5 * SECOND;
@@ -105,7 +105,7 @@ export class PullingMachine {
     return `${this.#options.instance_id}.${++this.#pulls}`;
   }
 
-  /** @param pull_id the name of the request; that of an earlier one whose response was lost, when it is made again */
+  /** @param pull_id the name of the request; a repeated request has the name of the one whose response was lost */
   #pull(pull_id: string): void {
     const { random } = this.#around;
     if (this.mood === 'away') return void this.#later(AWAY_LOOK_MS, () => this.#pull(pull_id));

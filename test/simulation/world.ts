@@ -103,8 +103,8 @@ const TALKS = ['pair', 'pair', 'ring', 'crowd'] as const;
 type Talk = (typeof TALKS)[number];
 const RING = 3;
 /**
- * In worlds that are late, for writes of results and for reads of messages that another node stored: how often they are
- * late, and by how much. Also how often a node may have missed something.
+ * In worlds that are late: how often writes of results, and reads of messages that another node stored, are late, and
+ * by how much. Also how often a node may have missed something.
  */
 const LATE = 0x6c617465;
 const LATE_SHARE = 0.5;
@@ -780,7 +780,9 @@ export class World {
     });
   }
 
-  /** A node that comes back has to notice that first. If no other node was well, it also has to do what was left. */
+  /**
+   * A node that returns must first notice that. If no other node was well, it also has to do the work that was left.
+   */
   #comesBack(life: Life): void {
     life.well_from = this.#steady() + NOTICED_MS_MAX + SECOND;
     this.#clock.after(NOTICED_MS_MAX + SECOND, () => {
@@ -891,7 +893,7 @@ export class World {
     });
   }
 
-  /** The most that agents may say. Each message of somebody else may have a chain of answers, and some come twice. */
+  /** The most that agents may say. Each message of somebody else may have a chain of answers, and some arrive twice. */
   #saidMax(agents: number): number {
     if (this.#guard === 'off') return SAID_MAX.off;
     const chains = (this.#labels - this.#said) * this.#settings.hop_limit * 2;

@@ -8,8 +8,8 @@ import { buildIfStale } from '../../scripts/web.ts';
 /** How long to wait for one thing on a page; far longer than anything takes, even on a busy machine. */
 const WAIT_MS_MAX = 60_000;
 /**
- * A name of this machine for a browser of a test. Over plain HTTP a browser takes a page from it for one of another
- * machine: the page is no secure context.
+ * A name of this machine for a browser of a test. Over plain HTTP a browser treats a page from it as a page of
+ * another machine, which is no secure context.
  */
 export const OTHER_MACHINE = 'convoke.test';
 /** The size of a desktop window, unless a test says otherwise. */

@@ -4,7 +4,7 @@ import type { TestContext } from 'node:test';
 import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
 import type { Service } from './service.ts';
 
-/** The versions that the library speaks: those with a handshake, and the one in which each request stands for itself. */
+/** The versions that the library speaks: one with a handshake, and one whose requests need none. */
 export const ERAS = ['2025-11-25', '2026-07-28'] as const;
 export type Era = (typeof ERAS)[number];
 
@@ -41,7 +41,7 @@ export class McpClient {
     return value;
   }
 
-  /** Calls a tool that must be refused; answers in which words. */
+  /** Calls a tool that must be refused. Returns the words of the refusal. */
   async refused(name: string, args: object = {}): Promise<string> {
     const { is_error, text } = await this.call(name, args);
     assert.ok(is_error, text);

@@ -1,4 +1,4 @@
-/** What the keyboard shortcuts share. */
+/** The state that the keyboard shortcuts share. */
 
 const PREFIX_MS = 1500;
 let prefixed_until = 0;

@@ -22,7 +22,10 @@ function read(): Place {
   };
 }
 
-/** Goes to another view, whose path is that outside the portal. With `replace`, the back button does not return to the current one. */
+/**
+ * Goes to the view that has the path `to` outside the portal. With `replace`, the back button does not return to the
+ * current one.
+ */
 export function go(to: string, { replace = false } = {}): void {
   const address = BASE + to;
   if (address === location.pathname + location.search + location.hash) return;

@@ -87,7 +87,7 @@ export class Keyring {
   #is_closed = false;
   /** Called when a key was made or changed, because sessions and feeds that depend on it may have to end. */
   onChange: () => void = () => {};
-  /** Identifies a request whose token is that of no key; null when the token is nothing else either. */
+  /** Identifies a request by a token that is not the token of a key; null when the token is unknown. */
   identifyOther: (token: string) => Standing | null = () => null;
 
   constructor(clock: Clock, store: ApiKeyStore, onError: (error: unknown) => void) {

@@ -34,8 +34,8 @@ class PortalStanding implements Standing {
 }
 
 /**
- * Portal links: an admin makes one for a key. Anybody who opens it may do for an hour what the key may do with its own
- * instances.
+ * Portal links: an admin makes one for a key. For an hour, anybody who opens it sees and changes the instances of
+ * the key. It neither sends nor pulls, and it moves no instance: see `takes_part` in domain/access.ts.
  */
 export class PortalLinks {
   readonly #secrets: DerivedSecrets;
@@ -95,7 +95,7 @@ export class PortalLinks {
     return key === undefined || maker === undefined ? null : { key: key.digest, maker: maker.digest };
   }
 
-  /** The rights of the key with its own instances, and nothing else of what it may do. */
+  /** A principal that sees and changes the instances of the key; null when a link may show none of them. */
   #principalOf({ key_id, instance_id }: PortalTerms): Principal | null {
     const known = this.#keyring.known(key_id);
     if (known === null || !known.key.scopes.includes('instance') || known.key.scopes.includes('admin')) return null;

@@ -67,7 +67,7 @@ export class WaitingRequests {
       (this.#with_count[count] ??= new IntrusiveList()).add(holder);
       this.#largest = Math.max(this.#largest, count);
     }
-    // The holder that left the largest count, if it was the last one there, has one request less.
+    // When no holder has the largest count any more, the one that had it has one request less now.
     if (this.#largest > 0 && (this.#with_count[this.#largest]?.size ?? 0) === 0) this.#largest--;
   }
 }

@@ -139,7 +139,7 @@ async function answer({ app, room, endpoint }: AnswerContext, request: RequestFo
     .send(text);
 }
 
-/** Writes a stream as it comes. What it holds checks the rights of the client itself: see mcp/events/stream.ts. */
+/** Writes a stream as it arrives. The maker of the stream checks the rights of the client: see mcp/events/stream.ts. */
 async function streamTo(
   body: ReadableStream<Uint8Array>,
   reply: FastifyReply,

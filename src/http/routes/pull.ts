@@ -235,7 +235,7 @@ async function take({ store, engine, pull_transport, clock }: PullContext, insta
 
 const PULLING: unique symbol = Symbol('pull');
 
-/** What a response waits for, and the pushes in it. */
+/** A pull in progress: its wait, and the pushes of its response. */
 interface Pulling {
   pull_transport: PullContext['pull_transport'];
   waiting: WaitingPull | null;

@@ -37,7 +37,7 @@ export async function searchOn<T>(
   }
 }
 
-/** What a response says of a search that has not read everything. */
+/** The fields of a response that say how far a search came. */
 export const wireSearched = ({ next_cursor, searched_to }: SearchPage<unknown>) => ({
   next_cursor,
   ...(searched_to !== null && { searched_to: isoTime(searched_to) }),

@@ -83,7 +83,8 @@ const SIGN_IN = {
 async function signIn(context: SessionContext, request: RequestFor<typeof SIGN_IN>, reply: FastifyReply) {
   const { sessions, audit_trail } = context;
   const { principal, signed_in, standing } = request;
-  // A session cannot begin another one, and so last longer; while the API is open, signing in has no purpose.
+  // A session begins no other session, because it could then last for ever. While the API is open, signing in has no
+  // purpose.
   const token = standing?.token ?? null;
   if (token === null) return wireSession(context, principal, signed_in);
   const begun = await sessions.begin(audit_trail.authorOf(request), request, reply, token);

@@ -1,4 +1,4 @@
-/** What a registration as a subscription of MCP Events needs more than another one. */
+/** The checks of a registration that is a subscription of MCP Events: its lease, and the challenge at its URL. */
 import { randomBytes } from 'node:crypto';
 import type { Clock } from '../../delivery/clock.ts';
 import { verifySubscriber } from '../../delivery/runtimes/subscriber.ts';

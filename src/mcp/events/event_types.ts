@@ -1,4 +1,4 @@
-/** The events that a client can subscribe to, and what it gives to do so. */
+/** The events that a client can subscribe to, and the arguments that it gives. */
 import { ProtocolError, ProtocolErrorCode, type StandardSchemaV1 } from '@modelcontextprotocol/server';
 import Type, { type Static, type TObject } from 'typebox';
 import { MEETING_MESSAGE } from '../../domain/meeting_event.ts';

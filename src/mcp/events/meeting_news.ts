@@ -2,7 +2,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 import type { ConvokeError } from '@convoke/sdk';
 import type { Caller } from '../caller.ts';
 
-/** Says when something may have been said in a meeting. It follows the live feed, and holds no message. */
+/** Says when a meeting may have a new message. It follows the live feed, and holds no message. */
 export class MeetingNews {
   #has_news = false;
   #failure: unknown = null;
@@ -27,7 +27,7 @@ export class MeetingNews {
         {
           signal,
           onConnection(state, error) {
-            // What was said while the feed was closed is news too. A feed that ended for good has a reason.
+            // Messages may have been sent while the feed was closed. A feed that ended for good has a reason.
             if (state === 'connected') resolve();
             else if (isFinal(error)) news.#fail(error);
             news.#ring();

@@ -21,8 +21,8 @@ export interface StreamTo {
 }
 
 /**
- * Sends events as they happen. Resolves to the last frame: when the service stops, when the rights of the client end, and
- * when nobody listens any more.
+ * Sends events as they happen. Resolves to the last frame when the service stops, when the rights of the client end,
+ * and when nobody listens any more.
  *
  * @throws ProtocolError; ConvokeError when the service refuses it. Then no stream begins.
  */

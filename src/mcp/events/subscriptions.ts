@@ -51,13 +51,13 @@ export async function subscribe(caller: Caller, params: SubscribeParams) {
   }
   const about = { resultType: 'complete', id, refreshBefore: registered.lease_until };
   if (before === null) {
-    // What was said before is not sent: events/poll has it.
+    // Earlier messages are not sent: events/poll has them.
     return { ...about, cursor: String(last_seq), truncated: cursor !== null && Number(cursor) < last_seq };
   }
   const { health, last_success_at, pending_deliveries } = before;
   return {
     ...about,
-    // While something is on its way, the position that the client has is the last one that is safe.
+    // While a delivery is pending, only the position that the client has is safe.
     cursor: pending_deliveries === 0 ? String(last_seq) : cursor,
     truncated: false,
     deliveryStatus: { active: health !== 'down', lastDeliveryAt: last_success_at, lastError: lastError(before) },

@@ -8,7 +8,7 @@ interface DialogProps {
   title: string;
   onClose: () => void;
   children: ComponentChildren;
-  /** It shows something that is shown only once, so only a button in it closes it. */
+  /** The dialog shows a secret that is shown only once, so only a button in the dialog closes it. */
   is_kept?: boolean;
 }
 

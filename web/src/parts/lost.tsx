@@ -4,7 +4,7 @@ import { useObservable } from '../observable.ts';
 import { Mark } from './mark.tsx';
 import { timeOfDay } from './time.tsx';
 
-/** Says above a view that nothing in it is new. */
+/** Says above a view since when its data may be stale. */
 export function LostBanner(): JSX.Element {
   const since = useObservable(lost_since);
   return (

@@ -125,7 +125,9 @@ export class Conversation {
     return seq === null || isThere();
   }
 
-  /** Reads new messages, and new states of the deliveries on the screen. Many calls at a time become one more. */
+  /**
+   * Reads new messages, and new states of the deliveries on the screen. Calls during a refresh become one more refresh.
+   */
   async refresh(): Promise<void> {
     this.#is_stale = true;
     if (this.#is_refreshing) return;

@@ -132,7 +132,7 @@ export function Deliveries({ delivery_id }: { delivery_id: string | null }): JSX
       (Boolean(event.delivery_id) || event.name === 'message.accepted' || event.name.startsWith('instance.')),
   );
   const ticks = useTicks();
-  // Whose the instances of a mixed list are would need a request for each of them.
+  // For a mixed list, finding the owner of each instance would need a request for each.
   const is_own = useMayChange(filters['instance_id'] ?? null);
   const may_tick = is_own || (may('instance') && !seesOthers());
   const leading = (to?: string): string => addressOf(to === undefined ? ['deliveries'] : ['deliveries', to], query);

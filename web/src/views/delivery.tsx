@@ -149,7 +149,7 @@ export function Attempts({ delivery: { attempts, attempt_count }, push = null }:
   );
 }
 
-/** No pause is shorter: before that, somebody asked for the attempt. */
+/** The shortest pause that the service makes. After a shorter one, somebody asked for the attempt. */
 const PAUSE_MS_MIN = 500;
 
 /** How long a delivery waited between two attempts, and why. */

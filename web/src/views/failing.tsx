@@ -1,4 +1,4 @@
-/** Instances by state, and those that fail, grouped by cause, the ones with the most waiting deliveries first. */
+/** Counts instances by state. Groups those that fail by cause, the cause with the most waiting deliveries first. */
 import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { Counts, Instance } from '@convoke/sdk';

@@ -127,7 +127,8 @@ function Words({ text, seq }: { text: string; seq: number }): JSX.Element {
 function beginningOf(text: string): string {
   const lines = text.split('\n', FOLDED_LINES + 1);
   const beginning = lines.length > FOLDED_LINES ? lines.slice(0, FOLDED_LINES).join('\n') : text;
-  // A line more, or a few words more, are not worth a click. Half of an emoji is no character.
+  // A line more, or a few words more, are not worth a click. A cut through an emoji leaves half of it, which is
+  // removed.
   const is_short = beginning.length <= FOLDED_CHARS * 1.2;
   return is_short
     ? beginning

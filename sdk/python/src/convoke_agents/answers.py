@@ -24,16 +24,16 @@ class Reply:
 
 Said: TypeAlias = str | Mapping[str, Any] | Reply
 Answer: TypeAlias = Said | Sequence[Said] | None
-"""What an agent says in the meeting of the push: a text, a message, a `Reply`, or several; None is nothing."""
+"""The answer of an agent in the meeting of the push: a text, a message, a `Reply`, or a list of them. None: nothing."""
 
 Agent: TypeAlias = Callable[[Push], Answer | Awaitable[Answer]]
-"""An agent as a function, `def` or `async def`. When it raises, the push repeats later."""
+"""An agent as a function, `def` or `async def`. When it raises, Convoke pushes again later."""
 
 
 def reply_body(answer: object) -> str | None:
     """The body of a response that replies; None when there is nothing to say.
 
-    :raises TypeError: it is nothing that an agent can say
+    :raises TypeError: it is not an `Answer`
     :raises ValueError: it is too long
     """
     if answer is None:

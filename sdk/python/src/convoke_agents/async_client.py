@@ -174,7 +174,7 @@ class AsyncConvokeClient(AsyncOperations):
         last_event_id: str | None = None,
         on_connection: OnConnection | None = None,
     ) -> AsyncGenerator[FeedEvent, None]:
-        """Events as they happen, over as many connections as it takes: `ConvokeClient.stream_events`."""
+        """Events as they happen, over as many connections as needed: `ConvokeClient.stream_events`."""
         query = given(instance_id=instance_id, meeting_id=meeting_id)
         return listen(self._target, query, last_event_id, on_connection)
 

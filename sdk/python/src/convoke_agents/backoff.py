@@ -10,13 +10,13 @@ from convoke_agents.errors import ConvokeError
 
 _PAUSE_FIRST_S = 0.1
 _PAUSE_S_MAX = 5.0
-# For this long after it was lost, a service that is not there is tried often, because a restart takes seconds.
+# How long a lost service is tried often: a restart takes seconds.
 _SOON_S = 60.0
 _PAUSE_SOON_S_MAX = 0.5
 
 
 class Backoff:
-    """The pauses before a request is made again: 0.1 s, doubling to 5 s, or what the service asked for.
+    """The pauses before a request is made again: 0.1 s, doubling to 5 s, or the pause that the service asked for.
 
     While nothing is there that could respond, they stay at 0.5 s for a minute. Such a request costs the service nothing,
     and it is asked again within half a second of its return. One that responds, and is too busy, is left alone for

@@ -16,7 +16,7 @@ _END: Final = object()
 
 
 class _LoopThread:
-    """An event loop in a thread, for as long as the `with` takes."""
+    """An event loop in a thread, until the `with` block ends."""
 
     def __enter__(self) -> _LoopThread:
         self._loop = asyncio.new_event_loop()
@@ -62,7 +62,7 @@ class _LoopThread:
 
 
 def blocking(make: Callable[[], AsyncGenerator[T, None]]) -> Generator[T, None, None]:
-    """The items of an async generator, each when it is asked for."""
+    """The items of an async generator, one by one as the caller takes them."""
     with _LoopThread() as thread:
 
         async def begin() -> AsyncGenerator[T, None]:
@@ -95,14 +95,14 @@ class Pulling(Iterator[PushInHand]):
         self._pushes = blocking(self._pulling.__aiter__)
 
     def stop(self) -> None:
-        """Wants no more pushes, from any thread.
+        """Takes no more pushes. Any thread may call it.
 
         The iteration ends as soon as the pushes in your hands have their results and these are handed in.
         """
         self._pulling.stop()
 
     def close(self) -> None:
-        """Ends it as leaving the loop does: results that were given by now are handed in."""
+        """Ends the iteration, as leaving the loop does: results that were given by now are handed in."""
         self._pushes.close()
 
     def __next__(self) -> PushInHand:

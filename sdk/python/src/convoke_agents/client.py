@@ -173,8 +173,8 @@ class ConvokeClient(Operations):
     def redeem_invite(self, link: str) -> RedeemedInvite:
         """Redeems the link of an invite, once, for a key.
 
-        Needs no key: make the client with the part of the link before `/invite/` as `base_url`. A lost response cannot be
-        asked for again.
+        Needs no key: make the client with the part of the link before `/invite/` as `base_url`. When the response is
+        lost, it cannot be repeated.
 
         :raises ConvokeError: `invite_does_not_exist`; `invite_ended` when it was redeemed or revoked, or has expired
         :raises ValueError: it is no link of this service
@@ -190,9 +190,9 @@ class ConvokeClient(Operations):
         secret: str | Sequence[str] | None = None,
         on_connection: OnConnection | None = None,
     ) -> Pulling:
-        """The pushes of an instance with the transport `pull`, as they arrive. Each has to be given its result.
+        """The pushes of an instance with the transport `pull`, as they arrive. Each of them needs a result.
 
-        When the connection is lost it is made again; it raises when it is refused for good.
+        When the connection is lost it is made again. The iteration raises when the service refuses it for good.
 
             for push in client.pull("laptop-anna"):
                 handle(push.message)
@@ -224,9 +224,9 @@ class ConvokeClient(Operations):
     ) -> Iterator[FeedEvent]:
         """Events as they happen. When the connection is lost, it connects again and continues after the last event.
 
-        If events are missing all the same, an event `gap` says so. It raises when the service refuses it for good.
+        If events are missing, it yields an event `gap`. The iteration raises when the service refuses it for good.
 
-        :param last_event_id: The id of the event to go on after.
+        :param last_event_id: The id of the event to continue after.
         """
         query = given(instance_id=instance_id, meeting_id=meeting_id)
         return blocking(lambda: listen(self._target, query, last_event_id, on_connection))

@@ -1,4 +1,4 @@
-"""The live feed: server-sent events (WHATWG HTML, section 9.2), over as many connections as it takes."""
+"""The live feed: server-sent events (WHATWG HTML, section 9.2), over as many connections as needed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class FeedEvent:
     name: str
     data: dict[str, Any]
     id: str
-    """Give it as `last_event_id` to go on after it."""
+    """Give it as `last_event_id` to continue after this event."""
 
 
 async def listen(

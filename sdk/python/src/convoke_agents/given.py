@@ -16,13 +16,13 @@ class _LeftOut(Enum):
 
 
 LeftOut: TypeAlias = Literal[_LeftOut.LEFT_OUT]
-"""Where None means something to the service, what is not given is this."""
+"""Stands for an argument that is not given, where None means something to the service."""
 
 LEFT_OUT: Final = _LeftOut.LEFT_OUT
 
 
 def given(nullable: Mapping[str, Any] | None = None, /, **fields: Any) -> dict[str, Any]:
-    """The fields that have a value, as JSON has them. None is one only in `nullable`."""
+    """The fields that have a value, as JSON has them. None is a value only for the names in `nullable`."""
     kept = {name: value for name, value in fields.items() if value is not None}
     kept.update(nullable or {})
     return {name: json_value(value) for name, value in kept.items() if value is not LEFT_OUT}

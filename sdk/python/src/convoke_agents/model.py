@@ -1,4 +1,4 @@
-"""What the models of the API have in common."""
+"""The base of the models of the API."""
 
 from __future__ import annotations
 

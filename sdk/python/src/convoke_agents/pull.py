@@ -36,7 +36,7 @@ _LOOK_S = 1.0
 _HAND_IN_S_MAX = 10.0
 # The most pushes that one request asks for.
 _PUSHES_MAX = 32
-# When a crash of the service loses the settlement of a success, the push comes again: once for each lane, and soon.
+# When a crash of the service loses the settlement of a success, Convoke pushes it again: once for each lane, and soon.
 _REMEMBER_S = 3600.0
 _REMEMBERED_MAX = 1_000
 # The most pushes without a result that are remembered; the oldest is forgotten first.
@@ -56,12 +56,12 @@ class _Hand:
     attempt: int
     deadline: asyncio.TimerHandle | None = None
     is_late: bool = False
-    """The deadline has passed: the service makes a new attempt later, and this one takes no room."""
+    """Whether the deadline has passed. The service makes a new attempt later, and this push no longer takes up room."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PushInHand(Push):
-    """A push that this machine pulled, and has to give a result for. It may be given from any thread."""
+    """A push that this machine pulled, and has to give a result for. Any thread may give the result."""
 
     delivery_id: str
     headers: Mapping[str, str] = field(repr=False)
@@ -73,7 +73,7 @@ class PushInHand(Push):
 
     @property
     def is_late(self) -> bool:
-        """True when the service waits for the result no longer; it hands the push out again later."""
+        """True when the service no longer waits for the result; it hands the push out again later."""
         return self._is_late()
 
     def respond(
@@ -84,7 +84,9 @@ class PushInHand(Push):
         body: str | None = None,
         retry_after: str | int | None = None,
     ) -> None:
-        """Gives the result, as a webhook would respond. It is handed in at once; a second one counts for nothing.
+        """Gives the result, as a webhook would respond. It is handed in at once.
+
+        A second result for the same push is ignored.
 
         :param reply: What the agent says in the meeting, if its instance is registered with `replies=True`.
         :param body: What people see of the response; at most 64 KiB, and cut there. Instead of `reply`.
@@ -94,20 +96,20 @@ class PushInHand(Push):
         self._give(response_result(status_code, reply_body(reply) if body is None else body, retry_after))
 
     def give_back(self, why: str) -> None:
-        """Says that the push did not get as far as the agent: it keeps its place, and no retry is spent."""
+        """Says that the push did not reach the agent: it keeps its place, and no retry is spent."""
         self._give(not_reached_result(why))
 
 
 class AsyncPulling:
-    """The pushes of one instance, pulled over as many requests as it takes: `async for push in client.pull(…)`.
+    """The pushes of one instance, pulled over as many requests as needed: `async for push in client.pull(…)`.
 
-    Who leaves the loop by `break` uses `async with client.pull(…) as pulling:` around it. Then the last results are handed
-    in before the program goes on.
+    When you leave the loop by `break`, put `async with client.pull(…) as pulling:` around it. Then the last results are
+    handed in before the program continues.
 
-    One request waits at the service for pushes while there is room for them. A result given meanwhile goes with a second
-    request that waits for nothing. Both bring results, and take the pushes that are there.
+    One request waits at the service for pushes while there is room for them. A result that is given meanwhile goes with
+    a second request, which does not wait. Both bring results, and take the pushes that are there.
 
-    A push that is handed out again, because its result was lost or late, is not given to the caller twice: it gets the
+    A push may be handed out again, because its result was lost or late. The caller does not get it twice: it gets the
     result of the call that runs, or the success that is remembered.
     """
 
@@ -157,7 +159,7 @@ class AsyncPulling:
         self._kept: AsyncGenerator[PushInHand, None] | None = None
 
     def stop(self) -> None:
-        """Wants no more pushes, from any thread.
+        """Takes no more pushes. Any thread may call it.
 
         The iteration ends as soon as the pushes in your hands have their results and these are handed in.
         """
@@ -213,7 +215,7 @@ class AsyncPulling:
             await self._wake.wait()
 
     def _end(self) -> None:
-        """Wants no more pushes; those that nobody has seen go back."""
+        """Takes no more pushes, and gives back those that the caller has not seen."""
         if self._ending.is_set():
             return
         self._ending.set()
@@ -222,7 +224,7 @@ class AsyncPulling:
         self._step()
 
     async def _close(self) -> None:
-        """The caller has left the loop: nobody waits for results that were not given by now."""
+        """The caller has left the loop. Results that were not given by now are no longer awaited."""
         self._end()
         for hand in self._held.values():
             if hand.deadline is not None:
@@ -235,7 +237,7 @@ class AsyncPulling:
             await self._wake.wait()
 
     def _step(self) -> None:
-        """Starts the requests that there is a reason for."""
+        """Starts requests when there is room for pushes, or when there are results to hand in."""
         if self._is_over or self._error is not None:
             return
         held = len(self._held) - self._late

@@ -42,10 +42,10 @@ class Receiver:
     """Makes a webhook endpoint out of a function: `receiver.asgi` and `receiver.wsgi` for servers and frameworks, `handle`
     and `handle_async` for a view of your own.
 
-    A push may arrive more than once. One whose webhook-id was handled gets its response without a call of the function; one
-    whose first call still runs waits for it; one whose call raised is handled again. The memory is that of this process:
-    across a restart, and with several worker processes, an agent that must not act twice has to remember the webhook_id
-    itself.
+    A push may arrive more than once. If its webhook-id was handled, it gets that response without a call of the
+    function. If the first call still runs, it waits for that call. If the first call raised, the function is called
+    again. This memory ends with the process, and each worker process has its own, so an agent that must never act twice
+    has to remember the webhook_id itself.
 
     Responses: 200 handled, 400 genuine but no push, 401 not genuine, 405, 413, 500 when the function raised.
     """
@@ -67,7 +67,7 @@ class Receiver:
         :param secret: The instance's webhook_secret, or several of them while it is being rotated.
         :param on_push: Called once for a push, `def` or `async def`. The response is 200 when it returns, and Convoke waits
             5 s for it: put the push into a queue of your own, or start the agent without waiting. While it runs, the next
-            push of the same meeting is held back. What it returns is said in the meeting, if the instance is registered
+            push of the same meeting is held back. What it returns is sent in the meeting, if the instance is registered
             with `replies=True`: see `Answer`. Later it can use `push.reply_token`.
         :param on_test: Called instead for the sample push of a webhook test.
         :param on_error: Called with what on_push raised; the logger `convoke_agents` has it when absent.
@@ -130,7 +130,7 @@ class Receiver:
         return _text(413, f"a push may have at most {self.body_bytes_max} bytes here")
 
     def _call_of(self, push: Push) -> tuple[Future[str | None], bool]:
-        """The call for a push, and whether it is still to be made."""
+        """The call for a push, and whether it has not begun yet."""
         with self._lock:
             running = self._running.get(push.webhook_id)
             if running is not None:

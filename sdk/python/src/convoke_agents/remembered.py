@@ -1,4 +1,4 @@
-"""What was seen lately."""
+"""Remembers the ids that were seen last."""
 
 from __future__ import annotations
 

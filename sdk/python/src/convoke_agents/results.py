@@ -1,4 +1,4 @@
-"""What becomes of pushes: their results, as the service takes them."""
+"""The results of pushes, as the service takes them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def response_result(status_code: int, body: str | None, retry_after: str | int |
 
 
 def not_reached_result(why: str) -> Result:
-    """That the push did not get as far as the agent."""
+    """A result that says that the push did not reach the agent."""
     return {"not_reached": why[:_WHY_CHARS_MAX] or "no reason was given"}
 
 

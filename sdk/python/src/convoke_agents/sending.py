@@ -23,7 +23,7 @@ _STATUSES_TO_TRY_AGAIN = frozenset((429, 502, 503, 504))
 
 
 class RawJson:
-    """A message given as JSON text, sent as it is written: white space, escapes and the order of the keys survive."""
+    """A message as JSON text, sent as it is written: white space, escapes and the order of the keys survive."""
 
     text: str
 

@@ -53,17 +53,17 @@ def serve_agent(
 ) -> None:
     """Lets an agent take part in meetings from wherever it runs, behind a firewall too.
 
-    Registers it as an instance that pulls, joins its meetings, and says what it answers, as a reply, in the meeting of
-    the push.
+    Registers it as an instance that pulls, joins its meetings, and sends each of its answers as a reply in the meeting
+    of the push.
 
         serve_agent(lambda push: think(push.message), agent_id="anna", meetings=["standup-42"])
 
-    Waits for a service that cannot be reached, at the start and later. SIGTERM and SIGINT end it when what is in progress
-    has its answer; a second one ends the process.
+    Waits for a service that cannot be reached, at the start and later. SIGTERM and SIGINT end it when the pushes in
+    progress have their answers; a second one ends the process.
 
     :param agent: A function, `def` or `async def`, from a `Push` to an `Answer`: a text, a message, several, or None. It
-        runs once for a push; when it raises, the push repeats later. A `def` runs in a thread.
-    :param meetings: Meetings to join at the start. It stays in those that it was in.
+        runs once for a push; when it raises, Convoke pushes again later. A `def` runs in a thread.
+    :param meetings: Meetings to join at the start. The agent also stays in those that it joined before.
     :param wake: Which messages are pushed in these meetings. When absent, the choice of an earlier join stays; without
         one it is `all`.
     :param catch_up: Which of the messages that waited while the machine was away are pushed: `all`, or only the
@@ -71,7 +71,8 @@ def serve_agent(
     :param max_age_s: Messages that are older than this at their turn are not pushed; 0: any age is.
     :param base_url: Where Convoke listens; the variable CONVOKE_URL when absent, or else http://127.0.0.1:8080.
     :param api_key: The variable CONVOKE_API_KEY when absent.
-    :param instance_id: The agent_id when absent. The same at every start, so that what waited meanwhile arrives.
+    :param instance_id: The agent_id when absent. Keep it the same at every start: messages that waited meanwhile then
+        arrive.
     :param instance_name: What people see; the instance_id when absent.
     :param turn_s: How long the agent may take for a push, 600 at most. After that the push arrives again later.
     :param concurrency: How many meetings are answered at a time. Messages of one arrive one after the other.
@@ -120,7 +121,7 @@ async def serve_agent_async(
     on_connection: OnConnection | None = None,
     stop: asyncio.Event | None = None,
 ) -> None:
-    """`serve_agent` in an event loop that runs already.
+    """As `serve_agent`, in an event loop that runs already.
 
     :param stop: Ends it when it is set, as a signal does otherwise.
     """
