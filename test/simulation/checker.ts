@@ -683,7 +683,7 @@ export class Checker {
     }
   }
 
-  /** A machine makes a pull again under its name, or did not get the response of the first request. */
+  /** A machine repeats a pull under the same name, or did not get the response of the first request. */
   repeatsPull(pull_id: string): void {
     this.#repeated_pulls.add(pull_id);
   }

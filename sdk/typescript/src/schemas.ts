@@ -1058,7 +1058,7 @@ export interface SendMessagesItem {
 
 /** What became of one of many messages: `message` when it is stored, otherwise `problem`. */
 export interface SendResult {
-  /** What a send of this message alone is answered: 201 when it is stored. */
+  /** The status that a send of this message alone would get: 201 when it is stored. */
   status: number;
   message?: SentMessage;
   /** Present when an earlier send with the same idempotency_key stored the message. */

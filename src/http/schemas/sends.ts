@@ -142,7 +142,9 @@ export const SendMessagesBody = Type.Object(
 
 export const SendResultSchema = Type.Object(
   {
-    status: Type.Integer({ description: 'What a send of this message alone is answered: 201 when it is stored.' }),
+    status: Type.Integer({
+      description: 'The status that a send of this message alone would get: 201 when it is stored.',
+    }),
     message: Type.Optional(SentMessageSchema),
     replayed: Type.Optional(
       Type.Boolean({ description: 'Present when an earlier send with the same idempotency_key stored the message.' }),

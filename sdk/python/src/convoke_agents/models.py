@@ -1161,7 +1161,7 @@ class SendResult(Model):
     """What became of one of many messages: `message` when it is stored, otherwise `problem`."""
 
     status: int
-    """What a send of this message alone is answered: 201 when it is stored."""
+    """The status that a send of this message alone would get: 201 when it is stored."""
     message: SentMessage | None = None
     replayed: bool | None = None
     """Present when an earlier send with the same idempotency_key stored the message."""

@@ -86,8 +86,8 @@ export class LocalAgents {
   }
 
   /**
-   * The messages before this one; those that this machine got, when the key may not read them. Returns a text when the
-   * push has to be made again; it says why.
+   * The messages before this one. When the key may not read them, those that this machine got. Returns a text that says
+   * why, when the push has to be made again.
    */
   async #historyOf({ meeting_id, seq }: PushInHand, limit: number): Promise<PastMessage[] | string> {
     if (limit === 0 || seq === null) return [];
