@@ -51,6 +51,7 @@ import { Notices } from './node/notices.ts';
 import { engineObserver, maintenanceObserver, partitionsObserver } from './node/observers.ts';
 import { entryOfStart, warnOfClock, warnOfRefusedUrls } from './node/start.ts';
 import { openStore } from './store/open.ts';
+import type { StartedThread } from './store/thread/thread_start.ts';
 import { DerivedSecrets } from './store/secrets/derived_secrets.ts';
 import { VERSION } from './version.ts';
 
@@ -82,6 +83,7 @@ export class NoKeyError extends Error {
 /**
  * Starts a node; when it resolves, it serves requests.
  *
+ * @param options.store_thread of `startStoreThread`; a new one when absent
  * @throws StoreError when the data file cannot be used; NoKeyError when other machines could use the service without a
  * key; the system's error when the port cannot be bound
  */
@@ -91,20 +93,25 @@ export async function createConvoke(
     log: lines,
     clock = systemClock(),
     traces: trace_settings = null,
-  }: { log: Logger; clock?: Clock; traces?: TraceSettings | null },
+    store_thread,
+  }: { log: Logger; clock?: Clock; traces?: TraceSettings | null; store_thread?: StartedThread },
 ): Promise<Convoke> {
   const log = new BoundedLog(lines, clock);
   const user_agent = `Convoke/${VERSION}`;
   const node_id = newNodeId();
   const traces =
     trace_settings && (await import('./node/traces/traces.ts')).startTraces(trace_settings, { node_id, clock, log });
-  const { store, opened } = openStore(config, {
-    committed: (commit) => metrics.committed(commit),
-    damaged: (damaged) =>
-      log.error(damaged, `a row of ${damaged.table} is damaged: its value is taken for an empty one`),
-    changeUnreadable: (error) =>
-      log.error({ err: error }, 'a notification of another node could not be read; everything is looked at again'),
-  });
+  const { store, opened } = openStore(
+    config,
+    {
+      committed: (commit) => metrics.committed(commit),
+      damaged: (damaged) =>
+        log.error(damaged, `a row of ${damaged.table} is damaged: its value is taken for an empty one`),
+      changeUnreadable: (error) =>
+        log.error({ err: error }, 'a notification of another node could not be read; everything is looked at again'),
+    },
+    store_thread,
+  );
   const webhook_transport = createWebhookTransport({ policy: config.egress_policy });
   const pull_transport: PullTransport = new PullTransport({
     clock,

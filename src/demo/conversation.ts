@@ -6,12 +6,13 @@
  */
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { createServer, type Server } from 'node:http';
+import type { Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { json } from 'node:stream/consumers';
 import { createReceiver, type Push } from '@convoke/sdk';
 import { toNodeListener } from '@convoke/sdk/node';
 import type { Clock, Timer } from '../delivery/clock.ts';
+import { http } from '../node_http.ts';
 import { wallNow } from '../wall_clock.ts';
 import { AGENTS, answerTo, OPENING, type AgentName } from './script.ts';
 
@@ -180,7 +181,7 @@ export class Conversation {
       });
     };
     const receive = createReceiver({ secret, onPush });
-    return createServer(toNodeListener((request) => this.#receive(agent_id, request, receive)));
+    return http.createServer(toNodeListener((request) => this.#receive(agent_id, request, receive)));
   }
 
   async #receive(
@@ -199,7 +200,7 @@ export class Conversation {
   /** Ada answers in the response. */
   #apiOf(agent_id: AgentName): Server {
     const { observer } = this.#options;
-    return createServer((request, response) => {
+    return http.createServer((request, response) => {
       const respond = (answer: Said | null): void => {
         response.setHeader('content-type', 'application/json');
         response.end(JSON.stringify({ answer }));

@@ -1,8 +1,9 @@
 /** Requests that this process makes to its own routes, on behalf of another request. */
 import type { FastifyRequest } from 'fastify';
-import { IncomingMessage, ServerResponse } from 'node:http';
+import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 import { Writable } from 'node:stream';
+import { http } from '../node_http.ts';
 import type { App } from './context.ts';
 import { EXCHANGE, type Exchange, type Watched } from './intake/connection.ts';
 
@@ -40,7 +41,7 @@ export function insideFetch(app: App, outer: FastifyRequest): typeof fetch {
   };
 }
 
-class InsideRequest extends IncomingMessage {
+class InsideRequest extends http.IncomingMessage {
   /** @param body the whole of it; null for none */
   hold(headers: Record<string, string>, body: string | null): void {
     const bytes = body === null ? null : Buffer.from(body);
@@ -68,7 +69,7 @@ const STREAM_BYTES_MAX = 65_536;
  * Keeps everything that is written to it, or passes it on as it arrives when it is a stream of events. Its socket takes
  * every byte and sends none.
  */
-class InsideResponse extends ServerResponse {
+class InsideResponse extends http.ServerResponse {
   readonly chunks: Buffer[] = [];
   /** Called with the first bytes of a stream of events. */
   onStream: (body: ReadableStream<Uint8Array>) => void = () => {};

@@ -1,8 +1,9 @@
 /** Problems (RFC 9457) as they go over the wire. */
 import type { FastifyReply } from 'fastify';
-import { type ServerResponse, STATUS_CODES } from 'node:http';
+import type { ServerResponse } from 'node:http';
 import type { Static } from 'typebox';
 import { Problem, type ProblemCode, PROBLEMS } from '../domain/problem.ts';
+import { http } from '../node_http.ts';
 import { StoreError } from '../store/store_error.ts';
 import type { ProblemSchema } from './schemas/problem.ts';
 
@@ -22,7 +23,7 @@ export function sendProblem(reply: FastifyReply, problem: Problem): FastifyReply
 export function answerOf(problem: Problem): string {
   const document = documentOf(problem);
   const head = Object.entries(lastHeadersOf(problem, document)).map(([name, value]) => `${name}: ${value}\r\n`);
-  return `HTTP/1.1 ${problem.status} ${STATUS_CODES[problem.status]}\r\n${head.join('')}\r\n${document}`;
+  return `HTTP/1.1 ${problem.status} ${http.STATUS_CODES[problem.status]}\r\n${head.join('')}\r\n${document}`;
 }
 
 /** Responds to a request that no route sees, and closes its connection. */

@@ -10,7 +10,7 @@ import { Worker } from 'node:worker_threads';
 
 const url = (path: string): string => JSON.stringify(new URL(path, import.meta.url).href);
 
-/** Starts a service on the file of its argument, and prints what its main thread loaded. */
+/** Starts a service on the file of its argument, and prints what its main thread loaded: modules, and Node's own. */
 const PROGRAM = `
   import { registerHooks } from 'node:module';
   const loaded = [];
@@ -22,18 +22,25 @@ const PROGRAM = `
   const { config } = readConfig({ flags: { port: '0', data: process.argv[1] } });
   const service = await createConvoke(config, { log: pino({ level: 'silent' }), traces: readTraces(process.env).settings });
   await service.close(0);
-  console.log(JSON.stringify(loaded));
+  console.log(JSON.stringify({ loaded, of_node: process.moduleLoadList }));
 `;
 
-/** The modules of packages that a start loads. */
-async function loadedBy(t: TestContext, env: Record<string, string> = {}): Promise<string[]> {
+/** What a start loads: the modules of packages, and those of Node. */
+async function startWith(
+  t: TestContext,
+  env: Record<string, string> = {},
+): Promise<{ of_packages: string[]; of_node: string[] }> {
   const data = await mkdtemp(join(tmpdir(), 'convoke-start-memory-'));
   t.after(() => rm(data, { recursive: true, force: true }));
   const args = ['--no-warnings', '--input-type=module', '--eval', PROGRAM, data];
   const own = Object.entries(process.env).filter(([name]) => !name.startsWith('OTEL_'));
   const { stdout } = await promisify(execFile)(process.execPath, args, { env: { ...Object.fromEntries(own), ...env } });
-  return (JSON.parse(stdout) as string[]).flatMap((module) => module.split('/node_modules/').slice(1));
+  const { loaded, of_node } = JSON.parse(stdout) as { loaded: string[]; of_node: string[] };
+  return { of_packages: loaded.flatMap((module) => module.split('/node_modules/').slice(1)), of_node };
 }
+
+const loadedBy = async (t: TestContext, env?: Record<string, string>): Promise<string[]> =>
+  (await startWith(t, env)).of_packages;
 
 test('a start on a data file loads no driver of PostgreSQL, no query builder, no second validator, no fetch and no MCP', async (t) => {
   const loaded = await loadedBy(t);
@@ -43,6 +50,35 @@ test('a start on a data file loads no driver of PostgreSQL, no query builder, no
   assert.deepEqual(of(/^(kysely|pg|pg-[^/]*|ajv|@fastify\/ajv-compiler)\/|^fast-json-stringify\/index/), []);
   assert.deepEqual(of(/^(@modelcontextprotocol|zod)\//), []);
   assert.deepEqual(of(/^undici\/(index\.js|lib\/(web\/(fetch\/index|websocket)|cache|mock))/), []);
+});
+
+test("a start loads Node's HTTP without the fetch of Node, which an import of node:http would load", async (t) => {
+  const { of_node } = await startWith(t);
+  const isThere = (name: RegExp, list: string[]): boolean => list.some((module) => name.test(module));
+  assert.ok(isThere(/NativeModule _http_server$/, of_node), 'control: what it needs is seen');
+  assert.equal(isThere(/undici/, of_node), false);
+  const importing = `await import('node:http'); console.log(JSON.stringify(process.moduleLoadList));`;
+  const { stdout } = await promisify(execFile)(process.execPath, ['--input-type=module', '--eval', importing]);
+  assert.ok(isThere(/undici/, JSON.parse(stdout) as string[]), 'control: an import loads it');
+});
+
+test('the commands make no Intl.Segmenter before they print a table: it takes 3.5 MiB', async () => {
+  const program = `
+    let made = 0;
+    Intl.Segmenter = class extends Intl.Segmenter { constructor() { super(); made++; } };
+    await import(${url('../../src/cli/program/program.ts')});
+    const { printTable } = await import(${url('../../src/cli/program/terminal.ts')});
+    const before = made;
+    printTable(['a'], [{ title: 'id', text: (row) => row }]);
+    console.log(JSON.stringify({ before, made }));
+  `;
+  const { stdout } = await promisify(execFile)(process.execPath, [
+    '--no-warnings',
+    '--input-type=module',
+    '--eval',
+    program,
+  ]);
+  assert.deepEqual(JSON.parse(stdout.trim().split('\n').at(-1) as string), { before: 0, made: 1 });
 });
 
 test('OpenTelemetry is loaded only when its variables switch traces on', async (t) => {

@@ -21,7 +21,7 @@ const LAYERS = [
   'domain',
 ];
 /** Facts that every layer may know: the settings are data, the version a constant; the time of day is for people. */
-const FACTS = new Set(['config', 'version.ts', 'wall_clock.ts']);
+const FACTS = new Set(['config', 'node_http.ts', 'version.ts', 'wall_clock.ts']);
 
 interface Import {
   from: string;

@@ -1,6 +1,7 @@
-import http, { type ClientRequest, type IncomingMessage } from 'node:http';
+import type { ClientRequest, IncomingMessage } from 'node:http';
 import https from 'node:https';
 import { partitionOf } from '../../domain/partition.ts';
+import { http } from '../../node_http.ts';
 import type { ClusterStore } from '../../store/contract/cluster.ts';
 import type { Clock, Timer } from '../clock.ts';
 

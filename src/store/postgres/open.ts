@@ -20,6 +20,7 @@ import type { GivenKeys, KeySource } from '../secrets/data_keys.ts';
 import { quotasOf } from '../rows/quotas.ts';
 import type { Lingers } from '../linger.ts';
 import { openThread, type StoreObserver } from '../thread/store_thread.ts';
+import { type StartedThread, startThread } from '../thread/thread_start.ts';
 import { NO_QUOTAS, type Quotas } from '../contract/quotas.ts';
 import type { Store } from '../store.ts';
 import { changeOf } from './cluster/stored_rows.ts';
@@ -37,6 +38,13 @@ const DISTANCES: Lingers = {
  */
 const STALL_SIGNS = new Set(['messages.accept', 'cluster.renew', 'storage.touch']);
 
+/** Starts the thread of a store on PostgreSQL, which `openPostgresStore` opens. */
+export function startPostgresThread(): StartedThread {
+  return startThread(
+    new URL(import.meta.url.endsWith('.ts') ? './thread.ts' : './postgres_thread.js', import.meta.url),
+  );
+}
+
 /**
  * Opens the store on a PostgreSQL database, which any number of nodes may share.
  *
@@ -45,6 +53,7 @@ const STALL_SIGNS = new Set(['messages.accept', 'cluster.renew', 'storage.touch'
  * @param keys that encrypt secrets, the same on every node; null takes the key from the file
  * @param observer is called for every commit
  * @param quotas the limits of instances and memberships
+ * @param thread for the connections; a new one when absent
  * @returns the store, which can be called at once, and a promise that resolves when it is open. The promise rejects
  * with a StoreError when the database cannot be reached or used, is of a newer version, or is under another key
  */
@@ -54,10 +63,10 @@ export function openPostgresStore(
   keys: GivenKeys | null,
   observer: StoreObserver = {},
   quotas: Quotas = NO_QUOTAS,
+  thread: StartedThread = startPostgresThread(),
 ): { store: Store; opened: Promise<void> } {
   const key_source: KeySource = keys === null ? { kind: 'file', path: join(data, KEY_FILE) } : { kind: 'given', keys };
-  const module = new URL(import.meta.url.endsWith('.ts') ? './thread.ts' : './postgres_thread.js', import.meta.url);
-  const { store, opened } = openThread(module, { url, key_source, quotas: quotasOf(quotas) }, observer, {
+  const { store, opened } = openThread(thread, { url, key_source, quotas: quotasOf(quotas) }, observer, {
     has_cluster: true,
     changeOf,
     stall_signs: STALL_SIGNS,

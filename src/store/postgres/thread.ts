@@ -2,11 +2,12 @@
  * The thread that speaks with PostgreSQL: rows are encoded and decoded here, and not in the thread that serves and delivers.
  */
 import assert from 'node:assert/strict';
-import { parentPort, workerData } from 'node:worker_threads';
+import { parentPort } from 'node:worker_threads';
 import { type Call, failureOf } from '../thread/thread_protocol.ts';
 import type { KeySource } from '../secrets/data_keys.ts';
 import type { Quotas } from '../contract/quotas.ts';
 import { releaseStartMemory } from '../thread/start_memory.ts';
+import { dataOfThread } from '../thread/thread_start.ts';
 import { onDamagedValue } from '../rows/stored_values.ts';
 import { wallNow } from '../../wall_clock.ts';
 import { Executor } from './executor.ts';
@@ -16,7 +17,7 @@ const port = parentPort;
 onDamagedValue((damaged) => port.postMessage({ damaged }));
 
 try {
-  const { url, key_source, quotas } = workerData as { url: string; key_source: KeySource; quotas: Quotas };
+  const { url, key_source, quotas } = await dataOfThread<{ url: string; key_source: KeySource; quotas: Quotas }>();
   const executor = await Executor.open(
     url,
     key_source,

@@ -3,11 +3,12 @@
  * Calls that arrive while a commit is waiting make up the next one.
  */
 import assert from 'node:assert/strict';
-import { type MessagePort, parentPort, receiveMessageOnPort, workerData } from 'node:worker_threads';
+import { type MessagePort, parentPort, receiveMessageOnPort } from 'node:worker_threads';
 import type { KeySource } from '../secrets/data_keys.ts';
 import type { Quotas } from '../contract/quotas.ts';
 import { type Answer, type Call, failureOf, itemsIn, packReply, unpackCall } from '../thread/thread_protocol.ts';
 import { releaseStartMemory } from '../thread/start_memory.ts';
+import { dataOfThread } from '../thread/thread_start.ts';
 import { onDamagedValue } from '../rows/stored_values.ts';
 import { wallNow } from '../../wall_clock.ts';
 import { CopyMaker } from './file/backups.ts';
@@ -22,12 +23,12 @@ const port = parentPort;
 onDamagedValue((damaged) => port.postMessage({ damaged }));
 
 try {
-  const { file, key_source, quotas, backup_port } = workerData as {
+  const { file, key_source, quotas, backup_port } = await dataOfThread<{
     file: string;
     key_source: KeySource;
     quotas: Quotas;
     backup_port: MessagePort;
-  };
+  }>();
   const group_commit = new GroupCommit(file, key_source, wallNow, quotas);
   const copy_maker = new CopyMaker(backup_port, file, group_commit);
   const close = async (): Promise<void> => {

@@ -1,6 +1,6 @@
 /** The half of a store that makes the calls. The other half, the engine, lives in a thread of its own. */
 import { once } from 'node:events';
-import { type MessagePort, Worker } from 'node:worker_threads';
+import type { MessagePort, Worker } from 'node:worker_threads';
 import {
   type Answer,
   type Call,
@@ -10,6 +10,7 @@ import {
   type Reply,
   unpackReply,
 } from './thread_protocol.ts';
+import type { StartedThread } from './thread_start.ts';
 import { stalled, StallWatch, type StallSigns, type Waiting } from './stall.ts';
 import { type DamagedValue, onDamagedValue } from '../rows/stored_values.ts';
 import type { Audited } from '../contract/audit.ts';
@@ -19,9 +20,9 @@ import type { Store } from '../store.ts';
 import { StoreError } from '../store_error.ts';
 
 /**
- * Starts the thread of an engine. Calls of the same turn of the event loop travel together.
+ * Opens the store of a thread. Calls of the same turn of the event loop travel together.
  *
- * @param module the entry of the thread
+ * @param thread nobody opened its store before
  * @param data for the thread, as plain data
  * @param observer is called for every commit
  * @param options.transfer the ports in the data, which move to the thread
@@ -31,7 +32,7 @@ import { StoreError } from '../store_error.ts';
  * @returns the store, which can be called at once, and a promise that resolves when it is open
  */
 export function openThread(
-  module: URL,
+  thread: StartedThread,
   data: object,
   observer: StoreObserver,
   {
@@ -46,11 +47,8 @@ export function openThread(
     stall_signs?: StallSigns;
   } = {},
 ): { store: Store; opened: Promise<void> } {
-  // The thread must not inherit options of this process such as --input-type or --eval. Its only option hides Node 22's
-  // warning that its SQLite is experimental.
-  const execArgv = ['--disable-warning=ExperimentalWarning'];
-  const worker = new Worker(module, { workerData: data, transferList: transfer, execArgv });
-  const calls = new Calls(worker, observer, changeOf, stall_signs);
+  const calls = new Calls(thread.worker, observer, changeOf, stall_signs);
+  thread.open(data, transfer);
   const store: Store = {
     stall: calls.stall,
     cluster: has_cluster ? calls.of('cluster') : null,

@@ -4,7 +4,8 @@ import type { Logger } from 'pino';
 import type { Config } from '../../../config/config.ts';
 import { readTraces } from '../../../config/traces.ts';
 import { disablePretenuring } from '../../../delivery/v8_flags.ts';
-import { type Convoke, createConvoke } from '../../../convoke.ts';
+import type { Convoke } from '../../../convoke.ts';
+import { startStoreThread } from '../../../store/open.ts';
 import { releaseStartMemory } from '../../../store/thread/start_memory.ts';
 import { dataFile, keyFile, makeDirectory } from '../data_directory.ts';
 import { isSystemError } from '../system_error.ts';
@@ -87,10 +88,13 @@ export async function serve(config: Config): Promise<void> {
 
 async function start(config: Config, log: Logger): Promise<Convoke> {
   await makeDirectory(config.data);
+  // Half of a start is the loading of code. The other core loads that of the store.
+  const store_thread = startStoreThread(config);
+  const { createConvoke } = await import('../../../convoke.ts');
   const { settings: traces, warnings } = readTraces(process.env);
   for (const warning of warnings) log.warn(warning);
   if (traces !== null) log.info('traces are sent to the collector that the OTEL_ variables name');
-  return createConvoke(config, { log, traces });
+  return createConvoke(config, { log, traces, store_thread });
 }
 
 function announce(convoke: Convoke, config: Config, report: (line: string) => void): void {

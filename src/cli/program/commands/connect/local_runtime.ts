@@ -1,10 +1,11 @@
 import { once } from 'node:events';
-import { type ClientRequest, type IncomingMessage, request as httpRequest } from 'node:http';
+import type { ClientRequest, IncomingMessage } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import { connect as connectTcp } from 'node:net';
 import { setTimeout as pause } from 'node:timers/promises';
 import type { PushInHand, PushResult } from '@convoke/sdk';
 import type { RuntimeRequest } from '../../../../domain/runtimes/runtime.ts';
+import { http } from '../../../../node_http.ts';
 
 const CONNECT_MS_MAX = 5_000;
 /** How long to wait for the body. The status line has decided the outcome, so a body that stalls is dropped. */
@@ -60,7 +61,7 @@ export class LocalRuntime {
     const length = body.length > 0 ? { 'content-length': body.length } : {};
     const headers = { ...given, ...this.#headers, ...length };
     const to = new URL(url);
-    const request = to.protocol === 'https:' ? httpsRequest : httpRequest;
+    const request = to.protocol === 'https:' ? httpsRequest : http.request;
     const outgoing = request(to, { method, agent: false, headers, signal });
     const connection = watchConnection(outgoing, to.protocol === 'https:' ? 'secureConnect' : 'connect');
     try {

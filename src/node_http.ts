@@ -1,0 +1,5 @@
+/**
+ * Node's HTTP. An `import` of `node:http` reads all its exports, and the getters among them load Node's own `fetch`:
+ * 27 ms of a start and 12 MiB of memory, for what nobody here calls.
+ */
+export const http = process.getBuiltinModule('node:http');

@@ -1,0 +1,45 @@
+/** How the thread of an engine starts: first its code, then what it needs to open the store. */
+import { once } from 'node:events';
+import { MessageChannel, type MessagePort, Worker, workerData } from 'node:worker_threads';
+
+/** A thread that has its code, and waits for the data that opens its store. */
+export interface StartedThread {
+  worker: Worker;
+  /**
+   * Lets the thread open its store.
+   *
+   * @param data plain data, for `dataOfThread`
+   * @param transfer the ports in the data, which move to the thread
+   */
+  open(data: object, transfer: MessagePort[]): void;
+}
+
+/**
+ * Starts a thread. Until `open` is called, it does not keep the process alive.
+ *
+ * @param module the entry of the thread
+ */
+export function startThread(module: URL): StartedThread {
+  const { port1: port, port2: data_port } = new MessageChannel();
+  // The thread must not inherit options of this process such as --input-type or --eval. Its only option hides Node 22's
+  // warning that its SQLite is experimental.
+  const execArgv = ['--disable-warning=ExperimentalWarning'];
+  const worker = new Worker(module, { workerData: data_port, transferList: [data_port], execArgv });
+  worker.unref();
+  port.unref();
+  return {
+    worker,
+    open(data, transfer) {
+      worker.ref();
+      port.postMessage(data, transfer);
+      port.close();
+    },
+  };
+}
+
+/** In the thread: resolves to what the caller gave to `open`. */
+export async function dataOfThread<Data>(): Promise<Data> {
+  const port = workerData as MessagePort;
+  const [data] = (await once(port, 'message')) as [Data];
+  return data;
+}

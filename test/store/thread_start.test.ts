@@ -1,0 +1,31 @@
+/** The thread of a store starts before anybody opens its store, so that it loads its code meanwhile. */
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { generateKeySync } from 'node:crypto';
+import { test } from 'node:test';
+import { promisify } from 'node:util';
+import { openSqliteStore, startSqliteThread } from '../../src/store/sqlite/open.ts';
+
+/** Without keys of its own, a store makes a file with a key beside its data. */
+const GIVEN = { current: generateKeySync('aes', { length: 256 }), previous: null };
+
+test('a thread that was started before opens the store that it is given, and answers calls made at once', async () => {
+  const thread = startSqliteThread();
+  const { store, opened } = openSqliteStore(':memory:', GIVEN, {}, undefined, thread);
+  const keys = store.encryption.keyIds();
+  await opened;
+  assert.deepEqual((await keys).previous_key_ids, []);
+  await store.close();
+});
+
+test('a thread whose store nobody opens does not keep the process alive', async () => {
+  const open = JSON.stringify(new URL('../../src/store/sqlite/open.ts', import.meta.url).href);
+  const program = `
+    const { startSqliteThread } = await import(${open});
+    startSqliteThread();
+    console.log('started');
+  `;
+  const args = ['--no-warnings', '--input-type=module', '--eval', program];
+  const { stdout } = await promisify(execFile)(process.execPath, args, { timeout: 30_000 });
+  assert.equal(stdout.trim(), 'started');
+});
