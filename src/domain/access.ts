@@ -28,8 +28,8 @@ export interface Principal {
   owner_scope: OwnerScope | null;
   /** What it may see; null: everything. */
   visibility: Visibility | null;
-  /** Whether it may send and pull, where its scopes permit it. A portal link may not: it is for a page. */
-  takes_part: boolean;
+  /** Whether it is a portal link, which may do only what is open to links: see portal_rights.ts. */
+  is_portal_link: boolean;
 }
 
 /** Everybody while the API is open, and a command that opens the data file itself. */
@@ -39,7 +39,7 @@ export const EVERYTHING_ALLOWED: Principal = {
   meeting_ids: null,
   owner_scope: null,
   visibility: null,
-  takes_part: true,
+  is_portal_link: false,
 };
 
 /** Used while the key of a request is not known yet. */
@@ -65,7 +65,7 @@ export function principalOf({ key_id, scopes, meeting_ids, instance_id }: ApiKey
           owner_scope: scopes.includes('instance') ? owner_scope : null,
           meeting_ids: scopes.includes('read') ? (meeting_ids ?? []) : [],
         },
-    takes_part: true,
+    is_portal_link: false,
   };
 }
 
@@ -82,28 +82,8 @@ export function speakerScope({ scopes, owner_scope }: Principal): OwnerScope | n
   return scopes.includes('instance') ? owner_scope : null;
 }
 
-/** @throws Problem `not_permitted` for a portal link */
-export function assertTakesPart({ takes_part }: Principal): void {
-  if (!takes_part) throw new Problem('not_permitted', 'A portal link neither sends nor pulls: use the key itself.');
-}
-
-/**
- * Where pushes go, and whether responses are replies: with both, the holder of a link could hear meetings and speak in
- * them.
- *
- * @throws Problem `not_permitted` for a portal link
- */
-export function assertMayMove({ takes_part }: Principal): void {
-  if (takes_part) return;
-  throw new Problem(
-    'not_permitted',
-    'A portal link neither registers an instance nor changes its webhook_url, nor lets it reply: use the key itself.',
-  );
-}
-
-/** @throws Problem `not_permitted` for a portal link, and for a key that may speak only for its own agents, when the message names no agent */
+/** @throws Problem `not_permitted` for a key that may speak only for its own agents, when the message names no agent */
 export function assertMaySpeak(principal: Principal, from_agent: string | undefined): void {
-  assertTakesPart(principal);
   if (from_agent !== undefined || isAdmin(principal) || principal.scopes.includes('send')) return;
   throw new Problem(
     'not_permitted',

@@ -6,7 +6,7 @@ import assert from 'node:assert/strict';
 import crypto, { randomBytes } from 'node:crypto';
 import { syncBuiltinESMExports } from 'node:module';
 import { before, describe, test, type TestContext } from 'node:test';
-import type { CreateKeyInput, InviteWithLink, OpenSession, Page } from '@convoke/sdk';
+import type { CreateKeyInput, InviteWithLink, OpenSession, Page, PortalLink } from '@convoke/sdk';
 import type { OwnerScope, Principal } from '../../src/domain/access.ts';
 import { ID_BYTES, makeKeyId, makeToken, SECRET_BYTES } from '../../src/domain/api_key.ts';
 import type { Problem } from '../../src/domain/problem.ts';
@@ -30,7 +30,10 @@ import { until } from '../support/wait.ts';
 const HERE = 'meeting-1';
 const ELSEWHERE = 'meeting-2';
 
-/** The keys of the columns. `owner` and `owner.e` own the instance in question; `other` and `bound` do not. */
+/**
+ * The keys of the columns. `owner` and `owner.e` own the instance in question; `other` and `bound` do not. The last
+ * column, `link`, is a portal link for `owner`.
+ */
 const KEYS = {
   admin: { scopes: ['admin'] },
   read: { scopes: ['read'] },
@@ -44,8 +47,8 @@ const KEYS = {
   other: { scopes: ['instance'] },
   bound: { scopes: ['instance'], instance_id: 'bound' },
 } as const satisfies Record<string, unknown>;
-type Column = keyof typeof KEYS;
-const COLUMNS = Object.keys(KEYS) as Column[];
+type Column = keyof typeof KEYS | 'link';
+const COLUMNS = [...Object.keys(KEYS), 'link'] as Column[];
 
 /**
  * yes: done. no: answered exactly as for what does not exist. `-`: 403 not_permitted, whether it exists or not.
@@ -53,75 +56,75 @@ const COLUMNS = Object.keys(KEYS) as Column[];
  */
 // prettier-ignore
 const TABLE: Record<string, string> = {
-  //                               admin  read  read.h read.e send  send.h send.e owner owner.e other  bound
-  'register':                     'yes    -     -      -      -     -      -      yes   yes     taken  -',
-  'listInstances':                'yes    yes   yes    no     -     -      -      yes   yes     no     no',
-  'listInstances (meeting)':      'yes    yes   yes    -      -     -      -      yes   -       no     no',
-  'getInstance':                  'yes    yes   yes    no     -     -      -      yes   yes     no     no',
-  'getInstanceHistory':           'yes    yes   yes    no     -     -      -      yes   yes     no     no',
-  'updateInstance':               'yes    -     -      -      -     -      -      yes   yes     no     no',
-  'updateInstance (hand over)':   'yes    -     -      -      -     -      -      -     -       -      -',
-  'deleteInstance':               'yes    -     -      -      -     -      -      yes   yes     no     no',
-  'heartbeat':                    'yes    -     -      -      -     -      -      yes   yes     no     no',
-  'pull':                         'yes    -     -      -      -     -      -      yes   yes     no     no',
-  'rotateSecret':                 'yes    -     -      -      -     -      -      yes   yes     no     no',
-  'recover':                      'yes    -     -      -      -     -      -      yes   yes     no     no',
-  'testWebhook':                  'yes    -     -      -      -     -      -      yes   yes     no     no',
-  'joinMeeting':                  'yes    -     -      -      -     -      -      yes   -       no     no',
-  'leaveMeeting':                 'yes    -     -      -      -     -      -      yes   -       no     no',
-  'updateMembership':             'yes    -     -      -      -     -      -      yes   -       no     no',
-  'listMeetings':                 'yes    yes   yes    no     -     -      -      -     -       -      -',
-  'getMeeting':                   'yes    yes   yes    -      -     -      -      -     -       -      -',
-  'updateMeeting':                'yes    -     -      -      -     -      -      -     -       -      -',
-  'listMeetingInstances':         'yes    yes   yes    -      -     -      -      -     -       -      -',
-  'explain':                      'yes    yes   yes    -      -     -      -      -     -       -      -',
-  'sendMessage':                  'yes    -     -      -      yes   yes    -      -     -       -      -',
-  'sendMessage (as an agent)':    'yes    -     -      -      yes   yes    -      yes   -       -      -',
-  'sendMessages':                 'yes    -     -      -      yes   yes    -      -     -       -      -',
-  'sendMessages (as an agent)':   'yes    -     -      -      yes   yes    -      yes   -       -      -',
-  'listMessages':                 'yes    yes   yes    -      -     -      -      -     -       -      -',
-  'findMessages':                 'yes    yes   yes    no     -     -      -      -     -       -      -',
-  'getMessage':                   'yes    yes   yes    no     -     -      -      -     -       -      -',
-  'listDeliveries':               'yes    yes   yes    no     -     -      -      yes   yes     no     no',
-  'listDeliveries (text)':        'yes    yes   yes    no     -     -      -      -     -       -      -',
-  'listDeliveries (meeting)':     'yes    yes   yes    -      -     -      -      yes   -       no     no',
-  'getDelivery':                  'yes    yes   yes    no     -     -      -      yes   yes     no     no',
-  'getDeliveryPush':              'yes    yes   yes    no     -     -      -      yes   yes     no     no',
-  'retryDelivery':                'yes    -     -      -      -     -      -      yes   yes     no     no',
-  'dropDeliveries':               'yes    -     -      -      -     -      -      yes   yes     no     no',
-  'dropDeliveries (meeting)':     'yes    -     -      -      -     -      -      yes   -       no     no',
-  'createKey':                    'yes    -     -      -      -     -      -      -     -       -      -',
-  'listKeys':                     'yes    -     -      -      -     -      -      -     -       -      -',
-  'getKey':                       'yes    -     -      -      -     -      -      -     -       -      -',
-  'revokeKey':                    'yes    -     -      -      -     -      -      -     -       -      -',
-  'rotateKey':                    'yes    -     -      -      -     -      -      -     -       -      -',
-  'createPortalLink':             'yes    -     -      -      -     -      -      -     -       -      -',
-  'createInvite':                 'yes    -     -      -      -     -      -      -     -       -      -',
-  'listInvites':                  'yes    -     -      -      -     -      -      -     -       -      -',
-  'revokeInvite':                 'yes    -     -      -      -     -      -      -     -       -      -',
-  'redeemInvite':                 'yes    yes   yes    yes    yes   yes    yes    yes   yes     yes    yes',
-  'listSessions':                 'yes    -     -      -      -     -      -      -     -       -      -',
-  'endSession':                   'yes    -     -      -      -     -      -      -     -       -      -',
-  'listAudit':                    'yes    -     -      -      -     -      -      -     -       -      -',
-  'reencrypt':                    'yes    -     -      -      -     -      -      -     -       -      -',
-  'beginBackup':                  'yes    -     -      -      -     -      -      -     -       -      -',
-  'fetchBackup':                  'no     -     -      -      -     -      -      -     -       -      -',
-  'getDemo':                      'yes    -     -      -      -     -      -      -     -       -      -',
-  'startDemo':                    'yes    -     -      -      -     -      -      -     -       -      -',
-  'stopDemo':                     'yes    -     -      -      -     -      -      -     -       -      -',
-  'streamEvents':                 'yes    yes   yes    yes    -     -      -      yes   yes     yes    yes',
-  'streamEvents (meeting)':       'yes    yes   yes    -      -     -      -      yes   -       yes    yes',
-  'signIn':                       'yes    yes   yes    yes    yes   yes    yes    yes   yes     yes    yes',
-  'signOut':                      'yes    yes   yes    yes    yes   yes    yes    yes   yes     yes    yes',
-  'metrics':                      'yes    yes   -      -      -     -      -      -     -       -      -',
-  'getSession':                   'yes    yes   yes    yes    yes   yes    yes    yes   yes     yes    yes',
-  'signInByLink':                 'yes    yes   yes    yes    yes   yes    yes    yes   yes     yes    yes',
-  'listNodes':                    'yes    yes   -      -      -     -      -      -     -       -      -',
-  'getCounts':                    'yes    yes   yes    yes    -     -      -      yes   yes     yes    yes',
-  'getHistory':                   'yes    yes   -      -      -     -      -      -     -       -      -',
-  'sendReply':                    'yes    yes   yes    yes    yes   yes    yes    yes   yes     yes    yes',
-  'healthz':                      'yes    yes   yes    yes    yes   yes    yes    yes   yes     yes    yes',
-  'readyz':                       'yes    yes   yes    yes    yes   yes    yes    yes   yes     yes    yes',
+  //                               admin  read  read.h read.e send  send.h send.e owner owner.e other  bound   link
+  'register':                     'yes    -     -      -      -     -      -      yes   yes     taken  -       -',
+  'listInstances':                'yes    yes   yes    no     -     -      -      yes   yes     no     no      yes',
+  'listInstances (meeting)':      'yes    yes   yes    -      -     -      -      yes   -       no     no      yes',
+  'getInstance':                  'yes    yes   yes    no     -     -      -      yes   yes     no     no      yes',
+  'getInstanceHistory':           'yes    yes   yes    no     -     -      -      yes   yes     no     no      yes',
+  'updateInstance':               'yes    -     -      -      -     -      -      yes   yes     no     no      yes',
+  'updateInstance (hand over)':   'yes    -     -      -      -     -      -      -     -       -      -       -',
+  'deleteInstance':               'yes    -     -      -      -     -      -      yes   yes     no     no      -',
+  'heartbeat':                    'yes    -     -      -      -     -      -      yes   yes     no     no      yes',
+  'pull':                         'yes    -     -      -      -     -      -      yes   yes     no     no      -',
+  'rotateSecret':                 'yes    -     -      -      -     -      -      yes   yes     no     no      -',
+  'recover':                      'yes    -     -      -      -     -      -      yes   yes     no     no      yes',
+  'testWebhook':                  'yes    -     -      -      -     -      -      yes   yes     no     no      yes',
+  'joinMeeting':                  'yes    -     -      -      -     -      -      yes   -       no     no      -',
+  'leaveMeeting':                 'yes    -     -      -      -     -      -      yes   -       no     no      -',
+  'updateMembership':             'yes    -     -      -      -     -      -      yes   -       no     no      -',
+  'listMeetings':                 'yes    yes   yes    no     -     -      -      -     -       -      -       -',
+  'getMeeting':                   'yes    yes   yes    -      -     -      -      -     -       -      -       -',
+  'updateMeeting':                'yes    -     -      -      -     -      -      -     -       -      -       -',
+  'listMeetingInstances':         'yes    yes   yes    -      -     -      -      -     -       -      -       -',
+  'explain':                      'yes    yes   yes    -      -     -      -      -     -       -      -       -',
+  'sendMessage':                  'yes    -     -      -      yes   yes    -      -     -       -      -       -',
+  'sendMessage (as an agent)':    'yes    -     -      -      yes   yes    -      yes   -       -      -       -',
+  'sendMessages':                 'yes    -     -      -      yes   yes    -      -     -       -      -       -',
+  'sendMessages (as an agent)':   'yes    -     -      -      yes   yes    -      yes   -       -      -       -',
+  'listMessages':                 'yes    yes   yes    -      -     -      -      -     -       -      -       -',
+  'findMessages':                 'yes    yes   yes    no     -     -      -      -     -       -      -       -',
+  'getMessage':                   'yes    yes   yes    no     -     -      -      -     -       -      -       -',
+  'listDeliveries':               'yes    yes   yes    no     -     -      -      yes   yes     no     no      yes',
+  'listDeliveries (text)':        'yes    yes   yes    no     -     -      -      -     -       -      -       -',
+  'listDeliveries (meeting)':     'yes    yes   yes    -      -     -      -      yes   -       no     no      yes',
+  'getDelivery':                  'yes    yes   yes    no     -     -      -      yes   yes     no     no      yes',
+  'getDeliveryPush':              'yes    yes   yes    no     -     -      -      yes   yes     no     no      yes',
+  'retryDelivery':                'yes    -     -      -      -     -      -      yes   yes     no     no      yes',
+  'dropDeliveries':               'yes    -     -      -      -     -      -      yes   yes     no     no      -',
+  'dropDeliveries (meeting)':     'yes    -     -      -      -     -      -      yes   -       no     no      -',
+  'createKey':                    'yes    -     -      -      -     -      -      -     -       -      -       -',
+  'listKeys':                     'yes    -     -      -      -     -      -      -     -       -      -       -',
+  'getKey':                       'yes    -     -      -      -     -      -      -     -       -      -       -',
+  'revokeKey':                    'yes    -     -      -      -     -      -      -     -       -      -       -',
+  'rotateKey':                    'yes    -     -      -      -     -      -      -     -       -      -       -',
+  'createPortalLink':             'yes    -     -      -      -     -      -      -     -       -      -       -',
+  'createInvite':                 'yes    -     -      -      -     -      -      -     -       -      -       -',
+  'listInvites':                  'yes    -     -      -      -     -      -      -     -       -      -       -',
+  'revokeInvite':                 'yes    -     -      -      -     -      -      -     -       -      -       -',
+  'redeemInvite':                 'yes    yes   yes    yes    yes   yes    yes    yes   yes     yes    yes     yes',
+  'listSessions':                 'yes    -     -      -      -     -      -      -     -       -      -       -',
+  'endSession':                   'yes    -     -      -      -     -      -      -     -       -      -       -',
+  'listAudit':                    'yes    -     -      -      -     -      -      -     -       -      -       -',
+  'reencrypt':                    'yes    -     -      -      -     -      -      -     -       -      -       -',
+  'beginBackup':                  'yes    -     -      -      -     -      -      -     -       -      -       -',
+  'fetchBackup':                  'no     -     -      -      -     -      -      -     -       -      -       -',
+  'getDemo':                      'yes    -     -      -      -     -      -      -     -       -      -       -',
+  'startDemo':                    'yes    -     -      -      -     -      -      -     -       -      -       -',
+  'stopDemo':                     'yes    -     -      -      -     -      -      -     -       -      -       -',
+  'streamEvents':                 'yes    yes   yes    yes    -     -      -      yes   yes     yes    yes     yes',
+  'streamEvents (meeting)':       'yes    yes   yes    -      -     -      -      yes   -       yes    yes     yes',
+  'signIn':                       'yes    yes   yes    yes    yes   yes    yes    yes   yes     yes    yes     -',
+  'signOut':                      'yes    yes   yes    yes    yes   yes    yes    yes   yes     yes    yes     -',
+  'metrics':                      'yes    yes   -      -      -     -      -      -     -       -      -       -',
+  'getSession':                   'yes    yes   yes    yes    yes   yes    yes    yes   yes     yes    yes     yes',
+  'signInByLink':                 'yes    yes   yes    yes    yes   yes    yes    yes   yes     yes    yes     yes',
+  'listNodes':                    'yes    yes   -      -      -     -      -      -     -       -      -       -',
+  'getCounts':                    'yes    yes   yes    yes    -     -      -      yes   yes     yes    yes     yes',
+  'getHistory':                   'yes    yes   -      -      -     -      -      -     -       -      -       -',
+  'sendReply':                    'yes    yes   yes    yes    yes   yes    yes    yes   yes     yes    yes     yes',
+  'healthz':                      'yes    yes   yes    yes    yes   yes    yes    yes   yes     yes    yes     yes',
+  'readyz':                       'yes    yes   yes    yes    yes   yes    yes    yes   yes     yes    yes     yes',
 };
 
 /** These need no key. */
@@ -331,6 +334,7 @@ const MISSING: Ids = {
 class House {
   readonly service: Service;
   readonly tokens = {} as Record<Column, string>;
+  #owner = '';
   #made = 0;
 
   constructor(service: Service) {
@@ -339,10 +343,18 @@ class House {
 
   async open(): Promise<void> {
     await this.service.endOpenMode();
-    for (const column of COLUMNS) {
-      this.tokens[column] = (await this.service.createKey(KEYS[column] as unknown as CreateKeyInput)).token;
+    for (const [column, input] of Object.entries(KEYS)) {
+      const { key_id, token } = await this.service.createKey(input as unknown as CreateKeyInput);
+      this.tokens[column as Column] = token;
+      if (column === 'owner') this.#owner = key_id;
     }
     for (const meeting_id of [HERE, ELSEWHERE]) await this.service.send(meeting_id, {});
+  }
+
+  /** The token of a new portal link: a new data key ends those that were made before. */
+  async #newLink(): Promise<string> {
+    const { body } = await this.service.post<PortalLink>(`/api/v1/keys/${this.#owner}/portal-link/`);
+    return new URL(body.link).hash.replace('#link=', '');
   }
 
   ask({ method, path, body }: Ask, token: string | null): Promise<Answer<unknown>> {
@@ -399,6 +411,7 @@ class House {
   async verdictOf(row: string, column: Column, owner: Column | null): Promise<string> {
     const ids = await this.furnish(owner, row);
     const ask = ASKS[row]!;
+    if (column === 'link') this.tokens.link = await this.#newLink();
     const answer = await this.ask(ask(ids), this.tokens[column]);
     if (row === 'beginBackup' && answer.status === 201) await this.fetchBackup(answer.body as { backup_id: string });
     const missing = ABOUT_NOTHING.includes(row) ? null : await this.ask(ask(MISSING), this.tokens[column]);
@@ -649,6 +662,26 @@ describe('the walk finds what is missing; control:', () => {
     ]) {
       assert.ok(rows(wrong).includes(row), row);
     }
+  });
+
+  test('without the check of portal links', async (t) => {
+    const house = await startHouse(t);
+    replacePrincipals(t, (principal) => ({ ...principal, is_portal_link: false }));
+    assert.deepEqual(rows(await house.walk(['link'])), [
+      'register',
+      'deleteInstance',
+      'pull',
+      'rotateSecret',
+      'joinMeeting',
+      'leaveMeeting',
+      'updateMembership',
+      'sendMessage (as an agent)',
+      'sendMessages (as an agent)',
+      'dropDeliveries',
+      'dropDeliveries (meeting)',
+      'signIn',
+      'signOut',
+    ]);
   });
 
   test('without the scopes', async (t) => {

@@ -1,9 +1,20 @@
 /** Portal links: the owner of a key sees their instances inside another product's page, and nobody sees anything else. */
 import assert from 'node:assert/strict';
 import { before, describe, test, type TestContext } from 'node:test';
-import type { ApiKeyWithToken, Instance, Page, PortalLink, PortalLinkInput } from '@convoke/sdk';
+import type {
+  ApiKeyWithToken,
+  Diagnosis,
+  Instance,
+  Page,
+  PortalLink,
+  PortalLinkInput,
+  UpdateInstanceInput,
+} from '@convoke/sdk';
 import { buildIfStale } from '../../scripts/web.ts';
+import { PatchInstanceBody } from '../../src/http/schemas/instances.ts';
 import { openStream } from '../support/event_stream.ts';
+import { startReceiver } from '../support/receiver.ts';
+import { routesOnly } from '../support/routes.ts';
 import {
   type Answer,
   assertProblem,
@@ -17,6 +28,36 @@ import { until } from '../support/wait.ts';
 
 const WEBHOOK = { webhook_url: 'http://127.0.0.1:9/' };
 const HOUR_MS = 3_600_000;
+const OPEN_ROUTES = [
+  'GET /api/v1/instances/',
+  'GET /api/v1/instances/:instance_id/',
+  'PATCH /api/v1/instances/:instance_id/',
+  'POST /api/v1/instances/:instance_id/heartbeat/',
+  'POST /api/v1/instances/webhook-test/',
+  'POST /api/v1/instances/:instance_id/recover/',
+  'GET /api/v1/deliveries/',
+  'GET /api/v1/deliveries/:delivery_id/',
+  'POST /api/v1/deliveries/:delivery_id/retry/',
+  'GET /api/v1/deliveries/:delivery_id/push/',
+  'GET /api/v1/events/',
+  'GET /api/v1/counts/',
+  'GET /api/v1/instances/:instance_id/history/',
+];
+/** A new value for each field that an instance has. */
+const FIELDS: Record<keyof UpdateInstanceInput, unknown> = {
+  instance_name: 'a new name',
+  agent_ids: ['another'],
+  webhook_url: 'http://127.0.0.1:10/',
+  is_active: false,
+  webhook_enabled: false,
+  webhook_headers: { 'x-tenant': 'another' },
+  success_statuses: '2xx',
+  ack_timeout_s: 50,
+  timeout_s: 50,
+  replies: true,
+  owner_key_id: null,
+};
+const OPEN_FIELDS = ['instance_name', 'is_active', 'webhook_enabled', 'success_statuses', 'ack_timeout_s', 'timeout_s'];
 const BROWSER = { accept: 'text/html,application/xhtml+xml' };
 
 interface House {
@@ -49,6 +90,9 @@ async function linkFor({ service, owner }: House, input: PortalLinkInput = {}): 
 const list = ({ service }: House, token: string): Promise<Answer<Page<Instance>>> =>
   service.request('GET', '/api/v1/instances/', { headers: bearer(token) });
 
+/** Only a machine that pulls has a time for results. */
+const transportOf = (field: string) => (field === 'ack_timeout_s' ? { transport: 'pull' } : WEBHOOK);
+
 async function seen(house: House, token: string): Promise<string[]> {
   const { status, text, body } = await list(house, token);
   assert.equal(status, 200, text);
@@ -56,7 +100,8 @@ async function seen(house: House, token: string): Promise<string[]> {
 }
 
 describe('a portal link', () => {
-  const service = useService();
+  // The feed has no place, so that its response ends.
+  const service = useService({ max_feed_listeners: '0' });
   let house: House;
   before(async () => {
     house = await houseOf(service);
@@ -81,73 +126,88 @@ describe('a portal link', () => {
     assert.deepEqual([body.data[0]!.principal, body.data[0]!.target_id], [house.owner.key_id, 'one']);
   });
 
-  test('may do nothing else that the key may: neither send nor read meetings, nor make keys, links or sessions', async () => {
+  test('calls the routes that are open to links, and no other one', async () => {
     const headers = bearer(await linkFor(house));
-    const own = { message: { content: 'x' }, meeting_id: 'standup' };
-    const refused = [
-      await service.request('POST', '/api/v1/meetings/standup/messages/', { headers, body: { message: {} } }),
-      await service.request('GET', '/api/v1/meetings/standup/messages/', { headers }),
-      await service.request('GET', '/api/v1/keys/', { headers }),
-      await service.request('POST', `/api/v1/keys/${house.owner.key_id}/portal-link/`, { headers }),
-      await service.request('POST', '/api/v1/messages/', { headers, body: { messages: [own] } }),
-    ];
-    for (const answer of refused.slice(1, 4)) assertProblem(answer, 403, 'not_permitted');
-    assertProblem(refused[0]!, 403, 'not_permitted');
-    assert.match(refused[4]!.text, /not_permitted/);
-    // Control: the key itself may read the meeting.
-    const by_key = await service.request('GET', '/api/v1/meetings/standup/messages/', {
-      headers: bearer(house.owner.token),
-    });
-    assert.equal(by_key.status, 200);
+    const app = await routesOnly();
+    await app.ready();
+    const routes = app.route_table.flatMap(({ methods, url, access }) =>
+      access === 'public' ? [] : methods.filter((method) => method !== 'HEAD').map((method) => `${method} ${url}`),
+    );
+    await app.close();
+    const open: string[] = [];
+    for (const route of routes) {
+      const [method = '', url = ''] = route.split(' ');
+      // Nothing has this id, so what is open changes nothing.
+      const path = url.replaceAll(/:\w+/g, 'missing');
+      const answer = await service.request<{ detail?: string }>(method, path, { headers });
+      if (answer.status !== 403) {
+        open.push(route);
+        continue;
+      }
+      assertProblem(answer, 403, 'not_permitted');
+      assert.match(answer.body.detail ?? '', /^A portal link .+\. Use the key itself\.$/, route);
+    }
+    assert.deepEqual(open, OPEN_ROUTES);
+    assert.ok(routes.length > 2 * open.length, 'control: there are other routes');
   });
 
-  test('does not take part: it neither says anything as an agent of its instances nor pulls', async () => {
-    const { body: own } = await service.post<Instance>(
-      '/api/v1/instances/register/',
-      { instance_id: 'pulls', instance_name: 'pulls', agent_ids: ['p'], transport: 'pull' },
-      bearer(house.owner.token),
-    );
-    await service.post(
-      '/api/v1/instances/join-meeting/',
-      { instance_id: own.instance_id, meeting_id: 'standup', agent_ids: ['p'] },
-      bearer(house.owner.token),
-    );
-    const said = { message: { content: 'x' }, from_agent: 'p' };
-    const ask = async (token: string) => ({
-      sent: await service.post('/api/v1/meetings/standup/messages/', said, bearer(token)),
-      many: await service.post('/api/v1/messages/', { messages: [{ ...said, meeting_id: 'standup' }] }, bearer(token)),
-      pulled: await service.post('/api/v1/instances/pulls/pull/', { wait_s: 0 }, bearer(token)),
-    });
-    const by_link = await ask(await linkFor(house));
-    assertProblem(by_link.sent, 403, 'not_permitted');
-    assert.match(by_link.many.text, /"code":"not_permitted"/);
-    assertProblem(by_link.pulled, 403, 'not_permitted');
-    // Control: the key itself may.
-    const by_key = await ask(house.owner.token);
-    assert.equal(by_key.sent.status, 201, by_key.sent.text);
-    assert.match(by_key.many.text, /"status":201/);
-    assert.equal(by_key.pulled.status, 200, by_key.pulled.text);
-    await service.request('DELETE', instancePath('pulls'));
+  test('changes the fields of an instance that are open to links, and no other one', async () => {
+    assert.deepEqual(Object.keys(FIELDS), Object.keys(PatchInstanceBody.properties));
+    const headers = bearer(await linkFor(house));
+    for (const [field, value] of Object.entries(FIELDS)) {
+      const instance_id = service.name('instance');
+      const input = { instance_id, instance_name: 'n', agent_ids: ['a'], ...transportOf(field) };
+      await service.post('/api/v1/instances/register/', input, bearer(house.owner.token));
+      const { body: before } = await service.get<Instance>(instancePath(instance_id));
+      const ask = { body: { [field]: value } };
+      const changed = await service.request<Instance>('PATCH', instancePath(instance_id), { headers, ...ask });
+      if (OPEN_FIELDS.includes(field)) {
+        assert.equal(changed.status, 200, `${field}: ${changed.text}`);
+        assert.deepEqual(changed.body[field as keyof Instance], value);
+      } else {
+        assertProblem(changed, 403, 'not_permitted');
+        const detail = new RegExp(`^A portal link does not change ${field}.*\\. Use the key itself\\.$`);
+        assert.match((changed.body as { detail?: string }).detail ?? '', detail);
+        assert.deepEqual((await service.get<Instance>(instancePath(instance_id))).body, before);
+        // Control: the key itself may, and only an admin may hand an instance over.
+        const { token } = field === 'owner_key_id' ? house.admin : house.owner;
+        const by_key = await service.request('PATCH', instancePath(instance_id), { headers: bearer(token), ...ask });
+        assert.equal(by_key.status, 200, by_key.text);
+      }
+      await service.request('DELETE', instancePath(instance_id));
+    }
   });
 
-  test('moves no instance to another address, registers none, and lets none reply', async () => {
-    const moved = { webhook_url: 'http://127.0.0.1:10/' };
-    const again = { instance_id: 'one', instance_name: 'one', agent_ids: ['one'], ...moved };
-    const ask = async (token: string) => {
-      const headers = bearer(token);
-      return {
-        moved: await service.request('PATCH', instancePath('one'), { headers, body: moved }),
-        replies: await service.request('PATCH', instancePath('one'), { headers, body: { replies: true } }),
-        registered: await service.request('POST', '/api/v1/instances/register/', { headers, body: again }),
-      };
-    };
-    for (const answer of Object.values(await ask(await linkFor(house)))) assertProblem(answer, 403, 'not_permitted');
-    const { body } = await service.get<Instance>(instancePath('one'));
-    assert.deepEqual([body.webhook_url, body.replies], [WEBHOOK.webhook_url, undefined]);
-    // Control: the key itself may.
-    for (const { status, text } of Object.values(await ask(house.owner.token))) assert.equal(status, 200, text);
-    const back = { ...WEBHOOK, replies: false };
-    await service.request('PATCH', instancePath('one'), { headers: bearer(house.owner.token), body: back });
+  test('refuses a change whose fields are open in part, as a whole', async () => {
+    const body = { instance_name: 'half', webhook_headers: {} };
+    const answer = await service.request('PATCH', instancePath('one'), {
+      headers: bearer(await linkFor(house)),
+      body,
+    });
+    assertProblem(answer, 403, 'not_permitted');
+    assert.equal((await service.get<Instance>(instancePath('one'))).body.instance_name, 'one');
+  });
+
+  test('tests the webhook, sends at once what waits, and again what failed', async (t) => {
+    const receiver = await startReceiver(t, { status: 410 });
+    const input = { instance_id: 'broken', instance_name: 'n', agent_ids: ['a'], webhook_url: receiver.url };
+    await service.post('/api/v1/instances/register/', input, bearer(house.owner.token));
+    await service.join('again', 'broken', ['a']);
+    const headers = bearer(await linkFor(house));
+    const sent = await service.send('again', { content: 'hello' });
+    const { delivery_id, state } = await service.settled(sent);
+    assert.equal(state, 'failed');
+    receiver.behaviour = {};
+    const to = (path: string, body?: object) => service.post<Diagnosis>(`/api/v1/${path}/`, body, headers);
+    const resumed = { headers, body: { webhook_enabled: true } };
+    assert.equal((await service.request('PATCH', instancePath('broken'), resumed)).status, 200);
+    const tested = await to('instances/webhook-test', { instance_id: 'broken' });
+    assert.deepEqual([tested.status, tested.body.success], [200, true], tested.text);
+    assert.equal((await to('instances/broken/heartbeat')).status, 200);
+    const recovered = await to('instances/broken/recover', { delivery_ids: [delivery_id] });
+    assert.equal((recovered.body as { recovered?: number }).recovered, 1, recovered.text);
+    assert.equal((await service.settled(sent)).state, 'delivered');
+    await service.request('DELETE', instancePath('broken'));
   });
 
   test('can be limited to one instance', async () => {

@@ -5,8 +5,9 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { describe, test, type TestContext } from 'node:test';
 import type { ApiKeyWithToken, PortalLink } from '@convoke/sdk';
-import type { FrameLocator } from 'playwright-core';
+import type { FrameLocator, Locator } from 'playwright-core';
 import { useVisitor } from '../support/browser.ts';
+import type { Behaviour } from '../support/receiver.ts';
 import { type Service, startService } from '../support/service.ts';
 
 const visitor = useVisitor();
@@ -41,6 +42,7 @@ async function startProduct(
 async function startWithOwner(
   t: TestContext,
   portal_origins: string,
+  behaviour?: Behaviour,
 ): Promise<{ service: Service; owner: ApiKeyWithToken }> {
   const service = await startService(t, { portal_origins });
   await service.endOpenMode();
@@ -48,7 +50,11 @@ async function startWithOwner(
   const owner = await service.createKey({ scopes: ['instance'] });
   const admin = service.token;
   service.token = owner.token;
-  await service.member(t, 'standup', { registration: { instance_id: 'box', instance_name: 'GPU box' } });
+  await service.member(t, 'standup', {
+    agent_ids: ['anna'],
+    registration: { instance_id: 'box', instance_name: 'GPU box' },
+    ...(behaviour && { behaviour }),
+  });
   service.token = admin;
   return { service, owner };
 }
@@ -113,6 +119,70 @@ describe('the portal', () => {
       await frame.getByRole('button', { name: 'Undo' }).click();
       await frame.getByText('Undone.').waitFor();
       await frame.getByRole('button', { name: 'Pause', exact: true }).waitFor();
+    });
+  });
+
+  test('offers what a link may do, and nothing that it may not', async (t) => {
+    const { service, owner } = await startWithOwner(t, '', { status: 401, body: 'no token' });
+    const sent = await service.send('standup', { content: 'hello' }, ['anna']);
+    const delivery = await service.deliveryOf(sent, 'tried', ({ attempt_count }) => attempt_count > 0);
+    const { pathname, hash } = new URL(await linkOf(service, owner));
+    await visitor.visit(service.url, { path: pathname + hash }, async (page) => {
+      const namesOf = async (role: 'button' | 'textbox' | 'combobox', within: Locator): Promise<string[]> => {
+        const names = await Promise.all((await within.getByRole(role).all()).map((one) => one.ariaSnapshot()));
+        return names.map((name) => /^- [a-z]+ "([^"]*)"/.exec(name)?.[1] ?? name);
+      };
+      const main = page.getByRole('main');
+      await page.getByRole('link', { name: 'GPU box' }).waitFor();
+      assert.deepEqual(await namesOf('button', page.locator('.page-head')), []);
+      await page.locator('.nav-link[aria-current=page]', { hasText: 'Instances' }).waitFor();
+      for (const key of ['g', 'm']) await page.keyboard.press(key);
+      assert.equal(await page.getByRole('link', { name: 'GPU box' }).count(), 1, 'no shortcut leads to meetings');
+
+      await page.goto(`${service.url}/portal/instances/box?new`);
+      const detail = page.getByRole('region', { name: 'Instance box' });
+      await detail.getByRole('button', { name: 'Edit…' }).waitFor();
+      assert.equal(await page.getByRole('dialog').count(), 0, 'nothing can be registered');
+      assert.deepEqual(
+        (await namesOf('button', detail)).filter((name) => !/^(Copy|Close|Last|Latency|Attempts)/.test(name)),
+        ['Test the webhook', 'Retry pending now', 'Resend failed…', 'Pause', 'Edit…'],
+      );
+      await detail.getByRole('button', { name: 'Test the webhook' }).click();
+      await detail.getByRole('group', { name: 'Result of the test' }).waitFor();
+      assert.equal(await detail.getByRole('button', { name: 'Set its headers…' }).count(), 0);
+      await detail.getByRole('button', { name: 'Retry pending now' }).click();
+      await page.getByText('Pending deliveries are being sent.').waitFor();
+      await detail.getByRole('button', { name: 'Resend failed…' }).click();
+      await page.getByText('Nothing failed in that time').waitFor();
+      await page.keyboard.press('Escape');
+      await detail.getByRole('button', { name: 'Edit…' }).click();
+      const dialog = page.getByRole('dialog');
+      assert.deepEqual(await namesOf('textbox', dialog), ['Name', 'Time for an answer, in seconds']);
+      assert.deepEqual(await namesOf('combobox', dialog), ['Delivered when it answers']);
+      await dialog.getByLabel('Name').fill('New box');
+      await dialog.getByLabel('Time for an answer, in seconds').fill('20');
+      await dialog.getByLabel('Delivered when it answers').selectOption('2xx');
+      await dialog.getByRole('button', { name: 'Save' }).click();
+      await page.getByRole('heading', { name: 'New box' }).waitFor();
+      await page.getByRole('button', { name: 'Undo' }).click();
+      await page.getByRole('heading', { name: 'GPU box' }).waitFor();
+
+      await page.goto(`${service.url}/portal/deliveries/${delivery.delivery_id}`);
+      await main.getByText('More filters').click();
+      assert.equal(await page.getByLabel('Agent id').count(), 1, 'control: a filter');
+      assert.equal(await page.getByLabel('Text of the message').count(), 0, 'it would search messages');
+      await page.getByRole('button', { name: 'Retry now' }).click();
+      await page.getByText('Queued again.').waitFor();
+      const links = await page.getByRole('link').evaluateAll((all) => all.map((link) => link.getAttribute('href')));
+      for (const link of links) assert.match(link ?? '', /^\/(instances|deliveries)/);
+
+      await page.keyboard.press('Control+k');
+      await page.getByRole('option', { name: /Failed deliveries/ }).waitFor();
+      assert.equal(await page.getByRole('option', { name: /^Do/ }).count(), 0);
+      await page.keyboard.press('Escape');
+      await page.keyboard.press('?');
+      await page.getByRole('dialog', { name: 'Keyboard' }).waitFor();
+      assert.equal(await page.getByRole('link', { name: '/docs/' }).count(), 0, 'no frame shows it');
     });
   });
 

@@ -70,7 +70,7 @@ function Frame(): JSX.Element {
   const [is_searching, setSearching] = useState(false);
   const main = useRef<HTMLElement>(null);
   const parts = partsOf(place.path);
-  const [section = '', ...rest] = parts ?? [''];
+  const [section = FIRST_SECTION, ...rest] = parts ?? [''];
   const sections = SECTIONS.filter(({ is_shown }) => is_shown?.() !== false);
   const is_lost = useObservable(lost_since) !== null;
 
@@ -116,7 +116,7 @@ function Frame(): JSX.Element {
         </button>
         <nav class="nav" aria-label="Views">
           {sections.slice(0, FIRST_SECTIONS).map(link)}
-          <div class="nav-rest">{sections.slice(FIRST_SECTIONS).map(link)}</div>
+          {sections.length > FIRST_SECTIONS && <div class="nav-rest">{sections.slice(FIRST_SECTIONS).map(link)}</div>}
           <More
             sections={sections.slice(FIRST_SECTIONS)}
             section={section}
@@ -147,15 +147,17 @@ function Frame(): JSX.Element {
   );
 }
 
+/** The view at the address without a path. */
+const FIRST_SECTION = is_portal ? 'instances' : '';
 /** The views that a link shows. */
-const OF_PORTAL = new Set(['', 'instances', 'deliveries']);
+const OF_PORTAL = new Set(['instances', 'deliveries']);
 
 function View({ section, rest }: { section: string; rest: string[] | null }): JSX.Element {
   const [id = null] = rest ?? [];
   if (rest !== null && rest.length <= 1 && (!is_portal || OF_PORTAL.has(section))) {
     switch (section) {
       case '':
-        return is_portal ? <Instances instance_id={null} /> : <Home />;
+        return <Home />;
       case 'now':
         return <Now />;
       case 'start':

@@ -1,6 +1,7 @@
 /**
  * The portal: this page at a path of its own, which other products may frame, for the holder of a link. It uses neither
- * a cookie nor anything else that this browser keeps of a session.
+ * a cookie nor anything else that this browser keeps of a session. It offers only what a link may do:
+ * src/domain/portal_rights.ts.
  */
 
 /** The prefix of the path of every view. */

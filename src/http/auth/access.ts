@@ -1,6 +1,7 @@
 import type { FastifyRequest, onRequestHookHandler, preValidationHookHandler, RouteOptions } from 'fastify';
 import { assertScope, isAdmin, type Principal } from '../../domain/access.ts';
 import type { Scope } from '../../domain/api_key.ts';
+import { assertOpenToLinks, type PortalRight } from '../../domain/portal_rights.ts';
 import type { Keyring } from './keyring.ts';
 import type { Limited, Limits } from './limits.ts';
 import { Problem, type ProblemCode } from '../../domain/problem.ts';
@@ -13,6 +14,8 @@ export type Access = 'public' | readonly Scope[];
 declare module 'fastify' {
   interface FastifyContextConfig {
     access?: Access;
+    /** Whether a portal link may call the route, or why not. Without it, no link may. */
+    portal_link?: PortalRight;
     /** Limits how often a key and an address may call the route. */
     limited?: Limited;
   }
@@ -40,7 +43,7 @@ export function guard(
   const access = accessOf(route);
   if (route.schema !== undefined) route.schema = { ...route.schema, security: securityOf(access) };
   if (access === 'public') return;
-  const { limited, audit } = route.config ?? {};
+  const { limited, audit, portal_link } = route.config ?? {};
   const is_audited = audit !== undefined && audit !== 'none';
   const identify: onRequestHookHandler = (request: FastifyRequest, _reply, done) => {
     const { keyring, limits, sessions } = parts();
@@ -49,6 +52,7 @@ export function guard(
         const standing = by_session ?? limits.identify(keyring, request);
         request.standing = standing;
         request.principal = standing.principal;
+        assertOpenToLinks(request.principal, portal_link);
         assertScope(request.principal, access);
         if (limited !== undefined) limits.assertWithinRate(limited, request.principal, request);
         // Admins are not limited, because each entry in the audit log names them.

@@ -34,8 +34,8 @@ class PortalStanding implements Standing {
 }
 
 /**
- * Portal links: an admin makes one for a key. For an hour, anybody who opens it sees and changes the instances of
- * the key. It neither sends nor pulls, and it moves no instance: see `takes_part` in domain/access.ts.
+ * Portal links: an admin makes one for a key. For an hour, anybody who opens it sees the instances of the key, and
+ * helps them to hear again: see domain/portal_rights.ts.
  */
 export class PortalLinks {
   readonly #secrets: DerivedSecrets;
@@ -95,7 +95,7 @@ export class PortalLinks {
     return key === undefined || maker === undefined ? null : { key: key.digest, maker: maker.digest };
   }
 
-  /** A principal that sees and changes the instances of the key; null when a link may show none of them. */
+  /** A principal that sees the instances of the key; null when a link may show none of them. */
   #principalOf({ key_id, instance_id }: PortalTerms): Principal | null {
     const known = this.#keyring.known(key_id);
     if (known === null || !known.key.scopes.includes('instance') || known.key.scopes.includes('admin')) return null;
@@ -107,7 +107,7 @@ export class PortalLinks {
       scopes: ['instance'],
       owner_scope,
       visibility: { owner_scope, meeting_ids: [] },
-      takes_part: false,
+      is_portal_link: true,
     };
   }
 }

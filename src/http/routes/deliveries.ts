@@ -33,7 +33,7 @@ export function deliveryRoutes(app: App, context: DeliveryContext): void {
 }
 
 const LIST_DELIVERIES = {
-  config: { access: ['read', 'instance'] },
+  config: { access: ['read', 'instance'], portal_link: true },
   schema: {
     operationId: 'listDeliveries',
     tags: ['deliveries'],
@@ -81,7 +81,7 @@ async function listDeliveries(
 }
 
 const GET_DELIVERY = {
-  config: { access: ['read', 'instance'] },
+  config: { access: ['read', 'instance'], portal_link: true },
   schema: {
     operationId: 'getDelivery',
     tags: ['deliveries'],
@@ -105,7 +105,7 @@ async function getDelivery(
 }
 
 const RETRY_DELIVERY = {
-  config: { access: ['instance'], audit: { action: 'delivery.retry', target: 'delivery' } },
+  config: { access: ['instance'], portal_link: true, audit: { action: 'delivery.retry', target: 'delivery' } },
   schema: {
     operationId: 'retryDelivery',
     tags: ['deliveries'],
@@ -128,7 +128,11 @@ async function retryDelivery({ changes, audit_trail }: DeliveryContext, request:
 }
 
 const DROP_DELIVERIES = {
-  config: { access: ['instance'], audit: { action: 'delivery.drop', target: 'instance' } },
+  config: {
+    access: ['instance'],
+    portal_link: 'A portal link drops no deliveries: the machine would not get them in their order any more.',
+    audit: { action: 'delivery.drop', target: 'instance' },
+  },
   schema: {
     operationId: 'dropDeliveries',
     tags: ['deliveries'],

@@ -26,7 +26,7 @@ export function deliveryPushRoutes(app: App, context: DeliveryPushContext): void
 }
 
 const GET_DELIVERY_PUSH = {
-  config: { access: ['read', 'instance'] },
+  config: { access: ['read', 'instance'], portal_link: true },
   schema: {
     operationId: 'getDeliveryPush',
     tags: ['deliveries'],

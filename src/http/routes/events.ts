@@ -22,7 +22,7 @@ export function eventRoutes(app: App, context: EventContext): void {
 const STREAM_EVENTS = {
   // A HEAD request would have to wait for an end that the stream does not have.
   exposeHeadRoute: false,
-  config: { access: ['read', 'instance'] },
+  config: { access: ['read', 'instance'], portal_link: true },
   schema: {
     operationId: 'streamEvents',
     tags: ['events'],

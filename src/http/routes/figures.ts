@@ -26,7 +26,7 @@ export function figureRoutes(app: App, context: FigureContext): void {
 }
 
 const GET_COUNTS = {
-  config: { access: ['read', 'instance'] },
+  config: { access: ['read', 'instance'], portal_link: true },
   schema: {
     operationId: 'getCounts',
     tags: ['service'],
@@ -69,7 +69,7 @@ async function getHistory({ history }: FigureContext, { principal, query }: Requ
 }
 
 const GET_INSTANCE_HISTORY = {
-  config: { access: ['read', 'instance'] },
+  config: { access: ['read', 'instance'], portal_link: true },
   schema: {
     operationId: 'getInstanceHistory',
     tags: ['instances'],

@@ -6,15 +6,10 @@ import type { Clock } from '../../delivery/clock.ts';
 import { diagnose } from '../../delivery/transport/diagnosis.ts';
 import { RESERVED_HEADERS } from '../../delivery/transport/push.ts';
 import type { WebhookTransport } from '../../delivery/transport/webhook_transport.ts';
-import {
-  assertMayMove,
-  assertMayRegister,
-  assertMeeting,
-  type Principal,
-  type Visibility,
-} from '../../domain/access.ts';
+import { assertMayRegister, assertMeeting, type Principal, type Visibility } from '../../domain/access.ts';
 import { assertAddressable, uniqueIds } from '../../domain/id.ts';
 import type { TransportName } from '../../domain/instance.ts';
+import { assertFieldsOpenToLinks } from '../../domain/portal_rights.ts';
 import { invalidField, Problem } from '../../domain/problem.ts';
 import { makeSecret, signingKey } from '../../domain/signature.ts';
 import { checkedRuntime, type RuntimeSettings, runtimeOf } from '../../domain/runtimes/runtimes.ts';
@@ -77,7 +72,12 @@ export function instanceRoutes(app: App, context: InstanceContext): void {
 
 const REGISTER = {
   bodyLimit: LIST_BODY_BYTES_MAX,
-  config: { access: ['instance'], limited: 'register', audit: { action: 'instance.register', target: 'instance' } },
+  config: {
+    access: ['instance'],
+    portal_link: 'A portal link registers no instance: its holder could read meetings at an address of their own.',
+    limited: 'register',
+    audit: { action: 'instance.register', target: 'instance' },
+  },
   schema: {
     operationId: 'register',
     tags: ['instances'],
@@ -98,7 +98,6 @@ async function register(context: InstanceContext, request: RequestFor<typeof REG
   const { body, principal } = request;
   assertAddressable('instance_id', body.instance_id);
   assertMayRegister(principal, body.instance_id);
-  assertMayMove(principal);
   const { transport = 'webhook', webhook_url = '' } = body;
   if (body.webhook_url !== undefined) assertUrlAllowed(webhook_url, transport, egress_policy);
   if (body.webhook_secret !== undefined) signingKey(body.webhook_secret);
@@ -138,7 +137,7 @@ async function register(context: InstanceContext, request: RequestFor<typeof REG
 }
 
 const LIST_INSTANCES = {
-  config: { access: ['read', 'instance'] },
+  config: { access: ['read', 'instance'], portal_link: true },
   schema: {
     operationId: 'listInstances',
     tags: ['instances'],
@@ -156,7 +155,7 @@ async function listInstances({ store }: InstanceContext, { query, principal }: R
 }
 
 const GET_INSTANCE = {
-  config: { access: ['read', 'instance'] },
+  config: { access: ['read', 'instance'], portal_link: true },
   schema: {
     operationId: 'getInstance',
     tags: ['instances'],
@@ -177,7 +176,7 @@ async function getInstance(
 
 const UPDATE_INSTANCE = {
   bodyLimit: LIST_BODY_BYTES_MAX,
-  config: { access: ['instance'], audit: { action: 'instance.update', target: 'instance' } },
+  config: { access: ['instance'], portal_link: true, audit: { action: 'instance.update', target: 'instance' } },
   schema: {
     operationId: 'updateInstance',
     tags: ['instances'],
@@ -199,7 +198,7 @@ async function updateInstance(
 ) {
   const { params, body, principal } = request;
   const { instance_id } = params;
-  if (body.webhook_url !== undefined || body.replies === true) assertMayMove(principal);
+  assertFieldsOpenToLinks(principal, Object.keys(body));
   if (body.owner_key_id !== undefined) assertHandOver(principal, body.owner_key_id, keyring);
   if (body.webhook_url !== undefined) {
     const { transport } = existing(await store.instances.get(instance_id, ownedBy(principal)), instance_id);
@@ -216,7 +215,11 @@ async function updateInstance(
 }
 
 const DELETE_INSTANCE = {
-  config: { access: ['instance'], audit: { action: 'instance.delete', target: 'instance' } },
+  config: {
+    access: ['instance'],
+    portal_link: 'A portal link deletes no instance: no one can undo that, and others could then register the id.',
+    audit: { action: 'instance.delete', target: 'instance' },
+  },
   schema: {
     operationId: 'deleteInstance',
     tags: ['instances'],
@@ -240,7 +243,7 @@ async function deleteInstance(
 
 const HEARTBEAT = {
   // No audit entry: every instance sends one heartbeat a minute.
-  config: { access: ['instance'], audit: 'none' },
+  config: { access: ['instance'], portal_link: true, audit: 'none' },
   schema: {
     operationId: 'heartbeat',
     tags: ['instances'],
@@ -259,7 +262,11 @@ async function heartbeat({ changes, audit_trail }: InstanceContext, request: Req
 }
 
 const ROTATE_SECRET = {
-  config: { access: ['instance'], audit: { action: 'instance.rotate_secret', target: 'instance' } },
+  config: {
+    access: ['instance'],
+    portal_link: 'A portal link rotates no secret: with the new one its holder could sign pushes to the machine.',
+    audit: { action: 'instance.rotate_secret', target: 'instance' },
+  },
   preValidation: readNoBodyAsEmpty,
   schema: {
     operationId: 'rotateSecret',
@@ -290,7 +297,7 @@ async function rotateSecret({ changes, audit_trail }: InstanceContext, request: 
 }
 
 const TEST_WEBHOOK = {
-  config: { access: ['instance'], audit: { action: 'instance.webhook_test', target: 'instance' } },
+  config: { access: ['instance'], portal_link: true, audit: { action: 'instance.webhook_test', target: 'instance' } },
   schema: {
     operationId: 'testWebhook',
     tags: ['instances'],

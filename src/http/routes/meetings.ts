@@ -54,7 +54,11 @@ export function meetingRoutes(app: App, context: MeetingContext): void {
 
 const JOIN_MEETING = {
   bodyLimit: LIST_BODY_BYTES_MAX,
-  config: { access: ['instance'], audit: { action: 'meeting.join', target: 'instance' } },
+  config: {
+    access: ['instance'],
+    portal_link: 'A portal link joins no meeting: who is in a meeting reads it.',
+    audit: { action: 'meeting.join', target: 'instance' },
+  },
   schema: {
     operationId: 'joinMeeting',
     tags: ['meetings'],
@@ -88,7 +92,11 @@ async function joinMeeting(
 }
 
 const LEAVE_MEETING = {
-  config: { access: ['instance'], audit: { action: 'meeting.leave', target: 'instance' } },
+  config: {
+    access: ['instance'],
+    portal_link: 'A portal link leaves no meeting: it could not join again.',
+    audit: { action: 'meeting.leave', target: 'instance' },
+  },
   schema: {
     operationId: 'leaveMeeting',
     tags: ['meetings'],
@@ -208,7 +216,11 @@ async function listMeetingInstances(
 
 const UPDATE_MEMBERSHIP = {
   bodyLimit: LIST_BODY_BYTES_MAX,
-  config: { access: ['instance'], audit: { action: 'membership.update', target: 'instance' } },
+  config: {
+    access: ['instance'],
+    portal_link: 'A portal link changes no membership: that decides what the machine reads of a meeting.',
+    audit: { action: 'membership.update', target: 'instance' },
+  },
   schema: {
     operationId: 'updateMembership',
     tags: ['meetings'],

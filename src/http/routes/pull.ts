@@ -11,7 +11,7 @@ import type {
   PullTransport,
   WaitingPull,
 } from '../../delivery/transport/pull_transport.ts';
-import { assertTakesPart, type OwnerScope } from '../../domain/access.ts';
+import type { OwnerScope } from '../../domain/access.ts';
 import { invalidField, Problem } from '../../domain/problem.ts';
 import { isoTime } from '../../domain/time.ts';
 import type { Store } from '../../store/store.ts';
@@ -61,7 +61,11 @@ export function pullRoutes(app: App, parts: PullContext): void {
 const PULL = {
   bodyLimit: PULL_BODY_BYTES_MAX,
   // No audit entry: a machine pulls all the time.
-  config: { access: ['instance'], audit: 'none' },
+  config: {
+    access: ['instance'],
+    portal_link: 'A portal link does not pull: it is for a page, and no machine.',
+    audit: 'none',
+  },
   preValidation: readNoBodyAsEmpty,
   schema: {
     operationId: 'pull',
@@ -85,7 +89,6 @@ async function pull(context: Context, request: PullingRequest, reply: FastifyRep
   const { pull_transport, takesPullsOf } = context;
   const { instance_id } = request.params;
   const { owner_scope } = request.principal;
-  assertTakesPart(request.principal);
   if (!takesPullsOf(instance_id)) return forward(context, request, reply);
   const permit =
     pull_transport.permitOf(instance_id, owner_scope) ?? (await readPermit(context, instance_id, owner_scope));

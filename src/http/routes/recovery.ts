@@ -29,7 +29,7 @@ export function recoveryRoutes(app: App, context: RecoveryContext): void {
 }
 
 const RECOVER = {
-  config: { access: ['instance'], audit: { action: 'instance.recover', target: 'instance' } },
+  config: { access: ['instance'], portal_link: true, audit: { action: 'instance.recover', target: 'instance' } },
   schema: {
     operationId: 'recover',
     tags: ['instances'],

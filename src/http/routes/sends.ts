@@ -50,9 +50,11 @@ export function sendRoutes(app: App, context: SendContext): void {
   );
 }
 
+const LINKS_SAY_NOTHING = 'A portal link sends no message: it takes part in no meeting.';
+
 const SEND_MESSAGE = {
   // No audit entry: there are too many messages, and the history has every one.
-  config: { access: ['send', 'instance'], limited: 'send', audit: 'none' },
+  config: { access: ['send', 'instance'], portal_link: LINKS_SAY_NOTHING, limited: 'send', audit: 'none' },
   schema: {
     operationId: 'sendMessage',
     tags: ['messages'],
@@ -124,7 +126,7 @@ function sendOf(
 }
 
 const SEND_MESSAGES = {
-  config: { access: ['send', 'instance'], limited: 'send', audit: 'none' },
+  config: { access: ['send', 'instance'], portal_link: LINKS_SAY_NOTHING, limited: 'send', audit: 'none' },
   schema: {
     operationId: 'sendMessages',
     tags: ['messages'],

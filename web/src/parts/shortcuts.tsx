@@ -2,6 +2,7 @@
 import type { JSX } from 'preact';
 import { useEffect } from 'preact/hooks';
 import { beginPrefix, endPrefix, isPrefixed, isWriting } from '../keyboard.ts';
+import { is_portal } from '../portal.ts';
 import { go } from '../router.ts';
 import { type Section, SECTIONS } from '../sections.ts';
 import { Dialog } from './dialog.tsx';
@@ -25,7 +26,7 @@ export function useShortcuts({ onHelp, onSearch }: { onHelp: () => void; onSearc
       if (isPrefixed()) {
         endPrefix();
         const section = SECTIONS.find(({ key }) => key === event.key);
-        if (section === undefined) return;
+        if (section === undefined || section.is_shown?.() === false) return;
         event.preventDefault();
         return go(section.path);
       }
@@ -57,7 +58,7 @@ function leave(event: KeyboardEvent): void {
 export function Help({ sections, onClose }: { sections: readonly Section[]; onClose: () => void }): JSX.Element {
   const keys: readonly (readonly [readonly string[], string])[] = [
     ...sections.map(({ key, name }) => [['g', key], name] as const),
-    [[SEARCH_KEY], 'Search every id and message'],
+    [[SEARCH_KEY], is_portal ? 'Search instances and deliveries' : 'Search every id and message'],
     [['/'], 'To the filter'],
     [['j'], 'Next row, also with the arrow keys'],
     [['k'], 'Row before'],
@@ -79,9 +80,11 @@ export function Help({ sections, onClose }: { sections: readonly Section[]; onCl
           </div>
         ))}
       </dl>
-      <p class="hint">
-        The API is described at <a href="/docs/">/docs/</a>.
-      </p>
+      {!is_portal && (
+        <p class="hint">
+          The API is described at <a href="/docs/">/docs/</a>.
+        </p>
+      )}
     </Dialog>
   );
 }

@@ -4,6 +4,7 @@ import type { Instance, Outcome, UpdateInstanceInput } from '@convoke/sdk';
 import { doesPull } from '../parts/connection.tsx';
 import { mayChange } from '../parts/may.tsx';
 import { doing } from '../parts/notice.tsx';
+import { is_portal } from '../portal.ts';
 import { client } from '../service.ts';
 
 interface AdviceActionProps {
@@ -43,9 +44,10 @@ export function AdviceAction({ instance, result, again, onEdit }: AdviceActionPr
   );
 }
 
-/** The setting that the advice names; null when it names none. */
+/** The setting that the advice names; null when it names none, or one that a portal link does not change. */
 function editInWords({ outcome, status_code }: AdviceActionProps['result']): string | null {
   if (outcome === 'timeout') return 'Give it more time…';
+  if (is_portal) return null;
   if (outcome === 'bad_status') {
     if (status_code === 401 || status_code === 403) return 'Set its headers…';
     const is_path = status_code === 404 || status_code === 405 || status_code === 415;

@@ -147,7 +147,7 @@ export function Deliveries({ delivery_id }: { delivery_id: string | null }): JSX
           <Filter label="Message id" name="message_id" value={filters['message_id'] ?? ''} />
           <details class="more-filters" open={is_search}>
             <summary>More filters</summary>
-            <Filter label="Text of the message" name="text" value={valueOf('text')} />
+            {may('read') && <Filter label="Text of the message" name="text" value={valueOf('text')} />}
             <Filter label="Agent id" name="agent_id" value={valueOf('agent_id')} />
             <Filter label="Status, such as 500" name="status_code" value={valueOf('status_code')} />
             <label class="filter">
@@ -201,7 +201,8 @@ export function Deliveries({ delivery_id }: { delivery_id: string | null }): JSX
             </>
           ) : (
             <p>
-              A message makes one delivery for each instance in its <a href="/meetings">meeting</a>.
+              A message makes one delivery for each instance in its{' '}
+              {may('read') ? <a href="/meetings">meeting</a> : 'meeting'}.
             </p>
           )}
         </Empty>

@@ -11,7 +11,7 @@ import { Detail, Facts } from '../parts/page.tsx';
 import { Failure, Skeleton } from '../parts/states.tsx';
 import { Ago, At } from '../parts/time.tsx';
 import { addressOf } from '../router.ts';
-import { client } from '../service.ts';
+import { client, may } from '../service.ts';
 import { counted, durationInWords, outcomeInWords, pauseInWords, whyInWords } from '../format.ts';
 import { AttemptRequest, DeliveryRequest, useDeliveryPush } from './delivery_request.tsx';
 import { Excerpt } from './diagnosis.tsx';
@@ -66,7 +66,11 @@ function DeliveryBody({ delivery: value, again }: { delivery: DeliveryWithAttemp
             ['Agents', <AgentTags agent_ids={value.target_agents} />],
             [
               'Meeting',
-              <Id id={value.meeting_id} what="the meeting id" href={addressOf(['meetings', value.meeting_id])} />,
+              <Id
+                id={value.meeting_id}
+                what="the meeting id"
+                {...(may('read') && { href: addressOf(['meetings', value.meeting_id]) })}
+              />,
             ],
             [
               'Message',

@@ -60,13 +60,15 @@ export function EditDialog({ instance, again, onClose }: EditDialogProps): JSX.E
     <Dialog title={`Edit ${instance.instance_name || instance.instance_id}`} onClose={onClose}>
       <Form action="Save" onSubmit={save}>
         <TextField label="Name" value={name} onChange={setName} is_required />
-        <TextField
-          label="Agents"
-          value={agents}
-          onChange={setAgents}
-          is_code
-          hint="Separated by commas. The agents in its meetings stay as they are."
-        />
+        {!is_portal && (
+          <TextField
+            label="Agents"
+            value={agents}
+            onChange={setAgents}
+            is_code
+            hint="Separated by commas. The agents in its meetings stay as they are."
+          />
+        )}
         {!pulls && !is_portal && (
           <TextField
             label="Webhook URL"
@@ -78,23 +80,25 @@ export function EditDialog({ instance, again, onClose }: EditDialogProps): JSX.E
             hint="What is pending goes to the new address. Headers are dropped when it is on another server."
           />
         )}
-        <Field
-          label="Headers"
-          hint={`One on a line, as in authorization: Bearer … They replace all of its headers${headerNames(instance)}. Leave it empty to keep them.`}
-        >
-          {(id, hint_id) => (
-            <textarea
-              id={id}
-              class="input code"
-              rows={2}
-              spellcheck={false}
-              autocomplete="off"
-              aria-describedby={hint_id}
-              value={headers}
-              onInput={(event) => setHeaders(event.currentTarget.value)}
-            />
-          )}
-        </Field>
+        {!is_portal && (
+          <Field
+            label="Headers"
+            hint={`One on a line, as in authorization: Bearer … They replace all of its headers${headerNames(instance)}. Leave it empty to keep them.`}
+          >
+            {(id, hint_id) => (
+              <textarea
+                id={id}
+                class="input code"
+                rows={2}
+                spellcheck={false}
+                autocomplete="off"
+                aria-describedby={hint_id}
+                value={headers}
+                onInput={(event) => setHeaders(event.currentTarget.value)}
+              />
+            )}
+          </Field>
+        )}
         <TextField
           label={pulls ? 'Time for a result, in seconds' : 'Time for an answer, in seconds'}
           value={timeout}

@@ -13,6 +13,7 @@ import { doing, showProblem } from '../parts/notice.tsx';
 import { Detail, Facts } from '../parts/page.tsx';
 import { Failure, Skeleton } from '../parts/states.tsx';
 import { Ago, At } from '../parts/time.tsx';
+import { is_portal } from '../portal.ts';
 import { addressOf, go } from '../router.ts';
 import { client, may } from '../service.ts';
 import { counted, failureInWords } from '../format.ts';
@@ -207,15 +208,19 @@ function InstanceBody({ instance, again, back, removing }: InstanceBodyProps): J
             <button type="button" class="button" onClick={edit}>
               Edit…
             </button>
-            <button type="button" class="button" onClick={() => setAsking('rotate')}>
-              Rotate the secret…
-            </button>
-            <button type="button" class="button" onClick={() => setAsking('drop')}>
-              Drop pending…
-            </button>
-            <button type="button" class="button dangerous" onClick={() => setAsking('delete')}>
-              Delete…
-            </button>
+            {!is_portal && (
+              <>
+                <button type="button" class="button" onClick={() => setAsking('rotate')}>
+                  Rotate the secret…
+                </button>
+                <button type="button" class="button" onClick={() => setAsking('drop')}>
+                  Drop pending…
+                </button>
+                <button type="button" class="button dangerous" onClick={() => setAsking('delete')}>
+                  Delete…
+                </button>
+              </>
+            )}
           </div>
         </div>
       )}

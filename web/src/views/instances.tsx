@@ -5,7 +5,6 @@ import { useList } from '../queries.ts';
 import { Choice } from '../parts/choice.tsx';
 import { Icon } from '../parts/icons.tsx';
 import { HealthMark } from '../parts/mark.tsx';
-import { May } from '../parts/may.tsx';
 import { Filter, Page } from '../parts/page.tsx';
 import { type Column, Rows } from '../parts/rows.tsx';
 import { Empty, Failure, Skeleton } from '../parts/states.tsx';
@@ -82,7 +81,8 @@ export function Instances({ instance_id }: { instance_id: string | null }): JSX.
   const q = query.get('q') ?? '';
   const health = HEALTHS.find(([value]) => value === query.get('health'))?.[0] ?? '';
   const [is_registering, setRegistering] = useState(false);
-  useAsked('new', () => setRegistering(may('instance')));
+  const may_register = may('instance') && !is_portal;
+  useAsked('new', () => setRegistering(may_register));
   const { rows, problem, is_complete, more, again } = useList(
     `instances ${health} ${q}`,
     (page) => client.listInstances({ ...page, ...(q !== '' && { q }), ...(health !== '' && { health }) }),
@@ -100,11 +100,11 @@ export function Instances({ instance_id }: { instance_id: string | null }): JSX.
         </>
       }
       actions={
-        <May scope="instance">
+        may_register && (
           <button type="button" class="button primary" onClick={() => setRegistering(true)}>
             <Icon name="plus" /> Register
           </button>
-        </May>
+        )
       }
       detail={instance_id !== null && <InstanceDetail key={instance_id} instance_id={instance_id} back={leading()} />}
     >

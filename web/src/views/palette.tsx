@@ -51,7 +51,7 @@ export function Palette({ places, onClose }: PaletteProps): JSX.Element {
   );
   const is_searching = text.trim() !== '' && (asked !== text.trim() || (value === null && problem === null));
   const permitted = ACTIONS.filter(
-    ({ to, needs }) => places.some(({ path }) => to.startsWith(path)) && needs?.some(may) !== false,
+    ({ to, needs }) => places.some(({ path }) => to.startsWith(path)) && (needs === undefined || mayDo(needs)),
   );
   const all: readonly Found[] = [...permitted, ...places.map(({ path, name }) => ({ to: path, kind: 'Go to', name }))];
   const actions = all.filter(({ name }) => name.toLowerCase().includes(text.trim().toLowerCase()));
@@ -141,6 +141,9 @@ const ACTIONS: readonly Action[] = [
   { to: '/meetings?new', kind: 'Do', name: 'Begin a meeting', needs: ['send', 'instance'] },
   { to: '/keys?new', kind: 'Do', name: 'Make a key', needs: ['admin'] },
 ];
+
+/** A portal link does none of the actions that need a scope. */
+const mayDo = (needs: readonly Scope[]): boolean => !is_portal && needs.some(may);
 
 interface Results {
   found: Found[];

@@ -1309,9 +1309,10 @@ class AsyncOperations:
     ) -> PortalLink:
         """Make a link that shows the instances of a key, for an hour at most.
 
-        Anybody with the link sees the instances of the key and their deliveries, and may change them as the key
-        may, but for webhook_url and replies; nothing else. Pages of the origins in CONVOKE_PORTAL_ORIGINS may
-        show it in a frame. It ends when either the key or yours is revoked or rotated.
+        Anybody with the link sees the instances of the key and their deliveries, tests webhooks, sends again what
+        failed, and pauses. It neither reads meetings nor takes part in them, and changes nothing that decides
+        where pushes go or what they are signed with. Pages of the origins in CONVOKE_PORTAL_ORIGINS may show it
+        in a frame. It ends when either the key or yours is revoked or rotated.
 
         :param key_id: The id of an API key.
         :param instance_id: Shows only this instance of the key; absent: all of them.
