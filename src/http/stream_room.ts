@@ -2,47 +2,74 @@ import type { ServerResponse } from 'node:http';
 
 /** The bytes of its streams that the clients of one key have not taken. With more, all streams of the key wait. */
 const KEY_BYTES_MAX = 16 << 20;
+/** The same for the clients of all keys. With more, the slowest one is disconnected. */
+const ALL_BYTES_MAX = 32 << 20;
+
+/** The streams of a key that have written more than their clients take, with what waits in each; the slowest is first. */
+class KeyStreams {
+  readonly waiting = new Map<ServerResponse, number>();
+  bytes = 0;
+  /** Resolves when one of them has room again, or is closed. */
+  changed = Promise.withResolvers<void>();
+}
 
 /**
  * Says when a stream may write more. A client that does not read stops its own stream, and many of them stop the other
- * streams of their key, until the limit for slow readers cuts them off (`READ_LIMITS`).
+ * streams of their key, until the limit for slow readers cuts them off (`READ_LIMITS`). Clients of many keys that do not
+ * read lose their connections, the slowest client of the key with the most first. They continue with their cursor.
  */
 export class StreamRoom {
-  /** The streams of each key that have written more than their clients take. */
-  readonly #full = new Map<string, Set<ServerResponse>>();
+  readonly #keys = new Map<string, KeyStreams>();
+  #bytes = 0;
 
   /** Resolves when the client of a stream and those of its key have room, or the stream has ended. */
   async wait(key: string, response: ServerResponse): Promise<void> {
     while (!response.destroyed) {
-      const full = this.#full.get(key);
-      if (response.writableNeedDrain) await this.#drained(key, response);
-      else if (full !== undefined && bytesOf(full) > KEY_BYTES_MAX) await nextChange([response, ...full]);
-      else return;
+      const of_key = this.#keys.get(key);
+      if (response.writableNeedDrain) {
+        if (of_key?.waiting.has(response) !== true) this.#count(key, response);
+        await next(response, 'drain');
+      } else if (of_key !== undefined && of_key.bytes > KEY_BYTES_MAX) {
+        await next(response, 'close', of_key.changed.promise);
+      } else return;
     }
   }
 
-  /** Counts a stream until its client has read. */
-  async #drained(key: string, response: ServerResponse): Promise<void> {
-    const full = this.#full.get(key) ?? new Set();
-    this.#full.set(key, full.add(response));
-    await nextChange([response]);
-    if (full.delete(response) && full.size === 0) this.#full.delete(key);
+  /** Counts what waits in a stream until its client has taken all of it. Nothing is written to it until then. */
+  #count(key: string, response: ServerResponse): void {
+    const of_key = this.#keys.get(key) ?? new KeyStreams();
+    const bytes = response.writableLength;
+    this.#keys.set(key, of_key);
+    of_key.waiting.set(response, bytes);
+    of_key.bytes += bytes;
+    this.#bytes += bytes;
+    void next(response, 'drain').then(() => {
+      of_key.waiting.delete(response);
+      of_key.bytes -= bytes;
+      this.#bytes -= bytes;
+      if (of_key.waiting.size === 0) this.#keys.delete(key);
+      of_key.changed.resolve();
+      of_key.changed = Promise.withResolvers();
+    });
+    if (this.#bytes > ALL_BYTES_MAX) this.endSlowest();
+  }
+
+  /** Disconnects the client that has waited longest, of the key whose clients leave the most. */
+  endSlowest(): void {
+    let most: KeyStreams | null = null;
+    for (const of_key of this.#keys.values()) if (of_key.bytes > (most?.bytes ?? 0)) most = of_key;
+    for (const response of most?.waiting.keys() ?? []) if (!response.destroyed) return void response.destroy();
   }
 }
 
-function bytesOf(responses: Iterable<ServerResponse>): number {
-  let bytes = 0;
-  for (const { writableLength } of responses) bytes += writableLength;
-  return bytes;
-}
-
-/** Resolves when one of these responses has room again, or is closed. */
-async function nextChange(responses: readonly ServerResponse[]): Promise<void> {
-  await new Promise<void>((resolve) => {
+/** Resolves at the next event of this name, when the response is closed, or when the other promise does. */
+function next(response: ServerResponse, name: 'drain' | 'close', or?: Promise<void>): Promise<void> {
+  return new Promise((resolve) => {
     const done = (): void => {
-      for (const response of responses) response.off('drain', done).off('close', done);
+      response.off(name, done).off('close', done);
       resolve();
     };
-    for (const response of responses) response.on('drain', done).on('close', done);
+    response.on(name, done).on('close', done);
+    void or?.then(done);
   });
 }

@@ -328,6 +328,41 @@ for (const store of ['SQLite', 'PostgreSQL']) {
   });
 }
 
+describe('a feed that has no place', () => {
+  const service = useService({ max_feed_listeners: '2' });
+  const keys: ApiKeyWithToken[] = [];
+  const params = { arguments: { meeting_id: 'm' } };
+  before(async () => {
+    await service.endOpenMode();
+    await service.send('m', { content: 'one' });
+    for (let i = 0; i < 3; i++) keys.push(await service.createKey({ scopes: ['read'] }));
+  });
+
+  test('a key that has one less gets a place, and the stream that had it says what to do', async (t) => {
+    const [rich, poor, late] = keys;
+    const first = await openStream(t, service, rich!.token, params);
+    const second = await openStream(t, service, rich!.token, params);
+    for (const stream of [first, second]) assert.equal((await stream.next())?.method, 'notifications/events/active');
+    const other = await openStream(t, service, poor!.token, params);
+    assert.equal((await other.next())?.method, 'notifications/events/active');
+    const ended = await second.next();
+    assert.equal(ended?.method, 'notifications/events/terminated');
+    assert.equal(ended.params?.error?.code, -32_025);
+    assert.match(ended.params?.error?.message ?? '', /CONVOKE_MAX_FEED_LISTENERS.* Wait 5 s/);
+    assert.equal((await second.next())?.result?.resultType, 'complete');
+
+    // Each key has one place now.
+    const answered = await inTime(
+      'an answer',
+      refused(service, late!.token, 'events/stream', { name: NAME, ...params }),
+    );
+    assert.equal(answered.code, -32_025);
+    assert.match(answered.message, /CONVOKE_MAX_FEED_LISTENERS.* Wait 5 s/);
+    await service.send('m', { content: 'two' });
+    for (const stream of [first, other]) assert.equal((await stream.next())?.params?.data.message?.content, 'two');
+  });
+});
+
 test('a stream ends when the service stops, and does not hold the stop', async (t) => {
   const service = await startService(t);
   await service.send('m', { content: 'one' });

@@ -75,14 +75,14 @@ describe('a stream', () => {
     for (const content of ['one', 'two', 'three']) await service.send(meeting_id, { content });
     let asked = 0;
     const room = Promise.withResolvers<void>();
-    // There is room for the first two frames.
+    // There is room for the first event.
     const { sent, end } = stream(t, meeting_id, {
-      hasRoom: () => (++asked > 2 ? room.promise : Promise.resolve()),
+      hasRoom: () => (++asked > 1 ? room.promise : Promise.resolve()),
     });
     await until(
       'a stream that waits for room',
       () => asked,
-      (times) => times === 3,
+      (times) => times === 2,
     );
     await service.send(meeting_id, { content: 'four' });
     assert.deepEqual(kindsOf(sent), ['active', 'event']);
@@ -160,7 +160,7 @@ describe('a stream', () => {
     const as_other: typeof fetch = (input, init) =>
       fetch(input, { ...init, headers: { ...(init?.headers as object), authorization: `Bearer ${other.token}` } });
     const refused = stream(t, meeting_id, { messages, fetch: as_other });
-    await assert.rejects(inTime('the refusal', refused.ended), { code: 'not_permitted' });
+    await assert.rejects(inTime('the refusal', refused.ended), { code: -32_024, data: { code: 'not_permitted' } });
     assert.deepEqual(refused.sent, []);
     await allowed.end();
   });
@@ -200,6 +200,36 @@ for (const [way, go] of [
     await inTime('room', waited);
   });
 }
+
+test('clients of many keys that do not read lose their connections, the slowest of the key with the most first', async (t) => {
+  const server = createServer();
+  t.after(() => server.close().closeAllConnections());
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  const room = new StreamRoom();
+  const unread = async (key: string, bytes: number): Promise<ServerResponse> => {
+    const client = connect((server.address() as AddressInfo).port, '127.0.0.1');
+    t.after(() => client.destroy());
+    client
+      .on('error', () => {})
+      .pause()
+      .write('GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n');
+    const [, response] = (await once(server, 'request')) as [unknown, ServerResponse];
+    response.write(Buffer.alloc(bytes));
+    void room.wait(key, response);
+    return response;
+  };
+  const MANY = 12 << 20;
+  const responses = [
+    await unread('a', MANY - 1),
+    await unread('b', MANY / 2),
+    await unread('b', MANY / 2),
+    await unread('c', MANY - 1),
+  ];
+  assert.deepEqual(
+    responses.map(({ destroyed }) => destroyed),
+    [false, true, false, false],
+  );
+});
 
 test('streams of a key wait while its other clients do not read much of theirs; those of other keys do not', async (t) => {
   const server = createServer();

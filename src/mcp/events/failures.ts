@@ -23,6 +23,7 @@ const CODE_OF: Partial<Record<ProblemCode, number>> = {
   callback_not_verified: EVENT_ERRORS.CallbackEndpointError,
   webhook_url_not_allowed: ProtocolErrorCode.InvalidParams,
   quota_exceeded: EVENT_ERRORS.ResourceExhausted,
+  overloaded: EVENT_ERRORS.ResourceExhausted,
   rate_limited: EVENT_ERRORS.ResourceExhausted,
   invalid_fields: ProtocolErrorCode.InvalidParams,
 };

@@ -16,20 +16,26 @@ export class MeetingNews {
   /**
    * Resolves when the feed is open.
    *
-   * @throws ConvokeError when the service refuses it
+   * @throws ConvokeError when it cannot be opened now: whoever asked gets that answer, and asks again
    */
   static async follow({ client }: Caller, meeting_id: string, signal: AbortSignal): Promise<MeetingNews> {
     const news = new MeetingNews(signal);
     const { promise, resolve, reject } = Promise.withResolvers<void>();
+    let is_open = false;
     const follow = async (): Promise<void> => {
       const events = client.events(
         { meeting_id },
         {
           signal,
           onConnection(state, error) {
-            // Messages may have been sent while the feed was closed. A feed that ended for good has a reason.
-            if (state === 'connected') resolve();
-            else if (isFinal(error)) news.#fail(error);
+            if (state === 'connected') {
+              is_open = true;
+              resolve();
+            } else if (!is_open || isFinal(error)) {
+              reject(error);
+              news.#fail(error);
+            }
+            // Messages may have been sent while the feed was closed.
             news.#ring();
           },
         },
@@ -84,7 +90,11 @@ export class MeetingNews {
   }
 }
 
-/** Whether the service said why it ended the feed. Another feed then cannot help. */
+/**
+ * Whether the service said why it ended the feed, and another feed cannot help; or another key has its place now. Streams
+ * without a place would have no limit in number.
+ */
 function isFinal(error: ConvokeError | null): error is ConvokeError {
-  return error !== null && error.status === null && error.code !== 'unreachable' && error.code !== 'timeout';
+  if (error === null || error.code === 'overloaded') return error !== null;
+  return error.status === null && error.code !== 'unreachable' && error.code !== 'timeout';
 }

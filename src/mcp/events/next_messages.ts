@@ -11,6 +11,8 @@ import { newestSeq, isGone } from './pages.ts';
 const MESSAGES_MAX = 8;
 /** How many reads of all streams are in progress at a time. */
 const READS_MAX = 2;
+/** How many streams have a message in memory at a time, from its read until it is sent. */
+const IN_HAND_MAX = 16;
 /** The characters of messages that are kept for other streams, and for how long. */
 const KEPT_CHARS_MAX = 8 << 20;
 const KEPT_MS = 2_000;
@@ -48,8 +50,8 @@ export class NextMessages {
   readonly #kept = new Map<string, { next: Next; chars: number }>();
   #kept_chars = 0;
   #questions = 0;
-  #reading = 0;
-  readonly #waiting: (() => void)[] = [];
+  readonly #reads_at_a_time = new Turnstile(READS_MAX);
+  readonly #in_hand = new Turnstile(IN_HAND_MAX);
   #turn: Promise<void> | null = null;
   #turn_chars = 0;
   #forgetting = false;
@@ -76,6 +78,11 @@ export class NextMessages {
     }
   }
 
+  /** Runs the work of a stream that asks for a message and sends it, when not too many others have one. */
+  inHand<Result>(work: () => Promise<Result>): Promise<Result> {
+    return this.#in_hand.pass(work);
+  }
+
   /** Resolves when it is the turn of so many characters. So streams together make no turn of the event loop long. */
   async turn(chars: number): Promise<void> {
     while (this.#turn_chars >= TURN_CHARS_MAX) await this.#turn;
@@ -88,41 +95,35 @@ export class NextMessages {
 
   #begin(caller: Caller, meeting_id: string, after: number): Read {
     const place = placeOf(meeting_id, after);
-    const next = this.#read(caller, meeting_id, after).finally(() => this.#reads.delete(place));
+    const next = this.#reads_at_a_time
+      .pass(() => this.#read(caller, meeting_id, after))
+      .finally(() => this.#reads.delete(place));
     const read = { begun: ++this.#questions, next };
     this.#reads.set(place, read);
     return read;
   }
 
   async #read(caller: Caller, meeting_id: string, after: number): Promise<Next> {
-    if (this.#reading >= READS_MAX) await new Promise<void>((resolve) => void this.#waiting.push(resolve));
-    else this.#reading++;
-    try {
-      const { client, signal } = caller;
-      const { data } = await client.listMessages(meeting_id, { after_seq: after, limit: MESSAGES_MAX }, { signal });
-      let position = after;
-      let first: Next | null = null;
-      for (const said of data) {
-        const { seq, accepted_at, target_agents, from_agent } = said;
-        const event = meetingEvent({ meeting_id, ...said });
-        const chars = JSON.stringify(event).length;
-        const message = { event, seq, accepted_at, target_agents, from_agent, chars };
-        const next = { message, seq, truncated: seq > position + 1 };
-        this.#keep(placeOf(meeting_id, position), next, chars);
-        first ??= next;
-        position = seq;
-      }
-      if (first !== null) return first;
-      // Retention removed what followed, or the store was restored to an earlier state.
-      const newest = await newestSeq(caller, meeting_id);
-      // A message may have been sent between the two reads: the next read has it.
-      const is_lost = newest < after || (newest > after && (await isGone(caller, meeting_id, after)));
-      return { message: null, seq: is_lost ? newest : after, truncated: is_lost };
-    } finally {
-      const following = this.#waiting.shift();
-      if (following === undefined) this.#reading--;
-      else following();
+    const { client, signal } = caller;
+    const { data } = await client.listMessages(meeting_id, { after_seq: after, limit: MESSAGES_MAX }, { signal });
+    let position = after;
+    let first: Next | null = null;
+    for (const said of data) {
+      const { seq, accepted_at, target_agents, from_agent } = said;
+      const event = meetingEvent({ meeting_id, ...said });
+      const chars = JSON.stringify(event).length;
+      const message = { event, seq, accepted_at, target_agents, from_agent, chars };
+      const next = { message, seq, truncated: seq > position + 1 };
+      this.#keep(placeOf(meeting_id, position), next, chars);
+      first ??= next;
+      position = seq;
     }
+    if (first !== null) return first;
+    // Retention removed what followed, or the store was restored to an earlier state.
+    const newest = await newestSeq(caller, meeting_id);
+    // A message may have been sent between the two reads: the next read has it.
+    const is_lost = newest < after || (newest > after && (await isGone(caller, meeting_id, after)));
+    return { message: null, seq: is_lost ? newest : after, truncated: is_lost };
   }
 
   #keep(place: string, next: Next, chars: number): void {
@@ -146,3 +147,26 @@ export class NextMessages {
 }
 
 const placeOf = (meeting_id: string, after: number): string => `${after} ${meeting_id}`;
+
+/** Lets a number of works run at a time, in the order in which they came. */
+class Turnstile {
+  readonly #max: number;
+  #running = 0;
+  readonly #waiting: (() => void)[] = [];
+
+  constructor(max: number) {
+    this.#max = max;
+  }
+
+  async pass<Result>(work: () => Promise<Result>): Promise<Result> {
+    if (this.#running >= this.#max) await new Promise<void>((resolve) => void this.#waiting.push(resolve));
+    else this.#running++;
+    try {
+      return await work();
+    } finally {
+      const following = this.#waiting.shift();
+      if (following === undefined) this.#running--;
+      else following();
+    }
+  }
+}

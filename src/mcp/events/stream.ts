@@ -1,3 +1,4 @@
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { ConvokeError } from '@convoke/sdk';
 import { type Notification, ProtocolError } from '@modelcontextprotocol/server';
 import { isForSubscriber } from '../../domain/meeting_event.ts';
@@ -34,19 +35,17 @@ export async function streamEvents(
 ) {
   const wanted = wantedOf(params);
   const _meta = { 'io.modelcontextprotocol/subscriptionId': id };
-  const send = async (kind: string, about: object): Promise<void> => {
-    await caller.hasRoom();
-    await notify({ method: `notifications/events/${kind}`, params: { ...about, _meta } });
-  };
+  const send = (kind: string, about: object): Promise<void> =>
+    notify({ method: `notifications/events/${kind}`, params: { ...about, _meta } });
   const { cursor = null, maxAgeMs } = params;
   const oldest_ms = maxAgeMs === undefined ? 0 : wallNow() - maxAgeMs;
   const ended = new AbortController();
   const signal = AbortSignal.any([caller.signal, ended.signal]);
-  // The feed is open before the first page is read, so that no message falls between the two.
-  const news = await MeetingNews.follow(caller, wanted.meeting_id, signal);
   let is_open = false;
   let truncated = false;
   try {
+    // The feed is open before the first page is read, so that no message falls between the two.
+    const news = await MeetingNews.follow(caller, wanted.meeting_id, signal);
     let seq = cursor === null ? await newestSeq(caller, wanted.meeting_id) : Number(cursor);
     const open = async (from: number): Promise<void> => {
       if (is_open && !truncated) return;
@@ -54,21 +53,29 @@ export async function streamEvents(
       is_open = true;
       truncated = false;
     };
-    while (!signal.aborted) {
-      news.reset();
+    /** Sends the next message, if one follows. */
+    const sendNext = async (): Promise<boolean> => {
       const { message, seq: position, truncated: is_missing } = await messages.after(caller, wanted.meeting_id, seq);
       const is_old = message !== null && Date.parse(message.accepted_at) < oldest_ms;
       truncated ||= is_missing || (is_old && isForSubscriber(wanted.agent, message));
       if (!truncated) await open(seq);
       seq = position;
-      if (message === null) {
-        await open(seq);
-        if (!(await news.wait(heartbeat_ms))) await send('heartbeat', { cursor: String(seq) });
-      } else if (!is_old && isForSubscriber(wanted.agent, message)) {
+      if (message === null) await open(seq);
+      else if (!is_old && isForSubscriber(wanted.agent, message)) {
         await open(seq - 1);
         await messages.turn(message.chars);
         await send('event', { ...message.event, cursor: String(seq) });
       }
+      return message !== null;
+    };
+    while (!signal.aborted) {
+      // What was sent is in the response after a turn of the event loop.
+      await nextTurn();
+      // No message is in memory while the client does not read.
+      await caller.hasRoom();
+      news.reset();
+      const has_sent = await messages.inHand(sendNext);
+      if (!has_sent && !(await news.wait(heartbeat_ms))) await send('heartbeat', { cursor: String(seq) });
       news.assertOpen();
     }
   } catch (error) {
