@@ -65,11 +65,11 @@ export class StreamRoom {
 /** Resolves at the next event of this name, when the response is closed, or when the other promise does. */
 function next(response: ServerResponse, name: 'drain' | 'close', or?: Promise<void>): Promise<void> {
   return new Promise((resolve) => {
-    const done = (): void => {
-      response.off(name, done).off('close', done);
+    const go = (): void => {
+      response.off(name, go).off('close', go);
       resolve();
     };
-    response.on(name, done).on('close', done);
-    void or?.then(done);
+    response.on(name, go).on('close', go);
+    void or?.then(go);
   });
 }
