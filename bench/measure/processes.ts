@@ -27,6 +27,32 @@ export function cpuSeconds(roots: readonly number[]): number {
   return sum / TICKS_PER_S;
 }
 
+/**
+ * The processor time of a service in seconds, by what spent it: serving threads, threads of V8, other threads of the
+ * nodes, PostgreSQL.
+ */
+export function processorTime(pids: readonly number[]): Map<string, number> {
+  const spent = new Map<string, number>();
+  const add = (name: string, s: number) => spent.set(name, (spent.get(name) ?? 0) + s);
+  for (const pid of pids) {
+    if (!readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('main.ts')) {
+      add('PostgreSQL', cpuSeconds([pid]));
+      continue;
+    }
+    for (const task of readdirSync(`/proc/${pid}/task`)) {
+      const stat = readFileSync(`/proc/${pid}/task/${task}/stat`, 'utf8');
+      const name = stat.slice(stat.indexOf('(') + 1, stat.lastIndexOf(')'));
+      const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+      const is_v8 = name.startsWith('V8') || name.startsWith('Delayed');
+      add(
+        Number(task) === pid ? 'serving' : is_v8 ? 'V8' : `other (${name})`,
+        (Number(fields[11]) + Number(fields[12])) / TICKS_PER_S,
+      );
+    }
+  }
+  return spent;
+}
+
 /** Resident memory in MiB, now and at its peak since `forgetPeak`. */
 export function memoryMib(pid: number): { now: number; peak: number } {
   const status = read(`/proc/${pid}/status`);

@@ -7,14 +7,13 @@
  * With 0 nodes it runs on SQLite. Processor time is in microseconds a message, by process and thread: the serving
  * thread, the threads of V8 (which compile and collect), all other threads of the nodes, and PostgreSQL.
  */
-import { readdirSync, readFileSync } from 'node:fs';
 import { loadavg } from 'node:os';
 import { parseArgs } from 'node:util';
 import { convoke } from '../contenders/contenders.ts';
 import { oneNode, twoNodes } from '../contenders/on_postgres.ts';
 import { type Fleet, WAIT_S } from '../load/fleet.ts';
 import { Bench } from '../measure/measure.ts';
-import { cpuSeconds } from '../measure/processes.ts';
+import { processorTime } from '../measure/processes.ts';
 
 const { values } = parseArgs({
   options: {
@@ -29,7 +28,6 @@ const [rate, each] = [Number(values.rate), Number(values.each)];
 const contender = [convoke, oneNode, twoNodes][Number(values.nodes)];
 if (contender === undefined) throw new Error('--nodes says 0, 1 or 2');
 const CONNECTIONS = 32;
-const TICKS_PER_S = 100;
 
 const bench = new Bench({ backlog: 0, herd: { machines: 0, each: 0 }, messages: 0 });
 await bench.start();
@@ -67,26 +65,3 @@ for (let from_s = 0; from_s < Number(values.seconds); from_s += each) {
 if (values.pulls) await bench.pullers.call('stop');
 await running.stop();
 await bench.stop();
-
-/** In seconds, by what spent it. */
-function processorTime(pids: readonly number[]): Map<string, number> {
-  const spent = new Map<string, number>();
-  const add = (name: string, s: number) => spent.set(name, (spent.get(name) ?? 0) + s);
-  for (const pid of pids) {
-    if (!readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('main.ts')) {
-      add('PostgreSQL', cpuSeconds([pid]));
-      continue;
-    }
-    for (const task of readdirSync(`/proc/${pid}/task`)) {
-      const stat = readFileSync(`/proc/${pid}/task/${task}/stat`, 'utf8');
-      const name = stat.slice(stat.indexOf('(') + 1, stat.lastIndexOf(')'));
-      const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-      const is_v8 = name.startsWith('V8') || name.startsWith('Delayed');
-      add(
-        Number(task) === pid ? 'serving' : is_v8 ? 'V8' : `other (${name})`,
-        (Number(fields[11]) + Number(fields[12])) / TICKS_PER_S,
-      );
-    }
-  }
-  return spent;
-}
