@@ -35,7 +35,7 @@ export function processorTime(pids: readonly number[]): Map<string, number> {
   const spent = new Map<string, number>();
   const add = (name: string, s: number) => spent.set(name, (spent.get(name) ?? 0) + s);
   for (const pid of pids) {
-    if (!readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('main.ts')) {
+    if (!readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('.ts')) {
       add('PostgreSQL', cpuSeconds([pid]));
       continue;
     }

@@ -1,15 +1,17 @@
 /**
  * What machines that wait in a pull cost, second by second: the load of (n) without its broadcasts.
  *
- *     node bench/programs/crowd.ts [--nodes 0|1|2] [--machines 10000] [--wait 55] [--seconds 55] [--each 5] [--node-args=--no-memory-reducer]
+ *     node bench/programs/crowd.ts [--nodes 0|1|2] [--machines 10000] [--wait 55] [--seconds 55] [--each 5] [--bare] [--node-args=--no-memory-reducer]
  *
- * With 0 nodes it runs on SQLite. Processor time is in per cent of a core: the serving threads, the threads of V8
+ * With 0 nodes it runs on SQLite. With `--bare` it is `node:http` alone that responds, in one process or, with 2 nodes, in
+ * two that forward. Processor time is in per cent of a core: the serving threads, the threads of V8
  * (which compile and collect), all other threads of the nodes, and PostgreSQL. The last line is the mean. Memory is that
  * of all nodes.
  */
 import { loadavg } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
+import { barePulls } from '../contenders/bare_pulls.ts';
 import { convoke, under } from '../contenders/contenders.ts';
 import { oneNode, twoNodes } from '../contenders/on_postgres.ts';
 import { type Fleet, WAIT_S } from '../load/fleet.ts';
@@ -23,11 +25,13 @@ const { values } = parseArgs({
     wait: { type: 'string', default: String(WAIT_S) },
     seconds: { type: 'string', default: String(WAIT_S) },
     each: { type: 'string', default: '5' },
+    bare: { type: 'boolean', default: false },
     'node-args': { type: 'string', default: '' },
   },
 });
 const [machines, wait_s, each] = [Number(values.machines), Number(values.wait), Number(values.each)];
-const chosen = [convoke, oneNode, twoNodes][Number(values.nodes)];
+const nodes = Number(values.nodes);
+const chosen = values.bare ? barePulls(nodes === 2 ? 2 : 1) : [convoke, oneNode, twoNodes][nodes];
 if (chosen === undefined) throw new Error('--nodes says 0, 1 or 2');
 const node_args = values['node-args'].split(' ').filter(Boolean);
 const conditions = { env: { CONVOKE_MAX_CONNECTIONS: String(2 * machines) }, node_args };

@@ -139,7 +139,7 @@ export class ModelCluster {
         leave: () => this.#leave(connection),
         list: () => this.#rows(),
         // No request is forwarded here, because the world knows which node holds a partition.
-        addressOfHolder: () => null,
+        addressesOfHolders: () => new Map(),
         sign: (text) => text,
         isSigned: () => true,
         hasOlderNode: () => false,

@@ -135,7 +135,7 @@ async function addressOf({ limits, pull_forwarder }: PullContext, request: Pulli
   const mark = request.headers[FORWARDED_HEADER];
   const forwarded =
     pull_forwarder !== null && typeof mark === 'string'
-      ? await pull_forwarder.addressIn(mark, request.params.instance_id)
+      ? await pull_forwarder.addressIn(mark)
       : undefined;
   return forwarded === undefined ? limits.addressOf(request) : forwarded;
 }

@@ -103,10 +103,11 @@ export interface ClusterStore {
    */
   broadcast(topic: string, text: string): Promise<void>;
   /**
-   * The URL where the node that holds a partition serves requests. Null while no node holds it, or when that node has
-   * not signed its address. An unsigned address is not used, because requests with credentials go to it.
+   * The URLs where the nodes that hold partitions serve requests, by partition. A partition is missing while no node
+   * holds it, or when that node has not signed its address. An unsigned address is not used, because requests with
+   * credentials go to it.
    */
-  addressOfHolder(partition_no: number): Promise<string | null>;
+  addressesOfHolders(): Promise<Map<number, string>>;
   /**
    * Whether a node of the previous version is there. It does not know the runtimes of instances. It would push the body
    * of the specification to them, and its change of the data key would leave their options unreadable.

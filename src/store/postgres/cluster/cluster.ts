@@ -47,9 +47,10 @@ const NODES = statement(`
 const SIGN_ADDRESS = statement(
   'UPDATE nodes SET address_signature = $signature WHERE node_no = $node_no AND address_signature IS DISTINCT FROM $signature',
 );
-const HOLDER = statement(`
-  SELECT n.node_id, n.address, n.address_signature FROM partitions p JOIN nodes n ON n.node_no = p.node_no
-  WHERE p.partition_no = $partition_no`);
+const HOLDERS = statement(`
+  SELECT n.node_id, n.address, n.address_signature,
+    (SELECT json_agg(p.partition_no)::text FROM partitions p WHERE p.node_no = n.node_no) AS partition_nos
+  FROM nodes n`);
 const LEAVE = [
   statement(
     'UPDATE partitions SET node_no = NULL WHERE node_no = (SELECT node_no FROM nodes WHERE node_id = $node_id)',
@@ -64,7 +65,11 @@ const ANY_UNSIGNED = statement(`
 const TEXT = 'text';
 const addressOf = (node_id: string): string => `address:${node_id}`;
 
-type HolderRow = Pick<NodeRow, 'node_id' | 'address'> & { address_signature: string | null };
+type HolderRow = Pick<NodeRow, 'node_id' | 'address'> & {
+  address_signature: string | null;
+  /** JSON; null when it holds none. */
+  partition_nos: string | null;
+};
 
 type NodesTable = Omit<NodeRow, 'stopping'> & { stopping: number; is_lapsed: boolean; steps_known: number };
 
@@ -174,11 +179,14 @@ export class Cluster implements ClusterStore, NotifySource {
     this.#signed_address = signed;
   }
 
-  async addressOfHolder(partition_no: number): Promise<string | null> {
-    const holder = await this.#db.read((session) => session.one<HolderRow>(HOLDER, { partition_no }));
-    if (holder === undefined) return null;
-    const { node_id, address, address_signature } = holder;
-    return this.#messages.isSignatureOf(address_signature ?? '', addressOf(node_id), address) ? address : null;
+  async addressesOfHolders(): Promise<Map<number, string>> {
+    const addresses = new Map<number, string>();
+    const holders = await this.#db.read((session) => session.all<HolderRow>(HOLDERS));
+    for (const { node_id, address, address_signature, partition_nos } of holders) {
+      if (!this.#messages.isSignatureOf(address_signature ?? '', addressOf(node_id), address)) continue;
+      for (const partition_no of JSON.parse(partition_nos ?? '[]') as number[]) addresses.set(partition_no, address);
+    }
+    return addresses;
   }
 
   /** Nodes of the previous version sign nothing. */
