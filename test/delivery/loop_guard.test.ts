@@ -144,6 +144,43 @@ describe('the budget of a pair', () => {
     assert.deepEqual(await node.states(), [went, went, went, stopped, stopped, stopped, went]);
   });
 
+  test('does not count what was tried and superseded before it reached the machine', async (t) => {
+    const node = await startNode(t, { settings: { ...PAIRS, pair_limit: 1 } });
+    await node.register('i');
+    await node.store.meetings.join('m', 'i', ['a'], node.clock.wall(), null, { catch_up: 'latest' });
+    node.transport.answer('i', 'connect_refused');
+    const say = (): Promise<unknown> => node.send('m', { from_agent: 'b', target_agents: ['a'] });
+    await say();
+    await node.clock.advance(SECOND / 2);
+    await say();
+    node.transport.answer('i', 200);
+    await node.clock.advance(20 * SECOND);
+    assert.deepEqual(await node.states(), ['cancelled superseded', 'delivered']);
+    // Of the two, the one that was delivered counts.
+    await say();
+    await node.clock.advance(SECOND);
+    assert.deepEqual(await node.states(), ['cancelled superseded', 'delivered', 'cancelled pair_limit']);
+  });
+
+  for (const engine of ENGINES) {
+    test(`${engine.name}: does not count what expired untried, after a restart neither`, async (t) => {
+      const settings = { hop_limit: 0, pair_limit: 1, pair_window_s: 3_600 };
+      const node = await startNode(t, { settings, store: await engine.open(t) });
+      await node.meeting('m', 'i');
+      node.transport.answer('i', 'connect_refused');
+      await node.send('m');
+      await node.send('m', { from_agent: 'b', target_agents: ['a'], expires_in_ms: MINUTE });
+      await node.clock.advance(2 * MINUTE);
+      node.transport.answer('i', 200);
+      await node.heartbeat('i');
+      await node.clock.advance(SECOND);
+      await node.crash();
+      await node.send('m', { from_agent: 'b', target_agents: ['a'] });
+      await node.clock.advance(MINUTE);
+      assert.deepEqual(await node.states(), ['delivered', 'failed expired', 'delivered']);
+    });
+  }
+
   test('does not count what waits for an instance that is away: it was sent in its own time', async (t) => {
     const node = await startNode(t, { settings: { ...PAIRS, pair_limit: 3 } });
     await node.meeting('m', 'i');

@@ -784,13 +784,18 @@ export class ModelStore implements StoreOperations {
       const before = rows
         .slice(0, delivery_id === null ? rows.length : rows.findIndex((row) => row.delivery_id === delivery_id))
         .slice(-rows_max);
-      return before.flatMap(({ message, target_agents, state, created_at, attempt_count, aside }) => {
+      return before.flatMap(({ message, target_agents, state, created_at, attempt_count, answered_badly, aside }) => {
         const { origin } = message;
         if (message.meeting_id !== meeting_id || message.seq >= seq || created_at <= since_ms) return [];
-        if (state === 'cancelled' || origin === null || origin.from_agent === null) return [];
-        const is_unjudged = state === 'pending' && attempt_count === 0 && !aside;
+        if (state === 'cancelled' || (state === 'failed' && attempt_count === 0)) return [];
+        if (origin === null || origin.from_agent === null) return [];
+        const is_in_lane = state === 'pending' && !aside;
+        const judged = {
+          is_unjudged: is_in_lane && attempt_count === 0,
+          may_be_left_out: is_in_lane && answered_badly === 0,
+        };
         const { from_agent, hops } = origin;
-        return [{ from_agent, hops, target_agents, accepted_at: created_at, is_unjudged }];
+        return [{ from_agent, hops, target_agents, accepted_at: created_at, ...judged }];
       });
     },
     rulesAtHead: ({ delivery_id, instance_id, meeting_id, seq, expires_at }, { known_since_ms, rows_max }) => {

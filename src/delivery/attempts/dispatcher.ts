@@ -321,8 +321,14 @@ export class Dispatcher {
     // A delivery whose push a receiver has seen is tried to its end.
     if (recipient.registration.target?.has_rules === true && head.answered_badly === 0) {
       const verdict = this.#catch_up.judge(recipient, lane, head);
-      if (verdict === 'unknown') void this.#catch_up.read(recipient, lane, head);
-      if (verdict !== null) return verdict === 'unknown' ? 'reading' : verdict;
+      if (verdict === 'unknown') {
+        void this.#catch_up.read(recipient, lane, head);
+        return 'reading';
+      }
+      if (verdict !== null) {
+        this.#guard.uncount(recipient, head);
+        return verdict;
+      }
     }
     if (head.origin === null || head.attempt_count > 0) return null;
     const verdict = this.#guard.judge(recipient, head);

@@ -89,6 +89,18 @@ export class LoopGuard {
   }
 
   /**
+   * The rules of a membership cancel a delivery. If it was tried before and did not reach the machine, the guard has let
+   * it through and counted it; the window of its lane is read again, without it.
+   */
+  uncount(recipient: Recipient, delivery: LaneDelivery): void {
+    const key = keyOf(recipient, delivery);
+    const window = this.#windows.get(key);
+    if (window === undefined || delivery.seq > window.last_seq) return;
+    this.#times -= window.times;
+    this.#windows.delete(key);
+  }
+
+  /**
    * Forgets all windows, because the store may have gone back to an earlier time: it may give a seq again, and messages
    * that were judged may be lost.
    */

@@ -124,6 +124,8 @@ export interface AgentDelivery {
   hops: number;
   /** Whether it waits in its lane and the loop guard has not judged it yet. */
   is_unjudged: boolean;
+  /** Whether it waits in its lane and no receiver has seen it, so the rules of its membership may cancel it. */
+  may_be_left_out: boolean;
 }
 
 /** The facts that decide, beside the loop guard, whether the head of a lane is pushed. */
@@ -181,7 +183,7 @@ export interface DeliveryStore {
   boundAside(latest_ms: number, partitions?: number[]): Promise<number>;
   /**
    * The messages of agents to an instance in a meeting, after `since_ms` and before a delivery, in the order of seq.
-   * Leaves out cancelled ones. Reads at most the `rows_max` deliveries of the instance before that delivery; without a
+   * Leaves out those that were cancelled, or expired untried. Reads at most the `rows_max` deliveries of the instance before that delivery; without a
    * delivery_id, its latest ones.
    */
   ofAgentsBefore(

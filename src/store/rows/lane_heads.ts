@@ -4,8 +4,16 @@ import type { RulesAtHead, AgentDelivery } from '../contract/deliveries.ts';
 import { storedCount, storedTextsJson, storedTextsOrNull, storedTime } from './stored_values.ts';
 import type { DeliveriesTable, MessagesTable } from './tables.ts';
 
-export type AgentDeliveryRow = Omit<AgentDelivery, 'is_unjudged'> &
-  Pick<DeliveriesTable, 'delivery_no' | 'message_no'> & { is_unjudged: number };
+export type AgentDeliveryRow = Omit<AgentDelivery, 'is_unjudged' | 'may_be_left_out'> &
+  Pick<DeliveriesTable, 'delivery_no' | 'message_no'> & { is_unjudged: number; may_be_left_out: number };
+
+/**
+ * Conditions on a delivery `d`: whether the loop guard counts it, and the flags of `AgentDelivery`. A delivery that
+ * expired untried was never judged.
+ */
+export const COUNTS = `d.state <> 'cancelled' AND (d.state <> 'failed' OR d.attempt_count > 0)`;
+export const MAY_BE_LEFT_OUT = `d.state = 'pending' AND d.aside = 0 AND d.answered_badly = 0`;
+export const IS_UNJUDGED = `d.state = 'pending' AND d.aside = 0 AND d.attempt_count = 0`;
 
 export function agentDeliveryOf({ delivery_no, message_no, ...row }: AgentDeliveryRow): AgentDelivery {
   return {
@@ -14,6 +22,7 @@ export function agentDeliveryOf({ delivery_no, message_no, ...row }: AgentDelive
     accepted_at: storedTime(row.accepted_at, 'deliveries', 'created_at', String(delivery_no)),
     hops: storedCount(row.hops, 'messages', 'hops', String(message_no)),
     is_unjudged: row.is_unjudged === 1,
+    may_be_left_out: row.may_be_left_out === 1,
   };
 }
 

@@ -6,7 +6,10 @@ import type { DeliveryStore, LaneKey } from '../contract/deliveries.ts';
 import {
   BETWEEN,
   type BetweenRow,
+  COUNTS,
   type EarlierRow,
+  IS_UNJUDGED,
+  MAY_BE_LEFT_OUT,
   MEMBER,
   missedIn,
   agentDeliveryOf,
@@ -21,11 +24,12 @@ import type { Database } from './database.ts';
 import type { Sync } from './sync.ts';
 
 const OF_AGENTS_BEFORE = `
-  SELECT d.delivery_no, m.message_no, m.from_agent, m.hops, d.target_agents, d.created_at AS accepted_at, d.state = 'pending' AND d.attempt_count = 0 AND d.aside = 0 AS is_unjudged FROM (
-    SELECT delivery_no, message_no, meeting_id, seq, target_agents, state, created_at, attempt_count, aside FROM deliveries
+  SELECT d.delivery_no, m.message_no, m.from_agent, m.hops, d.target_agents, d.created_at AS accepted_at,
+    ${IS_UNJUDGED} AS is_unjudged, ${MAY_BE_LEFT_OUT} AS may_be_left_out FROM (
+    SELECT delivery_no, message_no, meeting_id, seq, target_agents, state, created_at, attempt_count, answered_badly, aside FROM deliveries
     WHERE instance_id = $instance_id AND delivery_no < $delivery_no ORDER BY delivery_no DESC LIMIT $rows_max) d
     JOIN messages m ON m.message_no = d.message_no
-  WHERE d.meeting_id = $meeting_id AND d.seq < $seq AND d.created_at > $since_ms AND d.state <> 'cancelled' AND m.from_agent IS NOT NULL
+  WHERE d.meeting_id = $meeting_id AND d.seq < $seq AND d.created_at > $since_ms AND ${COUNTS} AND m.from_agent IS NOT NULL
   ORDER BY d.seq`;
 
 /** The deliveries behind the head that do not expire sooner, the newest first. */
