@@ -2,23 +2,29 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Settlements } from '../../src/delivery/attempts/settlements.ts';
+import { Partitions } from '../../src/delivery/cluster/partitions.ts';
+import { Recipient } from '../../src/delivery/lanes/recipient.ts';
+import { type Instance, NO_HEALTH } from '../../src/domain/instance.ts';
 import { type Linger, NO_LINGER } from '../../src/store/linger.ts';
-import type { DeliverySettlement } from '../../src/store/contract/deliveries.ts';
+import type { DeliverySettlement, HealthSettlement } from '../../src/store/contract/deliveries.ts';
 import type { Store } from '../../src/store/store.ts';
 import { VirtualClock } from '../support/virtual_clock.ts';
 
 const DISTANCE: Linger = { ms: 150, batch_size: 2_000 };
 const WRITE_MS = 20;
+const SECRET = `whsec_${Buffer.alloc(32).toString('base64')}`;
 
 /** Settlements, with the time and the number of each write. A batch takes 20 ms. */
 function settlements(settle?: Linger) {
   const clock = new VirtualClock();
   const written: { at: number; count: number }[] = [];
+  const healths: string[][] = [];
   const store = {
     lingers: settle && { ...NO_LINGER, settle },
     deliveries: {
-      async settle(deliveries: DeliverySettlement[]) {
+      async settle(deliveries: DeliverySettlement[], of_instances: HealthSettlement[]) {
         written.push({ at: clock.now(), count: deliveries.length });
+        healths.push(of_instances.map(({ instance_id }) => instance_id));
         await new Promise<void>((resolve) => clock.after(WRITE_MS, resolve));
       },
     },
@@ -49,7 +55,7 @@ function settlements(settle?: Linger) {
       await clock.advance(1);
     }
   };
-  return { it, clock, written, add, come };
+  return { it, clock, written, healths, add, come };
 }
 
 test('while many arrive, batches linger as the store wants; control: without lingering there are many more', async () => {
@@ -111,4 +117,53 @@ test('a flush does not linger', async () => {
   // The wait that was cut short writes nothing afterwards.
   await clock.advance(1_000);
   assert.equal(written.length, batches + 1);
+});
+
+/** Instances whose rows are in memory. */
+function recipients(clock: VirtualClock, count: number): Recipient[] {
+  const partitions = Partitions.alone(clock);
+  return Array.from({ length: count }, (_, i) => {
+    const recipient = new Recipient(`i${i}`, partitions.of(`i${i}`)!);
+    recipient.replace(
+      { ...NO_HEALTH, webhook_url: 'http://127.0.0.1:9/', webhook_secret: SECRET, previous_secret: null } as Instance,
+      0,
+    );
+    return recipient;
+  });
+}
+
+test('the health of ten thousand instances is written in turns of 500, and a result that comes meanwhile goes with the next', async () => {
+  const { it, clock, written, healths, add } = settlements();
+  const all = recipients(clock, 10_000);
+  for (const recipient of all) it.markSucceeded(recipient);
+  await clock.advance(1_003);
+  assert.deepEqual(
+    healths.map((ids) => ids.length),
+    [500],
+  );
+  add(1);
+  await clock.advance(WRITE_MS + 3);
+  assert.deepEqual(
+    written.map(({ count }) => count),
+    [0, 1],
+  );
+  await clock.advance(20 * (WRITE_MS + 3));
+  assert.ok(healths.every((ids) => ids.length <= 500));
+  assert.deepEqual(
+    healths.flat(),
+    all.map(({ instance_id }) => instance_id),
+  );
+  assert.ok(all.every(({ registration }) => !registration.health_dirty));
+});
+
+test('a flush writes the health of every instance that changed before it', async () => {
+  const { it, clock, healths } = settlements();
+  for (const recipient of recipients(clock, 1_200)) it.markSucceeded(recipient);
+  const all = it.flushAll();
+  await clock.advance(3 * WRITE_MS);
+  await all;
+  assert.deepEqual(
+    healths.map((ids) => ids.length),
+    [500, 500, 200],
+  );
 });

@@ -10,7 +10,12 @@ const LINGER_MS = 3;
 /** The most results in one batch. */
 const BATCH_MAX = 2_000;
 /**
- * How long the time of the last success may wait until it is written. PostgreSQL would find a row more and more slowly
+ * The most instances in one batch. A second after a wide message 10,000 have a new time of their last success. In one
+ * transaction they would hold up everybody for as long as the message itself did.
+ */
+const INSTANCES_MAX = 500;
+/**
+ * How long the time of the last success waits before it joins a batch. PostgreSQL would find a row more and more slowly
  * if every batch wrote it.
  */
 const SUCCESS_LINGER_MS = 1_000;
@@ -70,7 +75,7 @@ export class Settlements {
     this.#schedule();
   }
 
-  /** An instance without failures had one more success. Its time is written within a second. */
+  /** An instance without failures had one more success. Its time joins a batch within a second. */
   markSucceeded(instance: Recipient): void {
     if (this.#instances.has(instance)) return;
     instance.registration.health_dirty = true;
@@ -112,12 +117,26 @@ export class Settlements {
     }
   }
 
+  /** The instances of the next batch: those that changed first. */
+  #takeInstances(): Set<Recipient> {
+    const all = this.#instances;
+    if (all.size <= INSTANCES_MAX) {
+      this.#instances = new Set();
+      return all;
+    }
+    const taken = new Set<Recipient>();
+    for (const instance of all) {
+      all.delete(instance);
+      if (taken.add(instance).size === INSTANCES_MAX) break;
+    }
+    return taken;
+  }
+
   async #write(): Promise<void> {
     this.#timer?.cancel();
     this.#timer = null;
     const deliveries = this.#deliveries.splice(0, BATCH_MAX);
-    const instances = this.#instances;
-    this.#instances = new Set();
+    const instances = this.#takeInstances();
     this.#writing_count = deliveries.length;
     this.#linger_timer.onFlush(deliveries.length, this.#clock.now());
     for (;;) {
