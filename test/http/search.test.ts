@@ -148,19 +148,19 @@ describe('one request', () => {
 
   test('searches on through empty parts, until it has the requested number', async (t) => {
     const search = await fill(t);
-    const page = await searchOn({ limit: 1 }, { now: () => 0 }, chars, search);
+    const page = await searchOn({ limit: 1 }, { clock: { now: () => 0 }, ms_max: 400 }, chars, search);
     assert.deepEqual([page.data.map(({ seq }) => seq), page.searched_to], [[2], null]);
   });
 
   test('ends when it has taken long enough, says how far it got, and the next one continues there', async (t) => {
     const search = await fill(t);
     let now = 0;
-    const slow = { now: () => (now += 250) };
+    const slow = { clock: { now: () => (now += 250) }, ms_max: 400 };
     const first = await searchOn({ limit: 1 }, slow, chars, search);
     assert.equal(first.data.length, 0);
     assert.notEqual(first.searched_to, null);
     const cursor = first.next_cursor ?? undefined;
-    const second = await searchOn({ limit: 1, cursor }, { now: () => 0 }, chars, search);
+    const second = await searchOn({ limit: 1, cursor }, { clock: { now: () => 0 }, ms_max: 400 }, chars, search);
     assert.deepEqual(
       second.data.map(({ seq }) => seq),
       [2],
@@ -169,7 +169,7 @@ describe('one request', () => {
 
   test('ends after so many reads, however fast they are', async () => {
     let reads = 0;
-    const page = await searchOn({ limit: 1 }, { now: () => 0 }, chars, async () => {
+    const page = await searchOn({ limit: 1 }, { clock: { now: () => 0 }, ms_max: 400 }, chars, async () => {
       reads++;
       return { data: [], next_cursor: 'next', searched_to: 1 };
     });

@@ -2,12 +2,20 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { attemptsText } from '../../src/domain/attempts_text.ts';
+import type { Visibility } from '../../src/domain/access.ts';
 import type { Outcome } from '../../src/domain/outcome.ts';
+import type { DeliveryRow } from '../../src/store/contract/deliveries.ts';
 import type { AcceptedMessage, NewMessage } from '../../src/store/contract/messages.ts';
-import { type DeliverySearch, type MessageSearch, type Reads, SEARCH_READS } from '../../src/store/contract/search.ts';
+import {
+  type DeliveryKeys,
+  type DeliverySearch,
+  type MessageSearch,
+  type Reads,
+  SEARCH_READS,
+} from '../../src/store/contract/search.ts';
 import type { Store } from '../../src/store/store.ts';
 import { type EngineUnderTest, ENGINES } from '../support/engines.ts';
-import { lane, meeting, newMessage, settled } from '../support/store_contents.ts';
+import { lane, meeting, newMessage, register, settled } from '../support/store_contents.ts';
 
 for (const engine of ENGINES) describe(engine.name, () => findsThem(engine));
 
@@ -238,6 +246,97 @@ function findsThem(engine: EngineUnderTest): void {
     assert.equal((await store.messages.search({ limit: 9 }, { rows: 3, bytes: 2 ** 40 })).searched_to, NOW + 2);
     const reads = { rows: 3, bytes: 2 ** 40 };
     assert.equal((await store.deliveries.search({ limit: 9, text: 'x' }, reads, NOW)).searched_to, NOW + 2);
+  });
+
+  describe('a list of deliveries that no index has in order', () => {
+    const visible = (key_id: string | null, ...meeting_ids: string[]): Visibility => ({
+      owner_scope: key_id === null ? null : { key_id, instance_id: null },
+      meeting_ids,
+    });
+    const CASES: [string, DeliveryKeys, Visibility | null][] = [
+      ['of an instance in a meeting', { instance_id: 'i', meeting_id: 'b' }, null],
+      ['of messages of a meeting to it', { instance_id: 'i', meeting_id: 'b', after_seq: 1, before_seq: 5 }, null],
+      ['for a key with meetings', {}, visible(null, 'b', 'c', 'nowhere')],
+      ['for a key with instances', {}, visible('owner')],
+      ['for a key with instances and meetings', {}, visible('owner', 'b')],
+      ['of a meeting of others, for a key with instances', { meeting_id: 'a' }, visible('owner', 'b')],
+      ['of an instance, for a key with meetings', { instance_id: 'i' }, visible(null, 'c')],
+      ['of a message, for a key with instances', { message_id: 'one of a' }, visible('owner')],
+      ['for a key that sees nothing', {}, visible('nobody')],
+    ];
+    for (const [of, keys, visibility] of CASES)
+      test(`${of}, has each once, the newest first, and a call reads only so many rows`, async (t) => {
+        const store = await engine.open(t);
+        for (const id of ['a', 'b', 'c']) await meeting(store, id, 'i', 'j');
+        await meeting(store, 'd', 'k');
+        const send = async () => accept(store, ...['a', 'b', 'c', 'd', 'a'].map((id) => said(id, 'x')));
+        await send();
+        // The key sees the deliveries to its instance, and none of those to the instance that had its id before.
+        await store.instances.remove('j', 100, NOW);
+        const [newest_before] = (await store.deliveries.list({ limit: 1 }, NOW)).data;
+        await register(store, 'j', NOW, { owner_key_id: 'owner' });
+        for (const id of ['a', 'c']) await meeting(store, id, 'j');
+        for (let k = 0; k < 5; k++) await send();
+        const [, , , , of_a] = await send();
+
+        const filter = { ...keys, ...(keys.message_id !== undefined && { message_id: of_a!.message_id }) };
+        const isVisible = ({ meeting_id, instance_id, delivery_id }: DeliveryRow): boolean => {
+          if (visibility === null || visibility.meeting_ids.includes(meeting_id)) return true;
+          const is_owner = visibility.owner_scope?.key_id === 'owner';
+          return is_owner && instance_id === 'j' && delivery_id > newest_before!.delivery_id;
+        };
+        const expected = (await store.deliveries.list({ limit: 1_000 }, NOW)).data.filter(
+          (row) =>
+            isVisible(row) &&
+            (filter.instance_id ?? row.instance_id) === row.instance_id &&
+            (filter.meeting_id ?? row.meeting_id) === row.meeting_id &&
+            (filter.message_id ?? row.message_id) === row.message_id &&
+            row.seq > (filter.after_seq ?? 0) &&
+            row.seq < (filter.before_seq ?? Infinity),
+        );
+        assert.equal(expected.length > 0, of !== 'for a key that sees nothing');
+        for (const rows of [1, 3, 1_000])
+          for (const limit of [1, 4, 500]) {
+            const reads = { rows, bytes: 2 ** 40 };
+            const { found, calls } = await callsOf((cursor) =>
+              store.deliveries.search({ ...filter, limit, cursor }, reads, NOW, visibility),
+            );
+            assert.deepEqual(found, expected);
+            assert.ok(calls.every(([count]) => count <= rows));
+          }
+      });
+
+    test('reads no rows of others, where the key sees few', async (t) => {
+      const store = await engine.open(t);
+      await meeting(store, 'quiet', 'i');
+      await meeting(store, 'silent', 'i');
+      await meeting(store, 'busy', 'k');
+      await accept(store, said('quiet', 'x'), said('silent', 'x'));
+      await accept(store, ...Array.from({ length: 50 }, () => said('busy', 'x')));
+      const few = { rows: 4, bytes: 2 ** 40 };
+      const { calls } = await callsOf((cursor) =>
+        store.deliveries.search({ limit: 9, cursor }, few, NOW, visible(null, 'quiet', 'silent')),
+      );
+      assert.deepEqual(calls, [[2, false]]);
+    });
+
+    test('continues with the shorter way: the deliveries of the instance, or the messages of the meeting', async (t) => {
+      const store = await engine.open(t);
+      await meeting(store, 'm', 'rare', 'often');
+      await meeting(store, 'other', 'often');
+      await store.meetings.join('m', 'rare', ['r'], NOW);
+      const to_agents = (...target_agents: string[]) => said('m', 'x', { target_agents });
+      await accept(store, to_agents('r'), ...Array.from({ length: 50 }, () => to_agents('a')));
+      await accept(store, ...Array.from({ length: 100 }, () => said('other', 'x')));
+      const calls_of = async (instance_id: string, keys: DeliveryKeys) =>
+        (
+          await callsOf((cursor) =>
+            store.deliveries.search({ limit: 99, cursor, instance_id, ...keys }, { rows: 10, bytes: 2 ** 40 }, NOW),
+          )
+        ).calls;
+      assert.deepEqual(await calls_of('rare', { meeting_id: 'm' }), [[1, false]]);
+      assert.deepEqual(await calls_of('often', { meeting_id: 'm', before_seq: 3 }), [[1, false]]);
+    });
   });
 
   test('a caller finds only what it may see', async (t) => {

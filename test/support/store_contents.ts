@@ -12,7 +12,7 @@ export function register(
   store: Store,
   instance_id: string,
   wall_ms = WALL,
-  { lease_until }: Pick<Registration, 'lease_until'> = {},
+  changes: Pick<Registration, 'lease_until' | 'owner_key_id'> = {},
 ) {
   return store.instances.register(
     {
@@ -24,7 +24,7 @@ export function register(
       webhook_secret: undefined,
       new_secret: SECRET,
       success_statuses: undefined,
-      lease_until,
+      ...changes,
     },
     wall_ms,
   );

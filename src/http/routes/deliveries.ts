@@ -3,7 +3,6 @@ import type { Clock } from '../../delivery/clock.ts';
 import { assertMeeting, assertScope } from '../../domain/access.ts';
 import { invalidField, Problem } from '../../domain/problem.ts';
 import type { DeliveryRow, DeliveryStore } from '../../store/contract/deliveries.ts';
-import { SEARCH_READS } from '../../store/contract/search.ts';
 import type { AuditTrail } from '../auth/audit_trail.ts';
 import { responses } from '../responses.ts';
 import type { App, RequestFor, RouteShape } from '../context.ts';
@@ -16,10 +15,10 @@ import {
   ListDeliveriesQuery,
 } from '../schemas/deliveries.ts';
 import { wireDelivery, wireDeliveryWithAttempts } from '../wire.ts';
-import { searchOn, wireSearched } from './searches.ts';
+import { LIST_MS_MAX, SEARCH_MS_MAX, searchOn, wireSearched } from './searches.ts';
 
 export interface DeliveryContext {
-  store: { deliveries: Pick<DeliveryStore, 'list' | 'search' | 'get'> };
+  store: { deliveries: Pick<DeliveryStore, 'search' | 'get'> };
   changes: Pick<Changes, 'deliveries'>;
   clock: Clock;
   audit_trail: Pick<AuditTrail, 'authorOf'>;
@@ -39,7 +38,7 @@ const LIST_DELIVERIES = {
     tags: ['deliveries'],
     summary: 'List deliveries, newest first',
     description:
-      'The deliveries of messages to instances. Settled ones are removed when their retention ends. By instance_id, meeting_id and message_id they are found at once. The other filters read deliveries, newest first: one request reads so many of them and then says in `searched_to` how far it came; next_cursor continues there. With `text` it needs the scope read.',
+      'The deliveries of messages to instances. Settled ones are removed when their retention ends. By instance_id, meeting_id or message_id they are found at once. Two of these together, the limits of a key and the other filters read deliveries, newest first: one request reads so many of them and then says in `searched_to` how far it came; next_cursor continues there. With `text` it needs the scope read.',
     querystring: ListDeliveriesQuery,
     response: responses({ 200: ['A page of deliveries.', DeliveryPageSchema], codes: [] }),
   },
@@ -54,10 +53,6 @@ async function listDeliveries(
   else if (after_seq !== undefined) throw invalidField('after_seq', 'needs meeting_id: each meeting counts its own');
   else if (before_seq !== undefined) throw invalidField('before_seq', 'needs meeting_id: each meeting counts its own');
   const keys = { meeting_id, instance_id, message_id, after_seq, before_seq };
-  if (Object.keys(search).length === 0) {
-    const page = await store.deliveries.list({ ...keys, limit, cursor }, clock.now(), principal.visibility);
-    return { data: page.data.map(wireDelivery), next_cursor: page.next_cursor };
-  }
   const { since, until, ...parts } = search;
   let { visibility } = principal;
   if (parts.text !== undefined) {
@@ -73,9 +68,9 @@ async function listDeliveries(
   };
   const found = await searchOn<DeliveryRow>(
     { limit, cursor },
-    clock,
-    ({ attempts }) => JSON.stringify(attempts).length,
-    (page) => store.deliveries.search({ ...wanted, ...page }, SEARCH_READS, clock.now(), visibility),
+    { clock, ms_max: Object.keys(search).length === 0 ? LIST_MS_MAX : SEARCH_MS_MAX },
+    ({ target_agents, attempts }) => JSON.stringify([target_agents, attempts]).length,
+    (page, reads) => store.deliveries.search({ ...wanted, ...page }, reads, clock.now(), visibility),
   );
   return { data: found.data.map(wireDelivery), ...wireSearched(found) };
 }

@@ -3,12 +3,12 @@ import type { Clock } from '../../delivery/clock.ts';
 import { assertMeeting, maySeeMeeting } from '../../domain/access.ts';
 import { holdsText } from '../../domain/search_text.ts';
 import type { FoundMessage, MessageStore } from '../../store/contract/messages.ts';
-import { type MessageSearch, SEARCH_READS, type SearchPage } from '../../store/contract/search.ts';
+import type { MessageSearch, SearchPage } from '../../store/contract/search.ts';
 import { responses } from '../responses.ts';
 import type { App, RequestFor, RouteShape } from '../context.ts';
 import { FindMessagesQuery, FoundMessagePageSchema } from '../schemas/message_search.ts';
 import { foundMessageText } from '../wire.ts';
-import { searchOn, wireSearched } from './searches.ts';
+import { SEARCH_MS_MAX, searchOn, wireSearched } from './searches.ts';
 
 export interface MessageSearchContext {
   store: { messages: Pick<MessageStore, 'get' | 'ofDelivery' | 'search'> };
@@ -66,9 +66,9 @@ async function pageFor(
   }
   return searchOn(
     { limit, cursor },
-    clock,
+    { clock, ms_max: SEARCH_MS_MAX },
     ({ message }) => message.length,
-    (page) => store.messages.search({ ...wanted, ...page }, SEARCH_READS),
+    (page, reads) => store.messages.search({ ...wanted, ...page }, reads),
   );
 }
 

@@ -1,39 +1,46 @@
 import type { Clock } from '../../delivery/clock.ts';
 import { isoTime } from '../../domain/time.ts';
-import type { SearchPage } from '../../store/contract/search.ts';
+import { type Reads, SEARCH_READS, type SearchPage } from '../../store/contract/search.ts';
 
 /** How long one request searches. A read that has begun by then is finished. */
-const SEARCH_MS_MAX = 400;
+export const SEARCH_MS_MAX = 400;
+/** The same for a list, whose rows an index has, though maybe among others. */
+export const LIST_MS_MAX = 50;
 /** How many calls of the store it makes at most. */
 const CALLS_MAX = 40;
+/** Each call may read this many times the rows of the one before: most pages are full after the first. */
+const READS_FACTOR = 4;
 /** The page ends when its items have this many characters. */
 const PAGE_CHARS_MAX = 1 << 20;
 
 /**
- * Searches until the page is full, the end is reached, or the request has taken long enough. Makes one call after the other, so that the
- * store can do other work meanwhile.
+ * Searches until the page is full, the end is reached, or the request has taken `ms_max`. Makes one call after the other,
+ * so that the store can do other work meanwhile.
  */
 export async function searchOn<T>(
   { limit, cursor }: { limit: number; cursor?: string | undefined },
-  clock: Pick<Clock, 'now'>,
+  { clock, ms_max }: { clock: Pick<Clock, 'now'>; ms_max: number },
   charsOf: (item: T) => number,
-  search: (page: { limit: number; cursor: string | undefined }) => Promise<SearchPage<T>>,
+  search: (page: { limit: number; cursor: string | undefined }, reads: Reads) => Promise<SearchPage<T>>,
 ): Promise<SearchPage<T>> {
-  const end = clock.now() + SEARCH_MS_MAX;
+  const end = clock.now() + ms_max;
   const data: T[] = [];
   let chars = 0;
   let next = cursor;
+  let rows = limit + 1;
   for (let calls = 1; ; calls++) {
-    const page = await search({ limit: limit - data.length, cursor: next });
+    rows = Math.min(rows, SEARCH_READS.rows);
+    const page = await search({ limit: limit - data.length, cursor: next }, { ...SEARCH_READS, rows });
     for (const item of page.data) {
       data.push(item);
       chars += charsOf(item);
     }
     const { next_cursor, searched_to } = page;
-    const is_full = data.length >= limit || chars >= PAGE_CHARS_MAX;
+    const is_full = searched_to === null || data.length >= limit || chars >= PAGE_CHARS_MAX;
     if (next_cursor === null || is_full || calls === CALLS_MAX || clock.now() >= end)
       return { data, next_cursor, searched_to };
     next = next_cursor;
+    rows *= READS_FACTOR;
   }
 }
 

@@ -58,6 +58,6 @@ async function messagesIn(
   if (meeting_id === undefined) return query.where('m.message_no', '>=', from).orderBy('m.message_no', 'desc');
   const of_meeting = query.where('m.meeting_id', '=', meeting_id);
   if (seq !== undefined) return of_meeting.where('m.seq', '=', seq).orderBy('m.seq', 'desc');
-  const { above, up_to } = await seqsOf(session, meeting_id, { from, below });
+  const [{ above, up_to } = { above: 0, up_to: 0 }] = await seqsOf(session, [meeting_id], { from, below });
   return of_meeting.where('m.seq', '>', above).where('m.seq', '<=', up_to).orderBy('m.seq', 'desc');
 }

@@ -72,33 +72,55 @@ async function numberUntil(session: Session, until_ms: number): Promise<number> 
   return (await firstFrom(low))?.message_no ?? Number.MAX_SAFE_INTEGER;
 }
 
-const LAST_SEQ = statement('SELECT coalesce(max(seq), 0) AS last_seq FROM messages WHERE meeting_id = $meeting_id');
-const PROBE = statement(
-  'SELECT seq, message_no FROM messages WHERE meeting_id = $meeting_id AND seq >= $seq ORDER BY seq LIMIT 1',
-);
+const LAST_SEQS = statement(`
+  SELECT coalesce((SELECT max(seq) FROM messages m WHERE m.meeting_id = s.meeting_id), 0) AS last_seq
+  FROM unnest($meeting_ids::text[]) WITH ORDINALITY AS s (meeting_id, place) ORDER BY s.place`);
+const PROBES = statement(`
+  SELECT s.place, probe.seq, probe.message_no
+  FROM unnest($meeting_ids::text[], $seqs::bigint[]) WITH ORDINALITY AS s (meeting_id, seq, place)
+    CROSS JOIN LATERAL (
+      SELECT m.seq, m.message_no FROM messages m
+      WHERE m.meeting_id = s.meeting_id AND m.seq >= s.seq ORDER BY m.seq LIMIT 1) probe`);
 
 /**
- * The seqs of the messages of a meeting that have these numbers: seqs rise with the numbers. Halves the range until it
- * finds them, because no index has both.
+ * The seqs of the messages of some meetings that have these numbers: seqs rise with the numbers. Halves the ranges until
+ * it finds them, those of all meetings together, because no index has both.
  */
 export async function seqsOf(
   session: Session,
-  meeting_id: string,
+  meeting_ids: readonly string[],
   { from, below }: Numbers,
-): Promise<{ above: number; up_to: number }> {
-  const { last_seq } = (await session.one<{ last_seq: number }>(LAST_SEQ, { meeting_id }))!;
-  const lastBelow = async (number: number): Promise<number> => {
-    let [low, high] = [0, last_seq];
-    while (low < high) {
-      const seq = Math.ceil((low + high) / 2);
-      const row = await session.one<{ seq: number; message_no: number }>(PROBE, { meeting_id, seq });
-      if (row !== undefined && row.message_no < number) low = row.seq;
-      else high = seq - 1;
+): Promise<{ above: number; up_to: number }[]> {
+  const last_seqs = (await session.all<{ last_seq: number }>(LAST_SEQS, { meeting_ids })).map(
+    ({ last_seq }) => last_seq,
+  );
+  const aboves = from === 0 ? null : await lastBelow(session, meeting_ids, last_seqs, from);
+  const up_tos =
+    below === Number.MAX_SAFE_INTEGER ? last_seqs : await lastBelow(session, meeting_ids, last_seqs, below);
+  return up_tos.map((up_to, i) => ({ above: aboves?.[i] ?? 0, up_to }));
+}
+
+/** The seq of the last message of each meeting that has a lower number than this; 0 when there is none. */
+async function lastBelow(
+  session: Session,
+  meeting_ids: readonly string[],
+  last_seqs: readonly number[],
+  number: number,
+): Promise<number[]> {
+  const ranges = meeting_ids.map((meeting_id, i) => ({ meeting_id, low: 0, high: last_seqs[i] ?? 0 }));
+  for (;;) {
+    const open = ranges.filter(({ low, high }) => low < high);
+    if (open.length === 0) return ranges.map(({ low }) => low);
+    const seqs = open.map(({ low, high }) => Math.ceil((low + high) / 2));
+    const probes = await session.all<{ place: number; seq: number; message_no: number }>(PROBES, {
+      meeting_ids: open.map(({ meeting_id }) => meeting_id),
+      seqs,
+    });
+    const by_place = new Map(probes.map((probe) => [probe.place, probe]));
+    for (const [i, range] of open.entries()) {
+      const probe = by_place.get(i + 1);
+      if (probe !== undefined && probe.message_no < number) range.low = probe.seq;
+      else range.high = seqs[i]! - 1;
     }
-    return low;
-  };
-  return {
-    above: from === 0 ? 0 : await lastBelow(from),
-    up_to: below === Number.MAX_SAFE_INTEGER ? last_seq : await lastBelow(below),
-  };
+  }
 }

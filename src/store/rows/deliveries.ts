@@ -3,13 +3,8 @@ import type { Visibility } from '../../domain/access.ts';
 import { mayQueueAgain, type DeliveryReason, type DeliveryState, type WaitingFor } from '../../domain/delivery.ts';
 import type { IdCodec } from '../../domain/id.ts';
 import { Problem } from '../../domain/problem.ts';
-import {
-  type DeliveryFilter,
-  type DeliveryRow,
-  LANE_PAGE_CHARS_MAX,
-  type QueuedDelivery,
-  queuedChars,
-} from '../contract/deliveries.ts';
+import type { DeliveryKeys } from '../contract/search.ts';
+import { type DeliveryRow, LANE_PAGE_CHARS_MAX, type QueuedDelivery, queuedChars } from '../contract/deliveries.ts';
 import { type OriginColumns, originOf } from './messages.ts';
 import { reportDamaged, storedAttempts, storedTexts, storedTextsJson, storedTrace } from './stored_values.ts';
 import type { DeliveriesTable, MessagesTable } from './tables.ts';
@@ -121,16 +116,54 @@ export function notRetryable(row: { state: string; reason: string | null }): Pro
   return new Problem('delivery_not_retryable', why());
 }
 
+/** Deliveries that an index has in the order of their numbers. */
+export type Source =
+  | { of: 'all' }
+  | { of: 'message'; message_no: number }
+  | { of: 'meeting'; meeting_id: string }
+  /** The deliveries since `first_no`. */
+  | { of: 'instance'; instance_id: string; first_no: number };
+
+/** The most sources of a walk. A key that sees more sees a good part of all deliveries. */
+export const SOURCES_MAX = 500;
+
 /**
- * The meetings from whose messages a list starts; null when it starts from the deliveries. The list of a message starts
- * from its deliveries, because these are few, and its meeting may have a million messages.
+ * The walks that meet all deliveries of a list. No index has some of their orders: the deliveries of an instance in a
+ * meeting, and those that a key with limits may see. A walk meets others too, so each call ends after some rows, and
+ * continues with the walk that got furthest.
+ *
+ * @param seen what the caller may see; null: everything, or more than SOURCES_MAX sources
  */
-export function meetingsOf(
-  { meeting_id, instance_id, message_id }: Omit<DeliveryFilter, 'limit'>,
-  visibility: Visibility | null | undefined,
-): string[] | null {
-  if (message_id !== undefined) return null;
-  if (meeting_id !== undefined) return [meeting_id];
-  if (!visibility || visibility.owner_scope !== null || instance_id !== undefined) return null;
-  return visibility.meeting_ids;
+export function walksOf(
+  { meeting_id, instance_id }: DeliveryKeys,
+  message_no: number | null,
+  seen: Source[] | null,
+): Source[][] {
+  if (message_no !== null) return [[{ of: 'message', message_no }]];
+  const walks: Source[][] = [];
+  if (instance_id !== undefined) walks.push([{ of: 'instance', instance_id, first_no: 0 }]);
+  if (meeting_id !== undefined) walks.push([{ of: 'meeting', meeting_id }]);
+  if (seen !== null) walks.push(seen);
+  return walks.length === 0 ? [[{ of: 'all' }]] : walks;
+}
+
+/** Whether what the caller may see is a walk for this list, because no key of the list selects less. */
+export function isWalkOfSeen(
+  { meeting_id, instance_id, message_id }: DeliveryKeys,
+  { meeting_ids }: Visibility,
+): boolean {
+  if (message_id !== undefined || instance_id !== undefined) return false;
+  return meeting_id === undefined || !meeting_ids.includes(meeting_id);
+}
+
+/** The sources of what a key may see; null when there are too many. */
+export function sourcesSeen(
+  owned: readonly { instance_id: string; first_no: number }[],
+  meeting_ids: readonly string[],
+): Source[] | null {
+  if (owned.length + meeting_ids.length > SOURCES_MAX) return null;
+  return [
+    ...owned.map((instance) => ({ of: 'instance' as const, ...instance })),
+    ...meeting_ids.map((meeting_id) => ({ of: 'meeting' as const, meeting_id })),
+  ];
 }

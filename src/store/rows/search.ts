@@ -4,7 +4,14 @@ import { numberAt } from '../../domain/id.ts';
 import { formsOf } from '../../domain/search_text.ts';
 import type { Page } from '../contract/page.ts';
 import type { DeliveryRow } from '../contract/deliveries.ts';
-import type { DeliverySearch, MadeWithin, MessageSearch, Reads, SearchPage } from '../contract/search.ts';
+import {
+  type DeliverySearch,
+  type MadeWithin,
+  type MessageSearch,
+  type Reads,
+  SEARCH_READS,
+  type SearchPage,
+} from '../contract/search.ts';
 import { encodeCursor } from './page.ts';
 
 /** The rows whose number is at least `from`, and less than `below`. */
@@ -30,11 +37,13 @@ export interface Beyond {
   made_at: number;
 }
 
+/** A row that a search is to read, without its long columns. */
+export interface ToRead extends Beyond {
+  row_bytes: number;
+}
+
 /** Finds that row among the rows to read, which are at most `reads.rows + 1`. The first row is always read. */
-export function beyondOf(
-  rows: Iterable<{ number: number; made_at: number; row_bytes: number }>,
-  reads: Reads,
-): Beyond | null {
+export function beyondOf(rows: Iterable<ToRead>, reads: Reads): Beyond | null {
   let read = 0;
   let bytes = 0;
   for (const { number, made_at, row_bytes } of rows) {
@@ -43,6 +52,46 @@ export function beyondOf(
     read++;
   }
   return null;
+}
+
+/** What a list reads that has all its rows in one index. */
+export function listReads({ limit }: { limit: number }): Reads {
+  return { rows: Math.max(limit + 1, SEARCH_READS.rows), bytes: SEARCH_READS.bytes };
+}
+
+/** The rows that a call of a search reads, the newest first, and the first one that it does not read. */
+export interface Walked {
+  numbers: number[];
+  beyond: Beyond | null;
+}
+
+/** How many rows each of some sources gives: all that a call may read, while those of all together are not too many. */
+export function rowsOfEach(sources: number, { rows }: Reads): number {
+  return Math.min(rows, Math.ceil(SEARCH_READS.rows / sources));
+}
+
+/**
+ * Merges the rows of some sources. Below the last row of a source that has more, its rows are missing, so no row there
+ * is read.
+ *
+ * @param sources the rows of each, the newest first: at most `of_each + 1`
+ */
+export function merged(sources: readonly ToRead[][], of_each: number, reads: Reads): Walked {
+  let missing: Beyond | null = null;
+  for (const { [of_each]: next } of sources)
+    if (next !== undefined && next.number > (missing?.number ?? 0)) missing = next;
+  const rows = new Map<number, ToRead>();
+  for (const source of sources)
+    for (const row of source) if (row.number > (missing?.number ?? 0)) rows.set(row.number, row);
+  const newest_first = [...rows.values()].toSorted((a, b) => b.number - a.number);
+  const beyond = beyondOf(newest_first, reads) ?? missing;
+  const last = beyond?.number ?? 0;
+  return { numbers: newest_first.flatMap(({ number }) => (number > last ? [number] : [])), beyond };
+}
+
+/** Of walks that all meet what is searched for, the one that has the least left. */
+export function furthest(walks: readonly Walked[]): Walked {
+  return walks.reduce((a, b) => ((b.beyond?.number ?? 0) < (a.beyond?.number ?? 0) ? b : a));
 }
 
 /** @param page what was found among the rows that were read */

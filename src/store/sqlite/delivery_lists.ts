@@ -1,12 +1,31 @@
-/** Deliveries as lists, newest first: by the keys in their rows, or by what a search must read the rows for. */
+/** Deliveries as lists, newest first. Each call walks along an index, and then looks at the rows that it met. */
 import { sql } from 'kysely';
 import type { IdCodec } from '../../domain/id.ts';
 import type { Visibility } from '../../domain/access.ts';
 import type { DeliveryStore } from '../contract/deliveries.ts';
-import type { DeliveryKeys } from '../contract/search.ts';
-import { DELIVERY_BYTES, deliveryRowOf, type ListedRow, meetingsOf } from '../rows/deliveries.ts';
-import { decodeCursor, pageOf, type Weighed } from '../rows/page.ts';
-import { beyondOf, isDeliveryFound, isFoundDelivery, type Numbers, searched } from '../rows/search.ts';
+import type { DeliveryKeys, DeliverySearch } from '../contract/search.ts';
+import {
+  DELIVERY_BYTES,
+  deliveryRowOf,
+  isWalkOfSeen,
+  type ListedRow,
+  type Source,
+  SOURCES_MAX,
+  sourcesSeen,
+  walksOf,
+} from '../rows/deliveries.ts';
+import { decodeCursor, pageOf } from '../rows/page.ts';
+import {
+  furthest,
+  isDeliveryFound,
+  isFoundDelivery,
+  listReads,
+  merged,
+  type Numbers,
+  rowsOfEach,
+  searched,
+  type ToRead,
+} from '../rows/search.ts';
 import type { Database } from './database.ts';
 import { isDeliveryVisible } from './owner_scope.ts';
 import { DIALECT, numbersOf, seqsOf } from './search.ts';
@@ -16,120 +35,123 @@ import { waitsOf } from './waits.ts';
 /** The deliveries `d` of the message `m`: their numbers follow that of the message. */
 export const OF_MESSAGE = 'd.delivery_no > m.message_no AND d.delivery_no <= m.message_no + m.deliveries_queued';
 
+/**
+ * The newest deliveries of a source. SQLite searches between one lower and one upper bound, the first of each. Where the
+ * numbers of a message are known, they must be the bounds, because all later deliveries may lie between the others. The
+ * plus hides a column from indexes, and so hides the others.
+ */
+const FROM: Record<Source['of'], string> = {
+  all: 'deliveries d WHERE d.delivery_no >= $from AND d.delivery_no < $below ORDER BY d.delivery_no DESC',
+  instance: `deliveries d WHERE d.instance_id = $instance_id AND d.delivery_no >= $from AND d.delivery_no < $below
+    ORDER BY d.delivery_no DESC`,
+  message: `deliveries d WHERE d.delivery_no > $message_no
+      AND d.delivery_no <= $message_no + (SELECT deliveries_queued FROM messages WHERE message_no = $message_no)
+      AND +d.delivery_no >= $from AND +d.delivery_no < $below
+    ORDER BY d.delivery_no DESC`,
+  // Starts from the messages of the meeting, and adds the deliveries of each. That is the order of their numbers.
+  meeting: `messages m CROSS JOIN deliveries d ON ${OF_MESSAGE}
+    WHERE m.meeting_id = $meeting_id AND m.seq > $above AND m.seq <= $up_to
+      AND +d.delivery_no >= $from AND +d.delivery_no < $below
+    ORDER BY m.seq DESC, d.delivery_no DESC`,
+};
+
+const TEXT_BYTES = 'coalesce((SELECT octet_length(x.message) FROM messages x WHERE x.message_no = d.message_no), 0)';
+
+const walk = (source: Source, has_text: boolean): string => `
+  SELECT d.delivery_no AS number, d.created_at AS made_at, ${DELIVERY_BYTES}${has_text ? ` + ${TEXT_BYTES}` : ''} AS row_bytes
+  FROM ${FROM[source.of]} LIMIT $rows`;
+
+const OWNED = `
+  SELECT instance_id, first_no FROM instances
+  WHERE owner_key_id = ? AND instance_id = coalesce(?, instance_id) LIMIT ${SOURCES_MAX + 1}`;
+
 export function deliveryLists(db: Database, ids: IdCodec): Pick<Sync<DeliveryStore>, 'get' | 'list' | 'search'> {
-  const pageFrom = (rows: Iterable<ListedRow & Partial<Weighed>>, limit: number) =>
-    pageOf(
-      rows,
+  const search: Sync<DeliveryStore>['search'] = ({ limit, cursor, ...wanted }, reads, now_ms, visibility) => {
+    const numbers = numbersOf(db, wanted, beforeOf(cursor));
+    const message_no = wanted.message_id === undefined ? null : (ids.decode('msg', wanted.message_id) ?? 0);
+    const seen = visibility && isWalkOfSeen(wanted, visibility) ? seenBy(db, visibility) : null;
+    const walks = walksOf(wanted, message_no, seen).map((sources) => {
+      const of_each = rowsOfEach(sources.length, reads);
+      const rows = sources.map((source) => newestOf(db, source, { ...wanted, ...numbers, rows: of_each + 1 }));
+      return merged(rows, of_each, reads);
+    });
+    const { numbers: met, beyond } = furthest(walks);
+    const found = withKeys(listed(db, now_ms), wanted)
+      .where(sql<boolean>`d.delivery_no IN (SELECT value FROM json_each(${JSON.stringify(met)}))`)
+      .where(isDeliveryFound({ limit, ...wanted }, DIALECT))
+      .orderBy('d.delivery_no', 'desc')
+      .limit(limit + 1);
+    const page = pageOf(
+      db.each<ListedRow>(visibility ? found.where(isDeliveryVisible(visibility)) : found),
       limit,
       (row) => [row.delivery_no],
       (row) => deliveryRowOf(row, ids),
     );
+    const data = page.data.filter((row) => isFoundDelivery(row, { limit, ...wanted }));
+    return searched({ ...page, data }, beyond);
+  };
 
   return {
     get(delivery_id, now_ms, visibility) {
-      const found = listed(db, deliveriesIn(db), now_ms).where(
-        'd.delivery_no',
-        '=',
-        ids.decode('dlv', delivery_id) ?? 0,
-      );
+      const found = listed(db, now_ms).where('d.delivery_no', '=', ids.decode('dlv', delivery_id) ?? 0);
       const row = db.all(visibility ? found.where(isDeliveryVisible(visibility)) : found)[0];
       return row === undefined ? null : deliveryRowOf(row, ids);
     },
-    list({ limit, cursor, state, ...keys }, now_ms, visibility) {
-      const selected = select(db, ids, keys, { from: 0, below: beforeOf(cursor) }, visibility);
-      const query = listed(db, state === undefined ? selected : selected.where('d.state', '=', state), now_ms);
-      return pageFrom(db.each(query.limit(limit + 1)), limit);
+    list(filter, now_ms, visibility) {
+      const { data, next_cursor } = search(filter, listReads(filter), now_ms, visibility);
+      return { data, next_cursor };
     },
-    search({ limit, cursor, ...search }, reads, now_ms, visibility) {
-      const numbers = numbersOf(db, search, beforeOf(cursor));
-      // Reads the deliveries of other meetings too, because no index orders the deliveries of several meetings
-      // together.
-      const limited = (meetingsOf(search, visibility)?.length ?? 0) > 1 ? null : visibility;
-      const to_read = select(db, ids, search, numbers, limited)
-        .leftJoin('messages as x', 'x.message_no', 'd.message_no')
-        .select(['d.delivery_no as number', 'd.created_at as made_at'])
-        .select(
-          sql<number>`${sql.raw(DELIVERY_BYTES)} + ${sql.raw(search.text === undefined ? '0' : 'coalesce(octet_length(x.message), 0)')}`.as(
-            'row_bytes',
-          ),
-        )
-        .limit(reads.rows + 1);
-      const beyond = beyondOf(db.each(to_read), reads);
-      const read = beyond === null ? numbers : { ...numbers, from: beyond.number + 1 };
-      const found = select(db, ids, search, read, limited).where(isDeliveryFound({ limit, ...search }, DIALECT));
-      const seen = visibility ? found.where(isDeliveryVisible(visibility)) : found;
-      const page = pageFrom(db.each(listed(db, seen, now_ms).limit(limit + 1)), limit);
-      const data = page.data.filter((row) => isFoundDelivery(row, { limit, ...search }));
-      return searched({ ...page, data }, beyond);
-    },
+    search,
   };
 }
 
 const beforeOf = (cursor: string | undefined): number =>
   cursor === undefined ? Number.MAX_SAFE_INTEGER : (decodeCursor(cursor, ['number'])[0] as number);
 
-function deliveriesIn(db: Database) {
+/** The deliveries that a caller with limits may see. */
+function seenBy(db: Database, { owner_scope, meeting_ids }: Visibility): Source[] | null {
+  const owned = owner_scope === null ? [] : db.prepare(OWNED).all(owner_scope.key_id, owner_scope.instance_id);
+  return sourcesSeen(owned as unknown as { instance_id: string; first_no: number }[], meeting_ids);
+}
+
+function newestOf(
+  db: Database,
+  source: Source,
+  {
+    from,
+    below,
+    rows,
+    text,
+    after_seq = 0,
+    before_seq = Number.MAX_SAFE_INTEGER,
+  }: Numbers & Partial<DeliverySearch> & { rows: number },
+): ToRead[] {
+  const newest = (values: Record<string, string | number>): ToRead[] =>
+    db.prepare(walk(source, text !== undefined)).all({ from, below, rows, ...values }) as unknown as ToRead[];
+  if (source.of === 'all') return newest({});
+  if (source.of === 'message') return newest({ message_no: source.message_no });
+  if (source.of === 'instance')
+    return newest({ instance_id: source.instance_id, from: Math.max(from, source.first_no) });
+  const { meeting_id } = source;
+  const { above, up_to } = seqsOf(db, meeting_id, { from, below });
+  return newest({ meeting_id, above: Math.max(above - 1, after_seq), up_to: Math.min(up_to, before_seq - 1) });
+}
+
+function listed(db: Database, now_ms: number) {
   return db.build
     .selectFrom('deliveries as d')
     .leftJoin('instances as i', 'i.instance_id', 'd.instance_id')
-    .leftJoin('meeting_settings as t', 't.meeting_id', 'd.meeting_id');
-}
-
-type Deliveries = ReturnType<typeof deliveriesIn>;
-
-function listed(db: Database, query: Deliveries, now_ms: number) {
-  return query
+    .leftJoin('meeting_settings as t', 't.meeting_id', 'd.meeting_id')
     .selectAll('d')
     .select(['i.is_active', 'i.webhook_enabled', 't.paused'])
     .select(waitsOf(db, now_ms))
     .select(sql<number>`${sql.raw(DELIVERY_BYTES)}`.as('row_bytes'));
 }
 
-/** Reads the deliveries that the keys select and the caller may see, the newest first. */
-function select(
-  db: Database,
-  ids: IdCodec,
-  keys: DeliveryKeys,
-  { from, below }: Numbers,
-  visibility: Visibility | null | undefined,
-): Deliveries {
-  const meeting_ids = meetingsOf(keys, visibility);
-  // SQLite searches between one lower and one upper bound, the first of each. Where the numbers of a message are known,
-  // they must be the bounds, because all later deliveries may lie between the others. The plus hides a column from
-  // indexes, and so hides the others.
-  const number = meeting_ids === null && keys.message_id === undefined ? 'd.delivery_no' : '+d.delivery_no';
-  let query = deliveriesIn(db).where(sql<boolean>`${sql.raw(number)} < ${below}`);
-  if (from > 0) query = query.where(sql<boolean>`${sql.raw(number)} >= ${from}`);
-  if (visibility) query = query.where(isDeliveryVisible(visibility));
-  if (keys.instance_id !== undefined) query = query.where('d.instance_id', '=', keys.instance_id);
-  if (keys.message_id !== undefined) {
-    const message_no = ids.decode('msg', keys.message_id) ?? 0;
-    const { meeting_id, after_seq = 0, before_seq = Number.MAX_SAFE_INTEGER } = keys;
-    query = query
-      .where('d.delivery_no', '>', message_no)
-      .where(
-        sql<boolean>`d.delivery_no <= ${message_no} + (SELECT deliveries_queued FROM messages WHERE message_no = ${message_no})`,
-      )
-      .where('d.seq', '>', after_seq)
-      .where('d.seq', '<', before_seq);
-    if (meeting_id !== undefined) query = query.where('d.meeting_id', '=', meeting_id);
-  }
-  // When the list is limited to some meetings, the query starts from their messages, newest first, and adds the
-  // deliveries of each. The order is the same, and the query does not read other meetings, which may have a million
-  // deliveries.
-  if (meeting_ids === null) return query.orderBy('d.delivery_no', 'desc');
-  let of_meetings = query
-    .innerJoin('messages as m', (join) => join.on(sql<boolean>`${sql.raw(OF_MESSAGE)}`))
-    .where('m.meeting_id', 'in', meeting_ids)
-    .where('m.message_no', '<', below);
-  const [meeting_id, another] = meeting_ids;
-  if (meeting_id !== undefined && another === undefined) {
-    const { above, up_to } = seqsOf(db, meeting_id, { from, below });
-    const { after_seq = 0, before_seq = Number.MAX_SAFE_INTEGER } = keys;
-    of_meetings = of_meetings
-      .where('m.seq', '>', Math.max(above - 1, after_seq))
-      .where('m.seq', '<=', Math.min(up_to, before_seq - 1))
-      .orderBy('m.seq', 'desc');
-  }
-  return of_meetings.orderBy('d.delivery_no', 'desc');
+function withKeys(query: ReturnType<typeof listed>, { instance_id, meeting_id, after_seq, before_seq }: DeliveryKeys) {
+  let found = query;
+  if (instance_id !== undefined) found = found.where('d.instance_id', '=', instance_id);
+  if (meeting_id !== undefined) found = found.where('d.meeting_id', '=', meeting_id);
+  if (after_seq !== undefined) found = found.where('d.seq', '>', after_seq);
+  return before_seq === undefined ? found : found.where('d.seq', '<', before_seq);
 }

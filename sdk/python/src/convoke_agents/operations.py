@@ -896,9 +896,9 @@ class Operations:
         """List deliveries, newest first.
 
         The deliveries of messages to instances. Settled ones are removed when their retention ends. By
-        instance_id, meeting_id and message_id they are found at once. The other filters read deliveries, newest
-        first: one request reads so many of them and then says in `searched_to` how far it came; next_cursor
-        continues there. With `text` it needs the scope read.
+        instance_id, meeting_id or message_id they are found at once. Two of these together, the limits of a key
+        and the other filters read deliveries, newest first: one request reads so many of them and then says in
+        `searched_to` how far it came; next_cursor continues there. With `text` it needs the scope read.
 
         :param instance_id: Only deliveries to this instance.
         :param meeting_id: Only deliveries of messages of this meeting.
