@@ -134,9 +134,7 @@ async function readPermit(
 async function addressOf({ limits, pull_forwarder }: PullContext, request: PullingRequest): Promise<string | null> {
   const mark = request.headers[FORWARDED_HEADER];
   const forwarded =
-    pull_forwarder !== null && typeof mark === 'string'
-      ? await pull_forwarder.addressIn(mark)
-      : undefined;
+    pull_forwarder !== null && typeof mark === 'string' ? await pull_forwarder.addressIn(mark) : undefined;
   return forwarded === undefined ? limits.addressOf(request) : forwarded;
 }
 
