@@ -163,6 +163,46 @@ describe("a meeting's page", { concurrency: 2 }, () => {
     });
   });
 
+  test('of somebody who signs out says no reason, also to requests under way', async (t) => {
+    const service = await startService(t);
+    const { token } = await service.endOpenMode();
+    await service.send('one', { content: 'hello' });
+    await visitor.visit(service.url, { path: '/meetings/one', allowed: /401/ }, async (page) => {
+      await page.getByLabel('Key', { exact: true }).fill(token);
+      await page.getByRole('button', { name: 'Sign in' }).click();
+      await text(page).waitFor();
+      await page.evaluate(`
+        globalThis.alerts_seen = [];
+        new MutationObserver(() => {
+          for (const alert of document.querySelectorAll('[role=alert]')) alerts_seen.push(alert.textContent);
+        }).observe(document.body, { childList: true, subtree: true, characterData: true });
+      `);
+
+      // The session has ended, the page does not know yet, and one of its requests is refused.
+      const ended = Promise.withResolvers<void>();
+      const held = Promise.withResolvers<void>();
+      await page.route('**/api/v1/session/', async (route) => {
+        const response = await route.fetch();
+        ended.resolve();
+        await held.promise;
+        await route.fulfill({ response });
+      });
+      await page.getByRole('button', { name: 'Sign out' }).click();
+      await ended.promise;
+      const refused = page.waitForResponse((response) => response.status() === 401);
+      await page.getByRole('navigation').getByRole('link', { name: 'Instances' }).click();
+      await (await refused).finished();
+      held.resolve();
+
+      await page.getByLabel('Key', { exact: true }).waitFor();
+      const seen = await page.evaluate<string[]>('alerts_seen');
+      assert.deepEqual(
+        seen.filter((words) => /signed out|asks for a key/.test(words)),
+        [],
+      );
+    });
+  });
+
   test('draws of 2,000 members only those that are looked for, and takes any of their agents as a recipient', async (t) => {
     const service = await startService(t);
     const receiver = await startReceiver(t);

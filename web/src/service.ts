@@ -49,10 +49,9 @@ export const client = new ConvokeClient({
     const { value } = session;
     const response = await fetch(input, is_portal ? byLink(init) : bySession(init));
     if (value === null || value.state === 'signed_out') return response;
-    // A response to a request of an earlier session says nothing about this one.
-    if (is_changing || session.value !== value) return response;
     const code = await whySignIn(response);
-    if (code !== null) {
+    // A response to a request of an earlier session says nothing about this one.
+    if (code !== null && !is_changing && session.value === value) {
       signed_out_because.value =
         WHY_SIGN_IN[code === 'session_ended' ? (feed_end ?? code) : code] ??
         'You were signed out. Sign in again to go on.';

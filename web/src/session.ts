@@ -6,7 +6,7 @@ import { forgetHistory } from './history.ts';
 import { followActivity, recallActivity } from './activity.ts';
 import { showProblem } from './parts/notice.tsx';
 import { is_portal, portalToken, takeLink } from './portal.ts';
-import { client, keepCsrfToken, session, signed_out_because } from './service.ts';
+import { changingSession, client, keepCsrfToken, session, signed_out_because } from './service.ts';
 
 /** The pause before a service that did not respond is asked again. */
 const AGAIN_MS = 2000;
@@ -73,11 +73,15 @@ export async function signIn(key: string): Promise<void> {
 
 export async function signOut(): Promise<void> {
   try {
-    await client.signOut();
+    // Requests under way are refused while it ends. Nobody needs to hear why.
+    await changingSession(async () => {
+      await client.signOut();
+      const { version, environment, features } = session.value ?? NOBODY;
+      begin({ ...NOBODY, version, environment, features });
+    });
   } catch (error) {
-    return showProblem(error);
+    showProblem(error);
   }
-  begin(await client.session());
 }
 
 function begin(found: Session): void {
