@@ -25,6 +25,8 @@ const INTERVAL_MS = 60_000;
 /** The most lanes in one step. Steps are small, so that requests do not wait for them. */
 const LANES_PER_STEP = 500;
 const ROWS_PER_STEP = 500;
+/** A step that removes rows ends soon after this long. The pause before the next one is as long as the step was. */
+const REMOVING_MS = 5;
 
 /**
  * The free pages that a file keeps for new rows: at least FREE_PAGES_MIN, and at least this share of the used pages.
@@ -116,13 +118,24 @@ export class Maintenance {
       messages_ms: wall_ms - this.#settings.retention_messages_ms,
       idempotency_ms: wall_ms - IDEMPOTENCY_MS,
     };
-    let removed: number;
-    do removed = await this.#store.deliveries.prune(before, ROWS_PER_STEP);
-    while (removed > 0 && !this.#stopped);
+    await this.#inSteps(() => this.#store.deliveries.prune(before, ROWS_PER_STEP, REMOVING_MS));
     const audit_before_ms = wall_ms - this.#settings.retention_audit_ms;
-    do removed = await this.#store.audit.prune(audit_before_ms, ROWS_PER_STEP, this.#clock.wall());
-    while (removed > 0 && !this.#stopped);
+    await this.#inSteps(() => this.#store.audit.prune(audit_before_ms, ROWS_PER_STEP, this.#clock.wall()));
     await this.#giveBack();
+  }
+
+  /** Removes rows until none are left to remove, so that requests wait for no more than one step. */
+  async #inSteps(remove: () => Promise<number>): Promise<void> {
+    while (!this.#stopped) {
+      const from = this.#clock.now();
+      if ((await remove()) === 0) return;
+      const took_ms = this.#clock.now() - from;
+      if (took_ms > 0) await this.#pause(took_ms);
+    }
+  }
+
+  async #pause(ms: number): Promise<void> {
+    await new Promise<void>((resolve) => void this.#clock.after(ms, resolve));
   }
 
   async #giveBack(): Promise<void> {
@@ -138,8 +151,7 @@ export class Maintenance {
       if (step.given_back === 0) break;
       has_given = true;
       space = step;
-      const pause_ms = PAUSE_FACTOR * Math.max(1, this.#clock.now() - from);
-      await new Promise<void>((resolve) => void this.#clock.after(pause_ms, resolve));
+      await this.#pause(PAUSE_FACTOR * Math.max(1, this.#clock.now() - from));
     }
     if (has_given && !this.#stopped) await file.cutOff();
   }

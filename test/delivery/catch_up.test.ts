@@ -262,6 +262,7 @@ describe('convoke-missed', () => {
     await node.store.deliveries.prune(
       { deliveries_ms: node.clock.wall() - HOUR, messages_ms: 0, idempotency_ms: 0 },
       100,
+      Infinity,
     );
     await node.send('m');
     await node.send('m', { target_agents: ['a'] });

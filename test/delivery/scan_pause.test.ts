@@ -47,6 +47,30 @@ test('the scan for expired deliveries starts once a minute, and takes at most 2 
   assert.ok(slow.length * takes_ms <= HOUR / 50, `${slow.length} looks in an hour`);
 });
 
+test('removing what was kept long enough takes at most half of the time, in steps with a pause of the same length', async (t) => {
+  const node = await startNode(t);
+  const { clock, store } = node;
+  const takes_ms = 4;
+  const steps: number[] = [];
+  const maintenance = node.maintenance(
+    withDeliveries(store, {
+      async prune() {
+        steps.push(clock.now());
+        await after(clock, takes_ms);
+        return steps.length < 50 ? 25 : 0;
+      },
+    }),
+  );
+  const from = clock.now();
+  const done = maintenance.run();
+  await clock.advance(SECOND);
+  await done;
+  assert.deepEqual(
+    steps,
+    Array.from({ length: 50 }, (_, i) => from + i * 2 * takes_ms),
+  );
+});
+
 test('a node scans as rarely for what no broadcast reported; time in which the storage fails does not count', async (t) => {
   const { clock, store } = await startNode(t);
   let failures = 0;

@@ -236,7 +236,7 @@ function holdsTheContract(engine: EngineUnderTest): void {
       const before = { deliveries_ms: WALL + 5, messages_ms: WALL + 5, idempotency_ms: WALL };
       const steps: number[] = [];
       for (let removed = 1; removed > 0;) {
-        removed = await store.deliveries.prune(before, 25);
+        removed = await store.deliveries.prune(before, 25, Infinity);
         steps.push(removed);
       }
       assert.deepEqual(steps, [25, 25, 10, 0]);
@@ -245,6 +245,29 @@ function holdsTheContract(engine: EngineUnderTest): void {
       assert.equal(left.filter(({ state }) => state === 'pending').length, 90);
       assert.equal(left.filter(({ state }) => state === 'delivered').length, 0);
       assert.equal(await store.deliveries.countPending(), 90);
+    });
+
+    test('ends where it has taken too long, after a few rows of each kind, where others wait for the writer', async (t) => {
+      const store = await engine.open(t);
+      await meeting(store, 'm', 'i', 'j');
+      const keyed = messages('m', 200).map((message, i) => ({
+        ...message,
+        idempotency: { key: `k${i}`, sender: '', fingerprint: 'f' },
+      }));
+      await store.messages.accept(keyed);
+      await store.messages.accept(messages('nobody', 200));
+      for (const instance_id of ['i', 'j']) {
+        const of_lane = await lane(store, instance_id, 'm');
+        await store.deliveries.settle(
+          of_lane.map((d) => settled(d, { settled_at: WALL })),
+          [],
+        );
+      }
+      const before = { deliveries_ms: WALL + 5, messages_ms: NEVER, idempotency_ms: WALL + 5 };
+      const removed = await store.deliveries.prune(before, 500, 0);
+      const all = 400 + 400 + 200;
+      assert.equal(removed, engine.name === 'SQLite' ? 3 * 25 : all);
+      assert.equal(await store.deliveries.prune(before, 500, Infinity), all - removed);
     });
 
     test('a message is kept as long as one of its deliveries is there, however old it is', async (t) => {
@@ -258,10 +281,10 @@ function holdsTheContract(engine: EngineUnderTest): void {
         [],
       );
       const before = { deliveries_ms: WALL - 1, messages_ms: NEVER, idempotency_ms: 0 };
-      assert.equal(await store.deliveries.prune(before, 500), 10);
+      assert.equal(await store.deliveries.prune(before, 500, Infinity), 10);
       assert.equal((await store.messages.list('m', { limit: 100, chars_max: 1e9 }))?.data.length, 10);
-      assert.equal(await store.deliveries.prune({ ...before, deliveries_ms: WALL + 1 }, 500), 4 + 4);
-      assert.equal(await store.deliveries.prune({ ...before, deliveries_ms: NEVER }, 500), 0);
+      assert.equal(await store.deliveries.prune({ ...before, deliveries_ms: WALL + 1 }, 500, Infinity), 4 + 4);
+      assert.equal(await store.deliveries.prune({ ...before, deliveries_ms: NEVER }, 500, Infinity), 0);
       assert.deepEqual(
         (await store.messages.list('m', { limit: 100, chars_max: 1e9 }))?.data.map(({ seq }) => seq),
         [5, 6, 7, 8, 9, 10],
@@ -278,9 +301,9 @@ function holdsTheContract(engine: EngineUnderTest): void {
       const wall_ms = WALL + 7;
       await store.messages.accept([newMessage('m'), newMessage('m'), newMessage('m', { wall_ms })]);
       const before = { deliveries_ms: 0, messages_ms: WALL + 1, idempotency_ms: 0 };
-      assert.equal(await store.deliveries.prune(before, 500), 2);
+      assert.equal(await store.deliveries.prune(before, 500, Infinity), 2);
       assert.deepEqual(await came(), [3, wall_ms]);
-      assert.equal(await store.deliveries.prune({ ...before, messages_ms: NEVER }, 500), 1);
+      assert.equal(await store.deliveries.prune({ ...before, messages_ms: NEVER }, 500, Infinity), 1);
       assert.deepEqual(await came(), [3, wall_ms]);
       const [next] = await store.messages.accept([newMessage('m')]);
       assert.equal(next?.kind === 'accepted' && next.message.seq, 4);
@@ -325,8 +348,8 @@ function holdsTheContract(engine: EngineUnderTest): void {
       const idempotency = { key: 'k', sender: '', fingerprint: 'f' };
       await store.messages.accept([newMessage('m', { idempotency })]);
       const before = { deliveries_ms: 0, messages_ms: 0, idempotency_ms: WALL };
-      assert.equal(await store.deliveries.prune(before, 500), 0);
-      assert.equal(await store.deliveries.prune({ ...before, idempotency_ms: WALL + 1 }, 500), 1);
+      assert.equal(await store.deliveries.prune(before, 500, Infinity), 0);
+      assert.equal(await store.deliveries.prune({ ...before, idempotency_ms: WALL + 1 }, 500, Infinity), 1);
     });
   });
 

@@ -135,7 +135,11 @@ async function withFreePages(t: TestContext): Promise<{ db: Database; data: stri
   const data = temporaryDirectory(t);
   const { store, file } = await opened(data);
   await fill(store, 6);
-  await store.deliveries.prune({ deliveries_ms: 0, messages_ms: Date.now() + DAY_MS, idempotency_ms: 0 }, 500);
+  await store.deliveries.prune(
+    { deliveries_ms: 0, messages_ms: Date.now() + DAY_MS, idempotency_ms: 0 },
+    500,
+    Infinity,
+  );
   await store.close();
   const db = new Database(file);
   t.after(() => db.close());

@@ -443,6 +443,7 @@ const COMMANDS = {
     return store.deliveries.prune(
       { deliveries_ms: before_ms, messages_ms: before_ms, idempotency_ms: before_ms },
       1_000,
+      Infinity,
     );
   },
   pending: async (store, d) => [

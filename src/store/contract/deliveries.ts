@@ -258,8 +258,15 @@ export interface DeliveryStore {
    * left. A caller that owns some instances drops only the deliveries to its own instances.
    */
   drop(waiting: Waiting, limit: number, wall_ms: number, owner_scope?: OwnerScope | null): Promise<EndedInLane[]>;
-  /** Removes at most `limit` rows of each kind that are older than their retention; returns their number. */
-  prune(before: { deliveries_ms: number; messages_ms: number; idempotency_ms: number }, limit: number): Promise<number>;
+  /**
+   * Removes at most `limit` rows of each kind that are older than their retention; returns their number. SQLite has one
+   * writer, for which others wait, so there it ends after `ms_max` with a few rows of each kind.
+   */
+  prune(
+    before: { deliveries_ms: number; messages_ms: number; idempotency_ms: number },
+    limit: number,
+    ms_max: number,
+  ): Promise<number>;
   /** The time that was noted last; null before the first. */
   timeNoted(): Promise<number | null>;
   /** Notes that a node ran until this time, on the steady clock. */

@@ -73,6 +73,25 @@ const FIND_OWNED = `
   WHERE delivery_no = $delivery_no AND ($owner_key_id IS NULL OR instance_id IN
     (SELECT i.instance_id FROM instances i WHERE i.instance_id = deliveries.instance_id AND first_no <= $delivery_no AND ${IS_OWNED}))`;
 
+/** How many rows are removed between two looks at the clock. */
+const REMOVED_AT_ONCE = 25;
+
+const PRUNE_DELIVERIES = `
+  DELETE FROM deliveries WHERE delivery_no IN (
+    SELECT delivery_no FROM (SELECT delivery_no, state, settled_at FROM deliveries ORDER BY delivery_no LIMIT ${PRUNE_WINDOW})
+    WHERE state <> 'pending' AND settled_at < ? LIMIT ?)`;
+
+const PRUNE_MESSAGES = `
+  DELETE FROM messages WHERE message_no IN (
+    SELECT message_no
+    FROM (SELECT message_no, deliveries_queued, accepted_at FROM messages ORDER BY message_no LIMIT ${PRUNE_WINDOW}) m
+    WHERE accepted_at < ? AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE ${OF_MESSAGE})
+    LIMIT ?)`;
+
+const PRUNE_KEYS = `
+  DELETE FROM idempotency_keys WHERE id IN (
+    SELECT id FROM (SELECT id, created_at FROM idempotency_keys ORDER BY id LIMIT ${PRUNE_WINDOW}) WHERE created_at < ? LIMIT ?)`;
+
 export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recipients): Sync<DeliveryStore> {
   /** 0 for a delivery_id that this file did not make: no row has that number. */
   const numberOf = (delivery_id: string): number => ids.decode('dlv', delivery_id) ?? 0;
@@ -209,30 +228,22 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
       waiting.up_to === null
         ? []
         : dropWaiting(db, waiting, ids.decode('msg', waiting.up_to) ?? 0, limit, wall_ms, owner_scope),
-    prune(before, limit) {
-      const deliveries = db
-        .prepare(
-          `DELETE FROM deliveries WHERE delivery_no IN (
-             SELECT delivery_no FROM (SELECT delivery_no, state, settled_at FROM deliveries ORDER BY delivery_no LIMIT ${PRUNE_WINDOW})
-             WHERE state <> 'pending' AND settled_at < ? LIMIT ?)`,
-        )
-        .run(before.deliveries_ms, limit);
-      const messages = db
-        .prepare(
-          `DELETE FROM messages WHERE message_no IN (
-             SELECT message_no
-             FROM (SELECT message_no, deliveries_queued, accepted_at FROM messages ORDER BY message_no LIMIT ${PRUNE_WINDOW}) m
-             WHERE accepted_at < ? AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE ${OF_MESSAGE})
-             LIMIT ?)`,
-        )
-        .run(before.messages_ms, limit);
-      const keys = db
-        .prepare(
-          `DELETE FROM idempotency_keys WHERE id IN (
-             SELECT id FROM (SELECT id, created_at FROM idempotency_keys ORDER BY id LIMIT ${PRUNE_WINDOW}) WHERE created_at < ? LIMIT ?)`,
-        )
-        .run(before.idempotency_ms, limit);
-      return Number(deliveries.changes) + Number(messages.changes) + Number(keys.changes);
+    prune({ deliveries_ms, messages_ms, idempotency_ms }, limit, ms_max) {
+      const until_ms = performance.now() + ms_max;
+      const removed = [
+        [PRUNE_DELIVERIES, deliveries_ms] as const,
+        [PRUNE_MESSAGES, messages_ms] as const,
+        [PRUNE_KEYS, idempotency_ms] as const,
+      ].map(([text, before_ms]) => {
+        let of_kind = 0;
+        let changes: number;
+        do {
+          changes = Number(db.prepare(text).run(before_ms, Math.min(REMOVED_AT_ONCE, limit - of_kind)).changes);
+          of_kind += changes;
+        } while (changes === REMOVED_AT_ONCE && of_kind < limit && performance.now() < until_ms);
+        return of_kind;
+      });
+      return removed.reduce((sum, of_kind) => sum + of_kind, 0);
     },
     timeNoted() {
       return (db.prepare('SELECT ran_until FROM this_file').get() as { ran_until: number | null }).ran_until;
