@@ -21,12 +21,20 @@ export interface MaintenanceObserver {
   failed(error: unknown): void;
 }
 
+type MaintainedStore = Pick<Store, 'deliveries' | 'audit' | 'file'>;
+
 const INTERVAL_MS = 60_000;
 /** The most lanes in one step. Steps are small, so that requests do not wait for them. */
 const LANES_PER_STEP = 500;
 const ROWS_PER_STEP = 500;
-/** A step that removes rows ends soon after this long. The pause before the next one is as long as the step was. */
+/**
+ * A step that removes rows ends soon after this long. The pause before the next one is REMOVING_PAUSE_FACTOR times as
+ * long as the step, so that requests do not notice it. A round that has removed rows for REMOVING_SLOWLY_MS is behind:
+ * then a pause is as long as its step.
+ */
 const REMOVING_MS = 5;
+const REMOVING_PAUSE_FACTOR = 4;
+const REMOVING_SLOWLY_MS = 30_000;
 
 /**
  * The free pages that a file keeps for new rows: at least FREE_PAGES_MIN, and at least this share of the used pages.
@@ -51,7 +59,7 @@ const REPORT_AGAIN_MS = 86_400_000;
  */
 export class Maintenance {
   readonly #clock: Clock;
-  readonly #store: Store;
+  readonly #store: MaintainedStore;
   readonly #settings: MaintenanceSettings;
   readonly #expiry: Expiry;
   readonly #observer: MaintenanceObserver;
@@ -65,7 +73,7 @@ export class Maintenance {
   /** @param isMine whether this node does the maintenance: one node of a cluster does it for all */
   constructor(
     clock: Clock,
-    store: Store,
+    store: MaintainedStore,
     settings: MaintenanceSettings,
     expiry: Expiry,
     observer: MaintenanceObserver,
@@ -124,13 +132,15 @@ export class Maintenance {
     await this.#giveBack();
   }
 
-  /** Removes rows until none are left to remove, so that requests wait for no more than one step. */
+  /** Removes rows until none are left to remove. */
   async #inSteps(remove: () => Promise<number>): Promise<void> {
+    const from = this.#clock.now();
     while (!this.#stopped) {
-      const from = this.#clock.now();
+      const step_from = this.#clock.now();
       if ((await remove()) === 0) return;
-      const took_ms = this.#clock.now() - from;
-      if (took_ms > 0) await this.#pause(took_ms);
+      const now = this.#clock.now();
+      const factor = now - from < REMOVING_SLOWLY_MS ? REMOVING_PAUSE_FACTOR : 1;
+      if (now > step_from) await this.#pause((now - step_from) * factor);
     }
   }
 

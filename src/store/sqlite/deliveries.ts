@@ -243,7 +243,10 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
         } while (changes === REMOVED_AT_ONCE && of_kind < limit && performance.now() < until_ms);
         return of_kind;
       });
-      return removed.reduce((sum, of_kind) => sum + of_kind, 0);
+      const total = removed.reduce((sum, of_kind) => sum + of_kind, 0);
+      // Old rows are in many pages of the indexes. Written together at the next checkpoint, they would hold up a commit.
+      if (total > 0) db.checkpointAfterCommit();
+      return total;
     },
     timeNoted() {
       return (db.prepare('SELECT ran_until FROM this_file').get() as { ran_until: number | null }).ran_until;

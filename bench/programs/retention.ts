@@ -1,0 +1,130 @@
+/**
+ * What senders notice while the service removes what was kept long enough: a year of data (programs/year.ts), of which
+ * it removes what is older than `--days`, beside 200 messages a second.
+ *
+ *     node bench/programs/retention.ts --data DIRECTORY [--database-url URL] [--days 300] [--seconds 10] [--rounds 3]
+ *
+ * Stretches take turns: nothing is removed; the service's own maintenance removes; 500 rows of each kind are removed
+ * again and again, without a pause. Latencies are from when a message is due until the store has it. Each round removes
+ * rows for good, so copy the directory first.
+ */
+import { loadavg } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { parseArgs } from 'node:util';
+import { systemClock } from '../../src/delivery/clock.ts';
+import { Expiry } from '../../src/delivery/expiry.ts';
+import { Maintenance } from '../../src/delivery/maintenance.ts';
+import { DATABASE_FILE } from '../../src/domain/data_directory.ts';
+import { openPostgresStore } from '../../src/store/postgres/open.ts';
+import { openSqliteStore } from '../../src/store/sqlite/open.ts';
+import { newMessage } from '../../test/support/store_contents.ts';
+import { agentId, meetingId } from '../load/fleet.ts';
+import { Samples } from '../measure/figures.ts';
+
+const DAY_MS = 86_400_000;
+const RATE = 200;
+const MEETINGS = 10_000;
+const TEXT = JSON.stringify({ text: 'x'.repeat(300) });
+
+const { values } = parseArgs({
+  options: {
+    data: { type: 'string' },
+    'database-url': { type: 'string' },
+    days: { type: 'string', default: '300' },
+    seconds: { type: 'string', default: '10' },
+    rounds: { type: 'string', default: '3' },
+  },
+});
+const { data, 'database-url': url } = values;
+if (data === undefined) throw new Error('--data says where');
+
+const { store, opened } =
+  url === undefined ? openSqliteStore(join(data, DATABASE_FILE), null) : openPostgresStore(url, data, null);
+await opened;
+const clock = systemClock();
+const retention_ms = Number(values.days) * DAY_MS;
+let is_removing = false;
+let removed = 0;
+const { prune } = store.deliveries;
+
+/** The service's own maintenance, whose steps are counted. */
+async function removeAsService(): Promise<void> {
+  const counted = async (...args: Parameters<typeof prune>) => {
+    const rows = await prune(...args);
+    removed += rows;
+    return rows;
+  };
+  const deliveries = new Proxy(store.deliveries, {
+    get: (target, name) => (name === 'prune' ? counted : Reflect.get(target, name)) as unknown,
+  });
+  const settings = {
+    retention_deliveries_ms: retention_ms,
+    retention_messages_ms: retention_ms,
+    retention_audit_ms: 400 * DAY_MS,
+  };
+  const maintenance = new Maintenance(
+    clock,
+    { deliveries, audit: store.audit, ...(store.file && { file: store.file }) },
+    settings,
+    new Expiry(clock, 3 * DAY_MS),
+    {
+      expired() {},
+      isMostlyEmpty() {},
+      failed(error) {
+        throw error;
+      },
+    },
+  );
+  const done = maintenance.run();
+  while (is_removing) await sleep(10);
+  maintenance.stop();
+  await done;
+}
+
+async function removeAtOnce(): Promise<void> {
+  const before_ms = clock.wall() - retention_ms;
+  const before = { deliveries_ms: before_ms, messages_ms: before_ms, idempotency_ms: before_ms };
+  while (is_removing) removed += await prune(before, 500, Infinity);
+}
+
+let sent = 0;
+async function send(): Promise<void> {
+  const meeting = sent++ % MEETINGS;
+  const target_agents = [0, 3, 6].map(agentId);
+  const message = newMessage(meetingId(meeting), { message: TEXT, target_agents, wall_ms: clock.wall() });
+  await store.messages.accept([message]);
+}
+
+async function stretch(remove: (() => Promise<void>) | null) {
+  is_removing = true;
+  removed = 0;
+  const latencies = new Samples();
+  const removing = remove?.();
+  const from = performance.now();
+  const sends: Promise<void>[] = [];
+  for (let i = 0; i < Number(values.seconds) * RATE; i++) {
+    const due = from + (i * 1000) / RATE;
+    const wait_ms = due - performance.now();
+    if (wait_ms > 0) await sleep(wait_ms);
+    sends.push(send().then(() => latencies.add(performance.now() - due)));
+  }
+  is_removing = false;
+  await Promise.all([...sends, removing]);
+  return { ...latencies.distribution(), rows_per_s: (removed * 1000) / (performance.now() - from) };
+}
+
+await stretch(null);
+for (let round = 0; round < Number(values.rounds); round++)
+  for (const [name, remove] of [
+    ['nothing is removed', null],
+    ['the service removes', removeAsService],
+    ['without a pause', removeAtOnce],
+  ] as const) {
+    const { p50, p99, max, rows_per_s } = await stretch(remove);
+    const ms = [p50, p99, max].map((value) => value.toFixed(1).padStart(7)).join('');
+    console.log(
+      `${name.padEnd(20)} p50, p99, max ms ${ms} ${rows_per_s.toFixed(0).padStart(7)} rows/s, load ${loadavg()[0]!.toFixed(1)}`,
+    );
+  }
+await store.close();
