@@ -1,13 +1,16 @@
 /**
- * What senders notice while the service removes what was kept long enough: a year of data (programs/year.ts), of which
- * it removes what is older than `--days`, beside 200 messages a second.
+ * What senders notice of the upkeep of a year of data (programs/year.ts): of retention, or of backups. 200 messages a
+ * second go into the store meanwhile.
  *
- *     node bench/programs/retention.ts --data DIRECTORY [--database-url URL] [--days 300] [--seconds 10] [--rounds 3]
+ *     node bench/programs/upkeep.ts --data DIRECTORY [--database-url URL] [--days 300] [--seconds 10] [--rounds 3]
+ *     node bench/programs/upkeep.ts --data DIRECTORY --backup [--seconds 10] [--rounds 3]
  *
- * Stretches take turns: nothing is removed; the service's own maintenance removes; 500 rows of each kind are removed
- * again and again, without a pause. Latencies are from when a message is due until the store has it. Each round removes
- * rows for good, so copy the directory first.
+ * Stretches take turns: nothing is done; the service's own maintenance removes what is older than `--days`; 500 rows of
+ * each kind are removed again and again, without a pause. With `--backup`: nothing is done; one backup after the other
+ * is made. Latencies are from when a message is due until the store has it. Removed rows are gone for good, so copy the
+ * directory first.
  */
+import { rmSync, statSync } from 'node:fs';
 import { loadavg } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -34,6 +37,7 @@ const { values } = parseArgs({
     days: { type: 'string', default: '300' },
     seconds: { type: 'string', default: '10' },
     rounds: { type: 'string', default: '3' },
+    backup: { type: 'boolean', default: false },
   },
 });
 const { data, 'database-url': url } = values;
@@ -44,15 +48,16 @@ const { store, opened } =
 await opened;
 const clock = systemClock();
 const retention_ms = Number(values.days) * DAY_MS;
-let is_removing = false;
-let removed = 0;
+let is_working = false;
+/** Rows, or MiB of a backup. */
+let done = 0;
 const { prune } = store.deliveries;
 
 /** The service's own maintenance, whose steps are counted. */
 async function removeAsService(): Promise<void> {
   const counted = async (...args: Parameters<typeof prune>) => {
     const rows = await prune(...args);
-    removed += rows;
+    done += rows;
     return rows;
   };
   const deliveries = new Proxy(store.deliveries, {
@@ -76,16 +81,32 @@ async function removeAsService(): Promise<void> {
       },
     },
   );
-  const done = maintenance.run();
-  while (is_removing) await sleep(10);
+  const round = maintenance.run();
+  while (is_working) await sleep(10);
   maintenance.stop();
-  await done;
+  await round;
 }
 
 async function removeAtOnce(): Promise<void> {
   const before_ms = clock.wall() - retention_ms;
   const before = { deliveries_ms: before_ms, messages_ms: before_ms, idempotency_ms: before_ms };
-  while (is_removing) removed += await prune(before, 500, Infinity);
+  while (is_working) done += await prune(before, 500, Infinity);
+}
+
+async function backUp(): Promise<void> {
+  const { backups } = store;
+  if (backups === undefined) throw new Error('PostgreSQL has tools of its own for backups');
+  while (is_working) {
+    const { backup_id } = await backups.begin();
+    for (;;) {
+      const progress = await backups.wait(backup_id, 1000);
+      if (progress === null) throw new Error('the backup failed');
+      if (progress.path === null) continue;
+      done += statSync(progress.path).size / 2 ** 20;
+      rmSync(progress.path);
+      break;
+    }
+  }
 }
 
 let sent = 0;
@@ -96,11 +117,11 @@ async function send(): Promise<void> {
   await store.messages.accept([message]);
 }
 
-async function stretch(remove: (() => Promise<void>) | null) {
-  is_removing = true;
-  removed = 0;
+async function stretch(work: (() => Promise<void>) | null) {
+  is_working = true;
+  done = 0;
   const latencies = new Samples();
-  const removing = remove?.();
+  const working = work?.();
   const from = performance.now();
   const sends: Promise<void>[] = [];
   for (let i = 0; i < Number(values.seconds) * RATE; i++) {
@@ -109,22 +130,28 @@ async function stretch(remove: (() => Promise<void>) | null) {
     if (wait_ms > 0) await sleep(wait_ms);
     sends.push(send().then(() => latencies.add(performance.now() - due)));
   }
-  is_removing = false;
-  await Promise.all([...sends, removing]);
-  return { ...latencies.distribution(), rows_per_s: (removed * 1000) / (performance.now() - from) };
+  is_working = false;
+  await Promise.all([...sends, working]);
+  return { ...latencies.distribution(), per_s: (done * 1000) / (performance.now() - from) };
 }
 
+const rows = values.backup
+  ? ([
+      ['nothing is done', null, ''],
+      ['backups are made', backUp, 'MiB/s'],
+    ] as const)
+  : ([
+      ['nothing is done', null, ''],
+      ['the service removes', removeAsService, 'rows/s'],
+      ['without a pause', removeAtOnce, 'rows/s'],
+    ] as const);
 await stretch(null);
 for (let round = 0; round < Number(values.rounds); round++)
-  for (const [name, remove] of [
-    ['nothing is removed', null],
-    ['the service removes', removeAsService],
-    ['without a pause', removeAtOnce],
-  ] as const) {
-    const { p50, p99, max, rows_per_s } = await stretch(remove);
+  for (const [name, work, unit] of rows) {
+    const { p50, p99, max, per_s } = await stretch(work);
     const ms = [p50, p99, max].map((value) => value.toFixed(1).padStart(7)).join('');
     console.log(
-      `${name.padEnd(20)} p50, p99, max ms ${ms} ${rows_per_s.toFixed(0).padStart(7)} rows/s, load ${loadavg()[0]!.toFixed(1)}`,
+      `${name.padEnd(20)} p50, p99, max ms ${ms} ${per_s.toFixed(0).padStart(7)} ${unit}, load ${loadavg()[0]!.toFixed(1)}`,
     );
   }
 await store.close();
