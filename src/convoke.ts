@@ -49,7 +49,7 @@ import { Sessions } from './http/auth/sessions.ts';
 import { newNodeId, reachableUrlOf, urlOf } from './node/identity.ts';
 import { Notices } from './node/notices.ts';
 import { engineObserver, maintenanceObserver, partitionsObserver } from './node/observers.ts';
-import { entryOfStart, warnOfClock, warnOfRefusedUrls } from './node/start.ts';
+import { entryOfStart, logFailure, warnOfClock, warnOfRefusedUrls } from './node/start.ts';
 import { openStore } from './store/open.ts';
 import type { StartedThread } from './store/thread/thread_start.ts';
 import { DerivedSecrets } from './store/secrets/derived_secrets.ts';
@@ -336,9 +336,9 @@ export async function createConvoke(
   if (cluster !== null) keyring.follow();
   maintenance.start();
   leases.start();
-  engine.start().catch((error: unknown) => log.error({ err: error }, 'could not read what was pending'));
-  warnOfRefusedUrls(store, config.egress_policy, log).catch((error: unknown) =>
-    log.error({ err: error }, 'could not check the stored webhook addresses'),
+  engine.start().catch(logFailure(log, 'could not read what was pending'));
+  warnOfRefusedUrls(store, config.egress_policy, log).catch(
+    logFailure(log, 'could not check the stored webhook addresses'),
   );
   return {
     url,

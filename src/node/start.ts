@@ -5,6 +5,7 @@ import { refusedUrls } from '../delivery/transport/stored_urls.ts';
 import type { EgressPolicy } from '../domain/address.ts';
 import type { NewAuditEntry } from '../domain/audit.ts';
 import type { Store } from '../store/store.ts';
+import { StoreError } from '../store/store_error.ts';
 import { VERSION } from '../version.ts';
 
 /** The most instances with a refused URL that the log names at the start; it counts the others. */
@@ -43,4 +44,12 @@ export async function warnOfRefusedUrls(store: Store, policy: EgressPolicy, log:
   if (instances > REFUSED_URLS_NAMED_MAX) {
     log.warn({ instances }, 'more stored webhook_urls are refused; `convoke doctor` counts them');
   }
+}
+
+/** Handles the failure of work that a start leaves behind: logs it, unless the node was stopped meanwhile. */
+export function logFailure(log: Pick<Log, 'error'>, message: string): (error: unknown) => void {
+  return (error) => {
+    if (error instanceof StoreError && error.code === 'STORE_CLOSED') return;
+    log.error({ err: error }, message);
+  };
 }

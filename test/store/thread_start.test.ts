@@ -4,7 +4,10 @@ import { execFile } from 'node:child_process';
 import { generateKeySync } from 'node:crypto';
 import { test } from 'node:test';
 import { promisify } from 'node:util';
+import type { Log } from '../../src/delivery/bounded_log.ts';
+import { logFailure } from '../../src/node/start.ts';
 import { openSqliteStore, startSqliteThread } from '../../src/store/sqlite/open.ts';
+import { StoreError } from '../../src/store/store_error.ts';
 
 /** Without keys of its own, a store makes a file with a key beside its data. */
 const GIVEN = { current: generateKeySync('aes', { length: 256 }), previous: null };
@@ -16,6 +19,18 @@ test('a thread that was started before opens the store that it is given, and ans
   await opened;
   assert.deepEqual((await keys).previous_key_ids, []);
   await store.close();
+});
+
+test('work of a start that ends because the node was stopped is no error in the log; any other failure is', async () => {
+  const { store, opened } = openSqliteStore(':memory:', GIVEN);
+  await opened;
+  const errors: string[] = [];
+  const log: Pick<Log, 'error'> = { error: (_, text) => errors.push(text) };
+  await store.close();
+  await assert.rejects(store.instances.webhookUrls(null, 1_000), { code: 'STORE_CLOSED' });
+  await store.instances.webhookUrls(null, 1_000).catch(logFailure(log, 'the node was stopped'));
+  logFailure(log, 'the disk is full')(new StoreError('SQLITE_FULL', 'database or disk is full'));
+  assert.deepEqual(errors, ['the disk is full']);
 });
 
 test('a thread whose store nobody opens does not keep the process alive', async () => {
