@@ -1,7 +1,7 @@
 /** Predicts for each membership whether a message that is sent now is pushed: see docs/explain.md. */
 import { agentsToNotify } from './agents_to_notify.ts';
-import { type CatchUpReason, isTooOld, type MemberRules } from './catch_up.ts';
-import { type GuardLimits, guardReason, limitsPairs, pairsOf } from './guard_rule.ts';
+import { CATCH_UP_REASONS, isTooOld, type MemberRules } from './catch_up.ts';
+import { type GuardLimits, guardReason, type GuardReason, limitsPairs, mayBeOver, pairsOf } from './guard_rule.ts';
 
 /** `later`: the message waits for something first. */
 export const PUSHED = ['now', 'later', 'no'] as const;
@@ -24,6 +24,13 @@ const WAITS = ['paused', 'connection', 'back_off'] as const;
 
 export const WHY_NOT_NOW = [...NOT_PUSHED, ...WAITS] as const;
 export type WhyNotNow = (typeof WHY_NOT_NOW)[number];
+
+/**
+ * What explain cannot know: the rules of the membership may cancel the message while it waits; or they may cancel
+ * messages that wait before it, so that the guard stops it (`pair_limit`), or lets it through (`pushed`).
+ */
+export const MAY_BECOME = [...CATCH_UP_REASONS, 'pair_limit', 'pushed'] as const;
+export type MayBecome = (typeof MAY_BECOME)[number];
 
 /** A membership, and what its instance may wait for. */
 export interface Candidate extends MemberRules {
@@ -51,8 +58,8 @@ export interface Explained {
   why: WhyNotNow | null;
   /** The agents to notify; none when there is no delivery. */
   target_agents: string[];
-  /** Why it may be cancelled by the rules of its membership, if it has to wait. */
-  may_become: CatchUpReason[];
+  /** What else may become of it, because of the rules of its membership. */
+  may_become: MayBecome[];
 }
 
 /** A message of an agent to the agents of an instance. */
@@ -63,6 +70,8 @@ interface Before {
   hops: number;
   /** Still in its lane: the guard judges it before the message to explain. */
   is_unjudged: boolean;
+  /** Still in its lane, and no receiver has seen it: rules of the membership may cancel it. */
+  may_be_left_out: boolean;
 }
 
 /** The agents to notify. This is the selection of a send, for one membership. */
@@ -88,21 +97,37 @@ export function explained(
   if (target_agents.length === 0) {
     return { pushed: 'no', why: whyNobody(candidate, message), target_agents, may_become: [] };
   }
-  const may_become = mayBecome(candidate);
-  const stays = before.filter((sent) => !sent.is_unjudged || !isLeftOut(sent, candidate, message));
-  const stopped = stoppedBy(message, target_agents, limits, stays);
+  const may_become = cancelledBy(candidate);
+  // Only messages of the same sender count.
+  const sent = before.filter(({ from_agent }) => from_agent === message.from_agent);
+  const stopped = stoppedBy(
+    message,
+    target_agents,
+    limits,
+    sent.filter((each) => !isLeftOut(each, candidate, message)),
+  );
+  // Rules, and messages that wait: which of these will be pushed is not known.
+  if (may_become.length > 0 && sent.some(({ may_be_left_out }) => may_be_left_out)) {
+    const changed = stopped === null ? mayBeStopped : mayBePushed;
+    if (changed(message, target_agents, limits, sent)) may_become.push(stopped === null ? 'pair_limit' : 'pushed');
+  }
   if (stopped !== null) return { pushed: 'no', why: stopped, target_agents, may_become };
   const why = paused ? 'paused' : candidate.unconnected ? 'connection' : candidate.backing_off ? 'back_off' : null;
   return { pushed: why === null ? 'now' : 'later', why, target_agents, may_become };
 }
 
-function mayBecome({ catch_up, max_age_s }: MemberRules): CatchUpReason[] {
+/** How the rules of a membership may cancel a message that has to wait. */
+function cancelledBy({ catch_up, max_age_s }: MemberRules): MayBecome[] {
   const superseded = catch_up === 'latest' ? (['superseded'] as const) : [];
   return max_age_s > 0 ? [...superseded, 'max_age'] : [...superseded];
 }
 
-/** Whether an earlier message that still waits is cancelled before the message to explain is judged. */
+/**
+ * Whether an earlier message is probably cancelled before the message to explain is judged: it waits, and is too old,
+ * or its machine is away.
+ */
 function isLeftOut(sent: Before, candidate: Candidate, { accepted_at }: Imagined): boolean {
+  if (!sent.may_be_left_out) return false;
   if (isTooOld(sent.accepted_at, candidate.max_age_s, accepted_at)) return true;
   return candidate.catch_up === 'latest' && (candidate.unconnected || candidate.backing_off);
 }
@@ -122,19 +147,48 @@ function whyNobody(candidate: Candidate, { targets, from_agent }: Imagined): Why
 }
 
 /** Runs the guard on all messages before this one in its lane, and then on this one. */
-function stoppedBy(message: Imagined, target_agents: string[], limits: GuardLimits, before: readonly Before[]) {
+function stoppedBy(
+  message: Imagined,
+  target_agents: readonly string[],
+  limits: GuardLimits,
+  sent: readonly Before[],
+): GuardReason | null {
   const { from_agent, hops, accepted_at } = message;
   if (from_agent === null) return null;
   const went = new Map<string, number[]>();
   const timesOf = (pairs: string[]): number[][] => pairs.map((pair) => went.get(pair) ?? []);
-  for (const sent of before) {
-    const pairs = pairsOf(sent.from_agent, sent.target_agents);
-    if (sent.is_unjudged && guardReason(sent, timesOf(pairs), limits) !== null) continue;
+  for (const each of sent) {
+    const pairs = pairsOf(each.from_agent, each.target_agents);
+    if (each.is_unjudged && guardReason(each, timesOf(pairs), limits) !== null) continue;
     for (const pair of pairs) {
       const times = went.get(pair);
-      if (times === undefined) went.set(pair, [sent.accepted_at]);
-      else times.push(sent.accepted_at);
+      if (times === undefined) went.set(pair, [each.accepted_at]);
+      else times.push(each.accepted_at);
     }
   }
   return guardReason({ hops, accepted_at }, timesOf(pairsOf(from_agent, target_agents)), limits);
+}
+
+/** Whether the guard lets the message through if the rules cancel what waits before it. */
+function mayBePushed(
+  message: Imagined,
+  target_agents: readonly string[],
+  limits: GuardLimits,
+  sent: readonly Before[],
+): boolean {
+  const pushed = sent.filter(({ may_be_left_out }) => !may_be_left_out);
+  return stoppedBy(message, target_agents, limits, pushed) === null;
+}
+
+/** Whether the guard stops the message if the rules cancel some of what waits before it, and not the rest. */
+function mayBeStopped(
+  { accepted_at }: Imagined,
+  target_agents: readonly string[],
+  limits: GuardLimits,
+  sent: readonly Before[],
+): boolean {
+  return target_agents.some((agent_id) => {
+    const to_agent = sent.filter((each) => each.target_agents.includes(agent_id));
+    return mayBeOver(to_agent, accepted_at, limits);
+  });
 }

@@ -44,8 +44,29 @@ export function guardReason(
   limits: GuardLimits,
 ): GuardReason | null {
   if (limits.hop_limit > 0 && hops > limits.hop_limit) return 'hop_limit';
-  for (const times of pairs) if (isOver(times, accepted_at, limits)) return 'pair_limit';
+  for (const times of pairs) if (isOver(times, times.length, accepted_at, limits)) return 'pair_limit';
   return null;
+}
+
+/**
+ * Whether a message may be stopped by the limit of a pair, when it is not known which of some earlier messages are
+ * delivered.
+ *
+ * @param sent the earlier messages of the pair, the newest last; those that `may_be_left_out` may not be delivered
+ */
+export function mayBeOver(
+  sent: readonly { accepted_at: number; may_be_left_out: boolean }[],
+  accepted_at: number,
+  limits: GuardLimits,
+): boolean {
+  const times = sent.map((each) => each.accepted_at);
+  // For each message that may be the last one delivered: the more of those before it were delivered, the closer is the
+  // one that opens the window.
+  for (let count = sent.length; count > 0; count--) {
+    if (isOver(times, count, accepted_at, limits)) return true;
+    if (sent[count - 1]?.may_be_left_out !== true) return false;
+  }
+  return false;
 }
 
 /** Names a pair for each agent that gets a message. No id contains a line feed. */
@@ -62,13 +83,15 @@ export function limitsPairs({ pair_limit, pair_window_s }: GuardLimits): boolean
  * Whether a pair used up its limit within one window. Then the pair is silent until a window has passed since its last
  * delivered message. The result depends only on delivered messages, so that a restart can compute the same from the
  * store.
+ *
+ * @param count how many of the times count, the oldest first
  */
-function isOver(times: readonly number[], at: number, limits: GuardLimits): boolean {
+function isOver(times: readonly number[], count: number, at: number, limits: GuardLimits): boolean {
   const { pair_limit, pair_window_s } = limits;
-  if (!limitsPairs(limits) || times.length < pair_limit) return false;
+  if (!limitsPairs(limits) || count < pair_limit) return false;
   const window_ms = pair_window_s * 1_000;
-  const first = times[times.length - pair_limit] as number;
-  const last = times.at(-1) as number;
+  const first = times[count - pair_limit] as number;
+  const last = times[count - 1] as number;
   // A clock that was set back makes a pair silent for no longer than a window.
   return Math.abs(last - first) < window_ms && Math.abs(at - last) < window_ms;
 }

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { guardReason, limitsInForce } from '../../src/domain/guard_rule.ts';
+import { guardReason, limitsInForce, mayBeOver } from '../../src/domain/guard_rule.ts';
 
 const LIMITS = { hop_limit: 3, pair_limit: 2, pair_window_s: 60 };
 const judge = (hops: number, accepted_at: number, pairs: number[][], limits = LIMITS) =>
@@ -25,6 +25,22 @@ test('a pair that used up its limit within a window is silent for a window after
 
 test('one pair over its limit stops the delivery for all its agents', () => {
   assert.equal(judge(1, 59_000, [[], [1_000, 58_000]]), 'pair_limit');
+});
+
+test('a pair may be over its limit if some choice of the messages that may be left out makes it so', () => {
+  const in_20_s = { hop_limit: 0, pair_limit: 3, pair_window_s: 20 };
+  const may = (at_s: number, counted: number[], left_out: number[] = []): boolean => {
+    const sent = [...counted, ...left_out].map((each_s) => ({
+      accepted_at: each_s * 1_000,
+      may_be_left_out: left_out.includes(each_s),
+    }));
+    return mayBeOver(sent, at_s * 1_000, in_20_s);
+  };
+  assert.equal(may(33, [5, 10]), false);
+  assert.equal(may(33, [5], [10, 15]), true);
+  // The last three are not within a window. If the last one is left out, the others are.
+  assert.equal(may(33, [5, 10, 15], [30]), true);
+  assert.equal(may(33, [5, 10, 15, 30]), false);
 });
 
 test('a clock that is set back makes nobody silent for long', () => {

@@ -336,10 +336,12 @@ export interface Explanation {
   /** The agents to notify; empty when there would be no delivery. */
   target_agents: string[];
   /**
-   * Why the rules of the membership may cancel it, if it has to wait: a newer message comes before its machine is back
-   * (`superseded`), or it becomes too old (`max_age`). Absent when neither can happen.
+   * What else may become of it, because of the rules of the membership. If it has to wait, a newer message may come
+   * before its machine is back (`superseded`), or it may become too old (`max_age`). The rules may also cancel messages
+   * that wait before it, and then the loop guard may stop it (`pair_limit`), or let it through (`pushed`). Absent when
+   * none of these can happen.
    */
-  may_become?: ('superseded' | 'max_age')[];
+  may_become?: ('superseded' | 'max_age' | 'pair_limit' | 'pushed')[];
 }
 
 /** One field that is not valid. */

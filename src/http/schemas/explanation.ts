@@ -1,6 +1,5 @@
 import Type from 'typebox';
-import { CATCH_UP_REASONS } from '../../domain/catch_up.ts';
-import { PUSHED, WHY_NOT_NOW } from '../../domain/explanation.ts';
+import { MAY_BECOME, PUSHED, WHY_NOT_NOW } from '../../domain/explanation.ts';
 import { agentId, agentIds, AgentIds, enumOf, InstanceId, instanceId, madeId, named, nullable } from './fields.ts';
 import { InstanceName } from './instances.ts';
 import { cursor, limit } from './page.ts';
@@ -24,9 +23,9 @@ export const ExplanationSchema = Type.Object(
     why: nullable(WhyNotNow, 'Why it would not be pushed now; null when it would.'),
     target_agents: agentIds('The agents to notify; empty when there would be no delivery.'),
     may_become: Type.Optional(
-      Type.Array(enumOf(CATCH_UP_REASONS, { description: 'A reason.' }), {
+      Type.Array(enumOf(MAY_BECOME, { description: 'A possibility.' }), {
         description:
-          'Why the rules of the membership may cancel it, if it has to wait: a newer message comes before its machine is back (`superseded`), or it becomes too old (`max_age`). Absent when neither can happen.',
+          'What else may become of it, because of the rules of the membership. If it has to wait, a newer message may come before its machine is back (`superseded`), or it may become too old (`max_age`). The rules may also cancel messages that wait before it, and then the loop guard may stop it (`pair_limit`), or let it through (`pushed`). Absent when none of these can happen.',
       }),
     ),
   },

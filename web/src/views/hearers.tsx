@@ -74,12 +74,15 @@ function groupsOf({ mark, words, may_wait = false }: Kind, rows: readonly Explan
   return [...groups.values()];
 }
 
+/** The words for what the loop guard does are absent: it stops no message of a person. */
+const UNLESS: Partial<Record<NonNullable<Explanation['may_become']>[number], string>> = {
+  superseded: 'a newer message comes first',
+  max_age: 'it is too old by then',
+};
+
 function unlessOf(may_become: NonNullable<Explanation['may_become']>): string {
-  if (may_become.length === 0) return '';
-  const words = may_become.map((reason) =>
-    reason === 'superseded' ? 'a newer message comes first' : 'it is too old by then',
-  );
-  return `, unless ${words.join(' or ')}`;
+  const words = may_become.flatMap((reason) => UNLESS[reason] ?? []);
+  return words.length === 0 ? '' : `, unless ${words.join(' or ')}`;
 }
 
 interface Kind {

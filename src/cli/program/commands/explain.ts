@@ -22,12 +22,19 @@ const WHY: Record<NonNullable<Explanation['why']>, string> = {
 const MAY_BECOME: Record<NonNullable<Explanation['may_become']>[number], string> = {
   superseded: 'unless a newer message comes first (catch up: latest)',
   max_age: 'unless it becomes too old',
+  pair_limit: 'unless the loop guard counts messages that wait before it',
+  pushed: 'unless messages that wait before it are left out',
 };
 
-/** Why it is not pushed now; if it has to wait, what may become of it. */
+/** Why it is not pushed now, and what else may become of it. */
 function whyInWords({ why, pushed, may_become = [] }: Explanation): string {
-  if (why === null) return '';
-  return pushed === 'no' ? WHY[why] : [WHY[why], ...may_become.map((reason) => MAY_BECOME[reason])].join(', ');
+  const may = may_become.filter((reason) => isWorthSaying(reason, pushed)).map((reason) => MAY_BECOME[reason]);
+  return [...(why === null ? [] : [WHY[why]]), ...may].join(', ');
+}
+
+/** The rules of a membership matter only to a message that has to wait. */
+function isWorthSaying(reason: NonNullable<Explanation['may_become']>[number], pushed: Explanation['pushed']): boolean {
+  return pushed === 'later' || reason === 'pair_limit' || reason === 'pushed';
 }
 
 const STYLES = { now: 'green', later: 'yellow', no: 'dim' } as const;
