@@ -7,11 +7,15 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { TestContext } from 'node:test';
 import type { Send } from '../../src/delivery/accept/acceptor.ts';
+import { ConnectionNotes } from '../../src/delivery/connection_notes.ts';
 import { Engine, type EngineSettings } from '../../src/delivery/engine.ts';
 import type { AttemptEvent, SuppressedDelivery } from '../../src/delivery/events.ts';
 import { Expiry } from '../../src/delivery/expiry.ts';
 import { Maintenance } from '../../src/delivery/maintenance.ts';
 import { Partitions } from '../../src/delivery/cluster/partitions.ts';
+import { PullTransport } from '../../src/delivery/transport/pull_transport.ts';
+import { Transports } from '../../src/delivery/transport/transports.ts';
+import type { TransportName } from '../../src/domain/instance.ts';
 import type { AcceptedMessage } from '../../src/store/contract/messages.ts';
 import type { Store } from '../../src/store/store.ts';
 import type { ClusterStore } from '../../src/store/contract/cluster.ts';
@@ -145,6 +149,12 @@ export interface SendOptions {
   in_reply_to?: string;
 }
 
+/**
+ * How often the timers of machines that pull are checked. In the service it is every 100 ms, which takes long in hours of
+ * virtual time.
+ */
+const COARSE_MS = SECOND;
+
 /** A cluster in which this node broadcasts nothing. */
 const SILENT = { broadcast: () => Promise.resolve() } as unknown as ClusterStore;
 
@@ -169,6 +179,8 @@ export class TestNode {
   meddle: Meddle | null = null;
   onAttempt: ((event: AttemptEvent) => void) | null = null;
   engine!: Engine;
+  /** The way to the machines that pull. */
+  pulls!: PullTransport;
   store!: Store;
   expiry!: Expiry;
   readonly #options: NodeOptions;
@@ -197,12 +209,13 @@ export class TestNode {
     );
     this.store = this.#options.others === true ? { ...store, cluster: SILENT } : store;
     this.expiry = new Expiry(this.clock, this.#options.settings?.expire_after_ms ?? SETTINGS.expire_after_ms);
+    this.pulls = this.#pullTransport();
     this.engine = new Engine({
       clock: this.clock,
       random: this.#options.random ?? (() => 0.5),
       load: () => this.load,
       store: this.store,
-      transport: this.transport,
+      transport: new Transports({ webhook: this.transport, pull: this.pulls }),
       partitions: Partitions.alone(this.clock),
       expiry: this.expiry,
       observer: {
@@ -222,6 +235,28 @@ export class TestNode {
       settings: { ...SETTINGS, ...this.#options.settings },
     });
     if (start) await this.started();
+  }
+
+  /** It notes in the store which machines are connected, as the service does. */
+  #pullTransport(): PullTransport {
+    const { clock, store } = this;
+    const notes = new ConnectionNotes({
+      clock,
+      store,
+      epochOf: () => 0,
+      onNoted: () => {},
+      onError: (error) => void this.storage_errors.push(error),
+    });
+    return new PullTransport({
+      clock: {
+        now: () => clock.now(),
+        wall: () => clock.wall(),
+        soon: (callback) => clock.soon(callback),
+        after: (delay_ms, callback) => clock.after(Math.ceil(delay_ms / COARSE_MS) * COARSE_MS, callback),
+      },
+      onReady: (instance_id) => this.engine.isReady(instance_id),
+      onConnection: (instance_id, connection) => notes.note(instance_id, connection),
+    });
   }
 
   started(): Promise<void> {
@@ -276,6 +311,7 @@ export class TestNode {
       url = `http://${instance_id}.test/hook`,
       success_statuses = undefined as undefined | '200' | '2xx',
       replies = undefined as undefined | boolean,
+      transport = undefined as undefined | TransportName,
     } = {},
   ) {
     const { instance } = await this.store.instances.register(
@@ -289,6 +325,7 @@ export class TestNode {
         new_secret: SECRET,
         success_statuses,
         replies,
+        transport,
       },
       this.clock.wall(),
     );
