@@ -4,6 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { type Delivery, ConvokeClient, type Message } from '@convoke/sdk';
+import { Visitor } from '../support/browser.ts';
 import { Service } from '../support/service.ts';
 import type { Proof } from './main.ts';
 import { type ModelServer, startModelServer } from './model_server.ts';
@@ -53,8 +54,7 @@ export async function proveRunaway(): Promise<Proof> {
   const seconds = Math.round((performance.now() - started_ms) / 1000);
   await assertCounts(client, model, { anna: PAIR_LIMIT + 1, ben: PAIR_LIMIT, cancelled: 1 });
 
-  // The button "let one through" does the same.
-  await client.retryDelivery(stopped!.delivery_id);
+  await letThrough(service.url);
   const [again] = await stop(client, 1, stopped!.delivery_id);
   await assertCounts(client, model, { anna: PAIR_LIMIT + 1, ben: PAIR_LIMIT + 1, cancelled: 1 });
   assert.notEqual(again!.delivery_id, stopped!.delivery_id);
@@ -62,10 +62,25 @@ export async function proveRunaway(): Promise<Proof> {
     runtime: `two agents of ${PACKAGE} in one meeting, by its /v1/chat/completions`,
     shown: [
       `one message of a person; ${PAIR_LIMIT} messages of each reached the other in ${seconds} s, and the next one was cancelled, pair_limit`,
-      'a retry by hand let that one through; the answer to it was stopped again',
+      'one click on the page of the meeting let that one through; the answer to it was stopped again',
       'the meeting and the model counted the same: one turn for each message of an agent',
     ],
   };
+}
+
+/** Clicks the button on the page of the meeting, in a real browser. */
+async function letThrough(url: string): Promise<void> {
+  await using cleanup = new AsyncDisposableStack();
+  const visitor = new Visitor();
+  cleanup.defer(() => visitor.close());
+  await visitor.visit(url, { path: `/meetings/${MEETING}` }, async (page) => {
+    const guard = page.getByRole('group', { name: 'Loop guard' });
+    await guard
+      .getByText(`stopped 1 delivery: more than ${PAIR_LIMIT} from one agent to another in ${PAIR_WINDOW_S} s`)
+      .waitFor();
+    await guard.getByRole('button', { name: 'Let the last one through' }).click();
+    await page.getByText('The last one goes through.').waitFor();
+  });
 }
 
 /**
