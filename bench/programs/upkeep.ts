@@ -19,6 +19,7 @@ import { systemClock } from '../../src/delivery/clock.ts';
 import { Expiry } from '../../src/delivery/expiry.ts';
 import { Maintenance } from '../../src/delivery/maintenance.ts';
 import { DATABASE_FILE } from '../../src/domain/data_directory.ts';
+import type { DeliveryStore } from '../../src/store/contract/deliveries.ts';
 import { openPostgresStore } from '../../src/store/postgres/open.ts';
 import { openSqliteStore } from '../../src/store/sqlite/open.ts';
 import { newMessage } from '../../test/support/store_contents.ts';
@@ -48,15 +49,13 @@ const { store, opened } =
 await opened;
 const clock = systemClock();
 const retention_ms = Number(values.days) * DAY_MS;
-let is_working = false;
 /** Rows, or MiB of a backup. */
 let done = 0;
-const { prune } = store.deliveries;
 
 /** The service's own maintenance, whose steps are counted. */
-async function removeAsService(): Promise<void> {
-  const counted = async (...args: Parameters<typeof prune>) => {
-    const rows = await prune(...args);
+async function removeAsService(stopped: AbortSignal): Promise<void> {
+  const counted = async (...args: Parameters<DeliveryStore['prune']>) => {
+    const rows = await store.deliveries.prune(...args);
     done += rows;
     return rows;
   };
@@ -82,21 +81,21 @@ async function removeAsService(): Promise<void> {
     },
   );
   const round = maintenance.run();
-  while (is_working) await sleep(10);
+  while (!stopped.aborted) await sleep(10);
   maintenance.stop();
   await round;
 }
 
-async function removeAtOnce(): Promise<void> {
+async function removeAtOnce(stopped: AbortSignal): Promise<void> {
   const before_ms = clock.wall() - retention_ms;
   const before = { deliveries_ms: before_ms, messages_ms: before_ms, idempotency_ms: before_ms };
-  while (is_working) done += await prune(before, 500, Infinity);
+  while (!stopped.aborted) done += await store.deliveries.prune(before, 500, Infinity);
 }
 
-async function backUp(): Promise<void> {
+async function backUp(stopped: AbortSignal): Promise<void> {
   const { backups } = store;
   if (backups === undefined) throw new Error('PostgreSQL has tools of its own for backups');
-  while (is_working) {
+  while (!stopped.aborted) {
     const { backup_id } = await backups.begin();
     for (;;) {
       const progress = await backups.wait(backup_id, 1000);
@@ -117,11 +116,11 @@ async function send(): Promise<void> {
   await store.messages.accept([message]);
 }
 
-async function stretch(work: (() => Promise<void>) | null) {
-  is_working = true;
+async function stretch(work: ((stopped: AbortSignal) => Promise<void>) | null) {
+  const stop = new AbortController();
   done = 0;
   const latencies = new Samples();
-  const working = work?.();
+  const working = work?.(stop.signal);
   const from = performance.now();
   const sends: Promise<void>[] = [];
   for (let i = 0; i < Number(values.seconds) * RATE; i++) {
@@ -130,7 +129,7 @@ async function stretch(work: (() => Promise<void>) | null) {
     if (wait_ms > 0) await sleep(wait_ms);
     sends.push(send().then(() => latencies.add(performance.now() - due)));
   }
-  is_working = false;
+  stop.abort();
   await Promise.all([...sends, working]);
   return { ...latencies.distribution(), per_s: (done * 1000) / (performance.now() - from) };
 }
