@@ -1,13 +1,10 @@
 /** The audit log: every change leaves an entry, none can be changed unnoticed, and no secret is in it. */
 import assert from 'node:assert/strict';
-import { join } from 'node:path';
-import { DatabaseSync } from 'node:sqlite';
 import { describe, test, type TestContext } from 'node:test';
 import { all, type AuditEntry, ConvokeClient, type ListAuditQuery } from '@convoke/sdk';
-import { type AuditHead, CHAIN_START, ChainVerifier, hashOf, type NewAuditEntry } from '../../src/domain/audit.ts';
-import { openSqliteStore } from '../../src/store/sqlite/open.ts';
+import { CHAIN_START, ChainVerifier, hashOf, type NewAuditEntry } from '../../src/domain/audit.ts';
 import type { Store } from '../../src/store/store.ts';
-import { convoke, serve, stop, temporaryDirectory } from '../support/command_line.ts';
+import { DAY_MS, entryOf, faultIn } from '../support/audit.ts';
 import { ENGINES } from '../support/engines.ts';
 import { openStoreHere } from '../support/node.ts';
 import { messagesPath, type Service, startService } from '../support/service.ts';
@@ -23,15 +20,6 @@ async function entriesOf(client: ConvokeClient, query: ListAuditQuery = {}): Pro
   for await (const entry of all((start) => client.listAudit({ order: 'oldest', limit: 7, ...query, ...start })))
     entries.push(entry);
   return entries;
-}
-
-function faultIn(entries: readonly AuditEntry[], kept: AuditHead | null = null): number | null {
-  const verifier = new ChainVerifier(kept);
-  for (const entry of entries) {
-    const fault = verifier.next(entry);
-    if (fault !== null) return fault.seq;
-  }
-  return verifier.end()?.seq ?? null;
 }
 
 describe('every route that changes something', () => {
@@ -224,21 +212,6 @@ describe('the chain', () => {
   });
 });
 
-const DAY_MS = 86_400_000;
-
-function entryOf(n: number): NewAuditEntry {
-  return {
-    principal: 'open',
-    address: '127.0.0.1',
-    action: 'instance.register',
-    target_kind: 'instance',
-    target_id: `i${n}`,
-    outcome: 'done',
-    code: null,
-    details: {},
-  };
-}
-
 async function allOf(store: Store): Promise<AuditEntry[]> {
   return (await store.audit.list({ newest_first: false, limit: 500 })).data;
 }
@@ -298,91 +271,6 @@ for (const engine of ENGINES) {
     });
   });
 }
-
-test('SQL removes exactly those entries of the log that its last entry names', async (t) => {
-  const data = temporaryDirectory(t);
-  const file = join(data, 'convoke.db');
-  await convoke(['keys', 'create', '--scope', 'admin', '--data', data]);
-  const { store, opened } = openSqliteStore(file, null);
-  await opened;
-  for (let day = 1; day <= 9; day++) await store.audit.append(entryOf(day), day * DAY_MS);
-  // The first entry is from today, and keeps all that follow.
-  assert.equal(await store.audit.prune(5 * DAY_MS, 500, 20 * DAY_MS), 0);
-  const removed = await store.audit.prune(Date.now() + 30 * DAY_MS, 3, 20 * DAY_MS);
-  await store.close();
-  assert.equal(removed, 3);
-  const db = new DatabaseSync(file);
-  assert.throws(() => db.exec('DELETE FROM audit_log WHERE seq = 4'), /append-only/);
-  assert.throws(() => db.exec('DELETE FROM audit_log'), /append-only/);
-  db.close();
-  const verified = await convoke(['audit', 'verify', '--data', data]);
-  assert.equal(verified.code, 0, verified.stderr);
-  assert.match(
-    verified.stdout,
-    /^the audit log is whole: 8 entries\n3 entries were removed before them, the last one of 1970-01-03T00:00:00\.000Z\n/,
-  );
-  const backup = await convoke(['backup', join(data, 'copy.db'), '--data', data]);
-  assert.equal(backup.code, 0, backup.stderr);
-  assert.match(backup.stdout, /, 8 audit entries/);
-});
-
-test('SQL changes and removes nothing of the log; without the triggers it does', async (t) => {
-  const data = temporaryDirectory(t);
-  await convoke(['keys', 'create', '--scope', 'admin', '--data', data]);
-  const verify = (...more: string[]) => convoke(['audit', 'verify', '--data', data, '--json', ...more]);
-  const whole = await verify();
-  assert.equal(whole.code, 0, whole.stderr);
-  const { head } = JSON.parse(whole.stdout) as { head: AuditHead };
-  assert.equal(head.seq, 1);
-  const db = new DatabaseSync(join(data, 'convoke.db'));
-  const statements = [
-    "UPDATE audit_log SET principal = 'x'",
-    'DELETE FROM audit_log',
-    "INSERT OR REPLACE INTO audit_log SELECT seq, at, 'x', address, action, target_kind, target_id, outcome, code, details, prev_hash, hash FROM audit_log",
-  ];
-  for (const sql of statements) assert.throws(() => db.exec(sql), /append-only/);
-  db.exec('DROP TRIGGER audit_log_is_not_changed; DROP TRIGGER audit_log_is_not_removed');
-  db.exec(statements[0]!);
-  db.close();
-  const changed = await verify();
-  assert.deepEqual([changed.code, (JSON.parse(changed.stdout) as { seq: number }).seq], [1, 1]);
-  const again = new DatabaseSync(join(data, 'convoke.db'));
-  again.exec(statements[1]!);
-  again.close();
-  assert.equal((await verify()).code, 0, 'control: an empty log is whole');
-  const cut = await verify('--head', `${head.seq}:${head.hash}`);
-  assert.deepEqual([cut.code, (JSON.parse(cut.stdout) as { seq: number }).seq], [1, 1]);
-});
-
-test('the chain continues over restarts and a SIGKILL, and stays one chain when many requests write at once', async (t) => {
-  const data = temporaryDirectory(t);
-  for (const signal of ['SIGKILL', 'SIGTERM'] as const) {
-    const service = await serve(data);
-    const client = new ConvokeClient({ base_url: service.url });
-    const registering = Array.from({ length: 100 }, (_, n) =>
-      client.register({ instance_id: `${signal}-${n}`, instance_name: 'n', agent_ids: [], webhook_url: WEBHOOK_URL }),
-    );
-    await Promise.all(registering.slice(0, 50));
-    const stopped = signal === 'SIGKILL' ? stop(service, signal) : null;
-    const answers = await Promise.allSettled(registering);
-    await (stopped ?? stop(service, signal));
-    if (signal === 'SIGTERM') assert.ok(answers.every(({ status }) => status === 'fulfilled'));
-  }
-  const { stdout, code, stderr } = await convoke(['audit', 'export', '--data', data]);
-  assert.equal(code, 0, stderr);
-  const entries = stdout
-    .trim()
-    .split('\n')
-    .map((line) => JSON.parse(line) as AuditEntry);
-  assert.equal(faultIn(entries), null);
-  const registered = entries.filter(({ action }) => action === 'instance.register');
-  const db = new DatabaseSync(join(data, 'convoke.db'));
-  const { count } = db.prepare('SELECT count(*) AS count FROM instances').get() as { count: number };
-  db.close();
-  assert.equal(registered.length, count, 'an entry for each instance that is there, and none for one that is not');
-  assert.ok(count >= 150);
-  assert.equal(entries.filter(({ action }) => action === 'service.start').length, 2);
-});
 
 test('no secret is in it, and the start names settings without their values', async (t) => {
   const encryption_key = Buffer.alloc(32, 7).toString('base64');
