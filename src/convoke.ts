@@ -32,6 +32,7 @@ import { RuntimeTransport } from './delivery/runtimes/runtime_transport.ts';
 import { Transports } from './delivery/transport/transports.ts';
 import { LateReplies } from './delivery/replies/late_replies.ts';
 import { ReplyAccess } from './delivery/replies/reply_access.ts';
+import { descriptorsMax, idleConnectionsMax } from './delivery/transport/idle_connections.ts';
 import { createWebhookTransport } from './delivery/transport/webhook_transport.ts';
 import { AuditTrail } from './http/auth/audit_trail.ts';
 import { Changes } from './changes/changes.ts';
@@ -112,7 +113,10 @@ export async function createConvoke(
     },
     store_thread,
   );
-  const webhook_transport = createWebhookTransport({ policy: config.egress_policy });
+  const webhook_transport = createWebhookTransport({
+    policy: config.egress_policy,
+    idle_connections_max: idleConnectionsMax(descriptorsMax(), config.max_connections + config.max_in_flight),
+  });
   const pull_transport: PullTransport = new PullTransport({
     clock,
     onReady: (instance_id) => engine.isReady(instance_id),

@@ -685,12 +685,37 @@ describe('kept connections', { concurrency: true }, () => {
     assert.deepEqual(transport.counts(), { pushes: 0, connections: 0, idle_connections: 0, instances: 0 });
   });
 
-  test('are limited in number over all instances: the longest unused closes first', async (t) => {
+  test('are limited in number over all instances: one that finds no room closes', async (t) => {
     const receiver = await answering(t, (socket) => socket.write(OK));
     const transport = transportFor(t, { idle_connections_max: 2 });
     for (const instance_id of ['a', 'b', 'c']) await transport.push(pushTo(receiver.url, { instance_id }));
-    await closed(receiver.sockets[0]!);
+    await closed(receiver.sockets[2]!);
     assert.deepEqual(transport.counts(), { pushes: 0, connections: 2, idle_connections: 2, instances: 2 });
+  });
+
+  test('are used again where more instances get pushes in turn than there is room for', async (t) => {
+    const receiver = await answering(t, (socket) => socket.write(OK));
+    const transport = transportFor(t, { idle_connections_max: 40 });
+    const pushToAll = async (): Promise<number> => {
+      const before = receiver.sockets.length;
+      for (let i = 0; i < 100; i++) await transport.push(pushTo(receiver.url, { instance_id: `i${i}` }));
+      return receiver.sockets.length - before;
+    };
+    assert.equal(await pushToAll(), 100);
+    for (let round = 0; round < 3; round++) assert.ok((await pushToAll()) <= 70, 'at least 30 of 40 were used again');
+    assert.ok(transport.counts().idle_connections <= 40);
+  });
+
+  test('an instance that comes when there is no room has one within eight pushes, and keeps it', async (t) => {
+    const receiver = await answering(t, (socket) => socket.write(OK));
+    const transport = transportFor(t, { idle_connections_max: 4 });
+    for (let i = 0; i < 4; i++) await transport.push(pushTo(receiver.url, { instance_id: `i${i}` }));
+    for (let i = 0; i < 8; i++) await transport.push(pushTo(receiver.url, { instance_id: 'late' }));
+    const opened = receiver.sockets.length;
+    for (let i = 0; i < 8; i++) await transport.push(pushTo(receiver.url, { instance_id: 'late' }));
+    assert.equal(receiver.sockets.length, opened);
+    await closed(receiver.sockets[0]!);
+    assert.equal(transport.counts().idle_connections, 4);
   });
 
   test('cost nothing once the machine has closed them', async (t) => {

@@ -2,23 +2,21 @@
 import type { Socket } from 'node:net';
 import type { EgressPolicy } from '../../domain/address.ts';
 import { isRefusal, parseWebhookUrl, type WebhookTarget } from '../../domain/webhook_url.ts';
-import { IntrusiveList } from '../intrusive_list.ts';
+import { IdleConnections } from './idle_connections.ts';
 import { PooledConnection } from './pooled_connection.ts';
 
 /** All pools. They bound how many unused connections stay open over all instances. */
 export class ConnectionPools {
   readonly #policy: EgressPolicy;
-  readonly #idle_max: number;
   readonly #pools = new Map<string, InstancePool>();
   /** Every open connection, with its pool; null for one that serves a single push. */
   readonly #open = new Map<PooledConnection, InstancePool | null>();
-  /** In the order in which they became idle. */
-  readonly #idle = new IntrusiveList<PooledConnection>();
+  readonly #idle: IdleConnections;
 
-  /** @param idle_max unused connections kept over all instances; the one that has been unused for longest is closed first */
+  /** @param idle_max unused connections kept over all instances */
   constructor(policy: EgressPolicy, idle_max: number) {
     this.#policy = policy;
-    this.#idle_max = idle_max;
+    this.#idle = new IdleConnections(idle_max);
   }
 
   get counts(): { connections: number; idle_connections: number; instances: number } {
@@ -54,12 +52,15 @@ export class ConnectionPools {
     return connection;
   }
 
+  /** Keeps a connection for the next push to its instance, or closes it because there is no room. */
   keep(connection: PooledConnection, pool: InstancePool): void {
+    while (!this.#idle.hasRoomFor(connection)) {
+      const closing = this.#idle.whichCloses(connection);
+      closing.socket.destroy();
+      if (closing === connection) return;
+      this.#open.get(closing)?.drop(closing);
+    }
     pool.add(connection);
-    if (this.#idle.size <= this.#idle_max) return;
-    const oldest = this.#idle.first!;
-    oldest.socket.destroy();
-    this.#open.get(oldest)?.drop(oldest);
   }
 
   /** Closes the unused connections of an instance. Connections in use close after their push. */
@@ -89,10 +90,10 @@ export class InstancePool {
   is_closed = false;
   /** Last in, first out, so that surplus connections stay unused and are closed. */
   readonly #idle: PooledConnection[] = [];
-  readonly #idle_of_all: IntrusiveList<PooledConnection>;
+  readonly #idle_of_all: IdleConnections;
   readonly #onUnused: () => void;
 
-  constructor(target: WebhookTarget, idle_of_all: IntrusiveList<PooledConnection>, onUnused: () => void) {
+  constructor(target: WebhookTarget, idle_of_all: IdleConnections, onUnused: () => void) {
     this.target = target;
     this.#idle_of_all = idle_of_all;
     this.#onUnused = onUnused;

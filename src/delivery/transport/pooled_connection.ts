@@ -1,4 +1,5 @@
 import type { Socket } from 'node:net';
+import { TLSSocket } from 'node:tls';
 import type { Dispatcher } from 'undici';
 import errors from 'undici/lib/core/errors.js';
 import Client from 'undici/lib/dispatcher/client.js';
@@ -14,10 +15,15 @@ const IDLE_MS_MAX = 60_000;
  * push.
  */
 const IDLE_HINT_MARGIN_MS = 1000;
+/** What an unused connection takes of the memory of this process (bench/NOTES.md, "Wide meetings"). */
+const PLAIN_BYTES = 20 << 10;
+const TLS_BYTES = 65 << 10;
 
 /** A connected socket and the undici client that speaks HTTP on it: one client per socket, never a second socket. */
 export class PooledConnection extends ListNode {
   readonly socket: Socket;
+  /** The memory that it takes while it is unused. */
+  readonly idle_bytes: number;
   /** The pushes that got a response on this connection before the current one. */
   uses = 0;
   /** Whether a byte arrived since the current push was sent. */
@@ -33,6 +39,7 @@ export class PooledConnection extends ListNode {
   constructor(origin: string, socket: Socket, onClose: (connection: PooledConnection) => void) {
     super();
     this.socket = socket;
+    this.idle_bytes = socket instanceof TLSSocket ? TLS_BYTES : PLAIN_BYTES;
     let handed_over = false;
     this.#client = new Client(origin, {
       connect: (_options, callback) => {

@@ -3,6 +3,7 @@ import type { EgressPolicy } from '../../domain/address.ts';
 import { ConnectionPools } from './connection_pools.ts';
 import type { ConnectorOptions } from './connector.ts';
 import { Deadlines } from './deadlines.ts';
+import { idleConnectionsMax } from './idle_connections.ts';
 import { PushAttempt, type PushContext } from './push_attempt.ts';
 import { createHostResolver } from './resolver.ts';
 import { KeptBodies } from './response.ts';
@@ -25,7 +26,7 @@ export interface WebhookTransportOptions {
   hosts_path?: string;
   /** Certificate authorities in PEM, trusted beside those that Node trusts. */
   extra_ca?: readonly string[];
-  /** Unused connections kept over all instances; the one that has been unused for longest is closed first. */
+  /** Unused connections kept over all instances, besides the limit of their memory. */
   idle_connections_max?: number;
 }
 
@@ -37,7 +38,6 @@ export interface WebhookTransport extends Transport {
 }
 
 const DEADLINE_MS = 5000;
-const IDLE_CONNECTIONS_MAX = 4096;
 
 /** @throws on a malformed `extra_ca` */
 export function createWebhookTransport(options: WebhookTransportOptions): WebhookTransport {
@@ -60,7 +60,7 @@ class PooledTransport implements WebhookTransport, PushContext {
     this.now = options.now ?? (() => performance.now());
     this.deadline_ms = options.deadline_ms ?? DEADLINE_MS;
     this.deadlines = new Deadlines(this.deadline_ms, this.now);
-    this.pools = new ConnectionPools(policy, options.idle_connections_max ?? IDLE_CONNECTIONS_MAX);
+    this.pools = new ConnectionPools(policy, options.idle_connections_max ?? idleConnectionsMax(null, 0));
     this.connector = {
       policy,
       resolver: createHostResolver({ ...(name_servers && { name_servers }), ...(hosts_path && { hosts_path }) }),

@@ -1,0 +1,81 @@
+import { readFileSync } from 'node:fs';
+import { IntrusiveList } from '../intrusive_list.ts';
+import type { PooledConnection } from './pooled_connection.ts';
+
+/** The most memory of unused connections: 16,384 plain ones, which is more than a wide message needs, or 5,041 with TLS. */
+const IDLE_BYTES_MAX = 320 << 20;
+/** How many there may be where the system does not say how many descriptors this process may have. */
+const IDLE_MAX_UNKNOWN = 4_096;
+/** Descriptors for files, threads and the database. */
+const OTHER_DESCRIPTORS = 1_000;
+/** The share of the descriptors that unused connections have even where clients and pushes may need all of them. */
+const DESCRIPTORS_SHARE_MIN = 1 / 8;
+/** While there is no room, one in so many connections takes the place of another. */
+const PLACE_TAKEN_EVERY = 8;
+
+/** The most file descriptors that this process may have; null where the system does not say it. */
+export function descriptorsMax(): number | null {
+  try {
+    const soft_limit = /^Max open files\s+(\S+)/m.exec(readFileSync('/proc/self/limits', 'latin1'))?.[1];
+    if (soft_limit === 'unlimited') return Infinity;
+    return soft_limit === undefined ? null : Number(soft_limit);
+  } catch {
+    return null;
+  }
+}
+
+/**
+ * How many unused connections leave enough descriptors for everybody else.
+ *
+ * @param descriptors that this process may have; null: not known
+ * @param others the most connections of clients and the most pushes in flight, together
+ */
+export function idleConnectionsMax(descriptors: number | null, others: number): number {
+  if (descriptors === null) return IDLE_MAX_UNKNOWN;
+  return Math.floor(Math.max(descriptors - others - OTHER_DESCRIPTORS, descriptors * DESCRIPTORS_SHARE_MIN));
+}
+
+/** The unused connections of all instances, in the order in which they became unused. */
+export class IdleConnections {
+  readonly #count_max: number;
+  readonly #bytes_max: number;
+  readonly #list = new IntrusiveList<PooledConnection>();
+  #bytes = 0;
+  #without_room = 0;
+
+  constructor(count_max: number, bytes_max = IDLE_BYTES_MAX) {
+    this.#count_max = count_max;
+    this.#bytes_max = bytes_max;
+  }
+
+  get size(): number {
+    return this.#list.size;
+  }
+
+  add(connection: PooledConnection): void {
+    this.#list.add(connection);
+    this.#bytes += connection.idle_bytes;
+  }
+
+  /** @returns whether it was unused */
+  delete(connection: PooledConnection): boolean {
+    if (!this.#list.delete(connection)) return false;
+    this.#bytes -= connection.idle_bytes;
+    return true;
+  }
+
+  hasRoomFor({ idle_bytes }: PooledConnection): boolean {
+    return this.#list.size < this.#count_max && this.#bytes + idle_bytes <= this.#bytes_max;
+  }
+
+  /**
+   * The connection that closes because there is no room for one that was just used. Mostly that is the one just used.
+   * If it always were the one that has been unused for longest, more instances than there is room for, pushed to in
+   * turn, would never find their connection open: each is closed just before its next push. If it never were, an
+   * instance that comes later would have none as long as the others are pushed to.
+   */
+  whichCloses(just_used: PooledConnection): PooledConnection {
+    this.#without_room = (this.#without_room + 1) % PLACE_TAKEN_EVERY;
+    return this.#without_room === 0 ? (this.#list.first ?? just_used) : just_used;
+  }
+}
