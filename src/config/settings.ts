@@ -39,23 +39,23 @@ export const SETTINGS = {
   host: setting(
     line('an address or a host name'),
     '127.0.0.1',
-    'Address to listen on. One that other hosts can reach needs an admin key first (docs/keys.md).',
+    'Address to listen on. If other hosts can reach it, make an admin key first (docs/keys.md).',
   ),
   port: setting(wholeNumber(0, 65_535), '8080', 'Port to listen on; 0 takes any free one.'),
   advertised_url: setting(
     httpUrl(),
     '',
-    'URL of this node: `convoke nodes` shows it, and other nodes forward pulls to it. When empty: the address that the node listens on; when it listens on all addresses, its host name.',
+    'URL of this node: `convoke nodes` shows it, and other nodes forward pulls to it. When empty: the address on which the node listens, or its host name if it listens on all addresses.',
   ),
   public_url: setting(
     httpUrl(),
     '',
-    'URL at which receivers and people reach the service, through its proxy if there is one: where receivers send later replies, and where the links of invites lead. When empty: advertised_url for replies, and for a link the address by which its maker reached the service.',
+    'URL at which receivers and people reach the service, through its proxy if there is one. Receivers send later replies to it, and invites and portal links begin with it. When empty: replies use advertised_url, and a link uses the address at which its maker reached the service.',
   ),
   environment: setting(
     label(),
     '',
-    'Name of this environment, such as production or staging. The pages show it in their head and in the title of each tab, also before anybody has signed in. When empty: nothing.',
+    'Name of this environment, such as production or staging. The pages show it in their head and in the title of each tab, even before sign-in. When empty: the pages show nothing.',
   ),
   data: setting(
     line('the path of a directory'),
@@ -65,23 +65,23 @@ export const SETTINGS = {
   database_url: setting(
     databaseUrl(),
     '',
-    `PostgreSQL database that holds everything instead of ${DATABASE_FILE}. Any number of nodes may share it. Of several hosts, each connection chooses the one that accepts writes.`,
+    `PostgreSQL database that holds everything instead of ${DATABASE_FILE}. Any number of nodes may share it. If the URL names several hosts, each connection uses the one that accepts writes.`,
   ),
   egress: setting(
     oneOf(EGRESS_MODES),
     'local',
-    'How far pushes may go. local: everywhere except link-local, cloud metadata and reserved ranges. lan: as local, but not this host either. public: global addresses by https. public is the default when the host is not loopback, and behind a proxy (trust_proxy).',
+    'How far pushes may go. local: everywhere except link-local, cloud metadata and reserved ranges. lan: as local, but not to this host. public: only to global addresses, by https. The default is public when host is not loopback, and behind a proxy (trust_proxy).',
   ),
   egress_allow: setting(
     cidrs(),
     '',
-    'Address ranges that pushes may reach under every egress mode, separated by commas. Under public they too need https, unless egress_allow_http is true.',
+    'Address ranges that pushes may reach under every egress mode, separated by commas. Under public these also need https, unless egress_allow_http is true.',
   ),
   egress_allow_http: setting(boolean(), 'false', 'Whether egress public permits http:// webhook addresses too.'),
   encryption_key: setting(
     dataKey(),
     '',
-    `Key that encrypts webhook secrets and headers. When empty: the key in ${KEY_FILE} in the data directory, made at the first start.`,
+    `Key that encrypts webhook secrets and headers. When empty: the key in ${KEY_FILE} in the data directory, which the first start makes.`,
   ),
   encryption_key_previous: setting(
     dataKey(),
@@ -91,17 +91,17 @@ export const SETTINGS = {
   retry_schedule: setting(
     durations(RETRIES_MAX),
     '10s,30s,2m,10m,30m',
-    'Pauses before a push with a bad response is tried again. After the last one the delivery fails.',
+    'Pauses before the retries of a push with a bad response. When the last retry fails too, the delivery fails.',
   ),
   expire_after: setting(
     duration('1s', '30d'),
     '72h',
-    'How long a delivery to a receiver that cannot be reached is kept before it fails.',
+    'How long a delivery waits for a receiver that cannot be reached. After that time it fails.',
   ),
   trust_clock: setting(
     boolean(),
     'false',
-    'At the start, believe a clock that is far ahead of the time at which the service last ran. Deliveries that have expired by it fail at once.',
+    'Whether to believe a clock that, at the start, is far ahead of the last run of the service. If so, deliveries that have expired by that clock fail at once.',
   ),
   retention_deliveries: setting(duration('1s', '3650d'), '7d', 'How long settled deliveries are kept.'),
   retention_messages: setting(
@@ -117,22 +117,22 @@ export const SETTINGS = {
   hop_limit: setting(
     wholeNumber(0, HOP_LIMIT_MAX),
     '16',
-    'Messages of agents that answer each other, in a row, before the loop guard stops them; 0 switches it off. A meeting may have its own (docs/loop-guard.md).',
+    'How many messages in a row agents may answer each other with before the loop guard stops them; 0 switches this limit off. A meeting may have a limit of its own (docs/loop-guard.md).',
   ),
   pair_limit: setting(
     wholeNumber(0, PAIR_LIMIT_MAX),
     '20',
-    'Messages from one agent to one other in a meeting within pair_window_s before the loop guard stops them; 0 switches it off.',
+    'How many messages one agent may send to another in a meeting within pair_window_s before the loop guard stops them; 0 switches this limit off.',
   ),
   pair_window_s: setting(
     wholeNumber(0, PAIR_WINDOW_S_MAX),
     '60',
-    'The window of pair_limit in seconds, and how long the pair is silent then; 0 switches it off.',
+    'The window of pair_limit in seconds. A pair over its limit is silent for as long; 0 switches pair_limit off.',
   ),
   max_in_flight: setting(
     wholeNumber(1, 100_000),
     '4000',
-    'Pushes in flight at a time, over all instances. With 4 for each, a thousand receivers may hang before the others wait.',
+    'Pushes in flight at a time, over all instances. With 4 for each instance, a thousand receivers may hang before other instances wait.',
   ),
   instance_concurrency: setting(wholeNumber(1, 64), '4', 'Pushes in flight at a time to one instance.'),
   max_message_bytes: setting(wholeNumber(1024, 16_777_216), '262144', 'Largest accepted body of a message, in bytes.'),
@@ -145,13 +145,13 @@ export const SETTINGS = {
   max_connections: setting(
     wholeNumber(16, 1_000_000),
     '10000',
-    'Connections of clients at a time. Beyond them the service closes the one that has been idle for longest, or the slowest client.',
+    'Connections of clients at a time. Beyond that number the service closes the connection that has been idle for longest, or that of the slowest client.',
   ),
   max_feed_listeners: setting(wholeNumber(0, 10_000), '100', 'Connections that listen to the live feed at a time.'),
   cors_origins: setting(
     origins(),
     '',
-    "Origins whose pages may call the API from a browser, separated by commas. They need a key: cookies and sessions are never taken from them. When empty: only the service's own pages (docs/browser.md).",
+    "Origins whose pages may call the API from a browser, separated by commas. Their requests need a key: the service never takes cookies and sessions from them. When empty: only the service's own pages (docs/browser.md).",
   ),
   portal_origins: setting(
     origins(),
@@ -179,9 +179,9 @@ export const SETTINGS = {
   auth_failure_rate: setting(
     rate(),
     '10/s:100',
-    'How often one client address (of IPv6: one /64) may use a wrong API key, and how often a wrong secret may be given for one key.',
+    'How often one client address (of IPv6: one /64) may use a wrong API key, and how often clients may use a wrong secret with one key.',
   ),
-  max_instances: setting(wholeNumber(0, 1_000_000_000), '100000', 'Instances in all; 0 is no limit.'),
+  max_instances: setting(wholeNumber(0, 1_000_000_000), '100000', 'Instances of the whole service; 0 is no limit.'),
   max_instances_per_key: setting(
     wholeNumber(0, 1_000_000_000),
     '10000',
@@ -200,9 +200,9 @@ export const SETTINGS = {
   notices_meeting: setting(
     meetingId(),
     '',
-    'Meeting in which the service says that an instance went down or came back, that deliveries were given up, that the loop guard stepped in, or that the store failed (docs/notices.md). When empty: nowhere but in the log.',
+    'Meeting in which the service reports when an instance goes down or comes back, deliveries fail, the loop guard stops deliveries, or the store fails (docs/notices.md). When empty: only the log has these reports.',
   ),
-  log_level: setting(oneOf(LOG_LEVELS), 'info', 'The least important lines that are logged.'),
+  log_level: setting(oneOf(LOG_LEVELS), 'info', 'The lowest level of the lines in the log.'),
   log_format: setting(
     oneOf(LOG_FORMATS),
     'auto',

@@ -9,12 +9,12 @@ export function settingsTable(): string {
   return (
     '# Settings\n\n' +
     'Each setting is an environment variable and a flag of `convoke serve`; the flag wins. A secret has no flag, because\n' +
-    'every user of a host can read a command line. `convoke config` prints the values in effect and where each is from,\n' +
-    'but no secret. An environment variable that is empty counts as not set; one that starts with\n' +
-    '`CONVOKE_` and is not listed here is an error, so that a typing mistake cannot go unnoticed.\n\n' +
+    'every user of a host can read a command line. `convoke config` prints the values in effect and their sources,\n' +
+    'but no secret. An empty environment variable counts as not set. A variable that starts with `CONVOKE_` and is not\n' +
+    'in this list is an error, so that you notice a typing mistake.\n\n' +
     '| variable | flag | default | value | meaning |\n| --- | --- | --- | --- | --- |\n' +
     rows.join('') +
     '\nThe commands that call the API of a running service read two more: `CONVOKE_URL` (`--url`), the address of the service,\n' +
-    '`http://127.0.0.1:8080` when absent; and `CONVOKE_API_KEY` (`--api-key`), the key to use ([keys](keys.md)).\n'
+    '`http://127.0.0.1:8080` by default; and `CONVOKE_API_KEY` (`--api-key`), the key to use ([keys](keys.md)).\n'
   );
 }
