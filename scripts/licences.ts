@@ -24,8 +24,8 @@ export function licencesTable(lockfile: string): string {
   );
   return (
     '# Licences\n\n' +
-    'The packages of others that the service needs at run time, as `package-lock.json` pins them. Why each of those that\n' +
-    'Convoke itself asks for is there: [dependencies.md](dependencies.md). Convoke is MIT licensed.\n\n' +
+    'The packages of others that the service needs at run time, as `package-lock.json` pins them. The reason for\n' +
+    'each direct dependency is in [dependencies.md](dependencies.md). Convoke is MIT licensed.\n\n' +
     '| package | version | licence | needed by |\n| --- | --- | --- | --- |\n' +
     [...rows].toSorted().join('')
   );

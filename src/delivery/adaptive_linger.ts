@@ -51,8 +51,8 @@ export class AdaptiveLinger {
    */
   delayMs(waiting: number, is_busy: boolean, now_ms: number): number {
     if (this.#has_added) {
-      // The first requests of a batch follow the responses to the last batch, so their gap does not show when the next
-      // requests arrive.
+      // The first requests of a batch follow the responses to the last batch. So the gap before them does not predict
+      // when the next requests arrive.
       if (this.#left > 0) this.#gap_ms += (now_ms - this.#added_ms - this.#gap_ms) * GAP_WEIGHT;
       this.#added_ms = now_ms;
       this.#has_added = false;

@@ -5,7 +5,7 @@ import { AdaptiveLinger } from './adaptive_linger.ts';
 interface Waiting<Item, Result> {
   item: Item;
   weight: number;
-  /** The item is in the batch of the item before it, even if that makes the batch larger than its limits. */
+  /** The item goes into the batch of the previous item, even if the batch then exceeds its limits. */
   is_joined: boolean;
   resolve: (result: Result) => void;
   reject: (error: unknown) => void;
@@ -18,7 +18,7 @@ export interface BatcherOptions {
   /** The most batches in flight. While they are, the next one grows. */
   in_flight_max: number;
   /**
-   * Whether the consumer merges the batches that wait for it. Then the limit counts items instead of batches: as many
+   * Whether the consumer merges the batches that wait for it. Then the limit counts items, not batches: as many items
    * as `in_flight_max` full batches have.
    */
   consumer_coalesces?: boolean;

@@ -1,6 +1,6 @@
 /**
- * The log of the service, bounded in bytes. Convoke does not control how often something fails, so failures must not
- * decide how much it writes. Each text has its own allowance, so that a flood of one kind hides no other.
+ * The log of the service, bounded in bytes, because a failure may repeat without end. Each text has its own allowance,
+ * so that a flood of one kind of line hides no other kind.
  */
 import type { Logger } from 'pino';
 import type { Clock, Timer } from './clock.ts';

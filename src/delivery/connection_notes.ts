@@ -38,7 +38,7 @@ export class ConnectionNotes {
     this.#timer ??= this.#parts.clock.after(LINGER_MS, () => void this.#write());
   }
 
-  /** Writes nothing more, because this node gives up its partitions and the notes about their machines. */
+  /** Writes nothing more, because this node releases its partitions, and the notes about their machines with them. */
   stop(): void {
     this.#is_stopped = true;
     this.#timer?.cancel();

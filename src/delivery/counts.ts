@@ -7,7 +7,7 @@ import type { Clock } from './clock.ts';
 /** How many instances one call counts. It takes the store some milliseconds, so no other call waits long. */
 const INSTANCES_AT_ONCE = 2_000;
 /**
- * Counts are kept for this many times as long as they took. So counting takes at most 5 % of the store's time for
+ * Counts are kept this many times as long as the counting took. So counting takes at most 5 % of the store's time for
  * callers with equal rights.
  */
 const KEPT_TIMES = 19;
@@ -22,7 +22,7 @@ export interface CountsParts {
   };
 }
 
-/** The counts at one time, of what a caller may see. */
+/** The counts of the rows that a caller may see, at one time. */
 export interface Counted {
   instances: InstanceCounts;
   pending: number;
@@ -30,8 +30,8 @@ export interface Counted {
 }
 
 /**
- * Counts instances and pending deliveries. The store counts for a small share of its time, however many instances there
- * are: the longer a count took, the longer it is kept. Callers with equal rights share the kept count.
+ * Counts instances and pending deliveries. The longer a count took, the longer it is kept. So the store spends a small
+ * share of its time on counting, even with many instances. Callers with equal rights share the kept count.
  */
 export class Counts {
   readonly #clock: Clock;

@@ -55,7 +55,7 @@ export class DeliveryLog {
     else if (before === 'down' && after !== 'down') this.#cameBack(event);
   }
 
-  /** One line for a burst: further stops in the same meeting are counted by the metrics only. */
+  /** Writes one line for a burst. Only the metrics count further stops in the same meeting. */
   suppressed({ origin, ...delivery }: SuppressedDelivery, reason: SuppressReason): void {
     const { log, clock } = this.#parts;
     const burst = `${delivery.meeting_id}\n${reason}`;

@@ -84,7 +84,7 @@ export class Discovery {
     const { recipients, dispatcher } = this.#parts;
     const recipient = recipients.of(instance_id);
     if (recipient === null) return;
-    // If the lane is in memory, the scan may have found only deliveries that are in memory too. That is no backlog.
+    // If the lane is in memory, the scan may have found only deliveries that memory has too. These are no backlog.
     if (!recipient.lanes.has(meeting_id)) recipient.is_behind = true;
     const lane = recipients.laneOf(recipient, meeting_id, null);
     // Memory knows only the position of an empty lane, and the scan found something behind or before it. So the lane is

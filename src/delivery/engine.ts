@@ -208,7 +208,7 @@ export class Engine {
     });
   }
 
-  // ── what goes on ──────────────────────────────────────────────────────────────────────────────────────────────────
+  // ── figures ──────────────────────────────────────────────────────────────────────────────────────────────────
 
   /** Figures for people and metrics. */
   get stats() {
@@ -221,7 +221,7 @@ export class Engine {
     };
   }
 
-  /** The instances in memory, with their health: all that have something to deliver are among them. */
+  /** The instances in memory, with their health. Every instance with something to deliver is in memory. */
   healths(): Generator<[instance_id: string, health: InstanceHealth]> {
     return this.#recipients.healths();
   }
@@ -275,7 +275,7 @@ export class Engine {
     this.#local_changes.instanceRemoved(instance_id, cancelled);
   }
 
-  /** A machine pulls, or again has room: what waits for it may start. */
+  /** A machine pulls, or has room again: its waiting deliveries may start. */
   isReady(instance_id: string): void {
     const recipient = this.#recipients.known(instance_id);
     if (recipient === undefined) return;
@@ -333,8 +333,8 @@ export class Engine {
     this.#acceptor.close();
     await this.#in_flight.idle();
     this.#acceptor.flushIfReady();
-    // Does not wait for ever for storage that fails now: a delivery whose result is not written is pushed again after
-    // the next start.
+    // The storage may fail now, so the stop does not wait for ever. A delivery whose result is not written is pushed
+    // again after the next start.
     const timed_out = Promise.withResolvers<void>();
     const timer = this.#clock.after(LAST_WRITE_MS_MAX, timed_out.resolve);
     const written = this.#replies.idle().then(() => this.#settlements.flushAll());

@@ -4,8 +4,8 @@ import type { Clock } from './clock.ts';
 /**
  * Decides which deliveries have expired. The clock may be wrong when a process starts: a clock that is four days ahead
  * would fail everything pending at once. So a long jump ahead of the last noted time does not count: pending deliveries
- * keep the time that they had left. It counts after all when the operator says that the clock is right, or when the
- * process has run for as long as a delivery may take. A short jump always counts.
+ * keep their remaining time. The jump counts when the operator says that the clock is right, or when the process has
+ * run for as long as a delivery may take. A short jump always counts.
  */
 export class Expiry {
   readonly #clock: Clock;

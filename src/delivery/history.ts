@@ -73,8 +73,7 @@ export class History {
     this.#closing?.cancel();
     this.#closing = null;
     this.#spans.add(this.#second, this.#present);
-    // Counts whose broadcast fails are missing at the others. The others notice the failure itself, because a resync
-    // follows it.
+    // When this broadcast fails, the other nodes lack these counts. They notice it, because a resync follows.
     this.#cluster?.broadcast(TOPIC, this.#present.text).catch(() => {});
     this.#present.clear();
   }

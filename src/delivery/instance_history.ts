@@ -19,8 +19,8 @@ export interface InstanceHistoryRead extends Omit<InstanceColumns, 'first_s'> {
 }
 
 /**
- * How the pushes of each instance went in the last day, for the instances that were tried last. In a cluster, each node
- * broadcasts its counts every 10 s, so that every node can respond for any instance.
+ * The results of the last day's pushes, for the instances with the latest attempts. In a cluster, each node broadcasts
+ * its counts every 10 s, so that every node can respond for any instance.
  */
 export class InstanceHistory {
   readonly #clock: Clock;

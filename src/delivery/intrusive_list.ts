@@ -1,10 +1,10 @@
 /**
- * Items in the order of their insertion. Each can be removed by itself, at no cost.
+ * Items in the order of their insertion. Removing an item costs nothing, wherever it is.
  *
  * A Set does the same for items that stay. It must not be used where thousands of items enter and leave in a second.
  * After enough changes V8 moves a Set (or a Map) to a new table. The old table keeps its items and a reference to the
- * new one. As soon as one such table is old for the collector, each following table stays until the next full
- * collection, with everything that was in it: requests, responses, bodies. A list leaves nothing behind.
+ * new one. When the garbage collector takes one such table for old, each following table stays until the next full
+ * collection. So do its items: requests, responses, bodies. A list leaves nothing behind.
  */
 export abstract class ListNode {
   /** The list that holds this item. */

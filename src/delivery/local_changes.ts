@@ -43,8 +43,8 @@ export class LocalChanges {
     transport.registrationChanged?.(row.instance_id);
     const recipient = recipients.known(row.instance_id);
     if (recipient === undefined) return;
-    // In a cluster, rows arrive over many connections, so the last one to arrive may be an older one. There the row is
-    // read again.
+    // In a cluster, rows arrive over many connections, so the last row to arrive may be an older one. So a node of a
+    // cluster reads the row again.
     if (remote_changes === null) registrations.take(recipient, row, resets_backoff);
     else {
       const { instance_id } = row;

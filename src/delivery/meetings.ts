@@ -21,8 +21,8 @@ export interface MeetingsParts {
 
 /**
  * The settings of meetings, in memory. Few meetings have settings, so a node keeps all of them, and dispatch never
- * waits for a read. No attempt starts before the first read. A change is always read from the table, because changes
- * arrive over many connections and the last one to arrive may be an older one.
+ * waits for a read. No attempt starts before the first read. A change is always read from the table: changes arrive
+ * over many connections, so the last one to arrive may be an older one.
  */
 export class Meetings {
   readonly #parts: MeetingsParts;

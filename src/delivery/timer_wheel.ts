@@ -1,7 +1,7 @@
 import type { Clock, Timer } from './clock.ts';
 import { IntrusiveList, ListNode } from './intrusive_list.ts';
 
-/** How late entries end at most. All entries of a tick end together. */
+/** The most by which an entry ends late. All entries of a tick end together. */
 const TICK_MS = 100;
 
 /** An entry that ends at a time, unless it is deleted first. */
@@ -11,9 +11,9 @@ export abstract class WheelEntry extends ListNode {
 }
 
 /**
- * Deadlines of different lengths, for many entries that are mostly deleted early. An entry is in the list of the tick
- * in which it ends. Adding and deleting cost four assignments, all entries share one timer, and a deleted entry leaves
- * nothing behind.
+ * Deadlines of different lengths, for many entries of which most are deleted early. An entry is in the list of the tick
+ * in which it ends. Adding or deleting an entry costs four assignments. All entries share one timer, and a deleted
+ * entry leaves nothing behind.
  */
 export class TimerWheel {
   readonly #clock: Clock;

@@ -30,6 +30,9 @@ export interface AttemptTrace {
   ended(made: Attempt | null): void;
 }
 
-/** Why a span did not reach the collector: its queue was full, it was not taken, or too many spans had not ended. */
+/**
+ * Why a span did not reach the collector: the queue was full, the collector did not take it, or too many spans had not
+ * ended.
+ */
 export const SPAN_DROPS = ['queue_full', 'not_sent', 'too_many_open'] as const;
 export type DroppedSpans = Record<(typeof SPAN_DROPS)[number], number>;

@@ -9,12 +9,12 @@ export const OUTCOMES = {
   connect_timeout: { reached: false, says: 'no connection in time' },
   unreachable: { reached: false, says: 'not reachable' },
   tls_failed: { reached: false, says: 'TLS failed' },
-  timeout: { reached: true, says: 'no answer in time' },
+  timeout: { reached: true, says: 'no response in time' },
   broken_response: { reached: true, says: 'the response was cut off or was not HTTP' },
-  bad_status: { reached: true, says: 'answered with a status that is no success' },
-  gone: { reached: true, says: 'answered 410 Gone: pushing was turned off' },
-  not_200: { reached: true, says: 'answered with a 2xx status that is not 200' },
-  ok: { reached: true, says: 'answered with a success status' },
+  bad_status: { reached: true, says: 'responded with a status that is no success' },
+  gone: { reached: true, says: 'responded 410 Gone: pushing was turned off' },
+  not_200: { reached: true, says: 'responded with a 2xx status that is not 200' },
+  ok: { reached: true, says: 'responded with a success status' },
 } as const satisfies Record<string, { reached: boolean; says: string }>;
 
 export type Outcome = keyof typeof OUTCOMES;

@@ -1,6 +1,6 @@
 /**
- * The one table of errors that a caller can meet. `docs/errors.md` is generated from it.
- * A code is stable: it is never renamed and never reused for something else.
+ * The one table of errors that a caller can meet. `docs/errors.md` is generated from it. A code is stable: nobody
+ * renames it or gives it another meaning.
  */
 export const PROBLEMS = {
   malformed_json: {
@@ -17,49 +17,49 @@ export const PROBLEMS = {
   api_key_missing: {
     status: 401,
     title: 'An API key is needed',
-    advice: 'Send the header `authorization: Bearer cvk_…`; docs/keys.md says how a key is made.',
+    advice: 'Send the header `authorization: Bearer cvk_…`; docs/keys.md says how to make a key.',
   },
   api_key_malformed: {
     status: 401,
     title: 'This API key is incomplete or mistyped',
-    advice: 'That key is incomplete or mistyped. Copy it again.',
+    advice: 'Copy the whole key again.',
   },
   api_key_unknown: {
     status: 401,
-    title: 'This API key is not known here',
-    advice: 'It was made for another service, or replaced by a rotation: ask an admin for a new one.',
+    title: 'This service does not know this API key',
+    advice: 'The key was made for another service, or a rotation replaced it. Ask an admin for a new key.',
   },
   api_key_revoked: {
     status: 401,
     title: 'This API key was revoked',
-    advice: 'Ask an admin for a new one.',
+    advice: 'Ask an admin for a new key.',
   },
   api_key_expired: {
     status: 401,
     title: 'This API key has expired',
-    advice: 'Ask an admin for a new one.',
+    advice: 'Ask an admin for a new key.',
   },
   reply_token_not_valid: {
     status: 401,
     title: 'This token cannot be used to reply',
     advice:
-      'Send the header convoke-reply-token as the push had it, within 24 hours. A change of the data key of the service ends tokens earlier.',
+      'Send the header convoke-reply-token exactly as in the push, within 24 hours. A change of the data key of the service ends tokens earlier.',
   },
   session_ended: {
     status: 401,
     title: 'This session has ended',
-    advice: 'Sign in again: a session lasts for 12 hours, and no longer than the key with which it began.',
+    advice: 'Sign in again. A session lasts for 12 hours at most, and ends earlier when its key ends.',
   },
   sign_in_link_not_valid: {
     status: 401,
     title: 'This link cannot be used to sign in',
-    advice: 'A link can be used once, within five minutes of the start of the service: sign in with a key instead.',
+    advice: 'A link works once, within five minutes of the start of the service. Sign in with a key instead.',
   },
   csrf_token_wrong: {
     status: 403,
     title: 'The header convoke-csrf is missing or wrong',
     advice:
-      'With a session, every request needs the header convoke-csrf, with the csrf_token from the response to signing in. If it is lost, sign in again. Programs use a key, and do not need it.',
+      'With a session, every request needs the header convoke-csrf, with the csrf_token from the response to signing in. If you do not have it any more, sign in again. Programs use a key, and do not need this header.',
   },
   not_permitted: {
     status: 403,
@@ -70,24 +70,24 @@ export const PROBLEMS = {
     status: 403,
     title: 'The instance may not reply',
     advice:
-      'It was deleted or switched off, it has left the meeting, the key of a machine that pulls has ended, or replies are no longer allowed: register it with `"replies": true`.',
+      'The instance was deleted or switched off, it has left the meeting, the key of its pulling machine has ended, or it may not reply: register it with `"replies": true`.',
   },
   host_not_allowed: {
     status: 403,
-    title: 'The service does not answer to this Host header',
+    title: 'The service refuses this Host header',
     advice:
-      'Without keys, Convoke answers only requests made to a loopback name: use http://127.0.0.1:PORT or http://localhost:PORT, or make a key (docs/keys.md).',
+      'While it has no key, Convoke takes only requests to a loopback name: use http://127.0.0.1:PORT or http://localhost:PORT, or make a key (docs/keys.md).',
   },
   origin_not_allowed: {
     status: 403,
     title: 'A web page of another origin made the request',
     advice:
-      'Without keys, web pages may call the API only from a loopback address, and with a session only pages of the service itself; a program should send no Origin header.',
+      'While there is no key, only web pages of a loopback address may call the API. With a session, only pages of the service itself may. A program should send no Origin header.',
   },
   route_does_not_exist: {
     status: 404,
     title: 'There is nothing at this path',
-    advice: 'Check method and path against /docs/; every path of the API starts with /api/v1/.',
+    advice: 'Compare method and path with /docs/; every path of the API starts with /api/v1/.',
   },
   instance_does_not_exist: {
     status: 404,
@@ -103,23 +103,23 @@ export const PROBLEMS = {
     status: 404,
     title: 'The instance is not in the meeting',
     advice:
-      'Join first with POST /api/v1/instances/join-meeting/. An instance that has left, and one of another key, is not in it either.',
+      'Join first with POST /api/v1/instances/join-meeting/. An instance that has left is not in the meeting any more. You may also not see it because another key owns it.',
   },
   message_does_not_exist: {
     status: 404,
     title: 'No such message',
-    advice: 'The history of its meeting lists its messages; they are removed when their retention ends.',
+    advice: 'The history of a meeting lists its messages. A message is removed when its retention ends.',
   },
   delivery_does_not_exist: {
     status: 404,
     title: 'No such delivery',
-    advice: 'List deliveries with GET /api/v1/deliveries/; settled ones are removed when their retention ends.',
+    advice: 'List deliveries with GET /api/v1/deliveries/. Settled deliveries are removed when their retention ends.',
   },
   backup_does_not_exist: {
     status: 404,
     title: 'No such backup',
     advice:
-      'It was fetched, or it failed, or no call asked for it for a minute: begin another with POST /api/v1/backups/.',
+      'The backup was fetched, or it failed, or no request asked for it for a minute. Begin another one with POST /api/v1/backups/.',
   },
   method_not_allowed: {
     status: 405,
@@ -130,7 +130,7 @@ export const PROBLEMS = {
     status: 408,
     title: 'The request did not arrive in time',
     advice:
-      'Send the headers within 5 seconds, and the body within 5 seconds and one more for each 64 KiB of it; then try again.',
+      'Send the headers within 5 seconds. Send the body within 5 seconds, and one more second for each 64 KiB of it. Then try again.',
   },
   session_does_not_exist: {
     status: 404,
@@ -146,39 +146,39 @@ export const PROBLEMS = {
     status: 404,
     title: 'No such invite',
     advice:
-      'The link was mistyped or cut short: copy it again, all of it. An admin lists the invites with GET /api/v1/invites/.',
+      'The link is mistyped or incomplete: copy the whole link again. An admin can list the invites with GET /api/v1/invites/.',
   },
   invite_ended: {
     status: 410,
     title: 'This invite cannot be redeemed any more',
     advice:
-      'A link can be redeemed once, before its invite expires. Ask the person who sent it for another one. If somebody else redeemed it, say so: they can revoke the key.',
+      'A link works once, before its invite expires. Ask the sender of the link for another one. If somebody else redeemed the link, say so: the sender can revoke the key.',
   },
   invite_redeemed: {
     status: 409,
     title: 'This invite was redeemed',
-    advice: 'Revoke the key that it gave (key_id of the invite): DELETE /api/v1/keys/{key_id}/.',
+    advice: 'Revoke the key that the invite made (its key_id): DELETE /api/v1/keys/{key_id}/.',
   },
   instance_id_taken: {
     status: 409,
     title: 'Another key has registered this instance_id',
-    advice: 'Choose another instance_id, or ask an admin to hand the instance over (PATCH owner_key_id).',
+    advice: 'Choose another instance_id, or ask an admin to give you the instance (PATCH owner_key_id).',
   },
   first_key_not_admin: {
     status: 409,
     title: 'The first key must be an admin key',
-    advice: 'Otherwise nobody could make a second one: first make one with the scope admin and without expires_at.',
+    advice: 'First make a key with the scope admin and without expires_at. Otherwise nobody could make a second key.',
   },
   last_admin_key: {
     status: 409,
     title: 'This is the last admin key',
     advice:
-      'Nobody could make keys without it: make another key with the scope admin and without expires_at, then revoke this one.',
+      'Without this key nobody could make keys. Make another key with the scope admin and without expires_at, then revoke this one.',
   },
   key_not_active: {
     status: 409,
     title: 'This API key is revoked or has expired',
-    advice: 'It cannot be rotated; make a new key instead.',
+    advice: 'Such a key cannot be rotated. Make a new key instead.',
   },
   idempotency_key_reused: {
     status: 409,
@@ -189,30 +189,30 @@ export const PROBLEMS = {
     status: 409,
     title: 'This delivery cannot be retried',
     advice:
-      'A pending, failed or cancelled delivery can be queued again, as long as its instance was not deleted; otherwise send a new message.',
+      'You can queue a pending, failed or cancelled delivery again, if its instance was not deleted. Otherwise send a new message.',
   },
   quota_exceeded: {
     status: 409,
     title: 'The maximum that the operator permits is reached',
-    advice: 'Remove some that are no longer needed, or ask the operator to raise the setting that the detail names.',
+    advice: 'Remove some that you no longer need, or ask the operator to raise the setting that the detail names.',
   },
   callback_not_verified: {
     status: 409,
-    title: 'Nobody at the webhook_url answered the challenge',
+    title: 'The webhook_url did not answer the challenge',
     advice:
-      'The program at webhook_url must know the secret, check the signature of the request, and answer 200 with {"challenge": …} as it got it. The detail says how it failed.',
+      'The program at webhook_url must know the secret, check the signature of the request, and respond 200 with the same {"challenge": …}. The detail says what went wrong.',
   },
   encryption_key_given: {
     status: 409,
-    title: 'The data key is a setting, and is changed there',
+    title: 'The data key is a setting; change it there',
     advice:
-      'Start the service with a new key as CONVOKE_ENCRYPTION_KEY and the present one as CONVOKE_ENCRYPTION_KEY_PREVIOUS, then ask again.',
+      'Start the service with a new key as CONVOKE_ENCRYPTION_KEY and the present one as CONVOKE_ENCRYPTION_KEY_PREVIOUS. Then repeat the request.',
   },
   backup_under_way: {
     status: 409,
-    title: 'A backup is being made',
+    title: 'Another backup is in progress',
     advice:
-      'One backup is made at a time: begin yours when that one was fetched, or a minute after the last call that asked for it.',
+      'The service makes one backup at a time. Begin yours when that one was fetched, or a minute after the last request for it.',
   },
   backup_not_made_here: {
     status: 409,
@@ -223,13 +223,12 @@ export const PROBLEMS = {
     status: 409,
     title: 'The demo cannot run in this service',
     advice:
-      'Its agents listen on 127.0.0.1, and the egress policy forbids pushes to that address. `convoke demo` shows the same on a service of its own.',
+      'Its agents listen on 127.0.0.1, and the egress policy forbids pushes to that address. `convoke demo` shows the same in a service of its own.',
   },
   body_too_large: {
     status: 413,
     title: 'The body is too large',
-    advice:
-      'Send a smaller message, or raise CONVOKE_MAX_MESSAGE_BYTES; other bodies have limits that are not settings.',
+    advice: 'Send a smaller message, or raise CONVOKE_MAX_MESSAGE_BYTES. The limits of other bodies are fixed.',
   },
   unsupported_media_type: {
     status: 415,
@@ -239,58 +238,58 @@ export const PROBLEMS = {
   invalid_fields: {
     status: 422,
     title: 'Some fields are not valid',
-    advice: 'Correct the fields listed in errors; each entry names the path and says what is expected.',
+    advice:
+      'Correct the fields in errors. Each entry has the path of a field, and a message that says what is expected.',
   },
   webhook_url_not_allowed: {
     status: 422,
     title: 'Pushes to this webhook_url are not allowed',
     advice:
-      'Use an address that the egress policy permits, or ask the operator to change CONVOKE_EGRESS, CONVOKE_EGRESS_ALLOW or CONVOKE_EGRESS_ALLOW_HTTP; the detail says which.',
+      'Use an address that the egress policy permits, or ask the operator to change CONVOKE_EGRESS, CONVOKE_EGRESS_ALLOW or CONVOKE_EGRESS_ALLOW_HTTP. The detail names the setting.',
   },
   rate_limited: {
     status: 429,
-    title: 'Too many of these requests in too short a time',
+    title: 'Too many of these requests in a short time',
     advice:
-      'Nothing was done. Try again after the time in Retry-After; the detail names the setting by which the operator limits it.',
+      'The service did nothing. Try again after the time in Retry-After. The detail names the setting that limits these requests.',
   },
   reply_limit_reached: {
     status: 409,
-    title: 'This message has as many replies as a token permits',
-    advice:
-      'A push can be replied to 20 times with its token: put more into one reply, or send messages with an API key.',
+    title: 'This token has no replies left',
+    advice: 'The token of a push permits 20 replies. Put more into one reply, or send messages with an API key.',
   },
   headers_too_large: {
     status: 431,
     title: 'The head of the request is too large',
-    advice: 'Send at most 100 headers, and less than 16 KiB of them with the path and the query.',
+    advice: 'Send at most 100 headers. Headers, path and query together must have less than 16 KiB.',
   },
   internal_error: {
     status: 500,
     title: 'The service failed',
     advice:
-      'This is a defect of Convoke: the log line with the same request id says more. Sending again is safe with an Idempotency-Key.',
+      'This is a defect of Convoke. The log line with the same request id says more. With an Idempotency-Key it is safe to send again.',
   },
   storage_unavailable: {
     status: 503,
     title: 'The storage did not respond',
     advice:
-      'Nothing was accepted, unless the detail says that the result is in doubt or that the connection to the database was lost. Send again after the time in Retry-After, with the same Idempotency-Key, so that nothing is stored twice. The operator should check the free disk space, or the database.',
+      'The service accepted nothing, unless the detail says that the result is in doubt or that the connection to the database was lost. Send again after the time in Retry-After, with the same Idempotency-Key, so that nothing is stored twice. The operator should check the free disk space, or the database.',
   },
   overloaded: {
     status: 503,
     title: 'The service is overloaded',
-    advice: 'Nothing was accepted. Try again after the time in Retry-After.',
+    advice: 'The service accepted nothing. Try again after the time in Retry-After.',
   },
   backup_no_room: {
     status: 507,
     title: 'There is no room for a backup',
     advice:
-      'A copy is made in the data directory first: make room for it there, or stop the service and run `convoke backup` with --data.',
+      'The service first makes a copy in the data directory. Make room for the copy there, or stop the service and run `convoke backup` with --data.',
   },
   shutting_down: {
     status: 503,
     title: 'The service is stopping',
-    advice: 'Nothing was accepted. Try again in a moment, when the service has started again.',
+    advice: 'The service accepted nothing. Try again in a moment, when it has started again.',
   },
 } as const satisfies Record<string, { status: number; title: string; advice: string }>;
 

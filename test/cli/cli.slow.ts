@@ -140,7 +140,7 @@ describe('serve', () => {
       .trimEnd()
       .split('\n')
       .map((line) => JSON.parse(line) as { msg: string });
-    assert(lines.some(({ msg }) => msg === 'open: no keys are needed, only this machine can reach it'));
+    assert(lines.some(({ msg }) => msg === 'open: no key is needed, and only this machine can reach it'));
     assert.equal(lines.at(-1)!.msg, 'stopped');
   });
 
@@ -364,7 +364,7 @@ describe('the commands that call the API', () => {
     assert.ok(!(await found('quarterly', '--until', accepted_at)).includes(second));
     const one = await run(['find', '--meeting', 'finding', '--seq', '1']);
     assert.match(one.stdout, /MESSAGE_ID.*\n.*finding +1 .*a quarterly report/);
-    assert.match(one.stderr, new RegExp(`convoke trace ${first}.* shows what became of it`));
+    assert.match(one.stderr, new RegExp(`convoke trace ${first}.* shows where it went`));
     assert.match((await run(['find', 'nothing like it'])).stderr, /No message fits\./);
     const usage = await run(['find']);
     assert.deepEqual([usage.code, usage.stdout], [2, '']);
@@ -434,7 +434,7 @@ describe('the commands that call the API', () => {
     const { stdout } = await run(['instances', 'show', 'failing']);
     assert.match(stdout, /\nhealth +down since \S+Z \(.*\), 5 failures in a row\n/);
     assert.match(stdout, /\nlast failure .*500\nthe receiver said +out of GPU memory\nwhat to do +500: /);
-    assert.match(stdout, /\nnext try +(\S+Z \(in .*\)|as soon as something waits)\n/);
+    assert.match(stdout, /\nnext try +(\S+Z \(in .*\)|as soon as a delivery waits)\n/);
     assert.match((await run(['status'])).stdout, /\ndown +.*failing since .*, next try (\S+Z|as soon)/);
   });
 
@@ -537,7 +537,7 @@ describe('the commands that call the API', () => {
     assert.deepEqual(to_all['gone'], ['no', 'none', 'it has left']);
     assert.deepEqual((await explained('--from', 'x1'))['hears'], ['no', 'none', 'its agent says it']);
     const to_one = await explained('--to', 'x2');
-    assert.deepEqual(to_one['hears'], ['no', 'none', 'none of its agents is named']);
+    assert.deepEqual(to_one['hears'], ['no', 'none', 'the message names none of its agents']);
     assert.deepEqual(to_one['asked'], ['now', 'x2']);
     await run(['meetings', 'pause', 'why']);
     assert.deepEqual((await explained())['hears'], ['later', 'x1', 'when the meeting goes on']);
@@ -597,7 +597,7 @@ describe('the commands that call the API', () => {
     assert.equal((await join('anna')).stderr, '');
     const mistyped = await join('ana');
     assert.equal(mistyped.code, 0);
-    assert.match(mistyped.stderr, /No longer in it: anna\./);
+    assert.match(mistyped.stderr, /These agents no longer take part: anna\./);
     assert.match(mistyped.stderr, /joiner does not host ana; it is registered with anna\./);
   });
 

@@ -98,7 +98,7 @@ test('a service that stopped with pending deliveries continues in PostgreSQL: sa
     moved.stdout,
     /1 instance, 3 meetings, 3 memberships, 91 messages, 91 deliveries \(90 pending\), 1 API key/,
   );
-  assert.match(moved.stderr, /Start no service on .*convoke\.db any more/);
+  assert.match(moved.stderr, /Never start a service on .*convoke\.db again/);
   const [key_id] = /(?<=under the data key )[0-9a-f]{16}/.exec(moved.stderr) ?? [];
   const secrets = await query<{ webhook_secret: string }>(
     env.CONVOKE_DATABASE_URL,

@@ -200,7 +200,7 @@ describe('convoke connect', () => {
     await until(
       'that it says so',
       () => laptop.output,
-      (output) => output.includes('ends after what is in progress'),
+      (output) => output.includes('ends after the pushes in progress'),
     );
     release.resolve();
     const [code] = (await once(laptop.connect, 'exit')) as [number | null];

@@ -47,7 +47,7 @@ test('a failure is named once', () => {
   assert.deepEqual(words, [
     'host not found: nowhere.test',
     'no answer within 5 s',
-    'answered 410 Gone: pushing was turned off',
+    'responded 410 Gone: pushing was turned off',
     'answered 500',
     'connection refused: port 9000',
   ]);
@@ -76,7 +76,7 @@ test('a chart draws a point where no line shows a value: between two gaps, and a
 
 test('a pause between two attempts is explained by whether the receiver was reached before it, as the service judges', () => {
   for (const [outcome, { reached }] of Object.entries(OUTCOMES) as [Outcome, { reached: boolean }][]) {
-    const why = reached ? 'pauses grow after each bad answer' : 'pauses grow while its machine cannot be reached';
+    const why = reached ? 'pauses grow after each bad response' : 'pauses grow while its machine cannot be reached';
     assert.equal(pauseInWords({ outcome }), why, outcome);
   }
 });

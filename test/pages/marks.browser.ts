@@ -57,7 +57,7 @@ describe('a delivery', { concurrency: 2 }, () => {
     await visitor.visit(service.url, { path: `/deliveries/${delivery_id}` }, async (page) => {
       await page.getByText('answered 200').first().waitFor();
       const gaps = await page.locator('.attempt-gap').allInnerTexts();
-      assert.match(gaps[0] ?? '', /^\d[\d.]* (ms|s) later: pauses grow after each bad answer$/);
+      assert.match(gaps[0] ?? '', /^\d[\d.]* (ms|s) later: pauses grow after each bad response$/);
       assert.match(gaps[1] ?? '', /^<?\d[\d.]* (ms|s) later/);
       assert.equal(gaps.length, 2);
     });

@@ -15,12 +15,12 @@ const OUTCOMES: Record<Outcome, string> = {
   connect_timeout: 'no connection in time',
   unreachable: 'not reachable',
   tls_failed: 'TLS failed',
-  timeout: 'no answer in time',
+  timeout: 'no response in time',
   broken_response: 'the response was cut off or was not HTTP',
-  bad_status: 'answered with a status that is no success',
-  gone: 'answered 410 Gone: pushing was turned off',
-  not_200: 'answered with a 2xx status that is not 200',
-  ok: 'answered with a success status',
+  bad_status: 'responded with a status that is no success',
+  gone: 'responded 410 Gone: pushing was turned off',
+  not_200: 'responded with a 2xx status that is not 200',
+  ok: 'responded with a success status',
 };
 
 const REASONS: Record<Exclude<DeliveryReason, 'exhausted'>, string> = {
@@ -28,7 +28,7 @@ const REASONS: Record<Exclude<DeliveryReason, 'exhausted'>, string> = {
   gone: 'the receiver responded 410 and wants no more pushes',
   expired: 'not delivered before it expired',
   instance_deleted: 'the instance was removed',
-  dropped: 'somebody dropped what waited',
+  dropped: 'somebody dropped the waiting deliveries',
   hop_limit: 'the loop guard stopped agents that answer each other: too many answers in a row',
   pair_limit: 'the loop guard stopped agents that answer each other: too many messages in a short time',
   superseded: 'it waited while its machine was away, and a newer message came',
@@ -76,7 +76,7 @@ const NOT_REACHED: ReadonlySet<Outcome> = new Set([
 export function pauseInWords({ outcome }: Pick<Attempt, 'outcome'>): string {
   return NOT_REACHED.has(outcome)
     ? 'pauses grow while its machine cannot be reached'
-    : 'pauses grow after each bad answer';
+    : 'pauses grow after each bad response';
 }
 
 /** The explanation of a delivery's state; empty when none is needed. It may have the id of the instance: foreign text. */

@@ -54,7 +54,7 @@ export const client = new ConvokeClient({
     if (code !== null && !is_changing && session.value === value) {
       signed_out_because.value =
         WHY_SIGN_IN[code === 'session_ended' ? (feed_end ?? code) : code] ??
-        'You were signed out. Sign in again to go on.';
+        'You were signed out. Sign in again to continue.';
       session.value = { ...value, state: 'signed_out', scopes: [] };
     }
     return response;

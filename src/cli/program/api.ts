@@ -21,7 +21,7 @@ export interface ListOptions extends ApiOptions {
 
 /** `--api-key`. The variable is safer, because the list of processes shows what was typed. */
 export function apiKeyOption(): Option {
-  return new Option('--api-key <token>', 'the API key to use; none is needed while none was made').env(
+  return new Option('--api-key <token>', 'the API key to use; not needed while the service has none').env(
     'CONVOKE_API_KEY',
   );
 }
@@ -63,12 +63,12 @@ export async function listed<T>(
   }
   const { data, next_cursor, searched_to } = await list({ limit: options.limit });
   if (searched_to !== undefined) note(`Searched back to ${searched_to}: --all searches further.`);
-  else if (next_cursor !== null) note(`These are the first ${data.length}; there are more: --all prints them.`);
+  else if (next_cursor !== null) note(`These are the first ${data.length} of more: --all prints all.`);
   return data;
 }
 
 function describeKeyMissing(): string {
-  return `the service wants an API key: set CONVOKE_API_KEY to one; \`${typed('keys create --help')}\` shows how one is made`;
+  return `the service wants an API key: set CONVOKE_API_KEY to one; \`${typed('keys create --help')}\` shows how to make one`;
 }
 
 /** The exit code and the one-line message for a failed call. */

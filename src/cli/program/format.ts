@@ -20,7 +20,7 @@ const REASONS: Record<Exclude<NonNullable<Delivery['reason']>, 'exhausted'>, str
   gone: 'the receiver responded 410 and wants no more pushes',
   expired: 'the receiver could not be reached in time',
   instance_deleted: 'the instance was removed',
-  dropped: 'somebody dropped what waited',
+  dropped: 'somebody dropped the waiting deliveries',
   hop_limit: 'the loop guard stopped agents that answer each other: too many answers in a row',
   pair_limit: 'the loop guard stopped agents that answer each other: too many messages in a short time',
   superseded: 'it waited while its machine was away, and a newer message came',
@@ -82,7 +82,7 @@ export function ago(time: string | null, now_ms: number): string {
 
 /** When a back-off ends, and an attempt is made. A past time means that nothing has waited since. */
 export function nextTryInWords(time: string, now_ms: number): string {
-  return Date.parse(time) > now_ms ? `${time} (${ago(time, now_ms)})` : 'as soon as something waits';
+  return Date.parse(time) > now_ms ? `${time} (${ago(time, now_ms)})` : 'as soon as a delivery waits';
 }
 
 export function durationInWords(ms: number): string {

@@ -43,7 +43,7 @@ Exit codes:
 const START_HERE = {
   demo: 'two agents on this machine talk, and you watch each push',
   serve: 'run the service',
-  'connect --help': 'let an agent on this machine take part, from behind a firewall too',
+  'connect --help': 'let an agent on this machine take part, even behind a firewall',
   'COMMAND --help': 'options and examples of one command',
 };
 

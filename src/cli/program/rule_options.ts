@@ -13,18 +13,18 @@ export interface RuleOptions {
 export function wakeOption(): Option {
   const option = new Option(
     '--wake <what>',
-    'what is pushed: all messages, only those that name its agents, or only those of people',
+    'which messages are pushed: all, only those that name its agents, or only those of people',
   );
   return option.choices([...WAKES]);
 }
 
 export function catchUpOption(): Option {
-  const what = 'what is pushed of the messages that waited while its machine was away: all, or only the latest';
+  const what = 'which of the messages that waited while its machine was away are pushed: all, or only the latest';
   return new Option('--catch-up <what>', what).choices([...CATCH_UPS]);
 }
 
 export function maxAgeOption(): Option {
-  const what = 'push no message that is older than this at its turn; 0: messages of any age';
+  const what = 'push no message that is older than this when it is next; 0: messages of any age';
   return new Option('--max-age <seconds>', what).argParser(wholeNumber(0, MAX_AGE_S_MAX));
 }
 

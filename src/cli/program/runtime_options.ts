@@ -22,7 +22,7 @@ export interface RuntimeChoice {
 export function withRuntime(command: Command): Command {
   return command
     .addOption(
-      new Option('--runtime <name>', 'what listens there; `convoke runtimes` lists them')
+      new Option('--runtime <name>', 'the runtime at that address; `convoke runtimes` lists them')
         .choices(AGENT_RUNTIME_NAMES)
         .argParser(agentRuntime),
     )
@@ -40,7 +40,7 @@ function agentRuntime(name: string): RuntimeName {
   if (known !== undefined) return known;
   if (name === 'mcp_events')
     throw new InvalidArgumentError(
-      'It is for no agent: a program registers its subscription itself, with events/subscribe (docs/mcp.md, Webhooks of a program).',
+      'No agent uses it: a program registers its subscription itself, with events/subscribe (docs/mcp.md, Webhooks of a program).',
     );
   throw new InvalidArgumentError(`Allowed choices are ${AGENT_RUNTIME_NAMES.join(', ')}.`);
 }
@@ -57,7 +57,7 @@ export async function runtimeChosen({
 }: RuntimeChoice): Promise<RuntimeSettings | undefined> {
   if (runtime === undefined) {
     if (model === undefined && option.length === 0) return undefined;
-    throw new CommandFailure(EXIT.usage, 'options are for a runtime: name it with --runtime');
+    throw new CommandFailure(EXIT.usage, 'options belong to a runtime: name it with --runtime');
   }
   const given: Record<string, unknown> = model === undefined ? {} : { model };
   for (const text of option) {

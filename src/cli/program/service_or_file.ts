@@ -67,7 +67,7 @@ export async function onService<T>(
     if (!(error instanceof ConvokeError) || error.code !== 'api_key_missing') throw error;
     throw new CommandFailure(
       EXIT.refused,
-      `the service at ${url} wants an admin key: set CONVOKE_API_KEY to one; if there is none any more, stop the service ` +
+      `the service at ${url} wants an admin key: set CONVOKE_API_KEY to one; if you have none, stop the service ` +
         'and run this again with --data and its data directory (api_key_missing)',
     );
   }

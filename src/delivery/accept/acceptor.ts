@@ -39,7 +39,9 @@ const BATCH_BYTES_MAX = 8 << 20;
 const WAITING_BYTES_MAX = 64 << 20;
 /** The bytes that a message takes in memory besides its text. */
 const MESSAGE_OVERHEAD_BYTES = 512;
-/** The most messages of one list in one transaction: nobody knows how many deliveries they have before they are stored. */
+/**
+ * The most messages of one list in one transaction. How many deliveries they have is only known when they are stored.
+ */
 const LIST_BATCH_MAX = 100;
 /**
  * How long the messages of one list may take to be stored. Messages that are not stored by then get 503 with
@@ -144,7 +146,7 @@ export class Acceptor {
    * one transaction after the other. A message that is refused changes nothing for the others. When the storage fails, or the service is
    * overloaded, the rest of the list fails in the same way, so that no message overtakes another.
    *
-   * @returns what became of each; the reasons are what `send` throws
+   * @returns a result for each message; a refusal has an error that `send` throws
    */
   async sendAll(sends: Send[]): Promise<PromiseSettledResult<Sent>[]> {
     const until = this.#clock.now() + LIST_MS_MAX;
@@ -175,9 +177,9 @@ export class Acceptor {
 
   /**
    * Stores a reply. Unlike `send`, it also works while the service stops, because attempts in flight may still bring
-   * replies. Returns whether the reply was stored, or why not.
+   * replies. The result says whether the reply was stored, or why not.
    *
-   * @param is_joined stores it in the transaction of the message that was given just before
+   * @param is_joined stores the reply in the same transaction as the previous message
    * @throws Problem `overloaded`; StoreError, IN_DOUBT when it may be stored all the same
    */
   store(send: Send, is_joined = false): Promise<Accepted> {
@@ -237,7 +239,7 @@ export class Acceptor {
   }
 }
 
-/** Whether a send failed for a reason that the next one has too. */
+/** Whether a send failed for a reason that makes the next one fail too. */
 function isOfTheService(result: PromiseSettledResult<Sent>): result is PromiseRejectedResult {
   if (result.status === 'fulfilled') return false;
   const { reason } = result as { reason: unknown };

@@ -34,9 +34,9 @@ export interface BackpressureParts {
 }
 
 /**
- * Whether dispatch is so far behind that acceptance should wait, because intake that takes all the processor time would
- * starve delivery. When a node is behind although its processor has time to spare, its receivers are slow. Senders do
- * not wait for slow receivers.
+ * Decides whether dispatch is so far behind that acceptance should wait. Otherwise intake could take all the processor
+ * time, and nothing would be delivered. When a node is behind although its processor is not busy, its receivers are
+ * slow. Senders do not wait for slow receivers.
  */
 export class Backpressure {
   readonly #clock: Clock;
@@ -81,7 +81,7 @@ export class Backpressure {
     return this.#memory.waiting - this.#in_flight.count + this.#expected;
   }
 
-  /** Deliveries that wait in those other nodes of the cluster that are saturated. */
+  /** Deliveries that wait in other nodes of the cluster, if these are saturated. */
   get #waiting_elsewhere(): number {
     return this.#cluster_backlog?.others ?? 0;
   }

@@ -12,7 +12,9 @@ import { type HeadReadParts, readForHead } from './head_read.ts';
  * are counted.
  */
 const ROWS_MAX = 2_000;
-/** How long a read counts for a head that then waits for its instance: newer messages may arrive meanwhile. */
+/**
+ * How long a read counts for a head that waits for its instance after the read. Newer messages may arrive meanwhile.
+ */
 const FRESH_MS = 1_000;
 
 export interface CatchUpParts extends HeadReadParts {

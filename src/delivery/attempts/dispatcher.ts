@@ -22,7 +22,7 @@ import type { Settlements } from './settlements.ts';
 
 /** The most results of attempts that are not written yet. With more, no new attempt starts. */
 const UNSETTLED_MAX = 4_000;
-/** How long steps are taken in a row before other work of this thread, such as requests, has its turn. */
+/** How long the dispatcher takes steps in a row. Then other work of this thread, such as requests, has its turn. */
 const RUN_MS_MAX = 10;
 /** How long to wait before a failed call of the store is repeated. */
 const RETRY_MS = 500;
@@ -262,7 +262,7 @@ export class Dispatcher {
       (waiting) => in_turn === 0 || (in_turn < turns_max && !(waiting.isSpilled && this.#memory.isShareFull)),
     );
     if (recipient === undefined && this.#turns.has_behind && !this.#looks_for_room) {
-      // Needed when every instance in its turn hangs: then no other call checks whether there is room for more.
+      // If every instance in its turn hangs, no other call checks whether there is room for more.
       this.#looks_for_room = true;
       this.#timers.schedule(now + CHECK_MS, () => {
         this.#looks_for_room = false;
@@ -313,8 +313,8 @@ export class Dispatcher {
   }
 
   /**
-   * Why the head is not pushed; null when it is. `reading`: the lane is offered again when the reason is known.
-   * Deliveries aside are not judged: they were tried before, or somebody let them through.
+   * Why the head is not pushed; null when it is pushed. `reading`: the answer must be read first, and then the lane is
+   * offered again. Deliveries aside are not judged: they were tried before, or somebody let them through.
    */
   #judge(recipient: Recipient, lane: Lane, head: LaneDelivery): SuppressReason | 'reading' | null {
     if (lane.aside) return null;

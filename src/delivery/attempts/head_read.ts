@@ -49,7 +49,8 @@ export async function readForHead<Read>(
   } catch (error) {
     lane.end();
     recipient.loads--;
-    // Now, and not with the retry: before the retry the lane may empty, leave the cache, and be made again.
+    // The lane is invalidated now, not at the retry. Before the retry it may become empty, leave the cache, and be made
+    // again.
     if (!isCurrent()) dispatcher.invalidateLane(recipient, lane);
     dispatcher.retryLater(error, () => dispatcher.offer(recipient, lane));
   }

@@ -81,7 +81,7 @@ export class Results {
     return { verdict, now, health_before, health_after: recipient.registration.health };
   }
 
-  /** Changes the delivery as its result says. If the response held replies, this is called when they are stored. */
+  /** Changes the delivery according to its result. If the response has replies, the caller stores them first. */
   apply(recipient: Recipient, lane: Lane, delivery: LaneDelivery, attempt: Attempt, judged: Judged): void {
     const { verdict, now, health_before, health_after } = judged;
     delivery.attempt_count++;

@@ -1,5 +1,5 @@
 /**
- * A thread that is busy for more than this share of its time is saturated. Below that share, something else is slow.
+ * A thread that is busy for more than this share of its time is saturated. If it is less busy, something else is slow.
  */
 const SATURATED = 0.75;
 /** How often that is measured. */

@@ -22,7 +22,7 @@ interface CursorsOfRecipient {
 
 /**
  * The positions (seqs) of empty lanes. A node of a cluster keeps them, so that the next message of a lane needs no
- * read. Another node may have stored messages in between, and the position shows whether one is missing.
+ * read. Another node may have stored messages in between. The position shows whether this node missed one.
  */
 export class LaneCursors {
   readonly #invalidations: InvalidationClock;
@@ -66,8 +66,8 @@ export class LaneCursors {
   }
 
   /**
-   * A time of the invalidation clock. A forgotten lane of the recipient may have read a message that this node
-   * requested before that time, but none that it requested later.
+   * A time of the invalidation clock. A forgotten lane of the recipient may already have delivered a message that this
+   * node requested before that time, but none that was requested later.
    */
   forgottenAt(recipient: Recipient): number {
     return this.#cursors.get(recipient)?.forgotten_at ?? this.#dropped_at;

@@ -6,8 +6,8 @@ import type { Clock, Timer } from '../clock.ts';
 const RENEW_MS = 3_000;
 const TRY_AGAIN_MS = 500;
 /**
- * How long a stop waits until the store has recorded that this node gives everything back. If it does not, the lease
- * runs out.
+ * How long a stop waits until the store has recorded that this node releases everything. After that, only the end of
+ * the lease releases it.
  */
 const LEAVE_MS_MAX = 500;
 /** The topic of a broadcast: there are partitions to take or to release, so the other nodes renew at once. */
@@ -30,7 +30,7 @@ export class Partition {
   /** The same on the wall clock. */
   acquired_wall = 0;
   /**
-   * Whether every lane with something pending is known. From then on a lane that is not in memory has nothing on disk,
+   * Whether every lane with a pending delivery is known. If so, a lane that is not in memory has nothing on disk,
    * except deliveries that other nodes store.
    */
   discovered = false;
@@ -63,7 +63,7 @@ export class Partition {
 
 /** Reacts to gains and losses of partitions. */
 export interface PartitionsListener {
-  /** Finds everything that is pending in them; resolves when all of it is found. */
+  /** Finds the pending deliveries of these partitions; resolves when all are found. */
   onAcquired(partitions: readonly Partition[]): Promise<void>;
   /** Starts nothing more for the instances of these partitions, because another node delivers to them, now or soon. */
   onRevoked(partitions: ReadonlySet<Partition>): void;
@@ -78,8 +78,8 @@ export interface PartitionsListener {
 }
 
 /**
- * How a partition changes hands: this node took it, gave it back as agreed, or lost it because the lease had ended. The
- * words are those of the metric `convoke_partition_hand_overs_total`.
+ * How a partition changes its node: this node took it, released it, or lost it because the lease had ended. The words
+ * are those of the metric `convoke_partition_hand_overs_total`.
  */
 export const HAND_OVERS = ['taken', 'given_back', 'lost'] as const;
 export type HandOver = (typeof HAND_OVERS)[number];
@@ -93,7 +93,7 @@ export interface PartitionsObserver {
 export interface NodeIdentity {
   node_id: string;
   version: string;
-  /** Known when the port is bound. */
+  /** A function, because the address is only known when the port is bound. */
   address: () => string;
 }
 
@@ -116,7 +116,7 @@ export class Partitions {
   readonly #held = new Map<number, Partition>();
   /** The one partition of a node that has everything for itself. */
   readonly #solo: Partition | null;
-  /** Partitions that this node is giving back. */
+  /** Partitions that this node is about to release. */
   readonly #releasing = new WeakSet<Partition>();
   /** Partitions that are ready to be released: paused, without an attempt in flight, every result written. */
   readonly #released = new Set<Partition>();
@@ -311,8 +311,8 @@ export class Partitions {
   // ── giving back ───────────────────────────────────────────────────────────────────────────────────────────────────
 
   /**
-   * Releases the partitions beyond its share. It picks those with the highest numbers, so that always the same few move
-   * between nodes.
+   * Releases the partitions beyond this node's share. It picks those with the highest numbers, so that always the same
+   * few change their node.
    */
   #releaseSurplus({ node_no, nodes }: Lease): void {
     const staying = nodes.filter(({ stopping }) => !stopping);

@@ -14,8 +14,8 @@ export const FORWARDED_HEADER = 'convoke-forwarded';
 const CONNECT_MS = 2_000;
 const ANSWER_MS = 10_000;
 /**
- * How long a node remembers which nodes hold the partitions. A response other than 200 ends it. All of them are read
- * together: a read for each partition took a third of the processor time of pulls that are forwarded.
+ * How long a node remembers which nodes hold the partitions. A response other than 200 ends it. A node reads the
+ * addresses of all partitions together: a read for each partition took a third of the processor time of forwarded pulls.
  */
 const ADDRESSES_MS = 1_000;
 /** For how long a node uses a stamp. */

@@ -140,8 +140,8 @@ export class RemoteChanges implements PartitionsListener {
 
   /**
    * Called when this node may have missed a broadcast. The database may even be older than this node's knowledge: a
-   * standby without the last commits took over, or an older backup was restored. Then it may give a seq again, so lanes
-   * are read from their beginning.
+   * standby without the last commits took over, or an older backup was restored. Then the database may use a seq again,
+   * so lanes are read from their beginning.
    */
   async #resyncAll(): Promise<void> {
     const { invalidations, seen_ranges, lane_cursors, recipients, partitions, discovery, guard } = this.#parts;

@@ -11,7 +11,7 @@ export class Backlog {
   /** True when the lane was too long, or memory was full. Then the backlog gets no tail until all of it is read. */
   is_closed = false;
   /**
-   * How many deliveries of the backlog would be in memory if this node had missed no message. They count for
+   * How many deliveries of the backlog would be in memory if the lane did not have to be read first. They count for
    * backpressure.
    */
   unread_estimate = 0;

@@ -8,13 +8,13 @@ import type { Recipient } from './recipient.ts';
 import type { RecipientCache } from './recipient_cache.ts';
 
 /**
- * A message with more deliveries than this is wide. Its recipients that have nothing else to do take turns, as those with a
- * backlog do: otherwise everybody else waits until the last of them has its push.
+ * A message with more deliveries than this is wide. Recipients of it that have nothing else to do take turns, as those
+ * with a backlog do. Otherwise all other instances would wait until the last recipient has its push.
  */
 const WIDE = 500;
 
 /**
- * Puts stored messages into the lanes of their recipients. Who these are was decided when the message was stored: see
+ * Puts stored messages into the lanes of their recipients. The recipients were chosen when the message was stored: see
  * src/domain/agents_to_notify.ts.
  */
 export class Enqueuer {
@@ -31,7 +31,7 @@ export class Enqueuer {
   }
 
   /**
-   * Enqueues the deliveries of a message that are this node's, and offers their lanes to the dispatcher.
+   * Enqueues those deliveries of a message that belong to this node, and offers their lanes to the dispatcher.
    *
    * @param contiguous_from the first seq of its range (see cluster/seen_ranges.ts); null without a cluster
    * @param requested_at the time of the invalidation clock when this node requested the message
@@ -47,9 +47,10 @@ export class Enqueuer {
       const recipient = this.#recipients.of(instance_id);
       // Another node delivers it, and learns of it from the store.
       if (recipient === null) continue;
-      // This node saw every message of the meeting and put it into its lanes, so a delivery that is not in memory is
-      // not pending. Two kinds of messages prove nothing. A message that another node stored may have been read from
-      // the table long ago. A message of this node may have been read before the response to its commit arrived.
+      // This node saw every message of the meeting and put it into its lanes. So a delivery that is not in memory is
+      // not pending. That does not hold for two kinds of messages. A message that another node stored may have been
+      // read from the table long ago. A message of this node may have been read before the response to its commit
+      // arrived.
       const is_whole = contiguous_from === null || contiguous_from === 1;
       const was_unread = is_own && !this.#recipients.mayHaveRead(recipient, requested_at);
       const is_known = was_unread && is_whole && recipient.partition.discovered;
@@ -59,8 +60,9 @@ export class Enqueuer {
       lane.contiguous_from = contiguous_from;
       // The message was read from the table before its broadcast arrived.
       if (seq <= lane.newest_seq) continue;
-      // In a cluster, a lane at 0 was read from its beginning, and nothing was pending. So this message may be delivered
-      // by now: the broadcast may have been read before that, and a range says only what this node saw.
+      // In a cluster, a lane at 0 was read from its beginning, and nothing was pending. So this message may be
+      // delivered already: its broadcast may be older than that read, and a range says only which messages this node
+      // saw.
       const may_be_done = contiguous_from !== null && lane.newest_seq === 0 && !is_known;
       const has_gap = is_after_gap && lane.newest_seq < seq - 1;
       if (has_gap || may_be_done) this.#memory.spillTail(lane);

@@ -17,8 +17,8 @@ export type LaneState = 'idle' | 'ready' | 'loading' | 'judging' | 'attempting';
 /**
  * The deliveries of one instance in one meeting, in the order of seq.
  *
- * The front is in memory (`queue`); what follows may be on disk only (`backlog`). One attempt at a time. No delivery is
- * tried while one before it is on disk only.
+ * The front is in memory (`queue`); what follows may be on disk only (`backlog`). A lane has one attempt at a time. It
+ * tries no delivery while an earlier one is on disk only.
  */
 export class Lane {
   readonly meeting_id: string;
@@ -43,9 +43,9 @@ export class Lane {
   /** How many deliveries in memory were read from the table and not tried since. */
   queued_backlog = 0;
   /**
-   * In a cluster, the first seq of the range (see cluster/seen_ranges.ts) for which this lane is complete. This node
-   * saw every message from that seq on, and has read the earlier ones. 0: it is complete for no range. Null without a
-   * cluster, where a lane is always complete.
+   * In a cluster, the first seq of the range (see cluster/seen_ranges.ts) for which this lane is complete: this node
+   * saw every message from that seq on, and has read the earlier ones. 0: the lane is complete for no range. Null
+   * without a cluster, where a lane is always complete.
    */
   contiguous_from: number | null = null;
 

@@ -54,8 +54,8 @@ export class LaneMemory {
   }
 
   /**
-   * Deliveries in memory, and those that would be there if their lanes did not have to be read first. Backlogs and wide
-   * messages do not count: even a large one is no reason to accept less.
+   * Deliveries in memory, and those that would be in memory if their lanes did not have to be read first. Backlogs and
+   * wide messages do not count, because even a large one is no reason to accept less.
    */
   get waiting(): number {
     return this.#queued - this.#queued_backlog + this.#unread;
@@ -98,7 +98,7 @@ export class LaneMemory {
     return Math.max(SLOW_LANE_LENGTH_MAX, Math.round(LANE_LENGTH_MAX * share));
   }
 
-  /** Adds a delivery behind those in memory, or behind the backlog. */
+  /** Adds a delivery after those in memory, or after the backlog. */
   append(lane: Lane, delivery: LaneDelivery): void {
     lane.append(delivery);
     this.#countIn(lane, delivery);
@@ -123,8 +123,8 @@ export class LaneMemory {
     this.#queued--;
     this.tried(lane, delivery);
     this.#bytes -= bytesOf(delivery);
-    // A delivery that waited for long is old for the collector: it would keep its young attempts in memory until the
-    // collector goes through the whole heap.
+    // The garbage collector takes a delivery that waited for long for an old object. Such an object would keep its
+    // young attempts in memory until the next full collection.
     delivery.attempts = NO_ATTEMPTS;
   }
 

@@ -10,12 +10,12 @@ import { Registration } from './registration.ts';
 export const PUSH_MS_GUESS = 5;
 /** A machine is away when an attempt has waited this long for its next pull. */
 export const AWAY_AFTER_MS = 250;
-/** After a wait of this length, the messages that waited count as those of an absence: see `away_until`. */
+/** After a wait of this length the machine counts as away for the messages that waited: see `away_until`. */
 const GONE_AFTER_MS = 10_000;
 /** The weight of the latest push in the average. */
 const PUSH_MS_WEIGHT = 0.1;
 
-/** An instance that deliveries go to: its registration, its lanes, and what they share. */
+/** An instance that gets deliveries: its registration, its lanes, and the state that they share. */
 export class Recipient {
   readonly instance_id: string;
   readonly partition: Partition;
@@ -41,8 +41,7 @@ export class Recipient {
   /** How many attempts it started in its turn; null while it has no turn. */
   turn: number | null = null;
   /**
-   * Whether it is in the first list of those that can take a step, and whether it is in one of the lists for instances
-   * with a backlog.
+   * Whether it is in the first list of `Turns`, and whether it is in one of the lists for instances with a backlog.
    */
   listed = false;
   listed_behind = false;
@@ -131,7 +130,7 @@ export class Recipient {
     return this.#is_backing_off ? Infinity : this.returned_at;
   }
 
-  /** Its machine pulls. If something waited long for this pull, the machine was away until now. */
+  /** Its machine pulls. If an attempt waited long for this pull, the machine was away until now. */
   pulls(now: number, wall_ms: number): void {
     if (this.waits_since !== null && now - this.waits_since >= GONE_AFTER_MS) this.returned_at = wall_ms;
     this.waits_since = null;

@@ -37,8 +37,8 @@ export class RecipientCache {
   }
 
   /**
-   * Deliveries of a meeting may have changed. Any instance can be in it, also one without a lane: its first message may
-   * have been requested before the change.
+   * Deliveries of a meeting may have changed. Any instance can be in the meeting, even one without a lane, whose first
+   * message may have been requested before the change.
    *
    * @param now the time of the invalidation clock
    */
@@ -70,8 +70,8 @@ export class RecipientCache {
   }
 
   /**
-   * Evicts instances that have nothing to deliver, those in memory for the longest time first. The table has all that
-   * memory knows of them.
+   * Evicts instances that have nothing to deliver, those in memory for the longest time first. The table has everything
+   * that memory knows of them.
    */
   #evictIdle(): void {
     let left = IDLE_MAX / 10;
@@ -119,8 +119,8 @@ export class RecipientCache {
   }
 
   /**
-   * Whether a lane that is now forgotten may have read a message that was requested at this time. Such a message need
-   * not be pending any more.
+   * Whether a lane that was forgotten may already have delivered a message that was requested at this time. Such a
+   * message may no longer be pending.
    */
   mayHaveRead(recipient: Recipient, requested_at: number): boolean {
     return this.#cursors !== null && requested_at < this.#cursors.forgottenAt(recipient);

@@ -7,7 +7,7 @@ import { isSamePlace, type Target, targetOf } from '../transport/target.ts';
  *   unknown ── replaced ──► current ◄──── replaced ────┐
  *                              └──── invalidated ──► stale
  *
- * No attempt starts unless it is current.
+ * No attempt starts unless the row is current.
  */
 export type Freshness = 'unknown' | 'current' | 'stale';
 

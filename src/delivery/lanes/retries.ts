@@ -54,8 +54,8 @@ export class Retries {
   }
 
   /**
-   * All deliveries that were read belong to meetings that were paused since. The table may not show the pause yet, so
-   * it is not read again at once.
+   * All deliveries that were read belong to meetings that were paused after the read. The table may not show the pause
+   * yet, so the next read waits a little.
    */
   putOff(recipient: Recipient): void {
     const { aside_due_at } = recipient;

@@ -24,7 +24,7 @@ export interface LateReply {
   value: unknown;
   text: string;
   idempotency_key: string | undefined;
-  /** That of its request; null: it belongs to the trace of the message that it answers. */
+  /** The trace of its request. Null: the reply belongs to the trace of the message that it answers. */
   trace: TraceContext | null;
 }
 
@@ -106,7 +106,7 @@ export class LateReplies {
     if (read.kind === 'refused') throw invalidField('reply', `cannot be sent: ${read.why}`);
     const { idempotency_key } = reply;
     const trace = reply.trace ?? (await this.#store.messages.get(delivery.message_id))?.trace ?? null;
-    // A reply with an idempotency key may be a repeated one, which can have any place. Other replies begin behind the
+    // A reply with an idempotency key may be a repetition, and that can have any place. Other replies begin after the
     // places that are known to be taken.
     const from = idempotency_key === undefined ? (this.#counts.get(delivery_id) ?? 0) : 0;
     const fingerprint = idempotency_key === undefined ? randomUUID() : hash('sha256', idempotency_key, 'base64');

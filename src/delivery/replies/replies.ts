@@ -16,8 +16,8 @@ const STORING_BYTES_MAX = 32 << 20;
 const RETRY_MS = 500;
 
 /**
- * The same for all replies, so that a second reply with the same key counts as a repetition. Its words do not matter:
- * an agent that gets a push again may write other words.
+ * The same for all replies, so that a second reply with the same key counts as a repetition. Its text does not matter:
+ * an agent that gets a push again may write another text.
  */
 const FINGERPRINT = '';
 

@@ -20,7 +20,7 @@ export class ReplyAccess {
   readonly #secrets: DerivedSecrets;
   readonly #base_url: () => string;
 
-  /** @param base_url where receivers reach the service, without a path */
+  /** @param base_url the URL at which receivers reach the service, without a path */
   constructor(secrets: DerivedSecrets, base_url: () => string) {
     this.#secrets = secrets;
     this.#base_url = base_url;

@@ -29,7 +29,7 @@ interface Subscriber {
  * requests to any server.
  *
  * @param challenge a text that nobody can guess
- * @returns null when somebody does; otherwise the category of the failure
+ * @returns null when the server does; otherwise the category of the failure
  */
 export async function verifySubscriber(
   transport: Pick<WebhookTransport, 'pushFor'>,

@@ -29,7 +29,7 @@ const DeliveryReason = enumOf(
   DELIVERY_REASONS,
   named(
     'DeliveryReason',
-    'Why a delivery failed or was cancelled. `not_200`: a 2xx that does not count; `gone`: 410; `exhausted`: too many bad answers; `expired`: not reached for too long; `instance_deleted`: its instance was deleted; `dropped`: somebody dropped what waited; `hop_limit`, `pair_limit`: the loop guard stopped agents that answer each other; `superseded`, `max_age`: it waited while its machine was away, and the membership leaves out what is not the newest, or too old.',
+    'Why a delivery failed or was cancelled. `not_200`: a 2xx that does not count; `gone`: 410; `exhausted`: too many bad answers; `expired`: not reached for too long; `instance_deleted`: its instance was deleted; `dropped`: somebody dropped the waiting deliveries; `hop_limit`, `pair_limit`: the loop guard stopped agents that answer each other; `superseded`, `max_age`: it waited while its machine was away, and the membership leaves out what is not the newest, or too old.',
   ),
 );
 

@@ -208,7 +208,7 @@ export const InstanceSchema = Type.Object(
     health_since: Type.Optional(time('When its health became what it is; absent when that is not known.')),
     next_try_at: Type.Optional(
       time(
-        'Only while it backs off: when an attempt is made next, if something waits then; a past time means as soon as something waits.',
+        'Only while it backs off: when an attempt is made next, if something waits then; a past time means as soon as a delivery waits.',
       ),
     ),
     last_success_at: nullable(

@@ -119,7 +119,7 @@ export function Form({
       await onSubmit();
     } catch (error) {
       const { code, detail, errors } = errorOf(error);
-      if (isAway(code)) setRefusal(['The service does not answer. Your entries are kept: try again.']);
+      if (isAway(code)) setRefusal(['The service does not respond. Your entries are kept: try again.']);
       else setRefusal(errors.length > 0 ? errors.map(({ path, message }) => `${path} ${message}`) : [detail]);
     } finally {
       setBusy(false);

@@ -18,9 +18,11 @@ export function Failure({ problem, again }: { problem: ConvokeError; again: () =
   return (
     <div class="empty" role="alert">
       <p class="empty-title">
-        <Mark kind="bad" /> {is_away ? 'The service does not answer' : 'That did not work'}
+        <Mark kind="bad" /> {is_away ? 'The service does not respond' : 'That did not work'}
       </p>
-      <p>{is_away ? 'Is it still running? This page goes on by itself when the service answers.' : problem.detail}</p>
+      <p>
+        {is_away ? 'Is it still running? This page continues by itself when the service responds.' : problem.detail}
+      </p>
       <button type="button" class="button" onClick={again}>
         Try again
       </button>

@@ -83,7 +83,7 @@ function Host({ instance, agent_id }: { instance: Instance; agent_id: string }):
       </h2>
       {value === null && (problem === null ? <Skeleton lines={2} /> : <Failure problem={problem} again={again} />)}
       {value?.data.length === 0 && (
-        <p class="faint">It hears nothing: this instance is in no meeting. Add it on the page of a meeting.</p>
+        <p class="faint">It gets no messages: this instance is in no meeting. Add it on the page of a meeting.</p>
       )}
       <ul class="short-list">
         {value?.data.map((meeting) => (
@@ -122,7 +122,7 @@ function InMeeting({ meeting: { meeting_id }, instance_id, agent_id }: InMeeting
         <span class="grow">
           {found !== undefined &&
             (found.why === 'nobody_named'
-              ? 'hears nothing: it is not among the agents of this meeting'
+              ? 'gets no messages: it is not among the agents of this meeting'
               : hearsInWords(found))}
         </span>
       </a>

@@ -146,5 +146,5 @@ function parsed(text: string): object {
 function textOf(error: unknown): string {
   if (error instanceof TypeError) return 'A message must be a JSON object, in braces.';
   const { code, detail } = errorOf(error);
-  return isAway(code) ? 'Not sent: the service does not answer. Your text is kept.' : detail;
+  return isAway(code) ? 'Not sent: the service does not respond. Your text is kept.' : detail;
 }

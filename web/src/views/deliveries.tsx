@@ -32,10 +32,10 @@ const ALL = ['state', ...KEYS, ...SEARCHED] as const;
 const OUTCOMES = [
   ['', 'Any outcome'],
   ['ok', 'Answered with success'],
-  ['bad_status', 'Answered with an error'],
+  ['bad_status', 'Responded with an error'],
   ['not_200', 'Answered another 2xx'],
   ['gone', 'Answered 410'],
-  ['timeout', 'No answer in time'],
+  ['timeout', 'No response in time'],
   ['broken_response', 'Broken response'],
   ['connect_refused', 'Connection refused'],
   ['connect_timeout', 'No connection in time'],

@@ -77,7 +77,7 @@ export function EditDialog({ instance, again, onClose }: EditDialogProps): JSX.E
             type="url"
             is_required
             is_code
-            hint="What is pending goes to the new address. Headers are dropped when it is on another server."
+            hint="Pending deliveries go to the new address. Headers are dropped when that address is on another server."
           />
         )}
         {!is_portal && (

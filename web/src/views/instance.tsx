@@ -99,7 +99,7 @@ function InstanceBody({ instance, again, back, removing }: InstanceBodyProps): J
           <p class="advice">
             <Mark kind="waiting" />
             <span>
-              Its machine is not connected. What is pending waits, and goes out in order when it connects.
+              Its machine is not connected. Pending deliveries wait, and go out in order when it connects.
               <span class="advice-what">
                 Start the program on it that pulls, such as <code>npx convoke connect</code>.
               </span>
@@ -163,7 +163,7 @@ function InstanceBody({ instance, again, back, removing }: InstanceBodyProps): J
                   ] as const,
                 ]),
             ['Agents', <AgentTags agent_ids={instance.agent_ids} />],
-            ['Replies', instance.replies === true ? 'what it answers is sent in the meeting' : 'none'],
+            ['Replies', instance.replies === true ? 'its answers are sent in the meeting' : 'none'],
             ['Success', instance.success_statuses === '2xx' ? 'every 2xx' : '200 only'],
             [
               'Headers sent',

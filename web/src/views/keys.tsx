@@ -20,7 +20,7 @@ import { Foreign } from '../parts/foreign.tsx';
 import { SessionsDialog } from './sessions.tsx';
 
 const SCOPES: readonly (readonly [Scope, string])[] = [
-  ['instance', 'register instances, everything about its own, and speak for their agents'],
+  ['instance', 'register instances, do everything with its own, and speak for their agents'],
   ['send', 'send messages'],
   ['read', 'look at everything'],
   ['admin', 'everything, and keys'],
@@ -98,7 +98,10 @@ export function Keys({ key_id }: { key_id: string | null }): JSX.Element {
       {problem !== null && !rows?.length && <Failure problem={problem} again={again} />}
       {rows?.length === 0 && problem === null && (
         <Empty title="No keys yet: everybody who reaches this address may do everything">
-          <p>The first key ends that for good, and must be an admin key. Save its token: without it nobody gets in.</p>
+          <p>
+            The first key ends that for good, and must be an admin key. Save its token: without the token nobody gets
+            in.
+          </p>
         </Empty>
       )}
       {rows !== null && rows.length > 0 && (
@@ -236,7 +239,7 @@ function MakeDialog({ is_first, onClose }: { is_first: boolean; onClose: () => v
   return (
     <Dialog title={is_first ? 'The first key' : 'Make a key'} onClose={onClose}>
       <Form action="Make the key" onSubmit={submit}>
-        {is_first && <p>From now on every request needs a key. The first one must be an admin's, without an end.</p>}
+        {is_first && <p>From now on every request needs a key. The first key must be an admin key without an end.</p>}
         <TextField label="Name" value={name} onChange={setName} placeholder="laptop of Anna" />
         <fieldset class="checks">
           <legend>Scopes</legend>

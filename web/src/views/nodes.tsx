@@ -19,8 +19,8 @@ const MARKS: Record<ServiceNode['state'], MarkKind> = { up: 'good', stopping: 'o
 
 const STATES: Record<ServiceNode['state'], string> = {
   up: 'up',
-  stopping: 'stopping: it gives back what it holds',
-  lost: 'lost: no sign of it for 15 s, so the others take over',
+  stopping: 'stopping: it releases its partitions',
+  lost: 'lost: nothing from it for 15 s, so the others take over',
 };
 
 const COLUMNS: Column<ServiceNode>[] = [

@@ -117,7 +117,7 @@ export function Palette({ places, onClose }: PaletteProps): JSX.Element {
         ))}
       </div>
       <p class="hint" role="status">
-        {problem !== null && 'The service does not answer.'}
+        {problem !== null && 'The service does not respond.'}
         {is_searching && 'Searching…'}
         {!is_searching && asked !== '' && value?.found.length === 0 && 'Nothing found. '}
         {!is_searching && value?.searched_to !== undefined && (

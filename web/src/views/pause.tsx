@@ -19,10 +19,11 @@ export function PausedNote({ instance }: { instance: Instance }): JSX.Element | 
     <p class="advice">
       <Mark kind="off" />
       <span>
-        {is_gone ? 'Paused, because its receiver answered 410 Gone. ' : 'Paused. '}
+        {is_gone ? 'Paused, because its receiver responded 410 Gone. ' : 'Paused. '}
         {heldInWords(pending_deliveries)} New messages are not queued for it.
         <span class="advice-what">
-          When you resume it, what is held goes out in order. What came meanwhile stays in the history of its meetings.
+          When you resume it, held deliveries go out in order. Messages that arrived meanwhile stay in the history of
+          its meetings.
         </span>
       </span>
     </p>
@@ -38,7 +39,7 @@ export function PauseButton({ instance, again }: { instance: Instance; again: ()
       <button
         type="button"
         class="button"
-        onClick={() => void doing(resume(), () => 'Resumed. What was held goes out in order.', undo).then(again)}
+        onClick={() => void doing(resume(), () => 'Resumed. Held deliveries go out in order.', undo).then(again)}
       >
         Resume
       </button>
@@ -49,7 +50,7 @@ export function PauseButton({ instance, again }: { instance: Instance; again: ()
     <button
       type="button"
       class="button"
-      title="Holds what is pending. New messages are not queued for it while it is paused."
+      title="Holds pending deliveries. New messages are not queued for it while it is paused."
       onClick={() =>
         void doing(pause(), () => `Paused. ${heldInWords(pending_deliveries)} New messages are not queued.`, undo).then(
           again,

@@ -112,7 +112,7 @@ function Estimate({ found, instance }: { found: Recovered; instance: Instance })
       </p>
       {missed !== undefined && missed.messages > 0 && (
         <p class="hint">
-          {`${missed.at_least ? 'At least ' : ''}${counted(missed.messages, 'message')} came while it was paused. They were not queued for it, so they cannot be resent; they are in the history of its meetings.`}
+          {`${missed.at_least ? 'At least ' : ''}${counted(missed.messages, 'message')} arrived while it was paused. They were not queued for it, so they cannot be resent. They are in the history of its meetings.`}
         </p>
       )}
     </>

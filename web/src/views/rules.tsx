@@ -81,7 +81,7 @@ function RulesDialog({ member, onClose }: { member: MeetingInstance; onClose: ()
           value={age}
           onChange={setAge}
           is_required
-          hint="0: of any age. What is older when its turn comes is cancelled."
+          hint="0: of any age. A message that is older when it is next is cancelled."
         />
         <p class="hint">The rest stays in the history; the next push says how many messages it missed.</p>
       </Form>

@@ -24,7 +24,7 @@ export function SignIn(): JSX.Element {
             {why}
           </p>
         )}
-        <p>This service asks for a key. It is exchanged for a session, and kept nowhere in this browser.</p>
+        <p>This service needs a key. The page exchanges it for a session, and does not keep it in this browser.</p>
         <Form action="Sign in" onSubmit={() => signIn(key.trim())}>
           <TextField
             label="Key"

@@ -116,8 +116,9 @@ export function Start(): JSX.Element {
           </Step>
           <Step title="See it arrive" is_done={is_done} result={is_done ? `at ${done.delivered}` : ''}>
             <p>
-              A receiver that responds 200 has it. If it does not arrive, <a href="/deliveries">its delivery</a> shows
-              why, and the test of its <a href="/instances">instance</a> shows what to do.
+              A receiver that responds 200 has the message. If it does not arrive,{' '}
+              <a href="/deliveries">its delivery</a> shows why, and the test of its <a href="/instances">instance</a>{' '}
+              shows what to do.
             </p>
           </Step>
         </ol>
@@ -149,7 +150,9 @@ function DemoView(): JSX.Element | null {
     <section class="demo" aria-label="Demo">
       {state === 'stopped' ? (
         <>
-          <p>No receiver yet? Two agents within the service show how it looks, in a meeting of their own.</p>
+          <p>
+            No receiver yet? Two agents inside the service can show how everything looks, in a meeting of their own.
+          </p>
           <button type="button" class="button primary" onClick={() => void start()}>
             Start the demo
           </button>

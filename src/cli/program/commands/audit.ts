@@ -13,7 +13,7 @@ const PAGE = 500;
 
 export function auditCommand(): Command {
   const command = new Command('audit')
-    .description('the audit log: who changed what, from where and when; over the API, or on the data file')
+    .description('the audit log: who changed what, from where and when; through the API, or in the data file')
     .addCommand(listCommand(), { isDefault: true })
     .addCommand(exportCommand())
     .addCommand(verifyCommand());
@@ -38,8 +38,8 @@ interface Filter {
 function withFilter(command: Command): Command {
   return command
     .addOption(new Option('--action <action>', 'only this one').choices(AUDIT_ACTIONS))
-    .option('--key <key_id>', 'only what this key did; or open, local command, service, unknown')
-    .option('--instance <instance_id>', 'only what was done to this instance')
+    .option('--key <key_id>', 'only changes by this key; or open, local command, service, unknown')
+    .option('--instance <instance_id>', 'only changes of this instance')
     .option('--since <time>', 'at or after it, such as 2026-03-01T09:30:00Z')
     .option('--until <time>', 'before it');
 }
@@ -59,7 +59,7 @@ function listCommand(): Command {
       if (next_cursor !== null) note(`These are the latest ${data.length}; ${typed('audit export')} prints them all.`);
     });
   return withExamples(withServiceOrFile(command), {
-    'convoke audit list --instance laptop-anna': 'what was done to it',
+    'convoke audit list --instance laptop-anna': 'the changes of one instance',
     'convoke audit list --action authenticate': 'who tried a wrong key',
   });
 }
@@ -90,7 +90,7 @@ function exportCommand(): Command {
   );
   return withExamples(withServiceOrFile(command), {
     'convoke audit export > audit.ndjson': 'all of it',
-    'convoke audit export --since 2026-03-01T00:00:00Z': 'what was done since',
+    'convoke audit export --since 2026-03-01T00:00:00Z': 'the changes since a time',
   });
 }
 
@@ -101,7 +101,11 @@ interface VerifyOptions extends ServiceOrFileOptions {
 function verifyCommand(): Command {
   const command = new Command('verify')
     .description('follow the chain of hashes from the first entry to the last')
-    .option('--head <seq:hash>', 'the head that an earlier verify printed: finds a tail that was cut off', parseHead)
+    .option(
+      '--head <seq:hash>',
+      'a head that verify printed earlier: finds out whether later entries were cut off',
+      parseHead,
+    )
     .action(async ({ head, ...options }: VerifyOptions) => {
       const { fault, verifier } = await onServiceOrFile(options, false, (client) => verified(client, head ?? null));
       const { seq, hash } = verifier.head;
@@ -120,11 +124,11 @@ function verifyCommand(): Command {
           `${counted(removed.entries, 'entry was', 'entries were')} removed before them, the last one of ${removed.until}`,
         );
       }
-      print(`its head, to keep elsewhere: ${seq}:${hash}`);
+      print(`its head; keep it elsewhere: ${seq}:${hash}`);
     });
   return withExamples(withServiceOrFile(command), {
     'convoke audit verify --data /var/lib/convoke': 'on the data file, while no service runs',
-    'convoke audit verify --head 812:5f0c…': 'whether all that was there then is there still',
+    'convoke audit verify --head 812:5f0c…': 'whether the log still has all entries up to 812',
   });
 }
 

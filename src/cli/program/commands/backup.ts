@@ -25,11 +25,11 @@ import { bytesInWords, counted, quoted } from '../format.ts';
 
 export function backupCommand(): Command {
   const command = new Command('backup')
-    .description('copy all data into one file, while the service runs or without it; restore it by putting it back')
+    .description('copy all data into one file, while the service runs or not; docs/data.md says how to restore it')
     .argument('<file>', 'where the copy goes; it must not exist')
     .action(backUp);
   return withExamples(withServiceOrFile(command), {
-    'convoke backup /backup/convoke-monday.db': 'of the service at the usual place, or else of ./data',
+    'convoke backup /backup/convoke-monday.db': 'of the service at the usual address, or else of ./data',
     'convoke backup copy.db --url https://convoke.example': 'of a service elsewhere; CONVOKE_API_KEY is an admin key',
     'convoke backup copy.db --data /var/lib/convoke': 'while no service runs',
   });
@@ -142,15 +142,15 @@ function report(file: string, facts: CopyFacts, key_file: string | null, { json 
       counted(facts.audit_entries, 'audit entry', 'audit entries'),
     ].join(', '),
   );
-  if (audit_head.seq > 0) print(`the head of its audit log, to keep elsewhere: ${audit_head.seq}:${audit_head.hash}`);
+  if (audit_head.seq > 0) print(`the head of its audit log; keep it elsewhere: ${audit_head.seq}:${audit_head.hash}`);
   if (key_ids.length > 0) {
     const where =
       key_file === null
         ? `in encryption.key in the service's data directory, or its setting ${variableOf('encryption_key')}`
         : `in ${quoted(key_file)}, or the setting ${variableOf('encryption_key')}`;
     note(
-      `Its secrets are under the data key ${key_ids.join(' and ')}, which is not in it: ${where}. ` +
-        'Keep a copy of that too, and apart from this one: without it the secrets are lost.',
+      `Its secrets are under the data key ${key_ids.join(' and ')}. The copy does not have that key: it is ${where}. ` +
+        'Keep a copy of the key too, apart from this one: without the key the secrets are lost.',
     );
   }
 }

@@ -7,7 +7,7 @@ import { printJson, printTable } from '../terminal.ts';
 
 export function configCommand(): Command {
   const command = new Command('config')
-    .description('show the settings in effect, and where each value is from')
+    .description('show the settings in effect, and the source of each value')
     .option('--json', 'print JSON, for programs')
     .action((options: { json?: true }, self: Command) => {
       const { sources } = settingsOf(self);
@@ -28,7 +28,7 @@ export function configCommand(): Command {
     });
   withSettings(command);
   return withExamples(command, {
-    'convoke config': 'what `convoke serve` would run with here',
+    'convoke config': 'the settings of a `convoke serve` here',
     'CONVOKE_LOG_LEVEL=debug convoke config --port 9000': 'with a variable and a flag',
   });
 }

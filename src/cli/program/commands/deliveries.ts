@@ -25,9 +25,9 @@ export function deliveriesCommand(): Command {
     .addCommand(retryCommand())
     .addCommand(dropCommand());
   return withExamples(command, {
-    'convoke deliveries --state failed': 'what did not arrive',
+    'convoke deliveries --state failed': 'deliveries that did not arrive',
     'convoke deliveries --instance laptop-anna --state pending':
-      'what an instance has yet to receive, and what it waits for',
+      'deliveries that an instance still waits for, and why they wait',
     'convoke deliveries show dlv_01JNM8ZK3V7Q4T1X5S9R2WBCDF': 'every attempt of one delivery, in words',
   });
 }
@@ -54,9 +54,9 @@ function listCommand(): Command {
     .addOption(new Option('--state <state>', 'only those in this state').choices([...DELIVERY_STATES]))
     .option('--since <time>', 'only those of messages sent at or after it, such as 2026-03-01T09:30:00Z')
     .option('--until <time>', 'only those of messages sent before it')
-    .option('--status <code>', 'only those with an attempt that was answered so, such as 500', wholeNumber(100, 999))
+    .option('--status <code>', 'only those with an attempt that got this status, such as 500', wholeNumber(100, 999))
     .addOption(
-      new Option('--outcome <outcome>', 'only those with an attempt that ended so').choices(Object.keys(OUTCOMES)),
+      new Option('--outcome <outcome>', 'only those with an attempt of this outcome').choices(Object.keys(OUTCOMES)),
     )
     .option('--agent <agent_id>', 'only those for the agent, in all meetings')
     .option('--text <text>', 'only those of messages with this text')
@@ -71,8 +71,9 @@ function listCommand(): Command {
     });
   return withExamples(withList(command), {
     'convoke deliveries list --message msg_01JNM8ZK3V7Q4T1X5S9R2WBCDE': 'who has received a message, and who has not',
-    'convoke deliveries list --status 500 --since 2026-03-01T09:30:00Z': 'what was answered 500 since a time',
-    'convoke deliveries list --agent anna-planner': 'what an agent was sent, in all meetings',
+    'convoke deliveries list --status 500 --since 2026-03-01T09:30:00Z':
+      'deliveries that got the response 500 since a time',
+    'convoke deliveries list --agent anna-planner': 'deliveries for an agent, in all meetings',
   });
 }
 
@@ -150,7 +151,7 @@ function retryCommand(): Command {
     .action(async (delivery_id: string, options: ApiOptions) => {
       const delivery = await clientFor(options).retryDelivery(delivery_id);
       if (options.json) printJson(delivery);
-      else print(`${delivery_id} is queued again; convoke deliveries show ${delivery_id} shows how it went`);
+      else print(`${delivery_id} is queued again; convoke deliveries show ${delivery_id} shows the result`);
     });
   return withExamples(withApi(command), {
     'convoke deliveries retry dlv_01JNM8ZK3V7Q4T1X5S9R2WBCDF': 'after the machine was repaired',
@@ -186,12 +187,13 @@ function dropCommand(): Command {
         return;
       }
       const deliveries = counted(dropped.deliveries, 'delivery', 'deliveries');
-      if (yes) print(`dropped: ${deliveries}; \`${typed('deliveries --state cancelled')}\` lists what was cancelled`);
+      if (yes) print(`dropped: ${deliveries}; \`${typed('deliveries --state cancelled')}\` lists the cancelled ones`);
       else print(`would be dropped: ${deliveries}; --yes drops them`);
     });
   return withExamples(withApi(command), {
-    'convoke deliveries drop --meeting standup-42': 'how much waits in a meeting',
+    'convoke deliveries drop --meeting standup-42': 'how many deliveries wait in a meeting',
     'convoke deliveries drop --meeting standup-42 --yes': 'nobody gets it any more',
-    'convoke deliveries drop --instance laptop-anna --meeting standup-42 --yes': 'only what waits for one instance',
+    'convoke deliveries drop --instance laptop-anna --meeting standup-42 --yes':
+      'only the deliveries that wait for one instance',
   });
 }

@@ -44,7 +44,7 @@ export async function demo(url: string | undefined, apiKey: string | undefined):
     const delivered = await conversation.delivered();
     printStep('done', `the service has ${delivered} of ${PUSHES} pushes on record as delivered`);
     if (delivered < PUSHES) throw new CommandFailure(EXIT.failed, 'not every push was delivered');
-    print(`\nNext: \`${typed('serve')}\` runs the service, \`${typed('--help')}\` lists what else there is.`);
+    print(`\nNext: \`${typed('serve')}\` runs the service, \`${typed('--help')}\` lists the other commands.`);
   } finally {
     await conversation.cleanUp();
     await service.close();
@@ -132,7 +132,7 @@ function described(seq: number | null, { from, content }: Record<string, unknown
 function describeTooSlow(): string {
   return (
     `the conversation did not end within ${DEMO_MS_MAX / 1000} s; ` +
-    `\`${typed('deliveries')}\` shows what became of each push, if the service still runs`
+    `\`${typed('deliveries')}\` shows the state of each push, if the service still runs`
   );
 }
 

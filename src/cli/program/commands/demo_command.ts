@@ -8,7 +8,7 @@ export function demoCommand(): Command {
     .addOption(
       new Option(
         '--url <url>',
-        'a running service to use; when none is given, the one at http://127.0.0.1:8080, or one of its own',
+        'a running service; by default the one at http://127.0.0.1:8080, or else a new one for the demo',
       ).env('CONVOKE_URL'),
     )
     .addOption(apiKeyOption())
@@ -17,6 +17,6 @@ export function demoCommand(): Command {
       await demo(url, apiKey);
     });
   return withExamples(command, {
-    'convoke demo': 'with the service at http://127.0.0.1:8080, or else with one of its own that leaves nothing behind',
+    'convoke demo': 'with the service at http://127.0.0.1:8080, or else with a new one that leaves nothing behind',
   });
 }

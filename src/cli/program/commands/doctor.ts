@@ -106,7 +106,7 @@ function readSettings(command: Command, checks: Check[]): Config | null {
       check: 'settings',
       finding: 'fail',
       detail: error.message,
-      advice: 'correct them; the other checks need them',
+      advice: 'correct the settings; the other checks need them',
     });
     return null;
   }
@@ -153,7 +153,7 @@ async function checkDirectory(config: Config, answering: RunningService | null):
       check,
       finding: 'warn',
       detail,
-      advice: 'a service with another port may use it; a second one needs its own --data',
+      advice: 'a service on another port may use it; a second service needs its own --data',
     };
   }
   if (state === 'unreadable') {
@@ -177,9 +177,9 @@ async function checkLastRun({ data, database_url, expire_after_ms, trust_clock }
   const ran_until = database_url === null ? await lastRunOf(dataFile(resolve(data))) : null;
   const jump_ms = ran_until === null ? 0 : wallNow() - ran_until;
   if (trust_clock || jump_ms <= expire_after_ms * BELIEVED_SHARE) return [];
-  const detail = `it is ${durationInWords(jump_ms)} ahead of when the service ran last`;
+  const detail = `it is ${durationInWords(jump_ms)} ahead of the last run of the service`;
   const advice =
-    'set it if it is wrong; if it is right, start once with CONVOKE_TRUST_CLOCK=true, or what was pending keeps the time that it had left';
+    'set it if it is wrong; if it is right, start once with CONVOKE_TRUST_CLOCK=true, or pending deliveries keep their remaining time';
   return [{ check: 'last run', finding: 'warn', detail, advice }];
 }
 
@@ -262,7 +262,7 @@ async function checkDisk(config: Config): Promise<Check> {
   const free_bytes = bavail * bsize;
   const detail = `${bytesInWords(free_bytes)} are free for the data`;
   if (free_bytes >= FREE_BYTES_WARN) return ok(check, detail);
-  const advice = 'free some, or shorten CONVOKE_RETENTION_DELIVERIES and CONVOKE_RETENTION_MESSAGES';
+  const advice = 'free some space, or shorten CONVOKE_RETENTION_DELIVERIES and CONVOKE_RETENTION_MESSAGES';
   return { check, finding: free_bytes < FREE_BYTES_FAIL ? 'fail' : 'warn', detail, advice };
 }
 
@@ -370,7 +370,7 @@ async function checkEgress(
     check,
     finding: 'warn',
     detail: `${refused.length} of ${counted(instances, 'webhook address', 'webhook addresses')} refused by these settings; that of ${first.instance_id} ${first.message}`,
-    advice: 'change the setting, or register the instances with other addresses; their pushes are blocked until then',
+    advice: 'change the setting, or register the instances with other addresses; until then their pushes are blocked',
   };
 }
 

@@ -7,9 +7,7 @@ export function doctorCommand(): Command {
   const command = new Command('doctor')
     .description('check the machine, the data and the service; exit code 1 when something is wrong')
     .option('--json', 'print JSON, for programs')
-    .addOption(
-      new Option('--url <url>', 'where Convoke listens; taken from host and port when absent').env('CONVOKE_URL'),
-    )
+    .addOption(new Option('--url <url>', 'the address of Convoke; by default from host and port').env('CONVOKE_URL'))
     .addOption(apiKeyOption())
     .action(async (options: { url?: string; apiKey?: string; json?: true }, self: Command) => {
       const { doctor } = await import('./doctor.ts');

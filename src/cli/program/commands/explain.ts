@@ -9,11 +9,11 @@ const WHY: Record<NonNullable<Explanation['why']>, string> = {
   left: 'it has left',
   inactive: 'it is not active',
   switched_off: 'its webhook is switched off',
-  nobody_named: 'none of its agents is named',
+  nobody_named: 'the message names none of its agents',
   is_sender: 'its agent says it',
   wake: 'it does not wake it',
   hop_limit: 'the loop guard: too many messages of agents in a row',
-  pair_limit: 'the loop guard: too many from this agent to one of its agents',
+  pair_limit: 'the loop guard: too many messages from this agent to one of its agents',
   paused: 'when the meeting goes on',
   connection: 'when its machine connects',
   back_off: 'when it is reached again',
@@ -47,11 +47,11 @@ interface ExplainOptions extends ApiOptions {
 
 export function explainCommand(): Command {
   const command = new Command('explain')
-    .description('who would hear a message that is sent now, and why the others would not; sends nothing')
+    .description('who would get a message that is sent now, and why the others would not; sends nothing')
     .argument('<meeting_id>')
-    .option('--to <agent_id>', 'an agent it is for; repeat it for more; all agents when absent', collect)
+    .option('--to <agent_id>', 'an agent that the message is for; repeat it for more; all agents when absent', collect)
     .option('--from <agent_id>', 'the agent that says it; a person when absent')
-    .option('--reply-to <message_id>', 'the message of this meeting that it answers')
+    .option('--reply-to <message_id>', 'the message of this meeting that the new one answers')
     .action(async (meeting_id: string, { to, from, replyTo, ...options }: ExplainOptions) => {
       const client = clientFor(options);
       const query = { target_agents: to, from_agent: from, in_reply_to: replyTo };
@@ -63,7 +63,7 @@ export function explainCommand(): Command {
         return;
       }
       if (rows.length === 0) {
-        note('No instance ever joined it: a message would go to nobody.');
+        note('No instance has ever joined this meeting: nobody would get a message.');
         return;
       }
       printTable(rows, [

@@ -64,5 +64,5 @@ function printMessages(rows: readonly FoundMessage[]): void {
   ]);
   const [first, another] = rows;
   if (first !== undefined && another === undefined)
-    note(`\`${typed(`trace ${first.message_id}`)}\` shows what became of it.`);
+    note(`\`${typed(`trace ${first.message_id}`)}\` shows where it went.`);
 }

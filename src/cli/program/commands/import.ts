@@ -20,7 +20,7 @@ export function importCommand(): Command {
   withSettings(command);
   return withExamples(command, {
     'CONVOKE_DATABASE_URL=postgres://convoke@db/convoke convoke import --from data/convoke.db':
-      'after the service was stopped; its data key is used on',
+      'after the service was stopped; the nodes use its data key',
   });
 }
 
@@ -45,7 +45,7 @@ async function importAll({ from, json }: { from: string; json?: true }, command:
 }
 
 function report(file: string, { counts, pending_deliveries, key_id, audit_head }: Imported, key_file: string | null) {
-  print(`${file} is in the database, whole: what arrived was counted and compared before it was committed`);
+  print(`all of ${file} is in the database: counts and lengths were compared before the commit`);
   print(
     [
       counted(counts.instances, 'instance'),
@@ -57,8 +57,8 @@ function report(file: string, { counts, pending_deliveries, key_id, audit_head }
       counted(counts.audit_log, 'audit entry', 'audit entries'),
     ].join(', '),
   );
-  print(`the head of its audit log, to keep elsewhere: ${audit_head.seq}:${audit_head.hash}`);
+  print(`the head of its audit log; keep it elsewhere: ${audit_head.seq}:${audit_head.hash}`);
   const where = key_file === null ? variableOf('encryption_key') : quoted(key_file);
   note(`Its secrets are under the data key ${key_id} (${where}), which every node needs.`);
-  note(`Start no service on ${quoted(file)} any more: receivers would get pushes from both.`);
+  note(`Never start a service on ${quoted(file)} again: receivers would get pushes from both.`);
 }

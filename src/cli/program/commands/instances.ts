@@ -106,7 +106,7 @@ function showCommand(): Command {
       if (options.json) printJson(instance);
       else printInstance(instance);
     });
-  return withExamples(withApi(command), { 'convoke instances show laptop-anna': 'everything known about it' });
+  return withExamples(withApi(command), { 'convoke instances show laptop-anna': 'all about one instance' });
 }
 
 function printInstance(instance: Instance): void {
@@ -117,14 +117,14 @@ function printInstance(instance: Instance): void {
     name: instance.instance_name,
     agents: instance.agent_ids.join(', '),
     webhook: wayInWords(instance),
-    owner: instance.owner_key_id === null ? 'no key; only admins may touch it' : `the key ${instance.owner_key_id}`,
+    owner: instance.owner_key_id === null ? 'no key; only admins may change it' : `the key ${instance.owner_key_id}`,
     'sent with': instance.webhook_header_names.join(', ') || 'no headers of its own',
     success: instance.success_statuses === '2xx' ? 'every 2xx status' : 'status 200',
     ...(instance.runtime !== undefined && {
       runtime: `${instance.runtime} (${instance.runtime_option_names?.join(', ') ?? ''})`,
     }),
     ...(instance.timeout_s !== undefined && { timeout: `${instance.timeout_s} s for an attempt` }),
-    replies: instance.replies === true ? 'what it answers is sent in the meeting' : 'no',
+    replies: instance.replies === true ? 'its answers are sent in the meeting' : 'no',
     active: yesNo(instance.is_active),
     'webhook enabled': yesNo(instance.webhook_enabled),
     health: healthSinceInWords(instance, now_ms),
@@ -184,7 +184,7 @@ function registerCommand(): Command {
     .option('--no-replies', 'ignore its replies')
     .option(
       '--timeout <seconds>',
-      'how long an attempt may take; 5 when absent, or the time that a turn of --runtime needs',
+      'how long an attempt may take; 5 when absent, or the time that --runtime needs',
       wholeNumber(1, 600),
     )
     .action(async (instance_id: string, options: RegisterOptions) => {
@@ -262,12 +262,14 @@ function removeCommand(): Command {
       if (options.json) printJson({ instance_id, removed: true });
       else print(`${instance_id} is removed`);
     });
-  return withExamples(withApi(command), { 'convoke instances remove laptop-anna': 'it is gone, and in no meeting' });
+  return withExamples(withApi(command), {
+    'convoke instances remove laptop-anna': 'it is deleted, and in no meeting any more',
+  });
 }
 
 function rotateSecretCommand(): Command {
   const command = new Command('rotate-secret')
-    .description('make a new webhook secret; the old one signs as well for a day')
+    .description('make a new webhook secret; for a day the old one signs too')
     .argument('<instance_id>')
     .action(async (instance_id: string, options: ApiOptions) => {
       const rotated = await clientFor(options).rotateSecret(instance_id);
@@ -276,7 +278,7 @@ function rotateSecretCommand(): Command {
         return;
       }
       print(`its new webhook secret, shown only now: ${rotated.webhook_secret}`);
-      print(`the old one signs as well until ${rotated.previous_secret_expires_at}`);
+      print(`the old one signs too until ${rotated.previous_secret_expires_at}`);
     });
   return withExamples(withApi(command), { 'convoke instances rotate-secret laptop-anna': 'a new secret, shown once' });
 }

@@ -19,10 +19,13 @@ interface InviteOptions extends ApiOptions {
 
 export function inviteCommand(): Command {
   const command = new Command('invite')
-    .description('make a one-time link that lets the machine of an agent into a meeting, behind a firewall too')
+    .description('make a one-time link with which the machine of an agent joins a meeting, even behind a firewall')
     .argument('<meeting_id...>', 'the meetings that it may join')
     .requiredOption('--agent <agent_id>', 'an agent that the machine runs; repeat it for more', collect)
-    .option('--instance <instance_id>', 'the instance that the machine registers; made from the agent when absent')
+    .option(
+      '--instance <instance_id>',
+      'the instance that the machine registers; an id made from the agent when absent',
+    )
     .option('--expires-in <duration>', 'how long the link can be used, such as 10m; 1h when absent', lifetime)
     .action(async (meeting_ids: string[], { agent, instance, expiresIn, ...options }: InviteOptions) => {
       const input = { meeting_ids, agent_ids: agent, instance_id: instance, expires_in_s: expiresIn };
@@ -32,7 +35,7 @@ export function inviteCommand(): Command {
       note(`It works once, ${until(made.expires_at)}, and is not shown again. On the machine of the agent:`);
       note(`  npx convoke connect ${made.link} --to WHERE_IT_LISTENS`);
       if (isLoopbackHost(new URL(made.link).hostname)) {
-        note('This address leads to the service from this machine only: give --url the one that others reach it by.');
+        note('Only this machine reaches the service at this address: give --url the address for other machines.');
       }
     });
   return withExamples(withApi(command), {
@@ -57,7 +60,7 @@ export function invitesCommand(): Command {
     .description('the invites of the last 30 days: list, revoke')
     .addCommand(listCommand(), { isDefault: true })
     .addCommand(revokeCommand());
-  return withExamples(command, { 'convoke invites': 'all of them, and what became of each' });
+  return withExamples(command, { 'convoke invites': 'all of them, with their states' });
 }
 
 function listCommand(): Command {
@@ -106,9 +109,7 @@ function revokeCommand(): Command {
         .revokeInvite(invite_id)
         .catch((error: unknown) => {
           if (error instanceof ConvokeError && error.code === 'invite_redeemed') {
-            note(
-              `\`${typed('invites')}\` names the key that it was redeemed for; \`${typed('keys revoke KEY')}\` revokes it.`,
-            );
+            note(`\`${typed('invites')}\` names the key that it made; \`${typed('keys revoke KEY')}\` revokes it.`);
           }
           throw error;
         });

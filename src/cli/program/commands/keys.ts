@@ -46,9 +46,13 @@ function createCommand(): Command {
         .makeOptionMandatory(),
     )
     .option('--name <name>', 'a name for people')
-    .option('--meeting <meeting_id>', 'limit sending, reading and joining to it; repeat it for more', collect)
-    .option('--instance <instance_id>', 'limit the scope instance to this one')
-    .option('--expires-at <time>', 'refuse it from then on, such as 2027-03-01T09:30:00Z')
+    .option(
+      '--meeting <meeting_id>',
+      'permit sending, reading and joining only in this meeting; repeat it for more',
+      collect,
+    )
+    .option('--instance <instance_id>', 'limit the scope instance to this instance')
+    .option('--expires-at <time>', 'when the key ends, such as 2027-03-01T09:30:00Z')
     .action(async ({ scope, name, meeting, instance, expiresAt, ...options }: CreateOptions) => {
       const limits = { meeting_ids: meeting, instance_id: instance, expires_at: expiresAt };
       const { token, ...key } = await onServiceOrFile(options, true, (client) =>
@@ -64,8 +68,9 @@ function createCommand(): Command {
     });
   return withExamples(withServiceOrFile(command), {
     'convoke keys create --scope admin --data /var/lib/convoke': 'the first key, before the first start',
-    'convoke keys create --scope instance --scope send --instance laptop-anna': 'for one machine that also speaks',
-    'convoke keys create --scope read --meeting standup-42 --expires-at 2027-03-01T09:30:00Z': 'to look at one meeting',
+    'convoke keys create --scope instance --scope send --instance laptop-anna':
+      'for one machine that also sends messages',
+    'convoke keys create --scope read --meeting standup-42 --expires-at 2027-03-01T09:30:00Z': 'to read one meeting',
   });
 }
 
@@ -142,9 +147,9 @@ interface RotateOptions extends ServiceOrFileOptions {
 
 function rotateCommand(): Command {
   const command = new Command('rotate')
-    .description('make a new token for a key; the old one is accepted as well for a day')
+    .description('make a new token for a key; the old one still works for a day')
     .argument('<key_id>')
-    .option('--overlap <seconds>', 'how long the old token is accepted as well', wholeNumber(0, 2_592_000))
+    .option('--overlap <seconds>', 'how long the old token still works', wholeNumber(0, 2_592_000))
     .action(async (key_id: string, { overlap, ...options }: RotateOptions) => {
       const key = await onServiceOrFile(options, false, (client) =>
         client.rotateKey(key_id, { overlap_seconds: overlap }),
@@ -156,7 +161,7 @@ function rotateCommand(): Command {
       printFields({
         key: key.key_id,
         'new token, shown only now': key.token,
-        'the old one is accepted until': key.previous_token_expires_at ?? 'now',
+        'the old one works until': key.previous_token_expires_at ?? 'now',
       });
     });
   return withExamples(withServiceOrFile(command), {
@@ -219,6 +224,6 @@ function endSessionCommand(): Command {
       else print(`the session ${session_id} is ended`);
     });
   return withExamples(withServiceOrFile(command), {
-    'convoke keys end-session 3f9c1b7a52d04e8f6a10': 'the page that used it asks for a key again',
+    'convoke keys end-session 3f9c1b7a52d04e8f6a10': 'its page asks for a key again',
   });
 }

@@ -16,7 +16,7 @@ export function mcpCommand(): Command {
         output: process.stdout,
         client,
         onUnsettled: (error) =>
-          note(`convoke: a message could not be settled, and is pushed again: ${(error as Error).message}`),
+          note(`convoke: a message could not be settled, and will be pushed again: ${(error as Error).message}`),
       });
     });
   return withExamples(command, {

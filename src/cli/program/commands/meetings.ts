@@ -14,14 +14,16 @@ export function meetingsCommand(): Command {
     .description('the meetings, and who is in them; pause, resume and limit')
     .addCommand(listCommand(), { isDefault: true })
     .addCommand(showCommand())
-    .addCommand(brakeCommand('pause', 'push nothing of a meeting until it is resumed; messages are still accepted'))
+    .addCommand(
+      brakeCommand('pause', 'hold back all deliveries of a meeting until it is resumed; messages are still accepted'),
+    )
     .addCommand(limitCommand())
     .addCommand(memberCommand())
-    .addCommand(brakeCommand('resume', 'push what waited in a meeting, in its order'));
+    .addCommand(brakeCommand('resume', 'push the waiting deliveries of a meeting, in order'));
   return withExamples(command, {
     'convoke meetings': 'all of them, with their last activity',
     'convoke meetings show standup-42': 'who is in it',
-    'convoke meetings pause standup-42': 'agents that talk without end hear nothing more',
+    'convoke meetings pause standup-42': 'agents that talk without end get no more messages',
   });
 }
 
@@ -29,7 +31,7 @@ function listCommand(): Command {
   const command = new Command('list')
     .description('list meetings')
     .option('--search <text>', 'part of the id')
-    .option('--instance <instance_id>', 'those that this instance is in')
+    .option('--instance <instance_id>', 'only meetings of this instance')
     .action(async ({ search, instance, ...options }: ListOptions & { search?: string; instance?: string }) => {
       const client = clientFor(options);
       const rows = await listed(options, (page) => client.listMeetings({ q: search, instance_id: instance, ...page }));
@@ -165,8 +167,8 @@ function limitCommand(): Command {
       else print(`at most ${pair_limit} from one agent to one other in ${pair_window_s} s`);
     });
   return withExamples(withApi(command), {
-    'convoke meetings limit standup-42': 'when agents that answer each other are stopped',
-    'convoke meetings limit standup-42 --hops 40': 'they may talk for longer here',
-    'convoke meetings limit standup-42 --hops default': 'as everywhere else again',
+    'convoke meetings limit standup-42': 'the limits at which agents are stopped',
+    'convoke meetings limit standup-42 --hops 40': 'agents may talk for longer in this meeting',
+    'convoke meetings limit standup-42 --hops default': 'the limit of the service again',
   });
 }

@@ -17,7 +17,7 @@ export function memberCommand(): Command {
     .argument('<instance_id>')
     .option(
       '--agent <agent_id>',
-      'an agent that takes part; repeat it for more; they replace the present ones',
+      'an agent that takes part; repeat it for more; these replace the present agents',
       collect,
     )
     .addOption(wakeOption())
@@ -36,6 +36,6 @@ export function memberCommand(): Command {
       print(`wake: ${wake}, catch up: ${catch_up}, ${age}`);
     });
   return withExamples(withApi(command), {
-    'convoke meetings member standup-42 laptop-anna --wake targeted': 'only what names its agents is pushed',
+    'convoke meetings member standup-42 laptop-anna --wake targeted': 'only messages that name its agents are pushed',
   });
 }

@@ -43,7 +43,7 @@ export function joinCommand(): Command {
   return withExamples(withApi(command), {
     'convoke join laptop-anna standup-42': 'with all of its agents',
     'convoke join laptop-anna standup-42 --agent anna-planner': 'with one of them',
-    'convoke join laptop-anna standup-42 --wake targeted': 'only what names its agents is pushed',
+    'convoke join laptop-anna standup-42 --wake targeted': 'only messages that name its agents are pushed',
     'convoke join laptop-anna standup-42 --catch-up latest': 'when it was away, only the newest message is pushed',
   });
 }
@@ -66,7 +66,8 @@ async function agentsIn(client: ConvokeClient, meeting_id: string, instance_id: 
  */
 function noteSurprises(instance_id: string, before: string[], now: string[], hosted: string[]): void {
   const replaced = before.filter((agent_id) => !now.includes(agent_id));
-  if (replaced.length > 0) note(`No longer in it: ${replaced.join(', ')}. A join replaces the list of agents.`);
+  if (replaced.length > 0)
+    note(`These agents no longer take part: ${replaced.join(', ')}. A join replaces the list of agents.`);
   const strange = now.filter((agent_id) => !hosted.includes(agent_id));
   if (strange.length > 0) {
     note(

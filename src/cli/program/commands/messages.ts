@@ -25,13 +25,9 @@ export function sendCommand(): Command {
     .argument('[text]', 'sent as {"content": text, "created_at": now}')
     .option('--message <json>', 'a whole message instead of a text; - reads it from standard input')
     .option('--to <agent_id>', 'push only to this agent; repeat it for more; everybody when absent', collect)
-    .option('--from <agent_id>', 'the agent that says it, which does not get it itself; a person when absent')
-    .option('--reply-to <message_id>', 'the message of this meeting that it answers')
-    .option(
-      '--expires-in <seconds>',
-      'do not push it any more after this time',
-      wholeNumber(1, Number.MAX_SAFE_INTEGER),
-    )
+    .option('--from <agent_id>', 'the agent that says it, and does not get it itself; a person when absent')
+    .option('--reply-to <message_id>', 'the message of this meeting that the new one answers')
+    .option('--expires-in <seconds>', 'do not push it after this time', wholeNumber(1, Number.MAX_SAFE_INTEGER))
     .option('--idempotency-key <key>', 'sending again with the same key stores the message once')
     .action(async (meeting_id: string, text: string | undefined, options: SendOptions) => {
       const client = clientFor(options);
@@ -57,8 +53,8 @@ export function sendCommand(): Command {
     "convoke send standup-42 'Good morning'": 'to everybody in the meeting',
     "convoke send standup-42 'Your turn' --to anna-planner": 'to one agent',
     "convoke send standup-42 'Done' --from anna-planner --reply-to msg_7f3k9q2m00r3vljl5tg00 --expires-in 60":
-      'what an agent answers, good for a minute',
-    'convoke send standup-42 --message - < message.json': 'any JSON object, value for value as it is written',
+      'an answer of an agent, valid for a minute',
+    'convoke send standup-42 --message - < message.json': 'any JSON object, exactly as it is written',
   });
 }
 
@@ -88,8 +84,8 @@ export function messagesCommand(): Command {
   const command = new Command('messages')
     .description('the latest messages of a meeting')
     .argument('<meeting_id>')
-    .option('--after <seq>', 'those that follow this one', seq)
-    .option('--before <seq>', 'those just before this one', seq)
+    .option('--after <seq>', 'messages after this number', seq)
+    .option('--before <seq>', 'the messages just before this number', seq)
     .option('--limit <n>', 'how many to print', wholeNumber(1, 500), 50)
     .action(async (meeting_id: string, { after, before, limit, ...options }: HistoryOptions) => {
       const query = { after_seq: after, before_seq: before, limit };
@@ -110,7 +106,7 @@ export function messagesCommand(): Command {
     });
   return withExamples(withApi(command), {
     'convoke messages standup-42': 'the latest 50',
-    'convoke messages standup-42 --after 120 --json': 'those that follow message 120, for a program',
+    'convoke messages standup-42 --after 120 --json': 'the messages after 120, for a program',
   });
 }
 

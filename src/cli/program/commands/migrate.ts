@@ -15,7 +15,7 @@ interface MigrateOptions {
 
 export function migrateCommand(): Command {
   const command = new Command('migrate')
-    .description('bring the schema of the data up to what this version wants; the start of a service does it too')
+    .description('bring the schema of the data up to date; the start of a service does it too')
     .option('--check', 'change nothing: exit 0 when it is up to date, 1 when it is not')
     .option('--json', 'print JSON, for programs')
     .action(migrate);
@@ -23,7 +23,7 @@ export function migrateCommand(): Command {
   return withExamples(command, {
     'convoke migrate --check': 'whether the next start has something to do',
     'convoke migrate --data /var/lib/convoke': 'before the start, while no service runs',
-    'CONVOKE_DATABASE_URL=postgres://convoke@db/convoke convoke migrate': 'while nodes of the version before go on',
+    'CONVOKE_DATABASE_URL=postgres://convoke@db/convoke convoke migrate': 'while nodes of the previous version run',
   });
 }
 
@@ -44,7 +44,7 @@ async function migrate({ check, json }: MigrateOptions, command: Command): Promi
     await migrateStore(config);
     if (json) printJson({ present: wanted, wanted, was: present });
     else if (present === wanted) print(describeVersions(present, wanted));
-    else print(`the schema was ${present} and is ${wanted} now`);
+    else print(`the schema was ${present}, and is ${wanted} now`);
   } catch (error) {
     if (!isSystemError(error) || error.code !== 'SQLITE_BUSY') throw error;
     throw new CommandFailure(

@@ -7,7 +7,7 @@ import { ago } from '../format.ts';
 
 export function nodesCommand(): Command {
   const command = new Command('nodes')
-    .description('the nodes that share the store, and what each holds')
+    .description('the nodes that share the store, and their partitions')
     .action(async (options: ApiOptions) => {
       const { data: rows } = await clientFor(options).listNodes();
       if (options.json) {

@@ -13,7 +13,7 @@ interface RecoverOptions extends ApiOptions {
 
 export function recoverCommand(): Command {
   const command = new Command('recover')
-    .description('queue its failed deliveries again; Ctrl-C ends it, and what is queued by then is still sent')
+    .description('queue its failed deliveries again; after Ctrl-C, those already queued are still sent')
     .argument('<instance_id>')
     .requiredOption('--since <time>', 'those that failed at or after it, such as 2026-03-01T09:30:00Z')
     .option('--until <time>', 'those that failed at or before it')

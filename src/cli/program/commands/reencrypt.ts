@@ -6,7 +6,7 @@ import { counted } from '../format.ts';
 
 export function reencryptCommand(): Command {
   const command = new Command('reencrypt')
-    .description('change the data key that secrets are encrypted under at rest, while the service runs')
+    .description('change the key that encrypts the stored secrets, while the service runs')
     .action(async (options: ApiOptions) => {
       const client = clientFor(options);
       let rewritten = 0;
@@ -20,6 +20,6 @@ export function reencryptCommand(): Command {
       }
     });
   return withExamples(withApi(command), {
-    'convoke keys reencrypt': 'a new key; after a crash in the middle, the same command ends what was begun',
+    'convoke keys reencrypt': 'a new key; after a crash, the same command finishes the change',
   });
 }

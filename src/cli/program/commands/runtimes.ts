@@ -9,7 +9,7 @@ const SPEC_TEXT = 'any HTTP endpoint that takes the body of the specification; t
 
 export function runtimesCommand(): Command {
   const command = new Command('runtimes')
-    .description('list the agent runtimes that Convoke has a shape for, or the options of one')
+    .description('list the agent runtimes that Convoke supports, or the options of one')
     .addArgument(new Argument('[name]').choices(AGENT_RUNTIME_NAMES))
     .option('--json', 'print JSON, for programs')
     .action((name: RuntimeName | undefined, { json }: { json?: true }) => {
@@ -70,11 +70,11 @@ function printRuntimes(runtimes: readonly Described[]): void {
     { title: 'WHAT LISTENS', text: ({ says }) => says, gives_way: true },
     { title: 'TIMEOUT', text: ({ timeout_s }) => `${timeout_s} s` },
   ]);
-  note(`${typed('runtimes NAME')} has the options of one; docs/runtimes.md says what each was proven with.`);
+  note(`${typed('runtimes NAME')} has the options of one; docs/runtimes.md says how each was tested.`);
 }
 
 function printRuntime({ runtime, says, timeout_s, options }: Described): void {
-  print(`${runtime}: ${says}. An attempt has ${timeout_s} s unless that is set.`);
+  print(`${runtime}: ${says}. An attempt may take ${timeout_s} s by default.`);
   if (options.length === 0) return;
   print('');
   printTable(options, [

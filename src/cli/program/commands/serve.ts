@@ -79,10 +79,10 @@ export async function serve(config: Config): Promise<void> {
   const drain_ms = config.database_url === null ? DRAIN_MS : DRAIN_IN_CLUSTER_MS;
   const closing = convoke.close(drain_ms).then(
     () => log.info('stopped'),
-    (error: unknown) => log.error({ err: error }, 'the stop was not complete: the rest is done after the next start'),
+    (error: unknown) => log.error({ err: error }, 'the stop was not complete: the next start does the rest'),
   );
   const stopped = await Promise.race([closing, over]);
-  if (stopped === null) log.warn('not every attempt ended in time: the rest is tried again after the next start');
+  if (stopped === null) log.warn('not every attempt ended in time: the others are tried again after the next start');
   await end(EXIT.ok);
 }
 
@@ -101,11 +101,11 @@ function announce(convoke: Convoke, config: Config, report: (line: string) => vo
   const { url, is_open } = convoke;
   report(`Convoke listens on ${url} (open it in a browser; its API: ${url}/docs/)`);
   report(config.database_url === null ? `data in ${dataFile(config.data)}` : 'data in PostgreSQL');
-  if (config.encryption_key === null) report(`the key that its secrets are encrypted under in ${keyFile(config.data)}`);
+  if (config.encryption_key === null) report(`the key that encrypts its secrets is in ${keyFile(config.data)}`);
   // Prints the link only on a terminal and never into a log, because anybody can sign in with it.
   if (!is_open && process.stderr.isTTY)
     note(`sign in on ${reachable(convoke.signInLink())} (once, within five minutes)`);
-  report(is_open ? 'open: no keys are needed, only this machine can reach it' : 'every request needs an API key');
+  report(is_open ? 'open: no key is needed, and only this machine can reach it' : 'every request needs an API key');
 }
 
 /** The address that stands for all addresses works as a destination on some systems only. The link names this machine. */
@@ -124,7 +124,7 @@ function describeStartFailure(error: unknown, { host, port, data }: Config): str
   if (!isSystemError(error)) return `cannot start: ${text}`;
   switch (error.code) {
     case 'EADDRINUSE':
-      return `port ${port} of ${host} is in use; stop what listens there, or choose another with --port (0 takes any free one)`;
+      return `port ${port} of ${host} is in use; stop the other program, or choose another port with --port (0 takes any free one)`;
     case 'EADDRNOTAVAIL':
     case 'ENOTFOUND':
       return `${host} is not an address of this machine; give one with --host`;
@@ -139,7 +139,7 @@ function describeStartFailure(error: unknown, { host, port, data }: Config): str
     case 'ENOTDIR':
     case 'EEXIST':
     case 'ENOENT':
-      return `${resolve(data)} is not a directory and cannot be made one; give another with --data`;
+      return `${resolve(data)} is not a directory, and cannot be made; give another with --data`;
     case 'SQLITE_CORRUPT':
     case 'SQLITE_NOTADB':
       return `${dataFile(data)} is not a data file of Convoke, or is damaged; restore it, or give another directory with --data`;

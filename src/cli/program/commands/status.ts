@@ -18,7 +18,7 @@ interface StatusOptions extends ApiOptions {
 
 export function statusCommand(): Command {
   const command = new Command('status')
-    .description('how many instances are up, what waits, and what happened lately')
+    .description('how many instances are up, how much waits, and the latest figures')
     .addOption(new Option('--span <span>', 'how far back').choices(Object.keys(SPANS)).default('5m'))
     .action(async (options: StatusOptions) => {
       const client = clientFor(options);

@@ -12,7 +12,7 @@ type Brief = MessageTrace['answered'][number];
 
 export function traceCommand(): Command {
   const command = new Command('trace')
-    .description('one message: what led to it, what answers it, and whom it woke')
+    .description('one message: the messages that led to it, its answers, and the agents that it woke')
     .argument('<message_id>')
     .action(async (message_id: string, options: ApiOptions) => {
       const trace = await clientFor(options).getMessage(message_id, { limit: DELIVERIES_MAX });
@@ -20,7 +20,7 @@ export function traceCommand(): Command {
       else printTrace(trace);
     });
   return withExamples(withApi(command), {
-    'convoke trace msg_7f3k9q2m00r3vljl5tg00': 'the chain that led to it, and what became of each delivery',
+    'convoke trace msg_7f3k9q2m00r3vljl5tg00': 'the chain that led to it, and the state of each delivery',
   });
 }
 
@@ -42,7 +42,7 @@ function printTrace(trace: MessageTrace): void {
   if (trace.next_answers_after !== null) note('Later messages of the meeting may answer it as well.');
   print();
   if (deliveries.length === 0) {
-    print('It woke nobody, or its deliveries are removed by now.');
+    print('It woke nobody, or its deliveries were removed.');
     return;
   }
   printTable(deliveries, [
@@ -57,7 +57,7 @@ function printTrace(trace: MessageTrace): void {
 
 function printBriefs(title: string, briefs: readonly Brief[]): void {
   print(`\n${title}`);
-  if (briefs.length === 0) print('it is removed by now');
+  if (briefs.length === 0) print('it was removed');
   else
     printTable(briefs, [
       { title: 'SEQ', text: (row) => String(row.seq) },

@@ -7,8 +7,8 @@ import type { ConnectOptions } from './connect_with.ts';
 
 export function connectCommand(): Command {
   const command = new Command('connect')
-    .description('let an agent runtime on this machine take part in meetings, from behind a firewall too')
-    .argument('[link_or_instance]', 'the link of an invite, or the instance of a connection that was saved')
+    .description('let an agent runtime on this machine take part in meetings, even behind a firewall')
+    .argument('[link_or_instance]', 'the link of an invite, or the instance of a saved connection')
     .option('--agent <agent_id>', 'an agent of the runtime; repeat it for more', collect)
     .option('--meeting <meeting_id>', 'a meeting to join; repeat it for more', collect)
     .option('--to <url>', 'where the runtime listens on this machine')
@@ -17,16 +17,16 @@ export function connectCommand(): Command {
       'a header for the runtime, such as its token; it stays on this machine; repeat it for more',
       collect,
     )
-    .option('--secret <whsec_…>', 'the secret that the runtime verifies pushes with, as its own configuration has it')
-    .option('--instance <instance_id>', 'what it registers as; the first agent when absent')
-    .option('--name <name>', 'what people see; the instance when absent')
+    .option('--secret <whsec_…>', 'the secret with which the runtime verifies pushes, from its own configuration')
+    .option('--instance <instance_id>', 'the id to register; the first agent when absent')
+    .option('--name <name>', 'the name that people see; the instance when absent')
     .addOption(new Option('--success <statuses>', 'which response statuses count as a success').choices(['200', '2xx']))
     .option(
       '--timeout <seconds>',
-      'how long the runtime may take for a response; 30 when absent, or what a turn of --runtime takes',
+      'how long the runtime may take for a response; 30 when absent, or the time that --runtime needs',
       wholeNumber(1, 600),
     )
-    .option('--replies', 'say in the meeting what the runtime responds as {"reply": …}; always with --runtime')
+    .option('--replies', 'send the replies of the runtime ({"reply": …}) in the meeting; always with --runtime')
     .addOption(wakeOption())
     .addOption(catchUpOption())
     .addOption(maxAgeOption())
@@ -38,16 +38,16 @@ export function connectCommand(): Command {
     });
   return withExamples(withApi(withRuntime(command)), {
     'convoke connect --runtime openai --to http://127.0.0.1:11434/v1 --model llama3.2 --agent lena --meeting standup-42':
-      'a local model takes part as lena: it hears each message, and what it answers is said in the meeting',
+      'a local model takes part as lena: it gets each message, and its answers are sent in the meeting',
     'convoke connect --agent anna --meeting standup-42 --to http://127.0.0.1:9000/convoke':
       'each message of the meeting is POSTed to that address, and this machine needs no open port',
     "convoke connect --agent main --meeting standup-42 --to http://127.0.0.1:18789/hooks/convoke --header 'authorization: Bearer 3f9c'":
-      'a runtime that wants a credential; the service does not learn of it',
+      'a runtime that wants a credential, which the service never gets',
     'convoke connect https://convoke.example/invite/… --to http://127.0.0.1:9000/convoke':
-      'redeems an invite, and saves its key for this user alone',
+      'redeems an invite, and saves its key so that only this user can read it',
     'convoke connect anna --wake targeted --catch-up latest':
-      'from now on it hears only what names it, and after a night only the newest message',
-    'convoke connect anna': 'again, with what was saved',
+      'from now on it gets only messages that name it, and after a night only the newest one',
+    'convoke connect anna': 'again, with the saved connection',
     'convoke connect anna --install': 'from now on, whenever this user is signed in',
   });
 }

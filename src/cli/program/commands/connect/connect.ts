@@ -95,7 +95,7 @@ async function runtimeListens(
   runtime: LocalRuntime,
   signal: AbortSignal,
 ): Promise<void> {
-  note(`nothing listens at ${to}; pushes wait at the service until something does`);
+  note(`nothing listens at ${to}; until something does, pushes wait at the service`);
   await runtime.listens(signal);
   note(`${to} listens again`);
   await untilReached(() => client.heartbeat(instance_id, { signal }), { signal });
@@ -141,7 +141,7 @@ function interrupted(): { signal: AbortSignal; release: () => void } {
   const ending = new AbortController();
   const end = () => {
     release();
-    note('ends after what is in progress; a second Ctrl-C ends it at once');
+    note('ends after the pushes in progress; a second Ctrl-C ends it at once');
     ending.abort();
   };
   const release = () => void process.off('SIGINT', end).off('SIGTERM', end);

@@ -41,7 +41,7 @@ export async function connectWith(
         : await readConnection(link_or_instance);
   const connection = merged(saved, options, isTyped);
   connection.runtime = (await runtimeChosen(options)) ?? saved.runtime;
-  if (is_link || options.install) note(`saved in ${await saveConnection(connection)}, for this user alone`);
+  if (is_link || options.install) note(`saved in ${await saveConnection(connection)}, which only this user can read`);
   if (options.install) await install(connection);
   else await connect(connection, options);
 }

@@ -102,7 +102,7 @@ export class LocalAgents {
         return `the messages before this one could not be read: ${(error as Error).message}`;
       }
       if (this.#history === null)
-        note('the key may not read messages: the runtime is given those that arrive from now on');
+        note('the key may not read messages: the runtime gets only messages from now on as history');
       this.#history ??= new LocalHistory();
       return [];
     }
@@ -175,7 +175,7 @@ function repliesOf(answered: readonly AnsweredPart[], agents: number): string {
     const body = JSON.stringify({ replies });
     if (Buffer.byteLength(body) <= BODY_BYTES_MAX) return body;
     replies.pop();
-    note(`an answer is left out: the service takes ${BODY_BYTES_MAX} bytes of them for a push`);
+    note(`an answer is left out: the service takes ${BODY_BYTES_MAX} bytes of answers for a push`);
   }
   return '';
 }
