@@ -314,8 +314,8 @@ export async function createConvoke(
     warnOfClock(expiry.heldAt(clock.now()), log);
     await store.deliveries.noteTime(expiry.timeAt(clock.now()));
     await store.audit.append(entryOfStart(config), clock.wall());
-    // For localhost, Fastify would open a second server at the other loopback address, which nothing here would limit
-    // or stop.
+    // For localhost, Fastify would open a second server at the other loopback address. Nothing here would limit or stop
+    // that server.
     await server.listen({ host: config.host === 'localhost' ? '127.0.0.1' : config.host, port: config.port });
     url = urlOf(server.server.address() as AddressInfo);
     advertised_url = config.advertised_url ?? reachableUrlOf(server.server.address() as AddressInfo);
@@ -368,8 +368,8 @@ export async function createConvoke(
       sessions.close();
       await Promise.all([server.close(), clients_gone]);
       slow_clients.cancel();
-      // Ends attempts that may take long: pushes in hand, and those whose agent thinks. They are made again after the
-      // next start.
+      // Ends attempts that may take long: pushes in hand, and attempts whose agent still thinks. They are made again
+      // after the next start.
       transport.handOver(() => true);
       await engine.stop();
       history.stop();

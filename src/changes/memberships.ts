@@ -36,7 +36,7 @@ export class MembershipChanges {
   }
 
   /**
-   * Changes what `patch` has, and undoes no leave. Null when the instance is not in the meeting now.
+   * Changes the fields that `patch` has, and undoes no leave. Null when the instance is not in the meeting now.
    *
    * @throws Problem `quota_exceeded`
    */

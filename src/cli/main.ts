@@ -7,8 +7,8 @@
  */
 (() => {
   /*
-   * Where compiled code is kept, so that the next start is faster. Node runs the code that it finds there. So the
-   * result is null when anybody but this user and root could write the directory, or put another one in its place.
+   * The directory for compiled code, which makes the next start faster. Node runs the code that it finds there. So the
+   * result is null when anybody but this user and root could write the directory or replace it.
    */
   const cacheDirectory = () => {
     const { lstatSync, mkdirSync, realpathSync } = require('fs');

@@ -7,7 +7,7 @@ import type { SettingName, LogLevel, LogFormat } from './settings.ts';
 export interface Config {
   host: string;
   port: number;
-  /** Null: the address that the node listens on, or the name of its machine when it listens on all addresses. */
+  /** Null: the address on which the node listens, or the name of its machine if it listens on all addresses. */
   advertised_url: string | null;
   /** Null: the same as advertised_url. */
   public_url: string | null;

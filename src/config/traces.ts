@@ -1,10 +1,10 @@
 /**
- * What the standard environment variables of OpenTelemetry say about traces
+ * Reads the standard environment variables of OpenTelemetry for traces
  * (https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/). The variables of the exporter
  * and of the resource are not here: the library reads them itself. An empty variable counts as absent.
  */
 
-/** Which new traces are recorded. `is_parent_based`: a trace that somebody else began is recorded when they record it. */
+/** Which new traces are recorded. `is_parent_based`: a trace from elsewhere is recorded if its sender records it. */
 export interface Sampling {
   is_parent_based: boolean;
   /** The share of new traces, 0 to 1. */

@@ -39,7 +39,7 @@ const LABEL_CHARS_MAX = 24;
 
 /**
  * A row of the table of settings.
- * @param sentence what the setting does, for the help and docs/settings.md
+ * @param sentence describes the setting, for the help and docs/settings.md
  */
 export function setting<T>(type: ValueType<T>, default_text: string, sentence: string): Setting<T> {
   return { ...type, default: default_text, sentence };

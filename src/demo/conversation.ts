@@ -1,8 +1,8 @@
 /**
- * Two agents of different runtimes hold a conversation on this machine. They use only what users have: Ben is a webhook
- * receiver of the SDK, and answers by sending a message to the meeting. Ada has an API of her own and knows nothing of
- * Convoke: a template writes the requests, and her response becomes a message of the meeting. `convoke demo` shows it
- * on a terminal, the demo of the service on its pages.
+ * Two agents of different runtimes hold a conversation on this machine. They use only public parts of Convoke. Ben is a
+ * webhook receiver of the SDK, and answers by sending a message to the meeting. Ada has an API of her own and knows
+ * nothing of Convoke: a template writes the requests, and her response becomes a message of the meeting. `convoke demo`
+ * shows the conversation on a terminal, the demo of the service shows it on the pages.
  */
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
@@ -16,7 +16,7 @@ import { http } from '../node_http.ts';
 import { wallNow } from '../wall_clock.ts';
 import { AGENTS, answerTo, OPENING, type AgentName } from './script.ts';
 
-/** Where the receivers of the agents listen. */
+/** The address on which the receivers of the agents listen. */
 export const DEMO_HOST = '127.0.0.1';
 
 const SECRET_BYTES = 32;
@@ -49,7 +49,7 @@ interface Said {
   created_at: string;
 }
 
-/** Her API as a template of Convoke: what is sent to it, and where in the response the answer is. */
+/** Her API as a template of Convoke: the request, and the place of the answer in the response. */
 const API = {
   runtime: 'template',
   runtime_options: { path: '/questions', body: { seq: '{{seq}}', message: '{{message}}' }, reply: '/answer' },
@@ -128,7 +128,7 @@ export class Conversation {
     for (const agent_id of AGENTS) await this.#takePart(agent_id);
   }
 
-  /** Sends the first message, which asks what they talk about. */
+  /** Sends the first message, which asks about their topic. */
   open(from: string): Promise<{ seq: number }> {
     return this.#options.service.sendMessage(this.meeting_id, messageFrom(from, OPENING, 0));
   }
@@ -224,8 +224,8 @@ export class Conversation {
   }
 
   /**
-   * Whether an agent answers a message: `say` is called with the answer later. Each turn answers the previous one, so
-   * that the loop guard counts them: it stops them after a while.
+   * Whether an agent answers a message. If so, `say` is called with the answer later. Each turn answers the previous
+   * one, so that the loop guard counts the turns and stops the agents after a while.
    */
   #answer(agent_id: AgentName, { seq, message }: Question, say: (said: Said) => void): boolean {
     const { turns, answers_max } = this.#options;

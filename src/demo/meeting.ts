@@ -48,7 +48,7 @@ export class DemoMeeting {
   /** Who started or stopped the demo last: the audit log names them as the author of its changes. */
   #author: Author;
   #is_closed = false;
-  /** The last call of `start` or `stop`: each waits for the one before. */
+  /** The last call of `start` or `stop`. Each call waits for the previous one. */
   #turn: Promise<unknown> = Promise.resolve();
 
   constructor(parts: DemoParts) {
@@ -143,7 +143,7 @@ export class DemoMeeting {
     });
   }
 
-  /** Calls what the routes call, without HTTP, because the agents have no key. */
+  /** Makes the same changes as the routes, but without HTTP, because the agents have no key. */
   #asService(): DemoService {
     const { engine, changes } = this.#parts;
     return {

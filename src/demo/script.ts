@@ -1,4 +1,4 @@
-/** What the agents of the demo say. */
+/** The messages of the demo's agents. */
 
 export const AGENTS = ['ada', 'ben'] as const;
 export type AgentName = (typeof AGENTS)[number];
@@ -12,9 +12,9 @@ const HEARD_BY = {
 export const OPENING = 'Ada, Ben: what does a machine need to take part in a meeting?';
 
 /**
- * What they say in turns; Ada begins. The first four turns also work as a conversation of their own. Each turn answers
- * the one before. So the loop guard, with its default limit, stops the 17th turn, and the rest follows when somebody
- * lets that turn through.
+ * The messages of the two agents in turn; Ada begins. The first four turns also work as a conversation of their own.
+ * Each turn answers the previous one. So the loop guard, with its default limit, stops the 17th turn. The others follow
+ * when somebody lets that turn through.
  */
 export const TURNS = [
   'An address. I have an API of my own: Convoke writes its requests by my template, and says here what I respond.',
@@ -41,7 +41,7 @@ export const TURNS = [
 
 const HEARD_CHARS_MAX = 120;
 
-/** What an agent answers a person. */
+/** An agent's answer to a person. */
 export function answerTo(agent_id: AgentName, content: unknown, is_last: boolean): string {
   const characters = Array.from(typeof content === 'string' ? content : '');
   const cut = characters.length > HEARD_CHARS_MAX ? '…' : '';

@@ -74,8 +74,8 @@ export function isAdmin({ scopes }: Principal): boolean {
 }
 
 /**
- * The instances whose agents a principal may speak as; null for all agents, also those that no instance has. A key with
- * the scope `instance` speaks for the agents of its own instances; `send` alone is for programs that pass on the
+ * The instances for whose agents a principal may speak; null: for all agents, also those that no instance has. A key
+ * with the scope `instance` speaks for the agents of its own instances; `send` alone is for programs that pass on the
  * messages of others.
  */
 export function speakerScope({ scopes, owner_scope }: Principal): OwnerScope | null {
@@ -113,7 +113,7 @@ export function assertMeeting(principal: Principal, meeting_id: string): void {
   );
 }
 
-/** Whether what belongs to a meeting is there for this principal. */
+/** Whether this principal may see the rows that belong to a meeting. */
 export function maySeeMeeting({ meeting_ids }: Principal, meeting_id: string): boolean {
   return meeting_ids === null || meeting_ids.has(meeting_id);
 }
@@ -146,7 +146,7 @@ export function assertNoMeetingLimit({ meeting_ids }: Principal): void {
 
 /**
  * Among all requests, only a registration reveals to a key that an id is taken. A key that is limited to one instance
- * does not learn that of any other id.
+ * does not learn it about any other id.
  *
  * @throws Problem `not_permitted` for another instance than the one that the key is limited to
  */

@@ -53,7 +53,7 @@ export function parseCidr(text: string): Cidr | null {
   return { bytes, prefix_bits };
 }
 
-/** The one spelling of an address that this service prints: RFC 5952 without the IPv4 endings. */
+/** The spelling of an address that this service prints: RFC 5952 without the IPv4 endings. */
 export function formatAddress(bytes: AddressBytes): string {
   if (bytes.length === 4) return bytes.join('.');
   const groups: string[] = [];
@@ -145,7 +145,7 @@ const CARRIERS: readonly { cidr: Cidr; at: readonly [number, number, number, num
   { cidr: parseCidr('64:ff9b::/96')!, at: [12, 13, 14, 15] },
   { cidr: parseCidr('::ffff:0:0:0/96')!, at: [12, 13, 14, 15] },
   { cidr: parseCidr('::/96')!, at: [12, 13, 14, 15] },
-  // NAT64 for local use (RFC 8215), with a prefix of 48, 56, 64 or 96 bits: byte 8 is left out.
+  // NAT64 for local use (RFC 8215), with a prefix of 48, 56, 64 or 96 bits. Byte 8 is no part of the IPv4 address.
   { cidr: parseCidr('64:ff9b:1::/48')!, at: [6, 7, 9, 10] },
   { cidr: parseCidr('64:ff9b:1::/48')!, at: [7, 9, 10, 11] },
   { cidr: parseCidr('64:ff9b:1::/48')!, at: [9, 10, 11, 12] },
@@ -156,8 +156,8 @@ const CARRIERS: readonly { cidr: Cidr; at: readonly [number, number, number, num
   { cidr: parseCidr('2001::/32')!, at: [12, 13, 14, 15], inverted: true },
 ];
 /**
- * In the lower half of an IPv6 address, these 4 bytes announce an IPv4 address: the ones of a translator (RFC 6052),
- * and those of ISATAP (RFC 5214).
+ * In the lower half of an IPv6 address, these 4 bytes announce an IPv4 address: those of a translator (RFC 6052), and
+ * those of ISATAP (RFC 5214).
  */
 const MIDDLES: readonly (readonly number[])[] = [
   [0, 0, 0, 0],

@@ -6,7 +6,7 @@ export interface AdvisedFailure extends LastFailure {
   advice: string;
 }
 
-/** The failure without what the receiver answered, for those who may not see its deliveries. */
+/** The failure without the receiver's response, for callers who may not see its deliveries. */
 export function withoutResponse(failure: LastFailure | null): LastFailure | null {
   if (failure === null) return null;
   const { response_excerpt: _, ...shown } = failure;

@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto';
 
-/** What a key may be used for. `admin` includes the others. */
+/** The rights that a key may have. `admin` includes the others. */
 export const SCOPES = ['admin', 'send', 'read', 'instance'] as const;
 export type Scope = (typeof SCOPES)[number];
 
@@ -28,7 +28,7 @@ export interface ApiKey {
 
 /**
  * A token: `cvk_`, the key_id, `_`, the secret (256 bits in base 62), and a checksum. The checksum shows, without a
- * look into the store, that a token was mistyped or cut off. A secret scanner can use it too: docs/keys.md has the
+ * read of the store, that a token was mistyped or cut off. A secret scanner can use it too: docs/keys.md has the
  * pattern.
  */
 const TOKEN = /^cvk_([0-9a-v]{12})_[0-9A-Za-z]{49}$/;
@@ -53,7 +53,7 @@ export function makeKeyId(random_bytes: Uint8Array): string {
 }
 
 /**
- * Makes the token that a key is used with. It is shown once; only its `digestOf` is stored.
+ * Makes the token of a key. It is shown once; only its `digestOf` is stored.
  *
  * @param random_bytes 32 bytes from a cryptographic source
  */

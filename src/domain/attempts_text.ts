@@ -43,8 +43,8 @@ export function firstSuccessOf(value: unknown): Attempt | null {
 }
 
 /**
- * Whether the short form says everything about an attempt. `toISOString` writes the times, so a time of the right
- * length is read as it was written. To write it again and compare would take longer than the rest.
+ * Whether the short form says everything about an attempt. `toISOString` wrote the times, so a time of the right length
+ * is read as it was written. Writing it again to compare would take longer than all other work.
  */
 function isFirstSuccess({ attempt, started_at, outcome, status_code, detail, answered_agents }: Attempt): boolean {
   return (

@@ -44,8 +44,8 @@ export interface NewestInLane {
 }
 
 /**
- * Why a delivery is not pushed any more; null when it is. Only a message of a person supersedes a message of a person,
- * so that a question does not vanish behind the talk of agents. A message that expires sooner supersedes no other,
+ * Why a delivery will not be pushed; null when it will. Only a message of a person supersedes a message of a person, so
+ * that a question does not disappear behind messages of agents. A message supersedes no message that expires later,
  * because then neither might be pushed.
  *
  * @param away_until in milliseconds of the wall clock, like `accepted_at`: messages that were accepted earlier waited

@@ -8,9 +8,9 @@ const NETWORK_BYTES = 8;
 const HOPS_MAX = 32;
 
 /**
- * The address of the client: the other end of the connection, unless a trusted proxy is there. Then it is the last
+ * The address of the client. Without a trusted proxy it is the other end of the connection. Otherwise it is the last
  * address in X-Forwarded-For that is not a trusted proxy, because the client could have written everything before that
- * one. If the header ends or cannot be read, the last address that could be read counts.
+ * address. If the header ends or cannot be read, the last readable address counts.
  */
 export function clientAddress(
   connected: string | undefined,

@@ -37,8 +37,8 @@ export function mayQueueAgain({ state, reason }: { state: string; reason: string
 export const LANE_HELD_THROUGH_ATTEMPT = 3;
 
 /**
- * The largest jump of the clock between two runs that a start believes, as a share of the time until a delivery
- * expires.
+ * The largest jump of the clock between two runs that the service believes at a start, as a share of the time until a
+ * delivery expires.
  */
 export const BELIEVED_SHARE = 1 / 3;
 

@@ -7,7 +7,10 @@ import { type GuardLimits, guardReason, type GuardReason, limitsPairs, mayBeOver
 export const PUSHED = ['now', 'later', 'no'] as const;
 export type Pushed = (typeof PUSHED)[number];
 
-/** Why a message is not pushed: there is no delivery, or the loop guard cancels it. */
+/**
+ * Why a message is not pushed. The last two are of the loop guard, which cancels the delivery; with the others there is
+ * no delivery.
+ */
 const NOT_PUSHED = [
   'left',
   'inactive',
@@ -43,7 +46,7 @@ export interface Candidate extends MemberRules {
   backing_off: boolean;
 }
 
-/** The message to explain: nobody sends it. */
+/** The message to explain; it is never sent. */
 export interface Imagined {
   /** Null or empty: a broadcast. */
   targets: ReadonlySet<string> | null;

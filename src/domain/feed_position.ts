@@ -7,7 +7,7 @@
  *   clocks measure them. So the place names each attempt that ended within NEAR_MS before it and was published.
  */
 
-/** How far the order in which attempts are published may differ from the order of their stored ends. */
+/** By how much the order in which attempts are published may differ from the order of their stored ends. */
 const NEAR_MS = 5;
 
 /** The most attempts that a place names. When more of them end so close together, the store cannot find the place. */

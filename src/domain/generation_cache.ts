@@ -1,5 +1,5 @@
 /**
- * The values that were set most recently, by name: at least half of `count_max`, at most all of it. It has two
+ * The values that were set most recently, by name: at least half of `count_max`, and at most `count_max`. It has two
  * generations and never removes a single entry. If each new entry pushed the oldest out, the Map would copy its content
  * again and again (see src/delivery/intrusive_list.ts).
  */

@@ -6,7 +6,7 @@ import type { Outcome } from './outcome.ts';
 export const COUNTED = ['accepted', 'delivered', 'failed_attempts', 'failed'] as const;
 export type Counted = (typeof COUNTED)[number];
 
-/** Where each is counted in a tally. */
+/** The place of each count in a tally. */
 const PLACES: Record<Counted, number> = { accepted: 0, delivered: 1, failed_attempts: 2, failed: 3 };
 
 /** The spans, and the length of a step in each. All of them together take 1 MB. */
@@ -19,7 +19,7 @@ export type Span = keyof typeof SPANS;
 
 /**
  * Durations are counted in bins, because bins of several nodes and of several steps can be added. Each power of two has
- * four, so a quantile is off by at most an eighth.
+ * four bins, so a quantile is off by at most an eighth.
  */
 const BINS = 120;
 const WIDTH = COUNTED.length + BINS;

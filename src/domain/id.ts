@@ -6,14 +6,14 @@ export const ID_CHARS_MAX = 200;
 export const ID_PATTERN = `^[^\\u0000-\\u001f\\u007f-\\u009f\\ud800-\\udfff]{1,${ID_CHARS_MAX}}$`;
 export const AGENT_IDS_MAX = 1000;
 /**
- * The bytes of all ids of a list, as UTF-8: room for 1,000 UUIDs. Every delivery stores a list, so each byte is stored again for each
- * message of the meeting.
+ * The most bytes of all ids of a list, as UTF-8: room for 1,000 UUIDs. Every delivery stores a list, so each byte is
+ * stored again for each message of the meeting.
  */
 export const AGENT_IDS_BYTES_MAX = 40_000;
 
 /**
- * Refuses `.` and `..`: every client resolves them in a path, also when they are percent-encoded (RFC 3986, section
- * 5.2.4), so no client could request such an id.
+ * Refuses the ids `.` and `..`. Every client resolves them in a path, even when they are percent-encoded (RFC 3986,
+ * section 5.2.4), so no client could request such an id.
  *
  * @throws Problem `invalid_fields`
  */
@@ -49,8 +49,9 @@ export function uniqueIds(ids: readonly string[]): string[] {
 }
 
 /**
- * Numbers for messages and deliveries. Each is larger than the one before, and at least the milliseconds since EPOCH_MS
- * times 4096. So a new data file does not repeat the numbers of an old one. They stay below 2^53 until the year 2093.
+ * Numbers for messages and deliveries. Each number is larger than the previous one, and at least the milliseconds since
+ * EPOCH_MS times 4096. So a new data file does not repeat the numbers of an old one. They stay below 2^53 until the
+ * year 2093.
  */
 const EPOCH_MS = Date.UTC(2024, 0, 1);
 export const NUMBERS_PER_MS = 4096;
@@ -131,7 +132,9 @@ export class IdCodec {
   }
 }
 
-/** When a message was stored, by its id: milliseconds since the epoch. 0 for an id that is none of ours. */
+/**
+ * When a message was stored, in milliseconds since the epoch, as its id says. 0 for an id that Convoke did not make.
+ */
 export function madeAt(message_id: string): number {
   const from = message_id.length - NUMBER_CHARS;
   const upper = bitsIn(message_id, from, UPPER_CHARS);

@@ -85,7 +85,7 @@ export interface Instance extends InstanceHealth {
   success_statuses: SuccessStatuses;
   /** Whether it may reply in its response to a push. Replies are sent in the meeting: see domain/reply.ts. */
   replies: boolean;
-  /** Whether a membership of it has rules, or had: then they are read before a push. */
+  /** Whether a membership of it has rules, or had rules. If so, they are read before a push. */
   has_rules: boolean;
   webhook_enabled: boolean;
   is_active: boolean;

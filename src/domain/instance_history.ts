@@ -1,16 +1,16 @@
-/** How the pushes of each instance went in the last day. */
+/** The results of the last day's pushes, for each instance. */
 import { type Counted, Tally } from './history.ts';
 
 /** A day. 5 KB for each instance. */
 export const INSTANCE_STEP_S = 600;
 const STEPS = 144;
-/** The most instances that are remembered: those that were tried last. All of them together take 20 MB. */
+/** The most instances that are remembered: those with the latest attempts. All together take 20 MB. */
 export const INSTANCES_MAX = 4_096;
 
 const SHOWN = ['delivered', 'failed_attempts', 'failed'] as const satisfies Counted[];
 /**
- * The columns of a step that has ended: the shown counts, and two latencies. A latency is stored with 1 added, because
- * 0 stands for none.
+ * The columns of a step that has ended: the shown counts, and two latencies. A latency is stored as one more than it
+ * is, because 0 means none.
  */
 const WIDTH = SHOWN.length + 2;
 
@@ -24,7 +24,7 @@ export interface InstanceColumns extends Record<(typeof SHOWN)[number], number[]
 class InstanceSteps {
   /** The first second that is counted. */
   readonly since_s: number;
-  /** The step that has not ended, with every duration; of those before only the quantiles are kept. */
+  /** The step that has not ended, with every duration. Earlier steps keep only the quantiles. */
   readonly #present = new Tally();
   #number: number;
   readonly #ended = new Uint32Array(STEPS * WIDTH);
@@ -91,7 +91,7 @@ export class StepsOfInstances {
       steps = new InstanceSteps(this.#since_s, number);
       this.#instances.set(instance_id, steps);
     }
-    // The map keeps the order in which they were tried, to a step.
+    // The map keeps the instances in the order of their attempts, with the precision of a step.
     if (steps.add(number, tally)) {
       this.#instances.delete(instance_id);
       this.#instances.set(instance_id, steps);

@@ -14,9 +14,9 @@ export interface MessageOrigin {
 export const FOLLOWS_MS = 600_000;
 
 /**
- * How many messages of agents in a row led to this one, itself included: 0 for a message without an agent.
+ * How many messages of agents in a row led to this message, itself included; 0 for a message without an agent.
  * @param answered the hops of the message that it answers; null when it names none
- * @param before the message before it in its meeting; null when there is none
+ * @param before the previous message of its meeting; null when there is none
  */
 export function hopsOf(
   from_agent: string | null,

@@ -1,6 +1,6 @@
 /**
- * Each instance belongs to a partition, and one node at a time holds a partition. That node keeps in memory what only
- * one node may decide: the order of lanes, the attempts in flight, the back-off. The store records which node it is.
+ * Each instance belongs to a partition, and one node at a time holds a partition. That node alone decides on the order
+ * of lanes, the attempts in flight and the back-off, and keeps them in memory. The store records which node it is.
  */
 import { crc32 } from 'node:zlib';
 
@@ -11,8 +11,8 @@ export const PARTITIONS = 64;
 export const LEASE_MS = 15_000;
 /**
  * How long a node trusts its lease, on its own steady clock, from the moment at which it requested the renewal. A short
- * attempt ends within 5.1 s: none is in flight when another node may take over. A long one may be, and its result then
- * names an epoch that no longer counts.
+ * attempt ends within 5.1 s, so none is in flight when another node may take over. A long attempt may still be in
+ * flight, and its result then has an epoch that no longer counts.
  */
 export const LEASE_SAFE_MS = 9_500;
 /**

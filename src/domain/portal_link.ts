@@ -6,7 +6,7 @@
  */
 import { createHmac, type KeyObject, timingSafeEqual } from 'node:crypto';
 
-/** Where the page is. */
+/** The path of the page. */
 export const PORTAL_PATH = '/portal/';
 export const PORTAL_LINK_S = 3_600;
 

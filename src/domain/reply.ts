@@ -79,7 +79,7 @@ export function readReply(value: unknown, text: string, terms: ReplyTerms): Read
   if (typeof value === 'string') return judged({ content: value }, `{"content":${text}}`, undefined, null, terms);
   if (!isObject(value)) return refused('a reply is a text, or an object with a message');
   const unknown = Object.keys(value).find((field) => !REPLY_FIELDS.includes(field));
-  // A field with a mistyped name is refused: a list of agents that is not read would become a broadcast.
+  // Refuses a field with a mistyped name: without its list of agents, the reply would become a broadcast.
   if (unknown !== undefined)
     return refused(`a reply has message, from_agent and target_agents, and no ${quoted(unknown)}`);
   const { message, from_agent, target_agents } = value;

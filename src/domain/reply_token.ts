@@ -1,14 +1,17 @@
 /**
  * The token that a push carries, with which its receiver can reply later without a key:
- * `cvr_DELIVERY_ID.EXPIRES.STANDING.MAC`. EXPIRES is in seconds since 1970. STANDING shows who may use it: see
- * `replyStanding`. The MAC, HMAC-SHA256 in base64url, covers all text before it. No part of a token is stored, and a
- * forged one is refused without a look into the store.
+ * `cvr_DELIVERY_ID.EXPIRES.STANDING.MAC`. EXPIRES is in seconds since 1970. STANDING identifies the machine that may
+ * use it: see `replyStanding`. The MAC, HMAC-SHA256 in base64url, covers all text before it. No part of a token is
+ * stored, and a forged token is refused without a read of the store.
  */
 import { createHmac, type KeyObject, timingSafeEqual } from 'node:crypto';
 import type { Instance } from './instance.ts';
 
 export const REPLY_TOKEN_MS = 86_400_000;
-/** Attempts within such a time have the same token: a runtime that has it in its request gets the same bytes each time. */
+/**
+ * Attempts within such a time have the same token, so that a request with the token in its body has the same bytes each
+ * time.
+ */
 const SAME_TOKEN_MS = 2 * 3_600_000;
 
 /** The length of the MAC of the standing in base64url: 96 bits. */
@@ -19,8 +22,8 @@ const TOKEN = /^cvr_(dlv_[0-9a-v]{8,40})\.(\d{1,11})\.([0-9A-Za-z_-]{16})\.([0-9
 export type Replier = Pick<Instance, 'created_at' | 'owner_key_id' | 'transport' | 'webhook_url'>;
 
 /**
- * The grounds on which a machine may reply, as text: this registration of the id, its owner, and the server of a webhook.
- * When one of them changes, the machine that got the token is no longer the one that speaks for the instance.
+ * The grounds on which a machine may reply, as text: this registration of the id, its owner, and the server of a
+ * webhook. When one of them changes, the machine that got the token no longer speaks for the instance.
  *
  * `created_at` is only compared for equality, so it does not matter whether the clock was set back.
  */

@@ -1,12 +1,12 @@
 import { isUtf8 } from 'node:buffer';
 import { Problem } from './problem.ts';
 
-/** Deeper JSON is refused: nobody sends it on purpose, and a receiver may read it by recursion. */
+/** Deeper JSON is refused. No honest client sends it, and a receiver that reads by recursion might crash. */
 const DEPTH_MAX = 100;
 
 /**
  * A body of more bytes than this may have a limited number of values. A list of 1,400,000 empty objects has 4 MiB, and
- * JSON.parse keeps the event loop for 150 ms to read it.
+ * JSON.parse blocks the event loop for 150 ms to read it.
  */
 const COUNTED_BYTES_MIN = 640 << 10;
 const VALUES_MAX = 150_000;

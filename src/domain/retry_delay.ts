@@ -37,7 +37,7 @@ function retryAfterMs(value: string | null, wall_ms: number): number | null {
   if (value === null) return null;
   const text = value.trim();
   if (/^\d+$/.test(text)) return Math.min(Number(text) * 1000, Number.MAX_SAFE_INTEGER);
-  // An HTTP date starts with the name of a day; anything else that Date.parse would take ("-5", "1e99") is garbage.
+  // An HTTP date starts with the name of a day. Date.parse would also take other texts, such as "-5" and "1e99".
   if (!/^[A-Za-z]{3,9},? /.test(text)) return null;
   // All three forms of RFC 9110 are in GMT, and the asctime form does not say so.
   const at = Date.parse(text.endsWith('GMT') ? text : `${text} GMT`);

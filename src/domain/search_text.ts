@@ -1,7 +1,7 @@
 /**
  * The forms that a text can have in a message, in lower case (ASCII only). A message is kept as its sender wrote it, so
  * one text has several forms. They are JSON, JSON in ASCII only (as Python writes it), and the same with `\/` (as PHP
- * writes it). The text as it was typed finds parts of the JSON itself, such as `"status":"red"`.
+ * writes it). The text itself finds parts of the JSON, such as `"status":"red"`.
  */
 export function formsOf(text: string): string[] {
   const json = JSON.stringify(text).slice(1, -1);
@@ -13,7 +13,7 @@ export function formsOf(text: string): string[] {
   return [...new Set(forms.map((form) => form.replaceAll(/[A-Z]/g, (letter) => letter.toLowerCase())))];
 }
 
-/** Whether a message contains a text: what the searches of the store decide too. */
+/** Whether a message contains a text. The searches of the store decide in the same way. */
 export function holdsText(message: string, text: string): boolean {
   const lower = message.replaceAll(/[A-Z]/g, (letter) => letter.toLowerCase());
   return formsOf(text).some((form) => lower.includes(form));

@@ -11,7 +11,7 @@ const SECRET_BYTES_MAX = 64;
 const MADE_SECRET_BYTES = 32;
 
 /**
- * A secret made ready for signing; keep it with the instance. Signing with a KeyObject takes 2 µs; with bytes, which
+ * A secret in the form that signs; keep it with the instance. Signing with a KeyObject takes 2 µs; with bytes, which
  * must be imported each time, it takes 15 µs (a push of 300 bytes, Node 24.21).
  */
 export type SigningKey = KeyObject;

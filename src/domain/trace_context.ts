@@ -1,6 +1,6 @@
 /**
- * The trace that a message belongs to, as in W3C Trace Context (https://www.w3.org/TR/trace-context/), in one text: the
- * traceparent, and behind a space the tracestate, if there is one. So it is stored and carried as it is.
+ * The trace that a message belongs to, as in W3C Trace Context (https://www.w3.org/TR/trace-context/). It is one text:
+ * the traceparent, and after a space the tracestate, if there is one.
  */
 export type TraceContext = string;
 
@@ -11,7 +11,7 @@ export interface TraceIds {
   flags: number;
 }
 
-/** A traceparent of version 00. A later version may have more behind it. */
+/** The length of a traceparent of version 00. A later version may have more after it. */
 const TRACEPARENT_CHARS = 55;
 const TRACEPARENT = /^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$/;
 const NO_ID = /^0+$/;
@@ -58,7 +58,7 @@ export function traceIds(trace: TraceContext): TraceIds {
   return { trace_id, span_id, flags: Number.parseInt(flags, 16) };
 }
 
-/** A traceparent as one of version 00, because the recommendation wants later versions to be read in this way. */
+/** Reads a traceparent as one of version 00. The recommendation asks for that with later versions. */
 function parentOf(text: string): string | null {
   const parent = text.slice(0, TRACEPARENT_CHARS);
   const version = text.slice(0, 2);

@@ -32,8 +32,8 @@ export interface WebhookUrlRefusal {
 }
 
 /**
- * Parses a webhook_url and judges what can be judged without the network: its form, and its host where that is
- * an address. A host name is judged again, by its addresses, whenever a connection is made.
+ * Parses a webhook_url. Judges its form, and its host if that is an address, because both need no network. A host name
+ * is judged again, by its addresses, whenever a connection is made.
  */
 export function parseWebhookUrl(text: string, policy: EgressPolicy): WebhookTarget | WebhookUrlRefusal {
   const malformed = faultOfForm(text);

@@ -1,11 +1,11 @@
 /**
- * The live feed: publishes what happens, as it happens (GET /api/v1/events/).
+ * The live feed: publishes events as they happen (GET /api/v1/events/).
  *
  * While nobody listens it costs nothing: `is_active` is false, and publishers make no object. Otherwise each event
- * becomes text once, in a memory of the last events that all listeners share. A listener is a place in that memory, and
- * gets the next events when its connection takes more. So a slow listener needs no memory of its own. A listener that
- * falls too far behind is disconnected, and resumes with the id of the last event it has seen. The memory stays for
- * some minutes after the last listener.
+ * becomes text once, in a memory of the last events that all listeners share. A listener has a position in that memory,
+ * and gets the next events when its connection takes more. So a slow listener needs no memory of its own. A listener
+ * that falls too far behind is disconnected, and resumes with the id of the last event it has seen. The memory stays
+ * for some minutes after the last listener.
  */
 import { randomBytes } from 'node:crypto';
 import type { Clock, Timer } from '../delivery/clock.ts';
@@ -47,7 +47,7 @@ export interface FeedParts {
   onError: (error: unknown) => void;
 }
 
-/** A request for the feed: what it wants to see, and the event that it continues after. */
+/** A request for the feed: its filters, and the event after which it continues. */
 export interface FeedRequest {
   viewer: FeedViewer;
   /** The id of the last event seen; null: from now on. */
@@ -224,7 +224,7 @@ export class Feed {
     }
   }
 
-  /** Ends the feeds whose key or session has ended, as far as this node knows. */
+  /** Ends the feeds whose key or session has ended, as far as this node's memory shows it. */
   judge(): void {
     for (const listener of this.#listeners) {
       const code = listener.standing.revocationReason();

@@ -6,7 +6,10 @@ const EVENTS_MAX = 32_768;
 const CHARS_MAX = 16 << 20;
 /** The most characters that are written at once. */
 const CHUNK_CHARS = 65_536;
-/** The largest number of joined texts that are kept: what was joined for one listener also serves others at the same place. */
+/**
+ * The largest number of joined texts that are kept. A text that was joined for one listener also serves others at the
+ * same position.
+ */
 const CHUNKS_KEPT = 4;
 
 export interface PublishedEvent {
@@ -32,7 +35,10 @@ export class FeedMemory {
   #chars = 0;
   /** The characters of all events so far, dropped ones included. */
   #chars_put = 0;
-  /** By instance_id: the number of the event that last removed it. Older events with this id are of that instance. */
+  /**
+   * By instance_id: the number of the event that last removed an instance with this id. Older events are about the
+   * removed instance.
+   */
   readonly #removed = new Map<string, number>();
   readonly #chunks = new Map<string, { bytes: Buffer; next: number }>();
 
@@ -102,7 +108,10 @@ export class FeedMemory {
     return this.#events[number - this.#first];
   }
 
-  /** The next part of the events, for listeners that see everything; `next` is where the part after it begins. */
+  /**
+   * The next part of the events, for listeners that see everything; `next` is the number at which the following part
+   * begins.
+   */
   chunk(from: number): { bytes: Buffer; next: number } {
     const name = `${from} ${this.last}`;
     const known = this.#chunks.get(name);

@@ -5,7 +5,7 @@ import type { FeedMemory, PublishedEvent } from './memory.ts';
 import type { Session } from '../domain/session.ts';
 import type { Store } from '../store/store.ts';
 
-/** A listener, and what they ask for. */
+/** A listener and their filters. */
 export interface FeedViewer {
   /** What the listener may see; null: everything. */
   visibility: Visibility | null;
@@ -60,7 +60,7 @@ export class FeedView {
     return visibility === null && instance_id === undefined && meeting_id === undefined;
   }
 
-  /** Reads which instances are visible. Call it after the listener has its place, so that no change is missed. */
+  /** Reads which instances are visible. Call it after the listener has its position, so that no change is missed. */
   async load(memory: Pick<FeedMemory, 'removalOf'>): Promise<void> {
     const { visibility } = this.viewer;
     if (visibility === null) return;

@@ -23,7 +23,7 @@ import type { Connections } from './intake/connections.ts';
 import type { JsonBody } from '../domain/request_body.ts';
 import type { Pages } from './pages.ts';
 
-/** What the server needs for every request. Each file of routes also names what it needs itself. */
+/** The parts that the server needs for every request. Each file of routes also names the parts that it needs itself. */
 export interface HttpContext {
   clock: Clock;
   log: Log;

@@ -21,9 +21,9 @@ const PASSED_ON = [
 ] as const;
 
 /**
- * A `fetch` whose requests go through every check of the routes, as if the client of `outer` had made them itself. So
- * they have the key, the address, the rights and the limits of that client, and its entries in the audit log. Nothing
- * opens a socket. It also works after the connection of `outer` has closed.
+ * A `fetch` whose requests pass every check of the routes, as if the client of `outer` had made them. So they have the
+ * key, the address, the rights and the limits of that client, and the audit log names it. Nothing opens a socket. It
+ * also works after the connection of `outer` has closed.
  */
 export function insideFetch(app: App, outer: FastifyRequest): typeof fetch {
   const passed_on = Object.fromEntries(

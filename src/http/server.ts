@@ -118,8 +118,8 @@ export async function createServer(
 
 /**
  * While the API is open, refuses names that resolve to this machine (DNS rebinding) and pages of other origins. With
- * keys that is not needed. A browser does not add a key by itself, as it adds a cookie. For a page of another origin it
- * asks for permission first (CORS), and never gets it.
+ * keys that is not needed, because a browser adds no key by itself. For a page of another origin the browser asks for
+ * permission first (CORS).
  */
 function assertLocalCaller({ url, headers }: FastifyRequest): void {
   const { host, origin } = headers;
@@ -130,8 +130,8 @@ function assertLocalCaller({ url, headers }: FastifyRequest): void {
 
 /**
  * Whether a page of another site makes the request, for an image, a script or a frame. Such a request has no Origin,
- * but the browser names the site (Fetch Metadata). If it succeeded, that page could learn what exists here. A person
- * who follows a link to a page of this service is welcome.
+ * but the browser names the site (Fetch Metadata). If it succeeded, that page could learn which ids exist. A person may
+ * follow a link to a page of this service.
  */
 function isOfForeignPage(url: string, headers: IncomingHttpHeaders): boolean {
   const site = headers['sec-fetch-site'] ?? 'none';

@@ -51,7 +51,7 @@ export function wireInstance(row: InstanceRow, visibility: Visibility | null): S
   };
 }
 
-/** Leaves out what is not known, so that clients of the first version see no change. */
+/** Leaves out unknown values, so that clients of the first version see no change. */
 function wireHealthTimes(row: InstanceRow) {
   const { health_since, backoff_until } = row;
   return {
@@ -66,7 +66,7 @@ function wirePulling({ transport, ack_timeout_s, connection }: InstanceRow) {
   return { transport, ack_timeout_s, connected: connection && { ...connection, since: isoTime(connection.since) } };
 }
 
-/** Leaves out what is as the specification says. */
+/** Leaves out values that are the defaults of the specification. */
 function wireRuntime({ runtime, timeout_s }: InstanceRow) {
   return {
     ...((runtime !== null || timeout_s !== TIMEOUT_S) && { timeout_s }),

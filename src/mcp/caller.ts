@@ -1,13 +1,13 @@
 import type { ConvokeClient, Session } from '@convoke/sdk';
 
-/** Who uses the tools: a client of the API with a key of its own, and what its key permits. */
+/** The user of the tools: a client of the API with a key of its own, and the rights of that key. */
 export class Caller {
   readonly client: ConvokeClient;
   /** Aborted when nobody waits for the response any more. */
   readonly signal: AbortSignal;
   /** Calls back once: when the response was written, or when nobody could read it any more. */
   readonly onAnswered: (callback: (was_written: boolean) => void) => void;
-  /** Resolves when the client takes more of a stream: what it does not read must not fill the memory. */
+  /** Resolves when the client takes more of a stream, so that unread events do not fill the memory. */
   readonly hasRoom: () => Promise<void>;
   /** Called when messages were given to a model and could not be settled. They are pushed again. */
   readonly onUnsettled: (error: unknown) => void;
@@ -34,13 +34,13 @@ export class Caller {
    */
   within({ traceparent, tracestate }: Record<string, unknown> = {}): Caller {
     if (typeof traceparent !== 'string') return this;
-    // An empty tracestate takes the place of the one in the headers, which belongs to another traceparent.
+    // An empty tracestate replaces the one in the headers, because that one belongs to another traceparent.
     const { client, signal, onAnswered, hasRoom, onUnsettled } = this;
     const trace = { traceparent, tracestate: typeof tracestate === 'string' ? tracestate : '' };
     return new Caller({ client, signal, onAnswered, hasRoom, onUnsettled, trace });
   }
 
-  /** What the key permits. It only decides which tools are offered; the service checks every request again. */
+  /** The rights of the key. They only decide which tools are offered; the service checks every request again. */
   session(): Promise<Session> {
     return (this.#session ??= this.client.session({ signal: this.signal }));
   }

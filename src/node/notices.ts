@@ -12,7 +12,7 @@ import type { LaneKey } from '../store/contract/deliveries.ts';
 
 /** How long notices gather before the first message. */
 const GATHER_MS = 1_000;
-/** The pause between two messages: also when everything fails, a person gets no more than six in a minute. */
+/** The pause between two messages. Even when everything fails, a person gets no more than six a minute. */
 const PAUSE_MS = 10_000;
 /** The most notices in one message; the others are counted. */
 const NOTICES_MAX = 100;
@@ -24,13 +24,13 @@ const REASON_CHARS_MAX = 300;
 const CLOSE_MS_MAX = 500;
 
 /**
- * The event. `instance_switched_off`: a receiver responded 410. `deliveries_failed`: deliveries are given up.
+ * The event. `instance_switched_off`: a receiver responded 410. `deliveries_failed`: deliveries failed for good.
  * `loop_guard`: it stopped deliveries. `store_failed`: a write or a read failed, and is tried again.
  */
 export type NoticeKind =
   'instance_down' | 'instance_up' | 'instance_switched_off' | 'deliveries_failed' | 'loop_guard' | 'store_failed';
 
-/** Everything of one kind and reason about one instance or meeting, since the previous message. */
+/** All events of one kind and reason about one instance or meeting, since the previous message. */
 interface Notice {
   kind: NoticeKind;
   instance_id: string | null;
@@ -51,7 +51,7 @@ export interface NoticesParts {
   send: (send: Send) => Promise<unknown>;
 }
 
-/** Gathers what happened, and sends it in one message. Notices about deliveries of their own meeting are not sent. */
+/** Gathers events, and sends them in one message. Events of deliveries in the meeting of the notices are left out. */
 export class Notices {
   readonly #parts: NoticesParts;
   #gathered = new Map<string, Notice>();
@@ -187,7 +187,7 @@ function inWords({ kind, instance_id, meeting_id, reason, count }: Notice): stri
     case 'instance_up':
       return `${instance_id} is up again`;
     case 'instance_switched_off':
-      return `${instance_id} answered 410, and pushing to it was turned off`;
+      return `${instance_id} responded 410, so nothing more is pushed to it`;
     case 'deliveries_failed':
       return `${instance_id}: gave up ${deliveries} (${reason})`;
     case 'loop_guard':

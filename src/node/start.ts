@@ -25,7 +25,7 @@ export function entryOfStart({ changed_settings }: Config): NewAuditEntry {
   };
 }
 
-/** The clock may be wrong, or the service was off for a long time: Convoke cannot know which. */
+/** Warns that the clock may be wrong. The service may also have been off for a long time; Convoke cannot know which. */
 export function warnOfClock(held_ms: number, log: Log): void {
   if (held_ms === 0) return;
   log.warn(
@@ -34,7 +34,7 @@ export function warnOfClock(held_ms: number, log: Log): void {
   );
 }
 
-/** Warns of instances whose URL the policy now refuses, so that the operator does not learn it from missing pushes. */
+/** Warns of instances whose URL the policy now refuses. Otherwise the operator would only notice missing pushes. */
 export async function warnOfRefusedUrls(store: Store, policy: EgressPolicy, log: Log): Promise<void> {
   let instances = 0;
   for await (const refused of refusedUrls(store, policy)) {

@@ -16,16 +16,16 @@ export const NO_LINGER: Lingers = { accept: NONE, load: NONE, settle: NONE };
 const NODES_COUNTED_MAX = 4;
 
 /**
- * Nodes share the commits that the server can make, so with more nodes each lingers longer. They also share the
- * senders, and all senders of a node may be waiting for its responses. So with more nodes fewer items start a batch at
- * once.
+ * Nodes share the commits that the server can make, so with more nodes each node lingers longer. Nodes also share the
+ * senders, so each node has fewer of them, and all of these may wait for responses. So with more nodes fewer items
+ * start a batch at once.
  */
 export function perNode({ ms, batch_size }: Linger, nodes: number): Linger {
   const times = Math.min(nodes, NODES_COUNTED_MAX);
   return { ms: ms * times, batch_size: Math.ceil(batch_size / times) };
 }
 
-/** Batches linger while at least this many items arrive within about the following time. */
+/** Batches linger while at least MANY_ITEMS items arrive within about RECENT_MS. */
 const MANY_ITEMS = 50;
 const RECENT_MS = 100;
 

@@ -120,7 +120,7 @@ describe('where one reads', { concurrency: 3 }, () => {
       await detail.getByRole('button', { name: 'Resend failed…' }).click();
       await page
         .getByRole('dialog')
-        .getByText(/^1 message came while it was paused\./)
+        .getByText(/^1 message arrived while it was paused\./)
         .waitFor();
       await page.keyboard.press('Escape');
       await detail.getByRole('button', { name: 'Resume' }).click();

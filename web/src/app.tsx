@@ -75,7 +75,7 @@ function Frame(): JSX.Element {
   const is_lost = useObservable(lost_since) !== null;
 
   useShortcuts({ onHelp: () => setHelp(true), onSearch: () => setSearching(true) });
-  // The element with the focus is gone with the previous view.
+  // The element with the focus was in the previous view, and is gone.
   useEffect(() => {
     if (document.activeElement === document.body) main.current?.focus();
   }, [section]);

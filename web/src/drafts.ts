@@ -1,4 +1,4 @@
-/** What people have written and not sent, for each meeting. */
+/** The unsent messages of people, for each meeting. */
 import { session } from './service.ts';
 
 export interface Draft {

@@ -4,7 +4,10 @@ import { client, noteEnd } from './service.ts';
 import { Observable } from './observable.ts';
 import { Tabs } from './tabs.ts';
 
-/** An event, and whom or what it concerns. `gap`: events are missing, so everything must be read again. */
+/**
+ * An event, with the meeting or the instance that it concerns. `gap`: events are missing, so everything must be read
+ * again.
+ */
 export interface FeedEvent {
   name: SentEvent['name'];
   at: string;
@@ -30,7 +33,7 @@ class Feed {
   readonly #listeners = new Set<(event: FeedEvent) => void>();
   #tabs: Tabs<News> | null = null;
   #last_event_id: string | undefined;
-  /** What the other tabs do not know yet. */
+  /** The events that the other tabs do not know yet. */
   #unsent: FeedEvent[] = [];
   #timer: ReturnType<typeof setTimeout> | undefined;
 
@@ -81,13 +84,13 @@ class Feed {
     };
     const query = this.#last_event_id === undefined ? {} : { last_event_id: this.#last_event_id };
     for await (const sent of client.events(query, { signal, onConnection })) {
-      // The next leader asks for what this one leaves out.
+      // The next leader asks for the events that this one leaves out.
       if (signal.aborted) return;
       this.#publish(this.state.value, eventOf(sent));
     }
   }
 
-  /** Publishes in this tab at once. The other tabs get it together with what arrives in the same moment. */
+  /** Publishes in this tab at once. The other tabs get events that arrive in the same moment together. */
   #publish(state: FeedState, ...events: FeedEvent[]): void {
     this.#take({ state, events });
     this.#unsent.push(...events);

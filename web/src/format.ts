@@ -50,7 +50,7 @@ export function outcomeInWords({ outcome, status_code }: Pick<Attempt, 'outcome'
   return is_status && status_code !== null ? `answered ${status_code}` : OUTCOMES[outcome];
 }
 
-/** What a machine answered, on one line. */
+/** The response of a machine, on one line. */
 export function onOneLine(text: string): string {
   return text.replaceAll(/\s+/g, ' ').trim();
 }

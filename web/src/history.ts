@@ -1,4 +1,4 @@
-/** What the service did lately, in its own counts: the data of the charts. */
+/** The recent counts of the service: the data of the charts. */
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { ConvokeError, ServiceHistory } from '@convoke/sdk';
 import { errorOf } from './queries.ts';
@@ -55,7 +55,7 @@ class Steps {
     return Math.round(second / this.#step_s) * this.#step_s;
   }
 
-  /** While the service does not respond, time goes on: the missing steps are a gap at the right end. */
+  /** While the service does not respond, the missing steps are a gap at the right end. */
   points(): Points {
     const step_s = this.#step_s;
     const { span_s, every_ms } = SPANS[this.#span];

@@ -1,4 +1,4 @@
-/** JSON for people to read, without changing what it says. */
+/** JSON for people to read, with the same content. */
 
 const TOKENS = /"[^"\\]*(?:\\.[^"\\]*)*"|[^\s"{}[\],:]+|[{}[\],:]/g;
 

@@ -48,7 +48,7 @@ export function filterBy(changes: Record<string, string | null>): void {
   go(addressOf([place.value.path], query, { as_is: true }), { replace: true });
 }
 
-/** Does what the address asks for, once: a reload does not do it again. */
+/** Does an action that the address asks for, once. A reload does not repeat it. */
 export function useAsked(name: string, answer: () => void): void {
   const is_asked = usePlace().query.has(name);
   useEffect(() => {

@@ -1,4 +1,4 @@
-/** The service that served this page, through the SDK, and who is signed in. */
+/** The service of this page, through the SDK, and the person who is signed in. */
 import { ConvokeClient, type ProblemDetails, type Scope, type Session } from '@convoke/sdk';
 import { Observable } from './observable.ts';
 import { is_portal, portalToken } from './portal.ts';
@@ -101,7 +101,7 @@ function bySession(init: RequestInit | undefined): RequestInit {
   return { ...init, headers };
 }
 
-/** No cookie goes with it: a page that frames the portal must not get at the session of an operator. */
+/** Sends no cookie, because a page that frames the portal must not use the session of an operator. */
 function byLink(init: RequestInit | undefined): RequestInit {
   const headers = new Headers(init?.headers);
   headers.set('authorization', `Bearer ${portalToken() ?? ''}`);

@@ -1,10 +1,10 @@
 /**
- * The tabs of one browser take turns: one visible tab leads, and passes on to the others what it learns. A browser opens six
- * connections to a host over HTTP/1.1, so tabs with a connection each would block one another.
+ * The tabs of one browser share a connection: one visible tab leads, and passes the events on to the others. A browser
+ * opens at most six connections to a host over HTTP/1.1, so tabs with a connection each would block one another.
  *
  * They agree by messages to one another. A tab claims the lead, and leads when no other tab objects. A leader that is
- * hidden or closed says so. One that crashes or hangs gives no sign of life, so after a while another tab claims its
- * place. When two tabs lead, because one of them was too busy to object, the one that began later stays.
+ * hidden or closed says so. A leader that crashes or hangs gives no sign of life, so after a while another tab claims
+ * its place. When two tabs lead, because one of them was too busy to object, the one that began later stays.
  *
  * A lock of the browser would do, but pages over plain HTTP from another machine have no locks. A SharedWorker cannot do
  * it, because the page permits no Trusted Types policy, and so no URL of a worker.
@@ -45,7 +45,7 @@ export class Tabs<News extends object> {
   readonly #number = nextNumber();
   /** A hidden tab only listens. */
   #role: 'hidden' | 'waits' | 'claims' | 'leads' = 'hidden';
-  /** Ends when this tab neither claims nor leads any more. */
+  /** Aborted when this tab neither claims nor leads any more. */
   #turn: AbortController | null = null;
   /** The highest number of a lead that this tab knows. */
   #lead = 0;
@@ -93,9 +93,9 @@ export class Tabs<News extends object> {
         if (this.#role === 'claims') return this.#say({ kind: 'claim', number: this.#number });
         return this.#greet();
       case 'news':
-        // A leader that hung and goes on learns from the greeting that another tab leads.
+        // A leader that hung and continues learns from the greeting that another tab leads.
         if (said.lead < this.#lead) return this.#greet();
-        // What it sends as it steps back still has the number of its own lead, so the others leave it out.
+        // Its last messages still have the number of its own lead, so the others ignore them.
         if (this.#role !== 'hidden') this.#stepBack('waits');
         this.#lead = said.lead;
         return this.#parts.onNews(said.news);

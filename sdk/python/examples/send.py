@@ -1,4 +1,4 @@
-"""Registers a machine that pulls, lets its agent into a meeting, and says something there.
+"""Registers a machine that pulls, lets its agent join a meeting, and sends a message there.
 
 CONVOKE_URL and CONVOKE_API_KEY say where the service is, and who this is.
 """

@@ -13,7 +13,7 @@ const DEFAULT_URL = 'http://127.0.0.1:8080';
 const TURN_S = 120;
 const CONCURRENCY = 16;
 
-/** What an agent gets: a message of a meeting. */
+/** The push that an agent gets: a message of a meeting. */
 export type AgentPush = Push & Pick<PushInHand, 'signal'>;
 
 /** The answer of an agent in the same meeting: a text, a message, or a list of them. Null or undefined: nothing. */
@@ -33,7 +33,7 @@ export interface AgentOptions extends Pick<PullOptions, 'concurrency' | 'signal'
   wake?: JoinMeetingInput['wake'];
   /** Which of the messages that waited while the machine was away are pushed: `all`, or only the `latest`. */
   catch_up?: JoinMeetingInput['catch_up'];
-  /** Messages that are older than this many seconds at their turn are not pushed; 0: any age is. */
+  /** Messages that are older than this many seconds when they are next are not pushed; 0: messages of any age are. */
   max_age_s?: number | undefined;
   /** Where Convoke listens. When absent: the variable CONVOKE_URL, otherwise http://127.0.0.1:8080. */
   base_url?: string | undefined;
@@ -52,7 +52,7 @@ export interface AgentOptions extends Pick<PullOptions, 'concurrency' | 'signal'
 }
 
 /**
- * Lets an agent take part in meetings from anywhere, behind a firewall too. Registers it as an instance that pulls,
+ * Lets an agent take part in meetings from anywhere, even behind a firewall. Registers it as an instance that pulls,
  * joins its meetings, and sends each of its answers as a reply in the meeting of the push.
  *
  * await serveAgent({ agent_id: 'anna', meetings: ['standup-42'] }, async ({ message }) => ({ content: await

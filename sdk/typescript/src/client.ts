@@ -79,7 +79,7 @@ import type {
   UpdateMembershipInput,
 } from './types.ts';
 
-/** How much longer than the wait of a pull its response may take. */
+/** How much longer than its wait the response to a pull may take. */
 const PULL_GRACE_MS = 10_000;
 
 export interface ConvokeClientOptions extends RequestsOptions, SendingOptions {}
@@ -115,7 +115,7 @@ export class ConvokeClient {
     return this.#requests.call('GET', ['instances', instance_id], { ...options });
   }
 
-  /** How its pushes went in the last day, in steps of ten minutes. */
+  /** The results of its pushes in the last day, in steps of ten minutes. */
   getInstanceHistory(instance_id: string, options?: CallOptions): Promise<InstanceHistory> {
     return this.#requests.call('GET', ['instances', instance_id, 'history'], { ...options });
   }
@@ -140,8 +140,8 @@ export class ConvokeClient {
   }
 
   /**
-   * Queues failed deliveries of the instance again: those of a time, or those of `delivery_ids`. With `dry_run` it only
-   * counts them. One call may do a part: see {@link recovering}.
+   * Queues failed deliveries of the instance again: those of a period, or those of `delivery_ids`. With `dry_run` it
+   * only counts them. One call may do a part: see {@link recovering}.
    */
   recover(instance_id: string, input: RecoverInput, options?: CallOptions): Promise<Recovered> {
     return this.#requests.call('POST', ['instances', instance_id, 'recover'], { ...options, body: input });
@@ -149,7 +149,7 @@ export class ConvokeClient {
 
   /**
    * Queues failed deliveries again part by part, `limit` in each, until none is left. Yields after each part how many
-   * were queued so far. To cancel, leave the loop: what is queued already is still sent.
+   * were queued so far. To cancel, leave the loop. Deliveries that are queued already are still sent.
    *
    *     for await (const queued of client.recovering('laptop-anna', { since })) console.log(queued);
    */
@@ -195,8 +195,8 @@ export class ConvokeClient {
   }
 
   /**
-   * Changes what an instance gets in a meeting, without another join, which would undo a leave. Fails with
-   * `membership_does_not_exist` when it is not in the meeting.
+   * Changes what an instance gets in a meeting. Another join would do that too, but it would also undo a leave. Fails
+   * with `membership_does_not_exist` when it is not in the meeting.
    */
   updateMembership(
     meeting_id: string | number,
@@ -220,12 +220,14 @@ export class ConvokeClient {
     return this.#requests.call('POST', ['instances', 'webhook-test'], { ...options, body: { instance_id } });
   }
 
-  /** How many instances are in each state, and how many deliveries are pending: of those that the key may see. */
+  /**
+   * How many instances are in each state, and how many deliveries are pending. Counts only those that the key may see.
+   */
   getCounts(options?: CallOptions): Promise<Counts> {
     return this.#requests.call('GET', ['counts'], { ...options });
   }
 
-  /** What the service did in the last five minutes, hour, or day, step by step. */
+  /** The counts of the service in the last five minutes, hour, or day, step by step. */
   getHistory(query: GetHistoryQuery = {}, options?: CallOptions): Promise<ServiceHistory> {
     return this.#requests.call('GET', ['history'], { ...options, query });
   }
@@ -243,7 +245,7 @@ export class ConvokeClient {
     return this.#requests.call('GET', ['meetings', meeting_id], { ...options });
   }
 
-  /** Pauses a meeting, or resumes it: then the waiting deliveries follow in their order. For admins. */
+  /** Pauses a meeting, or resumes it. After a resume the waiting deliveries follow in order. For admins. */
   updateMeeting(meeting_id: string | number, changes: UpdateMeetingInput, options?: CallOptions): Promise<Meeting> {
     return this.#requests.call('PATCH', ['meetings', meeting_id], { ...options, body: changes });
   }
@@ -256,7 +258,7 @@ export class ConvokeClient {
     return this.#requests.call('GET', ['meetings', meeting_id, 'instances'], { ...options, query });
   }
 
-  /** Who would hear a message that is sent now, and why the others would not. Nothing is sent. */
+  /** Who would get a message that is sent now, and why the others would not. Sends nothing. */
   explain(meeting_id: string | number, query: ExplainQuery = {}, options?: CallOptions): Promise<Page<Explanation>> {
     return this.#requests.call('GET', ['meetings', meeting_id, 'explain'], { ...options, query });
   }
@@ -279,8 +281,8 @@ export class ConvokeClient {
   }
 
   /**
-   * Sends messages of one meeting or of several, up to 500 in a request: in each meeting they are stored in the order of
-   * the list. Resolves with what became of each, like `Promise.allSettled`; a reason is a {@link ConvokeError}. Tries
+   * Sends messages of one meeting or of several, up to 500 in a request: in each meeting they are stored in the order
+   * of the list. Resolves with a result for each, like `Promise.allSettled`; a reason is a {@link ConvokeError}. Tries
    * again as sendMessage does.
    *
    *     const results = await client.sendMany([{ meeting_id: 'standup-42', message: { content: 'Good morning' } }]);
@@ -330,7 +332,7 @@ export class ConvokeClient {
     });
   }
 
-  /** One message, the chain that led to it, what answers it, and each of its deliveries with its outcome. */
+  /** One message, the chain that led to it, its answers, and each of its deliveries with its outcome. */
   getMessage(message_id: string, query: GetMessageQuery = {}, options?: CallOptions): Promise<MessageTrace> {
     return this.#requests.call('GET', ['messages', message_id], { ...options, query });
   }
@@ -374,7 +376,7 @@ export class ConvokeClient {
     return this.#requests.call('GET', ['deliveries', delivery_id, 'push'], { ...options });
   }
 
-  /** Queues a failed or pending delivery at once, under the same webhook-id. */
+  /** Queues a failed or pending delivery again, due at once, under the same webhook-id. */
   retryDelivery(delivery_id: string, options?: CallOptions): Promise<Delivery> {
     return this.#requests.call('POST', ['deliveries', delivery_id, 'retry'], { ...options });
   }
@@ -466,16 +468,16 @@ export class ConvokeClient {
   }
 
   /**
-   * Revokes an invite: from the response on its link is refused. Fails with `invite_redeemed`; revoke the key of the
-   * invite then.
+   * Revokes an invite: from the response on its link is refused. Fails with `invite_redeemed` when a machine has
+   * redeemed it; then revoke the key of the invite.
    */
   revokeInvite(invite_id: string, options?: CallOptions): Promise<void> {
     return this.#requests.call('DELETE', ['invites', invite_id], { ...options });
   }
 
   /**
-   * Redeems the link of an invite, once, for a key. Needs no key: make the client with the part of the link before
-   * `/invite/` as `base_url`. When the response is lost, it cannot be repeated.
+   * Redeems the link of an invite, once, and returns a key. Needs no key: make the client with the part of the link
+   * before `/invite/` as `base_url`. When the response is lost, it cannot be repeated.
    *
    * @throws ConvokeError `invite_does_not_exist`; `invite_ended` when it was redeemed or revoked, or has expired
    * @throws TypeError when it is not a link of this service
@@ -501,7 +503,7 @@ export class ConvokeClient {
   }
 
   /**
-   * Lets two agents within the service talk in a meeting. Fails with `demo_not_possible` when no push may reach them.
+   * Lets two agents inside the service talk in a meeting. Fails with `demo_not_possible` when no push may reach them.
    */
   startDemo(options?: CallOptions): Promise<Demo> {
     return this.#requests.call('POST', ['demo'], { ...options });

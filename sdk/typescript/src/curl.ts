@@ -1,9 +1,9 @@
 import type { DeliveryPush } from './types.ts';
 
 /**
- * A curl command that makes the request of a delivery again, for a POSIX shell; null when the delivery has no URL, or its
- * runtime gets another shape. It holds no secret: `[hidden]` and `[signature]` stand for them, so a receiver that checks
- * them refuses the request until you put them in.
+ * A curl command that makes the request of a delivery again, for a POSIX shell; null when the delivery has no URL, or
+ * its runtime gets another shape. The command has `[hidden]` and `[signature]` instead of secrets. A receiver that
+ * checks these refuses the request until you put the real values in.
  */
 export function curlOf({ url, runtime, headers, body }: DeliveryPush): string | null {
   if (url === null || runtime !== null) return null;

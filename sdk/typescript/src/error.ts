@@ -1,7 +1,7 @@
 import type { FieldError, ProblemDetails } from './types.ts';
 
 /**
- * Everything that goes wrong between a client and Convoke. Branch on `code`; `message` is for people.
+ * Any failure between a client and Convoke. Branch on `code`; `message` is for people.
  *
  * The server's codes are kept as they are (`instance_does_not_exist`, `invalid_fields`, …). Three are the client's own:
  * `unreachable` (no connection, or it broke), `timeout` (no whole response in time) and `unexpected_response` (something
@@ -12,7 +12,7 @@ export class ConvokeError extends Error {
   /** The HTTP status; null when there was no response. */
   readonly status: number | null;
   readonly code: string;
-  /** What happened and what to do about it, without the code. */
+  /** What went wrong and what to do, without the code. */
   readonly detail: string;
   /** The invalid fields, when the code is `invalid_fields`; otherwise empty. */
   readonly errors: readonly FieldError[];

@@ -9,8 +9,8 @@ import { type Push, readPush } from './verify.ts';
 
 /**
  * How long the service keeps a request without pushes: many proxies end a request after 60 s without a byte. Each new
- * request costs the service as much as a push, so it is not shorter. This time and the grace later, a connection that
- * died in silence is noticed.
+ * request costs the service as much as a push, so the time is not shorter. A connection that died in silence is noticed
+ * after this time and the grace.
  */
 const WAIT_S = 55;
 const GRACE_MS = 5_000;
@@ -27,10 +27,10 @@ const REMEMBERED = { for_ms: 3_600_000, size_max: 1_000, bytes_max: 16 * 1024 * 
 /** The most pushes without a result that are remembered; the oldest is forgotten first. */
 const LATE_MAX = 1_000;
 
-/** Ends the request that waits, when a push shows that no more should be asked for now. */
+/** Ends the waiting request when a push shows that the machine should ask for no more now. */
 const NOT_READY = new Error('not ready');
 
-/** A push that this machine pulled, and has to give a result for. */
+/** A push that this machine pulled and for which it must give a result. */
 export interface PushInHand extends Push {
   delivery_id: string;
   /** The headers that a webhook would get, the signature included. */
@@ -50,8 +50,9 @@ export interface PullOptions {
   /** Aborting it ends the iteration, as soon as the pushes in hand have their results and these are handed in. */
   signal?: AbortSignal | undefined;
   /**
-   * Called before each request for pushes, and again when a push was `not_reached`. Returns nothing when the agent is ready, or a promise to wait for. Meanwhile
-   * pushes wait at the service and spend no attempts. The promise must settle soon after the signal is aborted.
+   * Called before each request for pushes, and again when a push was `not_reached`. Returns nothing when the agent is
+   * ready, otherwise a promise that resolves when it is. Meanwhile pushes wait at the service and spend no attempts.
+   * The promise must settle soon after the signal is aborted.
    */
   ready?: ((signal: AbortSignal) => Promise<void> | undefined) | undefined;
   /** Called when the service responds, and when it is lost and will be tried again. */
@@ -87,8 +88,8 @@ interface Held {
  * One request waits at the service for pushes while there is room for them. A result that is given meanwhile goes with
  * a second request, which does not wait. Both bring results, and take the pushes that are there.
  *
- * A push may be handed out again, because its result was lost or late. The caller does not get it twice: it gets the
- * result of the call that runs, or the success that is remembered.
+ * A push may be handed out again, because its result was lost or late. The caller does not get it twice: the push gets
+ * the result of the running call, or the remembered success.
  */
 export class Puller {
   readonly #requests: Requests;
@@ -110,8 +111,8 @@ export class Puller {
   #waiting: AbortController | null = null;
   #is_handing_in = false;
   /**
-   * The names of the request that waits and of the one that hands in. A request that is made again after its response
-   * was lost keeps its name: so the service takes back at once what it had handed out in the lost response.
+   * The names of the request that waits and of the one that hands in. A request that is repeated after its response was
+   * lost keeps its name. So the service takes the pushes of the lost response back at once.
    */
   readonly #pull_ids = new Map<RequestKind, string>();
   #is_step_due = false;

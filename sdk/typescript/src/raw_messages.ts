@@ -1,8 +1,8 @@
-/** Messages of the history, each as the JSON text that it was sent as. */
+/** Messages of the history, each with the JSON text of its sender. */
 import { RawJson } from './raw_json.ts';
 import type { Message, MessagePage } from './types.ts';
 
-/** A message of the history whose JSON is as it was written: big numbers, `1.10` and the order of the keys survive. */
+/** A message of the history with its JSON as it was written: big numbers, `1.10` and the order of the keys survive. */
 export interface RawMessage extends Omit<Message, 'message'> {
   message: RawJson;
 }

@@ -4,7 +4,7 @@ import { pause } from './pause.ts';
 const TIMEOUT_MS = 10_000;
 
 export interface RequestsOptions {
-  /** Where Convoke listens, such as `http://127.0.0.1:8080`; a path in it is kept. */
+  /** The URL of Convoke, such as `http://127.0.0.1:8080`; a path in it is kept. */
   base_url: string;
   /** Sent as a bearer token. Not needed while Convoke listens on loopback only and no key was made. */
   api_key?: string | undefined;
@@ -16,7 +16,7 @@ export interface RequestsOptions {
   timeout_ms?: number | undefined;
   /**
    * How often sendMessage tries, the first try included; 4 when absent, 1 for no retry. Every other call tries as often
-   * when the service is overloaded and says when to come again.
+   * when the service is overloaded and says when to try again.
    */
   send_attempts_max?: number | undefined;
   /** Makes the pauses between the tries; tests replace it. Must reject when the signal is aborted. */
@@ -150,7 +150,10 @@ export class Requests {
   }
 }
 
-/** How long to wait until an overloaded service takes the request, which it has not carried out; null for no retry. */
+/**
+ * How long to wait before a request to an overloaded service is repeated; null for no retry. The service has not
+ * carried the request out.
+ */
 function overloadedWait(error: unknown): number | null {
   if (!(error instanceof ConvokeError) || error.code !== 'overloaded' || error.retry_after_s === null) return null;
   const wait_ms = error.retry_after_s * 1000;

@@ -6,11 +6,11 @@ export interface ApiKey {
   key_id: string;
   /** A name for people. */
   name: string | null;
-  /** What the key may be used for. */
+  /** The rights of the key. */
   scopes: Scope[];
   /** Limits sending, reading and joining to these meetings; null: no limit. */
   meeting_ids: string[] | null;
-  /** Limits the scope `instance` to this one; null: no limit. */
+  /** Limits the scope `instance` to this instance; null: no limit. */
   instance_id: string | null;
   /** When it was made. */
   created_at: string;
@@ -42,19 +42,19 @@ export interface Attempt {
   /** The status of the response; null when no status line arrived. */
   status_code: number | null;
   /**
-   * What happened, in words. Empty after a success, unless a reply in the response could not be sent: then it says why.
+   * The failure, in words. Empty after a success, unless a reply in the response could not be sent: then it says why.
    */
   detail: string;
   /** The beginning of the response body. */
   response_excerpt: string;
   /**
-   * Only for an instance with a runtime: the agents that have answered, in this attempt and before. A retry asks the
+   * Only for an instance with a runtime: the agents that have answered, in this attempt or earlier. A retry asks the
    * others.
    */
   answered_agents?: string[];
 }
 
-/** What was done or refused. */
+/** The action that was done or refused. */
 export type AuditAction =
   | 'instance.register'
   | 'instance.update'
@@ -133,7 +133,7 @@ export interface BackupProgress {
 
 /** A machine that pulls. */
 export interface Connection {
-  /** When it began to pull, without a pause of more than 10 s since then. */
+  /** Since when it pulls without a pause of more than 10 s. */
   since: string;
   /** The address of its latest pull. */
   address: string | null;
@@ -141,36 +141,36 @@ export interface Connection {
   client: string | null;
 }
 
-/** How many there are of what the key may see. */
+/** The counts of the rows that the key may see. */
 export interface Counts {
   instances: InstanceCounts;
   deliveries: DeliveryCounts;
 }
 
-/** Whom a link invites, and where. */
+/** The agents that a link invites, and the meetings. */
 export interface CreateInviteInput {
   /** The meetings that the machine may join. At most 100, of at most 8192 bytes in all. */
   meeting_ids: string[];
   /** The agents that the machine is invited for. At most 1000, of at most 40000 bytes in all. */
   agent_ids: string[];
   /**
-   * What the machine registers as; made of its first agent and a few random characters when absent. An instance that
-   * exists belongs to the new key from then on.
+   * The instance that the machine registers; when absent, an id made of its first agent and a few random characters. An
+   * instance that exists belongs to the new key from then on.
    */
   instance_id?: string | undefined;
   /** How long it can be redeemed: an hour when absent, a minute to a day. */
   expires_in_s?: number | undefined;
 }
 
-/** What a new key may be used for. */
+/** The rights of a new key. */
 export interface CreateKeyInput {
-  /** What the key may be used for. */
+  /** The rights of the key. */
   scopes: Scope[];
   /** A name for people. */
   name?: string | undefined;
   /** Limits sending, reading and joining to these meetings. At most 1000. */
   meeting_ids?: string[] | undefined;
-  /** Limits the scope `instance` to this one. */
+  /** Limits the scope `instance` to this instance. */
   instance_id?: string | undefined;
   /** RFC 3339. From then on the key is refused; absent: never. */
   expires_at?: string | undefined;
@@ -221,7 +221,10 @@ export interface DeliveryPush {
   delivery_id: string;
   /** The webhook_url of the instance as it is now. Null when it has none, is gone, or is not shown to this key. */
   url: string | null;
-  /** The runtime of the instance: it gets this push in a shape of its own. Null: it gets it as it is here. */
+  /**
+   * The runtime of the instance, which gets this push in a shape of its own. Null: the instance gets the push as it is
+   * here.
+   */
   runtime: 'spec' | 'openai' | 'openclaw' | 'hermes' | 'template' | 'a2a' | 'langgraph' | 'dify' | 'mcp_events' | null;
   /**
    * The headers by their names. `[hidden]` stands for a value of webhook_headers, `[signature]` for the signature.
@@ -235,9 +238,9 @@ export interface DeliveryPush {
 
 /**
  * Why a delivery failed or was cancelled. `not_200`: a 2xx that does not count; `gone`: 410; `exhausted`: too many bad
- * answers; `expired`: not reached for too long; `instance_deleted`: its instance was deleted; `dropped`: somebody
- * dropped what waited; `hop_limit`, `pair_limit`: the loop guard stopped agents that answer each other; `superseded`,
- * `max_age`: it waited while its machine was away, and the membership leaves out what is not the newest, or too old.
+ * responses; `expired`: not reached for too long; `instance_deleted`: its instance was deleted; `dropped`: somebody
+ * dropped the waiting deliveries; `hop_limit`, `pair_limit`: the loop guard stopped agents that answer each other;
+ * `superseded`, `max_age`: it waited while its machine was away, and was not the newest message, or was too old.
  */
 export type DeliveryReason =
   | 'not_200'
@@ -260,7 +263,7 @@ export interface DeliveryWithAttempts extends Delivery {
   attempts: Attempt[];
 }
 
-/** Two agents within the service that talk in a meeting. */
+/** Two agents inside the service that talk in a meeting. */
 export interface Demo {
   /** `talking`: the agents take their turns; `listening`: they answer what others say. */
   state: 'stopped' | 'talking' | 'listening';
@@ -272,7 +275,7 @@ export interface Demo {
   turns: number;
 }
 
-/** What a webhook test found, stage by stage. */
+/** The result of a webhook test, stage by stage. */
 export interface Diagnosis {
   /** Whether a delivery with this response would count as delivered. */
   success: boolean;
@@ -285,7 +288,7 @@ export interface Diagnosis {
   stages: DiagnosisStage[];
   /** The beginning of the response body. */
   response_excerpt: string;
-  /** One sentence: what to do about it. */
+  /** One sentence that says what to do. */
   advice: string;
 }
 
@@ -297,17 +300,17 @@ export interface DiagnosisStage {
   ok: boolean;
   /** How long it took. */
   duration_ms: number;
-  /** What happened, in words. */
+  /** The result, in words. */
   detail: string;
 }
 
-/** Whose pending deliveries to cancel. */
+/** Which pending deliveries to cancel. */
 export interface DropDeliveriesInput {
   /** Drops the deliveries that wait for this instance. */
   instance_id?: string | undefined;
   /** Drops the deliveries that wait in this meeting; with instance_id, only those for that instance. */
   meeting_id?: string | undefined;
-  /** Only count what would be dropped. */
+  /** Only count the deliveries that would be dropped. */
   dry_run?: boolean | undefined;
 }
 
@@ -321,7 +324,7 @@ export interface DroppedDeliveries {
   done: boolean;
 }
 
-/** What would become of a message that is sent now, at one instance of a meeting. */
+/** The prediction for a message that is sent now, for one instance of a meeting. */
 export interface Explanation {
   /** The id of an instance. */
   instance_id: string;
@@ -329,7 +332,7 @@ export interface Explanation {
   instance_name: string;
   /** Agent ids; duplicates are dropped, order is kept. At most 1000, of at most 40000 bytes in all. */
   agent_ids: string[];
-  /** Whether it would be pushed: `now`, behind what waits in its lane already; `later`; or `no`. */
+  /** Whether it would be pushed: `now`, after the deliveries that already wait in its lane; `later`; or `no`. */
   pushed: 'now' | 'later' | 'no';
   /** Why it would not be pushed now; null when it would. */
   why: WhyNotNow | null;
@@ -404,8 +407,8 @@ export interface Instance {
    */
   ack_timeout_s?: number;
   /**
-   * How long an attempt at webhook_url may take, in seconds; unless it was set, 5, or what a turn of the runtime takes.
-   * With more than 5, an attempt that is cut by a stop of the service is made again.
+   * How long an attempt at webhook_url may take, in seconds. The default is 5, or the time that the runtime needs. With
+   * more than 5, an attempt that a stop of the service interrupts is made again.
    */
   timeout_s?: number;
   runtime?: Runtime;
@@ -429,11 +432,11 @@ export interface Instance {
   health: Health;
   /** Failed attempts since the last success. */
   consecutive_failures: number;
-  /** When its health became what it is; absent when that is not known. */
+  /** When its health last changed; absent when that is unknown. */
   health_since?: string;
   /**
-   * Only while it backs off: when an attempt is made next, if something waits then; a past time means as soon as
-   * something waits.
+   * Only while it backs off: when the next attempt is made, if a delivery waits then. A past time means: as soon as a
+   * delivery waits.
    */
   next_try_at?: string;
   /** When a push last succeeded, up to a second late; null before the first. */
@@ -442,7 +445,7 @@ export interface Instance {
   last_failure: LastFailure | null;
   /** Deliveries that are not settled yet. */
   pending_deliveries: number;
-  /** The key that owns it; null when it was registered without keys: only admins touch it. */
+  /** The key that owns it. Null when it was registered without keys; then only admins may change it. */
   owner_key_id: string | null;
   /** The last registration or heartbeat. */
   last_seen_at: string | null;
@@ -468,10 +471,10 @@ export interface InstanceCounts {
   connected: number;
 }
 
-/** How the pushes of an instance went in the last day, column by column. */
+/** The results of the pushes of an instance in the last day, column by column. */
 export interface InstanceHistory {
   /**
-   * From when on the attempts of this instance are counted. What came before is not known, or of another instance with
+   * Since when the attempts of this instance are counted. Earlier ones are unknown, or belong to another instance with
    * this id.
    */
   counting_since: string;
@@ -502,7 +505,7 @@ export interface Invite {
   invite_id: string;
   /** `pending`: it can be redeemed; otherwise why it cannot: `redeemed`, `revoked` or `expired`. */
   state: 'pending' | 'redeemed' | 'revoked' | 'expired';
-  /** What the machine registers as. */
+  /** The instance that the machine registers. */
   instance_id: string;
   /** The meetings that the machine may join. */
   meeting_ids: string[];
@@ -544,12 +547,12 @@ export interface JoinMeetingInput {
   wake?: 'all' | 'targeted' | 'people' | undefined;
   /**
    * Which of the messages that waited while the machine was away are pushed. `all`: every one; `latest`: only the
-   * newest of the agents and the newest of the people, and the others are cancelled (`superseded`). Absent: unchanged,
-   * at first `all`.
+   * newest message of agents and the newest of people; the others are cancelled (`superseded`). Absent: unchanged, at
+   * first `all`.
    */
   catch_up?: 'all' | 'latest' | undefined;
   /**
-   * Messages that are older than this many seconds when their turn comes are cancelled (`max_age`); 0: none. Absent:
+   * Messages that are older than this many seconds when they are next are cancelled (`max_age`); 0: none. Absent:
    * unchanged, at first 0.
    */
   max_age_s?: number | undefined;
@@ -565,14 +568,14 @@ export interface LastFailure {
   outcome: Outcome;
   /** The status of the response; null when no status line arrived. */
   status_code: number | null;
-  /** What happened, in words. */
+  /** The result, in words. */
   detail: string;
   /**
    * The first 300 characters of the response body. Absent when there was none, and for a key that may not see every
    * delivery of the instance.
    */
   response_excerpt?: string;
-  /** One sentence: what to do about it. */
+  /** One sentence that says what to do. */
   advice: string;
 }
 
@@ -644,7 +647,7 @@ export interface Membership {
   wake?: 'all' | 'targeted' | 'people';
   /** Which of the messages that waited while the machine was away are pushed; absent: all. */
   catch_up?: 'all' | 'latest';
-  /** How old a message may be when its turn comes, in seconds; absent: of any age. */
+  /** How old a message may be when it is next, in seconds; absent: any age. */
   max_age_s?: number;
 }
 
@@ -702,13 +705,13 @@ export interface MessagePage {
   has_more: boolean;
 }
 
-/** A message, the chain that led to it, what answers it, and each of its deliveries. */
+/** A message, the chain that led to it, its answers, and each of its deliveries. */
 export interface MessageTrace extends FoundMessage {
   /** The trace that it belongs to, as in its traceparent: docs/traces.md; absent when there is none. */
   trace_id?: string;
-  /** What it answers, what that one answers, and so on: the nearest first, at most 50. */
+  /** The message that it answers, the message that that one answers, and so on: the nearest first, at most 50. */
   answered: MessageBrief[];
-  /** What answers it, in the order of seq, among 1,000 messages of its meeting. */
+  /** Its answers, in the order of seq, among 1,000 messages of its meeting. */
   answers: MessageBrief[];
   /** Give it as answers_after to look for answers in the messages that follow; null when there are none. */
   next_answers_after: number | null;
@@ -719,7 +722,7 @@ export interface MessageTrace extends FoundMessage {
 }
 
 /**
- * Messages of that time for the agents that the instance has in its meetings now, without a delivery: it was switched
+ * Messages of that period for the agents that the instance has in its meetings now, without a delivery: it was switched
  * off when they were sent. They are in the history of their meetings, and are not pushed later.
  */
 export interface MissedMessages {
@@ -733,7 +736,7 @@ export interface MissedMessages {
 export interface OpenSession {
   /** The id with which the session can be ended; it cannot be used to sign in. */
   session_id: string;
-  /** The key that somebody signed in with; null for a link of convoke serve. */
+  /** The key with which somebody signed in; null for a link of convoke serve. */
   key_id: string | null;
   /** When somebody signed in. */
   created_at: string;
@@ -760,13 +763,13 @@ export type Outcome =
 
 /** A link to the instances of a key. */
 export interface PortalLink {
-  /** Show it to the owner of the key only: who has it may use it until it expires. */
+  /** Show it to the owner of the key only: anybody with the link may use it until it expires. */
   link: string;
   /** From then on it is refused. */
   expires_at: string;
 }
 
-/** What a portal link shows, and for how long. */
+/** The instances that a portal link shows, and for how long. */
 export interface PortalLinkInput {
   /** Shows only this instance of the key; absent: all of them. */
   instance_id?: string | undefined;
@@ -778,11 +781,11 @@ export interface PortalLinkInput {
 export interface ProblemDetails {
   /** `urn:convoke:problem:` and the code. */
   type: string;
-  /** What the code means. */
+  /** The meaning of the code. */
   title: string;
   /** The status of the response. */
   status: number;
-  /** What happened in this case, and what to do about it. */
+  /** What went wrong in this case, and what to do. */
   detail: string;
   /** Stable: branch on this, and not on the text. docs/errors.md lists the codes. */
   code: string;
@@ -790,7 +793,7 @@ export interface ProblemDetails {
   errors?: FieldError[];
 }
 
-/** The results of pushes that a machine has, and how many more it takes. */
+/** The results that a machine has, and how many pushes it takes. */
 export interface PullInput {
   /** Results of pushes that were handed out before: at most 256. */
   results?: PullResult[] | undefined;
@@ -799,9 +802,9 @@ export interface PullInput {
   /** How long to wait for a push, in seconds: 30 when absent, 60 at most; 0 responds at once. */
   wait_s?: number | undefined;
   /**
-   * A name of this request, another one for each. When its response is lost, make the request again under the same
-   * name: what the lost response had is handed out again at once, and not only after its deadline. A request of that
-   * name that still waits ends.
+   * A name of this request, another one for each. When its response is lost, repeat the request under the same name.
+   * Then the pushes of the lost response are handed out again at once, and not only after their deadline. An earlier
+   * request of that name that still waits ends.
    */
   pull_id?: string | undefined;
 }
@@ -835,7 +838,7 @@ export interface Pulled {
 
 /** A push for a machine that pulls. The attempt begins when it is handed out. */
 export interface PulledPush {
-  /** The delivery: skip one that was handled. The same as webhook-id. */
+  /** The delivery; the same as webhook-id. Skip a push that you have handled. */
   delivery_id: string;
   /** The number of the attempt, from 1. */
   attempt: number;
@@ -847,7 +850,7 @@ export interface PulledPush {
   deadline_at: string;
 }
 
-/** Which failed deliveries are queued again: those of a time (since), or some (delivery_ids). */
+/** Which failed deliveries are queued again: those of a period (since), or some (delivery_ids). */
 export interface RecoverInput {
   /** Queues the deliveries again that failed at or after this time. */
   since?: string | undefined;
@@ -860,7 +863,10 @@ export interface RecoverInput {
   delivery_ids?: string[] | undefined;
   /** The most deliveries that this call queues again: a small limit shows the progress. */
   limit?: number | undefined;
-  /** Only count what would be queued again, and what the instance missed while it was switched off. */
+  /**
+   * Only count the deliveries that would be queued again, and the messages that the instance missed while it was
+   * switched off.
+   */
   dry_run?: boolean | undefined;
 }
 
@@ -868,7 +874,7 @@ export interface RecoverInput {
 export interface Recovered {
   /** How many deliveries were queued again, or would be. */
   recovered: number;
-  /** The end of the time: when `done` is false, the next call gives it as `until`. Null with delivery_ids. */
+  /** The end of the period: when `done` is false, the next call gives it as `until`. Null with delivery_ids. */
   until: string | null;
   /** Whether they were only counted. */
   dry_run: boolean;
@@ -889,7 +895,7 @@ export interface RedeemInviteInput {
 export interface RedeemedInvite {
   /** The id of an invite. It is no secret: nobody can redeem an invite with it. */
   invite_id: string;
-  /** What the machine registers as. */
+  /** The instance that the machine registers. */
   instance_id: string;
   /** The meetings that the machine may join. */
   meeting_ids: string[];
@@ -927,8 +933,8 @@ export interface RegisterInput {
    */
   ack_timeout_s?: number | undefined;
   /**
-   * How long an attempt at webhook_url may take, in seconds; unless it was set, 5, or what a turn of the runtime takes.
-   * With more than 5, an attempt that is cut by a stop of the service is made again.
+   * How long an attempt at webhook_url may take, in seconds. The default is 5, or the time that the runtime needs. With
+   * more than 5, an attempt that a stop of the service interrupts is made again.
    */
   timeout_s?: number | undefined;
   runtime?: Runtime | undefined;
@@ -962,7 +968,7 @@ export interface RegisterInput {
 
 /** An instance, and its secret when the registration made one. */
 export interface RegisteredInstance extends Instance {
-  /** Only when it was just made: keep it, it is not shown again. */
+  /** Only when it was just made. Keep it, because it is not shown again. */
   webhook_secret?: string;
   /**
    * The headers that were dropped, because webhook_url has another origin or transport changed, and webhook_headers
@@ -977,7 +983,7 @@ export interface ReplyInput {
   reply: string | ReplyMessage;
 }
 
-/** A reply as a message, with who says it and whom it is for. */
+/** A reply as a message, with its agent and its recipients. */
 export interface ReplyMessage {
   message: JsonObject;
   /** The agent that says it: one of those that the push was for. Absent: the only one that it was for. */
@@ -988,7 +994,7 @@ export interface ReplyMessage {
 
 /** How two tokens of a key overlap. */
 export interface RotateKeyInput {
-  /** How long the previous token is accepted as well; a day when absent, 30 days at most. */
+  /** How long the previous token still works, in seconds; a day when absent, 30 days at most. */
   overlap_seconds?: number | undefined;
 }
 
@@ -1007,15 +1013,15 @@ export interface RotatedSecret {
 }
 
 /**
- * What listens at webhook_url, if pushes have a shape of its own. `spec`, the default, is the body of the
- * specification. `convoke runtimes` says what each is.
+ * The runtime at webhook_url, if its pushes have a shape of their own. `spec`, the default, is the body of the
+ * specification. `convoke runtimes` describes each.
  */
 export type Runtime =
   'spec' | 'openai' | 'openclaw' | 'hermes' | 'template' | 'a2a' | 'langgraph' | 'dify' | 'mcp_events';
 
 /**
- * `admin`: everything; `send`: send messages; `read`: look at everything; `instance`: register, its own instances, and
- * to speak for their agents.
+ * `admin`: everything; `send`: send messages; `read`: look at everything; `instance`: register instances, do everything
+ * with its own, and speak for their agents.
  */
 export type Scope = 'admin' | 'send' | 'read' | 'instance';
 
@@ -1058,7 +1064,7 @@ export interface SendMessagesItem {
   tracestate?: string;
 }
 
-/** What became of one of many messages: `message` when it is stored, otherwise `problem`. */
+/** The result of one of many messages: `message` when it is stored, otherwise `problem`. */
 export interface SendResult {
   /** The status that a send of this message alone would get: 201 when it is stored. */
   status: number;
@@ -1084,19 +1090,19 @@ export interface SentMessage {
   deliveries_queued: number;
 }
 
-/** What became of many messages. */
+/** The results of many messages. */
 export interface SentMessages {
   /** In the order of the list. */
   results: SendResult[];
 }
 
-/** What the service did lately, column by column. The lists have an item for each step that has ended. */
+/** The latest counts of the service, column by column. The lists have an item for each step that has ended. */
 export interface ServiceHistory {
-  /** From when on this node counts: since it was started. What came before is not known. */
+  /** When this node began to count: its start. Earlier counts are unknown. */
   counting_since: string;
   /**
-   * From when on this node has the counts of all other nodes without a gap; `counting_since`, when there are no other
-   * nodes, or nothing was missed.
+   * Since when this node has the counts of all other nodes without a gap. It is `counting_since` when there are no
+   * other nodes, or when no counts were missed.
    */
   complete_since: string;
   /** When the first step began. */
@@ -1150,7 +1156,7 @@ export interface Session {
   key_id: string | null;
   /** The name of that key. */
   key_name: string | null;
-  /** What the principal may do. */
+  /** The rights of the principal. */
   scopes: Scope[];
   /** The meetings that it is limited to; null: no limit. */
   meeting_ids: string[] | null;
@@ -1165,9 +1171,9 @@ export interface Session {
   csrf_token: string | null;
   /** The version of the service. */
   version: string;
-  /** What the operator calls this environment, such as production (CONVOKE_ENVIRONMENT); null: nothing. */
+  /** The operator's name for this environment, such as production (CONVOKE_ENVIRONMENT); null: none. */
   environment: string | null;
-  /** What this service can do. */
+  /** The features of this service. */
   features: {
     /** Whether there may be several nodes. */
     cluster: boolean;
@@ -1184,9 +1190,9 @@ export interface TakenResult {
   /** The number of the attempt. */
   attempt: number;
   /**
-   * `counted`: it was judged as the response of a webhook. The others have no effect: `late`, its deadline had passed;
-   * `repeated`, the attempt had a result already; `unknown`, this attempt was not handed out to this instance, or a
-   * node that has stopped since handed it out: then the push is handed out again.
+   * `counted`: it was judged like the response of a webhook. The others have no effect. `late`: its deadline had
+   * passed. `repeated`: the attempt had a result already. `unknown`: this instance did not get such an attempt, or the
+   * node that handed it out has stopped; then the push is handed out again.
    */
   became: 'counted' | 'late' | 'repeated' | 'unknown';
   /**
@@ -1197,8 +1203,8 @@ export interface TakenResult {
 }
 
 /**
- * How pushes reach the machine: `webhook`, they are sent to webhook_url; `pull`, the machine asks for them, so nothing
- * has to reach it.
+ * How pushes reach the machine. `webhook`: they are sent to webhook_url. `pull`: the machine asks for them, so nobody
+ * needs a connection to it.
  */
 export type Transport = 'webhook' | 'pull';
 
@@ -1226,8 +1232,8 @@ export interface UpdateInstanceInput {
    */
   ack_timeout_s?: number | undefined;
   /**
-   * How long an attempt at webhook_url may take, in seconds; unless it was set, 5, or what a turn of the runtime takes.
-   * With more than 5, an attempt that is cut by a stop of the service is made again.
+   * How long an attempt at webhook_url may take, in seconds. The default is 5, or the time that the runtime needs. With
+   * more than 5, an attempt that a stop of the service interrupts is made again.
    */
   timeout_s?: number | undefined;
   /**
@@ -1237,15 +1243,15 @@ export interface UpdateInstanceInput {
    */
   replies?: boolean | undefined;
   /**
-   * Hands the instance over to another key, or (null) leaves it to admins. Only admins may do that. An instance that
-   * pulls loses its webhook_headers, unless they are given again.
+   * Gives the instance to another key, or (null) to admins only. Only admins may do that. An instance that pulls loses
+   * its webhook_headers, unless they are given again.
    */
   owner_key_id?: string | null | undefined;
 }
 
 /** What to change in a meeting. An absent field stays as it is. */
 export interface UpdateMeetingInput {
-  /** True: nothing of the meeting is pushed until it is set to false. */
+  /** True: the deliveries of the meeting wait until it is set to false. */
   paused?: boolean | undefined;
   /**
    * Messages of agents that answer each other, in a row. 0 switches the rule off, null takes the setting of the
@@ -1269,14 +1275,14 @@ export interface UpdateMembershipInput {
   wake?: 'all' | 'targeted' | 'people' | undefined;
   /** Which of the messages that waited while the machine was away are pushed: `all` or `latest`, as for a join. */
   catch_up?: 'all' | 'latest' | undefined;
-  /** Messages that are older than this many seconds when their turn comes are cancelled; 0: none. */
+  /** Messages that are older than this many seconds when they are next are cancelled; 0: none. */
   max_age_s?: number | undefined;
 }
 
 /**
- * What a pending delivery waits for: its `turn` in the lane, the time of its next attempt (`retry`), the `back_off` of
- * its instance, a meeting that is `paused`, an instance that is `switched_off`, or the `connection` of a machine that
- * pulls.
+ * Why a pending delivery waits. It waits for its `turn` in the lane, the time of its next attempt (`retry`), the
+ * `back_off` of its instance, a meeting that is `paused`, an instance that is `switched_off`, or the `connection` of a
+ * machine that pulls.
  */
 export type WaitingFor = 'turn' | 'retry' | 'back_off' | 'paused' | 'switched_off' | 'connection';
 
@@ -1347,8 +1353,8 @@ export interface ListMeetingInstancesQuery {
 /** The query of the operation `explain`. */
 export interface ExplainQuery {
   /**
-   * Whom it is for; repeat the parameter for more agents, at most 100. Absent: all agents of the meeting but
-   * from_agent.
+   * An agent that the message is for; repeat the parameter for more agents, at most 100. Absent: all agents of the
+   * meeting but from_agent.
    */
   target_agents?: string[] | undefined;
   /** The agent that says it; absent: a person, or a program that is no agent. */
@@ -1375,13 +1381,13 @@ export interface ListMessagesQuery {
 
 /** The query of the operation `findMessages`. */
 export interface FindMessagesQuery {
-  /** The message with this message_id, or that of the delivery with this delivery_id, which is its webhook-id. */
+  /** The message with this message_id, or the message of the delivery with this delivery_id (the webhook-id). */
   id?: string | undefined;
   /** Only messages of this meeting. */
   meeting_id?: string | undefined;
   /** Only the message with this number in its meeting; with meeting_id it is found at once. */
   seq?: number | undefined;
-  /** Only messages whose JSON contains this text; capital letters from A to Z count as small ones. */
+  /** Only messages whose JSON contains this text; capital letters from A to Z count as small letters. */
   text?: string | undefined;
   /** Sent at or after this time. */
   since?: string | undefined;
@@ -1419,13 +1425,13 @@ export interface ListDeliveriesQuery {
   since?: string | undefined;
   /** Only deliveries of messages that were sent before this time. */
   until?: string | undefined;
-  /** Only deliveries with an attempt that was answered with this status. */
+  /** Only deliveries with an attempt that got this status. */
   status_code?: number | undefined;
   /** How an attempt ended, in the order of its stages: up to `tls_failed` the receiver was not reached. */
   outcome?: Outcome | undefined;
   /** Only deliveries for this agent, in all meetings. */
   agent_id?: string | undefined;
-  /** Only messages whose JSON contains this text; capital letters from A to Z count as small ones. */
+  /** Only messages whose JSON contains this text; capital letters from A to Z count as small letters. */
   text?: string | undefined;
   /** The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and next_cursor continues. */
   limit?: number | undefined;
@@ -1435,9 +1441,9 @@ export interface ListDeliveriesQuery {
 
 /** The query of the operation `streamEvents`. */
 export interface EventsQuery {
-  /** Only what happens to this instance. */
+  /** Only events of this instance. */
   instance_id?: string | undefined;
-  /** Only what happens in this meeting. */
+  /** Only events of this meeting. */
   meeting_id?: string | undefined;
   /** The id of the last event that was seen: the same as the header Last-Event-ID, which has priority. */
   last_event_id?: string | undefined;
@@ -1461,11 +1467,11 @@ export interface ListInvitesQuery {
 
 /** The query of the operation `listAudit`. */
 export interface ListAuditQuery {
-  /** What was done or refused. */
+  /** The action that was done or refused. */
   action?: AuditAction | undefined;
   /** Who did it: a key_id, or open, local command, sign-in link, service, unknown. */
   key_id?: string | undefined;
-  /** Only what was done to this instance. */
+  /** Only changes of this instance. */
   instance_id?: string | undefined;
   /** At or after this time. */
   since?: string | undefined;
@@ -1491,6 +1497,6 @@ export interface ListSessionsQuery {
 export interface GetHistoryQuery {
   /** How far back: `5m` in steps of a second, `1h` in steps of 10 s, `24h` in minutes. `5m` when absent. */
   span?: '5m' | '1h' | '24h' | undefined;
-  /** Only steps that begin at this time or later: the `ends_at` of an earlier response, to ask for what is new. */
+  /** Only steps that begin at this time or later. Give the `ends_at` of an earlier response to get only newer steps. */
   since?: string | undefined;
 }

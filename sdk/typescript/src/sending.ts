@@ -16,8 +16,8 @@ const RETRY_FIRST_MS = 250;
 
 export interface SendingOptions extends Pick<RequestsOptions, 'send_attempts_max' | 'sleep'> {
   /**
-   * How many milliseconds sendMessage waits for other messages, which then share one request: 2 is enough for a program
-   * that sends hundreds in a second. Absent: each message is a request of its own.
+   * How many milliseconds sendMessage waits for other messages to share a request with. 2 is enough for a program that
+   * sends hundreds in a second. Absent: each message is a request of its own.
    */
   gather_ms?: number | undefined;
 }
@@ -117,8 +117,8 @@ export function sendBody(
 }
 
 /**
- * A proxy responds 502 and 504 when it lost the node that had the request. Nobody knows whether the message was stored;
- * the key makes sure that it is stored once.
+ * A proxy responds 502 and 504 when it lost the node that had the request. Then it is unknown whether the message was
+ * stored; the key makes sure that it is stored once.
  */
 const STATUSES_TO_TRY_AGAIN: ReadonlySet<number> = new Set([429, 502, 503, 504]);
 

@@ -31,10 +31,10 @@ interface Again {
 }
 
 /**
- * Sends messages in their order, as many in one request as it takes. What may be tried again is sent again with the
- * same idempotency keys, and what follows it in the list waits for it.
+ * Sends messages in their order, as many in one request as it takes. A message that may be tried again is sent again
+ * with the same idempotency key, and the messages after it wait.
  *
- * @returns what became of each, in the order of the list; a reason is a ConvokeError
+ * @returns a result for each, in the order of the list; a reason is a ConvokeError
  * @throws the reason of the signal
  */
 export async function sendMany(
@@ -50,7 +50,7 @@ export async function sendMany(
   }
 }
 
-/** Sends what has no result yet, until something must be tried again. */
+/** Sends the messages without a result, until one must be tried again. */
 async function sendOpen(
   requests: Requests,
   items: readonly Item[],

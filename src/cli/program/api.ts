@@ -19,7 +19,7 @@ export interface ListOptions extends ApiOptions {
   all?: true;
 }
 
-/** `--api-key`. The variable is safer, because the list of processes shows what was typed. */
+/** `--api-key`. The variable is safer, because the list of processes shows the command line. */
 export function apiKeyOption(): Option {
   return new Option('--api-key <token>', 'the API key to use; not needed while the service has none').env(
     'CONVOKE_API_KEY',
@@ -34,7 +34,7 @@ export function withApi(command: Command): Command {
     .option('--json', 'print JSON, for programs');
 }
 
-/** Adds what `withApi` adds, `--limit` and `--all`. */
+/** Adds the options of `withApi`, and `--limit` and `--all`. */
 export function withList(command: Command): Command {
   return withApi(command)
     .option('--limit <n>', 'how many to print', wholeNumber(1, 500), 50)

@@ -1,4 +1,4 @@
-/** What the exit code of a command means; the same table is at the end of `convoke --help`. */
+/** The exit codes of a command; the same table is at the end of `convoke --help`. */
 export const EXIT = { ok: 0, failed: 1, usage: 2, unreachable: 3, refused: 4 } as const;
 
 export type ExitCode = (typeof EXIT)[keyof typeof EXIT];

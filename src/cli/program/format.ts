@@ -80,7 +80,7 @@ export function ago(time: string | null, now_ms: number): string {
   return distance_ms > 0 ? `${text} ago` : `in ${text}`;
 }
 
-/** When a back-off ends, and an attempt is made. A past time means that nothing has waited since. */
+/** When a back-off ends and the next attempt is made. A past time means that no delivery has waited since. */
 export function nextTryInWords(time: string, now_ms: number): string {
   return Date.parse(time) > now_ms ? `${time} (${ago(time, now_ms)})` : 'as soon as a delivery waits';
 }

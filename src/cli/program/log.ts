@@ -23,7 +23,8 @@ export function jsonLog({ log_level }: Pick<Config, 'log_level'>, dest: number |
     async written() {
       const closed = once(destination, 'close', { signal: AbortSignal.timeout(LOG_MS_MAX) }).catch(() => {});
       destination.end();
-      // What still happens may log. A line for a closed log throws, and the process would end with another exit code.
+      // Other parts may still log. A line for a closed log would throw, and the process would end with another exit
+      // code.
       destination.write = () => true;
       await closed;
     },

@@ -129,7 +129,7 @@ function pathOf(command: Command): string {
 }
 
 /**
- * Writes to stderr what failed.
+ * Writes the failure to stderr.
  *
  * @returns the exit code
  */

@@ -28,7 +28,7 @@ export function maxAgeOption(): Option {
   return new Option('--max-age <seconds>', what).argParser(wholeNumber(0, MAX_AGE_S_MAX));
 }
 
-/** The fields of a join. What is absent stays as it is. */
+/** The fields of a join. An absent field stays as it is. */
 export function rulesIn({ wake, catchUp, maxAge }: RuleOptions) {
   return { wake, catch_up: catchUp, max_age_s: maxAge };
 }

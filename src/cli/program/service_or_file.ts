@@ -35,9 +35,9 @@ export function withServiceOrFile(command: Command): Command {
 }
 
 /**
- * Calls the API where the data is. The first of these counts: the service that `--url` names, the file in the directory
- * that `--data` names, the service at the usual address, the file in the usual directory. When CONVOKE_DATABASE_URL
- * names a database, it takes the place of the file.
+ * Calls the API on the data. It takes the first of these that there is: the service of `--url`, the file in the
+ * directory of `--data`, the service at the usual address, the file in the usual directory. When CONVOKE_DATABASE_URL
+ * names a database, the database replaces the file.
  */
 export async function onServiceOrFile<T>(
   options: ServiceOrFileOptions,
@@ -119,8 +119,8 @@ async function openFile(config: Config, file: string): Promise<KeysOfFile> {
 }
 
 /**
- * The failure for a file that a service has open. It does not guess which service: after a wrong guess, the user would
- * make a key for another service.
+ * The failure for a file that a service has open. It names no service, because after a wrong guess the user would make
+ * a key for another service.
  */
 export function inUse(file: string): CommandFailure {
   return new CommandFailure(

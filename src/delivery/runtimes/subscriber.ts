@@ -25,8 +25,8 @@ interface Subscriber {
 }
 
 /**
- * Asks a URL whether somebody there expects events under this secret. Otherwise anybody could let the service send
- * requests to any server.
+ * Asks a URL whether its server expects events under this secret. Without this check anybody could make the service
+ * send requests to any server.
  *
  * @param challenge a text that nobody can guess
  * @returns null when the server does; otherwise the category of the failure

@@ -9,7 +9,7 @@ import { PooledConnection } from './pooled_connection.ts';
 export class ConnectionPools {
   readonly #policy: EgressPolicy;
   readonly #pools = new Map<string, InstancePool>();
-  /** Every open connection, with its pool; null for one that serves a single push. */
+  /** Every open connection, with its pool; null for a connection that serves a single push. */
   readonly #open = new Map<PooledConnection, InstancePool | null>();
   readonly #idle: IdleConnections;
 

@@ -12,8 +12,8 @@ import type { HostResolver } from './resolver.ts';
 import type { Stage } from './transport.ts';
 
 /**
- * The one place that opens sockets to receivers. A name is resolved once per connection, and every address found is judged.
- * The socket connects to one of these addresses, so a later response of the name server changes nothing.
+ * The only place that opens sockets to receivers. It resolves a name once per connection, and judges every address of
+ * the name. The socket connects to one of these addresses, so a later response of the name server changes nothing.
  */
 export interface ConnectorOptions {
   policy: EgressPolicy;
@@ -171,7 +171,7 @@ export class ConnectAttempt {
     this.#fail(outcome, detail);
   }
 
-  /** Keeps the error that says the most. That is a refusal, because it shows that the host is there. */
+  /** Keeps the error that says the most. A refusal says the most, because it shows that the host is there. */
   #keepError(error: NodeJS.ErrnoException): void {
     if (this.#error?.code !== 'ECONNREFUSED') this.#error = error;
   }

@@ -56,12 +56,12 @@ export class Deadlines {
 
   #arm(delay_ms: number): void {
     // The socket of a push keeps the process alive, so this timer need not. The timer stays when the list becomes
-    // empty: otherwise the next push would have to start a timer, which this class avoids.
+    // empty, so that the next push need not start one.
     this.#timer = setTimeout(() => setImmediate(() => this.#sweep()), delay_ms).unref();
   }
 
   /**
-   * Runs after the next poll for I/O, so that a response counts that arrived in the socket while this process was busy.
+   * Runs after the next poll for I/O. So a response counts if it arrived in the socket while this process was busy.
    */
   #sweep(): void {
     if (this.#timer === null) return;

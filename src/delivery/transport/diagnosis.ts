@@ -42,7 +42,7 @@ export async function diagnose(
   const { retry_after: _, detail, kept_body: __, ...shown } = result;
   const has_responded = result.status_code !== null && OUTCOMES[result.outcome].reached;
   if (runtime === null || !has_responded) {
-    // Where no stage began, nothing else in the response has the detail.
+    // When no stage began, nothing else in the response contains the detail.
     const what = result.status_code === null ? `Failed: ${detail}. ` : '';
     return { success: result.outcome === 'ok', ...shown, advice: `${what}${adviceFor(shown)}` };
   }

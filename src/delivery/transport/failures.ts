@@ -13,7 +13,7 @@ export interface FailedConnection {
   detail: string;
 }
 
-/** @param code of the error of the socket; undefined when there was no address left to try */
+/** @param code the code of the socket's error; undefined when there was no address left to try */
 export function describeConnectError(code: string | undefined, port: number): FailedConnection {
   if (code === 'ECONNREFUSED') return { outcome: 'connect_refused', detail: `connection refused: port ${port}` };
   if (code === 'ETIMEDOUT') return { outcome: 'connect_timeout', detail: 'no connection: timed out' };
@@ -47,7 +47,7 @@ const TLS_ERRORS: Record<string, string> = {
   ECONNRESET: 'closed during the handshake',
 };
 
-/** @param code of the lookup; ENOTFOUND, the name does not exist, needs no further words */
+/** @param code the code of the lookup; ENOTFOUND (the name does not exist) needs no explanation */
 export function describeLookup(code: string, hostname: string): string {
   if (code === 'ENOTFOUND') return `host not found: ${hostname}`;
   return `host not found: ${hostname} (${LOOKUP_ERRORS[code] ?? `name server answered ${code}`})`;
@@ -63,7 +63,7 @@ const LOOKUP_ERRORS: Record<string, string> = {
 };
 
 /**
- * @param stage that did not end; null: there was none
+ * @param stage the stage that did not end; null: none had begun
  * @param when the deadline in words, such as `within 5 s`
  * @param is_unread whether the receiver left a part of the request unread
  */

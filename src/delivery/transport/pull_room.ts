@@ -6,18 +6,18 @@ const OF_MACHINE_MAX = 256;
 const COUNT_MAX = 40_000;
 const BYTES_MAX = 64 << 20;
 /**
- * The share of the free room that the machines of one owner may have together: they leave as much for all others as
- * they take. So an owner with any number of machines leaves room for other owners.
+ * The share of the free room that the machines of one owner may have together. An owner leaves as much for all others
+ * as it takes, however many machines it has.
  */
 const SHARE_OF_OWNER = 1 / 2;
 /**
  * The share of the free room of its owner that one machine may take. So machines that take much and report nothing
- * leave room for the other machines of their owner: after seven of them more than a third is still free.
+ * leave room for the other machines of their owner: after seven such machines more than a third is still free.
  */
 const SHARE_OF_MACHINE = 1 / 8;
 /**
- * How many waiting machines get another chance when a result arrives. Each result makes room for one push, but some of
- * these machines may need none any more.
+ * How many waiting machines are tried again when a result arrives. Each result makes room for one push, but some of
+ * these machines may no longer need it.
  */
 const WOKEN_MAX = 16;
 
@@ -123,7 +123,7 @@ export class PullRoom {
     this.#in_hand.subtract(bytes);
     if (owner.machines === 0 && owner.in_hand.count === 0) this.#owners.delete(owner.key_id);
     this.#wake(owner);
-    // All others have more room too. The owners take turns.
+    // All other owners have more room too. They take turns.
     const [next] = this.#without_room;
     if (next === undefined) return;
     this.#without_room.delete(next);

@@ -29,8 +29,8 @@ const RESPONSE_BYTES_MAX = 512 << 10;
 /** How long a machine may pause between two pulls and still count as connected. */
 const CONNECTED_MS = 10_000;
 /**
- * How often the keys and sessions of waiting pulls are checked: those that expire end within a second. A revocation
- * ends the pulls of its key at once, on the node that made it and on each node that reads it.
+ * How often the keys and sessions of waiting pulls are checked, so that a pull ends within a second after its key
+ * expires. A revocation ends the pulls of its key at once, on the node that made it and on each node that reads it.
  */
 const JUDGE_MS = 900;
 
@@ -55,8 +55,8 @@ export interface PullTransportParts {
 }
 
 /**
- * Pushes to machines that cannot be called: they ask for their pushes. A push is handed out only to a pull that waits,
- * so no attempt is made while no machine pulls. Later pulls bring the results.
+ * Pushes to machines that cannot be called. Such a machine asks for its pushes. A push is handed out only to a pull
+ * that waits, so no attempt is made while no machine pulls. Later pulls bring the results.
  *
  * A waiting pull is one object, and one timer ends all waits and all attempts: thousands of machines that wait cost
  * memory and nothing else.
@@ -96,8 +96,8 @@ export class PullTransport implements Transport {
   }
 
   /**
-   * The permit of an earlier pull, for the same caller, so that no pull reads the registration again; null when the
-   * registration may have changed since.
+   * The permit of an earlier pull of the same caller, so that this pull need not read the registration again. Null when
+   * the registration may have changed since.
    */
   permitOf(instance_id: string, owner_scope: OwnerScope | null): PullPermit | null {
     const permit = this.#instances.get(instance_id)?.permit ?? null;
@@ -138,8 +138,8 @@ export class PullTransport implements Transport {
   }
 
   /**
-   * The client has lost the response to this pull, or gave up waiting for it. Its pushes count as not handed out; the
-   * request itself may still wait, on a connection that has died unnoticed.
+   * The client has lost the response to this pull, or stopped waiting for it. The pull's pushes count as not handed
+   * out. The request itself may still wait, on a connection that has died unnoticed.
    */
   takeBack(instance_id: string, pull_id: string): void {
     const instance = this.#instances.get(instance_id);
@@ -256,7 +256,7 @@ export class PullTransport implements Transport {
     for (let pull = instance.waiting[0]; pull !== undefined; pull = instance.waiting[0]) {
       const { permit } = pull.request;
       if (permit.updated_at === updated_at) return pull;
-      // The engine has an older registration than the one that allowed this pull. The engine reads the row again.
+      // The engine has an older registration than the one that allowed this pull, so it reads the row again.
       if (permit.updated_at > updated_at) return null;
       // The registration changed, perhaps its owner too: the machine has to ask again.
       instance.permit = null;

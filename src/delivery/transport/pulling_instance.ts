@@ -15,7 +15,7 @@ export interface HandedOut {
   readonly deadline_at: number;
 }
 
-/** How a pull ends: with pushes (none when its time was up), or with the problem that its key or session has. */
+/** How a pull ends: with pushes (none when its time was up), or with the problem of its key or session. */
 export type PullEnd = { pushes: readonly HandedOut[] } | { code: ProblemCode };
 
 /** The right to pull: a key, a session, or the fact that no key exists. */
@@ -24,9 +24,9 @@ export interface Revocable {
   revocationReason(): ProblemCode | null;
 }
 
-/** The right of a caller to pull, by the registration that was read. */
+/** The right of a caller to pull, according to the registration that was read. */
 export interface PullPermit {
-  /** The caller's; null for admins. */
+  /** The scope of the caller; null for admins. */
   owner_scope: OwnerScope | null;
   /** The key that owns the instance; null when none does. */
   owner_key_id: string | null;

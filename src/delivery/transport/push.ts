@@ -41,7 +41,7 @@ export const RESERVED_HEADERS: ReadonlySet<string> = new Set([
   REPLY_TOKEN_HEADER,
 ]);
 
-/** Shorter values are not hidden: they are hardly secrets, and without them responses would be hard to read. */
+/** Shorter values are not hidden. They are hardly secrets, and hiding them would make responses hard to read. */
 const SECRET_CHARS_MIN = 8;
 /** A shorter part of a secret at the end of a cut text is not hidden, because it reveals nothing. */
 const PART_CHARS_MIN = 4;

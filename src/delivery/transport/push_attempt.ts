@@ -89,7 +89,7 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
     return this.#push.instance_id;
   }
 
-  /** Few pushes have a length of their own, and each of those has a timer. */
+  /** Few pushes have a deadline of their own length. Each of these has a timer. */
   #startDeadline(): void {
     const context = this.#context;
     if (this.timeout_ms === context.deadline_ms) return context.deadlines.add(this, context.now());
@@ -160,7 +160,7 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
 
   /**
    * undici writes the request next. If the process was paused just before, this code runs before any timer can end the
-   * push, and another node may have delivered meanwhile. So the deadline is checked here.
+   * push. Another node may have delivered meanwhile, so the deadline is checked here.
    */
   onRequestStart(controller: Dispatcher.DispatchController): void {
     if (this.#context.now() - this.started_at_ms < this.timeout_ms) return;

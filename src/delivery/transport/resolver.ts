@@ -5,9 +5,9 @@ import type { AddressBytes } from '../../domain/address.ts';
 import { isLocalhostName } from '../../domain/webhook_url.ts';
 
 /**
- * Resolves host names without `dns.lookup`, which runs only two lookups at a time, on libuv's threads. Eight lookups at
- * a silent name server held up everybody for 10 to 40 s. Here each lookup has a c-ares channel of its own: it waits for
- * no other lookup, and can be cancelled. So 200 lookups at a silent name server ended together in 0.7 s.
+ * Resolves host names without `dns.lookup`, which runs only two lookups at a time, on libuv's threads. With it, eight
+ * lookups at a silent name server delayed all others for 10 to 40 s. Here each lookup has a c-ares channel of its own:
+ * it waits for no other lookup, and can be cancelled. So 200 lookups at a silent name server ended together in 0.7 s.
  */
 export interface HostResolver {
   /** Starts one lookup. `done` is called once, never synchronously, and never after the lookup was cancelled. */
@@ -33,8 +33,8 @@ const TRY_TIMEOUT_MS = 500;
 const TRY_TIMEOUT_MAX_MS = 2000;
 const TRIES_MAX = 5;
 /**
- * How long the lookup of the other address family may take once one has ended (RFC 8305, section 3, asks for a short
- * delay).
+ * How long the lookup of one address family may still take when the other has ended (RFC 8305, section 3, asks for a
+ * short delay).
  */
 const OTHER_FAMILY_WAIT_MS = 250;
 

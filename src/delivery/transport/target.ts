@@ -20,7 +20,7 @@ export interface Target {
   url: string;
   headers: Record<string, string>;
   success_statuses: Instance['success_statuses'];
-  /** Whether the instance may reply, and the facts that the right to reply depends on. */
+  /** Whether the instance may reply, and the facts that decide about its right to reply. */
   replies: boolean;
   replier: Replier;
   /** Whether the rules of its memberships are read before a push. */

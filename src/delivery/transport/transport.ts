@@ -15,9 +15,9 @@ export interface Push {
   success_statuses: SuccessStatuses;
   /** Whether to keep the whole body of a success: replies may be in it. */
   keeps_body?: boolean;
-  /** Whether to make a connection for this push alone, so that every stage is seen (webhook-test). */
+  /** Whether to make a connection for this push alone, so that a webhook test shows every stage. */
   fresh_connection?: boolean;
-  /** Agents that answered in earlier attempts: an instance with a runtime is asked for the others only. */
+  /** Agents that answered in earlier attempts. An instance with a runtime is asked only for the other agents. */
   answered_agents?: readonly string[];
 }
 
@@ -74,8 +74,8 @@ export interface Transport {
    */
   push(push: Push, way: Way): Promise<PushResult | null>;
   /**
-   * The registration of an instance may have changed; null: those of all. Absent in a transport that remembers no
-   * registration.
+   * The registration of an instance may have changed; null: the registrations of all instances. A transport that
+   * remembers no registration does not have this method.
    */
   registrationChanged?(instance_id: string | null): void;
   /** Closes the connections kept for an instance (its URL changed, or it was deleted). */

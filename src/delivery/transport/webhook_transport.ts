@@ -16,7 +16,9 @@ import type { Push, PushResult, Transport } from './transport.ts';
  */
 export interface WebhookTransportOptions {
   policy: EgressPolicy;
-  /** Monotonic milliseconds (`performance.now`): a clock that steps would end pushes early, or never. */
+  /**
+   * Monotonic milliseconds (`performance.now`). With a clock that somebody can set, pushes could end early, or never.
+   */
   now?: () => number;
   /** The time from the call to the result, whatever the receiver does. */
   deadline_ms?: number;

@@ -104,7 +104,7 @@ function answerOf(events: readonly unknown[]): string | undefined {
   let answer = '';
   for (const event of events) {
     const kind = at(event, 'event');
-    // A chatflow that waits for a person ends the stream here. What it said before counts.
+    // A chatflow that waits for a person ends the stream here. Its answer so far counts.
     if (kind === 'message_end' || kind === 'workflow_paused') return answer;
     const piece = at(event, 'answer');
     if (typeof piece !== 'string') continue;

@@ -52,9 +52,9 @@ export const hermes: Runtime = {
 const HOW_TO_FILTER = `let the events of its route have ${EVENT_TYPE}, and check its filters`;
 
 /**
- * The body of the specification with further fields at its end.
+ * Makes an event: the body of the specification with further fields at its end.
  *
- * @param id by which Hermes recognizes a repeated message
+ * @param id the id by which Hermes recognizes a repeated message
  */
 function eventOf(
   body: string,

@@ -28,7 +28,7 @@ const THREADS = '5c4b5d39-2b0e-4f5c-9a6e-0d9f3c1f7a21';
 const ASSISTANTS_MAX = 100;
 const ASSISTANTS_NAMED_MAX = 5;
 
-/** An agent server of LangGraph: `langgraph dev`, or one that is deployed. */
+/** An agent server of LangGraph: `langgraph dev`, or a deployed server. */
 export const langgraph: Runtime = {
   says: 'an agent server of LangGraph: langgraph dev, or a deployment',
   options: {
@@ -49,8 +49,8 @@ export const langgraph: Runtime = {
   historyOf: (options) => numberOption(options, 'history', 0),
   asksEach: () => true,
   /**
-   * Uses the stream, which has only what the nodes add. The response of `runs/wait` has every message of the thread: it
-   * grows with the meeting, until it is longer than a response may be.
+   * Uses the stream, which has only the messages that the nodes add. The response of `runs/wait` has every message of
+   * the thread: it grows with the meeting, until it is longer than a response may be.
    */
   requestOf(asked, options, base_url) {
     const agent = agentOf(asked);
@@ -124,7 +124,10 @@ function threadOf(meeting_id: string, agent: string): string {
   return bytes.toString('hex', 0, 16).replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, '$1-$2-$3-$4-$5');
 }
 
-/** The messages that nodes have added after the one that was sent. A graph within the graph adds all messages again. */
+/**
+ * The messages that the nodes of the graph have added after the sent message. A graph within the graph adds all
+ * messages again.
+ */
 function addedBy(updates: readonly StreamEvent[], sent_id: string): unknown[] {
   const messages = updates
     .flatMap(({ data }) => (typeof data === 'object' && data !== null ? (Object.values(data) as unknown[]) : []))

@@ -4,7 +4,7 @@ import { adviceForProbe, at, failed, isSuccess, jsonOf, JSON_HEADERS } from './w
 
 const PROBE_CHALLENGE = 'webhook-test';
 
-/** The code of the Events extension for a principal that may not do it, or may not any more. */
+/** The code of the Events extension for a principal without the right, or whose right has ended. */
 export const EVENTS_FORBIDDEN = -32_024;
 
 /** A subscription to the messages of a meeting by MCP Events (SEP-3415): see docs/mcp.md. */

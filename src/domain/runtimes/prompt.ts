@@ -2,9 +2,9 @@ import type { Asked } from './runtime.ts';
 import { missedInWords, nameOf, textOfMessage } from './words.ts';
 
 /**
- * A push in words, for a runtime whose response never has the answer of the agent. It says who is asked, which messages
- * the meeting has, and how to answer. The words of others are between two marks with the id of the delivery. Nobody
- * knows that id before the message is sent, so no message can imitate the end mark.
+ * A push as a text, for a runtime whose response never has the answer of the agent. The text says which agent is asked,
+ * which messages the meeting has, and how to answer. The text of others is between two marks with the id of the
+ * delivery. Nobody knows that id before the message is sent, so no message can imitate the end mark.
  */
 export function promptOf(asked: Asked): string {
   const { agents, delivery_id, meeting_id, history } = asked;

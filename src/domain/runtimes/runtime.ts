@@ -41,9 +41,9 @@ export interface RuntimeRequest {
   /** Empty for a request without a body. */
   body: string;
   /**
-   * The first word of the headers that sign it, `svix` for svix-id, svix-timestamp and svix-signature: Standard
-   * Webhooks under other names. Absent: it is not signed. Behind `convoke connect` nothing is signed, because the
-   * secret of an instance never leaves the service.
+   * The first word of the headers that sign the request. `svix` means svix-id, svix-timestamp and svix-signature:
+   * Standard Webhooks under other names. Absent: the request is not signed. `convoke connect` signs nothing, because
+   * the secret of an instance never leaves the service.
    */
   signed_as?: string;
   /** The id that is signed; absent: that of the delivery. */
@@ -61,9 +61,9 @@ export type Answer = string | { message: Record<string, unknown>; from_agent?: s
 
 /** What a response means. */
 export type Meaning =
-  /** The runtime took it; `answers` is empty when the agent answers nothing in the meeting. */
+  /** The runtime took the message; `answers` is empty when the agent answers nothing. */
   | Taken
-  /** The runtime did not take it. `detail` says why, in words. */
+  /** The runtime did not take the message. `detail` says why. */
   | { kind: 'failed'; outcome: Outcome; detail: string }
   /** The answer is not ready: send this request after the pause. */
   | { kind: 'later'; request: RuntimeRequest; pause_ms: number; if_late: Taken };

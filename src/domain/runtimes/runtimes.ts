@@ -28,7 +28,7 @@ export type RuntimeName = 'spec' | ShapedName;
 
 export const RUNTIME_NAMES = ['spec', ...Object.keys(RUNTIMES)] as RuntimeName[];
 
-/** The runtimes that somebody names for an agent. A subscription of MCP Events registers itself. */
+/** The runtimes that a registration of an agent may name. A subscription of MCP Events registers itself. */
 export const AGENT_RUNTIME_NAMES = RUNTIME_NAMES.filter((name) => name !== 'mcp_events');
 
 export function isShapedName(name: unknown): name is ShapedName {

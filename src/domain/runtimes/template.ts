@@ -184,8 +184,8 @@ function encoded(value: unknown): string {
 }
 
 /**
- * A value in the path. Every parser of URLs takes the segments `.` and `..`, percent-encoded or not, as steps to another
- * path: a value like that is encoded twice.
+ * A value in the path. Every parser of URLs takes the segments `.` and `..`, percent-encoded or not, as steps to
+ * another path. So these two values are encoded twice.
  */
 function segment(value: unknown): string {
   const text = encoded(value);

@@ -22,7 +22,7 @@ declare module 'fastify' {
   interface FastifyRequest {
     /** The caller; null on public routes. */
     principal: Principal;
-    /** The key or session that the request depends on; null on public routes. */
+    /** The key or session behind the request; null on public routes. */
     standing: Standing | null;
   }
 }

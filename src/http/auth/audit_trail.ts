@@ -1,4 +1,4 @@
-/** Writes the audit log: who did what, from where, and what was refused. */
+/** Writes the audit log: who did what, from where, and which requests were refused. */
 import type { FastifyRequest } from 'fastify';
 import type { Author } from '../../changes/author.ts';
 import type { Clock, Timer } from '../../delivery/clock.ts';

@@ -19,7 +19,7 @@ interface KnownKey {
   right_end: string | null;
 }
 
-/** What a request claims about its key, before the claim is verified. */
+/** The claims of a request about its key, before they are verified. */
 export interface TokenHint {
   key_id: string;
   /** Whether the key exists and can be used. */
@@ -110,8 +110,8 @@ export class Keyring {
   async refresh(): Promise<void> {
     for (const key of await this.#store.changedSince(this.#change_no)) {
       this.put(key);
-      // Only here, and not in `put`: a change by this node may have a higher number than an earlier change by another
-      // node, which must still be read.
+      // The number rises here and not in `put`, because a change by this node may have a higher number than an earlier
+      // change by another node. That earlier change must still be read.
       this.#change_no = Math.max(this.#change_no, key.change_no);
     }
   }
@@ -173,7 +173,7 @@ export class Keyring {
     return 'open';
   }
 
-  /** What a request claims about its key; null when the header contains no token. Computes no digest. */
+  /** The claims of a request about its key; null when the header contains no token. Computes no digest. */
   tokenHint(authorization: string): TokenHint | null {
     const token = BEARER.exec(authorization)?.[1] ?? '';
     const key_id = keyIdOf(token);
@@ -185,7 +185,7 @@ export class Keyring {
   }
 
   /**
-   * Who makes a request, and what its rights depend on.
+   * Identifies the caller of a request.
    *
    * @param authorization the header
    * @throws Problem `api_key_missing`, `api_key_malformed`, `api_key_unknown` (also for a wrong secret),
@@ -240,7 +240,7 @@ export class Keyring {
     try {
       await this.#store.recordUse(uses);
     } catch (error) {
-      // It does no harm to lose this use, because the next use is recorded again.
+      // Losing this use does no harm, because the next use is recorded again.
       this.#onError(error);
     }
   }

@@ -133,11 +133,11 @@ export class Limits {
   /**
    * Identifies who makes a request, and limits how often an address may guess.
    *
-   * For an address with too many failures no digest is computed any more. Two exceptions admit other clients at the
-   * same address. The first is a token that ends like one that was verified before (35 bits, which a guess hits once in
-   * 5 · 10^10 times). The second is any token of a key in use, until there are too many failures with that key. So an
-   * attacker who does not know a key_id cannot delay its clients. One who knows it cannot delay clients whose token was
-   * verified since the start.
+   * For an address with too many failures this function computes no digest any more. Two exceptions admit other clients
+   * at the same address. The first is a token with the same end as one that was verified before (35 bits, which a guess
+   * hits once in 5 · 10^10 times). The second is any token of a key in use, until there are too many failures with that
+   * key. So an attacker who does not know a key_id cannot delay the clients of that key. An attacker who knows it
+   * cannot delay clients whose token was verified since the start.
    *
    * @throws Problem `rate_limited`, and those of `Keyring.identify`
    */
@@ -186,7 +186,7 @@ function rateLimited(setting: string, wait_ms: number): Problem {
   );
 }
 
-/** Where people reach the service: the configured URL, or the one by which this client reached it. */
+/** The URL at which people reach the service: the configured one, or the one that this client used. */
 export function publicUrlOf(
   request: FastifyRequest,
   limits: Pick<Limits, 'isHttps'>,

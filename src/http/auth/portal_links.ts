@@ -34,8 +34,8 @@ class PortalStanding implements Standing {
 }
 
 /**
- * Portal links: an admin makes one for a key. For an hour, anybody who opens it sees the instances of the key, and
- * helps them to hear again: see domain/portal_rights.ts.
+ * Portal links: an admin makes a link for a key. For an hour, anybody who opens it sees the instances of the key, and
+ * may do what helps their machines to get messages again: see domain/portal_rights.ts.
  */
 export class PortalLinks {
   readonly #secrets: DerivedSecrets;
@@ -64,7 +64,7 @@ export class PortalLinks {
   }
 
   /**
-   * Who makes a request with the token of a link; null when it is none.
+   * Identifies the caller of a request with the token of a link; null for any other text.
    *
    * @throws Problem `api_key_unknown` when it was not made here, or one of its keys has another token by now;
    * `api_key_expired`, `api_key_revoked`

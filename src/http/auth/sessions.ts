@@ -108,7 +108,7 @@ export class Sessions {
   }
 
   /**
-   * Who makes a request; null when there is no cookie of ours.
+   * Identifies the caller of a request; null when it has no cookie of ours.
    *
    * @throws Problem `session_ended`, `origin_not_allowed`, `csrf_token_wrong`, and those of a key that cannot be used
    */

@@ -10,8 +10,8 @@ export interface Token {
 }
 
 /**
- * What a request, a session or a feed depends on: a token of a key, a session, or the fact that no key was ever made.
- * When that ends, they end.
+ * The ground of a request, a session or a feed: a token of a key, a session, or the fact that no key was ever made.
+ * When the standing ends, they end.
  */
 export interface Standing {
   readonly principal: Principal;

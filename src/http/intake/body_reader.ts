@@ -11,8 +11,7 @@ const BODY_MS = 5_000;
 const BODY_BYTES_PER_S_MIN = 65_536;
 
 /**
- * Bodies below this size have a share of the budget for themselves, so that a few large bodies cannot keep small ones
- * out.
+ * Bodies below this size have a share of the budget for themselves, so that a few large bodies cannot block small ones.
  */
 const SMALL_BODY_BYTES = 65_536;
 const SMALL_BODIES_SHARE = 0.25;
@@ -119,7 +118,7 @@ export class BodyReader {
       stop();
       // Always a copy: a chunk may be a view of memory that the socket uses again.
       const bytes = Buffer.concat(chunks, reading.bytes);
-      // The listeners live as long as the request.
+      // Frees the chunks now, because the listeners live as long as the request.
       chunks.length = 0;
       done(null, bytes);
     };

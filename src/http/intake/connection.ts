@@ -117,8 +117,8 @@ export class Connection extends ListNode {
 
 /**
  * The response was written, or the connection is gone. One function serves all responses, because a closure for each
- * response would hold its request. With closures nearly all data of requests outlived two collections of the young
- * generation and stayed until a full collection (13 of 16 MB; without closures none).
+ * response would hold its request. With closures, 13 of 16 MB of requests outlived two collections of the young
+ * generation, and stayed until a full collection. Without closures, nothing did.
  */
 function onResponseClosed(this: ServerResponse): void {
   const exchange = (this.req as Watched)[EXCHANGE];

@@ -44,9 +44,9 @@ const RETRY_AFTER_S = 1;
 
 /**
  * The connections of clients. Idle ones are listed in the order in which they became idle. When there are too many
- * connections, the one that has been idle for the longest time is closed. If none is idle, it is the one that has
- * waited longest for its client to read or to write. If there is none either, a request that waits until something
- * happens gets its response early. A request that Convoke works on is never closed.
+ * connections, the one that has been idle longest is closed. If none is idle, the one that has waited longest for its
+ * client is closed. If no connection waits for its client, a waiting request, such as a pull, gets its response early.
+ * A request that Convoke works on is never closed.
  */
 export class Connections {
   readonly #connections_max: number;
@@ -90,8 +90,8 @@ export class Connections {
       exchange.awaits_continue = true;
       server.emit('request', request, response);
     });
-    // Runs the same checks as for other heads, which refuse the request with a problem. Node's own response would be
-    // only a status.
+    // Runs the same checks as for other heads. They refuse the request with a problem, while Node's own response would
+    // be only a status.
     server.on('checkExpectation', (request, response) => server.emit('request', request, response));
     server.on('connect', (_request, socket) => {
       socket.on('error', () => {});
@@ -136,7 +136,7 @@ export class Connections {
 
   /**
    * Called when the server stops. Node closes idle connections that had a request before, but waits 5 s for those that
-   * never had one. Here these get UNUSED_MS, in which a request that is on its way can still arrive.
+   * never had one. This method gives these UNUSED_MS, so that a request on its way can still arrive.
    */
   closeUnused(): void {
     for (const connection of this.#idle.toArray()) {

@@ -2,14 +2,14 @@
  * Lets pages of other origins call the API (CORS), for the origins that the operator lists. Without a list, no header of
  * CORS is ever sent, and browsers keep such pages out.
  *
- * No response permits credentials (`access-control-allow-credentials`), so a browser gives a page elsewhere nothing that
- * was asked with a cookie. Such a page sends its key as a bearer token, as every other client does.
+ * No response permits credentials (`access-control-allow-credentials`), so a browser gives a page of another origin no
+ * response to a request with a cookie. Such a page sends its key as a bearer token, as every other client does.
  */
 import { Problem } from '../../domain/problem.ts';
 import type { App } from '../context.ts';
 import { hasBody } from './framing.ts';
 
-/** The only paths that a page elsewhere may call. */
+/** The only paths that a page of another origin may call. */
 const API_PATH = '/api/';
 
 const METHODS = 'GET, POST, PATCH, DELETE';

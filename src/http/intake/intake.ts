@@ -16,7 +16,7 @@ import type { App } from '../context.ts';
 import { BodyBudget, BodyReader } from './body_reader.ts';
 import { ANSWER_BYTES_IN_FLIGHT_MAX, limitSlowReaders } from './slow_readers.ts';
 
-/** How many bytes of a body are read for a route that takes none: enough to see that the body is empty or `{}`. */
+/** How many bytes of a body are read for a route that takes no body: enough to see that it is empty or `{}`. */
 const NO_BODY_BYTES_MAX = 1024;
 
 const NoQuery = Type.Object({}, { additionalProperties: false });

@@ -27,8 +27,8 @@ class Holder extends ListNode {
 
 /**
  * The requests that wait until something happens. Each holds a connection, and one key may make any number of them. So
- * when all connections are in use, one of these requests makes room: the longest waiting one of the key that has the
- * most. A key that fills the service with such requests ends only its own.
+ * when all connections are in use, one of these requests makes room: the one that waits longest among those of the key
+ * with the most. A key that fills the service with such requests loses only its own.
  */
 export class WaitingRequests {
   readonly #holders = new Map<string | null, Holder>();

@@ -115,7 +115,7 @@ const REVOKE = {
     operationId: 'revokeKey',
     tags: ['keys'],
     summary: 'Revoke a key; it is refused from the response on',
-    description: 'Instances that it owns stay. An admin can hand them over with PATCH owner_key_id.',
+    description: 'The instances that it owns stay. An admin can give them to another key with PATCH owner_key_id.',
     params: KeyParams,
     response: responses({ 204: ['Revoked.'], codes: ['key_does_not_exist', 'last_admin_key'] }),
   },
@@ -139,7 +139,7 @@ const ROTATE = {
   schema: {
     operationId: 'rotateKey',
     tags: ['keys'],
-    summary: 'Make a new token for a key; the old one works too until the overlap ends',
+    summary: 'Make a new token for a key; until the overlap ends, the old one works too',
     description: 'The key keeps its id, its scopes and its limits. Only this response contains the new token.',
     params: KeyParams,
     body: RotateKeyBody,

@@ -32,7 +32,7 @@ const BEGIN_BACKUP = {
     operationId: 'beginBackup',
     tags: ['service'],
     summary: 'Begin a copy of all data, while the service runs',
-    description: 'It contains everything that was accepted before this call. Ask for it until it is complete.',
+    description: 'The copy contains everything that was accepted before this call. Ask for it until it is complete.',
     response: responses({
       201: ['It is being made.', BackupSchema],
       codes: ['backup_under_way', 'backup_no_room', 'backup_not_made_here'],
@@ -56,11 +56,11 @@ const FETCH_BACKUP = {
     tags: ['service'],
     summary: 'The copy, once',
     description:
-      'A SQLite file when the copy is complete; until then its progress. It can be fetched once, and is removed when no call asks for it for a minute.',
+      'A SQLite file when the copy is complete; until then its progress. You can fetch it once. It is removed when no call asks for it for a minute.',
     params: BackupParams,
     response: responses({
       200: ['The file.', BackupFile],
-      202: ['It is not complete yet: ask again.', BackupProgressSchema],
+      202: ['The copy is not complete yet: ask again.', BackupProgressSchema],
       codes: ['backup_does_not_exist', 'backup_not_made_here'],
     }),
   },

@@ -38,7 +38,7 @@ const LIST_DELIVERIES = {
     tags: ['deliveries'],
     summary: 'List deliveries, newest first',
     description:
-      'The deliveries of messages to instances. Settled ones are removed when their retention ends. By instance_id, meeting_id or message_id they are found at once. Two of these together, the limits of a key and the other filters read deliveries, newest first: one request reads so many of them and then says in `searched_to` how far it came; next_cursor continues there. With `text` it needs the scope read.',
+      'The deliveries of messages to instances. Settled ones are removed when their retention ends. With one of instance_id, meeting_id and message_id the service finds them at once. With two of these, for a key with limits, and with the other filters it reads deliveries, newest first, and one request reads a limited number. Then `searched_to` says how far the request came, and next_cursor continues there. `text` needs the scope read.',
     querystring: ListDeliveriesQuery,
     response: responses({ 200: ['A page of deliveries.', DeliveryPageSchema], codes: [] }),
   },
@@ -81,7 +81,7 @@ const GET_DELIVERY = {
     operationId: 'getDelivery',
     tags: ['deliveries'],
     summary: 'One delivery with every attempt',
-    description: 'The response to each attempt, the time of the next one, and what the delivery waits for.',
+    description: 'The response to each attempt, the time of the next one, and why the delivery waits.',
     params: DeliveryParams,
     response: responses({
       200: ['The delivery.', DeliveryWithAttemptsSchema],
@@ -106,7 +106,7 @@ const RETRY_DELIVERY = {
     tags: ['deliveries'],
     summary: 'Queue a delivery again at once, with the same webhook-id',
     description:
-      'A failed delivery, or a pending one that would be tried later. A receiver that has handled it skips it by its webhook-id.',
+      'For a failed delivery, or a pending one that would be tried later. A receiver that has handled it recognizes the webhook-id and skips it.',
     params: DeliveryParams,
     response: responses({
       200: ['The delivery, pending.', DeliveryWithAttemptsSchema],

@@ -31,7 +31,7 @@ const GET_DELIVERY_PUSH = {
     operationId: 'getDeliveryPush',
     tags: ['deliveries'],
     summary: 'The request that an attempt of a delivery makes',
-    description: `Its headers and its body, for the latest attempt, or for the first when none was made. The address and the headers are those of the instance now. Values of webhook_headers are \`${HIDDEN}\`, and the signature is \`${SIGNATURE}\`. The response to each attempt is with the delivery.`,
+    description: `Its headers and its body, for the latest attempt; if none was made, for the first. The address and the headers are those of the instance now. Values of webhook_headers are \`${HIDDEN}\`, and the signature is \`${SIGNATURE}\`. The response to each attempt is with the delivery.`,
     params: DeliveryParams,
     response: responses({ 200: ['The request.', DeliveryPushSchema], codes: ['delivery_does_not_exist'] }),
   },

@@ -22,7 +22,7 @@ const GET_DEMO = {
     operationId: 'getDemo',
     tags: ['service'],
     summary: 'Whether the demo runs',
-    description: 'What the demo does now, and where.',
+    description: 'The state of the demo, and its meeting.',
     response: responses({ 200: ['The demo.', DemoSchema], codes: [] }),
   },
 } satisfies RouteShape;
@@ -36,9 +36,9 @@ const START_DEMO = {
   schema: {
     operationId: 'startDemo',
     tags: ['service'],
-    summary: 'Let two agents within the service talk in a meeting',
+    summary: 'Let two agents inside the service talk in a meeting',
     description:
-      'They are ordinary instances, on 127.0.0.1. They take a turn a second for 20 turns, and then answer the messages of others in the meeting. The demo ends with the service.',
+      'They are ordinary instances, on 127.0.0.1. They take 20 turns, one a second, and then answer the messages of others in the meeting. The demo ends with the service.',
     response: responses({
       201: ['It was started.', DemoSchema],
       200: ['It runs already.', DemoSchema],

@@ -26,7 +26,7 @@ const STREAM_EVENTS = {
   schema: {
     operationId: 'streamEvents',
     tags: ['events'],
-    summary: 'The live feed: what happens, as it happens, as server-sent events',
+    summary: 'The live feed: events as they happen, as server-sent events',
     description:
       'message.accepted, delivery.attempted, delivery.settled, delivery.queued, instance.registered, instance.changed, instance.connected, instance.disconnected, instance.removed, instance.joined, instance.left, membership.changed, instance.up, instance.failing, instance.down; gap when events were lost: read your view again; overflow and end before the service closes the connection. Each has an id: send the last one as Last-Event-ID to resume after it. docs/events.md has the data of each.',
     querystring: EventsQuery,

@@ -38,9 +38,9 @@ const EXPLAIN = {
   schema: {
     operationId: 'explain',
     tags: ['meetings'],
-    summary: 'Who would hear a message that is sent now, and why the others would not',
+    summary: 'Who would get a message that is sent now, and why the others would not',
     description:
-      'Stores nothing and pushes nothing. Each membership of the meeting, those that have ended included, with the agents that the message would be pushed to. With from_agent a page holds at most 100.',
+      'Stores nothing and pushes nothing. Returns each membership of the meeting, even an ended one, with the agents to which the message would be pushed. With from_agent a page holds at most 100.',
     params: MeetingParams,
     querystring: ExplainQuery,
     response: responses({

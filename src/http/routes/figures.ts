@@ -32,7 +32,7 @@ const GET_COUNTS = {
     tags: ['service'],
     summary: 'How many instances are in each state, and how many deliveries are pending',
     description:
-      'Counts what the lists of instances and deliveries would show to this key. A service with many instances counts again only after a while, so that counting takes it at most 5 % of its time.',
+      'Counts the rows that the lists of instances and deliveries would show to this key. A service with many instances counts again only after a while, so that counting takes at most 5 % of its time.',
     response: responses({ 200: ['The counts.', CountsSchema], codes: [] }),
   },
 } satisfies RouteShape;
@@ -47,9 +47,9 @@ const GET_HISTORY = {
   schema: {
     operationId: 'getHistory',
     tags: ['service'],
-    summary: 'What the service did in the last five minutes, hour, or day',
+    summary: 'The counts of the service in the last five minutes, hour, or day',
     description:
-      'Counts and latencies in steps, of all nodes together. They are kept in memory and begin with the start of the node that answers: `counting_since`. Another node counts what it did in the second in which this one hears it.',
+      'Counts and latencies in steps, of all nodes together. They are kept in memory, and begin with the start of the node that responds: `counting_since`. Counts of another node belong to the second in which they arrive at this node.',
     querystring: HistoryQuery,
     response: responses({ 200: ['The steps that have ended.', HistorySchema], codes: [] }),
   },
@@ -73,9 +73,9 @@ const GET_INSTANCE_HISTORY = {
   schema: {
     operationId: 'getInstanceHistory',
     tags: ['instances'],
-    summary: 'How the pushes of an instance went in the last day',
+    summary: 'The results of the pushes of an instance in the last day',
     description:
-      'Deliveries, failed attempts and latencies in steps of ten minutes, kept in memory for the 4,096 instances that were tried last. In a cluster, what another node did is there after 10 s.',
+      'Deliveries, failed attempts and latencies in steps of ten minutes, kept in memory for the 4,096 instances with the latest attempts. In a cluster, the counts of another node arrive after 10 s.',
     params: InstanceParams,
     response: responses({
       200: ['The steps, the present one included.', InstanceHistorySchema],

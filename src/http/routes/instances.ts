@@ -182,7 +182,7 @@ const UPDATE_INSTANCE = {
     tags: ['instances'],
     summary: 'Change an instance, or switch it on or off',
     description:
-      'Only the fields that are given change. Switching it on ends its back-off, and its pending deliveries are sent. With another webhook_url they go there; its health begins again, and webhook_headers that are not given again are dropped when its origin is another. The agents in its meetings stay as they are.',
+      'Only the fields that are given change. Switching it on ends its back-off, and its pending deliveries are sent. With another webhook_url they go to that URL, and the health begins again. If the origin is another one, webhook_headers are dropped unless they are given again. The agents in its meetings stay as they are.',
     params: InstanceParams,
     body: PatchInstanceBody,
     response: responses({
@@ -271,9 +271,9 @@ const ROTATE_SECRET = {
   schema: {
     operationId: 'rotateSecret',
     tags: ['instances'],
-    summary: 'Make a new webhook secret; both sign until the overlap ends',
+    summary: 'Make a new webhook secret; until the overlap ends, both sign',
     description:
-      'Until the overlap ends every push carries two signatures, so that a receiver that knows either secret accepts it.',
+      'Until the overlap ends every push has two signatures, so that a receiver with either secret accepts it.',
     params: InstanceParams,
     body: RotateSecretBody,
     response: responses({
@@ -323,7 +323,7 @@ async function testWebhook(
   return diagnose(webhook_transport, row, `test-${randomUUID()}`, clock.wall(), user_agent);
 }
 
-/** Shows a principal only what it may change. */
+/** The visibility of a principal that sees only the instances that it may change. */
 function ownedBy({ owner_scope }: Principal): Visibility | null {
   return owner_scope === null ? null : { owner_scope, meeting_ids: [] };
 }
@@ -340,7 +340,8 @@ function instanceNotFound(instance_id: string): Problem {
 
 /** Only admins decide who owns an instance. */
 function assertHandOver({ owner_scope }: Principal, key_id: string | null, keyring: InstanceContext['keyring']): void {
-  if (owner_scope !== null) throw new Problem('not_permitted', 'Only an admin key may hand an instance over.');
+  if (owner_scope !== null)
+    throw new Problem('not_permitted', 'Only an admin key may change the owner of an instance.');
   if (key_id === null || keyring.canOwn(key_id)) return;
   throw invalidField('owner_key_id', 'must be a key that can be used, with the scope instance or admin');
 }

@@ -21,15 +21,15 @@ const NAMES_MAX = 5;
  */
 export function pageTexts(invite: Invite | null, state: InviteState | null, link: string): InviteTexts {
   if (invite === null || state === null) {
-    const lead = 'There is no invite with this link. It may have been cut short: open it again, all of it.';
-    return { state: 'unknown', title: 'This link is not known here', lead, detail: '', command: '' };
+    const lead = 'There is no invite with this link. The link may be incomplete: open the whole link again.';
+    return { state: 'unknown', title: 'This service does not know this link', lead, detail: '', command: '' };
   }
   if (state !== 'pending') {
     return {
       state,
       title: 'This link does not work any more',
       lead: endedInWords(invite, state),
-      detail: 'Ask the person who sent it for another one.',
+      detail: 'Ask the sender of the link for another one.',
       command: '',
     };
   }
@@ -39,7 +39,7 @@ export function pageTexts(invite: Invite | null, state: InviteState | null, link
     state,
     title: 'An agent of yours is invited',
     lead: `This link lets ${named(agent_ids)} take part in ${where} ${named(meeting_ids)}.`,
-    detail: `It works once, until ${inWords(expires_at)}, and the machine becomes the instance ${instance_id}. Opening this page does not use it up.`,
+    detail: `It works once, until ${inWords(expires_at)}, and the machine becomes the instance ${instance_id}. You may open this page as often as you like.`,
     command: `npx convoke connect ${link}`,
   };
 }
@@ -48,7 +48,7 @@ export function pageTexts(invite: Invite | null, state: InviteState | null, link
 export function endedInWords({ redeemed_at, revoked_at, expires_at }: Invite, state: InviteState): string {
   switch (state) {
     case 'redeemed':
-      return `It was redeemed at ${inWords(redeemed_at ?? 0)}. If that was not you, tell the person who sent it: they can revoke the key.`;
+      return `It was redeemed at ${inWords(redeemed_at ?? 0)}. If that was not you, tell the sender of the link: they can revoke the key.`;
     case 'revoked':
       return `It was revoked at ${inWords(revoked_at ?? 0)}.`;
     default:

@@ -48,7 +48,7 @@ export interface InviteContext {
   limits: Pick<Limits, 'limitFailures' | 'isHttps'>;
   audit_trail: Pick<AuditTrail, 'authorOf' | 'holderOfInvite'>;
   pages: Pick<Pages, 'completed'>;
-  /** Where people reach the service; null when that is not configured. */
+  /** The URL at which people reach the service; null when that is not configured. */
   public_url: string | null;
 }
 
@@ -66,7 +66,7 @@ const CREATE = {
   schema: {
     operationId: 'createInvite',
     tags: ['keys'],
-    summary: 'Make a one-time link that lets a machine into meetings',
+    summary: 'Make a one-time link with which a machine joins meetings',
     description:
       'The machine redeems the link with `convoke connect LINK`, or with `POST /api/v1/invites/redeem/`. It gets a key with the scope `instance`, limited to this instance and these meetings. Only this response contains the link.',
     body: CreateInviteBody,
@@ -182,10 +182,10 @@ const REDEEM = {
     tags: ['keys'],
     summary: 'Redeem an invite: get a key for one instance and its meetings',
     description:
-      'Needs no key: the end of the link is enough, and works once. When several machines redeem it at once, one gets a key. While the service has no keys, it gives none: `api_key` is null. GET of the link itself shows a page for people and redeems nothing.',
+      'Needs no key: the end of the link is enough. The link works once. When several machines redeem it at the same moment, one of them gets a key. While the service has no keys, it gives none: `api_key` is null. GET of the link itself shows a page for people and redeems nothing.',
     body: RedeemInviteBody,
     response: responses({
-      200: ['What the machine needs.', RedeemedInviteSchema],
+      200: ['The key and the ids that the machine needs.', RedeemedInviteSchema],
       codes: ['invite_does_not_exist', 'invite_ended'],
     }),
   },

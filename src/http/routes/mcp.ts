@@ -78,7 +78,7 @@ const MCP = {
   schema: { hide: true, body: McpMessageBody },
 } satisfies RouteShape;
 
-/** The only method whose response is written while it is made. */
+/** The only method with a response that is written while it is made. */
 const STREAM = 'events/stream';
 const STREAM_HEADERS = {
   'content-type': 'text/event-stream; charset=utf-8',
@@ -186,7 +186,7 @@ function headersFor({ headers }: FastifyRequest): Record<string, string> {
 function tooManyOfKey(): Problem {
   return new Problem(
     'overloaded',
-    `More than ${OF_KEY_MAX} MCP requests of this key wait for their answers. Try again when one was answered.`,
+    `More than ${OF_KEY_MAX} MCP requests of this key wait for their responses. Try again when one has its response.`,
     { retry_after_s: RETRY_AFTER_S },
   );
 }

@@ -64,7 +64,7 @@ const JOIN_MEETING = {
     tags: ['meetings'],
     summary: 'Link an instance to a meeting, with the agents that take part',
     description:
-      'Joining again replaces the agents, and `wake`, `catch_up` and `max_age_s` where they are given, and undoes a leave. The agents need not be in the list of the instance.',
+      'Joining again replaces the agents and undoes a leave. It replaces `wake`, `catch_up` and `max_age_s` if they are given. The agents need not be in the list of the instance.',
     body: JoinMeetingBody,
     response: responses({
       201: ['The instance joined for the first time.', MembershipSchema],
@@ -102,7 +102,7 @@ const LEAVE_MEETING = {
     tags: ['meetings'],
     summary: 'Take an instance out of a meeting',
     description:
-      'Earlier messages are still delivered. Leaving a meeting that the instance is not in is logged and is no error.',
+      'Earlier messages are still delivered. If the instance is not in the meeting, the service logs that, and it is no error.',
     body: LeaveMeetingBody,
     response: responses({ 200: ['When it left.', LeftMeetingSchema], codes: [] }),
   },
@@ -224,9 +224,9 @@ const UPDATE_MEMBERSHIP = {
   schema: {
     operationId: 'updateMembership',
     tags: ['meetings'],
-    summary: 'Change what an instance gets in a meeting',
+    summary: 'Change the agents or the rules of an instance in a meeting',
     description:
-      'Its agents there, and `wake`, `catch_up` and `max_age_s`, which apply at once, also to messages that already wait. Unlike another join it never undoes a leave.',
+      'Changes its agents, `wake`, `catch_up` and `max_age_s` in the meeting. They apply at once, even to messages that already wait. Unlike another join, this never undoes a leave.',
     params: MembershipParams,
     body: UpdateMembershipBody,
     response: responses({

@@ -36,9 +36,9 @@ const GET_MESSAGE = {
   schema: {
     operationId: 'getMessage',
     tags: ['messages'],
-    summary: 'One message: what led to it, what answers it, and whom it woke',
+    summary: 'One message: the messages that led to it, its answers, and its deliveries',
     description:
-      'What it answers, step by step; what answers it; and its deliveries, newest first, each with its outcome.',
+      'The message that it answers, and the one that that answers, and so on; its answers; and its deliveries, newest first, each with its outcome.',
     params: MessageParams,
     querystring: GetMessageQuery,
     response: responses({

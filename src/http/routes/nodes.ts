@@ -31,7 +31,7 @@ const LIST_NODES = {
     tags: ['service'],
     summary: 'The nodes that share the store, and how many partitions each holds',
     description:
-      'Instances fall into 64 partitions, and each is delivered to by the node that holds its partition. Without PostgreSQL there is one node, which holds all.',
+      'Instances fall into 64 partitions. The node that holds a partition delivers to its instances. Without PostgreSQL there is one node, which holds all partitions.',
     response: responses({
       200: ['The nodes, in the order in which they joined.', NodeListSchema],
       codes: [],

@@ -19,7 +19,7 @@ export interface PortalLinkContext {
   log: Log;
   limits: Pick<Limits, 'isHttps'>;
   audit_trail: Pick<AuditTrail, 'authorOf'>;
-  /** Where people reach the service; null when that is not configured. */
+  /** The URL at which people reach the service; null when that is not configured. */
   public_url: string | null;
 }
 
@@ -35,7 +35,7 @@ const LINK = {
     tags: ['keys'],
     summary: 'Make a link that shows the instances of a key, for an hour at most',
     description:
-      'Anybody with the link sees the instances of the key and their deliveries, tests webhooks, sends again what failed, and pauses. It neither reads meetings nor takes part in them, and changes nothing that decides where pushes go or what they are signed with. Pages of the origins in CONVOKE_PORTAL_ORIGINS may show it in a frame. It ends when either the key or yours is revoked or rotated.',
+      'Anybody with the link sees the instances of the key and their deliveries, tests webhooks, sends again what failed, and pauses. They neither read meetings nor take part in them, and change nothing that decides where pushes go or how they are signed. Pages of the origins in CONVOKE_PORTAL_ORIGINS may show the link in a frame. It ends when either the key or yours is revoked or rotated.',
     params: KeyParams,
     body: PortalLinkBody,
     response: responses({
@@ -54,7 +54,7 @@ async function makePortalLink(
   const { instance_id = null, expires_in_s = PORTAL_LINK_S } = request.body;
   const maker_id = request.principal.key_id;
   if (maker_id === null)
-    throw new Problem('not_permitted', 'A link stands on the key that makes it: make it with an admin key.');
+    throw new Problem('not_permitted', 'A link needs the key that makes it: make it with an admin key.');
   const expires_at = (Math.floor(clock.wall() / 1000) + expires_in_s) * 1000;
   const token = portal_links.make({ key_id, maker_id, expires_at, instance_id });
   await audit_trail.authorOf(request).record();

@@ -72,11 +72,11 @@ const PULL = {
     tags: ['instances'],
     summary: 'Wait for pushes, and report the results of earlier ones',
     description:
-      'For an instance with the transport `pull`: the machine asks, so no connection to it is needed. Responds as soon as there is a push, or empty after wait_s. Deliver each push to the runtime as a webhook would: the same headers and the same bytes. Report its result with one of the next pulls, before its deadline. While nobody pulls, no attempt is made and no retry is spent. Several machines may pull for one instance.',
+      'For an instance with the transport `pull`: the machine asks, so no connection to it is needed. Responds as soon as there is a push, or without pushes after wait_s. Deliver each push to the runtime as a webhook would: the same headers and the same bytes. Report its result with one of the next pulls, before its deadline. While nobody pulls, no attempt is made and no retry is spent. Several machines may pull for one instance.',
     params: InstanceParams,
     body: PullBody,
     response: responses({
-      200: ['Pushes, and what became of the results.', PulledSchema],
+      200: ['Pushes, and whether each result counted.', PulledSchema],
       codes: ['instance_does_not_exist'],
     }),
   },
@@ -96,7 +96,7 @@ async function pull(context: Context, request: PullingRequest, reply: FastifyRep
   const results = await takeAll(context, request);
   const address = await addressOf(context, request);
   letGoOfBody(request);
-  // Nothing may run between this and the wait, so that of two requests with one name only one waits.
+  // No other code may run between this call and the wait, so that of two requests with one name only one waits.
   if (pull_id !== null) pull_transport.takeBack(instance_id, pull_id);
   // A machine that is about to end takes no more pushes.
   if (max === 0) return { pushes: [], results };
@@ -172,7 +172,7 @@ async function forward({ pull_forwarder, limits, connections }: Context, request
   const response = await forwarded.finally(() => over());
   if (response === null) {
     if (made_room) throw noRoom();
-    // The fate of its results is unknown, so the machine has to bring them again.
+    // Whether its results count is unknown, so the machine has to bring them again.
     if (pull_forwarder.is_draining && !brings_results) return { pushes: [], results: [] };
     throw holderNotReached();
   }
@@ -186,20 +186,16 @@ async function forward({ pull_forwarder, limits, connections }: Context, request
 function holderNotReached(): Problem {
   return new Problem(
     'overloaded',
-    'The node that delivers to this instance did not answer. Pull again, with the results that were not answered.',
+    'The node that delivers to this instance did not respond. Pull again, with the results that got no response.',
     { retry_after_s: 1 },
   );
 }
 
 /** All connections are in use, and this pull made room for another request. */
 function noRoom(): Problem {
-  return new Problem(
-    'overloaded',
-    'All connections were needed. Pull again, with the results that were not answered.',
-    {
-      retry_after_s: 1,
-    },
-  );
+  return new Problem('overloaded', 'All connections were needed. Pull again, with the results that got no response.', {
+    retry_after_s: 1,
+  });
 }
 
 /** Judges the results in a request. */

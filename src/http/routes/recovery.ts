@@ -1,4 +1,4 @@
-/** Queues the failed deliveries of an instance again: those of a time, or chosen ones. */
+/** Queues the failed deliveries of an instance again: those of a period, or chosen ones. */
 import type { Static } from 'typebox';
 import type { Changes } from '../../changes/changes.ts';
 import type { Clock } from '../../delivery/clock.ts';
@@ -35,7 +35,7 @@ const RECOVER = {
     tags: ['instances'],
     summary: 'Queue the failed deliveries of an instance again',
     description:
-      'The deliveries that failed from `since` to `until`, or those of `delivery_ids`, with the same webhook-id as before. With `dry_run` it only counts them. When `done` is false, call it again with the `until` of the response: what was queued again is not queued twice, also after a restart. To cancel, call it no more; what is queued already is still sent. The instance gets them one after the other, beside new messages.',
+      'The deliveries that failed from `since` to `until`, or those of `delivery_ids`, with the same webhook-id as before. With `dry_run` it only counts them. When `done` is false, call it again with the `until` of the response. No delivery is queued twice, even after a restart. To cancel, do not call it again; deliveries that are queued already are still sent. The instance gets them one after the other, beside new messages.',
     params: InstanceParams,
     body: RecoverBody,
     response: responses({
@@ -58,7 +58,7 @@ async function recover(context: RecoveryContext, request: RequestFor<typeof RECO
   return { recovered, until, dry_run, done };
 }
 
-/** @throws Problem `invalid_fields` unless it names either a time or some deliveries */
+/** @throws Problem `invalid_fields` unless the body names either a period or some deliveries */
 function recoveryOf(instance_id: string, body: Static<typeof RecoverBody>, wall_ms: number): Recovery {
   const { since, until, delivery_ids } = body;
   if (delivery_ids !== undefined) {

@@ -26,7 +26,7 @@ import { type SendContext, sendRoutes } from './sends.ts';
 import { type ServiceContext, serviceRoutes } from './service.ts';
 import { type SessionContext, sessionRoutes } from './session.ts';
 
-/** What all routes need together. */
+/** The parts that all routes need together. */
 export type RoutesContext = ApiKeyContext &
   AuditContext &
   BackupContext &
@@ -85,7 +85,7 @@ export function allRoutes(context: RoutesContext): (app: App) => void {
   };
 }
 
-/** What the owner of the data file can manage without a service: the keys and the audit log. */
+/** The routes that the owner of the data file can use without a service: the keys and the audit log. */
 export function ownersRoutes(context: ApiKeyContext & AuditContext): (app: App) => void {
   return (app) => {
     apiKeyRoutes(app, context);

@@ -60,7 +60,7 @@ const SEND_MESSAGE = {
     tags: ['messages'],
     summary: 'Send a message in a meeting',
     description:
-      'The message and its deliveries are on disk before the response is sent. It is pushed to every instance in the meeting with an agent to notify: all agents, or the targeted ones. A key with the scope `instance` and without `send` must give from_agent, an agent of an instance of its own that is in the meeting.',
+      'The message and its deliveries are on disk before the response is sent. It is pushed to every instance in the meeting with an agent to notify: all agents, or the targeted ones. A key with the scope `instance` and without `send` must give from_agent. That must be an agent of one of its own instances in the meeting.',
     params: MeetingParams,
     headers: SendHeaders,
     body: SendMessageBody,
@@ -132,11 +132,11 @@ const SEND_MESSAGES = {
     tags: ['messages'],
     summary: 'Send many messages, in one meeting or in several',
     description:
-      'Each item is judged by itself: a bad one fails alone, and its problem stands in its place in the response. The messages are stored together, and within a meeting in the order of the list. Each counts as one send against the limits. When the storage fails, or the service is overloaded, the rest of the list fails too: send it again with the same idempotency keys.',
+      'Each item is judged by itself. A bad item fails alone, and the response has its problem in its place. The messages are stored together, and within a meeting in the order of the list. Each counts as one send against the limits. When the storage fails, or the service is overloaded, the rest of the list fails too: send it again with the same idempotency keys.',
     headers: SendManyHeaders,
     body: SendMessagesBody,
     response: responses({
-      200: ['What became of each message, in the order of the list.', SentMessagesSchema],
+      200: ['The result for each message, in the order of the list.', SentMessagesSchema],
       codes: ['shutting_down'],
     }),
   },
@@ -227,7 +227,7 @@ function originOf(principal: Principal, { from_agent, in_reply_to }: SendInput):
 /**
  * Two sends are the same when they have the same fingerprint. It covers the text of the message, its targets, and the
  * fields that are not in the specification. Without these fields it equals the fingerprint of version 0.1.0, so that
- * a send that is repeated across an upgrade is recognized.
+ * the service recognizes a send that is repeated after an upgrade.
  */
 function fingerprintOf(message: string, target_agents: string[] | null, body: SendInput): string {
   const { from_agent, in_reply_to, expires_in_s } = body;

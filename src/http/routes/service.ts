@@ -27,7 +27,7 @@ const HEALTHZ = {
     operationId: 'healthz',
     tags: ['service'],
     summary: 'Whether the process is alive',
-    description: 'For a supervisor that restarts a process that hangs. Nothing else is checked.',
+    description: 'For a supervisor that restarts a process that hangs. It checks nothing else.',
     response: responses({ 200: ['It is.', ServiceStatusSchema], codes: [] }),
   },
 } satisfies RouteShape;

@@ -96,7 +96,7 @@ const SIGN_IN_BY_LINK = {
   schema: {
     operationId: 'signInByLink',
     tags: ['session'],
-    summary: 'Sign in as an admin, by the link that convoke serve printed',
+    summary: 'Sign in as an admin, with the link that convoke serve printed',
     description: `A link can be used once, within five minutes, and its session ends with the process that printed it. ${COOKIE_IS_SET} While the API is open, no session is needed, and none is made.`,
     body: UseLinkBody,
     response: responses({

@@ -30,8 +30,8 @@ const CHALLENGE_BYTES = 24;
 const LOOPBACK = /^(localhost|127\.[0-9.]+|\[::1\])$/;
 
 /**
- * When a subscription ends unless it is renewed; null for every other instance. Before the first registration at a URL,
- * somebody there must answer a challenge.
+ * When a subscription ends unless it is renewed; null for every other instance. Before the first registration, the
+ * server at the URL must answer a challenge.
  *
  * @throws Problem `invalid_fields`, `api_key_missing`, `callback_not_verified`; `api_key_revoked` and the like when the
  * key ended while the challenge was open

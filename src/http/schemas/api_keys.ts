@@ -27,14 +27,14 @@ export const ScopeSchema = enumOf(
   SCOPES,
   named(
     'Scope',
-    '`admin`: everything; `send`: send messages; `read`: look at everything; `instance`: register, its own instances, and to speak for their agents.',
+    '`admin`: everything; `send`: send messages; `read`: look at everything; `instance`: register instances, do everything with its own, and speak for their agents.',
   ),
 );
 
 const Scopes = Type.Array(ScopeSchema, {
   minItems: 1,
   maxItems: SCOPES.length,
-  description: 'What the key may be used for.',
+  description: 'The rights of the key.',
   examples: [['instance', 'send']],
   ...expected(`must have at least one of ${SCOPES.join(', ')}`),
 });
@@ -61,7 +61,7 @@ export const ApiKeySchema = Type.Object(
     name: nullable(KeyName, 'A name for people.'),
     scopes: Scopes,
     meeting_ids: nullable(KeyMeetings, 'Limits sending, reading and joining to these meetings; null: no limit.'),
-    instance_id: nullable(InstanceId, 'Limits the scope `instance` to this one; null: no limit.'),
+    instance_id: nullable(InstanceId, 'Limits the scope `instance` to this instance; null: no limit.'),
     created_at: time('When it was made.'),
     expires_at: nullable(time('A time.'), 'When it expires: from then on it is refused. Null: never.'),
     revoked_at: nullable(time('A time.'), 'When it was revoked; null: it was not.'),
@@ -90,13 +90,13 @@ export const CreateKeyBody = Type.Object(
     scopes: Scopes,
     name: Type.Optional(KeyName),
     meeting_ids: Type.Optional(KeyMeetings),
-    instance_id: Type.Optional(instanceId('Limits the scope `instance` to this one.')),
+    instance_id: Type.Optional(instanceId('Limits the scope `instance` to this instance.')),
     expires_at: Type.Optional(
       timeInput('RFC 3339. From then on the key is refused; absent: never.', '2027-03-01T09:30:00Z'),
     ),
   },
   {
-    ...named('CreateKeyInput', 'What a new key may be used for.'),
+    ...named('CreateKeyInput', 'The rights of a new key.'),
     additionalProperties: false,
     examples: [{ scopes: ['instance', 'send'], name: "Anna's laptop", instance_id: 'laptop-anna' }],
   },
@@ -109,7 +109,7 @@ export const RotateKeyBody = Type.Object(
       Type.Integer({
         minimum: 0,
         maximum: 2_592_000,
-        description: 'How long the previous token is accepted as well; a day when absent, 30 days at most.',
+        description: 'How long the previous token still works, in seconds; a day when absent, 30 days at most.',
         default: 86_400,
       }),
     ),
@@ -134,7 +134,7 @@ export const PortalLinkBody = Type.Object(
     ),
   },
   {
-    ...named('PortalLinkInput', 'What a portal link shows, and for how long.'),
+    ...named('PortalLinkInput', 'The instances that a portal link shows, and for how long.'),
     additionalProperties: false,
     examples: [{ instance_id: 'laptop-anna' }],
   },
@@ -143,7 +143,7 @@ export const PortalLinkBody = Type.Object(
 export const PortalLinkSchema = Type.Object(
   {
     link: Type.String({
-      description: 'Show it to the owner of the key only: who has it may use it until it expires.',
+      description: 'Show it to the owner of the key only: anybody with the link may use it until it expires.',
       examples: ['https://convoke.example/portal/#link=cvp_…'],
     }),
     expires_at: time('From then on it is refused.'),

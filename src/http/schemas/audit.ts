@@ -3,7 +3,7 @@ import { AUDIT_ACTIONS, AUDIT_OUTCOMES, AUDIT_TARGETS, type AuditDetails } from 
 import { enumOf, instanceId, named, nullable, text, time, timeInput } from './fields.ts';
 import { cursor, limit } from './page.ts';
 
-const AuditAction = enumOf(AUDIT_ACTIONS, named('AuditAction', 'What was done or refused.'));
+const AuditAction = enumOf(AUDIT_ACTIONS, named('AuditAction', 'The action that was done or refused.'));
 
 const PRINCIPALS =
   'open (no key is needed yet), local command (on the data file), sign-in link (printed by convoke serve), invite link, service, unknown (no right key)';
@@ -45,7 +45,7 @@ export const ListAuditQuery = Type.Object(
   {
     action: Type.Optional(AuditAction),
     key_id: text('Who did it: a key_id, or open, local command, sign-in link, service, unknown.'),
-    instance_id: Type.Optional(instanceId('Only what was done to this instance.')),
+    instance_id: Type.Optional(instanceId('Only changes of this instance.')),
     since: Type.Optional(timeInput('At or after this time.', '2026-03-01T09:30:00Z')),
     until: Type.Optional(timeInput('Before this time.', '2026-03-01T09:30:00Z')),
     order: Type.Optional(

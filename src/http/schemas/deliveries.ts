@@ -29,7 +29,7 @@ const DeliveryReason = enumOf(
   DELIVERY_REASONS,
   named(
     'DeliveryReason',
-    'Why a delivery failed or was cancelled. `not_200`: a 2xx that does not count; `gone`: 410; `exhausted`: too many bad answers; `expired`: not reached for too long; `instance_deleted`: its instance was deleted; `dropped`: somebody dropped the waiting deliveries; `hop_limit`, `pair_limit`: the loop guard stopped agents that answer each other; `superseded`, `max_age`: it waited while its machine was away, and the membership leaves out what is not the newest, or too old.',
+    'Why a delivery failed or was cancelled. `not_200`: a 2xx that does not count; `gone`: 410; `exhausted`: too many bad responses; `expired`: not reached for too long; `instance_deleted`: its instance was deleted; `dropped`: somebody dropped the waiting deliveries; `hop_limit`, `pair_limit`: the loop guard stopped agents that answer each other; `superseded`, `max_age`: it waited while its machine was away, and was not the newest message, or was too old.',
   ),
 );
 
@@ -37,7 +37,7 @@ const WaitingFor = enumOf(
   WAITING_FOR,
   named(
     'WaitingFor',
-    'What a pending delivery waits for: its `turn` in the lane, the time of its next attempt (`retry`), the `back_off` of its instance, a meeting that is `paused`, an instance that is `switched_off`, or the `connection` of a machine that pulls.',
+    'Why a pending delivery waits. It waits for its `turn` in the lane, the time of its next attempt (`retry`), the `back_off` of its instance, a meeting that is `paused`, an instance that is `switched_off`, or the `connection` of a machine that pulls.',
   ),
 );
 
@@ -50,13 +50,13 @@ const AttemptSchema = Type.Object(
     status_code: nullable(Type.Integer(), 'The status of the response; null when no status line arrived.'),
     detail: Type.String({
       description:
-        'What happened, in words. Empty after a success, unless a reply in the response could not be sent: then it says why.',
+        'The failure, in words. Empty after a success, unless a reply in the response could not be sent: then it says why.',
     }),
     response_excerpt: Type.String({ description: 'The beginning of the response body.' }),
     answered_agents: Type.Optional(
       Type.Array(Type.String(), {
         description:
-          'Only for an instance with a runtime: the agents that have answered, in this attempt and before. A retry asks the others.',
+          'Only for an instance with a runtime: the agents that have answered, in this attempt or earlier. A retry asks the others.',
       }),
     ),
   },
@@ -117,7 +117,7 @@ export const ListDeliveriesQuery = Type.Object(
       Type.Integer({
         minimum: 100,
         maximum: 999,
-        description: 'Only deliveries with an attempt that was answered with this status.',
+        description: 'Only deliveries with an attempt that got this status.',
         ...expected('must be a whole number from 100 to 999'),
       }),
     ),
@@ -140,10 +140,10 @@ export const DropDeliveriesBody = Type.Object(
     meeting_id: Type.Optional(
       meetingId('Drops the deliveries that wait in this meeting; with instance_id, only those for that instance.'),
     ),
-    dry_run: flag('Only count what would be dropped.'),
+    dry_run: flag('Only count the deliveries that would be dropped.'),
   },
   {
-    ...named('DropDeliveriesInput', 'Whose pending deliveries to cancel.'),
+    ...named('DropDeliveriesInput', 'Which pending deliveries to cancel.'),
     additionalProperties: false,
     minProperties: 1,
     examples: [{ meeting_id: 'standup-42', dry_run: true }],

@@ -16,7 +16,7 @@ export const DeliveryPushSchema = Type.Object(
     ),
     runtime: nullable(
       enumOf(RUNTIME_NAMES, { description: 'A runtime.' }),
-      'The runtime of the instance: it gets this push in a shape of its own. Null: it gets it as it is here.',
+      'The runtime of the instance, which gets this push in a shape of its own. Null: the instance gets the push as it is here.',
     ),
     headers: Type.Unsafe<Record<string, string>>({
       type: 'object',

@@ -10,5 +10,5 @@ export const DemoSchema = Type.Object(
     instance_ids: Type.Array(InstanceId, { description: 'Their instances.' }),
     turns: Type.Integer({ description: 'How many turns were taken, of 20.' }),
   },
-  named('Demo', 'Two agents within the service that talk in a meeting.'),
+  named('Demo', 'Two agents inside the service that talk in a meeting.'),
 );

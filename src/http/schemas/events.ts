@@ -13,8 +13,8 @@ const lastEventId = (description: string) =>
 
 export const EventsQuery = Type.Object(
   {
-    instance_id: Type.Optional(instanceId('Only what happens to this instance.')),
-    meeting_id: Type.Optional(meetingId('Only what happens in this meeting.')),
+    instance_id: Type.Optional(instanceId('Only events of this instance.')),
+    meeting_id: Type.Optional(meetingId('Only events of this meeting.')),
     last_event_id: lastEventId(
       'The id of the last event that was seen: the same as the header Last-Event-ID, which has priority.',
     ),
@@ -23,7 +23,7 @@ export const EventsQuery = Type.Object(
 );
 
 export const EventsHeaders = Type.Object({
-  'last-event-id': lastEventId('The id of the last event that was seen: the stream goes on after it.'),
+  'last-event-id': lastEventId('The id of the last event that was seen: the stream continues after it.'),
 });
 
 /** Server-sent events (WHATWG HTML, section 9.2). */

@@ -18,7 +18,8 @@ export const ExplanationSchema = Type.Object(
     instance_name: InstanceName,
     agent_ids: AgentIds,
     pushed: enumOf(PUSHED, {
-      description: 'Whether it would be pushed: `now`, behind what waits in its lane already; `later`; or `no`.',
+      description:
+        'Whether it would be pushed: `now`, after the deliveries that already wait in its lane; `later`; or `no`.',
     }),
     why: nullable(WhyNotNow, 'Why it would not be pushed now; null when it would.'),
     target_agents: agentIds('The agents to notify; empty when there would be no delivery.'),
@@ -29,7 +30,7 @@ export const ExplanationSchema = Type.Object(
       }),
     ),
   },
-  named('Explanation', 'What would become of a message that is sent now, at one instance of a meeting.'),
+  named('Explanation', 'The prediction for a message that is sent now, for one instance of a meeting.'),
 );
 
 /** The agents are in the URL, percent-encoded, and must fit into the head of a request together with its headers. */
@@ -40,7 +41,7 @@ export const ExplainQuery = Type.Object(
   {
     target_agents: Type.Optional(
       agentIds(
-        `Whom it is for; repeat the parameter for more agents, at most ${TARGETS_MAX}. Absent: all agents of the meeting but from_agent.`,
+        `An agent that the message is for; repeat the parameter for more agents, at most ${TARGETS_MAX}. Absent: all agents of the meeting but from_agent.`,
         TARGETS_MAX,
         TARGETS_BYTES_MAX,
       ),

@@ -26,7 +26,7 @@ export const DeliveryCountsSchema = Type.Object(
 
 export const CountsSchema = Type.Object(
   { instances: InstanceCountsSchema, deliveries: DeliveryCountsSchema },
-  named('Counts', 'How many there are of what the key may see.'),
+  named('Counts', 'The counts of the rows that the key may see.'),
 );
 
 const counts = (description: string) => Type.Array(Type.Integer({ minimum: 0 }), { description });
@@ -45,7 +45,7 @@ export const HistoryQuery = Type.Object(
     ),
     since: Type.Optional(
       timeInput(
-        'Only steps that begin at this time or later: the `ends_at` of an earlier response, to ask for what is new.',
+        'Only steps that begin at this time or later. Give the `ends_at` of an earlier response to get only newer steps.',
         '2026-03-01T09:30:00.000Z',
       ),
     ),
@@ -55,9 +55,9 @@ export const HistoryQuery = Type.Object(
 
 export const HistorySchema = Type.Object(
   {
-    counting_since: time('From when on this node counts: since it was started. What came before is not known.'),
+    counting_since: time('When this node began to count: its start. Earlier counts are unknown.'),
     complete_since: time(
-      'From when on this node has the counts of all other nodes without a gap; `counting_since`, when there are no other nodes, or nothing was missed.',
+      'Since when this node has the counts of all other nodes without a gap. It is `counting_since` when there are no other nodes, or when no counts were missed.',
     ),
     starts_at: time('When the first step began.'),
     ends_at: time('When the last step ended. Give it as `since` to ask for later ones.'),
@@ -73,14 +73,14 @@ export const HistorySchema = Type.Object(
   },
   named(
     'ServiceHistory',
-    'What the service did lately, column by column. The lists have an item for each step that has ended.',
+    'The latest counts of the service, column by column. The lists have an item for each step that has ended.',
   ),
 );
 
 export const InstanceHistorySchema = Type.Object(
   {
     counting_since: time(
-      'From when on the attempts of this instance are counted. What came before is not known, or of another instance with this id.',
+      'Since when the attempts of this instance are counted. Earlier ones are unknown, or belong to another instance with this id.',
     ),
     starts_at: time('When the first step began.'),
     ends_at: time('When the last step ends. It is the present one.'),
@@ -93,5 +93,5 @@ export const InstanceHistorySchema = Type.Object(
     ),
     p95_ms: durations('The same; 95 % of the deliveries took no longer.'),
   },
-  named('InstanceHistory', 'How the pushes of an instance went in the last day, column by column.'),
+  named('InstanceHistory', 'The results of the pushes of an instance in the last day, column by column.'),
 );

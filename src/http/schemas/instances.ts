@@ -50,7 +50,7 @@ export const TransportSchema = enumOf(
   TRANSPORTS,
   named(
     'Transport',
-    'How pushes reach the machine: `webhook`, they are sent to webhook_url; `pull`, the machine asks for them, so nothing has to reach it.',
+    'How pushes reach the machine. `webhook`: they are sent to webhook_url. `pull`: the machine asks for them, so nobody needs a connection to it.',
   ),
 );
 
@@ -65,7 +65,7 @@ const AckTimeout = Type.Integer({
 const Timeout = Type.Integer({
   minimum: 1,
   maximum: TIMEOUT_S_MAX,
-  description: `How long an attempt at webhook_url may take, in seconds; unless it was set, ${TIMEOUT_S}, or what a turn of the runtime takes. With more than ${TIMEOUT_S}, an attempt that is cut by a stop of the service is made again.`,
+  description: `How long an attempt at webhook_url may take, in seconds. The default is ${TIMEOUT_S}, or the time that the runtime needs. With more than ${TIMEOUT_S}, an attempt that a stop of the service interrupts is made again.`,
   examples: [TIMEOUT_S],
   ...expected(`must be a whole number from 1 to ${TIMEOUT_S_MAX}`),
 });
@@ -74,7 +74,7 @@ const RuntimeSchema = enumOf(
   RUNTIME_NAMES,
   named(
     'Runtime',
-    'What listens at webhook_url, if pushes have a shape of its own. `spec`, the default, is the body of the specification. `convoke runtimes` says what each is.',
+    'The runtime at webhook_url, if its pushes have a shape of their own. `spec`, the default, is the body of the specification. `convoke runtimes` describes each.',
   ),
 );
 
@@ -97,7 +97,7 @@ const LeaseSeconds = Type.Integer({
 
 const ConnectionSchema = Type.Object(
   {
-    since: time('When it began to pull, without a pause of more than 10 s since then.'),
+    since: time('Since when it pulls without a pause of more than 10 s.'),
     address: nullable(Type.String(), 'The address of its latest pull.'),
     client: nullable(Type.String(), 'Its program and version, from the header user-agent.'),
   },
@@ -156,7 +156,7 @@ const LastFailure = Type.Object(
     at: time('When the attempt ended.'),
     outcome: OutcomeSchema,
     status_code: nullable(Type.Integer(), 'The status of the response; null when no status line arrived.'),
-    detail: Type.String({ description: 'What happened, in words.' }),
+    detail: Type.String({ description: 'The result, in words.' }),
     response_excerpt: Type.Optional(
       Type.String({
         maxLength: FAILURE_EXCERPT_CHARS_MAX,
@@ -164,7 +164,7 @@ const LastFailure = Type.Object(
         examples: ['out of GPU memory'],
       }),
     ),
-    advice: Type.String({ description: 'One sentence: what to do about it.' }),
+    advice: Type.String({ description: 'One sentence that says what to do.' }),
   },
   named('LastFailure', 'The last attempt that failed.'),
 );
@@ -205,10 +205,10 @@ export const InstanceSchema = Type.Object(
     }),
     health: Health,
     consecutive_failures: Type.Integer({ description: 'Failed attempts since the last success.' }),
-    health_since: Type.Optional(time('When its health became what it is; absent when that is not known.')),
+    health_since: Type.Optional(time('When its health last changed; absent when that is unknown.')),
     next_try_at: Type.Optional(
       time(
-        'Only while it backs off: when an attempt is made next, if something waits then; a past time means as soon as a delivery waits.',
+        'Only while it backs off: when the next attempt is made, if a delivery waits then. A past time means: as soon as a delivery waits.',
       ),
     ),
     last_success_at: nullable(
@@ -219,7 +219,7 @@ export const InstanceSchema = Type.Object(
     pending_deliveries: Type.Integer({ description: 'Deliveries that are not settled yet.' }),
     owner_key_id: nullable(
       Type.String(),
-      'The key that owns it; null when it was registered without keys: only admins touch it.',
+      'The key that owns it. Null when it was registered without keys; then only admins may change it.',
     ),
     last_seen_at: nullable(time('A time.'), 'The last registration or heartbeat.'),
     created_at: time('When it was first registered.'),
@@ -232,7 +232,7 @@ export const RegisteredInstanceSchema = Type.Object(
   {
     ...InstanceSchema.properties,
     webhook_secret: Type.Optional(
-      Type.String({ description: 'Only when it was just made: keep it, it is not shown again.' }),
+      Type.String({ description: 'Only when it was just made. Keep it, because it is not shown again.' }),
     ),
     dropped_header_names: Type.Optional(
       Type.Array(Type.String(), {
@@ -294,7 +294,7 @@ export const PatchInstanceBody = Type.Object(
     owner_key_id: Type.Optional(
       Type.Union([KeyId, Type.Null()], {
         description:
-          'Hands the instance over to another key, or (null) leaves it to admins. Only admins may do that. An instance that pulls loses its webhook_headers, unless they are given again.',
+          'Gives the instance to another key, or (null) to admins only. Only admins may do that. An instance that pulls loses its webhook_headers, unless they are given again.',
         ...expected('must be the key_id of a key, or null'),
       }),
     ),
@@ -347,7 +347,7 @@ const DiagnosisStage = Type.Object(
     stage: enumOf(['dns', 'connect', 'tls', 'request', 'response'] as const, { description: 'Which stage it is.' }),
     ok: Type.Boolean({ description: 'Whether it succeeded.' }),
     duration_ms: Type.Number({ description: 'How long it took.' }),
-    detail: Type.String({ description: 'What happened, in words.' }),
+    detail: Type.String({ description: 'The result, in words.' }),
   },
   named('DiagnosisStage', 'One stage of a webhook test.'),
 );
@@ -360,9 +360,9 @@ export const DiagnosisSchema = Type.Object(
     duration_ms: Type.Number({ description: 'How long all of it took.' }),
     stages: Type.Array(DiagnosisStage, { description: 'The result of each stage that was reached.' }),
     response_excerpt: Type.String({ description: 'The beginning of the response body.' }),
-    advice: Type.String({ description: 'One sentence: what to do about it.' }),
+    advice: Type.String({ description: 'One sentence that says what to do.' }),
   },
-  named('Diagnosis', 'What a webhook test found, stage by stage.'),
+  named('Diagnosis', 'The result of a webhook test, stage by stage.'),
 );
 
 export const ListInstancesQuery = Type.Object(

@@ -31,7 +31,7 @@ const Agents = Type.Array(agentId('An agent that the machine runs.'), {
   ...expected(`must be a list of 1 to ${AGENT_IDS_MAX} agent ids, of at most ${AGENT_IDS_BYTES_MAX} bytes in all`),
 });
 
-const Instance = instanceId('What the machine registers as.');
+const Instance = instanceId('The instance that the machine registers.');
 
 export const InviteSchema = Type.Object(
   {
@@ -71,7 +71,7 @@ export const CreateInviteBody = Type.Object(
     agent_ids: Agents,
     instance_id: Type.Optional(
       instanceId(
-        'What the machine registers as; made of its first agent and a few random characters when absent. An instance that exists belongs to the new key from then on.',
+        'The instance that the machine registers; when absent, an id made of its first agent and a few random characters. An instance that exists belongs to the new key from then on.',
       ),
     ),
     expires_in_s: Type.Optional(
@@ -85,7 +85,7 @@ export const CreateInviteBody = Type.Object(
     ),
   },
   {
-    ...named('CreateInviteInput', 'Whom a link invites, and where.'),
+    ...named('CreateInviteInput', 'The agents that a link invites, and the meetings.'),
     additionalProperties: false,
     examples: [{ meeting_ids: ['standup-42'], agent_ids: ['anna'] }],
   },

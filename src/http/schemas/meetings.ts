@@ -47,10 +47,10 @@ export const JoinMeetingBody = Type.Object(
       'Which messages for these agents are pushed. `all`: every one; `targeted`: only those that name one of them in target_agents; `people`: only those of people. The others are only in the history. Absent: unchanged, at first `all`.',
     ),
     catch_up: catchUpOf(
-      'Which of the messages that waited while the machine was away are pushed. `all`: every one; `latest`: only the newest of the agents and the newest of the people, and the others are cancelled (`superseded`). Absent: unchanged, at first `all`.',
+      'Which of the messages that waited while the machine was away are pushed. `all`: every one; `latest`: only the newest message of agents and the newest of people; the others are cancelled (`superseded`). Absent: unchanged, at first `all`.',
     ),
     max_age_s: maxAgeOf(
-      'Messages that are older than this many seconds when their turn comes are cancelled (`max_age`); 0: none. Absent: unchanged, at first 0.',
+      'Messages that are older than this many seconds when they are next are cancelled (`max_age`); 0: none. Absent: unchanged, at first 0.',
     ),
   },
   {
@@ -67,7 +67,7 @@ export const UpdateMembershipBody = Type.Object(
     catch_up: catchUpOf(
       'Which of the messages that waited while the machine was away are pushed: `all` or `latest`, as for a join.',
     ),
-    max_age_s: maxAgeOf('Messages that are older than this many seconds when their turn comes are cancelled; 0: none.'),
+    max_age_s: maxAgeOf('Messages that are older than this many seconds when they are next are cancelled; 0: none.'),
   },
   {
     ...named('UpdateMembershipInput', 'What to change in a membership. An absent field stays as it is.'),
@@ -104,7 +104,7 @@ export const MembershipSchema = Type.Object(
     left_at: nullable(time('A time.'), 'When it left; null while the instance is in the meeting.'),
     wake: wakeOf('Which messages for these agents are pushed; absent: all.'),
     catch_up: catchUpOf('Which of the messages that waited while the machine was away are pushed; absent: all.'),
-    max_age_s: maxAgeOf('How old a message may be when its turn comes, in seconds; absent: of any age.'),
+    max_age_s: maxAgeOf('How old a message may be when it is next, in seconds; absent: any age.'),
   },
   named('Membership', 'An instance in a meeting, with the agents that take part.'),
 );
@@ -158,7 +158,7 @@ export const MeetingSchema = Type.Object(
 
 export const UpdateMeetingBody = Type.Object(
   {
-    paused: flag('True: nothing of the meeting is pushed until it is set to false.'),
+    paused: flag('True: the deliveries of the meeting wait until it is set to false.'),
     hop_limit: guardLimit(HOP_LIMIT_MAX, 'Messages of agents that answer each other, in a row.'),
     pair_limit: guardLimit(PAIR_LIMIT_MAX, 'Messages from one agent to one other within the window.'),
     pair_window_s: guardLimit(PAIR_WINDOW_S_MAX, 'The window of pair_limit, in seconds.'),

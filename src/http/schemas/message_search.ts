@@ -20,7 +20,7 @@ export const FindMessagesQuery = Type.Object(
   {
     id: Type.Optional(
       madeId(
-        'The message with this message_id, or that of the delivery with this delivery_id, which is its webhook-id.',
+        'The message with this message_id, or the message of the delivery with this delivery_id (the webhook-id).',
       ),
     ),
     meeting_id: Type.Optional(meetingId('Only messages of this meeting.')),

@@ -31,10 +31,11 @@ export const MessageTraceSchema = Type.Object(
       }),
     ),
     answered: Type.Array(MessageBriefSchema, {
-      description: 'What it answers, what that one answers, and so on: the nearest first, at most 50.',
+      description:
+        'The message that it answers, the message that that one answers, and so on: the nearest first, at most 50.',
     }),
     answers: Type.Array(MessageBriefSchema, {
-      description: 'What answers it, in the order of seq, among 1,000 messages of its meeting.',
+      description: 'Its answers, in the order of seq, among 1,000 messages of its meeting.',
     }),
     next_answers_after: nullable(
       Type.Integer({ description: 'A seq.' }),
@@ -46,7 +47,7 @@ export const MessageTraceSchema = Type.Object(
       'Give it as cursor when you list the deliveries of this message, to get the others; null when there are none.',
     ),
   },
-  named('MessageTrace', 'A message, the chain that led to it, what answers it, and each of its deliveries.'),
+  named('MessageTrace', 'A message, the chain that led to it, its answers, and each of its deliveries.'),
 );
 
 export const MessageParams = Type.Object({ message_id: madeId('The id of a message.') });

@@ -32,7 +32,7 @@ export const textSearched = Type.Optional(
     minLength: 1,
     maxLength: 200,
     pattern: NO_CONTROLS_PATTERN,
-    description: 'Only messages whose JSON contains this text; capital letters from A to Z count as small ones.',
+    description: 'Only messages whose JSON contains this text; capital letters from A to Z count as small letters.',
     ...expected('must be a string of 1 to 200 characters without control characters'),
   }),
 );

@@ -12,9 +12,9 @@ const FieldErrorSchema = Type.Object(
 export const ProblemSchema = Type.Object(
   {
     type: Type.String({ description: '`urn:convoke:problem:` and the code.' }),
-    title: Type.String({ description: 'What the code means.' }),
+    title: Type.String({ description: 'The meaning of the code.' }),
     status: Type.Integer({ description: 'The status of the response.' }),
-    detail: Type.String({ description: 'What happened in this case, and what to do about it.' }),
+    detail: Type.String({ description: 'What went wrong in this case, and what to do.' }),
     code: Type.String({
       description: 'Stable: branch on this, and not on the text. docs/errors.md lists the codes.',
       examples: ['instance_does_not_exist'],

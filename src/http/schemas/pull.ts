@@ -93,13 +93,13 @@ export const PullBody = Type.Object(
       Type.String({
         pattern: PULL_ID,
         description:
-          'A name of this request, another one for each. When its response is lost, make the request again under the same name: what the lost response had is handed out again at once, and not only after its deadline. A request of that name that still waits ends.',
+          'A name of this request, another one for each. When its response is lost, repeat the request under the same name. Then the pushes of the lost response are handed out again at once, and not only after their deadline. An earlier request of that name that still waits ends.',
         ...expected('must be a string of 1 to 64 letters, digits and `-_.`'),
       }),
     ),
   },
   {
-    ...named('PullInput', 'The results of pushes that a machine has, and how many more it takes.'),
+    ...named('PullInput', 'The results that a machine has, and how many pushes it takes.'),
     additionalProperties: false,
     examples: [{ results: [], max: PUSHES.default, wait_s: WAIT_S.default }],
   },
@@ -107,7 +107,9 @@ export const PullBody = Type.Object(
 
 const HandedOutSchema = Type.Object(
   {
-    delivery_id: Type.String({ description: 'The delivery: skip one that was handled. The same as webhook-id.' }),
+    delivery_id: Type.String({
+      description: 'The delivery; the same as webhook-id. Skip a push that you have handled.',
+    }),
     attempt: Type.Integer({ description: 'The number of the attempt, from 1.' }),
     headers: Type.Unsafe<Record<string, string>>({
       type: 'object',
@@ -127,7 +129,7 @@ const TakenResultSchema = Type.Object(
     attempt: Type.Integer({ description: 'The number of the attempt.' }),
     became: enumOf(['counted', 'late', 'repeated', 'unknown'] as const, {
       description:
-        '`counted`: it was judged as the response of a webhook. The others have no effect: `late`, its deadline had passed; `repeated`, the attempt had a result already; `unknown`, this attempt was not handed out to this instance, or a node that has stopped since handed it out: then the push is handed out again.',
+        '`counted`: it was judged like the response of a webhook. The others have no effect. `late`: its deadline had passed. `repeated`: the attempt had a result already. `unknown`: this instance did not get such an attempt, or the node that handed it out has stopped; then the push is handed out again.',
     }),
     state: nullable(
       enumOf(DELIVERY_STATES, { description: 'A state.' }),

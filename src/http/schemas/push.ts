@@ -24,16 +24,16 @@ const header = (name: string, required: boolean, description: string, schema: Ty
 });
 
 const PUSH_HEADERS = [
-  header('webhook-id', true, 'The delivery, the same on every attempt: skip one that was handled.'),
+  header('webhook-id', true, 'The delivery, the same on every attempt. Skip a push that you have handled.'),
   header(
     'webhook-timestamp',
     true,
-    'When this attempt was made, in seconds since 1970: refuse one that is off by more than 5 minutes.',
+    'When this attempt was made, in seconds since 1970. Refuse a time that is off by more than 5 minutes.',
   ),
   header(
     'webhook-signature',
     true,
-    'Standard Webhooks v1: `v1,` and the base64 of HMAC-SHA256 over webhook-id, a full stop, webhook-timestamp, a full stop and the body. Two of them, with a space between, while a rotated secret overlaps.',
+    'Standard Webhooks v1: `v1,` and the base64 of HMAC-SHA256 over webhook-id, a full stop, webhook-timestamp, a full stop and the body. While a rotated secret overlaps, two signatures with a space between.',
   ),
   header('idempotency-key', true, 'The same as webhook-id.'),
   header('convoke-message-id', true, 'The message. The signature does not cover it.'),
@@ -62,13 +62,13 @@ const PUSH_HEADERS = [
   header(
     'convoke-hops',
     false,
-    'How many messages of agents in a row led to this one, itself included; 0 for a person. There with either of the two headers above. The signature does not cover it.',
+    'How many messages of agents in a row led to this one, itself included; 0 for a person. Present with either of the two headers above. The signature does not cover it.',
     Type.Integer(),
   ),
   header(
     'convoke-test',
     false,
-    '`true` on the sample push of a webhook test. It is not signed: go by the webhook-id, which begins with `dlv_test-` then; verify it, answer 200, and wake nobody.',
+    '`true` on the sample push of a webhook test. It is not signed, so decide by the webhook-id, which then begins with `dlv_test-`. Verify the push, respond 200, and wake nobody.',
   ),
   header(
     'convoke-reply-url',

@@ -34,12 +34,14 @@ export const RecoverBody = Type.Object(
         ...expected(`must be a whole number from 1 to ${RECOVERED_MAX}`),
       }),
     ),
-    dry_run: flag('Only count what would be queued again, and what the instance missed while it was switched off.'),
+    dry_run: flag(
+      'Only count the deliveries that would be queued again, and the messages that the instance missed while it was switched off.',
+    ),
   },
   {
     ...named(
       'RecoverInput',
-      'Which failed deliveries are queued again: those of a time (since), or some (delivery_ids).',
+      'Which failed deliveries are queued again: those of a period (since), or some (delivery_ids).',
     ),
     additionalProperties: false,
     minProperties: 1,
@@ -54,7 +56,7 @@ const MissedSchema = Type.Object(
   },
   named(
     'MissedMessages',
-    'Messages of that time for the agents that the instance has in its meetings now, without a delivery: it was switched off when they were sent. They are in the history of their meetings, and are not pushed later.',
+    'Messages of that period for the agents that the instance has in its meetings now, without a delivery: it was switched off when they were sent. They are in the history of their meetings, and are not pushed later.',
   ),
 );
 
@@ -63,7 +65,7 @@ export const RecoveredSchema = Type.Object(
     recovered: Type.Integer({ description: 'How many deliveries were queued again, or would be.' }),
     until: nullable(
       time('A time.'),
-      'The end of the time: when `done` is false, the next call gives it as `until`. Null with delivery_ids.',
+      'The end of the period: when `done` is false, the next call gives it as `until`. Null with delivery_ids.',
     ),
     dry_run: Type.Boolean({ description: 'Whether they were only counted.' }),
     done: Type.Boolean({ description: 'False when more may be left: call again, with this `until`.' }),

@@ -12,7 +12,7 @@ const ReplyMessage = Type.Object(
     target_agents: Type.Optional(agentIds('Push only to these agents; empty or absent: to all agents of the meeting.')),
   },
   {
-    ...named('ReplyMessage', 'A reply as a message, with who says it and whom it is for.'),
+    ...named('ReplyMessage', 'A reply as a message, with its agent and its recipients.'),
     additionalProperties: false,
   },
 );

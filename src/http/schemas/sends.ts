@@ -40,7 +40,7 @@ const SEND_FIELDS = {
 };
 
 export const SendMessageBody = Type.Object(SEND_FIELDS, {
-  ...named('SendMessageInput', 'A message, and whom it is for.'),
+  ...named('SendMessageInput', 'A message and its recipients.'),
   additionalProperties: false,
   examples: [
     { message: { content: 'Good morning', created_at: '2026-03-01T09:30:00.000Z' } },
@@ -154,10 +154,10 @@ export const SendResultSchema = Type.Object(
       Type.Integer({ minimum: 0, description: 'With a status 429 or 503: when to send it again, in seconds.' }),
     ),
   },
-  named('SendResult', 'What became of one of many messages: `message` when it is stored, otherwise `problem`.'),
+  named('SendResult', 'The result of one of many messages: `message` when it is stored, otherwise `problem`.'),
 );
 
 export const SentMessagesSchema = Type.Object(
   { results: Type.Array(SendResultSchema, { description: 'In the order of the list.' }) },
-  named('SentMessages', 'What became of many messages.'),
+  named('SentMessages', 'The results of many messages.'),
 );

@@ -11,7 +11,7 @@ export const SessionSchema = Type.Object(
     }),
     key_id: nullable(Type.String(), 'The key that was given; null when open, signed out, or signed in by a link.'),
     key_name: nullable(Type.String(), 'The name of that key.'),
-    scopes: Type.Array(ScopeSchema, { description: 'What the principal may do.' }),
+    scopes: Type.Array(ScopeSchema, { description: 'The rights of the principal.' }),
     meeting_ids: nullable(Type.Array(MeetingId), 'The meetings that it is limited to; null: no limit.'),
     instance_id: nullable(InstanceId, 'The instance that it is limited to; null: no limit.'),
     expires_at: nullable(time('A time.'), 'When the session ends; null without a cookie.'),
@@ -22,11 +22,11 @@ export const SessionSchema = Type.Object(
     version: Type.String({ description: 'The version of the service.' }),
     environment: nullable(
       Type.String(),
-      'What the operator calls this environment, such as production (CONVOKE_ENVIRONMENT); null: nothing.',
+      "The operator's name for this environment, such as production (CONVOKE_ENVIRONMENT); null: none.",
     ),
     features: Type.Object(
       { cluster: Type.Boolean({ description: 'Whether there may be several nodes.' }) },
-      { description: 'What this service can do.' },
+      { description: 'The features of this service.' },
     ),
   },
   named('Session', 'Who is signed in, and what they may do.'),
@@ -37,7 +37,7 @@ export const OpenSessionSchema = Type.Object(
     session_id: Type.String({
       description: 'The id with which the session can be ended; it cannot be used to sign in.',
     }),
-    key_id: nullable(Type.String(), 'The key that somebody signed in with; null for a link of convoke serve.'),
+    key_id: nullable(Type.String(), 'The key with which somebody signed in; null for a link of convoke serve.'),
     created_at: time('When somebody signed in.'),
     expires_at: time('When it ends by itself.'),
     is_current: Type.Boolean({ description: 'Whether this request uses it.' }),
@@ -47,7 +47,7 @@ export const OpenSessionSchema = Type.Object(
 
 export const ListSessionsQuery = Type.Object({ limit, cursor }, { additionalProperties: false });
 
-export const SessionParams = Type.Object({ session_id: madeId('What a session is ended by.') });
+export const SessionParams = Type.Object({ session_id: madeId('The id that ends a session.') });
 
 export const UseLinkBody = Type.Object(
   {

@@ -116,7 +116,7 @@ export type UnsubscribeParams = Static<typeof UnsubscribeParams>;
 
 export const ListParams = Type.Object({ cursor: Type.Optional(Type.String()) });
 
-/** What a client wants to get. */
+/** The messages that a client wants. */
 export interface Wanted {
   meeting_id: string;
   agent: string | null;

@@ -33,14 +33,14 @@ export interface NextMessage {
 export interface Next {
   /** Null when nothing follows. */
   message: NextMessage | null;
-  /** The position after it. */
+  /** The position after the message. */
   seq: number;
-  /** Whether messages between the position before it and the message are missing. */
+  /** Whether messages are missing before the message. */
   truncated: boolean;
 }
 
 interface Read {
-  /** The number of the question that began it. */
+  /** The number of the question for which the read began. */
   begun: number;
   next: Promise<Next>;
 }
@@ -57,7 +57,8 @@ export class NextMessages {
   #forgetting = false;
 
   /**
-   * The message after a position. The caller must be one that may read the meeting: another caller may have read it.
+   * The message after a position. The caller must have the right to read the meeting, because the message may be from
+   * another caller's read.
    *
    * @param after a seq
    * @throws ConvokeError when the service refuses it
@@ -70,7 +71,7 @@ export class NextMessages {
       if (kept !== undefined) return kept.next;
       const read = this.#reads.get(place);
       if (read === undefined) return this.#begin(caller, meeting_id, after).next;
-      // The failure of another caller, who may have left, says nothing about this one.
+      // The failure of another caller, who may have left, says nothing about this caller.
       const next = await read.next.catch(() => null);
       // A message may have been sent after a read began that found none.
       if (next !== null && (next.message !== null || read.begun > question)) return next;
@@ -78,12 +79,12 @@ export class NextMessages {
     }
   }
 
-  /** Runs the work of a stream that asks for a message and sends it, when not too many others have one. */
+  /** Runs a stream's work, from its read until the message is sent, when fewer than `IN_HAND_MAX` streams have one. */
   inHand<Result>(work: () => Promise<Result>): Promise<Result> {
     return this.#in_hand.pass(work);
   }
 
-  /** Resolves when it is the turn of so many characters. So streams together make no turn of the event loop long. */
+  /** Resolves when so many characters may be sent. So all streams together make no turn of the event loop long. */
   async turn(chars: number): Promise<void> {
     while (this.#turn_chars >= TURN_CHARS_MAX) await this.#turn;
     this.#turn ??= nextTurn().then(() => {
@@ -137,7 +138,7 @@ export class NextMessages {
     }
     if (this.#forgetting) return;
     this.#forgetting = true;
-    // What retention removes, and what a restored store does not have, must not be sent for longer than this.
+    // Messages that retention removed, or that a restored store does not have, must not be sent for longer than this.
     setTimeout(() => {
       this.#kept.clear();
       this.#kept_chars = 0;

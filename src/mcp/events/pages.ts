@@ -23,7 +23,7 @@ export async function newestSeq({ client, signal }: Caller, meeting_id: string):
 }
 
 /**
- * Reads what follows a position.
+ * Reads the events after a position.
  *
  * @param after a seq
  * @param oldest_ms older messages are left out; milliseconds since the epoch

@@ -19,7 +19,7 @@ interface ToolShape<Input extends TObject, Output extends TObject> {
   run(caller: Caller, input: Static<Input>): Promise<Static<Output>>;
 }
 
-/** What a model can do: one or a few requests to the API. */
+/** An action of a model: one or a few requests to the API. */
 export interface Tool {
   readonly listed: ListedTool;
   readonly scopes: readonly Scope[];

@@ -41,7 +41,7 @@ export interface Traces {
   tracer: Tracer;
   /** How many spans never reached the collector, since the start. */
   dropped(): DroppedSpans;
-  /** Sends the spans that wait, and ends. A collector that does not respond holds up no stop. */
+  /** Sends the waiting spans, and ends. A collector that does not respond does not delay a stop. */
   close(): Promise<void>;
 }
 

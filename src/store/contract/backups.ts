@@ -11,7 +11,7 @@ export interface BackupStore {
    */
   begin(): Promise<{ backup_id: string }>;
   /**
-   * Waits for a copy, at most `wait_ms`. A result with a `path` means that the copy is whole; the caller must remove
+   * Waits for a copy, at most `wait_ms`. A result with a `path` means that the copy is whole. The caller must remove
    * that file. Null when there is no such copy: an earlier call got it, or it failed, or nobody asked for it for a
    * minute.
    */

@@ -23,8 +23,8 @@ export interface StoredRange {
 /** A change by another node that concerns this one. */
 export type Change =
   /**
-   * Another node stored messages, and this node begins to read them. The next `stored` contains them as they are now or
-   * later.
+   * Another node stored messages, and this node begins to read them. The next `stored` has their state of now or of a
+   * later time.
    */
   | { kind: 'reading' }
   | { kind: 'stored'; ranges: StoredRange[] }
@@ -81,10 +81,10 @@ export const BROADCAST_BYTES_MAX = 5_600;
  * The knowledge of the nodes on one store about each other.
  *
  * No delivery is overlooked: the node that holds a partition gets a notification of every delivery that another node
- * stores in it. When an accept returns, the notifications of all its deliveries are out, except for partitions that
- * this node certainly holds. These are the partitions of its last lease that it has not released since it requested
- * that lease. `LEASE_SAFE_MS` after that request it certainly holds none. A node that takes a partition then reads all
- * of it.
+ * stores in it. When an accept returns, the notifications of all its deliveries are sent, except for partitions that
+ * this node certainly holds. A node certainly holds the partitions of its last lease that it has not released since it
+ * requested that lease. `LEASE_SAFE_MS` after that request it certainly holds none. A node that takes a partition then
+ * reads all of it.
  */
 export interface ClusterStore {
   /**
@@ -109,8 +109,8 @@ export interface ClusterStore {
    */
   addressesOfHolders(): Promise<Map<number, string>>;
   /**
-   * Whether a node of the previous version is there. It does not know the runtimes of instances. It would push the body
-   * of the specification to them, and its change of the data key would leave their options unreadable.
+   * Whether a node of the previous version runs. Such a node does not know the runtimes of instances. It would push the
+   * body of the specification to them, and if it changed the data key, their options would become unreadable.
    */
   hasOlderNode(): Promise<boolean>;
   /**

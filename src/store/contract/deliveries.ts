@@ -132,7 +132,8 @@ export interface AgentDelivery {
 export interface RulesAtHead extends NewestInLane {
   rules: MemberRules;
   /**
-   * How many messages for the agents of the membership arrived since the last push and are not pushed: see `missedOf`.
+   * How many messages for the agents of the membership arrived since the last push and will not be pushed: see
+   * `missedOf`.
    */
   missed: number;
 }
@@ -213,8 +214,8 @@ export interface DeliveryStore {
     visibility?: Visibility | null,
   ): Promise<SearchPage<DeliveryRow>>;
   /**
-   * Queues a failed delivery again, aside and due at once. Makes a pending delivery that waits for its time due now.
-   * Null when there is no such delivery; rejects with `delivery_not_retryable`.
+   * Queues a failed delivery again, aside and due at once. If a pending delivery waits for its time, it becomes due
+   * now. Null when there is no such delivery; rejects with `delivery_not_retryable`.
    */
   retry(
     delivery_id: string,

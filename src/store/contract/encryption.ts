@@ -1,7 +1,7 @@
 /** Which data key encrypts the stored secrets, and how it is changed while the service runs. */
 export interface EncryptionStore {
   /**
-   * The key that encrypts now. While the key is changed, also the previous keys, which some secrets may still be under.
+   * The key that encrypts now. While the key is changed, also the previous keys, under which some secrets may still be.
    */
   keyIds(): Promise<{ key_id: string; previous_key_ids: string[] }>;
   /**

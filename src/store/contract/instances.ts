@@ -54,7 +54,7 @@ export interface InstancePatch {
   owner_key_id?: string | null | undefined;
 }
 
-/** Whether a change ends the back-off. The same URL again may end it too, which costs an attempt. */
+/** Whether a change ends the back-off. The same URL given again may end it too; that costs one attempt. */
 export function liftsBackoff({ is_active, webhook_enabled, webhook_url }: InstancePatch): boolean {
   return is_active === true || webhook_enabled === true || webhook_url !== undefined;
 }

@@ -15,7 +15,7 @@ export const INVITES_KEPT_MS = 30 * 86_400_000;
 /** The result of redeeming an invite. */
 export interface Redemption {
   invite: Invite;
-  /** Null while the service needs no key: making one would end open mode. */
+  /** Null while the service needs no key, because a first key would end open mode. */
   key: ApiKey | null;
   /** The instance, if there was one with this id: the key owns it now. */
   instance: InstanceRow | null;

@@ -30,8 +30,8 @@ export interface NewMessage {
 /** The fields of `MessageOrigin` that the sender gave. The store computes the hops. */
 export interface NewOrigin extends Omit<MessageOrigin, 'hops'> {
   /**
-   * The instances for whose agents the sender may speak, in meetings that these instances are in; null: any agent.
-   * `{ key_id: null, instance_id }` is that one instance, no matter which key owns it.
+   * The instances for whose agents the sender may speak, in the meetings of these instances; null: any agent. `{
+   * key_id: null, instance_id }` is that one instance, no matter which key owns it.
    */
   speaks_for: OwnerScope | { key_id: null; instance_id: string } | null;
 }
@@ -139,9 +139,9 @@ export interface MessageStore {
   last(): Promise<string | null>;
   /**
    * The messages that were accepted after a message (null: from the first that is kept), in the order of acceptance.
-   * Returns messages of all meetings or of some; with an instance, only messages for it. Several nodes keep this order
-   * within a meeting only. So a message of another meeting that is stored at the same time as `after` may precede
-   * `after`, and is then missing. Stops early when the lists of agents reach `chars_max`.
+   * Returns messages of all meetings or of some; with an instance, only messages for it. With several nodes the order
+   * holds within a meeting only. So a message of another meeting that is stored at the same time as `after` may precede
+   * it, and is then missing. Stops early when the lists of agents reach `chars_max`.
    */
   since(
     after: string | null,

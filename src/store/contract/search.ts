@@ -1,4 +1,7 @@
-/** Searches read row after row, because no index has what they look for. So one call reads at most `SEARCH_READS`. */
+/**
+ * Searches read row after row, because no index has the values that they look for. So one call reads at most
+ * `SEARCH_READS`.
+ */
 import type { DeliveryState } from '../../domain/delivery.ts';
 import type { Outcome } from '../../domain/outcome.ts';
 import type { Page, PageRequest } from './page.ts';

@@ -35,7 +35,7 @@ const CHARS = 'length(lane.message) + length(lane.target_agents)';
 
 /**
  * Pages of many lanes at once. The statement ends a page when its deliveries reach the limit in characters. JavaScript
- * counts at least as many, so `pageOfLane` then cuts the page exactly.
+ * counts at least as many characters, so `pageOfLane` then cuts the page exactly.
  */
 const LOAD_LANES = statement(`
   SELECT r.place, page.* FROM unnest($partitions::smallint[], $instance_ids::text[], $meeting_ids::text[], $after_seqs::bigint[], $limits::bigint[])

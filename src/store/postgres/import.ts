@@ -40,7 +40,7 @@ const STATEMENT_MS_MAX = 600_000;
 
 type Row = Record<string, string | number | null>;
 
-/** These tables have the same names in both databases. */
+/** The tables that are moved. They have the same names in both databases. */
 const MOVED_TABLES = [
   'meetings',
   'meeting_settings',
@@ -174,7 +174,7 @@ function keysOf(file: DataFile, from: string, given: GivenKeys | null): DataKey[
 async function inTransaction<T>(connection: Connection, run: () => Promise<T>): Promise<T> {
   await connection.query('BEGIN');
   try {
-    // No node joins, and no other import starts, until this is over.
+    // No node joins, and no other import starts, until this transaction ends.
     await connection.query('LOCK TABLE nodes, this_database IN SHARE ROW EXCLUSIVE MODE');
     const result = await run();
     await connection.query('COMMIT', [], STATEMENT_MS_MAX);

@@ -39,8 +39,8 @@ const PENDING = `(SELECT count(*) FROM deliveries d WHERE d.partition_no = i.par
 const CURRENT_EPOCH = `(SELECT p.epoch FROM partitions p WHERE p.partition_no = i.partition_no)`;
 
 /**
- * A node that did not renew its lease for so long counts as gone when connections are shown: it renews every 3 s. Its
- * lease ends later, because a takeover must not happen too soon.
+ * For the display of connections, a node that did not renew its lease for so long counts as gone: it renews every 3 s.
+ * Its lease ends later, because a takeover must not happen too soon.
  */
 const SEEN_WITHIN_MS = 5_000;
 
@@ -128,7 +128,7 @@ const PATCH = statement(`
   WHERE instance_id = $instance_id AND ${IS_OWNED}`);
 
 /**
- * Returns whether the instance backed off. Other nodes need a notification only then, so most heartbeats send none.
+ * Returns whether the instance backed off. Only then other nodes need a notification, so most heartbeats send none.
  */
 const HEARTBEAT = statement(`
   WITH previous AS (SELECT instance_id, backoff_step FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED} FOR UPDATE)

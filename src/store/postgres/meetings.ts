@@ -23,13 +23,13 @@ const LOCK_INSTANCE = statement(
 );
 
 /**
- * Notes the last seq too, so that this activity counts as later than the messages so far: see meetings in
+ * Writes the last seq too, so that this activity counts as later than the messages so far: see meetings in
  * first_step.ts.
  */
 const ACTIVE = `
   last_activity_at = $wall_ms, last_seq = greatest(meetings.last_seq, (SELECT max(m.seq) FROM messages m WHERE m.meeting_id = $meeting_id))`;
 
-/** Locks the row: an accept for the meeting either commits before this or sees its result. */
+/** Locks the row: an accept for the meeting either commits before this change or sees its result. */
 const TOUCH = statement(`
   INSERT INTO meetings (meeting_id, last_seq, created_at, last_activity_at) VALUES ($meeting_id, 0, $wall_ms::bigint, $wall_ms)
   ON CONFLICT (meeting_id) DO UPDATE SET ${ACTIVE}`);

@@ -3,12 +3,11 @@
  * released step is never edited.
  *
  * A step runs while nodes of the previous version work, and these nodes continue on the new schema. So a step adds, and
- * removes nothing that they use. A changed function gets a new name. A later step removes what no version uses any
- * more.
+ * removes nothing that they use. A changed function gets a new name. A later step removes the parts that no version
+ * uses any more.
  *
- * What users sent is `text`, never `jsonb`: `jsonb` refuses \u0000 and reorders keys. Texts compare byte by byte
- * (COLLATE "C"), as in SQLite. Booleans are 0 and 1, lists and objects are JSON text, times are milliseconds since the
- * epoch.
+ * JSON of users is `text`, never `jsonb`: `jsonb` refuses \u0000 and reorders keys. Texts compare byte by byte (COLLATE
+ * "C"), as in SQLite. Booleans are 0 and 1, lists and objects are JSON text, times are milliseconds since the epoch.
  */
 import {
   ACCEPT_MESSAGES_2,

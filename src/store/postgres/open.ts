@@ -4,10 +4,10 @@
  * - Order. A message gets its `seq` under the lock of the row of its meeting. Every node locks meetings in the same order.
  * - No hot rows. No row is written with every batch: the last seq of a meeting is that of its newest message, and a
  *   stored batch is a row of its own. While any session is idle in a transaction, the old versions of a hot row stay,
- *   and every read passes them. That would leave a third of the rate (docs/benchmarks.md).
+ *   and every read passes them. With hot rows the rate would fall to a third (docs/benchmarks.md).
  * - Numbers. Messages and deliveries take their numbers from one sequence, without gaps within a batch, as in SQLite.
- * - Accept in doubt. When the connection breaks before the response, the batch is sent again under its number, and the table
- *   `batches` says whether it was stored. After 5 seconds the senders get a 503.
+ * - Accept in doubt. When the connection breaks before the response, the node sends the batch again under its number.
+ *   The table `batches` says whether it was stored. After 5 seconds the senders get a 503.
  * - Fencing. A settlement counts only while its partition has the epoch in which the attempt began. A takeover waits
  *   for settlements in flight.
  * - News. A transaction sends its changes by NOTIFY itself, so a node that dies after the commit loses none. For a

@@ -16,7 +16,7 @@ import { type Session, statement } from './database.ts';
 import { LAST_OF_MESSAGE } from './search.ts';
 import { IS_OWNED, ownedBy } from './owner_scope.ts';
 
-/** An owner must not retry deliveries that failed for an earlier instance with the same id. */
+/** An owner must not retry deliveries of an earlier instance with the same id. */
 const FIRST_OWNED = `SELECT first_no FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED}`;
 const FIND_OWNED = statement(FIRST_OWNED);
 const LOCK_OWNED = statement(`${FIRST_OWNED} FOR UPDATE`);

@@ -53,8 +53,9 @@ export async function numbersOf(
 }
 
 /**
- * A number above those of all rows that were made before a time, unless a clock was set back. Numbers follow the clock.
- * When they are ahead of it, the search halves the range until it finds the place, because times rise with the numbers.
+ * Returns a number above those of all rows that were made before a time, unless a clock was set back. Numbers follow
+ * the clock. When they are ahead of it, the function halves the range until it finds the place, because times rise with
+ * the numbers.
  */
 async function numberUntil(session: Session, until_ms: number): Promise<number> {
   const firstFrom = (number: number) =>

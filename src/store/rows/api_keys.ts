@@ -4,8 +4,8 @@ import { storedCount, storedTexts, storedTextsOrNull } from './stored_values.ts'
 import type { ApiKeysTable } from './tables.ts';
 
 /**
- * The largest number of a change. A larger number is damaged, and no change is numbered after it. Otherwise one damaged
- * row would keep every key from being made or revoked.
+ * The largest number of a change. A larger number is damaged, and the next change does not count on from it. Otherwise
+ * one damaged row would prevent every change of a key.
  */
 export const CHANGE_NO_MAX = 2 ** 52;
 

@@ -13,8 +13,8 @@ import type { DeliveriesTable, MessagesTable } from './tables.ts';
 export const LANE_FRONT_MAX = 500;
 
 /**
- * How many of the oldest rows are checked for removal. Those that stay are pending, and no delivery is pending for
- * longer than 72 h.
+ * How many of the oldest rows are checked for removal. Pending rows stay, but no delivery is pending for longer than 72
+ * h.
  */
 export const PRUNE_WINDOW = 5_000;
 
@@ -62,7 +62,7 @@ export function queuedDeliveryOf(
   };
 }
 
-/** A delivery for a list: with what its instance may be waiting for, and whether its meeting is paused. */
+/** A delivery for a list, with the reasons for which it may wait. */
 export type ListedRow = DeliveriesTable & {
   is_active: number | null;
   webhook_enabled: number | null;

@@ -113,7 +113,7 @@ export function instanceReader(keys: DataKeys) {
       backoff_until: time('backoff_until'),
       last_seen_at: time('last_seen_at'),
       created_at: time('created_at'),
-      // The stored value, unchanged, because it is compared with the one in the table.
+      // The stored value, unchanged, because statements compare it with the one in the table.
       updated_at: row.updated_at,
       owner_key_id: row.owner_key_id,
     };

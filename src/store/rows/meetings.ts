@@ -29,7 +29,7 @@ export function rulesOf(row: Pick<MembershipsTable, 'meeting_id' | 'instance_id'
   };
 }
 
-/** The rules that a join gives, as columns: null where it says nothing. */
+/** The rules that a join gives, as columns; null where a rule is not given. */
 export function givenRules({ wake, catch_up, max_age_s }: GivenRules) {
   return { wake: wake ?? null, catch_up: catch_up ?? null, max_age_s: max_age_s ?? null };
 }

@@ -83,7 +83,10 @@ export class Missed {
     return { messages: this.#messages, at_least: this.#at_least };
   }
 
-  /** The time that counts for a membership: a message from before it joined was not for it. */
+  /**
+   * The time that counts for a membership. It begins with the join, because earlier messages were not for this
+   * instance.
+   */
   spanOf({ joined_at }: Membership): Span {
     return { since_ms: Math.max(this.#span.since_ms, joined_at), until_ms: this.#span.until_ms };
   }

@@ -140,7 +140,7 @@ export function isMessageFound(
 
 /**
  * The condition for the deliveries `d`. It looks for parts of stored JSON, which Convoke wrote itself. A name with its
- * quote marks cannot be part of a string in there, because the marks would be escaped. `isFoundDelivery` leaves out
+ * quote marks cannot be part of a string in that JSON, because the marks would be escaped. `isFoundDelivery` leaves out
  * other rows that fit.
  */
 export function isDeliveryFound(search: DeliverySearch, dialect: Dialect): RawBuilder<boolean> {
@@ -168,7 +168,7 @@ function attempted(dialect: Dialect, part: string, may_be_short: boolean): RawBu
 
 const isSuccess = (status_code: number): boolean => status_code >= 200 && status_code < 300;
 
-/** Whether a delivery that fits the condition above is one that was searched for. */
+/** Whether a delivery that fits the condition above really has the searched values. */
 export function isFoundDelivery(
   { attempts, target_agents }: DeliveryRow,
   { status_code, outcome, agent_id }: DeliverySearch,

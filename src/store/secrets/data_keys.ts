@@ -9,7 +9,7 @@ export interface GivenKeys {
   previous: KeyObject | null;
 }
 
-/** Where the data key is kept: the settings, a file, or memory, for a store that ends with the process. */
+/** Where the data key is kept: in the settings, in a file, or in memory for a store that ends with the process. */
 export type KeySource = { kind: 'given'; keys: GivenKeys } | { kind: 'file'; path: string } | { kind: 'memory' };
 
 /**
@@ -31,7 +31,7 @@ export class DataKeys {
   }
 
   /**
-   * @param needed whether something is encrypted already: then no new key is made
+   * @param needed whether something is encrypted already, so that no new key may be made
    * @throws StoreError that says what is wrong with the key
    */
   static load(source: KeySource, needed: boolean): DataKeys {

@@ -92,7 +92,7 @@ export function decrypt(keys: readonly DataKey[], encrypted: string, place: Secr
   decipher.setAAD(boundData(place));
   decipher.setAuthTag(bytes.subarray(tag_at));
   try {
-    // Decodes the buffers at the end: with an encoding in both calls it takes 7 µs instead of 5.
+    // Decodes the buffers only at the end. With an encoding in both calls decryption takes 7 µs instead of 5.
     const secret = decipher.update(bytes.subarray(NONCE_BYTES, tag_at));
     decipher.final();
     return secret.toString('utf8');

@@ -1,4 +1,4 @@
-/** Deliveries as lists, newest first. Each call walks along an index, and then looks at the rows that it met. */
+/** Lists of deliveries, newest first. Each call walks along an index, and then reads the rows that the walk met. */
 import { sql } from 'kysely';
 import type { IdCodec } from '../../domain/id.ts';
 import type { Visibility } from '../../domain/access.ts';
@@ -36,9 +36,9 @@ import { waitsOf } from './waits.ts';
 export const OF_MESSAGE = 'd.delivery_no > m.message_no AND d.delivery_no <= m.message_no + m.deliveries_queued';
 
 /**
- * The newest deliveries of a source. SQLite searches between one lower and one upper bound, the first of each. Where the
- * numbers of a message are known, they must be the bounds, because all later deliveries may lie between the others. The
- * plus hides a column from indexes, and so hides the others.
+ * The newest deliveries of a source. SQLite searches between one lower and one upper bound, the first of each. When the
+ * numbers of a message are known, they must be these bounds, because all later deliveries may lie between the other
+ * ones. The plus hides a column from indexes, and so the other bounds.
  */
 const FROM: Record<Source['of'], string> = {
   all: 'deliveries d WHERE d.delivery_no >= $from AND d.delivery_no < $below ORDER BY d.delivery_no DESC',
@@ -48,7 +48,8 @@ const FROM: Record<Source['of'], string> = {
       AND d.delivery_no <= $message_no + (SELECT deliveries_queued FROM messages WHERE message_no = $message_no)
       AND +d.delivery_no >= $from AND +d.delivery_no < $below
     ORDER BY d.delivery_no DESC`,
-  // Starts from the messages of the meeting, and adds the deliveries of each. That is the order of their numbers.
+  // The query starts from the messages of the meeting, and adds the deliveries of each. So the deliveries come in the
+  // order of their numbers.
   meeting: `messages m CROSS JOIN deliveries d ON ${OF_MESSAGE}
     WHERE m.meeting_id = $meeting_id AND m.seq > $above AND m.seq <= $up_to
       AND +d.delivery_no >= $from AND +d.delivery_no < $below

@@ -36,7 +36,7 @@ export function openDataKeys(db: Database, source: KeySource, wall_ms: number): 
   } else if (key_ids.every(({ key_id }) => key_id !== keys.current.key_id)) {
     noteKey(db, keys.current, wall_ms);
   } else if (key_ids.length === 1) {
-    // Ends a change of the key that lacks only this step.
+    // Ends a change of the key, if only this step is missing.
     keys.forgetPrevious();
   }
   removePlainText(db);

@@ -1,4 +1,4 @@
-/** Errors of SQLite as StoreError, and which of them pass by themselves. */
+/** Turns errors of SQLite into StoreError, and says which of them are temporary. */
 import { StoreError } from '../store_error.ts';
 
 /** The names of the failures that happen in operation (https://sqlite.org/rescode.html). */

@@ -26,8 +26,8 @@ interface Kept {
 
 /**
  * The recipients of each meeting, kept from one message to the next, because reading a hundred members costs more than
- * all other work on a message. The file has one writer, this thread. Code that changes a membership or switches an
- * instance calls `forget` or `forgetAll`, and so does a transaction that is undone.
+ * all other work on a message. The file has one writer, this thread. Code that changes a membership, switches an
+ * instance on or off, or undoes a transaction calls `forget` or `forgetAll`.
  */
 export class Recipients {
   readonly #db: Database;

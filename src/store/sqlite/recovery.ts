@@ -16,7 +16,7 @@ import type { Database } from './database.ts';
 import { IS_OWNED, ownedBy } from './owner_scope.ts';
 import type { Sync } from './sync.ts';
 
-/** An owner must not retry deliveries that failed for an earlier instance with the same id. */
+/** An owner must not retry deliveries of an earlier instance with the same id. */
 const FIRST_OWNED = `SELECT first_no FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED}`;
 
 const CHOSEN = `

@@ -19,8 +19,9 @@ export function numbersOf(db: Database, { since_ms, until_ms }: MadeWithin, befo
 }
 
 /**
- * A number above those of all rows that were made before a time, unless a clock was set back. Numbers follow the clock.
- * When they are ahead of it, the search halves the range until it finds the place, because times rise with the numbers.
+ * Returns a number above those of all rows that were made before a time, unless a clock was set back. Numbers follow
+ * the clock. When they are ahead of it, the function halves the range until it finds the place, because times rise with
+ * the numbers.
  */
 function numberUntil(db: Database, until_ms: number): number {
   const select = db.prepare(

@@ -12,7 +12,7 @@ const STALLED_TICKS = 6;
 /** After this many ticks, waiting callers get an error that says that the result is unknown. */
 const LONG_TICKS = 12;
 
-/** Calls without a lasting effect, and the ticks after which they are rejected. */
+/** Calls without a lasting effect, with the ticks after which each is rejected. */
 const REJECTED_AFTER_TICKS: { [name in string]?: number } = {
   'storage.touch': STALLED_TICKS,
   'sessions.find': LONG_TICKS,

@@ -7,9 +7,9 @@ import { runInNewContext } from 'node:vm';
  * A start makes V8 grow its young generation, and V8 keeps the empty pages: 8 MiB in the thread that serves, 4 in that
  * of the store. Only V8's collection of last resort releases them, and only this call starts it.
  *
- * The collection also forgets the layouts of objects of which none exists, with all that V8 has learned of them. So one
- * tick waits in Node's queue of ticks, which is otherwise empty now. Without that tick, `nextTick` would later take 4 %
- * of the thread that serves instead of 0.6 %.
+ * The collection also forgets the layouts of objects of which none exists, with everything that V8 has learned about
+ * them. So this function keeps one tick in Node's queue of ticks, which is otherwise empty now. Without that tick,
+ * `nextTick` would later take 4 % of the thread that serves instead of 0.6 %.
  *
  * V8's flags belong to the process. The flag stays set, because another thread may be about to make its context.
  */

@@ -27,7 +27,7 @@ import { StoreError } from '../store_error.ts';
  * @param observer is called for every commit
  * @param options.transfer the ports in the data, which move to the thread
  * @param options.has_cluster whether other nodes may be on the same database
- * @param options.changeOf makes a Change of what the thread posts
+ * @param options.changeOf makes a Change from the text that the thread posts
  * @param options.stall_signs the calls whose waiting shows a stall
  * @returns the store, which can be called at once, and a promise that resolves when it is open
  */
@@ -146,7 +146,10 @@ class Calls {
     worker.on('exit', () => fail(new StoreError('STORE_CLOSED', 'the store is closed')));
   }
 
-  /** After a bad message or row of another node everything is read again, so that the bad one stops nothing here. */
+  /**
+   * After a bad message or row of another node, this node reads everything again. So a bad message or row stops nothing
+   * here.
+   */
   #onRawChange(changeOf: () => Change, observer: StoreObserver): void {
     try {
       this.onChange(changeOf());

@@ -9,7 +9,7 @@ const SHOWN_MS = 1500;
 /**
  * A page that was loaded over plain HTTP from another machine has no clipboard: it can only copy what is selected.
  *
- * @param beside what was pressed; outside of its dialog nothing can be selected
+ * @param beside the element that was pressed; outside of its dialog nothing can be selected
  */
 async function copy(text: string, beside: Element): Promise<void> {
   if (navigator.clipboard !== undefined) return navigator.clipboard.writeText(text);

@@ -14,14 +14,14 @@ interface DialogProps {
 
 /**
  * A dialog over the page: the browser keeps the focus in it, and gives it back at the end. Escape and a click beside it
- * close it, unless that would lose what is shown once or what somebody has written in it.
+ * close it. They do not when a secret that is shown once, or a written text, would be lost.
  */
 export function Dialog({ title, onClose, children, is_kept = false }: DialogProps): JSX.Element {
   const dialog = useRef<HTMLDialogElement>(null);
   const heading = useId();
   const [is_written, setWritten] = useState(false);
   const [is_asking, setAsking] = useState(false);
-  // Before the browser paints: what somebody types right after the key that opens it belongs into it.
+  // Takes the focus before the browser paints, so that keys typed right after the opening key go into the dialog.
   useLayoutEffect(() => {
     const focused_before = document.activeElement;
     dialog.current?.showModal();
@@ -99,7 +99,7 @@ interface FormProps {
   aside?: ComponentChildren;
 }
 
-/** A form that shows beneath its fields why it was refused. */
+/** A form that shows the reason of a refusal beneath its fields. */
 export function Form({
   action,
   is_dangerous = false,

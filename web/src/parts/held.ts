@@ -57,7 +57,9 @@ export function usePointed(): Pointed {
 
 const NONE: ReadonlySet<string> = new Set();
 
-/** The known rows in their old order with their new contents, and the new ones where nothing moves. */
+/**
+ * The known rows in their old order with their new contents, and the new rows at places where they move no other row.
+ */
 function placed<T>(
   known: readonly T[],
   fresh: readonly T[],

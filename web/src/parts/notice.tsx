@@ -13,7 +13,7 @@ interface Notice {
   undo: Undo | null;
 }
 
-/** What takes an action back. */
+/** Takes an action back. */
 type Undo = () => Promise<unknown>;
 
 const SHOWN_MS = 6000;
@@ -43,7 +43,7 @@ export function showProblem(error: unknown): void {
   notify([detail, ...fields].join(' '), { is_bad: true });
 }
 
-/** Does something for the user and shows the result, with a button for what takes it back. */
+/** Does something for the user and shows the result, with a button that takes it back. */
 export async function doing<T>(
   work: Promise<T>,
   done: (value: T) => string,

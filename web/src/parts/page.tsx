@@ -18,7 +18,7 @@ interface PageProps {
 }
 
 export function Page({ title, tools, actions, children, detail }: PageProps): JSX.Element {
-  // What is open beside the list names the tab.
+  // The item that is open beside the list gives the tab its title.
   useTitle(useObservable(opened) ?? title);
   return (
     <div class={detail ? 'page has-detail' : 'page'}>
@@ -35,7 +35,7 @@ export function Page({ title, tools, actions, children, detail }: PageProps): JS
   );
 }
 
-/** The name of what is open beside the list; null while nothing is. */
+/** The name of the item that is open beside the list; null while none is. */
 const opened = new Observable<string | null>(null);
 
 interface DetailProps {

@@ -18,7 +18,7 @@ export interface Column<T> {
   /** Its cells are left out on a narrow screen. */
   is_wide?: boolean;
   is_number?: boolean;
-  /** What the list is sorted by when somebody chooses this column. */
+  /** The value by which the list is sorted when somebody chooses this column. */
   sortBy?: (row: T) => SortValue;
   cell: (row: T) => ComponentChildren;
 }
@@ -27,7 +27,7 @@ interface RowsProps<T> {
   label: string;
   /** The name of the column widths in the style sheet. */
   kind: string;
-  /** Identifies what is listed, such as the filters. */
+  /** Identifies the list, for example by its filters. */
   list: string;
   rows: readonly T[];
   /** Why the rows are not up to date. */

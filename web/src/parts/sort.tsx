@@ -36,7 +36,7 @@ function compare(a: SortValue, b: SortValue, is_down: boolean): number {
 interface SortHeadProps<T> {
   column: Sortable<T>;
   sort: string;
-  /** How many rows are sorted, when that is not all of them; null: all. */
+  /** How many rows are sorted; null: all of them. */
   among: number | null;
   onSort: () => void;
 }
@@ -46,7 +46,7 @@ export function SortHead<T>({ column, sort, among, onSort }: SortHeadProps<T>): 
   const { head, is_number = false, sortBy } = column;
   const { name, is_down } = read(sort);
   const is_chosen = name === head;
-  // In numbers and times people look for the largest first, in names for the first.
+  // A first click sorts numbers and times from the largest, and names from the first.
   const turns = is_number ? [`-${head}`, head, null] : [head, `-${head}`, null];
   const next = is_chosen ? turns[turns.indexOf(sort) + 1] : turns[0];
   return (

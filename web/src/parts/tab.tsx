@@ -1,4 +1,4 @@
-/** The title and the icon of the browser's tab, which say what is wrong to people who look at another tab. */
+/** The title and the icon of the browser's tab. They show people who look at another tab that something is wrong. */
 import { useEffect } from 'preact/hooks';
 import { lost_since } from '../lost.ts';
 import { Observable, useObservable } from '../observable.ts';
@@ -7,18 +7,18 @@ import { client, may, session } from '../service.ts';
 
 const title = new Observable('');
 
-/** Names the tab after what it shows. */
+/** Gives the tab a title. */
 export function useTitle(text: string): void {
   useEffect(() => void (title.value = text), [text]);
 }
 
-/** The title of a tab: what it shows, the name of the environment if it has one, and the service. */
+/** The title of a tab: the name of its view, the name of the environment if it has one, and the service. */
 export function titleOf(text: string, environment: string | null): string {
   return [text, environment, 'Convoke'].filter((part) => part !== null).join(' · ');
 }
 
 /**
- * It also asks from time to time, because a hidden tab may have no connection of the feed, and the service keeps counts
+ * The tab also asks from time to time. A hidden tab may have no connection of the feed, and the service keeps counts
  * for a while.
  */
 const LOOK_EVERY_MS = 10_000;

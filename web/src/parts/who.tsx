@@ -3,7 +3,7 @@ import { useObservable } from '../observable.ts';
 import { session } from '../service.ts';
 import { Foreign } from './foreign.tsx';
 
-/** What the operator calls this environment, so that nobody takes production for another one. */
+/** The operator's name for this environment, so that nobody mistakes production for another one. */
 export function Environment(): JSX.Element | null {
   const environment = useObservable(session)?.environment ?? null;
   return environment === null ? null : (

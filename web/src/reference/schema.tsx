@@ -41,7 +41,10 @@ export function resolved(schema: Schema, schemas: Schemas): Schema {
   return name === null ? schema : { ...schemas[name], ...schema };
 }
 
-/** The object that a value is, or is a list of, or may be; null when it has no fields. */
+/**
+ * The object of a value: the value itself, the item of its list, or one of its alternatives. Null when there is no
+ * object with fields.
+ */
 function objectIn(schema: Schema, schemas: Schemas): Schema | null {
   const { properties, items, anyOf } = resolved(schema, schemas);
   if (properties !== undefined) return schema;

@@ -1,5 +1,5 @@
 /**
- * An agent: which instances host it, whether it gets the messages of its meetings and why not, and what it was sent.
+ * An agent: the instances that host it, whether it gets the messages of its meetings and why not, and its deliveries.
  */
 import type { JSX } from 'preact';
 import type { Instance, Meeting } from '@convoke/sdk';
@@ -34,7 +34,7 @@ export function Agent({ agent_id }: { agent_id: string }): JSX.Element {
         {value?.data.length === 0 && (
           <Empty title="No instance hosts this agent">
             <p>
-              It hears nothing: a message goes to an agent through an instance that names it. Agent ids are compared
+              It gets no messages: they go to an agent through an instance that hosts it. Agent ids are compared
               exactly. <a href="/instances">See the instances</a>
             </p>
           </Empty>

@@ -44,7 +44,7 @@ function Writing({ meeting_id, members, onSent }: ComposerProps): JSX.Element {
     setDraft(changed);
     keepDraft(meeting_id, changed);
   };
-  // Somebody follows a link to write to this agent. A reload must not choose it again.
+  // Somebody followed a link to write to this agent. A reload must not choose the agent again.
   const to = usePlace().query.get('to');
   useEffect(() => {
     if (to === null) return;
@@ -61,7 +61,7 @@ function Writing({ meeting_id, members, onSent }: ComposerProps): JSX.Element {
       const message = form === 'json' ? parsed(text) : { content: text, created_at: new Date().toISOString() };
       const options = targets.length === 0 ? {} : { target_agents: targets };
       const { seq, deliveries_queued } = await client.sendMessage(meeting_id, message, options);
-      // What a person writes before the response arrives stays.
+      // A text that a person writes before the response arrives stays.
       if (latest.current.text === text) write({ text: '' });
       onSent();
       notify(

@@ -20,7 +20,7 @@ const DELIVERIES_PAGE = 500;
  */
 const DELIVERY_PAGES_MAX = 4;
 
-/** A message, with what people read of it. */
+/** A message, with the parts that people read. */
 export interface Line extends Omit<RawMessage, 'message'> {
   /** The message as it was sent. */
   json: string;
@@ -87,7 +87,7 @@ export class Conversation {
     this.#is_gone = true;
   }
 
-  /** Remembers what an event changed, for the next refresh. */
+  /** Remembers the change that an event reports, for the next refresh. */
   note({ name, meeting_id, instance_id, sent }: FeedEvent): void {
     if (name === 'gap') return this.#isStale(ALL_CHANGED, Infinity);
     if (name.startsWith('instance.') && this.isPendingFor(instance_id)) return this.#isStale(ALL_CHANGED, 0);

@@ -1,4 +1,4 @@
-/** Changes a registered instance: only what the user changed is sent. */
+/** Changes a registered instance. Sends only the fields that the user changed. */
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import type { Instance, UpdateInstanceInput } from '@convoke/sdk';
@@ -26,7 +26,7 @@ const REPLIES = [
   ['yes', 'sent in the meeting'],
 ] as const;
 
-/** What the service uses when a registration says nothing. */
+/** The time that the service uses when a registration names none. */
 const TIMEOUT_S = 5;
 
 export function EditDialog({ instance, again, onClose }: EditDialogProps): JSX.Element {
@@ -144,7 +144,10 @@ function headersOf(text: string): Record<string, string> {
   );
 }
 
-/** What takes the changes back; null when headers were replaced or dropped, because nobody can read the old ones. */
+/**
+ * A function that takes the changes back; null when headers were replaced or dropped, because nobody can read the old
+ * ones.
+ */
 function undoOf(
   before: Instance,
   changes: UpdateInstanceInput,

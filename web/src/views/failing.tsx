@@ -101,7 +101,7 @@ interface Cause {
   cause: string;
   /** The advice for all of these machines; null when they do not all have the same one. */
   advice: string | null;
-  /** What one of them answered; null when none is known. */
+  /** The response of one of them; null when none is known. */
   example: string | null;
   /** The machines on the screen. */
   machines: Instance[];
@@ -176,7 +176,7 @@ function whyBeside(cause: string | null, { last_failure }: Instance): string | n
   return why === cause ? null : why;
 }
 
-/** What a machine answered, unless the heading of its group shows the same. */
+/** The response of a machine, unless the heading of its group shows the same. */
 function answerBeside(example: string | null, { last_failure }: Instance): string | null {
   const answer = last_failure?.response_excerpt ?? null;
   return answer === example ? null : answer;

@@ -287,7 +287,7 @@ function leaseOf({ lease_until }: Instance): (readonly [string, JSX.Element])[] 
   ];
 }
 
-/** Since when it has its health, and when its back-off tries next. Leaves out what is not known. */
+/** Since when it has its health, and when the next attempt after its back-off is. Leaves out unknown times. */
 function healthTimes(instance: Instance): (readonly [string, JSX.Element])[] {
   const { health, health_since, next_try_at, pending_deliveries } = instance;
   // Nothing shows the health of a paused instance.

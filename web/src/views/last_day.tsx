@@ -22,7 +22,7 @@ export function LastDay({ instance_id }: { instance_id: string }): JSX.Element |
   const succeeded = sum(delivered);
   const attempts = succeeded + sum(failed_attempts);
   if (attempts === 0) return <p class="faint">No attempts since {timeOfDay(counting_since)}.</p>;
-  // The axis is always a day. What happened before the first step is not known, so it is a gap.
+  // The axis is always a day. The time before the first step is unknown, so it is a gap.
   const unknown = Math.max(0, DAY_S / step_s - delivered.length);
   const first_s = Date.parse(starts_at) / 1000 - unknown * step_s;
   const at = Array.from({ length: unknown + delivered.length }, (_, i) => first_s + i * step_s);

@@ -1,4 +1,4 @@
-/** A message as the page shows it: who sent it to whom, and what became of it at each instance. */
+/** A message as the page shows it: its sender, its recipients, and its delivery at each instance. */
 import type { JSX } from 'preact';
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import type { Delivery } from '@convoke/sdk';

@@ -119,8 +119,8 @@ function NodeDetail({ node }: { node: ServiceNode }): JSX.Element {
           ]}
         />
         <p class="faint">
-          Each instance belongs to one of 64 partitions, and is delivered to by the node that holds it. A node that is
-          lost delivers nothing; the others take its partitions over by themselves.
+          Each instance belongs to one of 64 partitions. The node that holds the partition delivers to the instance. A
+          lost node delivers nothing; the others take its partitions over by themselves.
         </p>
       </div>
     </Detail>

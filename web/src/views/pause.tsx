@@ -62,7 +62,10 @@ export function PauseButton({ instance, again }: { instance: Instance; again: ()
   );
 }
 
-/** Pending deliveries are held for as long as they may wait: 72 hours, unless a setting or a message says otherwise. */
+/**
+ * Pending deliveries are held for as long as they may wait. That is 72 hours, unless a setting or a message names
+ * another time.
+ */
 function heldInWords(pending: number): string {
   if (pending === 0) return 'Nothing is pending.';
   return `${counted(pending, 'pending message is', 'pending messages are')} held.`;

@@ -13,7 +13,10 @@ interface RecipientsProps {
   /** None: everybody. */
   chosen: readonly string[];
   onChange: (chosen: readonly string[]) => void;
-  /** Somebody chose with the pointer: what they type next is the message. The focus of a keyboard stays. */
+  /**
+   * Called after a choice with the pointer, because the person types the message next. After a choice with the keyboard
+   * the focus stays.
+   */
   onPointed: () => void;
 }
 

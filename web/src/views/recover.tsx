@@ -40,7 +40,7 @@ export function RecoverDialog({ instance, onClose }: { instance: Instance; onClo
         if (run.is_cancelled) break;
       }
     } catch (error) {
-      // What was queued until then stays queued, and repeating the request queues the rest.
+      // The deliveries that were queued so far stay queued, and the same request queues the others.
       showProblem(error);
       return;
     } finally {

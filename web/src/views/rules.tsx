@@ -24,7 +24,7 @@ const CATCH_UPS = [
 /** Up to this many characters fit beside the agents. */
 const SHORT_CHARS = 24;
 
-/** What a membership leaves out, in words; opens the choices. */
+/** The messages that a membership leaves out, in words. A click opens the choices. */
 export function Rules({ member }: { member: MeetingInstance }): JSX.Element {
   const [is_open, setOpen] = useState(false);
   const { instance_name, wake = 'all', catch_up = 'all', max_age_s = 0 } = member;

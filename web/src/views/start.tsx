@@ -40,7 +40,7 @@ async function progress(): Promise<Progress> {
   };
 }
 
-/** The names of the demo's meetings and instances. The demo shows how things look, and does none of the steps. */
+/** The names of the demo's meetings and instances. The demo does none of the steps of the guide. */
 const OF_DEMO = /^demo-[0-9a-f]{6}(-|$)/;
 
 /** How a machine takes part: it connects by itself, or it has a webhook and is registered with curl or the program. */
@@ -75,8 +75,8 @@ export function Start(): JSX.Element {
         <ol class="steps">
           <Step title="Start a receiver" is_done={is_done} result="">
             <p>
-              It stands for your agent's runtime, and prints what arrives. If the runtime already listens somewhere, use
-              its address below.
+              It takes the place of your agent's runtime, and prints each message. If the runtime already listens
+              somewhere, use its address below.
             </p>
             <Snippet what="the command that receives" text={RECEIVER} />
           </Step>

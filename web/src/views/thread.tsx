@@ -9,7 +9,7 @@ export interface Thread {
   answers: Line[];
 }
 
-/** The thread of each message that answers one of these or is answered by one, by message_id. */
+/** The threads by message_id, for each message that answers one of these messages or is answered by one. */
 export function threadsOf(messages: readonly Line[]): ReadonlyMap<string, Thread> {
   const by_id = new Map(messages.map((message) => [message.message_id, message]));
   const threads = new Map<string, Thread>();

@@ -12,7 +12,7 @@ import { WhyNot } from './why_not.tsx';
 
 type Brief = MessageTrace['answered'][number];
 
-/** What led to a message, what answers it, and whom it woke. */
+/** The messages that led to a message, its answers, and the agents that it woke. */
 export function Trace({ message_id, seq }: { message_id: string; seq: number }): JSX.Element {
   const { value, problem, again } = useQuery(
     `trace ${message_id}`,

@@ -179,8 +179,8 @@ interface Held {
 }
 
 /**
- * The visible messages and their places; none while the page follows the end. Browsers differ in what they hold by
- * themselves.
+ * The visible messages and their places; none while the page follows the end. Browsers differ in the places that they
+ * keep by themselves.
  */
 function heldIn(box: HTMLElement | null, is_followed: boolean): Held[] {
   if (box === null || is_followed) return [];

@@ -7,7 +7,7 @@ import { quoted } from '../format.ts';
 import { useQuery } from '../queries.ts';
 import { client } from '../service.ts';
 
-/** Where the runtime of an example listens, on its own machine. */
+/** The address of an example's runtime, on its own machine. */
 const RUNTIME = 'http://127.0.0.1:9000/convoke';
 
 /** The command to run on the machine, and whether it connects: the state changes when it does. */

@@ -1,4 +1,4 @@
-"""What an agent says, and the JSON that carries it."""
+"""The answers of an agent, and their JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from convoke_agents.verify import Push
 
 @dataclass(frozen=True)
 class Reply:
-    """What one agent says, to some agents."""
+    """An answer of one agent to some agents."""
 
     message: str | Mapping[str, Any]
     from_agent: str | None = None

@@ -45,7 +45,7 @@ class AsyncConvokeClient(AsyncOperations):
         return self._target.base_url
 
     async def aclose(self) -> None:
-        """Closes the connections. `async with AsyncConvokeClient(…) as client:` does it, too."""
+        """Closes the connections. `async with AsyncConvokeClient(…) as client:` closes them too."""
         await self._requests.aclose()
 
     async def __aenter__(self) -> AsyncConvokeClient:
@@ -69,7 +69,8 @@ class AsyncConvokeClient(AsyncOperations):
         traceparent: str | None = None,
         tracestate: str | None = None,
     ) -> SentMessage:
-        """Sends a message in a meeting, again under the same idempotency key where that helps: `ConvokeClient.send_message`."""
+        """Sends a message in a meeting; if needed, again with the same idempotency key:
+        `ConvokeClient.send_message`."""
         return await self._store(
             message_to_send(
                 meeting_id,
@@ -142,7 +143,7 @@ class AsyncConvokeClient(AsyncOperations):
         return made.model_copy(update={"link": self._target.link_here(made.link)})
 
     async def redeem_invite(self, link: str) -> RedeemedInvite:
-        """Redeems the link of an invite, once, for a key: `ConvokeClient.redeem_invite`."""
+        """Redeems the link of an invite, once, and returns a key: `ConvokeClient.redeem_invite`."""
         body = {"secret": self._target.secret_of(link)}
         return await self._requests.call("POST", "/api/v1/invites/redeem/", RedeemedInvite, body=body)
 
@@ -179,7 +180,7 @@ class AsyncConvokeClient(AsyncOperations):
         return listen(self._target, query, last_event_id, on_connection)
 
     async def fetch_backup(self, backup_id: str) -> BackupProgress | AsyncIterator[bytes]:
-        """How far the copy is; or the copy itself, once, in pieces: `ConvokeClient.fetch_backup`."""
+        """The progress of the copy; or the copy itself, once, in pieces: `ConvokeClient.fetch_backup`."""
         url = self._target.url_of(f"/api/v1/backups/{segment(backup_id)}/", None)
         pieces = self._pieces(url)
         first = await pieces.__anext__()

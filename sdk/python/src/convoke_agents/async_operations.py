@@ -100,8 +100,8 @@ class AsyncOperations:
             all.
         :param ack_timeout_s: How long a machine that pulls has for the result of a push, in seconds; 30 unless it
             was set, 600 at most. A webhook has timeout_s instead.
-        :param timeout_s: How long an attempt at webhook_url may take, in seconds; unless it was set, 5, or what a
-            turn of the runtime takes. With more than 5, an attempt that is cut by a stop of the service is made
+        :param timeout_s: How long an attempt at webhook_url may take, in seconds. The default is 5, or the time
+            that the runtime needs. With more than 5, an attempt that a stop of the service interrupts is made
             again.
         :param runtime_options: The options of the runtime: `convoke runtimes NAME` lists them. Stored encrypted;
             no response contains their values. Each registration gives them again.
@@ -241,8 +241,8 @@ class AsyncOperations:
         """Change an instance, or switch it on or off.
 
         Only the fields that are given change. Switching it on ends its back-off, and its pending deliveries are
-        sent. With another webhook_url they go there; its health begins again, and webhook_headers that are not
-        given again are dropped when its origin is another. The agents in its meetings stay as they are.
+        sent. With another webhook_url they go to that URL, and the health begins again. If the origin is another
+        one, webhook_headers are dropped unless they are given again. The agents in its meetings stay as they are.
 
         :param instance_id: The id of an instance.
         :param instance_name: The name that people see.
@@ -255,14 +255,14 @@ class AsyncOperations:
             values. Given headers replace all old ones; without this field the old ones stay.
         :param ack_timeout_s: How long a machine that pulls has for the result of a push, in seconds; 30 unless it
             was set, 600 at most. A webhook has timeout_s instead.
-        :param timeout_s: How long an attempt at webhook_url may take, in seconds; unless it was set, 5, or what a
-            turn of the runtime takes. With more than 5, an attempt that is cut by a stop of the service is made
+        :param timeout_s: How long an attempt at webhook_url may take, in seconds. The default is 5, or the time
+            that the runtime needs. With more than 5, an attempt that a stop of the service interrupts is made
             again.
         :param replies: Whether the instance may answer a push with replies, which are sent in the meeting: in its
             response, or later with the token of the push. False unless given; without this field it stays as it
             is, and is true in a registration with a runtime.
-        :param owner_key_id: Hands the instance over to another key, or (null) leaves it to admins. Only admins may
-            do that. An instance that pulls loses its webhook_headers, unless they are given again.
+        :param owner_key_id: Gives the instance to another key, or (null) to admins only. Only admins may do that.
+            An instance that pulls loses its webhook_headers, unless they are given again.
         """
         return await self._requests.call(
             "PATCH",
@@ -322,10 +322,9 @@ class AsyncOperations:
         *,
         overlap_seconds: int | None = None,
     ) -> RotatedSecret:
-        """Make a new webhook secret; both sign until the overlap ends.
+        """Make a new webhook secret; until the overlap ends, both sign.
 
-        Until the overlap ends every push carries two signatures, so that a receiver that knows either secret
-        accepts it.
+        Until the overlap ends every push has two signatures, so that a receiver with either secret accepts it.
 
         :param instance_id: The id of an instance.
         :param overlap_seconds: How long the previous secret also signs; a day when absent, 30 days at most.
@@ -374,8 +373,8 @@ class AsyncOperations:
 
         The deliveries that failed from `since` to `until`, or those of `delivery_ids`, with the same webhook-id
         as before. With `dry_run` it only counts them. When `done` is false, call it again with the `until` of the
-        response: what was queued again is not queued twice, also after a restart. To cancel, call it no more;
-        what is queued already is still sent. The instance gets them one after the other, beside new messages.
+        response. No delivery is queued twice, even after a restart. To cancel, do not call it again; deliveries
+        that are queued already are still sent. The instance gets them one after the other, beside new messages.
 
         :param instance_id: The id of an instance.
         :param since: Queues the deliveries again that failed at or after this time.
@@ -383,8 +382,8 @@ class AsyncOperations:
         :param delivery_ids: Instead of since: these deliveries of the instance, if they failed or were cancelled.
             Others in the list are left as they are.
         :param limit: The most deliveries that this call queues again: a small limit shows the progress.
-        :param dry_run: Only count what would be queued again, and what the instance missed while it was switched
-            off.
+        :param dry_run: Only count the deliveries that would be queued again, and the messages that the instance
+            missed while it was switched off.
         """
         return await self._requests.call(
             "POST",
@@ -411,8 +410,8 @@ class AsyncOperations:
     ) -> Membership:
         """Link an instance to a meeting, with the agents that take part.
 
-        Joining again replaces the agents, and `wake`, `catch_up` and `max_age_s` where they are given, and undoes
-        a leave. The agents need not be in the list of the instance.
+        Joining again replaces the agents and undoes a leave. It replaces `wake`, `catch_up` and `max_age_s` if
+        they are given. The agents need not be in the list of the instance.
 
         :param instance_id: The id of an instance.
         :param meeting_id: The meeting; an integer is taken as its decimal string.
@@ -421,9 +420,9 @@ class AsyncOperations:
             one of them in target_agents; `people`: only those of people. The others are only in the history.
             Absent: unchanged, at first `all`.
         :param catch_up: Which of the messages that waited while the machine was away are pushed. `all`: every one;
-            `latest`: only the newest of the agents and the newest of the people, and the others are cancelled
+            `latest`: only the newest message of agents and the newest of people; the others are cancelled
             (`superseded`). Absent: unchanged, at first `all`.
-        :param max_age_s: Messages that are older than this many seconds when their turn comes are cancelled
+        :param max_age_s: Messages that are older than this many seconds when they are next are cancelled
             (`max_age`); 0: none. Absent: unchanged, at first 0.
         """
         return await self._requests.call(
@@ -448,8 +447,8 @@ class AsyncOperations:
     ) -> LeftMeeting:
         """Take an instance out of a meeting.
 
-        Earlier messages are still delivered. Leaving a meeting that the instance is not in is logged and is no
-        error.
+        Earlier messages are still delivered. If the instance is not in the meeting, the service logs that, and it
+        is no error.
 
         :param instance_id: The id of an instance.
         :param meeting_id: The meeting; an integer is taken as its decimal string.
@@ -553,7 +552,7 @@ class AsyncOperations:
         ends as usual. The limits say when agents that answer each other are stopped.
 
         :param meeting_id: The id of a meeting.
-        :param paused: True: nothing of the meeting is pushed until it is set to false.
+        :param paused: True: the deliveries of the meeting wait until it is set to false.
         :param hop_limit: Messages of agents that answer each other, in a row. 0 switches the rule off, null takes
             the setting of the service.
         :param pair_limit: Messages from one agent to one other within the window. 0 switches the rule off, null
@@ -633,10 +632,10 @@ class AsyncOperations:
         catch_up: Literal["all", "latest"] | None = None,
         max_age_s: int | None = None,
     ) -> Membership:
-        """Change what an instance gets in a meeting.
+        """Change the agents or the rules of an instance in a meeting.
 
-        Its agents there, and `wake`, `catch_up` and `max_age_s`, which apply at once, also to messages that
-        already wait. Unlike another join it never undoes a leave.
+        Changes its agents, `wake`, `catch_up` and `max_age_s` in the meeting. They apply at once, even to
+        messages that already wait. Unlike another join, this never undoes a leave.
 
         :param meeting_id: The id of a meeting.
         :param instance_id: The id of an instance.
@@ -644,8 +643,7 @@ class AsyncOperations:
         :param wake: Which messages for these agents are pushed: `all`, `targeted` or `people`, as for a join.
         :param catch_up: Which of the messages that waited while the machine was away are pushed: `all` or
             `latest`, as for a join.
-        :param max_age_s: Messages that are older than this many seconds when their turn comes are cancelled; 0:
-            none.
+        :param max_age_s: Messages that are older than this many seconds when they are next are cancelled; 0: none.
         """
         return await self._requests.call(
             "PATCH",
@@ -670,14 +668,14 @@ class AsyncOperations:
         limit: int | None = None,
         cursor: str | None = None,
     ) -> ExplanationPage:
-        """Who would hear a message that is sent now, and why the others would not.
+        """Who would get a message that is sent now, and why the others would not.
 
-        Stores nothing and pushes nothing. Each membership of the meeting, those that have ended included, with
-        the agents that the message would be pushed to. With from_agent a page holds at most 100.
+        Stores nothing and pushes nothing. Returns each membership of the meeting, even an ended one, with the
+        agents to which the message would be pushed. With from_agent a page holds at most 100.
 
         :param meeting_id: The id of a meeting.
-        :param target_agents: Whom it is for; repeat the parameter for more agents, at most 100. Absent: all agents
-            of the meeting but from_agent.
+        :param target_agents: An agent that the message is for; repeat the parameter for more agents, at most 100.
+            Absent: all agents of the meeting but from_agent.
         :param from_agent: The agent that says it; absent: a person, or a program that is no agent.
         :param in_reply_to: The message_id, in the same meeting, that it answers.
         :param instance_id: Only the membership of this instance.
@@ -763,8 +761,8 @@ class AsyncOperations:
     ) -> SentMessages:
         """Send many messages, in one meeting or in several.
 
-        Each item is judged by itself: a bad one fails alone, and its problem stands in its place in the response.
-        The messages are stored together, and within a meeting in the order of the list. Each counts as one send
+        Each item is judged by itself. A bad item fails alone, and the response has its problem in its place. The
+        messages are stored together, and within a meeting in the order of the list. Each counts as one send
         against the limits. When the storage fails, or the service is overloaded, the rest of the list fails too:
         send it again with the same idempotency keys.
 
@@ -793,15 +791,16 @@ class AsyncOperations:
     ) -> FoundMessagePage:
         """Find messages by an id, by their number in a meeting, or by their text; newest first.
 
-        Messages of all meetings that the key may see, also those that nobody got. A search reads the messages
-        themselves: one request reads so many of them and then says in `searched_to` how far it came; next_cursor
-        continues there.
+        Messages of all meetings that the key may see, even those that nobody got. A search reads the messages
+        themselves, and one request reads a limited number. Then `searched_to` says how far the request came, and
+        next_cursor continues there.
 
-        :param id: The message with this message_id, or that of the delivery with this delivery_id, which is its
-            webhook-id.
+        :param id: The message with this message_id, or the message of the delivery with this delivery_id (the
+            webhook-id).
         :param meeting_id: Only messages of this meeting.
         :param seq: Only the message with this number in its meeting; with meeting_id it is found at once.
-        :param text: Only messages whose JSON contains this text; capital letters from A to Z count as small ones.
+        :param text: Only messages whose JSON contains this text; capital letters from A to Z count as small
+            letters.
         :param since: Sent at or after this time.
         :param until: Sent before this time.
         :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and
@@ -861,9 +860,10 @@ class AsyncOperations:
         limit: int | None = None,
         answers_after: int | None = None,
     ) -> MessageTrace:
-        """One message: what led to it, what answers it, and whom it woke.
+        """One message: the messages that led to it, its answers, and its deliveries.
 
-        What it answers, step by step; what answers it; and its deliveries, newest first, each with its outcome.
+        The message that it answers, and the one that that answers, and so on; its answers; and its deliveries,
+        newest first, each with its outcome.
 
         :param message_id: The id of a message.
         :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and
@@ -900,10 +900,11 @@ class AsyncOperations:
     ) -> DeliveryPage:
         """List deliveries, newest first.
 
-        The deliveries of messages to instances. Settled ones are removed when their retention ends. By
-        instance_id, meeting_id or message_id they are found at once. Two of these together, the limits of a key
-        and the other filters read deliveries, newest first: one request reads so many of them and then says in
-        `searched_to` how far it came; next_cursor continues there. With `text` it needs the scope read.
+        The deliveries of messages to instances. Settled ones are removed when their retention ends. With one of
+        instance_id, meeting_id and message_id the service finds them at once. With two of these, for a key with
+        limits, and with the other filters it reads deliveries, newest first, and one request reads a limited
+        number. Then `searched_to` says how far the request came, and next_cursor continues there. `text` needs
+        the scope read.
 
         :param instance_id: Only deliveries to this instance.
         :param meeting_id: Only deliveries of messages of this meeting.
@@ -913,11 +914,12 @@ class AsyncOperations:
         :param state: The state of a delivery. Every state but `pending` is final.
         :param since: Only deliveries of messages that were sent at or after this time.
         :param until: Only deliveries of messages that were sent before this time.
-        :param status_code: Only deliveries with an attempt that was answered with this status.
+        :param status_code: Only deliveries with an attempt that got this status.
         :param outcome: How an attempt ended, in the order of its stages: up to `tls_failed` the receiver was not
             reached.
         :param agent_id: Only deliveries for this agent, in all meetings.
-        :param text: Only messages whose JSON contains this text; capital letters from A to Z count as small ones.
+        :param text: Only messages whose JSON contains this text; capital letters from A to Z count as small
+            letters.
         :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and
             next_cursor continues.
         :param cursor: next_cursor of the previous page; from the beginning when absent.
@@ -992,7 +994,7 @@ class AsyncOperations:
     ) -> DeliveryWithAttempts:
         """One delivery with every attempt.
 
-        The response to each attempt, the time of the next one, and what the delivery waits for.
+        The response to each attempt, the time of the next one, and why the delivery waits.
 
         :param delivery_id: The id of a delivery.
         """
@@ -1019,7 +1021,7 @@ class AsyncOperations:
         :param instance_id: Drops the deliveries that wait for this instance.
         :param meeting_id: Drops the deliveries that wait in this meeting; with instance_id, only those for that
             instance.
-        :param dry_run: Only count what would be dropped.
+        :param dry_run: Only count the deliveries that would be dropped.
         """
         return await self._requests.call(
             "POST",
@@ -1038,8 +1040,8 @@ class AsyncOperations:
     ) -> DeliveryWithAttempts:
         """Queue a delivery again at once, with the same webhook-id.
 
-        A failed delivery, or a pending one that would be tried later. A receiver that has handled it skips it by
-        its webhook-id.
+        For a failed delivery, or a pending one that would be tried later. A receiver that has handled it
+        recognizes the webhook-id and skips it.
 
         :param delivery_id: The id of a delivery.
         """
@@ -1055,7 +1057,7 @@ class AsyncOperations:
     ) -> DeliveryPush:
         """The request that an attempt of a delivery makes.
 
-        Its headers and its body, for the latest attempt, or for the first when none was made. The address and the
+        Its headers and its body, for the latest attempt; if none was made, for the first. The address and the
         headers are those of the instance now. Values of webhook_headers are `[hidden]`, and the signature is
         `[signature]`. The response to each attempt is with the delivery.
 
@@ -1094,10 +1096,10 @@ class AsyncOperations:
         While there is no key, everybody on this machine may make one, and it must be an admin key. From then on
         every request needs a key.
 
-        :param scopes: What the key may be used for.
+        :param scopes: The rights of the key.
         :param name: A name for people.
         :param meeting_ids: Limits sending, reading and joining to these meetings. At most 1000.
-        :param instance_id: Limits the scope `instance` to this one.
+        :param instance_id: Limits the scope `instance` to this instance.
         :param expires_at: RFC 3339. From then on the key is refused; absent: never.
         """
         return await self._requests.call(
@@ -1177,7 +1179,7 @@ class AsyncOperations:
     ) -> None:
         """Revoke a key; it is refused from the response on.
 
-        Instances that it owns stay. An admin can hand them over with PATCH owner_key_id.
+        The instances that it owns stay. An admin can give them to another key with PATCH owner_key_id.
 
         :param key_id: The id of an API key.
         """
@@ -1193,12 +1195,12 @@ class AsyncOperations:
         *,
         overlap_seconds: int | None = None,
     ) -> ApiKeyWithToken:
-        """Make a new token for a key; the old one works too until the overlap ends.
+        """Make a new token for a key; until the overlap ends, the old one works too.
 
         The key keeps its id, its scopes and its limits. Only this response contains the new token.
 
         :param key_id: The id of an API key.
-        :param overlap_seconds: How long the previous token is accepted as well; a day when absent, 30 days at
+        :param overlap_seconds: How long the previous token still works, in seconds; a day when absent, 30 days at
             most.
         """
         return await self._requests.call(
@@ -1218,7 +1220,7 @@ class AsyncOperations:
         instance_id: str | None = None,
         expires_in_s: int | None = None,
     ) -> InviteWithLink:
-        """Make a one-time link that lets a machine into meetings.
+        """Make a one-time link with which a machine joins meetings.
 
         The machine redeems the link with `convoke connect LINK`, or with `POST /api/v1/invites/redeem/`. It gets
         a key with the scope `instance`, limited to this instance and these meetings. Only this response contains
@@ -1226,8 +1228,8 @@ class AsyncOperations:
 
         :param meeting_ids: The meetings that the machine may join. At most 100, of at most 8192 bytes in all.
         :param agent_ids: The agents that the machine is invited for. At most 1000, of at most 40000 bytes in all.
-        :param instance_id: What the machine registers as; made of its first agent and a few random characters when
-            absent. An instance that exists belongs to the new key from then on.
+        :param instance_id: The instance that the machine registers; when absent, an id made of its first agent and
+            a few random characters. An instance that exists belongs to the new key from then on.
         :param expires_in_s: How long it can be redeemed: an hour when absent, a minute to a day.
         """
         return await self._requests.call(
@@ -1310,8 +1312,8 @@ class AsyncOperations:
         """Make a link that shows the instances of a key, for an hour at most.
 
         Anybody with the link sees the instances of the key and their deliveries, tests webhooks, sends again what
-        failed, and pauses. It neither reads meetings nor takes part in them, and changes nothing that decides
-        where pushes go or what they are signed with. Pages of the origins in CONVOKE_PORTAL_ORIGINS may show it
+        failed, and pauses. They neither read meetings nor take part in them, and change nothing that decides
+        where pushes go or how they are signed. Pages of the origins in CONVOKE_PORTAL_ORIGINS may show the link
         in a frame. It ends when either the key or yours is revoked or rotated.
 
         :param key_id: The id of an API key.
@@ -1345,9 +1347,9 @@ class AsyncOperations:
         Every change, and every refused request for a change. Each entry has the hash of the previous one:
         docs/audit.md says how to verify them.
 
-        :param action: What was done or refused.
+        :param action: The action that was done or refused.
         :param key_id: Who did it: a key_id, or open, local command, sign-in link, service, unknown.
-        :param instance_id: Only what was done to this instance.
+        :param instance_id: Only changes of this instance.
         :param since: At or after this time.
         :param until: Before this time.
         :param order: Which entry comes first; newest when absent.
@@ -1406,7 +1408,7 @@ class AsyncOperations:
     ) -> Backup:
         """Begin a copy of all data, while the service runs.
 
-        It contains everything that was accepted before this call. Ask for it until it is complete."""
+        The copy contains everything that was accepted before this call. Ask for it until it is complete."""
         return await self._requests.call(
             "POST",
             "/api/v1/backups/",
@@ -1464,7 +1466,7 @@ class AsyncOperations:
         It ends on every node within a second. The key with which it began stays valid: if it leaked, revoke or
         rotate it too.
 
-        :param session_id: What a session is ended by.
+        :param session_id: The id that ends a session.
         """
         await self._requests.call(
             "DELETE",
@@ -1477,8 +1479,8 @@ class AsyncOperations:
     ) -> ServiceNodeList:
         """The nodes that share the store, and how many partitions each holds.
 
-        Instances fall into 64 partitions, and each is delivered to by the node that holds its partition. Without
-        PostgreSQL there is one node, which holds all."""
+        Instances fall into 64 partitions. The node that holds a partition delivers to its instances. Without
+        PostgreSQL there is one node, which holds all partitions."""
         return await self._requests.call(
             "GET",
             "/api/v1/nodes/",
@@ -1490,8 +1492,8 @@ class AsyncOperations:
     ) -> Counts:
         """How many instances are in each state, and how many deliveries are pending.
 
-        Counts what the lists of instances and deliveries would show to this key. A service with many instances
-        counts again only after a while, so that counting takes it at most 5 % of its time."""
+        Counts the rows that the lists of instances and deliveries would show to this key. A service with many
+        instances counts again only after a while, so that counting takes at most 5 % of its time."""
         return await self._requests.call(
             "GET",
             "/api/v1/counts/",
@@ -1504,16 +1506,16 @@ class AsyncOperations:
         span: Literal["5m", "1h", "24h"] | None = None,
         since: datetime | str | None = None,
     ) -> ServiceHistory:
-        """What the service did in the last five minutes, hour, or day.
+        """The counts of the service in the last five minutes, hour, or day.
 
-        Counts and latencies in steps, of all nodes together. They are kept in memory and begin with the start of
-        the node that answers: `counting_since`. Another node counts what it did in the second in which this one
-        hears it.
+        Counts and latencies in steps, of all nodes together. They are kept in memory, and begin with the start of
+        the node that responds: `counting_since`. Counts of another node belong to the second in which they arrive
+        at this node.
 
         :param span: How far back: `5m` in steps of a second, `1h` in steps of 10 s, `24h` in minutes. `5m` when
             absent.
-        :param since: Only steps that begin at this time or later: the `ends_at` of an earlier response, to ask for
-            what is new.
+        :param since: Only steps that begin at this time or later. Give the `ends_at` of an earlier response to get
+            only newer steps.
         """
         return await self._requests.call(
             "GET",
@@ -1529,10 +1531,10 @@ class AsyncOperations:
         self,
         instance_id: str,
     ) -> InstanceHistory:
-        """How the pushes of an instance went in the last day.
+        """The results of the pushes of an instance in the last day.
 
         Deliveries, failed attempts and latencies in steps of ten minutes, kept in memory for the 4,096 instances
-        that were tried last. In a cluster, what another node did is there after 10 s.
+        with the latest attempts. In a cluster, the counts of another node arrive after 10 s.
 
         :param instance_id: The id of an instance.
         """
@@ -1547,7 +1549,7 @@ class AsyncOperations:
     ) -> Demo:
         """Whether the demo runs.
 
-        What the demo does now, and where."""
+        The state of the demo, and its meeting."""
         return await self._requests.call(
             "GET",
             "/api/v1/demo/",
@@ -1557,10 +1559,10 @@ class AsyncOperations:
     async def start_demo(
         self,
     ) -> Demo:
-        """Let two agents within the service talk in a meeting.
+        """Let two agents inside the service talk in a meeting.
 
-        They are ordinary instances, on 127.0.0.1. They take a turn a second for 20 turns, and then answer the
-        messages of others in the meeting. The demo ends with the service."""
+        They are ordinary instances, on 127.0.0.1. They take 20 turns, one a second, and then answer the messages
+        of others in the meeting. The demo ends with the service."""
         return await self._requests.call(
             "POST",
             "/api/v1/demo/",
@@ -1584,7 +1586,7 @@ class AsyncOperations:
     ) -> ServiceStatus:
         """Whether the process is alive.
 
-        For a supervisor that restarts a process that hangs. Nothing else is checked."""
+        For a supervisor that restarts a process that hangs. It checks nothing else."""
         return await self._requests.call(
             "GET",
             "/healthz",

@@ -34,7 +34,7 @@ class _LoopThread:
         self._loop.close()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of the work. When this thread is interrupted, the work is cancelled and waited for."""
+        """The result of the work. When this thread is interrupted, it cancels the work and waits for its end."""
         started: Future[asyncio.Task[T]] = Future()
         done: Future[T] = Future()
 
@@ -102,7 +102,7 @@ class Pulling(Iterator[PushInHand]):
         self._pulling.stop()
 
     def close(self) -> None:
-        """Ends the iteration, as leaving the loop does: results that were given by now are handed in."""
+        """Ends the iteration, as leaving the loop does. Hands in the results that were given so far."""
         self._pushes.close()
 
     def __next__(self) -> PushInHand:

@@ -40,12 +40,11 @@ class ConvokeClient(Operations):
         send_attempts_max: int = SEND_ATTEMPTS_MAX,
     ) -> None:
         """
-        :param base_url: Where Convoke listens, such as `http://127.0.0.1:8080`; a path in it is kept.
-        :param api_key: Not needed while Convoke listens on loopback only and no key was made.
-        :param timeout_s: How long one request may take, response included.
-        :param send_attempts_max: How often `send_message` and `send_reply` try, the first time included; 1 for no retry.
-            Every other call tries as often when the service is overloaded and says when to come again.
-        :raises ValueError: base_url is no http or https URL
+        :param base_url: The URL of Convoke, such as `http://127.0.0.1:8080`; a path in it is kept. :param api_key: Not
+        needed while Convoke listens on loopback only and no key was made. :param timeout_s: How long one request may
+        take, response included. :param send_attempts_max: How often `send_message` and `send_reply` try, the first time
+        included; 1 for no retry. Every other call tries as often when the service is overloaded and says when to try
+        again. :raises ValueError: base_url is no http or https URL
         """
         self._target = Target.of(base_url, api_key, timeout_s)
         self._requests = Requests(self._target, send_attempts_max)
@@ -56,7 +55,7 @@ class ConvokeClient(Operations):
         return self._target.base_url
 
     def close(self) -> None:
-        """Closes the connections. `with ConvokeClient(…) as client:` does it, too."""
+        """Closes the connections. `with ConvokeClient(…) as client:` closes them too."""
         self._requests.close()
 
     def __enter__(self) -> ConvokeClient:
@@ -85,15 +84,14 @@ class ConvokeClient(Operations):
         Tries again, with the same idempotency key and therefore without a second message, when Convoke cannot be reached,
         does not respond in time, or responds 429, 502, 503 or 504; the pause is the one that the server asks for.
 
-        :param message: Any JSON object; what is behind a number or a text stays as it is. `RawJson` is sent as written.
-        :param target_agents: Push only to these agents; empty or absent: to all agents of the meeting.
-        :param from_agent: The agent that says it: a broadcast leaves it out. Absent: a person, or a program that is no agent.
-        :param in_reply_to: The message_id, in the same meeting, that it answers.
-        :param expires_in_s: Seconds after which it is not pushed any more, where that is earlier than the service's limit.
-        :param idempotency_key: A random one when absent. Give your own to repeat a send safely after a restart.
-        :param traceparent: The trace that it belongs to, as in W3C Trace Context. An `httpx` that OpenTelemetry
-            instruments adds it by itself.
-        :param tracestate: The state of that trace.
+        :param message: Any JSON object. A `RawJson` is sent as it is written. :param target_agents: Push only to these
+        agents; empty or absent: to all agents of the meeting. :param from_agent: The agent that says it: a broadcast
+        leaves it out. Absent: a person, or a program that is no agent. :param in_reply_to: The message_id of the
+        message in the same meeting that it answers. :param expires_in_s: After this many seconds it is no longer
+        pushed, if that is earlier than the limit of the service. :param idempotency_key: A random one when absent. Give
+        your own to repeat a send safely after a restart. :param traceparent: The trace that it belongs to, as in W3C
+        Trace Context. An `httpx` that OpenTelemetry instruments adds it by itself. :param tracestate: The state of that
+        trace.
         """
         return self._store(
             message_to_send(
@@ -122,9 +120,8 @@ class ConvokeClient(Operations):
 
         Tries again as `send_message` does.
 
-        :param reply_token: `reply_token` of the push; good for a day.
-        :param reply: A text, which becomes `{"content": text}`, or `{"message": {…}}` with `from_agent` and
-            `target_agents` where they are needed.
+        :param reply_token: `reply_token` of the push; good for a day. :param reply: A text, which becomes
+        `{"content": text}`, or `{"message": {…}}` with `from_agent` and `target_agents` if they are needed.
         """
         return self._store(
             reply_to_send(
@@ -171,7 +168,7 @@ class ConvokeClient(Operations):
         return made.model_copy(update={"link": self._target.link_here(made.link)})
 
     def redeem_invite(self, link: str) -> RedeemedInvite:
-        """Redeems the link of an invite, once, for a key.
+        """Redeems the link of an invite, once, and returns a key.
 
         Needs no key: make the client with the part of the link before `/invite/` as `base_url`. When the response is
         lost, it cannot be repeated.
@@ -226,13 +223,13 @@ class ConvokeClient(Operations):
 
         If events are missing, it yields an event `gap`. The iteration raises when the service refuses it for good.
 
-        :param last_event_id: The id of the event to continue after.
+        :param last_event_id: The id of the event after which to continue.
         """
         query = given(instance_id=instance_id, meeting_id=meeting_id)
         return blocking(lambda: listen(self._target, query, last_event_id, on_connection))
 
     def fetch_backup(self, backup_id: str) -> BackupProgress | Iterator[bytes]:
-        """How far the copy is; or the copy itself, once, when it is complete, in pieces.
+        """The progress of the copy; or the copy itself, once, in pieces, when it is complete.
 
         :raises ConvokeError: `backup_does_not_exist` when the copy was fetched already, or nobody asked for it for a
             minute

@@ -1,4 +1,4 @@
-"""What can go wrong between a client and Convoke."""
+"""The errors between a client and Convoke."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from convoke_agents.models import FieldError, Problem
 
 
 class ConvokeError(Exception):
-    """Everything that goes wrong between a client and Convoke. Branch on `code`; the message is for people.
+    """Any failure between a client and Convoke. Branch on `code`; the message is for people.
 
     The server's codes are kept as they are (`instance_does_not_exist`, `invalid_fields`, …). Three are the client's own:
     `unreachable` (no connection, or it broke), `timeout` (no whole response in time) and `unexpected_response`
@@ -80,7 +80,7 @@ def error_from_response(response: httpx.Response, text: str, url: str) -> Convok
 
 
 def error_from_proxy(response: httpx.Response, url: str) -> ConvokeError:
-    """The error for a response whose status is a success and whose body is not what is expected."""
+    """The error for a response whose status is a success and whose body is not the expected JSON."""
     return ConvokeError("unexpected_response", _of_a_proxy(response, url), status=response.status_code)
 
 
@@ -146,7 +146,7 @@ def _why(error: BaseException) -> str:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An error, what caused it, and so on; of several at once, each."""
+    """An error, its cause, the cause of that, and so on; of a group of errors, each."""
     waiting = [error]
     for _ in range(20):
         if not waiting:

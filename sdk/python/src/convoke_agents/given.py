@@ -1,4 +1,4 @@
-"""What a caller gives in the query or the body of a request."""
+"""The fields that a caller gives in the query or the body of a request."""
 
 from __future__ import annotations
 

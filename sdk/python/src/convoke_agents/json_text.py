@@ -1,4 +1,4 @@
-"""JSON as it is written here."""
+"""Writes JSON."""
 
 from __future__ import annotations
 

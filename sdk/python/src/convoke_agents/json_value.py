@@ -1,4 +1,4 @@
-"""JSON as it is read here, with nothing but the standard library: a receiver needs no more."""
+"""Reads JSON, with only the standard library, because a receiver needs no more."""
 
 from __future__ import annotations
 

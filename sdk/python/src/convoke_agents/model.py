@@ -11,6 +11,6 @@ JsonObject: TypeAlias = Annotated[dict[str, Any], SkipValidation]
 
 
 class Model(BaseModel):
-    """What a service responds: a field that only a newer service has is kept, as `model_extra`."""
+    """A response of the service. A field that only a newer service has is kept in `model_extra`."""
 
     model_config = ConfigDict(extra="allow", frozen=True, protected_namespaces=())

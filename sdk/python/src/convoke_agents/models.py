@@ -90,8 +90,8 @@ __all__ = [
 ]
 
 Scope: TypeAlias = Literal["admin", "send", "read", "instance"]
-"""`admin`: everything; `send`: send messages; `read`: look at everything; `instance`: register, its own instances,
-and to speak for their agents."""
+"""`admin`: everything; `send`: send messages; `read`: look at everything; `instance`: register instances, do
+everything with its own, and speak for their agents."""
 
 
 class ApiKey(Model):
@@ -102,11 +102,11 @@ class ApiKey(Model):
     name: str | None
     """A name for people."""
     scopes: list[Scope | str]
-    """What the key may be used for."""
+    """The rights of the key."""
     meeting_ids: list[str] | None
     """Limits sending, reading and joining to these meetings; null: no limit."""
     instance_id: str | None
-    """Limits the scope `instance` to this one; null: no limit."""
+    """Limits the scope `instance` to this instance; null: no limit."""
     created_at: datetime
     """When it was made."""
     expires_at: datetime | None
@@ -136,11 +136,11 @@ class ApiKeyWithToken(Model):
     name: str | None
     """A name for people."""
     scopes: list[Scope | str]
-    """What the key may be used for."""
+    """The rights of the key."""
     meeting_ids: list[str] | None
     """Limits sending, reading and joining to these meetings; null: no limit."""
     instance_id: str | None
-    """Limits the scope `instance` to this one; null: no limit."""
+    """Limits the scope `instance` to this instance; null: no limit."""
     created_at: datetime
     """When it was made."""
     expires_at: datetime | None
@@ -172,17 +172,17 @@ class Attempt(Model):
     status_code: int | None
     """The status of the response; null when no status line arrived."""
     detail: str
-    """What happened, in words. Empty after a success, unless a reply in the response could not be sent: then it says
+    """The failure, in words. Empty after a success, unless a reply in the response could not be sent: then it says
     why."""
     response_excerpt: str
     """The beginning of the response body."""
     answered_agents: list[str] | None = None
-    """Only for an instance with a runtime: the agents that have answered, in this attempt and before. A retry asks
+    """Only for an instance with a runtime: the agents that have answered, in this attempt or earlier. A retry asks
     the others."""
 
 
 AuditAction: TypeAlias = Literal["instance.register", "instance.update", "instance.hand_over", "instance.delete", "instance.rotate_secret", "instance.recover", "instance.webhook_test", "meeting.join", "meeting.leave", "membership.update", "meeting.update", "delivery.retry", "delivery.drop", "key.create", "key.rotate", "key.revoke", "portal_link.create", "invite.create", "invite.redeem", "invite.revoke", "session.begin", "session.end", "encryption.reencrypt", "authenticate", "service.start", "service.backup", "service.import", "audit.prune", "demo.start", "demo.stop"]
-"""What was done or refused."""
+"""The action that was done or refused."""
 
 
 class AuditEntry(Model):
@@ -243,7 +243,7 @@ class Connection(Model):
     """A machine that pulls."""
 
     since: datetime
-    """When it began to pull, without a pause of more than 10 s since then."""
+    """Since when it pulls without a pause of more than 10 s."""
     address: str | None
     """The address of its latest pull."""
     client: str | None
@@ -277,7 +277,7 @@ class DeliveryCounts(Model):
 
 
 class Counts(Model):
-    """How many there are of what the key may see."""
+    """The counts of the rows that the key may see."""
 
     instances: InstanceCounts
     deliveries: DeliveryCounts
@@ -289,16 +289,16 @@ DeliveryState: TypeAlias = Literal["pending", "delivered", "failed", "cancelled"
 
 DeliveryReason: TypeAlias = Literal["not_200", "gone", "exhausted", "expired", "instance_deleted", "dropped", "hop_limit", "pair_limit", "superseded", "max_age"]
 """Why a delivery failed or was cancelled. `not_200`: a 2xx that does not count; `gone`: 410; `exhausted`: too many
-bad answers; `expired`: not reached for too long; `instance_deleted`: its instance was deleted; `dropped`:
-somebody dropped the waiting deliveries; `hop_limit`, `pair_limit`: the loop guard stopped agents that answer each other;
-`superseded`, `max_age`: it waited while its machine was away, and the membership leaves out what is not the
-newest, or too old."""
+bad responses; `expired`: not reached for too long; `instance_deleted`: its instance was deleted; `dropped`:
+somebody dropped the waiting deliveries; `hop_limit`, `pair_limit`: the loop guard stopped agents that answer each
+other; `superseded`, `max_age`: it waited while its machine was away, and was not the newest message, or was too
+old."""
 
 
 WaitingFor: TypeAlias = Literal["turn", "retry", "back_off", "paused", "switched_off", "connection"]
-"""What a pending delivery waits for: its `turn` in the lane, the time of its next attempt (`retry`), the `back_off`
-of its instance, a meeting that is `paused`, an instance that is `switched_off`, or the `connection` of a machine
-that pulls."""
+"""Why a pending delivery waits. It waits for its `turn` in the lane, the time of its next attempt (`retry`), the
+`back_off` of its instance, a meeting that is `paused`, an instance that is `switched_off`, or the `connection` of
+a machine that pulls."""
 
 
 class Delivery(Model):
@@ -353,7 +353,8 @@ class DeliveryPush(Model):
     url: str | None
     """The webhook_url of the instance as it is now. Null when it has none, is gone, or is not shown to this key."""
     runtime: Literal["spec", "openai", "openclaw", "hermes", "template", "a2a", "langgraph", "dify", "mcp_events"] | str | None
-    """The runtime of the instance: it gets this push in a shape of its own. Null: it gets it as it is here."""
+    """The runtime of the instance, which gets this push in a shape of its own. Null: the instance gets the push as
+    it is here."""
     headers: dict[str, str]
     """The headers by their names. `[hidden]` stands for a value of webhook_headers, `[signature]` for the signature.
     Attempts differ in convoke-attempt, webhook-timestamp and webhook-signature only. The headers of the trace,
@@ -397,7 +398,7 @@ class DeliveryWithAttempts(Model):
 
 
 class Demo(Model):
-    """Two agents within the service that talk in a meeting."""
+    """Two agents inside the service that talk in a meeting."""
 
     state: Literal["stopped", "talking", "listening"] | str
     """`talking`: the agents take their turns; `listening`: they answer what others say."""
@@ -419,11 +420,11 @@ class DiagnosisStage(Model):
     duration_ms: float
     """How long it took."""
     detail: str
-    """What happened, in words."""
+    """The result, in words."""
 
 
 class Diagnosis(Model):
-    """What a webhook test found, stage by stage."""
+    """The result of a webhook test, stage by stage."""
 
     success: bool
     """Whether a delivery with this response would count as delivered."""
@@ -437,7 +438,7 @@ class Diagnosis(Model):
     response_excerpt: str
     """The beginning of the response body."""
     advice: str
-    """One sentence: what to do about it."""
+    """One sentence that says what to do."""
 
 
 class DroppedDeliveries(Model):
@@ -459,7 +460,7 @@ meeting is `paused`, the machine does not pull (`connection`), the instance back
 
 
 class Explanation(Model):
-    """What would become of a message that is sent now, at one instance of a meeting."""
+    """The prediction for a message that is sent now, for one instance of a meeting."""
 
     instance_id: str
     """The id of an instance."""
@@ -468,7 +469,7 @@ class Explanation(Model):
     agent_ids: list[str]
     """Agent ids; duplicates are dropped, order is kept. At most 1000, of at most 40000 bytes in all."""
     pushed: Literal["now", "later", "no"] | str
-    """Whether it would be pushed: `now`, behind what waits in its lane already; `later`; or `no`."""
+    """Whether it would be pushed: `now`, after the deliveries that already wait in its lane; `later`; or `no`."""
     why: WhyNotNow | str | None
     """Why it would not be pushed now; null when it would."""
     target_agents: list[str]
@@ -552,13 +553,13 @@ or more."""
 
 
 Transport: TypeAlias = Literal["webhook", "pull"]
-"""How pushes reach the machine: `webhook`, they are sent to webhook_url; `pull`, the machine asks for them, so
-nothing has to reach it."""
+"""How pushes reach the machine. `webhook`: they are sent to webhook_url. `pull`: the machine asks for them, so
+nobody needs a connection to it."""
 
 
 Runtime: TypeAlias = Literal["spec", "openai", "openclaw", "hermes", "template", "a2a", "langgraph", "dify", "mcp_events"]
-"""What listens at webhook_url, if pushes have a shape of its own. `spec`, the default, is the body of the
-specification. `convoke runtimes` says what each is."""
+"""The runtime at webhook_url, if its pushes have a shape of their own. `spec`, the default, is the body of the
+specification. `convoke runtimes` describes each."""
 
 
 SuccessStatuses: TypeAlias = Literal["200", "2xx"]
@@ -574,12 +575,12 @@ class LastFailure(Model):
     status_code: int | None
     """The status of the response; null when no status line arrived."""
     detail: str
-    """What happened, in words."""
+    """The result, in words."""
     response_excerpt: str | None = None
     """The first 300 characters of the response body. Absent when there was none, and for a key that may not see
     every delivery of the instance."""
     advice: str
-    """One sentence: what to do about it."""
+    """One sentence that says what to do."""
 
 
 class Instance(Model):
@@ -596,8 +597,8 @@ class Instance(Model):
     """How long a machine that pulls has for the result of a push, in seconds; 30 unless it was set, 600 at most. A
     webhook has timeout_s instead."""
     timeout_s: int | None = None
-    """How long an attempt at webhook_url may take, in seconds; unless it was set, 5, or what a turn of the runtime
-    takes. With more than 5, an attempt that is cut by a stop of the service is made again."""
+    """How long an attempt at webhook_url may take, in seconds. The default is 5, or the time that the runtime needs.
+    With more than 5, an attempt that a stop of the service interrupts is made again."""
     runtime: Runtime | str | None = None
     runtime_option_names: list[str] | None = None
     """Only with a runtime: the names of its options; no response contains their values."""
@@ -620,10 +621,10 @@ class Instance(Model):
     consecutive_failures: int
     """Failed attempts since the last success."""
     health_since: datetime | None = None
-    """When its health became what it is; absent when that is not known."""
+    """When its health last changed; absent when that is unknown."""
     next_try_at: datetime | None = None
-    """Only while it backs off: when an attempt is made next, if something waits then; a past time means as soon as
-    something waits."""
+    """Only while it backs off: when the next attempt is made, if a delivery waits then. A past time means: as soon
+    as a delivery waits."""
     last_success_at: datetime | None
     """When a push last succeeded, up to a second late; null before the first."""
     last_failure: LastFailure | None
@@ -631,7 +632,7 @@ class Instance(Model):
     pending_deliveries: int
     """Deliveries that are not settled yet."""
     owner_key_id: str | None
-    """The key that owns it; null when it was registered without keys: only admins touch it."""
+    """The key that owns it. Null when it was registered without keys; then only admins may change it."""
     last_seen_at: datetime | None
     """The last registration or heartbeat."""
     created_at: datetime
@@ -641,10 +642,10 @@ class Instance(Model):
 
 
 class InstanceHistory(Model):
-    """How the pushes of an instance went in the last day, column by column."""
+    """The results of the pushes of an instance in the last day, column by column."""
 
     counting_since: datetime
-    """From when on the attempts of this instance are counted. What came before is not known, or of another instance
+    """Since when the attempts of this instance are counted. Earlier ones are unknown, or belong to another instance
     with this id."""
     starts_at: datetime
     """When the first step began."""
@@ -682,7 +683,7 @@ class Invite(Model):
     state: Literal["pending", "redeemed", "revoked", "expired"] | str
     """`pending`: it can be redeemed; otherwise why it cannot: `redeemed`, `revoked` or `expired`."""
     instance_id: str
-    """What the machine registers as."""
+    """The instance that the machine registers."""
     meeting_ids: list[str]
     """The meetings that the machine may join."""
     agent_ids: list[str]
@@ -718,7 +719,7 @@ class InviteWithLink(Model):
     state: Literal["pending", "redeemed", "revoked", "expired"] | str
     """`pending`: it can be redeemed; otherwise why it cannot: `redeemed`, `revoked` or `expired`."""
     instance_id: str
-    """What the machine registers as."""
+    """The instance that the machine registers."""
     meeting_ids: list[str]
     """The meetings that the machine may join."""
     agent_ids: list[str]
@@ -796,7 +797,7 @@ class MeetingInstance(Model):
     catch_up: Literal["all", "latest"] | str | None = None
     """Which of the messages that waited while the machine was away are pushed; absent: all."""
     max_age_s: int | None = None
-    """How old a message may be when its turn comes, in seconds; absent: of any age."""
+    """How old a message may be when it is next, in seconds; absent: any age."""
     instance_name: str
     """The name that people see."""
     health: Health | str
@@ -838,7 +839,7 @@ class Membership(Model):
     catch_up: Literal["all", "latest"] | str | None = None
     """Which of the messages that waited while the machine was away are pushed; absent: all."""
     max_age_s: int | None = None
-    """How old a message may be when its turn comes, in seconds; absent: of any age."""
+    """How old a message may be when it is next, in seconds; absent: any age."""
 
 
 class Message(Model):
@@ -893,7 +894,7 @@ class MessagePage(Model):
 
 
 class MessageTrace(Model):
-    """A message, the chain that led to it, what answers it, and each of its deliveries."""
+    """A message, the chain that led to it, its answers, and each of its deliveries."""
 
     message_id: str
     """The id of a message."""
@@ -918,9 +919,9 @@ class MessageTrace(Model):
     trace_id: str | None = None
     """The trace that it belongs to, as in its traceparent: docs/traces.md; absent when there is none."""
     answered: list[MessageBrief]
-    """What it answers, what that one answers, and so on: the nearest first, at most 50."""
+    """The message that it answers, the message that that one answers, and so on: the nearest first, at most 50."""
     answers: list[MessageBrief]
-    """What answers it, in the order of seq, among 1,000 messages of its meeting."""
+    """Its answers, in the order of seq, among 1,000 messages of its meeting."""
     next_answers_after: int | None
     """Give it as answers_after to look for answers in the messages that follow; null when there are none."""
     deliveries: list[Delivery]
@@ -930,7 +931,7 @@ class MessageTrace(Model):
 
 
 class MissedMessages(Model):
-    """Messages of that time for the agents that the instance has in its meetings now, without a delivery: it was
+    """Messages of that period for the agents that the instance has in its meetings now, without a delivery: it was
     switched off when they were sent. They are in the history of their meetings, and are not pushed later."""
 
     messages: int
@@ -945,7 +946,7 @@ class OpenSession(Model):
     session_id: str
     """The id with which the session can be ended; it cannot be used to sign in."""
     key_id: str | None
-    """The key that somebody signed in with; null for a link of convoke serve."""
+    """The key with which somebody signed in; null for a link of convoke serve."""
     created_at: datetime
     """When somebody signed in."""
     expires_at: datetime
@@ -967,7 +968,7 @@ class PortalLink(Model):
     """A link to the instances of a key."""
 
     link: str = Field(repr=False)
-    """Show it to the owner of the key only: who has it may use it until it expires."""
+    """Show it to the owner of the key only: anybody with the link may use it until it expires."""
     expires_at: datetime
     """From then on it is refused."""
 
@@ -978,11 +979,11 @@ class Problem(Model):
     type: str
     """`urn:convoke:problem:` and the code."""
     title: str
-    """What the code means."""
+    """The meaning of the code."""
     status: int
     """The status of the response."""
     detail: str
-    """What happened in this case, and what to do about it."""
+    """What went wrong in this case, and what to do."""
     code: str
     """Stable: branch on this, and not on the text. docs/errors.md lists the codes."""
     errors: list[FieldError] | None = None
@@ -993,7 +994,7 @@ class PulledPush(Model):
     """A push for a machine that pulls. The attempt begins when it is handed out."""
 
     delivery_id: str
-    """The delivery: skip one that was handled. The same as webhook-id."""
+    """The delivery; the same as webhook-id. Skip a push that you have handled."""
     attempt: int
     """The number of the attempt, from 1."""
     headers: dict[str, str]
@@ -1012,9 +1013,9 @@ class TakenResult(Model):
     attempt: int
     """The number of the attempt."""
     became: Literal["counted", "late", "repeated", "unknown"] | str
-    """`counted`: it was judged as the response of a webhook. The others have no effect: `late`, its deadline had
-    passed; `repeated`, the attempt had a result already; `unknown`, this attempt was not handed out to this
-    instance, or a node that has stopped since handed it out: then the push is handed out again."""
+    """`counted`: it was judged like the response of a webhook. The others have no effect. `late`: its deadline had
+    passed. `repeated`: the attempt had a result already. `unknown`: this instance did not get such an attempt, or
+    the node that handed it out has stopped; then the push is handed out again."""
     state: Literal["pending", "delivered", "failed", "cancelled"] | str | None
     """The state of the delivery when it was not `counted`; null when it was, and when there is no such delivery of
     this instance."""
@@ -1036,7 +1037,7 @@ class Recovered(Model):
     recovered: int
     """How many deliveries were queued again, or would be."""
     until: datetime | None
-    """The end of the time: when `done` is false, the next call gives it as `until`. Null with delivery_ids."""
+    """The end of the period: when `done` is false, the next call gives it as `until`. Null with delivery_ids."""
     dry_run: bool
     """Whether they were only counted."""
     done: bool
@@ -1052,7 +1053,7 @@ class RedeemedInvite(Model):
     invite_id: str
     """The id of an invite. It is no secret: nobody can redeem an invite with it."""
     instance_id: str
-    """What the machine registers as."""
+    """The instance that the machine registers."""
     meeting_ids: list[str]
     """The meetings that the machine may join."""
     agent_ids: list[str]
@@ -1086,8 +1087,8 @@ class RegisteredInstance(Model):
     """How long a machine that pulls has for the result of a push, in seconds; 30 unless it was set, 600 at most. A
     webhook has timeout_s instead."""
     timeout_s: int | None = None
-    """How long an attempt at webhook_url may take, in seconds; unless it was set, 5, or what a turn of the runtime
-    takes. With more than 5, an attempt that is cut by a stop of the service is made again."""
+    """How long an attempt at webhook_url may take, in seconds. The default is 5, or the time that the runtime needs.
+    With more than 5, an attempt that a stop of the service interrupts is made again."""
     runtime: Runtime | str | None = None
     runtime_option_names: list[str] | None = None
     """Only with a runtime: the names of its options; no response contains their values."""
@@ -1110,10 +1111,10 @@ class RegisteredInstance(Model):
     consecutive_failures: int
     """Failed attempts since the last success."""
     health_since: datetime | None = None
-    """When its health became what it is; absent when that is not known."""
+    """When its health last changed; absent when that is unknown."""
     next_try_at: datetime | None = None
-    """Only while it backs off: when an attempt is made next, if something waits then; a past time means as soon as
-    something waits."""
+    """Only while it backs off: when the next attempt is made, if a delivery waits then. A past time means: as soon
+    as a delivery waits."""
     last_success_at: datetime | None
     """When a push last succeeded, up to a second late; null before the first."""
     last_failure: LastFailure | None
@@ -1121,7 +1122,7 @@ class RegisteredInstance(Model):
     pending_deliveries: int
     """Deliveries that are not settled yet."""
     owner_key_id: str | None
-    """The key that owns it; null when it was registered without keys: only admins touch it."""
+    """The key that owns it. Null when it was registered without keys; then only admins may change it."""
     last_seen_at: datetime | None
     """The last registration or heartbeat."""
     created_at: datetime
@@ -1129,7 +1130,7 @@ class RegisteredInstance(Model):
     updated_at: datetime
     """When a field of the registration last changed."""
     webhook_secret: str | None = Field(default=None, repr=False)
-    """Only when it was just made: keep it, it is not shown again."""
+    """Only when it was just made. Keep it, because it is not shown again."""
     dropped_header_names: list[str] | None = None
     """The headers that were dropped, because webhook_url has another origin or transport changed, and
     webhook_headers were not given again."""
@@ -1160,7 +1161,7 @@ class SentMessage(Model):
 
 
 class SendResult(Model):
-    """What became of one of many messages: `message` when it is stored, otherwise `problem`."""
+    """The result of one of many messages: `message` when it is stored, otherwise `problem`."""
 
     status: int
     """The status that a send of this message alone would get: 201 when it is stored."""
@@ -1173,20 +1174,20 @@ class SendResult(Model):
 
 
 class SentMessages(Model):
-    """What became of many messages."""
+    """The results of many messages."""
 
     results: list[SendResult]
     """In the order of the list."""
 
 
 class ServiceHistory(Model):
-    """What the service did lately, column by column. The lists have an item for each step that has ended."""
+    """The latest counts of the service, column by column. The lists have an item for each step that has ended."""
 
     counting_since: datetime
-    """From when on this node counts: since it was started. What came before is not known."""
+    """When this node began to count: its start. Earlier counts are unknown."""
     complete_since: datetime
-    """From when on this node has the counts of all other nodes without a gap; `counting_since`, when there are no
-    other nodes, or nothing was missed."""
+    """Since when this node has the counts of all other nodes without a gap. It is `counting_since` when there are no
+    other nodes, or when no counts were missed."""
     starts_at: datetime
     """When the first step began."""
     ends_at: datetime
@@ -1252,7 +1253,7 @@ class Session(Model):
     key_name: str | None
     """The name of that key."""
     scopes: list[Scope | str]
-    """What the principal may do."""
+    """The rights of the principal."""
     meeting_ids: list[str] | None
     """The meetings that it is limited to; null: no limit."""
     instance_id: str | None
@@ -1265,6 +1266,6 @@ class Session(Model):
     version: str
     """The version of the service."""
     environment: str | None
-    """What the operator calls this environment, such as production (CONVOKE_ENVIRONMENT); null: nothing."""
+    """The operator's name for this environment, such as production (CONVOKE_ENVIRONMENT); null: none."""
     features: dict[str, Any]
-    """What this service can do."""
+    """The features of this service."""

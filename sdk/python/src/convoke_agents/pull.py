@@ -26,8 +26,8 @@ from convoke_agents.results import Result, ResultQueue, is_success, not_reached_
 from convoke_agents.verify import Push, VerificationError, decode_secrets, read_push, verify_signature
 
 # How long the service keeps a request without pushes: many proxies end a request after 60 s without a byte. Each new
-# request costs the service as much as a push, so it is not shorter. A connection that died in silence is noticed after
-# that and the grace.
+# request costs the service as much as a push, so the time is not shorter. A connection that died in silence is noticed
+# after this time and the grace.
 _WAIT_S = 55
 _GRACE_S = 5.0
 # While a machine sleeps, timers stand still and the wall clock does not, so the wall clock is read this often.
@@ -61,7 +61,7 @@ class _Hand:
 
 @dataclass(frozen=True, kw_only=True)
 class PushInHand(Push):
-    """A push that this machine pulled, and has to give a result for. Any thread may give the result."""
+    """A push that this machine pulled and for which it must give a result. Any thread may give the result."""
 
     delivery_id: str
     headers: Mapping[str, str] = field(repr=False)
@@ -88,10 +88,9 @@ class PushInHand(Push):
 
         A second result for the same push is ignored.
 
-        :param reply: What the agent says in the meeting, if its instance is registered with `replies=True`.
-        :param body: What people see of the response; at most 64 KiB, and cut there. Instead of `reply`.
-        :param retry_after: The value of a header Retry-After: seconds, or a date.
-        :raises ValueError: the reply is too long
+        :param reply: The answer of the agent in the meeting, if its instance is registered with `replies=True`. :param
+        body: The response that people see, instead of `reply`. It is cut at 64 KiB. :param retry_after: The value of a
+        header Retry-After: seconds, or a date. :raises ValueError: the reply is too long
         """
         self._give(response_result(status_code, reply_body(reply) if body is None else body, retry_after))
 
@@ -109,8 +108,8 @@ class AsyncPulling:
     One request waits at the service for pushes while there is room for them. A result that is given meanwhile goes with
     a second request, which does not wait. Both bring results, and take the pushes that are there.
 
-    A push may be handed out again, because its result was lost or late. The caller does not get it twice: it gets the
-    result of the call that runs, or the success that is remembered.
+    A push may be handed out again, because its result was lost or late. The caller does not get it twice: the push gets
+    the result of the running call, or the remembered success.
     """
 
     def __init__(
@@ -143,8 +142,8 @@ class AsyncPulling:
         self._asked = 0
         self._is_waiting = False
         self._is_handing_in = False
-        # The names of the request that waits and of the one that hands in. A request that is made again after its response
-        # was lost keeps its name: so the service takes back at once what it had handed out in the lost response.
+        # The names of the request that waits and of the one that hands in. A request that is repeated after its
+        # response was lost keeps its name. So the service takes the pushes of the lost response back at once.
         self._pull_ids: dict[_Kind, str] = {}
         self._is_backing_off = False
         self._is_connected = False
@@ -263,7 +262,7 @@ class AsyncPulling:
         return max(0, self._concurrency - (len(self._held) - self._late) - self._asked)
 
     def _ask(self, room: int, wait_s: int | None) -> None:
-        """Begins one request, with the results that there are now.
+        """Begins one request, with all results so far.
 
         :param wait_s: None for a request that hands in results, and is not given up when the iteration ends.
         """
@@ -389,7 +388,8 @@ class AsyncPulling:
         asyncio.get_running_loop().call_soon(self._step)
 
     def _expire(self, delivery_id: str) -> None:
-        """The service counts on the result no longer. Until it is given, the next attempt joins this one."""
+        """The service no longer waits for the result. If it makes a new attempt before the result is given, that
+        attempt gets the result."""
         hand = self._held.get(delivery_id)
         if hand is None:
             return
@@ -452,7 +452,7 @@ class AsyncPulling:
 
 
 def _in_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
-    """Calls it in the loop: at once from within, and otherwise soon."""
+    """Calls a function in the loop: at once within the loop, and otherwise soon."""
     try:
         running: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
     except RuntimeError:
@@ -464,7 +464,7 @@ def _in_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
 
 
 def _left_s(push: PulledPush, response: httpx.Response) -> float:
-    """Until the deadline. It is by the clock of the service, and that of this machine may be wrong."""
+    """The seconds until the deadline, by the clock of the service, because the clock of this machine may be wrong."""
     try:
         # The header has whole seconds.
         sent_at = parsedate_to_datetime(response.headers.get("date", ""))

@@ -31,7 +31,7 @@ _log = logging.getLogger("convoke_agents")
 
 @dataclass(frozen=True)
 class Response:
-    """What the endpoint responds."""
+    """The response of the endpoint."""
 
     status: int
     headers: dict[str, str]
@@ -64,17 +64,15 @@ class Receiver:
         now: Callable[[], float] = time.time,
     ) -> None:
         """
-        :param secret: The instance's webhook_secret, or several of them while it is being rotated.
-        :param on_push: Called once for a push, `def` or `async def`. The response is 200 when it returns, and Convoke waits
-            5 s for it: put the push into a queue of your own, or start the agent without waiting. While it runs, the next
-            push of the same meeting is held back. What it returns is sent in the meeting, if the instance is registered
-            with `replies=True`: see `Answer`. Later it can use `push.reply_token`.
-        :param on_test: Called instead for the sample push of a webhook test.
-        :param on_error: Called with what on_push raised; the logger `convoke_agents` has it when absent.
-        :param body_bytes_max: A larger body gets the response 413.
-        :param remember_s: How long a handled push is remembered.
-        :param remembered_max: How many; beyond it, the one that was not seen for the longest time is forgotten.
-        :raises VerificationError: with the reason `invalid_secret`, at once
+        :param secret: The instance's webhook_secret, or several of them while it is being rotated. :param on_push:
+        Called once for a push, `def` or `async def`. The response is 200 when it returns, and Convoke waits 5 s for it:
+        put the push into a queue of your own, or start the agent without waiting. While it runs, the next push of the
+        same meeting is held back. Its return value is sent in the meeting, if the instance is registered with
+        `replies=True`: see `Answer`. Later it can use `push.reply_token`. :param on_test: Called instead for the sample
+        push of a webhook test. :param on_error: Called with the exception of on_push; the logger `convoke_agents` has
+        it when absent. :param body_bytes_max: A larger body gets the response 413. :param remember_s: How long a
+        handled push is remembered. :param remembered_max: How many; beyond it, the one that was not seen for the
+        longest time is forgotten. :raises VerificationError: with the reason `invalid_secret`, at once
         """
         self._keys = decode_secrets(secret)
         self._on_push = on_push
@@ -130,7 +128,7 @@ class Receiver:
         return _text(413, f"a push may have at most {self.body_bytes_max} bytes here")
 
     def _call_of(self, push: Push) -> tuple[Future[str | None], bool]:
-        """The call for a push, and whether it has not begun yet."""
+        """The call for a push, and whether it is still to begin."""
         with self._lock:
             running = self._running.get(push.webhook_id)
             if running is not None:
@@ -234,7 +232,7 @@ class AsgiApp:
         while True:
             piece = await receive()
             if piece["type"] != "http.request":
-                # The sender has gone: nobody waits for a response.
+                # The sender has disconnected: nobody waits for a response.
                 return
             body += piece.get("body", b"")
             if len(body) > self._receiver.body_bytes_max:

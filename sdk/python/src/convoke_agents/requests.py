@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Target:
-    """Where Convoke is, and who asks."""
+    """The URL of Convoke, and the credentials of the caller."""
 
     base_url: str
     api_key: str | None
@@ -62,7 +62,7 @@ class Target:
         return f"{self.base_url}{path}{'?' if words else ''}{urlencode(words, quote_via=quote)}"
 
     def link_here(self, link: str) -> str:
-        """The link of an invite, by the address under which this client reaches the service."""
+        """The link of an invite, with the address at which this client reaches the service."""
         return f"{self.base_url}{urlsplit(link).path}"
 
     def secret_of(self, link: str) -> str:
@@ -94,7 +94,7 @@ def segment(text: str | int) -> str:
 
 
 def read(response: httpx.Response, text: str, url: str, into: type[T] | None) -> T:
-    """What a response is to the caller: a model, a text, or None."""
+    """Turns a response into the result: a model, a text, or None."""
     if not response.is_success:
         raise error_from_response(response, text, url)
     if into is None or response.status_code == 204:
@@ -109,7 +109,7 @@ def read(response: httpx.Response, text: str, url: str, into: type[T] | None) ->
 
 
 def overloaded_wait_s(error: ConvokeError, attempt: int, attempts_max: int) -> float | None:
-    """How long to wait until an overloaded service takes a request, which it has not carried out; None for no retry."""
+    """How long to wait before a request to an overloaded service is repeated; None for no retry."""
     if error.code != "overloaded" or error.retry_after_s is None or attempt >= attempts_max:
         return None
     return error.retry_after_s if error.retry_after_s <= RETRY_WAIT_S_MAX else None

@@ -25,7 +25,7 @@ class Result(TypedDict, total=False):
 
 
 def response_result(status_code: int, body: str | None, retry_after: str | int | None) -> Result:
-    """A result as the service takes it: what is too long is cut."""
+    """A result as the service takes it: a text that is too long is cut."""
     result: Result = {"status_code": status_code}
     if body is not None:
         # A character that was cut in the middle is left out.
@@ -69,5 +69,5 @@ class ResultQueue:
         return taken
 
     def put_back(self, results: list[dict[str, Any]]) -> None:
-        """Those of a request that failed."""
+        """Puts back the results of a request that failed."""
         self._results = results + self._results

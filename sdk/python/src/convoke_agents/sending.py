@@ -1,4 +1,4 @@
-"""How a message or a reply is sent again without being stored twice."""
+"""Sends a message or a reply again so that it is stored once."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from convoke_agents.requests import ATTEMPTS_MAX, RETRY_WAIT_S_MAX, segment
 SEND_ATTEMPTS_MAX = ATTEMPTS_MAX
 # The pause before the second attempt when the server names none; it doubles from there.
 _RETRY_FIRST_S = 0.25
-# A proxy responds 502 and 504 when it lost the node that had the request. Nobody knows whether the message was stored;
-# the key makes sure that it is stored once.
+# A proxy responds 502 and 504 when it lost the node that had the request. Then it is unknown whether the message was
+# stored; the key makes sure that it is stored once.
 _STATUSES_TO_TRY_AGAIN = frozenset((429, 502, 503, 504))
 
 

@@ -49,11 +49,11 @@ class VerificationError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Push:
-    """A push: one message, for the agents of this instance that are to receive it."""
+    """A push: one message for agents of this instance."""
 
     meeting_id: str
     message: dict[str, Any]
-    """What the sender gave."""
+    """The message as its sender gave it."""
     target_agents: list[str]
     """The agents of this instance to notify."""
     timestamp: str
@@ -77,7 +77,8 @@ class Push:
     POST to the address. None unless the instance may reply. Not covered by the signature."""
     reply_token: str | None = field(repr=False)
     traceparent: str | None
-    """The trace that the message belongs to, for what you do with it; None: none. Not covered by the signature."""
+    """The trace that the message belongs to, so that your program can continue it; None: no trace. Not covered by the
+    signature."""
     tracestate: str | None
     test: bool
     """True for the sample push of a webhook test, known by its webhook-id, which the signature covers."""

@@ -15,7 +15,7 @@ interface FindOptions extends ListOptions {
   until?: string;
 }
 
-/** What an id of a message or of a delivery looks like. */
+/** The form of an id of a message or of a delivery. */
 const MADE_ID = /^(?:msg|dlv)_[0-9a-v]+$/;
 
 export function findCommand(): Command {

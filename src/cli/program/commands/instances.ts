@@ -86,7 +86,7 @@ function printInstances(rows: readonly Instance[]): void {
   ]);
 }
 
-/** Where the pushes of an instance go, or that its machine pulls them. */
+/** The address of an instance's pushes, or that its machine pulls them. */
 function wayInWords({ transport, webhook_url, connected }: Instance): string {
   if (transport !== 'pull') return webhook_url;
   if (connected === null || connected === undefined) return 'pulls; not connected';

@@ -16,16 +16,16 @@ import { jsonLog, prettyLog } from '../log.ts';
 import { typed } from '../command_name.ts';
 
 /**
- * Ctrl-C goes to every process of the terminal, and npm and the launcher (main.ts) also send it on. Signals this close
- * together count as one.
+ * Ctrl-C goes to every process of the terminal, and npm and the launcher (main.ts) also pass it on. Signals within this
+ * time count as one.
  */
 const SAME_SIGNAL_MS = 300;
 
 /** An attempt in flight ends within 5 s; service managers wait for 10 s before they kill. */
 const STOP_MS_MAX = 6_500;
 /**
- * A client with an open connection that is about to send a request does so within this time. In a cluster, the other
- * nodes take new requests meanwhile. A single node is away until its next start.
+ * Long enough for a client that is about to send a request on an open connection. In a cluster, the other nodes take
+ * new requests meanwhile. A single node is away until its next start.
  */
 const DRAIN_MS = 300;
 const DRAIN_IN_CLUSTER_MS = 1_000;
@@ -108,7 +108,7 @@ function announce(convoke: Convoke, config: Config, report: (line: string) => vo
   report(is_open ? 'open: no key is needed, and only this machine can reach it' : 'every request needs an API key');
 }
 
-/** The address that stands for all addresses works as a destination on some systems only. The link names this machine. */
+/** A link to this machine. The address that stands for all addresses works as a destination on some systems only. */
 function reachable(url: string): string {
   return url.replace('//0.0.0.0:', '//127.0.0.1:').replace('//[::]:', '//[::1]:');
 }

@@ -100,7 +100,7 @@ export class ChangeReader {
       try {
         this.#onChange({ kind: 'stored', tag: this.#tag, rows: await this.#read(this.#take()) });
       } catch {
-        // The database was away for longer than a call waits.
+        // The database was unreachable for longer than a call waits.
         this.#miss();
       }
       if (countOf(this.#unread) > NUMBERS_BEHIND_MAX) this.#miss();

@@ -21,8 +21,8 @@ const PROBE_EVERY_MS = 5_000;
 const LISTEN_AGAIN_MS = 200;
 
 /**
- * Nodes of the previous version sign nothing. While there is such a node, and for this long afterwards, this node
- * accepts unsigned notifications that only say where to read. It looks for such a node at most this often.
+ * Nodes of the previous version sign nothing. While there is such a node, and for UNSIGNED_HEARD_MS afterwards, this
+ * node accepts unsigned notifications that only say where to read. It looks for such a node no more often than that.
  */
 const UNSIGNED_HEARD_MS = 60_000;
 const LOOK_FOR_UNSIGNED_MS = 1_000;
@@ -96,7 +96,7 @@ export class Cluster implements ClusterStore, NotifySource {
   #unsigned_until = 0;
   #look_for_unsigned_at = 0;
 
-  /** @param now_ms of a clock that is never set */
+  /** @param now_ms reads a clock that nobody can set */
   constructor(
     url: string,
     db: Database,
@@ -286,8 +286,8 @@ export class Cluster implements ClusterStore, NotifySource {
     const { message } = received;
     switch (message.kind) {
       case 'stored':
-        // Only the partitions held now matter. A node that takes a partition later reads all of it, so it misses
-        // nothing.
+        // Only the partitions that this node holds now matter. A node that takes a partition later reads all of it, so
+        // it misses nothing.
         return this.#change_reader.onBatchStored(message);
       case 'instance': {
         const { instance_id, lifts, requeued } = message;

@@ -86,8 +86,8 @@ export const TAKE_PARTITIONS = `
 
 /**
  * Takes partitions that are free, or held by a node that is gone, up to a number. The calling node has watched the
- * others and names those that are gone. Such a node counts as gone only if it has not renewed since the caller looked.
- * No other holder ever has the new epoch, even if the database goes back in time.
+ * other nodes and names those that are gone. A named node counts as gone only if it has not renewed since the caller
+ * looked. No other holder ever has the new epoch, even if the database goes back in time.
  */
 export const TAKE_PARTITIONS_2 = `
   CREATE FUNCTION take_partitions_2(my_node_no bigint, wanted bigint, gone_nos bigint[], gone_seen_ats bigint[]) RETURNS void

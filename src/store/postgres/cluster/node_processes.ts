@@ -18,18 +18,18 @@ import { join } from 'node:path';
 const NOTES = '/dev/shm';
 /** No id leads to another directory. */
 const NODE_ID = /^[\w-][\w.-]*$/;
-/** Nobody asks for the note of a process that ended so long ago. */
+/** A note of a process that ended so long ago is not needed any more. */
 const FORGOTTEN_AFTER_MS = 3_600_000;
 /** The signal that asks whether a process exists, and does nothing to it. */
 const NO_SIGNAL = 0;
 
 /**
- * A node notes its process beside the kernel that runs it. Another node of the same user on that kernel can then see by
- * itself that the process has ended, and need not wait for its lease.
+ * A node leaves a note of its process on its host. Another node of the same user on the same running kernel can then
+ * see that the process has ended, and need not wait for its lease.
  *
  * The file proves that the node ran on this kernel. A boot id alone would not: machines that were cloned while they ran
- * share it. Its text says in which namespaces a process of that number means the same process here, and when the process
- * started, because numbers of processes are used again. A process that is paused, or a zombie, exists. Where anything is
+ * share it. The text of the file names the namespaces in which the number of the process is valid, and the time at
+ * which the process started, because numbers are used again. A paused process or a zombie still exists. When a part is
  * missing or cannot be read, nothing is proven, and the lease decides.
  */
 export class NodeProcesses {
@@ -39,7 +39,7 @@ export class NodeProcesses {
   /** The file of this process. */
   #noted: string | null = null;
 
-  /** @param tag of the database: nodes of another one are not ours to judge */
+  /** @param tag the tag of the database, so that the notes of nodes on another database are ignored */
   constructor(tag: string, directory = NOTES) {
     this.#tag = tag;
     this.#directory = directory;
@@ -100,7 +100,7 @@ export class NodeProcesses {
   }
 }
 
-/** Names the kernel, and the namespaces in which it numbers and dates processes; null where there is no such thing. */
+/** Names the kernel, and the namespaces in which it numbers and dates processes; null on a system without these. */
 function kernelHere(): string | null {
   try {
     const boot_id = readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();

@@ -75,7 +75,7 @@ export class NodeMessages {
       const from = JSON.stringify(this.#signed(signedPart(message)));
       return [`{"from":${from},${JSON.stringify(message).slice(1)}`];
     }
-    // "sealed", and "seals" in the key's derivation, are what nodes of earlier versions expect.
+    // Nodes of earlier versions expect the words "sealed", and "seals" in the derivation of the key.
     const head = JSON.stringify({ from: `${this.name} ${++this.#no}`, kind: 'sealed' });
     const text = `${message.topic}\n${message.text}`;
     return this.#keys().map(

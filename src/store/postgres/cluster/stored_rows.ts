@@ -41,9 +41,9 @@ export interface BatchRow {
 }
 
 /**
- * A change as the thread of the store posts it: as texts, because these cost next to nothing between threads. A batch
- * of 118 messages, half of them for this node, takes both threads 90 µs together. If the thread that reads made the
- * objects, it would be 230.
+ * A change as the thread of the store posts it: as texts, because passing texts between threads costs almost nothing. A
+ * batch of 118 messages, half of them for this node, takes both threads 90 µs together. If the thread that reads made
+ * the objects, it would be 230 µs.
  */
 export type RawChange = Exclude<Change, { kind: 'stored' }> | { kind: 'stored'; tag: string; rows: BatchRow[] };
 

@@ -16,16 +16,16 @@ interface Watched {
 }
 
 /**
- * Which nodes are gone, as one node sees it on its own clock: those that did not renew for as long as a lease lasts. So
- * setting the clock of the database has no effect. That clock counts only for a node that is seen for the first time,
- * and says whether its lease has ended. So a node that starts after a long pause need not wait.
+ * Decides which nodes are gone, by this node's own clock: those that did not renew for as long as a lease lasts. So
+ * setting the clock of the database has no effect. Only for a node that is seen for the first time, the clock of the
+ * database says whether its lease has ended. So a node that starts after a long pause of all nodes need not wait.
  */
 export class WatchedNodes {
   readonly #now_ms: () => number;
   #watched = new Map<number, Watched>();
   #looked_ms = -Infinity;
 
-  /** @param now_ms of a clock that is never set */
+  /** @param now_ms reads a clock that nobody can set */
   constructor(now_ms: () => number) {
     this.#now_ms = now_ms;
   }

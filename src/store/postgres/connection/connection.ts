@@ -9,8 +9,9 @@ const CONNECT_MS_MAX = 2_500;
 
 /**
  * Set for every session. A commit is on disk when it returns. A node that stalls keeps no transaction open. The server
- * notices within half a minute when this host is gone. Every statement finds at most a page of rows by an index. A plan
- * that joins whole tables, or uses several processes, results from a wrong guess of the number of rows.
+ * notices within half a minute when this host is gone. Every statement finds at most a page of rows by an index. So
+ * plans that join whole tables or use several processes are switched off: PostgreSQL would choose them only after a
+ * wrong estimate.
  */
 const SESSION = `
   SET synchronous_commit = on;
@@ -30,8 +31,8 @@ const SESSION = `
 /**
  * Set for a session that runs only one statement, which accepts, settles or reads changes, with up to ten thousand
  * values. One plan is kept, because planning each time would take as long as running. The kept plan uses the indexes
- * even when the tables are full. It joins values by hashes, and looks rows up in a nested loop (LATERAL), for which
- * there is no other plan.
+ * even when the tables are full. It joins values by hashes, and looks rows up in a nested loop. LATERAL leaves no other
+ * plan.
  */
 export const BATCH_SESSION = `
   SET plan_cache_mode = force_generic_plan;

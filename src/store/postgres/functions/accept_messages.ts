@@ -3,9 +3,9 @@
  * stays open across the network. READ COMMITTED gives each statement in them a snapshot of its own. So the statements
  * after a lock see everything that was committed before the lock was taken.
  *
- * Batches come as arrays, one for each column. A plan may be from a time when the table was empty, and yet it must
- * never read the whole table. So a statement looks into a table once for each row, or by all keys of the batch at once
- * (ANY). LATERAL with OFFSET 0 looks once for each row, because the planner cannot join it in another way.
+ * Batches come as arrays, one for each column. A plan may be from a time when the table was empty, but it must never
+ * read the whole table. So a statement looks into a table once for each row, or by all keys of the batch at once (ANY).
+ * LATERAL with OFFSET 0 looks once for each row, because the planner cannot join it in another way.
  */
 import { IDEMPOTENCY_MS } from '../../contract/messages.ts';
 import { REMOVAL } from '../locks.ts';
@@ -58,7 +58,7 @@ interface Keys {
   declared: string;
   /** Chooses the names under which keys are stored. */
   choose: string;
-  /** The names under which keys are stored, by the place of the message. */
+  /** The names under which keys are stored, in the order of the messages' places. */
   stored: string;
   columns: string;
   values: string;

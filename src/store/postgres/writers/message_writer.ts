@@ -31,7 +31,9 @@ const ACCEPT = `SELECT * FROM accept_messages_5(
   CASE WHEN $25::bigint = 0 OR EXISTS (SELECT 1 FROM batches WHERE run_no = $1 AND batch_no >= $25::bigint) THEN $1 END,
   $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24)`;
 
-/** Waits until no batch of the run is in progress. After that, its last batch either is stored or never will be. */
+/**
+ * Waits until no batch of the run is in progress. After that, the last batch of the run is stored, or never will be.
+ */
 const END_RUN = 'DELETE FROM runs WHERE run_no = $1';
 const FORGET_BATCHES = 'DELETE FROM batches WHERE run_no = $1';
 const BEGIN_RUN = 'INSERT INTO runs (run_no, started_at) OVERRIDING SYSTEM VALUE VALUES ($1, $2)';
@@ -77,7 +79,7 @@ interface Stored {
 interface Batch {
   columns: BatchValue[];
   sent: NewMessage[];
-  /** For each message, its place among those that are sent, counted from 0. */
+  /** For each message, its place among the sent messages, counted from 0. */
   places: number[];
 }
 
@@ -97,7 +99,7 @@ export interface NotifySource {
  * has seen.
  *
  * The database may be behind this node: a standby without the last commits took over, or an older backup was restored.
- * The check of the last batch, or of the numbers, shows that. The writer then stores the batch in a new run, above all
+ * The check of the last batch, or of the numbers, shows this. The writer then stores the batch in a new run, above all
  * numbers that were given, and the engine resyncs.
  */
 export class MessageWriter {

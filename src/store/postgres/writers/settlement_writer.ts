@@ -37,9 +37,9 @@ export class SettlementWriter {
 }
 
 /**
- * Keeps one settlement for each delivery, because a statement that has several values for a row writes any one of them.
- * A settlement that follows the one that ended a delivery is dropped: written one after the other, it would have no
- * effect either.
+ * Keeps one settlement for each delivery, because a statement with several values for a row writes any one of them.
+ * When a settlement has ended a delivery, later ones for it are dropped. They would have no effect in a later statement
+ * either.
  */
 function inOneStep(deliveries: DeliverySettlement[]): DeliverySettlement[] {
   const last = new Map<string, DeliverySettlement>();
@@ -68,7 +68,8 @@ function deliveryColumns(deliveries: DeliverySettlement[], ids: IdCodec, is_shor
 }
 
 /**
- * Bounds a count. That of a damaged row plus one may be no safe integer, which would stop all settlements of the node.
+ * Bounds a count. The count of a damaged row plus one may be no safe integer, and would stop all settlements of the
+ * node.
  */
 function counted(count: number): number {
   return Math.min(count, Number.MAX_SAFE_INTEGER);

@@ -26,7 +26,10 @@ export interface ConnectOptions extends ApiOptions, RuntimeChoice, RuleOptions {
   install?: true;
 }
 
-/** Runs `convoke connect`: options have priority over what is saved, and what is saved over the environment. */
+/**
+ * Runs `convoke connect`. Options have priority over the saved connection, and the saved connection over the
+ * environment.
+ */
 export async function connectWith(
   link_or_instance: string | undefined,
   options: ConnectOptions,

@@ -11,7 +11,7 @@ import { CommandFailure, EXIT } from '../../exit.ts';
 
 /** An instance of the service that pulls for an agent runtime on this machine. */
 export interface Connection {
-  /** Where Convoke listens. */
+  /** The URL of the service. */
   url: string;
   api_key: string | null;
   instance_id: string;
@@ -19,7 +19,7 @@ export interface Connection {
   agent_ids: string[];
   /** The meetings to join at each start. */
   meeting_ids: string[];
-  /** Where the runtime listens. */
+  /** The URL of the runtime. */
   to: string;
   /** Signs pushes, so that the runtime can verify them; absent: the service makes one, which nobody here knows. */
   webhook_secret?: string | undefined;
@@ -29,7 +29,7 @@ export interface Connection {
   ack_timeout_s: number | null;
   /** Whether a reply in the runtime's response is sent in the meeting. */
   replies: boolean;
-  /** What its memberships leave out; absent: what an earlier join said. */
+  /** The rules of its memberships; absent: those of an earlier join stay. */
   rules?: Partial<MemberRules> | undefined;
   /** The runtime that listens there, if its requests have a shape of their own. */
   runtime?: RuntimeSettings | undefined;

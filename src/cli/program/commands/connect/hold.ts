@@ -11,8 +11,8 @@ const PAUSE_MS_MAX = 1_000;
 
 /**
  * Gives a push to a runtime that may be restarting, and so refuses connections or responds 503 for some seconds.
- * Meanwhile the push is held here and given again. So a restart is no failure of the instance, and its meetings stay in
- * order.
+ * Meanwhile this process holds the push and gives it again. So a restart is no failure of the instance, and its
+ * meetings stay in order.
  *
  * @param ack_timeout_ms how long the service waits for the result of a push
  * @param ending aborted when this process should end; a held push then goes back at once

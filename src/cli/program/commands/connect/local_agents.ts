@@ -26,7 +26,7 @@ const TURN_MS_MAX = 600_000;
  */
 const PARTS_MAX = 1_000;
 
-/** The agents of a runtime on this machine, asked in the shape that it wants. */
+/** The agents of a runtime on this machine. Requests to them have the shape of the runtime. */
 export class LocalAgents {
   readonly #client: Pick<ConvokeClient, 'listMessages'>;
   readonly #local: Pick<LocalRuntime, 'send'>;
@@ -86,8 +86,8 @@ export class LocalAgents {
   }
 
   /**
-   * The messages before this one. When the key may not read them, those that this machine got. Returns a text that says
-   * why, when the push has to be made again.
+   * The messages before this one; if the key may not read them, only those that this machine got. When the push has to
+   * be made again, returns a text that says why.
    */
   async #historyOf({ meeting_id, seq }: PushInHand, limit: number): Promise<PastMessage[] | string> {
     if (limit === 0 || seq === null) return [];
@@ -140,7 +140,7 @@ function newest(messages: readonly PastMessage[]): PastMessage[] {
   return kept.toReversed();
 }
 
-/** What the agents of a push said, as messages. */
+/** The answers of the agents of a push, as messages. */
 function answersIn(answered: readonly AnsweredPart[]): Omit<PastMessage, 'seq'>[] {
   return answered.flatMap(({ agents, body }) =>
     (JSON.parse(body) as { replies: Answer[] }).replies.map((reply) => ({

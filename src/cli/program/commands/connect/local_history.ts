@@ -5,8 +5,8 @@ import { HISTORY_MAX } from '../../../../domain/runtimes/words.ts';
 const MEETINGS_MAX = 200;
 
 /**
- * The messages that this machine got and its answers, since it began: the history for a runtime where the key may not
- * read messages. It has only what was pushed here.
+ * The messages that this machine got since it began, and its answers. They are the history for a runtime if the key may
+ * not read messages.
  */
 export class LocalHistory {
   readonly #meetings = new Map<string, PastMessage[]>();
@@ -17,11 +17,13 @@ export class LocalHistory {
     return messages.filter((message) => message.seq < seq).slice(-limit);
   }
 
-  /** Adds a message that was pushed, and what its agents answered. A message that was pushed before keeps its place. */
+  /**
+   * Adds a message that was pushed, and the answers of its agents. A message that was pushed before keeps its place.
+   */
   add(meeting_id: string, pushed: PastMessage, answers: readonly Omit<PastMessage, 'seq'>[]): void {
     const { seq } = pushed;
     const others = (this.#meetings.get(meeting_id) ?? []).filter((message) => message.seq !== seq);
-    // An answer has the number of what it answers, because the service alone knows its own.
+    // An answer has the number of the message that it answers, because only the service knows its own number.
     const messages = [...others, pushed, ...answers.map((answer) => ({ seq, ...answer }))];
     this.#meetings.delete(meeting_id);
     this.#meetings.set(meeting_id, messages.toSorted((a, b) => a.seq - b.seq).slice(-HISTORY_MAX));

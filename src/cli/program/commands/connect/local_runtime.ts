@@ -15,7 +15,7 @@ const BODY_BYTES_MAX = 64 * 1024;
 const PROBE_FIRST_MS = 100;
 const PROBE_MS_MAX = 1_000;
 
-/** What the runtime answered. */
+/** The response of the runtime. */
 export type LocalResponse = PushResult & {
   /** The body broke off, or was longer than what the service accepts. */
   is_cut?: true;
@@ -89,8 +89,8 @@ export class LocalRuntime {
   }
 
   /**
-   * Resolves when something listens. Tries after 0.1 s, doubling to 1 s: it costs next to nothing on the same machine.
-   * Rejects when aborted.
+   * Resolves when something listens. Tries after 0.1 s, then after twice as long each time, up to 1 s. On the same
+   * machine that costs almost nothing. Rejects when aborted.
    */
   async listens(signal: AbortSignal): Promise<void> {
     for (let failures = 0; !(await this.#accepts(signal)); failures++) {
