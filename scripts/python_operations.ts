@@ -95,7 +95,7 @@ function walkOf(endpoint: Endpoint, is_async: boolean): string | null {
   const rest = args.filter(({ name }) => name !== 'cursor');
   const given = args.map(({ name, in: place }) => (place === 'path' ? name : `${name}=${name}`));
   const [prefix, kind] = is_async ? ['async ', 'AsyncIterator'] : ['', 'Iterator'];
-  const text = `Each item of \`${list}\`, asking for the next page when it is needed. \`limit\` is the size of a page.`;
+  const text = `Yields each item of \`${list}\`, and asks for the next page when it is needed. \`limit\` is the size of a page.`;
   return (
     `\n    ${prefix}def ${allOf(list)}(\n${signatureOf(rest)}    ) -> ${kind}[${item}]:\n` +
     `        """${docText(text, '        ')}"""\n` +

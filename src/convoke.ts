@@ -1,6 +1,6 @@
 /**
- * The composition root: builds all parts and gives each what it needs. Read this first, then src/delivery/engine.ts.
- * Parts that only a command needs are loaded with that command.
+ * The composition root: builds all parts and connects them. Read this first, then src/delivery/engine.ts. A part for a
+ * single command is loaded with that command.
  *
  *   http ──► engine ──► transport ──► receivers
  *     │        │

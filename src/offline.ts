@@ -66,7 +66,7 @@ export async function openKeys(config: Config, { log }: { log: Logger }): Promis
 }
 
 /**
- * The schema version of the data, and the one that this program wants, as numbers of steps. Changes nothing.
+ * The schema version of the data, and the version that this program wants, as numbers of steps. Changes nothing.
  *
  * @throws StoreError when the data file is in use, or is not a data file; when the database cannot be reached
  */

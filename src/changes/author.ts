@@ -3,11 +3,11 @@ import type { AuditSubject } from '../domain/audit.ts';
 import type { AuditedStore } from '../store/store.ts';
 
 /**
- * Who makes a change. Each change takes its author as the first argument, so the audit log has the author of every
+ * The author of a change. Each change takes its author as the first argument, so the audit log has the author of every
  * change.
  */
 export interface Author {
-  /** The key that owns what the author registers; null without a key. */
+  /** The key that owns the instances that the author registers; null without a key. */
   readonly key_id: string | null;
   /** The instances that the author may change; null: every one. */
   readonly owner_scope: OwnerScope | null;

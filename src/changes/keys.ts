@@ -43,7 +43,7 @@ export class KeyChanges {
   /**
    * Gives a key another token; the old one works for `overlap_ms` more. Null when there is no such key.
    *
-   * @param digest of the new token
+   * @param digest the digest of the new token
    * @throws Problem `key_not_active`
    */
   async rotate(author: Author, key_id: string, digest: string, overlap_ms: number): Promise<ApiKey | null> {

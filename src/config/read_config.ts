@@ -46,7 +46,7 @@ export class ConfigError extends Error {
  * Determines the value of every setting: the flag if there is one, otherwise the environment variable, otherwise the
  * default. An environment variable that is empty counts as not set. Reads nothing but its arguments.
  *
- * @param flags by the name of the setting; a flag that was not given is absent
+ * @param flags the flags by the names of their settings; a flag that was not given is absent
  * @throws ConfigError that lists every fault at once
  */
 export function readConfig({ flags = {}, env = {} }: { flags?: Flags; env?: Environment }): ReadConfig {
@@ -77,7 +77,7 @@ function sourcesOf(flags: Flags, env: Environment): Record<SettingName, Source> 
   return Object.fromEntries(found) as Record<SettingName, Source>;
 }
 
-/** Every setting; undefined where the text is not valid for its type. */
+/** Every setting; undefined if its text is not valid for its type. */
 type ParsedSettings = { [Name in SettingName]: SettingValues[Name] | undefined };
 
 function parsedSettings(sources: Record<SettingName, Source>): ParsedSettings {

@@ -165,7 +165,7 @@ export function origins(): ValueType<string[]> {
   };
 }
 
-/** Whether a text is exactly what a browser sends as Origin. */
+/** Whether a text is exactly an Origin as browsers send it. */
 function isOrigin(text: string): boolean {
   return /^https?:[^*]+$/.test(text) && URL.canParse(text) && new URL(text).origin === text;
 }

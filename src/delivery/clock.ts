@@ -6,8 +6,8 @@ export interface Timer {
 }
 
 /**
- * Time, as the engine sees it. There are two clocks, because people set the wall clock. Schedules run on the steady
- * clock: when the wall clock is set an hour ahead or back, no retry starts early and none gets stuck.
+ * The time of the engine. There are two clocks, because people set the wall clock. Schedules run on the steady clock:
+ * when the wall clock is set an hour ahead or back, no retry starts early and none gets stuck.
  */
 export interface Clock {
   /**
@@ -15,7 +15,7 @@ export interface Clock {
    * nobody can set it.
    */
   now(): number;
-  /** The wall clock, for what people and receivers see. */
+  /** The wall clock, for times that people and receivers see. */
   wall(): number;
   /** Calls back once, no sooner than after `delay_ms`. */
   after(delay_ms: number, callback: () => void): Timer;

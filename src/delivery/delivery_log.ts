@@ -74,7 +74,7 @@ export class DeliveryLog {
     } else log.warn({ ...delivery, from_agent, hops, reason }, 'the loop guard stops agents that answer each other');
   }
 
-  /** Reports what was counted and not logged. */
+  /** Reports the events that were counted and not logged. */
   close(): void {
     this.#timer?.cancel();
     if (this.#timer !== null) this.#summarize();

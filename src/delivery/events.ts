@@ -21,7 +21,7 @@ export interface Observer {
   suppressed(delivery: SuppressedDelivery, reason: SuppressReason): void;
   /** A reply of an agent was stored, or not. */
   replied(way: ReplyWay, result: ReplyResult): void;
-  /** The storage failed. The engine keeps what it has to write, and tries again. */
+  /** The storage failed. The engine keeps its unwritten results, and tries again. */
   storageFailed(error: unknown): void;
 }
 

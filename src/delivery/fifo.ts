@@ -38,7 +38,7 @@ export class Fifo<T> {
     return false;
   }
 
-  /** Drops all but the first `length` items and returns the dropped ones, in order. */
+  /** Keeps the first `length` items, and returns the dropped items in order. */
   truncate(length: number): T[] {
     if (this.length <= length) return [];
     return this.#items.splice(this.#head + length) as T[];

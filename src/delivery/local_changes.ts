@@ -15,7 +15,7 @@ import type { Transport } from './transport/transport.ts';
 
 export interface LocalChangesParts {
   clock: Clock;
-  /** Null where this node is alone. */
+  /** Null without a cluster. */
   remote_changes: RemoteChanges | null;
   transport: Transport;
   observer: Observer;

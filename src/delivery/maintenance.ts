@@ -48,7 +48,7 @@ const PAUSE_FACTOR = 9;
 const GIVING_BACK_MS_MAX = 30_000;
 
 /**
- * The log reports a file that cannot shrink once a day, when more than half of it and at least this much is free.
+ * Once a day the log reports a file that cannot shrink, when more than half of it and at least this much is free.
  */
 const EMPTY_BYTES_MIN = 64 << 20;
 const REPORT_AGAIN_MS = 86_400_000;

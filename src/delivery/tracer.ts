@@ -1,4 +1,4 @@
-/** What the engine reports to a system that collects traces. The engine does not know which system that is. */
+/** The reports of the engine to a system that collects traces. The engine does not know that system. */
 import type { Attempt } from '../domain/outcome.ts';
 import type { TraceContext } from '../domain/trace_context.ts';
 import type { Accepted, NewMessage } from '../store/contract/messages.ts';

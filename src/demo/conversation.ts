@@ -70,7 +70,7 @@ export interface DemoService {
   deleteInstance(instance_id: string): Promise<unknown>;
 }
 
-/** Gets reports of what happens. */
+/** Gets reports of the conversation. */
 export interface DemoObserver {
   joined(agent_id: string, webhook_url: string): void;
   /** A push whose signature was verified. */

@@ -1,4 +1,7 @@
-/** The demo within the service: a meeting to look at, with two agents of different runtimes that answer everybody who speaks to them. */
+/**
+ * The demo inside the service: a meeting with two agents of different runtimes. They answer everybody who speaks to
+ * them.
+ */
 import type { Author } from '../changes/author.ts';
 import type { Changes } from '../changes/changes.ts';
 import type { Log } from '../delivery/bounded_log.ts';
@@ -45,7 +48,7 @@ interface DemoParts {
 export class DemoMeeting {
   readonly #parts: DemoParts;
   #conversation: Conversation | null = null;
-  /** Who started or stopped the demo last: the audit log names them as the author of its changes. */
+  /** The author of the last start or stop: the audit log names them as the author of the demo's changes. */
   #author: Author;
   #is_closed = false;
   /** The last call of `start` or `stop`. Each call waits for the previous one. */

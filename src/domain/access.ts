@@ -5,7 +5,7 @@
 import type { ApiKey, Scope } from './api_key.ts';
 import { Problem } from './problem.ts';
 
-/** The instances that a key owns: all of them, or only the one that it is limited to. */
+/** The instances that a key owns. If the key is limited to one instance, only that one. */
 export interface OwnerScope {
   key_id: string;
   instance_id: string | null;
@@ -26,7 +26,7 @@ export interface Principal {
   meeting_ids: ReadonlySet<string> | null;
   /** The instances that it may change; null: all of them. */
   owner_scope: OwnerScope | null;
-  /** What it may see; null: everything. */
+  /** The rows that it may see; null: everything. */
   visibility: Visibility | null;
   /** Whether it is a portal link, which may do only what is open to links: see portal_rights.ts. */
   is_portal_link: boolean;
@@ -119,8 +119,8 @@ export function maySeeMeeting({ meeting_ids }: Principal, meeting_id: string): b
 }
 
 /**
- * Whether the principal may see the responses to all deliveries of this instance. A key that sees the instance only
- * through a meeting of the key sees only the deliveries in that meeting.
+ * Whether the principal may see the responses to all deliveries of this instance. If a key sees the instance only
+ * because of a meeting, it sees only the deliveries in that meeting.
  */
 export function seesResponsesOf(
   visibility: Visibility | null,
@@ -148,7 +148,7 @@ export function assertNoMeetingLimit({ meeting_ids }: Principal): void {
  * Among all requests, only a registration reveals to a key that an id is taken. A key that is limited to one instance
  * does not learn it about any other id.
  *
- * @throws Problem `not_permitted` for another instance than the one that the key is limited to
+ * @throws Problem `not_permitted` if the key is limited to another instance
  */
 export function assertMayRegister({ owner_scope }: Principal, instance_id: string): void {
   if (owner_scope === null || owner_scope.instance_id === null || owner_scope.instance_id === instance_id) return;

@@ -28,7 +28,10 @@ export interface Denial {
   allowed_by: string;
 }
 
-/** Parses what the system and the WHATWG URL parser print. Null for anything else, zone ids and octal included. */
+/**
+ * Parses an address in the forms that the system and the WHATWG URL parser print. Null for any other form, such as zone
+ * ids and octal numbers.
+ */
 export function parseAddress(text: string): AddressBytes | null {
   if (text.length > 45) return null;
   if (!text.includes(':')) return parseIPv4(text);

@@ -6,8 +6,8 @@ export const WAKES = ['all', 'targeted', 'people'] as const;
 export type Wake = (typeof WAKES)[number];
 
 /**
- * The agents of a membership that get a message (spec section 4, steps 2 and 3): the targeted ones, in the membership's
- * order; without targets all but the sender. Empty: the instance gets no delivery.
+ * The agents of a membership that get a message (spec section 4, steps 2 and 3): its targeted agents, in the
+ * membership's order; without targets all its agents but the sender. Empty: the instance gets no delivery.
  */
 export function agentsToNotify(
   member_agents: readonly string[],

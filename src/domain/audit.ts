@@ -47,7 +47,7 @@ export type AuditOutcome = (typeof AUDIT_OUTCOMES)[number];
 /** Names, numbers and ids; never a secret or the value of a field that may hold one. */
 export type AuditDetails = Record<string, string | number | boolean | null | string[]>;
 
-/** Who changed, or tried to change, which target, and from where. */
+/** The author of a change, its target, and the address of the author. The change may have been refused. */
 export interface AuditSubject {
   /** A key_id; or `open`, `local command`, `sign-in link`, `invite link`, `service`, and `unknown` without a valid key. */
   principal: string;
@@ -108,7 +108,7 @@ export function canonicalJson(value: unknown): string {
   });
 }
 
-/** Where a chain breaks. */
+/** The place at which a chain breaks. */
 export interface ChainFault {
   /** The first entry that was changed or is missing. */
   seq: number;

@@ -21,7 +21,7 @@ export const DELIVERY_REASONS = [
 ] as const;
 export type DeliveryReason = (typeof DELIVERY_REASONS)[number];
 
-/** What a pending delivery waits for. */
+/** The reasons for which a pending delivery waits. */
 export const WAITING_FOR = ['turn', 'retry', 'back_off', 'paused', 'switched_off', 'connection'] as const;
 export type WaitingFor = (typeof WAITING_FOR)[number];
 
@@ -49,7 +49,7 @@ export const BACKOFF_MAX_MS = 300_000;
 const ATTEMPTS_KEPT_FIRST = 10;
 const ATTEMPTS_KEPT_LAST = 90;
 
-/** What the result of an attempt means for its delivery. */
+/** The effect of an attempt's result on its delivery. */
 export type Verdict =
   | { state: 'delivered' }
   | { state: 'failed'; reason: Extract<DeliveryReason, 'not_200' | 'gone' | 'exhausted'> }

@@ -83,7 +83,7 @@ export interface FeedData {
   'instance.up': HealthChange;
   'instance.failing': HealthChange;
   'instance.down': HealthChange;
-  /** Events are missing: a client reads again what it shows. */
+  /** Events are missing: a client reads its view again. */
   gap: {
     /** The time from which on events may be missing; null when it is not known. */
     since: string | null;

@@ -17,7 +17,7 @@ export interface GuardLimits {
   pair_window_s: number;
 }
 
-/** The limits of a meeting: its own, and those of the service where its own is null. */
+/** The limits of a meeting. If its own limit is null, that of the service holds. */
 export function limitsInForce(
   own: { [Name in keyof GuardLimits]: number | null },
   { hop_limit, pair_limit, pair_window_s }: GuardLimits,

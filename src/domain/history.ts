@@ -124,10 +124,10 @@ function isCount(value: unknown): value is number {
   return Number.isInteger(value) && (value as number) >= 0 && (value as number) < 2 ** 32;
 }
 
-/** The latest steps of one span. Later ones replace the oldest. */
+/** The latest steps of one span. A new step replaces the oldest. */
 class Steps {
   readonly step_s: number;
-  /** Which step is in each place. */
+  /** The number of the step in each place. */
   readonly #numbers: Float64Array;
   readonly #tallies: Tally[];
 
@@ -172,7 +172,7 @@ export interface HistoryColumns extends Record<Counted, number[]> {
   p95_ms: (number | null)[];
 }
 
-/** All spans. Seconds are those of a clock that does not go back. */
+/** All spans. The seconds are of a clock that does not go back. */
 export class SpansOfTime {
   readonly #spans: Record<Span, Steps>;
 

@@ -15,13 +15,13 @@ export const ACK_TIMEOUT_S_MAX = 600;
 /** How long a subscription of MCP Events lasts unless it is renewed. */
 export const LEASE_S = { min: 60, max: 86_400, default: 3_600 };
 
-/** A machine that pulls, as the node that delivers to it sees it. */
+/** The connection of a machine that pulls, from the node that delivers to it. */
 export interface Connection {
   /** When its machine began to pull without a long pause, in milliseconds since the epoch. */
   since: number;
   /** The address of its latest pull; null when that is not known. */
   address: string | null;
-  /** How its latest pull describes the client: the header user-agent. */
+  /** The program of its latest pull, from the header user-agent. */
   client: string | null;
 }
 
@@ -36,7 +36,7 @@ export interface LastFailure {
   outcome: Outcome;
   status_code: number | null;
   detail: string;
-  /** The first characters of the response body; absent when it was empty, and where an earlier version wrote the row. */
+  /** The first characters of the response body; absent when it was empty, or when an earlier version wrote the row. */
   response_excerpt?: string;
 }
 

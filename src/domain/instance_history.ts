@@ -71,7 +71,7 @@ function latencyIn(value: number): number | null {
   return value === 0 ? null : value - 1;
 }
 
-/** The steps of the instances that were tried last. Seconds are those of a clock that does not go back. */
+/** The steps of the instances that were tried last. The seconds are of a clock that does not go back. */
 export class StepsOfInstances {
   readonly #instances = new Map<string, InstanceSteps>();
   #since_s: number;

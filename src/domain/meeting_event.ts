@@ -5,12 +5,12 @@ import { isoTime } from './time.ts';
 
 export const MEETING_MESSAGE = 'meeting.message';
 
-/** The most bytes of a message in an event. The whole event must fit into 256 KiB, which is all that receivers take. */
+/** The most bytes of a message in an event. The whole event must fit into 256 KiB, because receivers take no more. */
 const MESSAGE_BYTES_MAX = 192 << 10;
 /** The most characters of the part that stands for a longer message. A character has three bytes at most. */
 const PART_CHARS_MAX = 16_000;
 
-/** A message, as the history or a push has it. */
+/** A message, from the history or from a push. */
 export interface EventSource {
   meeting_id: string;
   message_id: string;

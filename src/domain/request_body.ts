@@ -32,7 +32,7 @@ interface Span {
   end: number;
 }
 
-/** A body as it was parsed, with the text of its own fields as the sender wrote it. */
+/** A parsed body, with the text of its own fields as the sender wrote it. */
 export interface JsonBody {
   value: unknown;
   /** The exact text of a field's value; null when there is no such field. */
@@ -47,8 +47,8 @@ export interface JsonBody {
 /**
  * Parses a request body.
  *
- * @throws Problem `malformed_json` for what is not UTF-8, not JSON, too deep, or has a field twice: one of the two would
- * be dropped in silence; `body_too_large` for a large body with too many values
+ * @throws Problem `malformed_json` for a body that is not UTF-8, not JSON, or too deep, and for a repeated field, of
+ *   which one would be dropped in silence; `body_too_large` for a large body with too many values
  */
 export function parseJsonBody(bytes: Buffer): JsonBody {
   if (!isUtf8(bytes)) throw new Problem('malformed_json', 'The body is not valid UTF-8.');
@@ -63,7 +63,7 @@ export function parseJsonBody(bytes: Buffer): JsonBody {
   return bodyOf(bytes, value);
 }
 
-/** @throws Problem `malformed_json` for what is too deep, or has a field twice */
+/** @throws Problem `malformed_json` for a body that is too deep, or has a field twice */
 function bodyOf(bytes: Buffer, value: unknown): JsonBody {
   const fields = spansOf(bytes);
   return {
@@ -95,8 +95,8 @@ function valuesIn(bytes: Buffer): number {
 }
 
 /**
- * Where the parser stopped, if its error names the place. Its message is not repeated, because it quotes the body,
- * which may contain secrets.
+ * The place at which the parser stopped, if its error names it. The message of that error is not repeated: it quotes
+ * the body, and the body may contain secrets.
  */
 function placeOf({ message }: SyntaxError): string {
   return / at position \d+/.exec(message)?.[0] ?? '';
@@ -161,7 +161,7 @@ const NO_NAMES: ReadonlySet<string> = new Set();
  */
 function spansOf(bytes: Buffer, { repeats_allowed = false } = {}): Map<string, Span> {
   const spans = new Map<string, Span>();
-  /** One entry for each open object or list: the names in it so far, or null where nobody needs them. */
+  /** One entry for each open object or list: the names in it so far, or null if nobody needs them. */
   const open: (ReadonlySet<string> | null)[] = [];
   let is_object = false;
   let is_free = repeats_allowed;
@@ -209,7 +209,7 @@ function spansOf(bytes: Buffer, { repeats_allowed = false } = {}): Map<string, S
   return spans;
 }
 
-/** The index of the quote that ends the string which begins at `start`. */
+/** The index of the closing quote of the string at `start`. */
 function endOfString(bytes: Buffer, start: number): number {
   for (let end = bytes.indexOf(QUOTE, start + 1); ; end = bytes.indexOf(QUOTE, end + 1)) {
     let backslashes = 0;

@@ -58,7 +58,7 @@ export function traceIds(trace: TraceContext): TraceIds {
   return { trace_id, span_id, flags: Number.parseInt(flags, 16) };
 }
 
-/** Reads a traceparent as one of version 00. The recommendation asks for that with later versions. */
+/** Reads a traceparent of any version as version 00, as the recommendation says. */
 function parentOf(text: string): string | null {
   const parent = text.slice(0, TRACEPARENT_CHARS);
   const version = text.slice(0, 2);

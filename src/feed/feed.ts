@@ -142,7 +142,7 @@ export class Feed {
     try {
       const memory = await this.#remember();
       const view = new FeedView(viewer, this.#parts);
-      // From here on no event is missed, because the memory keeps what happens during the reads below.
+      // From here on no event is missed, because the memory keeps the events of the time of the reads below.
       listener = new FeedListener({ memory, view, clock: this.#parts.clock, standing });
       this.#listeners.add(listener);
       await view.load(memory);
@@ -289,7 +289,7 @@ export class Feed {
   }
 }
 
-/** The events that a listener gets before the live ones. */
+/** The events that a listener gets before the live events. */
 interface Beginning {
   /** The events that were read from the store. */
   replayed: readonly ReplayedEvent[];

@@ -1,4 +1,4 @@
-/** Publishes what the engine does. Call these functions only while `feed.is_active`, because they make objects. */
+/** Publishes the reports of the engine. Call these functions only while `feed.is_active`, because they make objects. */
 import type { AttemptEvent, SuppressedDelivery, SuppressReason } from '../delivery/events.ts';
 import type { Accepted, NewMessage } from '../store/contract/messages.ts';
 import { acceptedEvent, attemptedEvent, goneEvent, healthEvent, settledEvent } from './events.ts';
@@ -18,7 +18,7 @@ export function publishAccepted(feed: Feed, batch: readonly NewMessage[], result
   }
 }
 
-/** Publishes an attempt, and what it changed: the health of its instance, or that the receiver is gone. */
+/** Publishes an attempt and its effects: the new health of its instance, or that the receiver is gone. */
 export function publishAttempted(feed: Feed, event: AttemptEvent, wall_ms: number): void {
   const { health_before, health_after, reason } = event;
   feed.publish(attemptedEvent(event, event.attempt));

@@ -7,7 +7,7 @@ import type { Store } from '../store/store.ts';
 
 /** A listener and their filters. */
 export interface FeedViewer {
-  /** What the listener may see; null: everything. */
+  /** The rows that the listener may see; null: everything. */
   visibility: Visibility | null;
   /** When given, only events of this instance or of this meeting. */
   instance_id: string | undefined;

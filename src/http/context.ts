@@ -31,14 +31,17 @@ export interface HttpContext {
   max_connections: number;
   /** The origins whose pages may call the API with a key. */
   cors_origins?: readonly string[];
-  /** Who may do what. While the API is open, requests whose Host is not a loopback name are refused (DNS rebinding). */
+  /**
+   * Decides who may do what. While the API is open, requests whose Host is not a loopback name are refused (DNS
+   * rebinding).
+   */
   keyring: Keyring;
   limits: Limits;
   sessions: Sessions;
   audit_trail: AuditTrail;
   /** Detects a storage that stalls; when absent, requests wait for it without end. */
   stall?: Stall | undefined;
-  /** The pages as they are built; when absent, those of the repository. */
+  /** The built pages; when absent, those of the repository. */
   pages?: Pages;
 }
 

@@ -19,7 +19,7 @@ const INDEX = 'index.html';
 const REFERENCE = 'docs.html';
 const REFERENCE_PATH = /^\/docs\/?$/;
 
-/** Every view has a path. The page itself judges the segments after it. */
+/** The paths of views, by their first segment. The page itself judges the other segments. */
 const VIEW = /^\/(?:$|portal(?:\/|$)|(?:now|start|meetings|instances|deliveries|agents|keys|audit|nodes)(?:\/|$))/;
 
 /** The only path that can be framed. */
@@ -111,7 +111,7 @@ export class Pages {
 
   /**
    * @param portal_origins the origins whose pages may frame the portal
-   * @param directory where the built pages are
+   * @param directory the directory of the built pages
    */
   constructor(portal_origins: readonly string[] = [], directory = DIRECTORY) {
     this.#directory = directory;
@@ -133,8 +133,8 @@ export class Pages {
   }
 
   /**
-   * Responds with a page or a file; false when there is no such file. Somebody who mistyped the address of a page gets
-   * the page that says so.
+   * Responds with a page or a file; false when there is no such file. A mistyped address of a page gets a page that
+   * says so.
    */
   async answer(request: FastifyRequest, reply: FastifyReply): Promise<boolean> {
     const path = pathOf(request.url);

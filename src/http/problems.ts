@@ -52,7 +52,10 @@ export function wireProblem({ code, message: detail, errors }: Problem): Static<
   return { type: `urn:convoke:problem:${code}`, title, status, detail, code, ...(errors !== undefined && { errors }) };
 }
 
-/** The value of WWW-Authenticate (RFC 6750, section 3). It tells a client that sent a key that the key is wrong. */
+/**
+ * The value of WWW-Authenticate (RFC 6750, section 3). A client that sent a wrong key learns from it that the key is
+ * wrong.
+ */
 function challengeOf({ code }: Problem): string {
   return code === 'api_key_missing' ? 'Bearer realm="convoke"' : 'Bearer realm="convoke", error="invalid_token"';
 }

@@ -36,8 +36,8 @@ const STALLED_MS = 60_000;
 const LOOPBACK_HOST = /^(localhost|127(\.\d{1,3}){3}|\[::1\])\.?(:\d{1,5})?$/i;
 
 /**
- * The same names, as an origin (RFC 6454). Without this check, a page of another site could make changes that need no
- * body.
+ * The loopback names again, as an origin (RFC 6454). Without this check, a page of another site could make changes that
+ * need no body.
  */
 const LOOPBACK_ORIGIN = /^https?:\/\/(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?$/i;
 
@@ -53,7 +53,7 @@ const COMPILERS = {
 /**
  * The HTTP server with every route: it translates between the wire and the words of the domain, and decides nothing.
  *
- * @param addRoutes adds the routes, each with what it needs
+ * @param addRoutes adds the routes
  * @param collect gets the server before its routes are added, to see each of them
  */
 export async function createServer(

@@ -24,7 +24,7 @@ export class StreamRoom {
   readonly #keys = new Map<string, KeyStreams>();
   #bytes = 0;
 
-  /** Resolves when the client of a stream and those of its key have room, or the stream has ended. */
+  /** Resolves when the client of a stream and the other clients of its key have room, or when the stream has ended. */
   async wait(key: string, response: ServerResponse): Promise<void> {
     while (!response.destroyed) {
       const of_key = this.#keys.get(key);

@@ -22,7 +22,7 @@ import type { MeetingInstanceSchema, MeetingSchema, MembershipSchema } from './s
 import type { SentMessageSchema } from './schemas/sends.ts';
 import type { NodeSchema } from './schemas/nodes.ts';
 
-/** Leaves out the secrets and the header values. @param visibility that of the caller */
+/** Leaves out the secrets and the header values. @param visibility the visibility of the caller */
 export function wireInstance(row: InstanceRow, visibility: Visibility | null): Static<typeof InstanceSchema> {
   const { last_failure } = row;
   return {
@@ -126,7 +126,7 @@ export function wireMeetingInstance(row: MeetingInstance): Static<typeof Meeting
   return { ...wireMembership(row), instance_name: row.instance_name, health: row.health };
 }
 
-/** @param limits those of the service */
+/** @param limits the limits of the service */
 export function wireMeeting(row: MeetingRow, limits: GuardLimits): Static<typeof MeetingSchema> {
   const { meeting_id, last_seq, instance_count, agent_count, pending_deliveries, paused } = row;
   const { hop_limit, pair_limit, pair_window_s } = row;

@@ -34,7 +34,7 @@ export class Caller {
    */
   within({ traceparent, tracestate }: Record<string, unknown> = {}): Caller {
     if (typeof traceparent !== 'string') return this;
-    // An empty tracestate replaces the one in the headers, because that one belongs to another traceparent.
+    // An empty tracestate replaces the tracestate in the headers, which belongs to another traceparent.
     const { client, signal, onAnswered, hasRoom, onUnsettled } = this;
     const trace = { traceparent, tracestate: typeof tracestate === 'string' ? tracestate : '' };
     return new Caller({ client, signal, onAnswered, hasRoom, onUnsettled, trace });
@@ -46,8 +46,8 @@ export class Caller {
   }
 
   /**
-   * The instance of an agent: the named one, otherwise the one that the key is limited to, otherwise one with the name
-   * of the agent.
+   * The instance of an agent: the named instance; otherwise the instance of a key that is limited to one; otherwise an
+   * instance with the name of the agent.
    */
   async instanceOf({ agent_id, instance_id }: { agent_id: string; instance_id?: string | undefined }): Promise<string> {
     return instance_id ?? (await this.session()).instance_id ?? agent_id;

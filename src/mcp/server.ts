@@ -34,10 +34,10 @@ export interface AskedBy {
 }
 
 /**
- * Handles the messages of one client: over HTTP those of one request, on stdio those of the process.
+ * Handles the messages of one client: over HTTP the messages of one request, on stdio all messages of the process.
  *
  * @param callerOf returns the caller of a request
- * @param messages what the streams of all servers of the process read
+ * @param messages the messages that the streams of all servers of the process share
  */
 export function makeServer(callerOf: (asked_by: AskedBy) => Caller, messages: NextMessages): Server {
   const server = new Server(

@@ -46,7 +46,7 @@ interface Notice {
 export interface NoticesParts {
   clock: Clock;
   node_id: string;
-  /** Where notices go. */
+  /** The meeting of the notices. */
   meeting_id: string;
   send: (send: Send) => Promise<unknown>;
 }
@@ -56,7 +56,7 @@ export class Notices {
   readonly #parts: NoticesParts;
   #gathered = new Map<string, Notice>();
   #left_out = 0;
-  /** Instances that went down. A registration resets their health before the push that shows that they are back. */
+  /** Instances that went down. Needed because a registration resets their health before the first successful push. */
   readonly #down = new Set<string>();
   #timer: Timer | null = null;
   #sending: Promise<void> | null = null;
@@ -93,7 +93,7 @@ export class Notices {
     this.#note('store_failed', {}, error instanceof Error ? error.message : String(error));
   }
 
-  /** Sends what is gathered, if the store takes it at once. */
+  /** Sends the gathered notices, if the store takes them at once. */
   async close(): Promise<void> {
     this.#is_closed = true;
     this.#timer?.cancel();
@@ -133,7 +133,7 @@ export class Notices {
     });
   }
 
-  /** While the store fails, the notices are kept, and the next ones join them. */
+  /** While the store fails, the notices are kept, and later notices join them. */
   #send(): Promise<void> {
     if (this.#sending !== null || this.#gathered.size === 0) return this.#sending ?? Promise.resolve();
     const { clock, meeting_id, node_id, send } = this.#parts;

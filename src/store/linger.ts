@@ -36,7 +36,7 @@ const RECENT_MS = 100;
  */
 export class LingerTimer {
   #started_ms = -Infinity;
-  /** The number of recent items; older ones count for less. */
+  /** The number of recent items; older items count for less. */
   #recent_items = 0;
 
   /** How long the waiting items should still linger, in milliseconds; 0: the batch may start. */

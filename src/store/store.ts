@@ -1,10 +1,10 @@
 /**
  * The contract of the store: rows in, rows out. It knows nothing of HTTP and decides nothing about deliveries.
  *
- * Each method is one transaction, or part of one that several share; when its promise resolves, its writes are on disk.
- * Arguments and results are plain data, so that an engine may live in another thread or behind a socket. Times are
- * milliseconds since the epoch. `next_attempt_at`, `backoff_until` and `expires_at` are on the steady clock of the node
- * (see src/delivery/clock.ts), all other times on the wall clock.
+ * Each method is one transaction, or shares a transaction with others. When its promise resolves, its writes are on
+ * disk. Arguments and results are plain data, so that an engine may live in another thread or behind a socket. Times
+ * are milliseconds since the epoch. `next_attempt_at`, `backoff_until` and `expires_at` are on the steady clock of the
+ * node (see src/delivery/clock.ts), all other times on the wall clock.
  *
  * The secrets of instances are plain here. The engine encrypts them at rest.
  *

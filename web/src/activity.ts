@@ -38,7 +38,7 @@ function draw(): void {
 
 /**
  * Begins the list with the latest attempts, so that it is not empty after a reload. Earlier entries belong to the
- * previous session, which may have been that of another person.
+ * previous session, and so perhaps to another person.
  */
 export async function recallActivity(): Promise<void> {
   const whose = session.value;

@@ -10,7 +10,7 @@ export interface Draft {
 
 const NO_DRAFT: Draft = { text: '', form: 'text', targets: [] };
 
-/** The most drafts that are kept, the latest ones. */
+/** The number of latest drafts that are kept. */
 const KEPT_MAX = 20;
 /** The browser keeps them until the tab is closed, so they are there after a reload. */
 const DRAFTS = 'convoke.drafts';

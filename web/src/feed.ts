@@ -19,7 +19,7 @@ export interface FeedEvent {
 
 export type FeedState = 'connecting' | 'live' | 'broken';
 
-/** What the tab with the connection sends to the others. */
+/** The text that the tab with the connection sends to the others. */
 interface News {
   state: FeedState;
   events: FeedEvent[];

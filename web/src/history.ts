@@ -28,7 +28,7 @@ class Steps {
     this.#span = span;
   }
 
-  /** Asks for what has ended since the last response. */
+  /** Asks for the steps that have ended since the last response. */
   async read(): Promise<void> {
     const since = this.#ends_at;
     const history = await client.getHistory({ span: this.#span, ...(since !== undefined && { since }) });
@@ -82,7 +82,7 @@ class Steps {
   }
 }
 
-/** They stay while the page is open, so that a view that is opened again is not empty. */
+/** They stay while the page is open. So a view is not empty when somebody opens it again. */
 const kept = new Map<Span, Steps>();
 
 /** Forgets everything: the next session may belong to another person. */

@@ -16,7 +16,7 @@ export function endPrefix(): void {
   prefixed_until = 0;
 }
 
-/** Whether the last link was followed with the keyboard: the focus then goes to what it opened. */
+/** Whether the last link was followed with the keyboard: the focus then goes into the opened view. */
 export const followed = { by_keyboard: false };
 
 /** Keys are shortcuts only while nobody writes in a field. */

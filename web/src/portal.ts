@@ -22,7 +22,7 @@ export function portalToken(): string | null {
   }
 }
 
-/** Takes the token out of the address, where others could see it. */
+/** Removes the token from the address, because others could see it there. */
 export function takeLink(): void {
   const [, token] = /^#link=(.+)$/.exec(location.hash) ?? [];
   if (token === undefined) return;

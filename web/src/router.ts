@@ -24,7 +24,7 @@ function read(): Place {
 
 /**
  * Goes to the view that has the path `to` outside the portal. With `replace`, the back button does not return to the
- * current one.
+ * current view.
  */
 export function go(to: string, { replace = false } = {}): void {
   const address = BASE + to;
@@ -38,7 +38,7 @@ export function usePlace(): Place {
   return useObservable(place);
 }
 
-/** Changes filters of the view that is shown. Empty ones are left out of the address. */
+/** Changes filters of the view that is shown. Empty filters are left out of the address. */
 export function filterBy(changes: Record<string, string | null>): void {
   const query = new URLSearchParams(location.search);
   for (const [name, value] of Object.entries(changes)) {

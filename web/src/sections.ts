@@ -30,5 +30,5 @@ export const SECTIONS: readonly Section[] = [
   { path: '/nodes', name: 'Nodes', icon: 'nodes', key: 'o', is_shown: isShared },
   { path: '/start', name: 'Guide', icon: 'start', key: 's', is_shown: isOwn },
 ];
-/** Where the name of the service leads. */
+/** The address to which the name of the service leads. */
 export const HOME = is_portal ? '/instances' : '/now';

@@ -13,9 +13,9 @@
 interface TabsParts<News> {
   /** Called when this tab leads; it must end soon after the signal. */
   lead: (signal: AbortSignal) => Promise<void>;
-  /** Called in the other tabs, with what the leader sends. */
+  /** Called in the other tabs, with the news of the leader. */
   onNews: (news: News) => void;
-  /** What the leader sends to a new tab. */
+  /** The news that the leader sends to a new tab. */
   greeting: () => News;
 }
 
@@ -29,9 +29,9 @@ const SILENT_MS = 8000;
 type Said<News> =
   /** From a new tab that is hidden. The leader greets it. */
   | { kind: 'hello' }
-  /** From a tab that wants to lead. Of two that do, the lower number leads. */
+  /** From a tab that wants to lead. Of two such tabs, the one with the lower number leads. */
   | { kind: 'claim'; number: number }
-  /** From the leader: what it sends, and the number of its lead. A later lead has a higher number. */
+  /** From the leader: its news, and the number of its lead. A later lead has a higher number. */
   | { kind: 'news'; lead: number; news: News }
   /** From a tab that led or claimed, and is hidden now. */
   | { kind: 'bye' };
@@ -93,7 +93,7 @@ export class Tabs<News extends object> {
         if (this.#role === 'claims') return this.#say({ kind: 'claim', number: this.#number });
         return this.#greet();
       case 'news':
-        // A leader that hung and continues learns from the greeting that another tab leads.
+        // A leader may have hung. When it continues, the greeting shows it that another tab leads.
         if (said.lead < this.#lead) return this.#greet();
         // Its last messages still have the number of its own lead, so the others ignore them.
         if (this.#role !== 'hidden') this.#stepBack('waits');

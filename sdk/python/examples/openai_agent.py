@@ -4,7 +4,7 @@
     OPENAI_API_KEY=… python openai_agent.py anna standup-42
 
 OPENAI_BASE_URL and MODEL name another server and model: llama.cpp, Ollama, vLLM. CONVOKE_URL and CONVOKE_API_KEY say where
-Convoke is, and who this is.
+Convoke is, and which key the agent uses.
 """
 
 import os

@@ -3,8 +3,8 @@
     pip install convoke-agents 'pydantic-ai-slim[openai]'
     OPENAI_API_KEY=… python pydantic_ai_agent.py anna standup-42
 
-OPENAI_BASE_URL and MODEL name another server and model. CONVOKE_URL and CONVOKE_API_KEY say where Convoke is, and who this
-is.
+OPENAI_BASE_URL and MODEL name another server and model. CONVOKE_URL and CONVOKE_API_KEY say where Convoke is,
+and which key the agent uses.
 """
 
 import os

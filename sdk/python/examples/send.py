@@ -1,6 +1,6 @@
 """Registers a machine that pulls, lets its agent join a meeting, and sends a message there.
 
-CONVOKE_URL and CONVOKE_API_KEY say where the service is, and who this is.
+CONVOKE_URL and CONVOKE_API_KEY say where the service is, and which key it uses.
 """
 
 import os

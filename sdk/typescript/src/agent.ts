@@ -35,7 +35,7 @@ export interface AgentOptions extends Pick<PullOptions, 'concurrency' | 'signal'
   catch_up?: JoinMeetingInput['catch_up'];
   /** Messages that are older than this many seconds when they are next are not pushed; 0: messages of any age are. */
   max_age_s?: number | undefined;
-  /** Where Convoke listens. When absent: the variable CONVOKE_URL, otherwise http://127.0.0.1:8080. */
+  /** The URL of Convoke. When absent: the variable CONVOKE_URL, otherwise http://127.0.0.1:8080. */
   base_url?: string | undefined;
   /** The variable CONVOKE_API_KEY when absent. */
   api_key?: string | undefined;

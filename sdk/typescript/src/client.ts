@@ -195,8 +195,8 @@ export class ConvokeClient {
   }
 
   /**
-   * Changes what an instance gets in a meeting. Another join would do that too, but it would also undo a leave. Fails
-   * with `membership_does_not_exist` when it is not in the meeting.
+   * Changes the agents or the rules of an instance in a meeting. Another join would do that too, but it would also undo
+   * a leave. Fails with `membership_does_not_exist` when it is not in the meeting.
    */
   updateMembership(
     meeting_id: string | number,
@@ -215,7 +215,7 @@ export class ConvokeClient {
     return this.#requests.call('POST', ['instances', 'leave-meeting'], { ...options, body: input });
   }
 
-  /** Sends one signed sample push and returns, stage by stage, what happened. A failed push is no error. */
+  /** Sends one signed sample push and returns the result of each stage. A failed push is no error. */
   testWebhook(instance_id: string, options?: CallOptions): Promise<Diagnosis> {
     return this.#requests.call('POST', ['instances', 'webhook-test'], { ...options, body: { instance_id } });
   }
@@ -267,8 +267,8 @@ export class ConvokeClient {
    * Sends a message in a meeting. When it resolves, the message is stored and its pushes are queued.
    *
    * Tries again, with the same idempotency key and therefore without a second message, when Convoke cannot be reached,
-   * does not respond in time, or responds 429, 502, 503 or 504. The pause is the Retry-After of the
-   * response, or one that doubles. It gives up when the Retry-After is longer than 30 s.
+   * does not respond in time, or responds 429, 502, 503 or 504. The pause is the Retry-After of the response; without
+   * it, each pause is twice the previous one. It gives up when the Retry-After is longer than 30 s.
    */
   async sendMessage(
     meeting_id: string | number,

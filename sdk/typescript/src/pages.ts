@@ -21,7 +21,7 @@ export async function* pages<T>(list: (start: PageStart) => Promise<Page<T>>): A
 }
 
 /**
- * Walks through a list item by item, asking for the next page when it is needed.
+ * Walks through a list item by item, and asks for the next page when it is needed.
  *
  *     for await (const instance of all((start) => client.listInstances({ health: 'down', ...start }))) …
  */

@@ -97,7 +97,7 @@ export class Puller {
   readonly #concurrency: number;
   readonly #options: PullOptions;
   /**
-   * Pushes that the caller has in hand, and those in the queue for them; late ones included, in the order of their
+   * Pushes that the caller has in hand or that wait for the caller, late pushes included; in the order of their
    * arrival.
    */
   readonly #held = new Map<string, Held>();
@@ -111,8 +111,8 @@ export class Puller {
   #waiting: AbortController | null = null;
   #is_handing_in = false;
   /**
-   * The names of the request that waits and of the one that hands in. A request that is repeated after its response was
-   * lost keeps its name. So the service takes the pushes of the lost response back at once.
+   * The names of the waiting request and of the request that hands in results. A request that is repeated after its
+   * response was lost keeps its name. So the service takes the pushes of the lost response back at once.
    */
   readonly #pull_ids = new Map<RequestKind, string>();
   #is_step_due = false;

@@ -40,14 +40,14 @@ function messageTexts(page: string): string[] {
   return texts;
 }
 
-/** Where the string that begins here ends. */
+/** The end of the string that begins at `start`. */
 function stringEnd(text: string, start: number): number {
   let at = start + 1;
   while (at < text.length && text[at] !== '"') at += text[at] === '\\' ? 2 : 1;
   return at + 1;
 }
 
-/** Where the object or array that begins here ends. */
+/** The end of the object or array that begins at `start`. */
 function valueEnd(text: string, start: number): number {
   let depth = 0;
   for (let at = start; at < text.length; at++) {

@@ -78,7 +78,7 @@ export class Requests {
     return `${this.base_url}/api/v1/${path.map(segment).join('/')}/${queryString(query)}`;
   }
 
-  /** The headers of a request: what it accepts, and the credentials. */
+  /** The headers of a request: `accept`, and the credentials. */
   headersWith(more: Record<string, string> = {}): Record<string, string> {
     const headers = { ...this.#headers, ...more };
     if (this.csrf_token !== null) headers['convoke-csrf'] = this.csrf_token;

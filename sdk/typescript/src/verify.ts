@@ -42,7 +42,7 @@ export interface Push {
    */
   reply_url: string | null;
   reply_token: string | null;
-  /** The trace that the message belongs to, for what you do with it; null: none. Not covered by the signature. */
+  /** The trace that the message belongs to, so that your program can continue it; null: none. Not covered by the signature. */
   traceparent: string | null;
   tracestate: string | null;
   /** True for the sample push of a webhook test. The webhook-id shows it, and the signature covers that id. */

@@ -9,8 +9,7 @@ let name: string | null = null;
 
 /**
  * The name that a user must type to run this program on this machine: `convoke` only if the shell finds this
- * installation, `npx convoke` only if npx finds it. Elsewhere npx would run a package that somebody else published
- * under that name.
+ * installation, `npx convoke` only if npx finds it. Otherwise npx could run a stranger's package of that name.
  */
 export function commandName(): string {
   return (name ??= isOnPath() ? 'convoke' : isFoundByNpx() ? 'npx convoke' : programPath());
@@ -26,7 +25,7 @@ export function typedExample(line: string): string {
   return line.replace(/(^|\s)convoke(?=\s)/, (_, before: string) => `${before}${commandName()}`);
 }
 
-/** npm adds the `.bin` of a project to the path of what it runs. The shell of a terminal does not have it. */
+/** npm adds the `.bin` of a project to the path of its scripts. The shell of a terminal does not have it. */
 function isOnPath(): boolean {
   const directories = (process.env['PATH'] ?? '').split(delimiter);
   return directories.some((directory) => {

@@ -21,7 +21,8 @@ export function printJson(value: unknown, indent = 2): void {
 }
 
 /**
- * JSON in which every character is escaped that a terminal would obey, that reverses the text, or that is invisible.
+ * JSON with escapes for three kinds of characters: those that a terminal would obey, that reverse the text, or that are
+ * invisible.
  */
 export function jsonOf(value: unknown, indent = 2): string {
   return JSON.stringify(value, null, indent).replaceAll(
@@ -40,7 +41,7 @@ export function noteProgress(text: string): void {
   if (process.stderr.isTTY) process.stderr.write(`\r${text}\u001b[K\r`);
 }
 
-/** Colours only where they are shown: on a terminal, and when NO_COLOR does not forbid it. */
+/** Adds colours only on a terminal, and only when NO_COLOR does not forbid them. */
 export function styled(style: Style, text: string): string {
   return styleText(style, text, { stream: process.stdout });
 }
@@ -65,7 +66,7 @@ export interface Column<Row> {
   gives_way?: boolean;
 }
 
-/** Prints rows under titles. Columns are as wide as their texts; where the terminal is too narrow, some are cut. */
+/** Prints rows under titles. Columns are as wide as their texts. If the terminal is too narrow, some are cut. */
 export function printTable<Row>(rows: readonly Row[], columns: readonly Column<Row>[]): void {
   const cells = rows.map((row) => columns.map((column) => plain(column.text(row))));
   const widths = columns.map(({ title }, i) =>
@@ -115,7 +116,7 @@ function joined(cells: string[]): string {
 /** Made when a table is printed: it costs 20 ms and 3.5 MiB, which a start of the service does not need. */
 let segmenter: Intl.Segmenter | null = null;
 
-/** Splits a text into what people count as characters: an emoji of several code points is one. */
+/** Splits a text into the characters that people count: an emoji of several code points is one. */
 function charsOf(text: string): string[] {
   segmenter ??= new Intl.Segmenter();
   return Array.from(segmenter.segment(text), ({ segment }) => segment);

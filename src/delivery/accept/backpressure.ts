@@ -116,7 +116,7 @@ export class Backpressure {
     if (this.#waiting >= BACKLOG_REPORT_MIN) this.#check(this.#clock.now());
   }
 
-  /** The dispatcher has started what it could. */
+  /** The dispatcher has started all steps that it could. */
   onDispatched(): void {
     if (this.#behind_since !== null && this.#waiting < WAITING_HIGH) this.#onRelief();
   }

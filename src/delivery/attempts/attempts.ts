@@ -158,7 +158,7 @@ export class Attempts {
   }
 
   /**
-   * Decides what the lane does next.
+   * Decides the next step of the lane.
    *
    * @param generation of the lane when the attempt started
    */

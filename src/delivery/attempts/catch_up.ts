@@ -8,8 +8,8 @@ import type { Recipient } from '../lanes/recipient.ts';
 import { type HeadReadParts, readForHead } from './head_read.ts';
 
 /**
- * The most deliveries that a read looks at. When more wait, all messages of people may be pushed, and fewer missed ones
- * are counted.
+ * The most deliveries that a read looks at. When more wait, all messages of people may be pushed, and fewer missed
+ * messages are counted.
  */
 const ROWS_MAX = 2_000;
 /**

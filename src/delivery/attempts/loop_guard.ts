@@ -12,7 +12,7 @@ import { type HeadReadParts, readForHead } from './head_read.ts';
  * again when they are needed.
  */
 const TIMES_MAX = 200_000;
-/** The most deliveries of an instance that are read to rebuild a window. Older ones are ignored. */
+/** The most deliveries of an instance that are read to rebuild a window. Older deliveries are ignored. */
 const ROWS_MAX = 2_000;
 
 export interface LoopGuardParts extends HeadReadParts {

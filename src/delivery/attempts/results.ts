@@ -45,7 +45,7 @@ export interface Judged {
   health_after: InstanceHealth;
 }
 
-/** Carries out what the results of attempts mean for deliveries and instances. src/domain decides what they mean. */
+/** Applies the results of attempts to deliveries and instances. The decisions are in src/domain. */
 export class Results {
   readonly #clock: Clock;
   readonly #random: () => number;

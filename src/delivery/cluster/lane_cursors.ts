@@ -66,8 +66,8 @@ export class LaneCursors {
   }
 
   /**
-   * A time of the invalidation clock. A forgotten lane of the recipient may already have delivered a message that this
-   * node requested before that time, but none that was requested later.
+   * A time of the invalidation clock. A forgotten lane of the recipient may already have delivered messages that this
+   * node requested before that time, but no later ones.
    */
   forgottenAt(recipient: Recipient): number {
     return this.#cursors.get(recipient)?.forgotten_at ?? this.#dropped_at;

@@ -144,7 +144,7 @@ export class Partitions {
     this.#lease_valid_until = cluster === null ? Infinity : -Infinity;
   }
 
-  /** The partitions of a node without a cluster: one that has all instances. */
+  /** The partitions of a node without a cluster: a single partition with all instances. */
   static alone(clock: Clock): Partitions {
     const nobody = { node_id: '', version: '', address: () => '' };
     return new Partitions(clock, null, nobody, { onHandOver() {}, storageFailed() {} });

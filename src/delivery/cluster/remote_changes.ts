@@ -48,7 +48,7 @@ export interface RemoteChangesParts {
 }
 
 /**
- * Follows what other nodes of a cluster do: the messages that they store, the instances that they change, the partitions
+ * Follows the other nodes of a cluster: the messages that they store, the instances that they change, the partitions
  * that they take and leave.
  */
 export class RemoteChanges implements PartitionsListener {
@@ -60,14 +60,15 @@ export class RemoteChanges implements PartitionsListener {
     this.#parts = parts;
   }
 
-  /** Takes partitions. Resolves when the deliveries pending in the first ones are in their lanes. */
+  /** Takes partitions. Resolves when the pending deliveries of the first partitions are in their lanes. */
   async start(): Promise<void> {
     const { timers, clock, partitions } = this.#parts;
     timers.schedule(clock.now() + POLL_MS, () => void this.#poll());
     await partitions.start(this);
   }
 
-  // ── what other nodes do ───────────────────────────────────────────────────────────────────────────────────────────
+  // ── changes of other nodes
+  // ───────────────────────────────────────────────────────────────────────────────────────────
 
   /** Another node did something that concerns this one. */
   onChange(change: Change): void {

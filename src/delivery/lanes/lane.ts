@@ -4,7 +4,7 @@ import { Backlog } from './backlog.ts';
 import type { LaneDelivery } from './lane_delivery.ts';
 
 /**
- * What a lane does now.
+ * The state of a lane.
  *
  *   idle ── offered ──► ready ── a step ──► attempting ──► idle
  *                         ├──── a step ──► loading ──────► idle
@@ -17,8 +17,8 @@ export type LaneState = 'idle' | 'ready' | 'loading' | 'judging' | 'attempting';
 /**
  * The deliveries of one instance in one meeting, in the order of seq.
  *
- * The front is in memory (`queue`); what follows may be on disk only (`backlog`). A lane has one attempt at a time. It
- * tries no delivery while an earlier one is on disk only.
+ * The front is in memory (`queue`); later deliveries may be on disk only (`backlog`). A lane has one attempt at a time.
+ * It tries no delivery while an earlier one is on disk only.
  */
 export class Lane {
   readonly meeting_id: string;
@@ -55,7 +55,7 @@ export class Lane {
     this.aside = aside;
   }
 
-  /** What the lane does now; set by `list`, `unlist`, `begin` and `end`. */
+  /** The state of the lane; set by `list`, `unlist`, `begin` and `end`. */
   get state(): LaneState {
     return this.#state;
   }

@@ -30,8 +30,8 @@ const BACKLOG_SHARE = 0.5;
 const NO_ATTEMPTS: Attempt[] = [];
 
 /**
- * Counts what all lanes together hold in memory, and limits what one lane may hold. Deliveries enter and leave a lane
- * only through this class.
+ * Counts the deliveries of all lanes in memory, and limits those of one lane. Deliveries enter and leave a lane only
+ * through this class.
  */
 export class LaneMemory {
   #queued = 0;

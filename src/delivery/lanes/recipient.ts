@@ -113,7 +113,7 @@ export class Recipient {
     this.#noteBackoff(wall_ms);
   }
 
-  /** An instance that backs off counts as one that was away. */
+  /** An instance that backs off counts as away. */
   #noteBackoff(wall_ms: number): void {
     const was_away = this.#is_backing_off;
     this.#is_backing_off = this.registration.health.backoff_step > 0;

@@ -76,7 +76,7 @@ export class Registration {
       const health = { consecutive_failures, health_since, last_success_at, last_failure, backoff_step, backoff_until };
       this.#health = health;
     }
-    // A row that was read before a 410 was written still says that the instance is switched on.
+    // This row may be older than the 410, and so still say that the instance is switched on.
     if (this.gone_as_of === row.updated_at) target.switched_on = false;
     else this.gone_as_of = null;
     this.#target = target;
@@ -90,7 +90,7 @@ export class Registration {
     if (this.#target !== null) this.#target.keys = null;
   }
 
-  /** Ends the back-off; the rest of the health stays as the attempts left it. */
+  /** Ends the back-off. The other parts of the health stay as they are. */
   resetBackoff(): void {
     this.#resets_when_replaced = this.#target === null;
     if (this.#health.backoff_step === 0 && this.#health.backoff_until === null) return;

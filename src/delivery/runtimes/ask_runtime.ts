@@ -91,7 +91,10 @@ const bodyOf = (answers: Taken['answers']): string => JSON.stringify({ replies: 
 const TOO_LONG = `the answers of all agents were over ${ANSWERS_CHARS_MAX} characters; an answer was not sent`;
 const NO_ROOM = 'the service had no room for the answer: many others arrived at the same time';
 
-/** One result for the push: that of the first failure; without a failure, that of the first note. All answers count. */
+/**
+ * One result for the push: the result of the first failure; without a failure, the first result with a note. All
+ * answers count.
+ */
 function together(results: RuntimeAnswer[]): RuntimeAnswer {
   const answered = results.flatMap((each) => each.answered);
   const failures = results.filter(({ outcome }) => outcome !== 'ok');

@@ -42,7 +42,7 @@ export class ConnectionPools {
     return pool;
   }
 
-  /** @param pool the pool that will keep the connection; null for one that serves a single push */
+  /** @param pool the pool that will keep the connection; null for a connection that serves a single push */
   open(origin: string, socket: Socket, pool: InstancePool | null): PooledConnection {
     const connection = new PooledConnection(origin, socket, () => {
       this.#open.delete(connection);

@@ -44,7 +44,7 @@ export class PullOwner {
   readonly in_hand = new Amount();
   /** How many of its machines are known. The owner is forgotten with the last one. */
   machines = 0;
-  /** Its instances that got no push because too much was in hand; the one that waits longest is first. */
+  /** Its instances that got no push because too much was in hand, in the order in which they began to wait. */
   readonly without_room = new Set<string>();
 
   constructor(key_id: string | null) {
@@ -65,7 +65,7 @@ export class PullRoom {
   readonly #onRoom: (instance_id: string) => void;
   readonly #owners = new Map<string | null, PullOwner>();
   readonly #in_hand = new Amount();
-  /** Owners with a machine without room; the one whose turn is next is first. */
+  /** Owners with a machine without room, in the order of their turns. */
   readonly #without_room = new Set<PullOwner>();
 
   /** @param onRoom called when there may be room again for an instance that had none */
@@ -93,7 +93,7 @@ export class PullRoom {
     if (--owner.machines === 0 && owner.in_hand.count === 0) this.#owners.delete(owner.key_id);
   }
 
-  /** Whether a machine may have one more push. If not, `onRoom` is called when another push was given back. */
+  /** Whether a machine may have one more push. If not, `onRoom` is called when there may be room again. */
   isFor(holder: PullHolder): boolean {
     if (this.#hasRoom(holder)) return true;
     holder.owner.without_room.add(holder.instance_id);

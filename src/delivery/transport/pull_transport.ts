@@ -256,7 +256,7 @@ export class PullTransport implements Transport {
     for (let pull = instance.waiting[0]; pull !== undefined; pull = instance.waiting[0]) {
       const { permit } = pull.request;
       if (permit.updated_at === updated_at) return pull;
-      // The engine has an older registration than the one that allowed this pull, so it reads the row again.
+      // A newer registration has allowed this pull. The engine has an older one, so it reads the row again.
       if (permit.updated_at > updated_at) return null;
       // The registration changed, perhaps its owner too: the machine has to ask again.
       instance.permit = null;

@@ -84,7 +84,7 @@ export class AwaitedResult extends WheelEntry implements HandedOut {
   readonly started_at: number;
   readonly deadline_at: number;
   readonly instance: PullingInstance;
-  /** Who owned the instance when the push was handed out. */
+  /** The owner of the instance when the push was handed out. */
   readonly owner: PullOwner;
   /** The name of the pull that took it. */
   readonly pull_id: string | null;
@@ -125,7 +125,7 @@ export class PullingInstance extends WheelEntry {
   permit: PullPermit | null = null;
   /** When the connection was last announced, on the steady clock. */
   announced_at: number;
-  /** The pulls that wait; the one that waits longest is first. */
+  /** The waiting pulls, in the order in which they began to wait. */
   readonly waiting: WaitingPull[] = [];
   /** The pushes whose results are awaited, by delivery_id. */
   readonly in_hand = new Map<string, AwaitedResult>();

@@ -52,7 +52,7 @@ const HIDDEN = '[hidden]';
  * request, and Convoke stores and shows the response. Hides each value as it was sent, and its last word, such as a
  * bearer token.
  *
- * @param headers those of the push
+ * @param headers the headers of the push
  * @param is_cut whether the text was cut, so that it may end with a part of a value
  */
 export function withoutSecrets(text: string, headers: Record<string, string>, is_cut: boolean): string {
@@ -120,7 +120,7 @@ export function pushOf(
   };
 }
 
-/** @param own those of the instance */
+/** @param own the headers of the instance */
 export function pushHeaders(
   own: Record<string, string>,
   delivery: Pick<PushContent, 'delivery_id' | 'message_id' | 'seq' | 'origin' | 'missed' | 'trace'>,

@@ -22,7 +22,7 @@ export interface Lookup {
 export type Resolution = { ok: true; addresses: AddressBytes[] } | { ok: false; code: string };
 
 export interface ResolverOptions {
-  /** `address:port` of the name servers to ask; those of the system when absent. */
+  /** `address:port` of the name servers to ask; the name servers of the system when absent. */
   name_servers?: readonly string[];
   /** The file in which names are looked up before a name server is asked. */
   hosts_path?: string;

@@ -22,9 +22,9 @@ export interface WebhookTransportOptions {
   now?: () => number;
   /** The time from the call to the result, whatever the receiver does. */
   deadline_ms?: number;
-  /** `address:port` of the name servers; those of the system when absent. */
+  /** `address:port` of the name servers; the name servers of the system when absent. */
   name_servers?: readonly string[];
-  /** Where names are looked up before DNS; the system's hosts file when absent. */
+  /** The file in which names are looked up before DNS; the system's hosts file when absent. */
   hosts_path?: string;
   /** Certificate authorities in PEM, trusted beside those that Node trusts. */
   extra_ca?: readonly string[];

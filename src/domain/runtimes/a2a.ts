@@ -64,7 +64,7 @@ export const a2a: Runtime = {
       kind: 'answered',
       answers: answersOf(textOfParts(parts), agentOf(asked), no_reply),
     });
-    // In 0.3 the field `kind` says what a result is. The response to tasks/get is the task itself.
+    // In 0.3 the field `kind` distinguishes messages and tasks. The response to tasks/get is the task itself.
     const message = at(result, 'kind') === 'message' ? result : at(result, 'message');
     if (message !== undefined && at(result, 'status') === undefined) return textOf(at(message, 'parts'));
     const task = at(result, 'task') ?? result;

@@ -4,7 +4,7 @@ import { jsonOf } from './words.ts';
 export interface StreamEvent {
   /** Empty when the event has no name. */
   event: string;
-  /** As JSON; undefined when it is not JSON. */
+  /** The parsed JSON of the data; undefined when the data is not JSON. */
   data: unknown;
 }
 

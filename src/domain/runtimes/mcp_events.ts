@@ -48,7 +48,7 @@ export function verificationOf(id: string, challenge: string, url: string): Runt
   return eventRequest({ type: 'verification', challenge }, `msg_verification_${challenge}`, id, url);
 }
 
-/** The request that says that a subscription has ended, because its key was revoked. */
+/** The request that reports the end of a subscription whose key was revoked. */
 export function terminationOf(id: string, nonce: string, url: string): RuntimeRequest {
   const error = { code: EVENTS_FORBIDDEN, message: 'The key of this subscription was revoked.' };
   return eventRequest({ type: 'terminated', error }, `msg_terminated_${nonce}`, id, url);

@@ -13,7 +13,7 @@ export type OptionRule = {
   | { type: 'integer'; min: number; max: number; default?: number }
   | { type: 'boolean' }
   | { type: 'choice'; choices: readonly string[]; default: string }
-  /** Any JSON. `check` returns a text that says what is wrong with it, or null. */
+  /** Any JSON. `check` returns the fault as a text, or null. */
   | { type: 'json'; check: (value: unknown) => string | null }
 );
 

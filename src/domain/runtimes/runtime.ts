@@ -25,7 +25,7 @@ export interface Asked {
   history: readonly PastMessage[];
 }
 
-/** A message of the meeting before the one that is pushed. */
+/** An earlier message of the meeting than the pushed one. */
 export interface PastMessage {
   seq: number;
   from_agent: string | null;
@@ -46,7 +46,7 @@ export interface RuntimeRequest {
    * the secret of an instance never leaves the service.
    */
   signed_as?: string;
-  /** The id that is signed; absent: that of the delivery. */
+  /** The id that is signed; absent: the delivery's id. */
   signed_id?: string;
 }
 
@@ -59,7 +59,7 @@ export interface RuntimeResponse {
 /** The answer of an agent: a text, or a message of its own, as in the response of a receiver (see domain/reply.ts). */
 export type Answer = string | { message: Record<string, unknown>; from_agent?: string };
 
-/** What a response means. */
+/** The meaning of a response. */
 export type Meaning =
   /** The runtime took the message; `answers` is empty when the agent answers nothing. */
   | Taken

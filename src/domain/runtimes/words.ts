@@ -133,7 +133,7 @@ export const JSON_HEADERS = { 'content-type': 'application/json', accept: 'appli
 /**
  * The advice for statuses that mean the same everywhere; null for others.
  *
- * @param header where the runtime expects its credential
+ * @param header the header in which the runtime expects its credential
  */
 export function adviceForProbe(
   { status_code }: RuntimeResponse,

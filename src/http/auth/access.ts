@@ -8,7 +8,7 @@ import { Problem, type ProblemCode } from '../../domain/problem.ts';
 import type { Sessions } from './sessions.ts';
 import type { Standing } from './standing.ts';
 
-/** Who may call a route: everybody, or keys with one of the scopes. Admins may call every route. */
+/** The callers that a route permits: everybody, or keys with one of the scopes. Admins may call every route. */
 export type Access = 'public' | readonly Scope[];
 
 declare module 'fastify' {
@@ -86,7 +86,7 @@ export function guard(
 /** Methods whose requests have no body, so that no time passes between the two checks. */
 const READING = new Set(['GET', 'HEAD']);
 
-/** Who may call a route. */
+/** The callers that a route permits. */
 export function accessOf({ config, method, url }: RouteOptions): Access {
   // The page of the documents contains only files of the repository.
   if (/^\/docs(\/|$)/.test(url)) return 'public';

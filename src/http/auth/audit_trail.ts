@@ -32,7 +32,7 @@ export interface AuditTrailParts {
 const REFUSALS_MS = 60_000;
 
 /**
- * The largest number of different refusals that are written in this time. Further ones are only counted, so that a
+ * The largest number of different refusals that are written in this time. Further refusals are only counted, so that a
  * flood cannot fill the disk.
  */
 const REFUSALS_MAX = 100;

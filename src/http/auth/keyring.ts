@@ -24,7 +24,7 @@ export interface TokenHint {
   key_id: string;
   /** Whether the key exists and can be used. */
   is_in_use: boolean;
-  /** Whether the token ends like one that was verified since the start. */
+  /** Whether a token with the same end was verified since the start. */
   verified_before: boolean;
 }
 

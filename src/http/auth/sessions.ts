@@ -5,8 +5,8 @@
  * A browser adds a cookie by itself to the requests of any page, and over http also sends it to every other port of
  * this host. Three things protect it. The cookie goes to no other site (SameSite=Strict). A request with it must be
  * from a page of this origin. And the request must have a second value, csrf_token. Only the response to signing in
- * contains that value, and the page keeps it where only pages of this origin can read it. So the cookie alone gives no
- * access.
+ * contains that value. The page keeps it in a place that only pages of this origin can read. So the cookie alone gives
+ * no access.
  *
  * The cookie is written and parsed here, in ten lines: one name, one value of 43 characters that need no quoting, and fixed
  * attributes. A library would bring quoting, decoding and signing that must not happen to this value.
@@ -145,7 +145,7 @@ export class Sessions {
     return sessions.filter((session) => !standing.has(session.digest) || lost.includes(session));
   }
 
-  /** Finds the sessions that began with a sign-in link of a process that has ended. */
+  /** Finds the sessions of sign-in links whose process has ended. */
   async ofLostProcesses(sessions: readonly Session[]): Promise<Session[]> {
     const { store, node_id } = this.#parts;
     const of_others = sessions.filter((session) => session.key_id === null && session.node_id !== node_id);

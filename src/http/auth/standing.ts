@@ -17,7 +17,7 @@ export interface Standing {
   readonly principal: Principal;
   /** The token; null for a session, or when no key was made. */
   readonly token: Token | null;
-  /** Why the standing has ended; null while it is valid. Reads only what this node knows. */
+  /** Why the standing has ended; null while it is valid. Reads only the memory of this node. */
   revocationReason(): ProblemCode | null;
 }
 

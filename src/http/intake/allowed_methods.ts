@@ -7,7 +7,7 @@ interface Route {
 }
 
 /**
- * Which methods a path takes: the value of the Allow header of a 405 (RFC 9110, section 15.5.6).
+ * Finds the methods of a path, for the Allow header of a 405 (RFC 9110, section 15.5.6).
  *
  * @returns a function that takes a path without its query, and returns nothing when there is no route
  */

@@ -5,7 +5,7 @@ import type { Exchange } from './connection.ts';
 
 /**
  * A body may take this long, and one second more for each 64 KiB that arrived. That stops a client that sends byte by
- * byte, but not one with a long way to the service.
+ * byte, but no client on a slow network.
  */
 const BODY_MS = 5_000;
 const BODY_BYTES_PER_S_MIN = 65_536;

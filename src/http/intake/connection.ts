@@ -31,7 +31,8 @@ export interface Exchange {
 }
 
 /**
- * Where a request keeps its exchange. A WeakMap would do the same, but each entry of it would cost the collector time.
+ * The property in which a request keeps its exchange. A WeakMap would do the same, but each of its entries would cost
+ * the garbage collector time.
  */
 export const EXCHANGE: unique symbol = Symbol('exchange');
 
@@ -104,7 +105,8 @@ export class Connection extends ListNode {
       this.waits_since = null;
       return false;
     }
-    // Read only here: thousands of connections wait for nothing, and this getter adds up what the socket holds.
+    // Read only here, because the getter must add up the buffers of the socket, and thousands of connections do not
+    // wait for anything.
     const written = this.socket.bytesWritten;
     if (this.waits_since === null) {
       this.waits_since = now;

@@ -20,7 +20,7 @@ import { answerOf, endWithProblem } from '../problems.ts';
 
 /**
  * A refused request is still read for this long, and up to this many bytes. Closing a connection with unread bytes
- * resets it. The reset overtakes the response, and a client that is still writing would never see that response.
+ * resets it. The reset overtakes the response, so a client that still writes would never see the response.
  */
 const LINGER_MS = 2_000;
 const LINGER_BYTES_MAX = 16 << 20;
@@ -187,7 +187,7 @@ export class Connections {
       socket.destroy();
       return;
     }
-    // The last response of the connection is already written, and what follows need not be HTTP.
+    // The last response of the connection is already written, and later bytes need not be HTTP.
     if (connection.is_over) return;
     const problem = problemOf(error);
     const { exchange } = connection;

@@ -97,7 +97,7 @@ function invalid(fields: FieldError[]): Problem {
   return new Problem('invalid_fields', fields.map(detailOf).join('; '), { errors: fields });
 }
 
-/** Finds unknown fields itself, so that of 200,000 of them only the first are listed. */
+/** Finds unknown fields itself, so that it lists only the first of 200,000 unknown fields. */
 function unknownFields({ properties, additionalProperties }: SchemaNode, value: unknown): FieldError[] {
   if (properties === undefined || additionalProperties !== false || !isObject(value)) return [];
   const known = Object.keys(properties);
@@ -149,7 +149,7 @@ function fieldErrorsOf(schema: SchemaNode, error: ValidationError): FieldError[]
   if (params.requiredProperties !== undefined) {
     return params.requiredProperties.map((name) => ({ path: within(name), message: 'is required' }));
   }
-  // Skips what the validator says of an unknown field and its object, because `unknownFields` reports it better.
+  // Skips the validator's errors for an unknown field and its object, because `unknownFields` reports the field better.
   if (error.keyword === 'boolean' || error.keyword === 'additionalProperties') return [];
   if (path.length === 0 && error.keyword === 'type') return [{ path: '', message: 'must be a JSON object' }];
   return [{ path: path.join('.'), message: expectation(schema, path) ?? error.message }];
@@ -166,7 +166,7 @@ function unknownField(name: string, known: string[]): string {
   return `unknown field ${shown(name)}; ${known.length === 0 ? 'none is taken here' : `known are ${known.join(', ')}`}`;
 }
 
-/** What the schema expects at a path, or at the nearest place above the path for which it says something. */
+/** The expectation of the schema at a path; if it has none there, that of the nearest place above. */
 function expectation(schema: SchemaNode, path: string[]): string | undefined {
   for (let length = path.length; length >= 0; length--) {
     const node = nodeAt(schema, path.slice(0, length));
@@ -194,7 +194,7 @@ function unescapePointer(step: string): string {
   return step.replaceAll('~1', '/').replaceAll('~0', '~');
 }
 
-/** Reads numbers, booleans and lists of one from the text of query parameters where the schema expects them. */
+/** Turns the text of query parameters into numbers, booleans and lists of one, if the schema expects these. */
 function fromText(schema: SchemaNode, query: Record<string, unknown>): Record<string, unknown> {
   return Object.fromEntries(
     Object.entries(query).map(([name, text]) => {

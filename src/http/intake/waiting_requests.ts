@@ -27,8 +27,8 @@ class Holder extends ListNode {
 
 /**
  * The requests that wait until something happens. Each holds a connection, and one key may make any number of them. So
- * when all connections are in use, one of these requests makes room: the one that waits longest among those of the key
- * with the most. A key that fills the service with such requests loses only its own.
+ * when all connections are in use, one of these requests makes room: the oldest request of the key with the most. A key
+ * that fills the service with such requests loses only its own.
  */
 export class WaitingRequests {
   readonly #holders = new Map<string | null, Holder>();
@@ -67,7 +67,7 @@ export class WaitingRequests {
       (this.#with_count[count] ??= new IntrusiveList()).add(holder);
       this.#largest = Math.max(this.#largest, count);
     }
-    // When no holder has the largest count any more, the one that had it has one request less now.
+    // When no holder has the largest count any more, the holder that had it has one request less now.
     if (this.#largest > 0 && (this.#with_count[this.#largest]?.size ?? 0) === 0) this.#largest--;
   }
 }

@@ -57,7 +57,7 @@ async function listDeliveries(
   let { visibility } = principal;
   if (parts.text !== undefined) {
     assertScope(principal, ['read']);
-    // A machine must not learn by searching what was said in a meeting whose messages its key may not read.
+    // A key that may not read messages must not find out their texts by searching.
     visibility &&= { ...visibility, owner_scope: null };
   }
   const wanted = {

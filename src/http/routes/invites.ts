@@ -209,7 +209,7 @@ async function redeemInvite(context: InviteContext, request: RequestFor<typeof R
 }
 
 /**
- * @throws Problem `invite_does_not_exist`; `rate_limited` for an address that asks for too many links that do not exist
+ * @throws Problem `invite_does_not_exist`; `rate_limited` for an address that has asked for too many unknown links
  */
 function findInvite(
   { store, limits }: Pick<InviteContext, 'store' | 'limits'>,

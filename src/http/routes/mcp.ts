@@ -17,7 +17,7 @@ const OF_KEY_MAX = 256;
 const SMALL_BODY_BYTES = 16_384;
 const RETRY_AFTER_S = 1;
 
-/** A message of a client, and what is needed to answer it. */
+/** A message of a client, with the parts that its answer needs. */
 export interface McpCall {
   body: Record<string, unknown>;
   /** The headers that the protocol reads. */

@@ -46,7 +46,7 @@ export interface PullContext {
   limits: Pick<Limits, 'addressOf'>;
   /** Whether this node delivers to an instance, and may write the results of its deliveries. */
   takesPullsOf: (instance_id: string) => boolean;
-  /** Null where this node is alone. */
+  /** Null without a cluster. */
   pull_forwarder: Pick<PullForwarder, 'forward' | 'addressIn' | 'is_draining'> | null;
 }
 
@@ -130,7 +130,7 @@ async function readPermit(
   return { owner_scope, owner_key_id, updated_at, as_of };
 }
 
-/** The address of the client. For a forwarded request it is the one that the forwarding node names. */
+/** The address of the client. For a forwarded request the forwarding node names it. */
 async function addressOf({ limits, pull_forwarder }: PullContext, request: PullingRequest): Promise<string | null> {
   const mark = request.headers[FORWARDED_HEADER];
   const forwarded =

@@ -12,7 +12,9 @@ import { InstanceParams } from '../schemas/instances.ts';
 import { RECOVERED_MAX, RecoverBody, RecoveredSchema } from '../schemas/recovery.ts';
 import { existing } from './instances.ts';
 
-/** The messages and memberships that are read to count what an instance missed: some 20 ms of the store. */
+/**
+ * The most messages and memberships that are read to count the missed messages of an instance: some 20 ms of the store.
+ */
 const MISSED_ROWS_MAX = 10_000;
 
 export interface RecoveryContext {

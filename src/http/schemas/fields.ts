@@ -16,7 +16,7 @@ export const LIST_BODY_BYTES_MAX = 384 << 10;
  */
 export const named = (title: string, description: string) => ({ title, description });
 
-/** `x-expected` is what the 422 says when the value does not fit. */
+/** `x-expected` is the text of the 422 when the value does not fit. */
 export const expected = (text: string) => ({ 'x-expected': text });
 
 /** The most bytes of the texts in a list, or of the names and values in an object, as UTF-8. */

@@ -3,7 +3,7 @@ import { expected, flag, madeId, named, nullable, time, timeInput } from './fiel
 
 /** The most deliveries of one call, counted or chosen. */
 export const RECOVERED_MAX = 100_000;
-/** As many as a page of a list has. */
+/** The same number as the items of a page of a list. */
 export const CHOSEN_MAX = 500;
 
 export const RecoverBody = Type.Object(

@@ -136,7 +136,7 @@ export function wantedOf({ name, arguments: given = {} }: Pick<StreamParams, 'na
   }
 }
 
-/** A schema of the API as the MCP library takes it. */
+/** A schema of the API in the form that the MCP library takes. */
 export function paramsOf<Schema extends TObject>(schema: Schema): StandardSchemaV1<unknown, Static<Schema>> {
   const valid = validator(schema);
   const validate = (given: unknown) => {

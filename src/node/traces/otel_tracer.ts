@@ -1,5 +1,5 @@
 /**
- * Makes spans of what the engine reports. A message has a span `send`, with `commit` under it, and for each attempt
+ * Makes spans from the reports of the engine. A message has a span `send`, with `commit` under it, and for each attempt
  * `wait` and `push`. The context of `send` is stored with the message, so the other spans are its children on every
  * node and after a restart. See docs/traces.md.
  */
@@ -132,7 +132,7 @@ function operation(name: string, meeting_id: string): Attributes {
   };
 }
 
-/** Only the origin of the address: its path and its query may be secret. */
+/** Has only the origin of the address, because its path and its query may be secret. */
 function wayTo({ transport, runtime, url }: Target): Attributes {
   const own = {
     [OWN_ATTRIBUTE.transport]: transport,

@@ -19,7 +19,7 @@ export interface ApiKeyStore {
   /** All keys, the oldest first. */
   list(page: PageRequest): Promise<Page<ApiKey>>;
   /**
-   * Also ends the sessions of the key, and revokes the invites that it made. Null when there is no such key; rejects
+   * Revokes a key, ends its sessions, and revokes the invites that it made. Null when there is no such key; rejects
    * with `last_admin_key`. Revoking a key again changes nothing, and returns the time of the first call.
    */
   revoke(key_id: string, wall_ms: number): Promise<ApiKey | null>;

@@ -55,7 +55,7 @@ export interface NodeRow {
   /** Its number, in the order in which nodes joined. */
   node_no: number;
   version: string;
-  /** The URL where it serves requests. */
+  /** The URL at which it serves requests. */
   address: string;
   started_at: number;
   seen_at: number;
@@ -89,9 +89,9 @@ export const BROADCAST_BYTES_MAX = 5_600;
 export interface ClusterStore {
   /**
    * Renews the lease of this node, or joins. Releases the partitions in `release`, and ignores those that the node does
-   * not hold. Takes partitions up to the `fairShare` of this node: free ones, and those of a node whose lease has ended
-   * or whose process has provably ended. A node that is stopping takes none. When the lease of this node had ended, this node
-   * keeps the partitions that no other node took, with their epochs. One transaction.
+   * not hold. Takes partitions up to the `fairShare` of this node. It takes free partitions, and those of a node whose
+   * lease or process has provably ended. A node that is stopping takes none. When the lease of this node had ended,
+   * this node keeps the partitions that no other node took, with their epochs. One transaction.
    */
   renew(node: Pick<NodeRow, 'node_id' | 'version' | 'address' | 'stopping'>, release: number[]): Promise<Lease>;
   /** Releases every partition and removes the node; no node can join under this id again. */
@@ -103,9 +103,8 @@ export interface ClusterStore {
    */
   broadcast(topic: string, text: string): Promise<void>;
   /**
-   * The URLs where the nodes that hold partitions serve requests, by partition. A partition is missing while no node
-   * holds it, or when that node has not signed its address. An unsigned address is not used, because requests with
-   * credentials go to it.
+   * For each partition, the URL of the node that holds it. A partition is missing while no node holds it, or when that
+   * node has not signed its address. An unsigned address is not used, because requests with credentials go to it.
    */
   addressesOfHolders(): Promise<Map<number, string>>;
   /**

@@ -42,7 +42,7 @@ export interface DeliverySettlement {
   reason: DeliveryReason | null;
   attempt_count: number;
   answered_badly: number;
-  /** As `attemptsText` writes them, and as the store keeps them. */
+  /** The text that `attemptsText` makes and the store keeps. */
   attempts: string;
   next_attempt_at: number | null;
   aside: boolean;
@@ -86,7 +86,7 @@ export interface DeliveryFilter extends DeliveryKeys, PageRequest {
 export interface Waiting {
   instance_id?: string | undefined;
   meeting_id?: string | undefined;
-  /** Only deliveries of this message and of those before it; null: there is no message. */
+  /** Only deliveries of messages up to this one; null: there is no message. */
   up_to: string | null;
 }
 
@@ -184,8 +184,8 @@ export interface DeliveryStore {
   boundAside(latest_ms: number, partitions?: number[]): Promise<number>;
   /**
    * The messages of agents to an instance in a meeting, after `since_ms` and before a delivery, in the order of seq.
-   * Leaves out those that were cancelled, or expired untried. Reads at most the `rows_max` deliveries of the instance before that delivery; without a
-   * delivery_id, its latest ones.
+   * Leaves out those that were cancelled, or that expired before an attempt. Reads at most the `rows_max` deliveries of
+   * the instance before that delivery; without a delivery_id, its latest ones.
    */
   ofAgentsBefore(
     before: LaneKey & { delivery_id: string | null; seq: number },

@@ -17,8 +17,8 @@ export interface EncryptionStore {
   /** Records that no row is under a previous key any more. */
   endChange(): Promise<void>;
   /**
-   * Derives keys for another purpose, as base64: one from each data key, first the one that encrypts. They are the same
-   * on all nodes, and after every start.
+   * Derives keys for another purpose, as base64: one from each data key, in the order of the data keys. The first data
+   * key is the one that encrypts. They are the same on all nodes, and after every start.
    */
   derivedKeys(purpose: string): Promise<string[]>;
   /** Drops the previous key. Call it when the end of the change is on disk. */

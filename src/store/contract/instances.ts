@@ -91,7 +91,7 @@ export interface InstanceStore {
     owner_scope?: OwnerScope | null,
   ): Promise<{ created: boolean; instance: InstanceRow; dropped_header_names: string[] }>;
   get(instance_id: string, visibility?: Visibility | null): Promise<InstanceRow | null>;
-  /** The instances that exist, without counts: what the engine needs to deliver. */
+  /** The existing instances among these, without counts. The engine needs no more to deliver. */
   load(instance_ids: string[]): Promise<Instance[]>;
   list(filter: InstanceFilter, visibility?: Visibility | null): Promise<Page<InstanceRow>>;
   /**

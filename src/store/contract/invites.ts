@@ -22,7 +22,10 @@ export interface Redemption {
 }
 
 export interface InviteStore {
-  /** Also removes invites that ended long ago. Rejects with `quota_exceeded` when too many can be redeemed. */
+  /**
+   * Stores an invite, and removes invites that ended long ago. Rejects with `quota_exceeded` when too many can be
+   * redeemed.
+   */
   create(invite: NewInvite): Promise<Invite>;
   /** Finds an invite by the digest of its secret. */
   find(digest: string): Promise<Invite | null>;

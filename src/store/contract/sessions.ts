@@ -6,7 +6,7 @@ export const SESSIONS_PER_KEY_MAX = 100;
 
 /** The sessions of the pages: one for each sign-in. */
 export interface SessionStore {
-  /** Also removes the sessions that have ended. */
+  /** Stores a session, and removes the sessions that have ended. */
   create(session: Session): Promise<Session>;
   /** Null when there is no session with this digest, or it has ended. */
   find(digest: string, wall_ms: number): Promise<Session | null>;

@@ -16,7 +16,7 @@ import { withRetry } from './connection/retry.ts';
 /** The most connections for calls other than accepting and settling. */
 const CONNECTIONS_MAX = 4;
 
-/** The tables that queries are built from: the ones of both engines, with the partition of each instance. */
+/** The tables from which queries are built: the tables of both engines, with the partition of each instance. */
 interface PostgresTables extends Omit<Tables, 'instances' | 'deliveries'> {
   instances: Tables['instances'] & { partition_no: number };
   deliveries: Tables['deliveries'] & { partition_no: number };

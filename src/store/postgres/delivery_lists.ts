@@ -1,4 +1,4 @@
-/** Deliveries as lists, newest first. Each call walks along an index, and then looks at the rows that it met. */
+/** Lists of deliveries, newest first. Each call walks along an index, and then reads the rows that the walk met. */
 import { sql } from 'kysely';
 import type { IdCodec } from '../../domain/id.ts';
 import type { Visibility } from '../../domain/access.ts';

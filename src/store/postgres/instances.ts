@@ -341,8 +341,8 @@ export function instanceOperations(
       return rows.map(({ instance_id }) => instance_id);
     },
     async remove(instance_id, limit, wall_ms, owner_scope, lease_ended_at = null) {
-      // From here on no accept stores a delivery for the instance. Accepts in progress have ended, and later ones find
-      // it switched off or deleted.
+      // From here on no accept stores a delivery for the instance. Accepts in progress have ended, and later accepts
+      // find the instance switched off or deleted.
       await session.all(WAIT_FOR_ACCEPTS);
       const switched_off = await session.run(SWITCH_OFF, {
         instance_id,

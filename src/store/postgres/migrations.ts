@@ -24,7 +24,7 @@ import { FIRST_STEP } from './first_step.ts';
 /**
  * How many steps a node must know to work on the newest schema. The database stores this number. So a node of the
  * previous version can start on the new schema, for example when it was killed in the middle of an upgrade. Only a step
- * that removes something that older nodes use raises the number.
+ * that removes a part of older nodes raises the number.
  */
 export const STEPS_KNOWN_MIN = 1;
 

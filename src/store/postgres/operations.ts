@@ -81,7 +81,7 @@ const READS: Readonly<Partial<Record<string, readonly string[]>>> = {
   audit: ['list'],
 };
 
-/** Whether a method only reads, so that it needs no transaction that writes. */
+/** Whether a method only reads. Such a method needs no transaction for writes. */
 export function isRead(store: string, method: string): boolean {
   return READS[store]?.includes(method) === true;
 }

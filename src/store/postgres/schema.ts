@@ -1,4 +1,4 @@
-/** Brings a database to the schema of this version, and refuses one that cannot keep our guarantees. */
+/** Brings a database to the schema of this version, and refuses a server that cannot keep our guarantees. */
 import { randomBytes } from 'node:crypto';
 import { makeTag } from '../../domain/id.ts';
 import { StoreError } from '../store_error.ts';
@@ -29,7 +29,7 @@ export async function exclusively<T>(url: string, run: (connection: Connection) 
  * is; this version works on it when STEPS_KNOWN_MIN of that schema allows it.
  *
  * @returns the versions before and after
- * @throws StoreError when the server does not keep what it confirms, is too old, or when the schema is too new
+ * @throws StoreError when the server may lose confirmed commits, when it is too old, or when the schema is too new
  */
 export async function migrate(connection: Connection): Promise<{ from: number; to: number }> {
   await assertServer(connection);

@@ -39,7 +39,7 @@ import type { InstancesTable } from './tables.ts';
 const ACK_TIMEOUT = { most: ACK_TIMEOUT_S_MAX, otherwise: ACK_TIMEOUT_S };
 const TIMEOUT = { most: TIMEOUT_S_MAX, otherwise: TIMEOUT_S };
 
-/** The columns of a registered instance that decide what a registration writes. */
+/** The columns of a registered instance that influence a new registration. */
 export type PreviousRow = Pick<
   InstancesTable,
   'transport' | 'webhook_url' | 'webhook_headers' | 'webhook_secret' | 'lease_until'
@@ -300,12 +300,12 @@ function healthCondition(health: Health) {
   }
 }
 
-/** The state of each instance `i`, as a count reads it. */
+/** The state of each instance `i`, for counts. */
 export const STATE = sql<InstanceState>`CASE WHEN i.is_active = 0 OR i.webhook_enabled = 0 THEN 'off'
   WHEN ${healthCondition('down')} THEN 'down' WHEN ${healthCondition('failing')} THEN 'failing'
   WHEN ${healthCondition('up')} THEN 'up' ELSE 'unknown' END`;
 
-/** The instances of one state, in a part of the table that ends with `last`. */
+/** The number of instances of one state, in a part of the table. `last` is the last instance of that part. */
 export interface CountedState {
   state: InstanceState;
   instances: number;

@@ -1,6 +1,6 @@
 import { invalidField } from '../../domain/problem.ts';
 
-/** Where a page ended: the values of its last row by which the list is ordered. Opaque to callers. */
+/** The end of a page: those values of its last row by which the list is ordered. Opaque to callers. */
 export type CursorKey = (string | number)[];
 
 export function encodeCursor(key: CursorKey): string {

@@ -10,7 +10,7 @@ import { storedTextsOrNull } from './stored_values.ts';
 /** The characters of the lists of agents that are read of one meeting. */
 const LISTS_CHARS_MAX = 1 << 20;
 
-/** The failed deliveries of an instance that ended in the time asked for, the first settled first. */
+/** The failed deliveries of an instance that ended in the period, the first settled first. */
 export const FAILED_IN = `
   SELECT delivery_no FROM deliveries
   WHERE instance_id = $instance_id AND settled_at >= $since_ms AND settled_at <= $until_ms AND state = 'failed' AND delivery_no >= $first_no
@@ -31,8 +31,8 @@ export const PRESENT = `
   WHERE instance_id = $instance_id AND left_at IS NULL ORDER BY meeting_id LIMIT $rows_max`;
 
 /**
- * Reads the newest messages of a meeting. Returns how many it read, the time of the oldest, and the messages in the
- * time asked for that have no delivery to the instance.
+ * Reads the newest messages of a meeting. Returns how many it read, the time of the oldest, and the messages of the
+ * period that have no delivery to the instance.
  *
  * @param last_of_message the number of the last delivery of the message `m`
  */
@@ -63,7 +63,9 @@ export interface WithoutRow {
   missing_count: number;
 }
 
-/** Counts what the memberships of an instance missed, meeting by meeting, until `rows_max` rows were read. */
+/**
+ * Counts the messages that the memberships of an instance missed, meeting by meeting, until `rows_max` rows were read.
+ */
 export class Missed {
   readonly #span: Span;
   #rows_left: number;

@@ -21,8 +21,8 @@ export interface Numbers {
 }
 
 /**
- * The largest difference between the clock that gives a row its number and the clock that gives it its time. The two
- * are read one after the other, and with PostgreSQL on two machines.
+ * A row gets its number from one clock and its time from another. This is the largest difference between the two. The
+ * two are read one after the other, and with PostgreSQL on two machines.
  */
 export const CLOCKS_APART_MS = 60_000;
 
@@ -54,27 +54,30 @@ export function beyondOf(rows: Iterable<ToRead>, reads: Reads): Beyond | null {
   return null;
 }
 
-/** What a list reads that has all its rows in one index. */
+/** How much a list reads at most when one index has all its rows. */
 export function listReads({ limit }: { limit: number }): Reads {
   return { rows: Math.max(limit + 1, SEARCH_READS.rows), bytes: SEARCH_READS.bytes };
 }
 
-/** The rows that a call of a search reads, the newest first, and the first one that it does not read. */
+/** The rows that one call of a search reads, newest first, and the first row that it does not read. */
 export interface Walked {
   numbers: number[];
   beyond: Beyond | null;
 }
 
-/** How many rows each of some sources gives: all that a call may read, while those of all together are not too many. */
+/**
+ * How many rows a call reads from each of its sources: all that the call may read, if the rows of all sources together are
+ * not too many.
+ */
 export function rowsOfEach(sources: number, { rows }: Reads): number {
   return Math.min(rows, Math.ceil(SEARCH_READS.rows / sources));
 }
 
 /**
- * Merges the rows of some sources. Below the last row of a source that has more, its rows are missing, so no row there
- * is read.
+ * Merges the rows of some sources. A source may have more rows than the call took from it. Older rows than the last one
+ * taken from such a source are left out, because some of them are missing.
  *
- * @param sources the rows of each, the newest first: at most `of_each + 1`
+ * @param sources the rows of each source, newest first: at most `of_each + 1`
  */
 export function merged(sources: readonly ToRead[][], of_each: number, reads: Reads): Walked {
   let missing: Beyond | null = null;
@@ -89,12 +92,12 @@ export function merged(sources: readonly ToRead[][], of_each: number, reads: Rea
   return { numbers: newest_first.flatMap(({ number }) => (number > last ? [number] : [])), beyond };
 }
 
-/** Of walks that all meet what is searched for, the one that has the least left. */
+/** The walk with the fewest rows left, of walks each of which meets all results. */
 export function furthest(walks: readonly Walked[]): Walked {
   return walks.reduce((a, b) => ((b.beyond?.number ?? 0) < (a.beyond?.number ?? 0) ? b : a));
 }
 
-/** @param page what was found among the rows that were read */
+/** @param page the results among the rows that were read */
 export function searched<T>(page: Page<T>, beyond: Beyond | null): SearchPage<T> {
   if (page.next_cursor !== null || beyond === null) return { ...page, searched_to: null };
   return { data: page.data, next_cursor: encodeCursor([beyond.number + 1]), searched_to: beyond.made_at };
@@ -111,7 +114,7 @@ export interface Dialect {
 const ANY_OF = sql` OR `;
 const ALL_OF = sql` AND `;
 
-/** The same text in every call: a prepared statement is kept for each text. */
+/** Makes the same text in every call, because a prepared statement is kept for each text. */
 function within(column: string, { since_ms, until_ms }: MadeWithin): RawBuilder<boolean> {
   const made_at = sql.ref<number>(column);
   return sql<boolean>`${made_at} >= ${since_ms ?? -Number.MAX_SAFE_INTEGER} AND ${made_at} < ${until_ms ?? Number.MAX_SAFE_INTEGER}`;

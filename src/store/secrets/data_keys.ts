@@ -9,7 +9,7 @@ export interface GivenKeys {
   previous: KeyObject | null;
 }
 
-/** Where the data key is kept: in the settings, in a file, or in memory for a store that ends with the process. */
+/** The place of the data key: in the settings, in a file, or in memory for a store that ends with the process. */
 export type KeySource = { kind: 'given'; keys: GivenKeys } | { kind: 'file'; path: string } | { kind: 'memory' };
 
 /**
@@ -32,7 +32,7 @@ export class DataKeys {
 
   /**
    * @param needed whether something is encrypted already, so that no new key may be made
-   * @throws StoreError that says what is wrong with the key
+   * @throws StoreError that names the fault of the key
    */
   static load(source: KeySource, needed: boolean): DataKeys {
     if (source.kind === 'memory') return new DataKeys(source, { current: makeDataKey(), previous: null });
@@ -61,7 +61,7 @@ export class DataKeys {
     return this.#current;
   }
 
-  /** The keys; first the one that encrypts. */
+  /** The keys; the first one encrypts. */
   get all(): readonly DataKey[] {
     return this.#previous === null ? [this.#current] : [this.#current, this.#previous];
   }
@@ -86,7 +86,7 @@ export class DataKeys {
   change(): DataKey | null {
     if (this.#source.kind === 'given') return null;
     const next = { current: makeDataKey(), previous: this.#current };
-    // Both are on disk before anything is encrypted with the new one.
+    // Both keys are on disk before anything is encrypted with the new key.
     if (this.#source.kind === 'file') writeKeyFile(this.#source.path, next);
     this.#current = next.current;
     this.#previous = next.previous;

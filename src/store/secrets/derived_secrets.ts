@@ -2,8 +2,8 @@ import { createSecretKey, type KeyObject } from 'node:crypto';
 import type { EncryptionStore } from '../contract/encryption.ts';
 
 /**
- * The secrets of one purpose. They are derived from the data key, which all nodes share, so every node accepts what the
- * others made. They end with the data key that they are derived from.
+ * The secrets of one purpose. They are derived from the data key, which all nodes share. So every node accepts the
+ * tokens of the others. They end with the data key that they are derived from.
  */
 export class DerivedSecrets {
   readonly #store: Pick<EncryptionStore, 'derivedKeys'>;

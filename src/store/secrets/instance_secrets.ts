@@ -15,7 +15,7 @@ export function secretPlace(column: SecretColumn, instance_id: string): SecretPl
   return { table: 'instances', column, row: instance_id };
 }
 
-/** A value that shows later whether a key is the one that encrypted the secrets of a store. */
+/** A value that shows later whether a key encrypted the secrets of a store. */
 export function checkValueOf(key: DataKey): string {
   return encrypt(key, CHECK_TEXT, checkPlace(key.key_id));
 }

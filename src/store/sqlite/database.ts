@@ -76,8 +76,8 @@ export class Database {
       this.#db.exec(`PRAGMA journal_size_limit = ${WAL_BYTES_MAX}`);
       this.#migrate();
       // Set after the migrations, because these may sort much. Otherwise SQLite may make a temporary file in the middle
-      // of a commit, which fails when no descriptor is left. It may also take the descriptor that libuv keeps for
-      // refusing connections, and new connections then hang.
+      // of a commit. That fails when no descriptor is left. The file may also take the descriptor that libuv keeps for
+      // refusing connections. Then new connections hang.
       this.#db.exec('PRAGMA temp_store = MEMORY');
     } catch (error) {
       // Frees the file for the next start.
@@ -142,7 +142,7 @@ export class Database {
     return this.prepare(sql).all(...(parameters as SQLInputValue[])) as Row[];
   }
 
-  /** The same, row by row, for callers that may not need all rows. */
+  /** Runs such a query and returns its rows one by one, for callers that may not need all of them. */
   each<Row>(query: Compilable<Row>): Iterable<Row> {
     const { sql, parameters } = query.compile();
     return this.prepare(sql).iterate(...(parameters as SQLInputValue[])) as Iterable<Row>;

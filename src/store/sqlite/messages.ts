@@ -46,7 +46,7 @@ const INSERT_MESSAGE = `
     from_agent, in_reply_to, hops, trace)
   VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`;
 
-/** Whether an agent belongs to an instance that is in the meeting and that the sender owns or names. */
+/** Whether an agent belongs to an instance in the meeting, and the sender owns or names that instance. */
 const SPEAKS_FOR = `
   SELECT 1 FROM memberships m
   WHERE m.meeting_id = $meeting_id AND m.left_at IS NULL

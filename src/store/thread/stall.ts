@@ -9,7 +9,7 @@ import { StoreError } from '../store_error.ts';
 const TICK_MS = 500;
 /** After this many ticks of one commit, new calls are refused. */
 const STALLED_TICKS = 6;
-/** After this many ticks, waiting callers get an error that says that the result is unknown. */
+/** After this many ticks, waiting callers get an error: the result is unknown. */
 const LONG_TICKS = 12;
 
 /** Calls without a lasting effect, with the ticks after which each is rejected. */

@@ -54,7 +54,7 @@ function isLong(method: string): boolean {
   return method === 'accept' || method === 'settle';
 }
 
-/** The results of an accept, packed: the messages that are stored, and the deliveries of the new ones. */
+/** The results of an accept, packed: the stored messages, and the deliveries of the new messages among them. */
 interface PackedAccepted {
   kinds: Accepted['kind'][];
   /**

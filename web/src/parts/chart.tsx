@@ -12,7 +12,7 @@ export interface Line {
   name: string;
   /** The custom property that holds its colour. */
   colour: `--${string}`;
-  /** Null where the value is unknown, which is a gap in the line; undefined where there is none, which is no gap. */
+  /** Null: the value is unknown, and the line has a gap. Undefined: there is no value, and the line continues. */
   values: (number | null | undefined)[];
   is_dashed?: boolean;
   is_filled?: boolean;
@@ -40,7 +40,7 @@ export function Chart({ title, at, lines, inWords, is_sparse = false, onSelect }
   const plot = useRef<UPlot | null>(null);
   const heading = useId();
   const [pointed, setPointed] = useState<number | null>(null);
-  /** What the keyboard selects; in seconds, because the indexes of a live chart move. */
+  /** The range that the keyboard selects; in seconds, because the indexes of a live chart change. */
   const [range, setRange] = useState<Range | null>(null);
   const select = useRef(onSelect);
   select.current = onSelect;

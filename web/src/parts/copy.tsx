@@ -7,7 +7,7 @@ import { Foreign } from './foreign.tsx';
 const SHOWN_MS = 1500;
 
 /**
- * A page that was loaded over plain HTTP from another machine has no clipboard: it can only copy what is selected.
+ * A page that was loaded over plain HTTP from another machine has no clipboard: it can only copy the selection.
  *
  * @param beside the element that was pressed; outside of its dialog nothing can be selected
  */

@@ -20,7 +20,7 @@ export function useListKeys(keys: ListKeys): void {
       if (isPrefixed() || document.querySelector('dialog[open]') !== null) return;
       const { scroller, page, count, start, focusRow } = latest.current;
       const target = event.target instanceof Element ? event.target : document.body;
-      // In these elements the arrow keys scroll, or choose.
+      // In these elements the arrow keys scroll or choose.
       if (target.closest('.detail, input, [tabindex="0"]') !== null && event.key !== 'j' && event.key !== 'k') return;
       const row = target.closest('[data-row]');
       const at = row === null ? null : Number(row.getAttribute('data-row'));

@@ -66,7 +66,7 @@ interface StateProps {
   waiting_for?: Delivery['waiting_for'];
 }
 
-/** A delivery that waits for its machine has another mark than one that waits for its turn or its time. */
+/** Deliveries that wait for their machine have a mark of their own. */
 export function StateMark({ state, waiting_for = null }: StateProps): JSX.Element {
   const is_held = waiting_for === 'back_off' || waiting_for === 'connection';
   return <Mark kind={is_held ? 'held' : OF_STATE[state]} />;

@@ -17,7 +17,7 @@ interface Notice {
 type Undo = () => Promise<unknown>;
 
 const SHOWN_MS = 6000;
-/** Time to read what was done, and to take it back. */
+/** Time to read the result, and to take the action back. */
 const UNDO_SHOWN_MS = 15_000;
 const notice = new Observable<Notice | null>(null);
 let number = 0;

@@ -42,7 +42,7 @@ interface DetailProps {
   title: ComponentChildren;
   /** The name that screen readers say. */
   label: string;
-  /** Where closing it leads. */
+  /** The address to which closing it leads. */
   back: string;
   back_label: string;
   actions?: ComponentChildren;

@@ -34,7 +34,7 @@ interface RowsProps<T> {
   problem: ConvokeError | null;
   columns: readonly Column<T>[];
   idOf: (row: T) => string;
-  /** Where a row leads. */
+  /** The address to which a row leads. */
   href: (row: T) => string;
   /** The name of the row's link for screen readers. */
   nameOf: (row: T) => string;
@@ -149,7 +149,7 @@ export function Rows<T>(props: RowsProps<T>): JSX.Element {
     scroller,
     page: Math.max(1, Math.floor(height / row_px) - 2),
     count: rows.length,
-    /** The row where the keys begin while no row has the focus. */
+    /** The row at which the keys begin while no row has the focus. */
     start: () => {
       const at = rows.findIndex((row) => idOf(row) === selected);
       return at === -1 ? Math.ceil((scroller.current?.scrollTop ?? 0) / row_px) : at;

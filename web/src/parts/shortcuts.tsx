@@ -44,7 +44,7 @@ export function useShortcuts({ onHelp, onSearch }: { onHelp: () => void; onSearc
   }, []);
 }
 
-/** Escape first leaves the field with the cursor. Pressed again, it closes what is open beside the list. */
+/** Escape first leaves the field with the cursor. Pressed again, it closes the item beside the list. */
 function leave(event: KeyboardEvent): void {
   if (isWriting(event.target)) return (event.target as HTMLElement).blur();
   const detail = document.querySelector<HTMLElement>('.detail[data-back]');

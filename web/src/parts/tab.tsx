@@ -1,4 +1,7 @@
-/** The title and the icon of the browser's tab. They show people who look at another tab that something is wrong. */
+/**
+ * The title and the icon of the browser's tab. They show that something is wrong, even to people who look at another
+ * tab.
+ */
 import { useEffect } from 'preact/hooks';
 import { lost_since } from '../lost.ts';
 import { Observable, useObservable } from '../observable.ts';

@@ -15,7 +15,7 @@ import {
 import { More } from './more.tsx';
 import { Fields, resolved } from './schema.tsx';
 
-/** The whole API on one page, which the browser can search and which others can link to and copy from. */
+/** The whole API on one page. A browser can search it, and people can link to it and copy from it. */
 export function Reference({ document }: { document: ApiDocument }): JSX.Element {
   const groups = groupsOf(document);
   return (

@@ -13,7 +13,7 @@ import { Recipients } from './recipients.tsx';
 
 interface ComposerProps {
   meeting_id: string;
-  /** Who is in the meeting now; null until it is read. */
+  /** The present members of the meeting; null until they are read. */
   members: readonly MeetingInstance[] | null;
   onSent: () => void;
 }

@@ -24,7 +24,7 @@ const DELIVERY_PAGES_MAX = 4;
 export interface Line extends Omit<RawMessage, 'message'> {
   /** The message as it was sent. */
   json: string;
-  /** Who sent it, as the message itself claims. */
+  /** The sender, as the message itself claims. */
   from: string | null;
   /** Null when it has no text in the usual fields. */
   text: string | null;
@@ -97,14 +97,17 @@ export class Conversation {
     else if (sent?.name === 'delivery.settled' || sent?.name === 'delivery.queued') this.#isStale(ALL_CHANGED, 0);
   }
 
-  /** What a pending delivery waits for changes with its instance, without an event of its own. */
+  /**
+   * When an instance changes, the reason for which its pending delivery waits may change too, without an event of its
+   * own.
+   */
   isPendingFor(instance_id: string | null | undefined): boolean {
     return [...this.stretch.value.deliveries.values()].some((deliveries) =>
       deliveries.some((delivery) => delivery.instance_id === instance_id && delivery.state === 'pending'),
     );
   }
 
-  /** @param seq of a message that was sent; Infinity when there may be new ones, 0 when there is none */
+  /** @param seq the seq of a message that was sent; Infinity when there may be new messages, 0 when there is none */
   #isStale({ from, to }: Changed, seq: number): void {
     this.#changed = { from: Math.min(this.#changed.from, from), to: Math.max(this.#changed.to, to) };
     if (seq === 0) return;
@@ -269,7 +272,7 @@ export class Conversation {
     }
   }
 
-  /** The deliveries of the changed ones among these lines, by message_id. */
+  /** The deliveries of those lines that changed, by message_id. */
   async #deliveriesOf(lines: readonly Line[], { from, to }: Changed): Promise<Map<string, Delivery[]>> {
     const found = new Map<string, Delivery[]>();
     const wanted = lines.filter(({ seq }) => seq >= from && seq <= to);

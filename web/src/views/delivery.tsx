@@ -18,7 +18,7 @@ import { Excerpt } from './diagnosis.tsx';
 import { Foreign } from '../parts/foreign.tsx';
 
 export function useDelivery(delivery_id: string) {
-  /** What it waits for changes with its instance, without an event of its own. */
+  /** When its instance changes, the reason for which the delivery waits may change too, without an event of its own. */
   const instance = useRef<string | null>(null);
   return useQuery(
     `delivery ${delivery_id}`,

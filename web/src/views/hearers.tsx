@@ -62,7 +62,7 @@ interface Group {
   who: Explanation[];
 }
 
-/** The instances of a kind, grouped by what the rules of their memberships may do while a message waits. */
+/** The instances of a kind, grouped by the effect that the rules of their memberships may have on a waiting message. */
 function groupsOf({ mark, words, may_wait = false }: Kind, rows: readonly Explanation[]): Group[] {
   const groups = new Map<string, Group>();
   for (const row of rows) {

@@ -233,7 +233,7 @@ function MakeDialog({ is_first, onClose }: { is_first: boolean; onClose: () => v
     // After the first key, this page needs a session: sign in with that key.
     if (is_first) await doing(signIn(key.token), () => 'From now on a key is needed; you are signed in with this one.');
   };
-  // The service refuses what the page requests meanwhile. This must not close the only view of the token.
+  // Meanwhile the service refuses the requests of the page. That must not close the only view of the token.
   const submit = (): Promise<void> => (is_first ? changingSession(make) : make());
   if (made !== null) return <TokenDialog made={made} onClose={onClose} />;
   return (

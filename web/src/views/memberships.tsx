@@ -124,7 +124,7 @@ function leaving(member: MeetingInstance, done: string, again?: () => void): Pro
 /** With more members than this, people filter to see the others. */
 const MEMBERS_MAX = 50;
 
-/** Who is in a meeting, and who was. */
+/** The present and the past members of a meeting. */
 export function Members({
   meeting_id,
   members,

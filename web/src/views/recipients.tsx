@@ -1,4 +1,4 @@
-/** Whom a message is for: everybody in the meeting, or the chosen agents. */
+/** The choice of the recipients: everybody in the meeting, or some agents. */
 import type { JSX } from 'preact';
 import { useId, useState } from 'preact/hooks';
 import { Foreign } from '../parts/foreign.tsx';
@@ -10,7 +10,7 @@ const SUGGESTED_MAX = 50;
 
 interface RecipientsProps {
   agent_ids: readonly string[];
-  /** None: everybody. */
+  /** Empty: everybody. */
   chosen: readonly string[];
   onChange: (chosen: readonly string[]) => void;
   /**

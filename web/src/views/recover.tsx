@@ -1,4 +1,4 @@
-/** Sends again what an instance missed: a count first, then progress, which can be cancelled. */
+/** Sends the missed messages of an instance again. Shows a count first, then the progress, which people can cancel. */
 import type { JSX } from 'preact';
 import { useRef, useState } from 'preact/hooks';
 import type { Instance, Recovered } from '@convoke/sdk';
@@ -16,7 +16,7 @@ export function RecoverDialog({ instance, onClose }: { instance: Instance; onClo
   const [since, setSince] = useState(() => localTime(Date.now() - DAY_MS));
   const [end, setEnd] = useState('');
   const of = spanOf(since, end);
-  // Leaving the dialog cancels what was not queued yet.
+  // Leaving the dialog cancels the deliveries that were not queued yet.
   const running = useRef<{ is_cancelled: boolean } | null>(null);
   const [queued, setQueued] = useState<number | null>(null);
   const { value, problem, again } = useQuery(

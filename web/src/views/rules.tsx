@@ -59,7 +59,7 @@ function RulesDialog({ member, onClose }: { member: MeetingInstance; onClose: ()
   const [catch_up, setCatchUp] = useState<CatchUp>(member.catch_up ?? 'all');
   const [age, setAge] = useState(String(member.max_age_s ?? 0));
   const save = async (): Promise<void> => {
-    // The service refuses what is no number, with an error.
+    // The service refuses any other text than a number, with an error.
     const rules = { wake, catch_up, max_age_s: Number(age) };
     await client.updateMembership(meeting_id, instance_id, rules);
     const { wake: old_wake = 'all', catch_up: old_catch_up = 'all', max_age_s: old_age = 0 } = member;

@@ -1,10 +1,10 @@
-/** Which message a message answers, and which messages answer it. */
+/** The message that a message answers, and its own answers. */
 import type { JSX } from 'preact';
 import { Foreign } from '../parts/foreign.tsx';
 import type { Line } from './conversation.ts';
 
 export interface Thread {
-  /** Null when it answers no message, or one that is not loaded. */
+  /** Null when it answers no message, or a message that is not loaded. */
   answered: Line | null;
   answers: Line[];
 }

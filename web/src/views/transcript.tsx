@@ -42,7 +42,7 @@ export function Transcript({ meeting_id, members, last_seq, sent }: TranscriptPr
   const grow = (): void => {
     const box = scroller.current;
     if (box === null || lines === null) return;
-    // In a reversed column the end is 0, and what is above it is negative.
+    // In a reversed column the end is 0, and positions above it are negative.
     const below = -box.scrollTop;
     const above = box.scrollHeight - box.clientHeight - below;
     // On a screen so high that a third of the messages do not fill it, loading at one end would also trigger a load at

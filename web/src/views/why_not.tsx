@@ -1,4 +1,4 @@
-/** Why an instance would not get a message: what the service reports for each membership. */
+/** Why an instance would not get a message, from the reports of the service for each membership. */
 import type { JSX } from 'preact';
 import type { ExplainQuery, Explanation } from '@convoke/sdk';
 import { Foreign } from '../parts/foreign.tsx';
@@ -27,7 +27,7 @@ const WHY: Record<NonNullable<Explanation['why']>, string> = {
 
 const MARKS: Record<Explanation['pushed'], MarkKind> = { now: 'good', later: 'waiting', no: 'off' };
 
-/** What would happen now, in words. */
+/** The prediction for now, in words. */
 export function hearsInWords({ pushed, why }: Pick<Explanation, 'pushed' | 'why'>): string {
   if (why === null) return 'hears new messages at once';
   return pushed === 'later' ? `hears new messages later: ${WHY[why]}` : `hears nothing: ${WHY[why]}`;

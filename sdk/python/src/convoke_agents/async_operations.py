@@ -188,7 +188,8 @@ class AsyncOperations:
         q: str | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[Instance]:
-        """Each item of `list_instances`, asking for the next page when it is needed. `limit` is the size of a page."""
+        """Yields each item of `list_instances`, and asks for the next page when it is needed. `limit` is the size of
+        a page."""
         cursor: str | None = None
         while True:
             page = await self.list_instances(
@@ -504,7 +505,8 @@ class AsyncOperations:
         include_left: bool | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[Meeting]:
-        """Each item of `list_meetings`, asking for the next page when it is needed. `limit` is the size of a page."""
+        """Yields each item of `list_meetings`, and asks for the next page when it is needed. `limit` is the size of
+        a page."""
         cursor: str | None = None
         while True:
             page = await self.list_meetings(
@@ -606,8 +608,8 @@ class AsyncOperations:
         include_left: bool | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[MeetingInstance]:
-        """Each item of `list_meeting_instances`, asking for the next page when it is needed. `limit` is the size of
-        a page."""
+        """Yields each item of `list_meeting_instances`, and asks for the next page when it is needed. `limit` is the
+        size of a page."""
         cursor: str | None = None
         while True:
             page = await self.list_meeting_instances(
@@ -707,7 +709,8 @@ class AsyncOperations:
         instance_id: str | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[Explanation]:
-        """Each item of `explain`, asking for the next page when it is needed. `limit` is the size of a page."""
+        """Yields each item of `explain`, and asks for the next page when it is needed. `limit` is the size of a
+        page."""
         cursor: str | None = None
         while True:
             page = await self.explain(
@@ -834,7 +837,8 @@ class AsyncOperations:
         until: datetime | str | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[FoundMessage]:
-        """Each item of `find_messages`, asking for the next page when it is needed. `limit` is the size of a page."""
+        """Yields each item of `find_messages`, and asks for the next page when it is needed. `limit` is the size of
+        a page."""
         cursor: str | None = None
         while True:
             page = await self.find_messages(
@@ -963,7 +967,8 @@ class AsyncOperations:
         text: str | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[Delivery]:
-        """Each item of `list_deliveries`, asking for the next page when it is needed. `limit` is the size of a page."""
+        """Yields each item of `list_deliveries`, and asks for the next page when it is needed. `limit` is the size
+        of a page."""
         cursor: str | None = None
         while True:
             page = await self.list_deliveries(
@@ -1144,7 +1149,8 @@ class AsyncOperations:
         *,
         limit: int | None = None,
     ) -> AsyncIterator[ApiKey]:
-        """Each item of `list_keys`, asking for the next page when it is needed. `limit` is the size of a page."""
+        """Yields each item of `list_keys`, and asks for the next page when it is needed. `limit` is the size of a
+        page."""
         cursor: str | None = None
         while True:
             page = await self.list_keys(
@@ -1273,7 +1279,8 @@ class AsyncOperations:
         *,
         limit: int | None = None,
     ) -> AsyncIterator[Invite]:
-        """Each item of `list_invites`, asking for the next page when it is needed. `limit` is the size of a page."""
+        """Yields each item of `list_invites`, and asks for the next page when it is needed. `limit` is the size of a
+        page."""
         cursor: str | None = None
         while True:
             page = await self.list_invites(
@@ -1384,7 +1391,8 @@ class AsyncOperations:
         order: Literal["newest", "oldest"] | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[AuditEntry]:
-        """Each item of `list_audit`, asking for the next page when it is needed. `limit` is the size of a page."""
+        """Yields each item of `list_audit`, and asks for the next page when it is needed. `limit` is the size of a
+        page."""
         cursor: str | None = None
         while True:
             page = await self.list_audit(
@@ -1444,7 +1452,8 @@ class AsyncOperations:
         *,
         limit: int | None = None,
     ) -> AsyncIterator[OpenSession]:
-        """Each item of `list_sessions`, asking for the next page when it is needed. `limit` is the size of a page."""
+        """Yields each item of `list_sessions`, and asks for the next page when it is needed. `limit` is the size of
+        a page."""
         cursor: str | None = None
         while True:
             page = await self.list_sessions(

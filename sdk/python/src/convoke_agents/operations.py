@@ -188,7 +188,8 @@ class Operations:
         q: str | None = None,
         limit: int | None = None,
     ) -> Iterator[Instance]:
-        """Each item of `list_instances`, asking for the next page when it is needed. `limit` is the size of a page."""
+        """Yields each item of `list_instances`, and asks for the next page when it is needed. `limit` is the size of
+        a page."""
         cursor: str | None = None
         while True:
             page = self.list_instances(
@@ -503,7 +504,8 @@ class Operations:
         include_left: bool | None = None,
         limit: int | None = None,
     ) -> Iterator[Meeting]:
-        """Each item of `list_meetings`, asking for the next page when it is needed. `limit` is the size of a page."""
+        """Yields each item of `list_meetings`, and asks for the next page when it is needed. `limit` is the size of
+        a page."""
         cursor: str | None = None
         while True:
             page = self.list_meetings(
@@ -604,8 +606,8 @@ class Operations:
         include_left: bool | None = None,
         limit: int | None = None,
     ) -> Iterator[MeetingInstance]:
-        """Each item of `list_meeting_instances`, asking for the next page when it is needed. `limit` is the size of
-        a page."""
+        """Yields each item of `list_meeting_instances`, and asks for the next page when it is needed. `limit` is the
+        size of a page."""
         cursor: str | None = None
         while True:
             page = self.list_meeting_instances(
@@ -704,7 +706,8 @@ class Operations:
         instance_id: str | None = None,
         limit: int | None = None,
     ) -> Iterator[Explanation]:
-        """Each item of `explain`, asking for the next page when it is needed. `limit` is the size of a page."""
+        """Yields each item of `explain`, and asks for the next page when it is needed. `limit` is the size of a
+        page."""
         cursor: str | None = None
         while True:
             page = self.explain(
@@ -830,7 +833,8 @@ class Operations:
         until: datetime | str | None = None,
         limit: int | None = None,
     ) -> Iterator[FoundMessage]:
-        """Each item of `find_messages`, asking for the next page when it is needed. `limit` is the size of a page."""
+        """Yields each item of `find_messages`, and asks for the next page when it is needed. `limit` is the size of
+        a page."""
         cursor: str | None = None
         while True:
             page = self.find_messages(
@@ -958,7 +962,8 @@ class Operations:
         text: str | None = None,
         limit: int | None = None,
     ) -> Iterator[Delivery]:
-        """Each item of `list_deliveries`, asking for the next page when it is needed. `limit` is the size of a page."""
+        """Yields each item of `list_deliveries`, and asks for the next page when it is needed. `limit` is the size
+        of a page."""
         cursor: str | None = None
         while True:
             page = self.list_deliveries(
@@ -1138,7 +1143,8 @@ class Operations:
         *,
         limit: int | None = None,
     ) -> Iterator[ApiKey]:
-        """Each item of `list_keys`, asking for the next page when it is needed. `limit` is the size of a page."""
+        """Yields each item of `list_keys`, and asks for the next page when it is needed. `limit` is the size of a
+        page."""
         cursor: str | None = None
         while True:
             page = self.list_keys(
@@ -1266,7 +1272,8 @@ class Operations:
         *,
         limit: int | None = None,
     ) -> Iterator[Invite]:
-        """Each item of `list_invites`, asking for the next page when it is needed. `limit` is the size of a page."""
+        """Yields each item of `list_invites`, and asks for the next page when it is needed. `limit` is the size of a
+        page."""
         cursor: str | None = None
         while True:
             page = self.list_invites(
@@ -1376,7 +1383,8 @@ class Operations:
         order: Literal["newest", "oldest"] | None = None,
         limit: int | None = None,
     ) -> Iterator[AuditEntry]:
-        """Each item of `list_audit`, asking for the next page when it is needed. `limit` is the size of a page."""
+        """Yields each item of `list_audit`, and asks for the next page when it is needed. `limit` is the size of a
+        page."""
         cursor: str | None = None
         while True:
             page = self.list_audit(
@@ -1435,7 +1443,8 @@ class Operations:
         *,
         limit: int | None = None,
     ) -> Iterator[OpenSession]:
-        """Each item of `list_sessions`, asking for the next page when it is needed. `limit` is the size of a page."""
+        """Yields each item of `list_sessions`, and asks for the next page when it is needed. `limit` is the size of
+        a page."""
         cursor: str | None = None
         while True:
             page = self.list_sessions(

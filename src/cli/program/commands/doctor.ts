@@ -1,4 +1,4 @@
-/** Checks what the service needs from this machine, and the service itself when it runs. Changes nothing. */
+/** Checks the needs of the service on this machine, and the service itself when it runs. Changes nothing. */
 import { lookup } from 'node:dns/promises';
 import { access, constants, stat, statfs } from 'node:fs/promises';
 import { createServer } from 'node:net';

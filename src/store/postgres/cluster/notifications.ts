@@ -3,7 +3,7 @@
  * follow.
  *
  * Everyone who can connect to the database can NOTIFY and LISTEN there, without any right to a table. So a node signs
- * its notifications under the data key, which only nodes have, and believes only signed ones:
+ * its notifications under the data key, which only nodes have, and believes only signed notifications:
  *
  * - `from` is `NAME NUMBER MAC`. NAME is the node; it uses each NUMBER once, so that no notification counts twice.
  * - In `stored` the database adds the numbers of the rows after the MAC. They only say where to read, and each MAC
@@ -57,7 +57,7 @@ export class NodeMessages {
 
   /**
    * @param name unique to this start of the node
-   * @param keys the data keys; the one that encrypts is first
+   * @param keys the data keys; the first one encrypts
    */
   constructor(name: string, keys: () => readonly DataKey[]) {
     this.name = name;
@@ -84,7 +84,7 @@ export class NodeMessages {
   }
 
   /**
-   * The message of another node. Null for a message of this node, for one that was received before, and for one that no
+   * The message of another node. Null for a message of this node, for a repeated message, and for a message that no
    * node of this cluster sent. A message of a node whose version does not sign is `unsigned`: anybody may have sent it.
    */
   messageOf(payload: string): { message: Message; unsigned: boolean } | null {
@@ -161,7 +161,7 @@ export class NodeMessages {
   }
 }
 
-/** Records which of the latest numbers of a node were seen; older ones count as seen. */
+/** Records which of the latest numbers of a node were seen; older numbers count as seen. */
 class ReceivedNumbers {
   readonly #received = new Uint8Array(NUMBERS_REMEMBERED / 8);
   #highest = -1;

@@ -30,7 +30,7 @@ export class WatchedNodes {
     this.#now_ms = now_ms;
   }
 
-  /** Updates what is known from the rows of all nodes. */
+  /** Takes the rows of all nodes, and updates this node's knowledge of them. */
   look(nodes: readonly SeenNode[]): void {
     const now_ms = this.#now_ms();
     // Since the last look the database may have been away, so that no node could renew.

@@ -1,9 +1,8 @@
 /**
  * The messages that run a prepared statement with a batch of values, in PostgreSQL's wire protocol. Lists are in the
- * binary format of `array_send`. The driver would send a list as text, which one side escapes and the other parses.
- * That takes 0.2 to 1 µs for each element instead of 0.01 to 0.1, and a batch has ten thousand elements. The driver
- * also begins each message with 256 bytes and grows them in steps. This class uses the memory of the previous batch
- * again.
+ * binary format of `array_send`. The driver would send a list as text, which one side escapes and the other parses. As
+ * text each element takes 0.2 to 1 µs instead of 0.01 to 0.1, and a batch has ten thousand elements. The driver also
+ * begins each message with 256 bytes and grows them in steps. This class uses the memory of the previous batch again.
  */
 
 /** Object ids of the types: catalog/pg_type.dat. */
@@ -156,8 +155,7 @@ export class BatchMessage {
   }
 
   #text(text: string): void {
-    // Most texts fit even if each character takes three bytes. Only when the room is smaller is the real length
-    // counted.
+    // Most texts fit even if each character takes three bytes. The real length is counted only when there is less room.
     if (this.#bytes.length - this.#at < 3 * text.length) this.#room(Buffer.byteLength(text));
     this.#at += this.#bytes.write(text, this.#at);
   }

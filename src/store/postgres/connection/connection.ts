@@ -102,8 +102,8 @@ export class Connection {
   }
 
   /**
-   * Tries the servers one after the other, first the one that was used last. Each new connection chooses its server by
-   * itself, so all of them follow when another server becomes the primary.
+   * Tries the servers one after the other, and begins with the server that was used last. Each new connection chooses
+   * its server by itself, so all of them follow when another server becomes the primary.
    *
    * @throws StoreError with the reason; ConnectionLost when a later try may succeed
    */
@@ -254,7 +254,7 @@ export function isCollision(error: unknown): boolean {
   return error instanceof StoreError && (error.code === '40P01' || error.code === '40001');
 }
 
-/** The detail that a function of the database gave when it raised this code of ours; null for any other error. */
+/** The detail of an error that one of our functions in the database raised with this code; null for any other error. */
 export function raisedDetail(error: unknown, code: string): string | null {
   return error instanceof pg.DatabaseError && error.code === code ? (error.detail ?? '') : null;
 }

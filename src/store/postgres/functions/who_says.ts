@@ -1,4 +1,6 @@
-/** The parts of accept_messages that store the agent that sends a message, and the message that it answers. */
+/**
+ * The parts of accept_messages for two facts about a message: the agent that sends it, and the message that it answers.
+ */
 import { FOLLOWS_MS } from '../../../domain/message_origin.ts';
 
 /** The SQLSTATE of a batch with messages that are refused. Its detail is the JSON text of a list of [place, field]. */
@@ -24,7 +26,7 @@ export interface OriginParts {
   values: string;
 }
 
-/** Earlier versions store neither the sender nor what a message answers. */
+/** Earlier versions store neither the sender of a message nor the message that it answers. */
 export const NO_ORIGINS: OriginParts = {
   parameters: '',
   result: '',
@@ -46,10 +48,10 @@ export const NO_ORIGINS: OriginParts = {
  * A refused message raises an error, so that nothing of the batch is stored, not even its meeting. The caller then
  * sends the other messages again.
  *
- * In `judge`, OFFSET 0 keeps each look-up from becoming a join. In `count`, two kinds of messages begin a chain: one
- * that no agent says, and one that names the message it answers. The messages after such a message count on from it.
- * Messages before the first chain of the batch count on from the last message that was stored earlier. See hopsOf in
- * src/domain/message_origin.ts.
+ * In `judge`, OFFSET 0 keeps each look-up from becoming a join. In `count`, two kinds of messages begin a chain:
+ * messages that no agent says, and messages that name the message they answer. The messages after such a message count
+ * on from it. Messages before the first chain of the batch count on from the last message that was stored earlier. See
+ * hopsOf in src/domain/message_origin.ts.
  */
 export const ORIGINS: OriginParts = {
   parameters: `

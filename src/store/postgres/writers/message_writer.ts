@@ -24,8 +24,8 @@ const ANSWER_MS_MAX = 2_500;
 const HINTS_MAX = 20_000;
 
 /**
- * A run counts as known only when the last batch with a result, $25, is stored. Otherwise the database is behind this
- * node, and the run with that number may be another one.
+ * $25 is the number of the last batch with a result. A run counts as known only if that batch is stored. Otherwise the
+ * database is behind this node, and the run with that number may be another one.
  */
 const ACCEPT = `SELECT * FROM accept_messages_5(
   CASE WHEN $25::bigint = 0 OR EXISTS (SELECT 1 FROM batches WHERE run_no = $1 AND batch_no >= $25::bigint) THEN $1 END,
@@ -95,8 +95,7 @@ export interface NotifySource {
  * When the connection is lost before the result arrives, the batch may or may not be stored. The writer sends it again
  * under the same number, and the database returns the stored result instead of storing it twice. If the database does
  * not return in time, the writer fails the batch, which may be stored all the same. Before the next batch it finds out
- * whether the batch was stored. The engine then notices the stored messages, because their seqs are missing in what it
- * has seen.
+ * whether the batch was stored. The engine then notices the stored messages, because it has not seen their seqs.
  *
  * The database may be behind this node: a standby without the last commits took over, or an older backup was restored.
  * The check of the last batch, or of the numbers, shows this. The writer then stores the batch in a new run, above all
@@ -114,7 +113,7 @@ export class MessageWriter {
   #batch_no = 0;
   /** The last batch of the run that stored something; 0: none did. */
   #stored_no = 0;
-  /** The connection whose database is known to give only numbers above all earlier ones. */
+  /** The connection whose database certainly gives only numbers above all earlier numbers. */
   #known: Connection | null = null;
   /** The number of a run whose last batch is in doubt. */
   #uncertain_run: number | null = null;
@@ -131,7 +130,7 @@ export class MessageWriter {
     this.#onUncertain = onUncertain;
   }
 
-  /** @throws StoreError when the database was not there for too long */
+  /** @throws StoreError when the database was unreachable for too long */
   async accept(messages: NewMessage[]): Promise<Accepted[]> {
     if (messages.length === 0) return [];
     const batch = batchOf(messages, this.#hints, this.#ids);
@@ -170,7 +169,7 @@ export class MessageWriter {
       const place = places[i]!;
       const field = refused.get(place + 1);
       if (field === undefined) return others[next++]!;
-      // Another message with the same key as a refused one was not judged.
+      // A message with the same key as a refused message was not judged.
       const is_same = idempotency?.fingerprint === sent[place]!.idempotency?.fingerprint;
       return is_same ? { kind: 'refused', field } : { kind: 'key_reused' };
     });

@@ -22,7 +22,7 @@ export class SettlementWriter {
     this.#ids = ids;
   }
 
-  /** @throws StoreError when the database was not there for too long */
+  /** @throws StoreError when the database was unreachable for too long */
   async settle(deliveries: DeliverySettlement[], healths: HealthSettlement[]): Promise<void> {
     const columns = [
       ...deliveryColumns(inOneStep(deliveries), this.#ids, this.#nodes.readsShortAttempts),

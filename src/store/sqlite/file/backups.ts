@@ -40,7 +40,7 @@ interface Copying extends BackupProgress {
   forgotten: NodeJS.Timeout | null;
 }
 
-/** The part that runs in the thread that calls the store. */
+/** The part in the thread of the callers. */
 export class Backups implements BackupStore {
   readonly #port: MessagePort;
   readonly #file: string;

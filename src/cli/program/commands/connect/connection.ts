@@ -1,6 +1,5 @@
 /**
- * The settings of `convoke connect`, and where they are kept: one file for each instance, which only this user can
- * read.
+ * The settings of `convoke connect`. They are in one file for each instance, which only this user can read.
  */
 import { chmod, mkdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { homedir } from 'node:os';

@@ -1,7 +1,7 @@
 import type { PastMessage } from '../../../../domain/runtimes/runtime.ts';
 import { HISTORY_MAX } from '../../../../domain/runtimes/words.ts';
 
-/** The largest number of remembered meetings. The one that has been silent for longest goes first. */
+/** The largest number of remembered meetings. The meeting that has been silent for longest is forgotten first. */
 const MEETINGS_MAX = 200;
 
 /**

@@ -17,7 +17,7 @@ const PROBE_MS_MAX = 1_000;
 
 /** The response of the runtime. */
 export type LocalResponse = PushResult & {
-  /** The body broke off, or was longer than what the service accepts. */
+  /** The body broke off, or was longer than the service accepts. */
   is_cut?: true;
 };
 
