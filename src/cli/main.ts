@@ -17,7 +17,7 @@
       const base = process.env.XDG_CACHE_HOME || path.join(require('os').homedir(), '.cache');
       mkdirSync(path.join(base, 'convoke/compiled'), { recursive: true, mode: 0o700 });
       const directory = realpathSync(path.join(base, 'convoke/compiled'));
-      // On Windows the profile of a user belongs to that user.
+      // Only Windows has no getuid. There the profile of a user belongs to that user.
       if (!process.getuid) return directory;
       const user = process.getuid();
       for (let at = directory; ; at = path.dirname(at)) {

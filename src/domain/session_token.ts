@@ -1,7 +1,6 @@
 /**
- * The value of a session's cookie: 24 random bytes and 8 bytes of their HMAC-SHA256, as base64url. The HMAC is no
- * protection of the session: the random bytes are. It lets a node refuse an invented cookie without a read of the
- * store.
+ * The value of a session's cookie: 24 random bytes and 8 bytes of their HMAC-SHA256, as base64url. The random
+ * bytes protect the session. The HMAC lets a node refuse an invented cookie without a read of the store.
  */
 import { createHmac, type KeyObject, randomBytes, timingSafeEqual } from 'node:crypto';
 

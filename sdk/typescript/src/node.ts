@@ -63,7 +63,7 @@ function toRequest(incoming: IncomingMessage): Request | null {
 
 /** Pulls from the socket only as fast as the handler reads. */
 function toStream(incoming: IncomingMessage): ReadableStream<Uint8Array> {
-  // `return` is never called on it: that would destroy the socket, and the response with it.
+  // The stream never calls `return` of this iterator: that would destroy the socket, and the response with it.
   const chunks = incoming[Symbol.asyncIterator]() as AsyncIterator<Uint8Array>;
   return new ReadableStream<Uint8Array>(
     {

@@ -131,8 +131,8 @@ export class Requests {
   }
 
   /**
-   * The body of a 200 as a stream, or the value of another success. No timeout limits reading it: only `signal` ends
-   * that.
+   * The body of a 200 as a stream, or the value of another success. No timeout applies while the stream is read:
+   * only `signal` ends it.
    */
   async stream<T>(path: Path, { signal }: CallOptions): Promise<T | ReadableStream<Uint8Array<ArrayBuffer>>> {
     const url = this.urlOf(path);

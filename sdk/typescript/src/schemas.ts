@@ -158,7 +158,7 @@ export interface CreateInviteInput {
    * instance that exists belongs to the new key from then on.
    */
   instance_id?: string | undefined;
-  /** How long it can be redeemed: an hour when absent, a minute to a day. */
+  /** How long the invite can be redeemed: a minute to a day; absent: an hour. */
   expires_in_s?: number | undefined;
 }
 
@@ -773,7 +773,7 @@ export interface PortalLink {
 export interface PortalLinkInput {
   /** Shows only this instance of the key; absent: all of them. */
   instance_id?: string | undefined;
-  /** How long the link can be used, in seconds; an hour when absent, which is the most. */
+  /** How long the link can be used, in seconds; absent: an hour, which is also the most. */
   expires_in_s?: number | undefined;
 }
 

@@ -21,7 +21,7 @@ import type { RecipientCache } from './recipient_cache.ts';
 export const LANE_PAGE = 64;
 /** The most lanes that one batch reads. */
 const LANES_READ_MAX = 500;
-/** About the most deliveries that one batch reads. Messages that are accepted meanwhile wait for the batch. */
+/** One batch reads at most about this many deliveries. Messages that are accepted meanwhile wait for the batch. */
 const DELIVERIES_READ_MAX = 500;
 /** The weight of the latest page in the average of their lengths. */
 const PAGE_LENGTH_WEIGHT = 0.02;

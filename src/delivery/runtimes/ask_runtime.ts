@@ -79,7 +79,7 @@ function taken(
     case 'kept':
       return { outcome: 'ok', detail: note, answered: [{ agents, body }] };
     case 'too_long':
-      // The agents have run, and their answers would be as long again.
+      // The agents have run. Answers to another attempt would be just as long.
       return { outcome: 'ok', detail: TOO_LONG, answered: [{ agents, body: bodyOf([]) }] };
     case 'no_room':
       return { outcome: 'broken_response', detail: NO_ROOM, answered: [] };

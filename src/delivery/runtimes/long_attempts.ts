@@ -6,7 +6,7 @@ const LONG_MAX = 1_000;
 
 /**
  * Bounds the attempts that may take long. They do not count against the limits of short attempts, so they have their
- * own: for all instances, and for each.
+ * own: for all instances together, and for each one.
  */
 export class LongAttempts {
   readonly #of_instance_max: number;

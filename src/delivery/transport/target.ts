@@ -84,7 +84,7 @@ export function isSamePlace(a: Pick<Target, 'url' | 'transport'>, b: Pick<Target
   return a.url === b.url && a.transport === b.transport;
 }
 
-/** The keys that sign a push at a time: the current one, and the previous one while a rotation overlaps. */
+/** The keys that sign a push at this time: the current one, and the previous one while a rotation overlaps. */
 export function signingKeysOf(target: SigningTarget, wall_ms: number): SigningKey[] {
   const { secret, previous_secret, previous_secret_until } = target;
   target.keys ??= keysOf(secret, previous_secret);

@@ -128,7 +128,7 @@ export const PortalLinkBody = Type.Object(
       Type.Integer({
         minimum: 1,
         maximum: PORTAL_LINK_S,
-        description: 'How long the link can be used, in seconds; an hour when absent, which is the most.',
+        description: 'How long the link can be used, in seconds; absent: an hour, which is also the most.',
         default: PORTAL_LINK_S,
       }),
     ),

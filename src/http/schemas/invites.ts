@@ -79,7 +79,7 @@ export const CreateInviteBody = Type.Object(
         minimum: INVITE_S_MIN,
         maximum: INVITE_S_MAX,
         default: INVITE_S,
-        description: 'How long it can be redeemed: an hour when absent, a minute to a day.',
+        description: 'How long the invite can be redeemed: a minute to a day; absent: an hour.',
         ...expected(`must be a whole number from ${INVITE_S_MIN} to ${INVITE_S_MAX}`),
       }),
     ),

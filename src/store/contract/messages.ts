@@ -58,7 +58,7 @@ export type Accepted =
       origin: MessageOrigin | null;
       deliveries: AcceptedDelivery[];
     }
-  /** The same key and body were accepted before: the first result. */
+  /** The same key and body were accepted before. `message` is the first result. */
   | { kind: 'repeated'; message: AcceptedMessage }
   /** The same key was used with another body. */
   | { kind: 'key_reused' }

@@ -65,7 +65,7 @@ const NOTE_RULES = statement('UPDATE instances SET has_rules = 1 WHERE instance_
 
 const LOCK_MEETING = statement('SELECT 1 FROM meetings WHERE meeting_id = $meeting_id FOR NO KEY UPDATE');
 
-/** Leaving twice keeps the first time; joining again clears it. */
+/** A second leave keeps the time of the first one. Another join clears the time. */
 const LEAVE = statement(`
   UPDATE memberships SET left_at = coalesce(left_at, $wall_ms)
   WHERE meeting_id = $meeting_id

@@ -31,7 +31,7 @@ const REMOVED_EVERY_MS = 86_400_000;
  * The entry that records a removal; null when there is nothing to remove.
  *
  * @param oldest the first entries that are left, in the order of seq
- * @param before_ms entries written before it may be removed
+ * @param before_ms only entries that were written earlier may be removed
  */
 export function removalOf(
   oldest: readonly Pick<AuditLogTable, 'seq' | 'at' | 'hash'>[],

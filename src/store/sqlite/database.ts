@@ -21,7 +21,7 @@ const WAL_BYTES_MAX = 32 << 20;
 /** How long a start waits for a process that is just stopping. */
 const LOCK_WAIT_MS = 2_000;
 
-/** A number of the year 2058 (src/domain/id.ts). A higher number is damaged, so new numbers do not follow it. */
+/** Ids reach this number in 2058 (src/domain/id.ts). A higher number is damaged, so new numbers do not continue from it. */
 const NUMBER_MAX = 2 ** 52;
 const DELIVERIES_OF_MESSAGE_MAX = 2 ** 24;
 

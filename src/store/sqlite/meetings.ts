@@ -48,7 +48,7 @@ const CHANGE = `
 
 const NOTE_RULES = 'UPDATE instances SET has_rules = 1 WHERE instance_id = ? AND has_rules = 0';
 
-/** Leaving twice keeps the first time; joining again clears it. */
+/** A second leave keeps the time of the first one. Another join clears the time. */
 const LEAVE = `
   UPDATE memberships SET left_at = coalesce(left_at, $wall_ms)
   WHERE meeting_id = $meeting_id

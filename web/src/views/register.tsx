@@ -105,7 +105,7 @@ interface SecretDialogProps {
   children: preact.ComponentChildren;
 }
 
-/** Shows something that is shown only once. */
+/** Shows a secret that is shown only once. */
 export function SecretDialog({
   title,
   what = 'the secret',

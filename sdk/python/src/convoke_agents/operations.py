@@ -1229,7 +1229,7 @@ class Operations:
         :param agent_ids: The agents that the machine is invited for. At most 1000, of at most 40000 bytes in all.
         :param instance_id: The instance that the machine registers; when absent, an id made of its first agent and
             a few random characters. An instance that exists belongs to the new key from then on.
-        :param expires_in_s: How long it can be redeemed: an hour when absent, a minute to a day.
+        :param expires_in_s: How long the invite can be redeemed: a minute to a day; absent: an hour.
         """
         return self._requests.call(
             "POST",
@@ -1312,12 +1312,12 @@ class Operations:
 
         Anybody with the link sees the instances of the key and their deliveries, tests webhooks, sends again what
         failed, and pauses. They neither read meetings nor take part in them, and change nothing that decides
-        where pushes go or how they are signed. Pages of the origins in CONVOKE_PORTAL_ORIGINS may show the link
-        in a frame. It ends when either the key or yours is revoked or rotated.
+        where pushes go or how they are signed. Pages of the origins in CONVOKE_PORTAL_ORIGINS may show the page
+        in a frame. The link ends when that key or your own key is revoked or rotated.
 
         :param key_id: The id of an API key.
         :param instance_id: Shows only this instance of the key; absent: all of them.
-        :param expires_in_s: How long the link can be used, in seconds; an hour when absent, which is the most.
+        :param expires_in_s: How long the link can be used, in seconds; absent: an hour, which is also the most.
         """
         return self._requests.call(
             "POST",

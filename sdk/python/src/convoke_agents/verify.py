@@ -274,7 +274,7 @@ def _count(value: str | None) -> int | None:
 
 
 def _decoded(value: str | None) -> str | None:
-    """Decodes percent-encoded UTF-8; None when the text is not that."""
+    """Decodes percent-encoded UTF-8; None when it is not valid."""
     if value is None or re.search(r"%(?![0-9A-Fa-f]{2})", value):
         return None
     try:
