@@ -10,7 +10,7 @@ export interface Tracer {
   /**
    * Follows a message from its arrival until it is stored.
    *
-   * @param store stores the message, with its trace from here on
+   * @param store stores the message with the given trace
    */
   accept(
     message: Pick<NewMessage, 'meeting_id' | 'trace'>,

@@ -44,7 +44,7 @@ export async function listResources(caller: Caller, cursor: string | undefined) 
   };
 }
 
-/** @throws ResourceNotFoundError; ConvokeError when the service refuses it */
+/** @throws ResourceNotFoundError; ConvokeError when the service refuses the call */
 export async function readResource(caller: Caller, uri: string): Promise<ReadResourceResult> {
   const place = placeOf(uri);
   if (place === null) throw new ResourceNotFoundError(uri);

@@ -62,7 +62,7 @@ export interface AgentOptions extends Pick<PullOptions, 'concurrency' | 'signal'
  * in progress have their answers. Without a `signal`, SIGTERM and SIGINT end it in the same way, if the runtime has
  * signals; a second one ends the process.
  *
- * @throws ConvokeError when the service refuses it
+ * @throws ConvokeError when the service refuses the agent
  */
 export async function serveAgent(options: AgentOptions, agent: Agent): Promise<void> {
   const { agent_id, instance_id = agent_id, concurrency = CONCURRENCY } = options;

@@ -960,8 +960,8 @@ export interface RegisterInput {
   success_statuses?: SuccessStatuses | undefined;
   /**
    * Whether the instance may answer a push with replies, which are sent in the meeting: in its response, or later with
-   * the token of the push. False unless given; without this field it stays as it is, and is true in a registration with
-   * a runtime.
+   * the token of the push. When absent, it is true in a registration with a runtime other than mcp_events; otherwise it
+   * stays as it is, and is false for a new instance.
    */
   replies?: boolean | undefined;
 }
@@ -1238,8 +1238,8 @@ export interface UpdateInstanceInput {
   timeout_s?: number | undefined;
   /**
    * Whether the instance may answer a push with replies, which are sent in the meeting: in its response, or later with
-   * the token of the push. False unless given; without this field it stays as it is, and is true in a registration with
-   * a runtime.
+   * the token of the push. When absent, it is true in a registration with a runtime other than mcp_events; otherwise it
+   * stays as it is, and is false for a new instance.
    */
   replies?: boolean | undefined;
   /**

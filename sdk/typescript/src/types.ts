@@ -115,7 +115,7 @@ export interface FeedData {
   'instance.up': HealthChange;
   'instance.failing': HealthChange;
   'instance.down': HealthChange;
-  /** Events are missing: read again whatever you keep a view of. */
+  /** Events are missing: read again the data that you show. */
   gap: {
     /** The time from which on events may be missing; null when it is not known. */
     since: string | null;

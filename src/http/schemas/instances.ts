@@ -131,7 +131,7 @@ const SuccessStatuses = enumOf(
 
 const Replies = Type.Boolean({
   description:
-    'Whether the instance may answer a push with replies, which are sent in the meeting: in its response, or later with the token of the push. False unless given; without this field it stays as it is, and is true in a registration with a runtime.',
+    'Whether the instance may answer a push with replies, which are sent in the meeting: in its response, or later with the token of the push. When absent, it is true in a registration with a runtime other than mcp_events; otherwise it stays as it is, and is false for a new instance.',
   ...expected('must be true or false'),
 });
 

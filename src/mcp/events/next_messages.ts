@@ -61,7 +61,7 @@ export class NextMessages {
    * another caller's read.
    *
    * @param after a seq
-   * @throws ConvokeError when the service refuses it
+   * @throws ConvokeError when the service refuses the call
    */
   async after(caller: Caller, meeting_id: string, after: number): Promise<Next> {
     const question = ++this.#questions;

@@ -27,7 +27,7 @@ export async function newestSeq({ client, signal }: Caller, meeting_id: string):
  *
  * @param after a seq
  * @param oldest_ms older messages are left out; milliseconds since the epoch
- * @throws ConvokeError when the service refuses it
+ * @throws ConvokeError when the service refuses the call
  */
 export async function readPage(
   caller: Caller,

@@ -9,7 +9,7 @@ const NEXT_POLL_MS = 5_000;
 /**
  * The events after a cursor.
  *
- * @throws ProtocolError; ConvokeError when the service refuses it
+ * @throws ProtocolError; ConvokeError when the service refuses the call
  */
 export async function pollEvents(caller: Caller, params: PollParams) {
   const wanted = wantedOf(params);

@@ -25,7 +25,7 @@ export interface StreamTo {
  * Sends events as they happen. Resolves to the last frame when the service stops, when the rights of the client end,
  * and when nobody listens any more.
  *
- * @throws ProtocolError; ConvokeError when the service refuses it. Then no stream begins.
+ * @throws ProtocolError; ConvokeError when the service refuses the call. Then no stream begins.
  */
 export async function streamEvents(
   caller: Caller,

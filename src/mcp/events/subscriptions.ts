@@ -13,7 +13,7 @@ const ID_CHARS = 32;
 /**
  * Begins a subscription, or renews it.
  *
- * @throws ProtocolError; ConvokeError when the service refuses it
+ * @throws ProtocolError; ConvokeError when the service refuses the call
  */
 export async function subscribe(caller: Caller, params: SubscribeParams) {
   const wanted = wantedOf(params);
@@ -64,7 +64,7 @@ export async function subscribe(caller: Caller, params: SubscribeParams) {
   };
 }
 
-/** @throws ProtocolError; ConvokeError when the service refuses it */
+/** @throws ProtocolError; ConvokeError when the service refuses the call */
 export async function unsubscribe(caller: Caller, params: UnsubscribeParams) {
   const id = await idOf(caller, params.delivery.url, wantedOf(params));
   const existed = await caller.client.deleteInstance(id, { signal: caller.signal }).then(() => true, nullIfMissing);

@@ -23,7 +23,7 @@ interface ToolShape<Input extends TObject, Output extends TObject> {
 export interface Tool {
   readonly listed: ListedTool;
   readonly scopes: readonly Scope[];
-  /** @throws Problem `invalid_fields`, and ConvokeError when the service refuses it */
+  /** @throws Problem `invalid_fields`, and ConvokeError when the service refuses the call */
   call(caller: Caller, given: unknown): Promise<CallToolResult>;
 }
 

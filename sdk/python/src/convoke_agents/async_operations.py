@@ -113,8 +113,8 @@ class AsyncOperations:
         :param webhook_secret: Standard Webhooks secret: whsec_ and base64 of 24 to 64 bytes. When absent, the
             first registration makes one.
         :param replies: Whether the instance may answer a push with replies, which are sent in the meeting: in its
-            response, or later with the token of the push. False unless given; without this field it stays as it
-            is, and is true in a registration with a runtime.
+            response, or later with the token of the push. When absent, it is true in a registration with a
+            runtime other than mcp_events; otherwise it stays as it is, and is false for a new instance.
         """
         return await self._requests.call(
             "POST",
@@ -260,8 +260,8 @@ class AsyncOperations:
             that the runtime needs. With more than 5, an attempt that a stop of the service interrupts is made
             again.
         :param replies: Whether the instance may answer a push with replies, which are sent in the meeting: in its
-            response, or later with the token of the push. False unless given; without this field it stays as it
-            is, and is true in a registration with a runtime.
+            response, or later with the token of the push. When absent, it is true in a registration with a
+            runtime other than mcp_events; otherwise it stays as it is, and is false for a new instance.
         :param owner_key_id: Gives the instance to another key, or (null) to admins only. Only admins may do that.
             An instance that pulls loses its webhook_headers, unless they are given again.
         """

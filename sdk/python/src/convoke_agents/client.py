@@ -40,12 +40,12 @@ class ConvokeClient(Operations):
         send_attempts_max: int = SEND_ATTEMPTS_MAX,
     ) -> None:
         """
-        :param base_url: The URL of Convoke, such as `http://127.0.0.1:8080`; a path in it is kept. :param api_key: Not
-        needed while Convoke listens on loopback only and no key was made. :param timeout_s: How long one request may
-        take, response included. :param send_attempts_max: How often `send_message` and `send_reply` try, the first time
-        included; 1 for no retry. Every other call tries as often when the service is overloaded and says when to try
-        again. :raises ValueError: base_url is no http or https URL
-        """
+        :param base_url: The URL of Convoke, such as `http://127.0.0.1:8080`; a path in it is kept.
+        :param api_key: Not needed while Convoke listens on loopback only and no key was made.
+        :param timeout_s: How long one request may take, response included.
+        :param send_attempts_max: How often `send_message` and `send_reply` try, the first time included; 1 for no
+            retry. Every other call tries as often when the service is overloaded and says when to try again.
+        :raises ValueError: base_url is no http or https URL"""
         self._target = Target.of(base_url, api_key, timeout_s)
         self._requests = Requests(self._target, send_attempts_max)
         self._send_attempts_max = send_attempts_max
@@ -84,15 +84,17 @@ class ConvokeClient(Operations):
         Tries again, with the same idempotency key and therefore without a second message, when Convoke cannot be reached,
         does not respond in time, or responds 429, 502, 503 or 504; the pause is the one that the server asks for.
 
-        :param message: Any JSON object. A `RawJson` is sent as it is written. :param target_agents: Push only to these
-        agents; empty or absent: to all agents of the meeting. :param from_agent: The agent that says it: a broadcast
-        leaves it out. Absent: a person, or a program that is no agent. :param in_reply_to: The message_id of the
-        message in the same meeting that it answers. :param expires_in_s: After this many seconds it is no longer
-        pushed, if that is earlier than the limit of the service. :param idempotency_key: A random one when absent. Give
-        your own to repeat a send safely after a restart. :param traceparent: The trace that it belongs to, as in W3C
-        Trace Context. An `httpx` that OpenTelemetry instruments adds it by itself. :param tracestate: The state of that
-        trace.
-        """
+        :param message: Any JSON object. A `RawJson` is sent as it is written.
+        :param target_agents: Push only to these agents; empty or absent: to all agents of the meeting.
+        :param from_agent: The agent that says it: a broadcast leaves it out. Absent: a person, or a program that is no
+            agent.
+        :param in_reply_to: The message_id of the message in the same meeting that it answers.
+        :param expires_in_s: After this many seconds it is no longer pushed, if that is earlier than the limit of the
+            service.
+        :param idempotency_key: A random one when absent. Give your own to repeat a send safely after a restart.
+        :param traceparent: The trace that it belongs to, as in W3C Trace Context. An `httpx` that OpenTelemetry
+            instruments adds it by itself.
+        :param tracestate: The state of that trace."""
         return self._store(
             message_to_send(
                 meeting_id,
@@ -120,9 +122,9 @@ class ConvokeClient(Operations):
 
         Tries again as `send_message` does.
 
-        :param reply_token: `reply_token` of the push; good for a day. :param reply: A text, which becomes
-        `{"content": text}`, or `{"message": {…}}` with `from_agent` and `target_agents` if they are needed.
-        """
+        :param reply_token: `reply_token` of the push; good for a day.
+        :param reply: A text, which becomes `{"content": text}`, or `{"message": {…}}` with `from_agent` and
+            `target_agents` if they are needed."""
         return self._store(
             reply_to_send(
                 reply_token, reply, idempotency_key=idempotency_key, traceparent=traceparent, tracestate=tracestate

@@ -64,16 +64,17 @@ class Receiver:
         now: Callable[[], float] = time.time,
     ) -> None:
         """
-        :param secret: The instance's webhook_secret, or several of them while it is being rotated. :param on_push:
-        Called once for a push, `def` or `async def`. The response is 200 when it returns, and Convoke waits 5 s for it:
-        put the push into a queue of your own, or start the agent without waiting. While it runs, the next push of the
-        same meeting is held back. Its return value is sent in the meeting, if the instance is registered with
-        `replies=True`: see `Answer`. Later it can use `push.reply_token`. :param on_test: Called instead for the sample
-        push of a webhook test. :param on_error: Called with the exception of on_push; the logger `convoke_agents` has
-        it when absent. :param body_bytes_max: A larger body gets the response 413. :param remember_s: How long a
-        handled push is remembered. :param remembered_max: How many; beyond it, the one that was not seen for the
-        longest time is forgotten. :raises VerificationError: with the reason `invalid_secret`, at once
-        """
+        :param secret: The instance's webhook_secret, or several of them while it is being rotated.
+        :param on_push: Called once for a push, `def` or `async def`. The response is 200 when it returns, and Convoke
+            waits 5 s for it: put the push into a queue of your own, or start the agent without waiting. While it runs,
+            the next push of the same meeting is held back. Its return value is sent in the meeting, if the instance is
+            registered with `replies=True`: see `Answer`. Later it can use `push.reply_token`.
+        :param on_test: Called instead for the sample push of a webhook test.
+        :param on_error: Called with the exception of on_push; the logger `convoke_agents` has it when absent.
+        :param body_bytes_max: A larger body gets the response 413.
+        :param remember_s: How long a handled push is remembered.
+        :param remembered_max: How many; beyond it, the one that was not seen for the longest time is forgotten.
+        :raises VerificationError: with the reason `invalid_secret`, at once"""
         self._keys = decode_secrets(secret)
         self._on_push = on_push
         self._on_test = on_test

@@ -62,21 +62,24 @@ def serve_agent(
     progress have their answers; a second one ends the process.
 
     :param agent: A function, `def` or `async def`, from a `Push` to an `Answer`: a text, a message, several, or None.
-    It runs once for a push; when it raises, Convoke pushes again later. A `def` runs in a thread. :param meetings:
-    Meetings to join at the start. The agent also stays in those that it joined before. :param wake: Which messages are
-    pushed in these meetings. When absent, the choice of an earlier join stays; without one it is `all`. :param
-    catch_up: Which of the messages that waited while the machine was away are pushed: `all`, or only the `latest`.
+        It runs once for a push; when it raises, Convoke pushes again later. A `def` runs in a thread.
+    :param meetings: Meetings to join at the start. The agent also stays in those that it joined before.
+    :param wake: Which messages are pushed in these meetings. When absent, the choice of an earlier join stays; without
+        one it is `all`.
+    :param catch_up: Which of the messages that waited while the machine was away are pushed: `all`, or only the
+        `latest`.
     :param max_age_s: Messages that are older than this when they are next are not pushed; 0: messages of any age are.
-    :param base_url: The URL of Convoke; the variable CONVOKE_URL when absent, or else http://127.0.0.1:8080. :param
-    api_key: The variable CONVOKE_API_KEY when absent. :param instance_id: The agent_id when absent. Keep it the same at
-    every start: messages that waited meanwhile then arrive. :param instance_name: The name that people see; the
-    instance_id when absent. :param turn_s: How long the agent may take for a push, 600 at most. After that the push
-    arrives again later. :param concurrency: How many meetings are answered at a time. Messages of one arrive one after
-    the other. :param secret: `whsec_` and the base64 of 24 to 64 bytes: registers with it, and verifies every push.
-    :param on_error: Called with the exception of the agent; the logger `convoke_agents` has it when absent. :param
-    on_connection: Called when the service responds, and when it is lost; the logger has it when absent. :raises
-    ConvokeError: the service refuses it
-    """
+    :param base_url: The URL of Convoke; the variable CONVOKE_URL when absent, or else http://127.0.0.1:8080.
+    :param api_key: The variable CONVOKE_API_KEY when absent.
+    :param instance_id: The agent_id when absent. Keep it the same at every start: messages that waited meanwhile then
+        arrive.
+    :param instance_name: The name that people see; the instance_id when absent.
+    :param turn_s: How long the agent may take for a push, 600 at most. After that the push arrives again later.
+    :param concurrency: How many meetings are answered at a time. Messages of one arrive one after the other.
+    :param secret: `whsec_` and the base64 of 24 to 64 bytes: registers with it, and verifies every push.
+    :param on_error: Called with the exception of the agent; the logger `convoke_agents` has it when absent.
+    :param on_connection: Called when the service responds, and when it is lost; the logger has it when absent.
+    :raises ConvokeError: the service refuses it"""
     asyncio.run(
         serve_agent_async(
             agent,
