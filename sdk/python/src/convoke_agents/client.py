@@ -45,7 +45,8 @@ class ConvokeClient(Operations):
         :param timeout_s: How long one request may take, response included.
         :param send_attempts_max: How often `send_message` and `send_reply` try, the first time included; 1 for no
             retry. Every other call tries as often when the service is overloaded and says when to try again.
-        :raises ValueError: base_url is no http or https URL"""
+        :raises ValueError: base_url is no http or https URL
+        """
         self._target = Target.of(base_url, api_key, timeout_s)
         self._requests = Requests(self._target, send_attempts_max)
         self._send_attempts_max = send_attempts_max
@@ -94,7 +95,8 @@ class ConvokeClient(Operations):
         :param idempotency_key: A random one when absent. Give your own to repeat a send safely after a restart.
         :param traceparent: The trace that it belongs to, as in W3C Trace Context. An `httpx` that OpenTelemetry
             instruments adds it by itself.
-        :param tracestate: The state of that trace."""
+        :param tracestate: The state of that trace.
+        """
         return self._store(
             message_to_send(
                 meeting_id,
@@ -124,7 +126,8 @@ class ConvokeClient(Operations):
 
         :param reply_token: `reply_token` of the push; good for a day.
         :param reply: A text, which becomes `{"content": text}`, or `{"message": {…}}` with `from_agent` and
-            `target_agents` if they are needed."""
+            `target_agents` if they are needed.
+        """
         return self._store(
             reply_to_send(
                 reply_token, reply, idempotency_key=idempotency_key, traceparent=traceparent, tracestate=tracestate

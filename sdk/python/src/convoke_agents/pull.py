@@ -91,7 +91,8 @@ class PushInHand(Push):
         :param reply: The answer of the agent in the meeting, if its instance is registered with `replies=True`.
         :param body: The response that people see, instead of `reply`. It is cut at 64 KiB.
         :param retry_after: The value of a header Retry-After: seconds, or a date.
-        :raises ValueError: the reply is too long"""
+        :raises ValueError: the reply is too long
+        """
         self._give(response_result(status_code, reply_body(reply) if body is None else body, retry_after))
 
     def give_back(self, why: str) -> None:

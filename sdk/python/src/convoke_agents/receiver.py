@@ -74,7 +74,8 @@ class Receiver:
         :param body_bytes_max: A larger body gets the response 413.
         :param remember_s: How long a handled push is remembered.
         :param remembered_max: How many; beyond it, the one that was not seen for the longest time is forgotten.
-        :raises VerificationError: with the reason `invalid_secret`, at once"""
+        :raises VerificationError: with the reason `invalid_secret`, at once
+        """
         self._keys = decode_secrets(secret)
         self._on_push = on_push
         self._on_test = on_test

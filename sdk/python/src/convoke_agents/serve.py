@@ -79,7 +79,8 @@ def serve_agent(
     :param secret: `whsec_` and the base64 of 24 to 64 bytes: registers with it, and verifies every push.
     :param on_error: Called with the exception of the agent; the logger `convoke_agents` has it when absent.
     :param on_connection: Called when the service responds, and when it is lost; the logger has it when absent.
-    :raises ConvokeError: the service refuses it"""
+    :raises ConvokeError: the service refuses it
+    """
     asyncio.run(
         serve_agent_async(
             agent,
