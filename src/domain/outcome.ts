@@ -11,10 +11,10 @@ export const OUTCOMES = {
   tls_failed: { reached: false, says: 'TLS failed' },
   timeout: { reached: true, says: 'no response in time' },
   broken_response: { reached: true, says: 'the response was cut off or was not HTTP' },
-  bad_status: { reached: true, says: 'responded with a status that is no success' },
-  gone: { reached: true, says: 'responded 410 Gone: pushing was turned off' },
-  not_200: { reached: true, says: 'responded with a 2xx status that is not 200' },
-  ok: { reached: true, says: 'responded with a success status' },
+  bad_status: { reached: true, says: 'answered with a status that is no success' },
+  gone: { reached: true, says: 'answered 410 Gone: pushing was turned off' },
+  not_200: { reached: true, says: 'answered with a 2xx status that is not 200' },
+  ok: { reached: true, says: 'answered with a success status' },
 } as const satisfies Record<string, { reached: boolean; says: string }>;
 
 export type Outcome = keyof typeof OUTCOMES;

@@ -30,7 +30,7 @@ export function warnOfClock(held_ms: number, log: Log): void {
   if (held_ms === 0) return;
   log.warn(
     { ahead_hours: Math.round(held_ms / 3_600_000) },
-    'the clock is far ahead of when the service ran last, so nothing expires because of it: start once with CONVOKE_TRUST_CLOCK=true when it is right',
+    'the clock is far ahead of the last run of the service, so nothing expires because of it: start once with CONVOKE_TRUST_CLOCK=true when the clock is right',
   );
 }
 

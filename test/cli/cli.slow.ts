@@ -724,7 +724,7 @@ test('doctor and the log report that the clock is far ahead of the last run of t
     (await convoke(['doctor', '--data', data, '--port', new URL(await deadUrl()).port, ...flags])).stdout;
   assert.match(
     await doctor(),
-    /\nwarn +last run +it is 4 days ahead of when the service ran last: .*CONVOKE_TRUST_CLOCK=true/,
+    /\nwarn +last run +it is 4 days ahead of the last run of the service: .*CONVOKE_TRUST_CLOCK=true/,
   );
   assert.doesNotMatch(await doctor('--trust-clock'), /last run/);
   const service = await serve(data);

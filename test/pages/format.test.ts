@@ -47,7 +47,7 @@ test('a failure is named once', () => {
   assert.deepEqual(words, [
     'host not found: nowhere.test',
     'no answer within 5 s',
-    'responded 410 Gone: pushing was turned off',
+    'answered 410 Gone: pushing was turned off',
     'answered 500',
     'connection refused: port 9000',
   ]);

@@ -17,10 +17,10 @@ const OUTCOMES: Record<Outcome, string> = {
   tls_failed: 'TLS failed',
   timeout: 'no response in time',
   broken_response: 'the response was cut off or was not HTTP',
-  bad_status: 'responded with a status that is no success',
-  gone: 'responded 410 Gone: pushing was turned off',
-  not_200: 'responded with a 2xx status that is not 200',
-  ok: 'responded with a success status',
+  bad_status: 'answered with a status that is no success',
+  gone: 'answered 410 Gone: pushing was turned off',
+  not_200: 'answered with a 2xx status that is not 200',
+  ok: 'answered with a success status',
 };
 
 const REASONS: Record<Exclude<DeliveryReason, 'exhausted'>, string> = {

@@ -32,7 +32,7 @@ const ALL = ['state', ...KEYS, ...SEARCHED] as const;
 const OUTCOMES = [
   ['', 'Any outcome'],
   ['ok', 'Answered with success'],
-  ['bad_status', 'Responded with an error'],
+  ['bad_status', 'Answered with an error'],
   ['not_200', 'Answered another 2xx'],
   ['gone', 'Answered 410'],
   ['timeout', 'No response in time'],
