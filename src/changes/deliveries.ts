@@ -12,7 +12,7 @@ const DROP_BATCH = 2_000;
 const DROP_MS_MAX = 10_000;
 /** The most deliveries that one transaction queues again: other calls of the store wait some 10 ms for it. */
 const RECOVER_BATCH = 1_000;
-/** As DROP_MS_MAX. */
+/** As long as DROP_MS_MAX, for the same reason. */
 const RECOVER_MS_MAX = 10_000;
 
 export interface DeliveryChangesParts {
@@ -35,7 +35,8 @@ export class DeliveryChanges {
   }
 
   /**
-   * Queues a delivery again. Returns its state before the next attempt; null when there is no such delivery.
+   * Queues a delivery again. Returns the delivery as it waits for its next attempt; null when there is no such
+   * delivery.
    *
    * @throws Problem `delivery_not_retryable`
    */

@@ -5,7 +5,7 @@ import type { Author } from './author.ts';
 import type { InstanceChanges } from './instances.ts';
 
 const LOOK_EVERY_MS = 10_000;
-/** The `lease_until` that a revocation writes for every subscription of its key. */
+/** The `lease_until` that a revocation writes for every subscription of the revoked key. */
 const LEASE_REVOKED = 0;
 /** The most instances that are removed before the table is read again. */
 const REMOVED_MAX = 100;

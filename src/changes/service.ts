@@ -11,7 +11,7 @@ const CALL_MS_MAX = 2_000;
 
 export interface ServiceChangesParts {
   store: Pick<Store, 'encryption' | 'backups'>;
-  /** They are read again when the data key has changed. */
+  /** Secrets that depend on the data key. `refresh` reads them again when that key has changed. */
   derived: readonly { refresh(): Promise<void> }[];
   clock: Clock;
 }

@@ -66,9 +66,9 @@ export class AdaptiveLinger {
   /**
    * A batch starts.
    *
-   * @param items in it
-   * @param in_flight in it and before it
-   * @param left how many wait for the next one
+   * @param items the items in the batch
+   * @param in_flight the items in this batch and in those still in flight
+   * @param left how many items wait for the next batch
    */
   onFlush(items: number, in_flight: number, left: number, now_ms: number): void {
     this.#timer.onFlush(items, now_ms);

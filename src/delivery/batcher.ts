@@ -64,7 +64,10 @@ export class Batcher<Item, Result> {
     return this.#waiting.length === 0 && this.#in_flight === 0;
   }
 
-  /** @param is_joined keeps it in the batch of the item that was added just before, in the same turn of the event loop */
+  /**
+   * @param is_joined keeps the item in the batch of the item that was added just before, in the same turn of the event
+   * loop
+   */
   add(item: Item, weight: number, is_joined = false): Promise<Result> {
     const { promise, resolve, reject } = Promise.withResolvers<Result>();
     this.#waiting.push({ item, weight, is_joined, resolve, reject });

@@ -180,7 +180,7 @@ export class Metrics {
     for (const what of ['min', 'max', 'mean', 'p50', 'p90', 'p99']) {
       const lag = this.#registry.getSingleMetric(`${prefix}nodejs_eventloop_lag_${what}_seconds`);
       assert(lag instanceof Gauge);
-      // The first of these metrics sets the values of all of them just before.
+      // The first of these metrics that is collected sets the values of all of them.
       Object.assign(lag, { collect: () => lag.dec((LOOK_EVERY_MS - LOOK_EVERY_DEFAULT_MS) / 1_000) });
     }
   }

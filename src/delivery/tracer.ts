@@ -5,7 +5,10 @@ import type { Accepted, NewMessage } from '../store/contract/messages.ts';
 import type { LaneDelivery } from './lanes/lane_delivery.ts';
 import type { Target } from './transport/target.ts';
 
-/** Follows messages through the service. Without one, a message keeps the trace of its sender, and nothing more is done. */
+/**
+ * Follows messages through the service. Without a tracer, a message keeps the trace of its sender, and nothing more is
+ * done.
+ */
 export interface Tracer {
   /**
    * Follows a message from its arrival until it is stored.
@@ -24,9 +27,9 @@ export interface Tracer {
 
 /** An attempt that is followed. */
 export interface AttemptTrace {
-  /** For the headers of the push. */
+  /** The trace for the headers of the push. */
   readonly trace: TraceContext | null;
-  /** @param made as it is stored; null: the attempt counts as not made */
+  /** @param made the attempt as it is stored; null: it counts as not made */
   ended(made: Attempt | null): void;
 }
 

@@ -204,7 +204,8 @@ export class DemoMeeting {
       key_id: null,
       owner_scope: null,
       storeFor: (more) => store.audited({ subject: { ...stopping, ...more }, wall_ms: clock.wall() }),
-      // The audit log gets no entry for the stop of the demo, because the service stops; removed instances have theirs.
+      // The audit log gets no entry for the stop of the demo, because the service stops; the removal of its instances
+      // has entries.
       record: async () => {},
     };
   }

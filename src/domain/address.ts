@@ -140,8 +140,9 @@ const NEVER = named({
 });
 
 /**
- * IPv6 ranges that a translator or a tunnel maps to IPv4, with the bytes that hold the IPv4 address. Prefixes of single networks
- * (RFC 6052) are unknown here: an address that ends in 32 zero bits and an IPv4 address may be one of theirs.
+ * IPv6 ranges that a translator or a tunnel maps to IPv4, with the bytes that hold the IPv4 address. Prefixes of single
+ * networks (RFC 6052) are unknown here: an IPv6 address that ends with 32 zero bits and an IPv4 address may belong to
+ * such a network.
  */
 const CARRIERS: readonly { cidr: Cidr; at: readonly [number, number, number, number]; inverted?: true }[] = [
   // NAT64 (RFC 6052), SIIT (RFC 2765), IPv4-compatible.

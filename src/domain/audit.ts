@@ -62,7 +62,7 @@ export interface AuditSubject {
 /** An entry that is not yet numbered and chained. */
 export interface NewAuditEntry extends AuditSubject {
   outcome: AuditOutcome;
-  /** The code of the problem, when it was refused. */
+  /** The code of the problem, when the change was refused. */
   code: string | null;
 }
 

@@ -18,7 +18,10 @@ const PARTS = /^(postgres(?:ql)?:\/\/(?:[^/?#]*@)?)([^/?#]*)(.*)$/i;
 export interface DatabaseServers {
   /** The connection string of each server, and a name for messages, without the password. */
   servers: { url: string; where: string }[];
-  /** Whether to skip a server that cannot be written. Always true for several servers: one of them can. */
+  /**
+   * Whether to skip a server that cannot be written. Always true for several servers, because one of them can be
+   * written.
+   */
   must_write: boolean;
 }
 

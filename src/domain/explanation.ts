@@ -71,13 +71,13 @@ interface Before {
   target_agents: readonly string[];
   accepted_at: number;
   hops: number;
-  /** Still in its lane: the guard judges it before the message to explain. */
+  /** Whether it is still in its lane. Then the guard judges it before the message to explain. */
   is_unjudged: boolean;
   /** Still in its lane, and no receiver has seen it: rules of the membership may cancel it. */
   may_be_left_out: boolean;
 }
 
-/** The agents to notify. This is the selection of a send, for one membership. */
+/** The agents to notify. A send chooses the agents of a membership in the same way. */
 export function notifiedOf(candidate: Candidate, { targets, from_agent }: Imagined): string[] {
   return isRecipient(candidate) ? agentsToNotify(candidate.agent_ids, targets, from_agent, candidate.wake) : [];
 }

@@ -73,7 +73,7 @@ export interface Instance extends InstanceHealth {
   timeout_s: number;
   /** The agent runtime at its webhook, if pushes have a shape of their own; null: the shape of the specification. */
   runtime: RuntimeSettings | null;
-  /** When it is removed unless it registers again, in milliseconds since the epoch; null: never. */
+  /** When the service removes it unless it registers again, in milliseconds since the epoch; null: never. */
   lease_until: number | null;
   /** Empty for an instance that pulls and gave no URL. */
   webhook_url: string;

@@ -6,7 +6,7 @@
 import type { Principal } from './access.ts';
 import { Problem } from './problem.ts';
 
-/** Open to portal links; or closed, and a sentence says why. */
+/** True: open to portal links. A sentence: closed, and the sentence says why. */
 export type PortalRight = true | string;
 
 const CLOSED = 'A portal link shows instances and helps them to hear again. It does nothing else.';
@@ -25,12 +25,12 @@ const FIELDS: Partial<Record<string, PortalRight>> = {
   replies: 'its holder could speak in meetings by responses to pushes',
 };
 
-/** @throws Problem `not_permitted` for a portal link where the route is not open to links */
+/** @throws Problem `not_permitted` when the caller is a portal link and the route is not open to links */
 export function assertOpenToLinks({ is_portal_link }: Principal, right: PortalRight = CLOSED): void {
   if (is_portal_link && right !== true) throw new Problem('not_permitted', `${right} Use the key itself.`);
 }
 
-/** @throws Problem `not_permitted` for a portal link that changes a field of an instance that is not open to links */
+/** @throws Problem `not_permitted` when a portal link changes a field of an instance that is not open to links */
 export function assertFieldsOpenToLinks(principal: Principal, fields: Iterable<string>): void {
   for (const field of fields) {
     const right = FIELDS[field];

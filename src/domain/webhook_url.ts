@@ -143,8 +143,8 @@ function judgeName(hostname: string, policy: EgressPolicy): Denial | null {
 }
 
 /**
- * The bad ports of the fetch standard (https://fetch.spec.whatwg.org/#port-blocking): other protocols may read HTTP as
- * theirs.
+ * The bad ports of the fetch standard (https://fetch.spec.whatwg.org/#port-blocking): servers of other protocols may
+ * take HTTP for their own.
  */
 const BAD_PORTS = new Set(
   (

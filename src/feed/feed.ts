@@ -127,7 +127,7 @@ export class Feed {
   /**
    * Makes a place for a listener; no event is sent before `begin`.
    *
-   * @throws Problem `overloaded` when the most listeners are there already, and `shutting_down`
+   * @throws Problem `overloaded` when there are `listeners_max` listeners already, and `shutting_down`
    */
   async open({ viewer, last_event_id, standing }: FeedRequest): Promise<OpenedFeed> {
     if (this.#is_stopped) throw new Problem('shutting_down', undefined, { retry_after_s: RETRY_AFTER_S });
@@ -142,7 +142,7 @@ export class Feed {
     try {
       const memory = await this.#remember();
       const view = new FeedView(viewer, this.#parts);
-      // From here on no event is missed, because the memory keeps the events of the time of the reads below.
+      // From here on no event is missed, because the memory keeps the events that happen during the reads below.
       listener = new FeedListener({ memory, view, clock: this.#parts.clock, standing });
       this.#listeners.add(listener);
       await view.load(memory);

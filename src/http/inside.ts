@@ -42,7 +42,7 @@ export function insideFetch(app: App, outer: FastifyRequest): typeof fetch {
 }
 
 class InsideRequest extends http.IncomingMessage {
-  /** @param body the whole of it; null for none */
+  /** @param body the whole body; null for none */
   hold(headers: Record<string, string>, body: string | null): void {
     const bytes = body === null ? null : Buffer.from(body);
     this.httpVersion = '1.1';
@@ -54,7 +54,7 @@ class InsideRequest extends http.IncomingMessage {
     this.push(null);
   }
 
-  /** The socket belongs to the outer request: an end of this one does not close it. */
+  /** The socket belongs to the outer request: the end of this inner request does not close it. */
   override _destroy(error: Error | null, done: (error?: Error | null) => void): void {
     done(error);
   }

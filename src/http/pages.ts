@@ -28,7 +28,7 @@ const PORTAL = /^\/portal(?:\/|$)/;
 /** Paths whose responses are for programs, even when a browser opens them: the API, files, and links with secrets. */
 const NO_VIEW = /^\/(?:api|assets|docs|invite|mcp)(?:\/|$)/;
 
-/** An icon, a manifest. */
+/** Files beside the index, such as an icon or the manifest. */
 const BESIDE_INDEX = /^\/[\w-]+\.\w+$/;
 
 /** Files whose name contains a hash of their content. */

@@ -42,8 +42,8 @@ const LOOPBACK_HOST = /^(localhost|127(\.\d{1,3}){3}|\[::1\])\.?(:\d{1,5})?$/i;
 const LOOPBACK_ORIGIN = /^https?:\/\/(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?$/i;
 
 /**
- * Given to the constructor, because Fastify would otherwise load its own compilers (3 MiB of memory). Its types allow
- * only those.
+ * Given to the constructor, because Fastify would otherwise load its own compilers (3 MiB of memory). Fastify's types
+ * allow only its own compilers.
  */
 const COMPILERS = {
   buildValidator: () => validatorCompiler as never,

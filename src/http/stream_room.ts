@@ -7,7 +7,10 @@ const KEY_BYTES_MAX = 16 << 20;
 /** The same for the clients of all keys. With more, the slowest one is disconnected. */
 const ALL_BYTES_MAX = 32 << 20;
 
-/** The streams of a key that have written more than their clients take, with what waits in each; the slowest is first. */
+/**
+ * The streams of a key that have written more than their clients take, with the bytes that wait in each; the slowest is
+ * first.
+ */
 class KeyStreams {
   readonly waiting = new Map<ServerResponse, number>();
   bytes = 0;
@@ -16,9 +19,10 @@ class KeyStreams {
 }
 
 /**
- * Says when a stream may write more. A client that does not read stops its own stream, and many of them stop the other
- * streams of their key, until the limit for slow readers cuts them off (`READ_LIMITS`). Clients of many keys that do not
- * read lose their connections, the slowest client of the key with the most first. They continue with their cursor.
+ * Says when a stream may write more. A client that does not read stops its own stream. Many such clients stop the other
+ * streams of their key too, until the limit for slow readers (`READ_LIMITS`) disconnects them. When clients of many
+ * keys do not read, the slowest client of the key with the most unread bytes is disconnected first. A client continues
+ * with its cursor.
  */
 export class StreamRoom {
   readonly #keys = new Map<string, KeyStreams>();
@@ -37,7 +41,10 @@ export class StreamRoom {
     }
   }
 
-  /** Counts what waits in a stream until its client has taken all of it. Nothing is written to it until then. */
+  /**
+   * Counts the bytes that wait in a stream, until its client has taken all of them. Until then nothing more is written
+   * to the stream.
+   */
   #count(key: string, response: ServerResponse): void {
     const of_key = this.#keys.get(key) ?? new KeyStreams();
     const bytes = response.writableLength;

@@ -73,7 +73,7 @@ export async function signIn(key: string): Promise<void> {
 
 export async function signOut(): Promise<void> {
   try {
-    // Requests under way are refused while it ends. Nobody needs to hear why.
+    // Requests in progress are refused while the session ends. Nobody needs to know why.
     await changingSession(async () => {
       await client.signOut();
       const { version, environment, features } = session.value ?? NOBODY;

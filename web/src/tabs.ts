@@ -23,7 +23,7 @@ interface TabsParts<News> {
 const OBJECTION_MS = 150;
 /** How often the leader gives a sign of life. */
 const SIGN_MS = 2000;
-/** After this time without a sign, a leader hangs. */
+/** A leader that gives no sign of life for this long counts as hung. */
 const SILENT_MS = 8000;
 
 type Said<News> =

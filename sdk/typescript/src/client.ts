@@ -141,7 +141,7 @@ export class ConvokeClient {
 
   /**
    * Queues failed deliveries of the instance again: those of a period, or those of `delivery_ids`. With `dry_run` it
-   * only counts them. One call may do a part: see {@link recovering}.
+   * only counts them. One call may do only a part: see {@link recovering}.
    */
   recover(instance_id: string, input: RecoverInput, options?: CallOptions): Promise<Recovered> {
     return this.#requests.call('POST', ['instances', instance_id, 'recover'], { ...options, body: input });
@@ -297,8 +297,8 @@ export class ConvokeClient {
   }
 
   /**
-   * Replies to an earlier push, with its `reply_token` and without a key: in its meeting, as one of its agents. Tries
-   * again as sendMessage does.
+   * Replies to an earlier push, with its `reply_token` and without a key. The reply is a message in the meeting of that
+   * push, by one of its agents. Tries again as sendMessage does.
    *
    * @param reply a text, which becomes `{ content: text }`, or a message with the agent that says it
    */

@@ -43,7 +43,7 @@ interface Call extends CallOptions {
   headers?: Record<string, string>;
   /** Replaces the timeout of the client for this request. */
   timeout_ms?: number;
-  /** How often it is tried while the service is overloaded; 1 for a caller that tries again by itself. */
+  /** How often the request is tried while the service is overloaded; 1 for a caller that tries again by itself. */
   attempts_max?: number;
 }
 

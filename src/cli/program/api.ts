@@ -19,7 +19,7 @@ export interface ListOptions extends ApiOptions {
   all?: true;
 }
 
-/** `--api-key`. The variable is safer, because the list of processes shows the command line. */
+/** `--api-key`. The variable CONVOKE_API_KEY is safer, because the list of processes shows the command line. */
 export function apiKeyOption(): Option {
   return new Option('--api-key <token>', 'the API key to use; not needed while the service has none').env(
     'CONVOKE_API_KEY',

@@ -105,13 +105,13 @@ export function counted(count: number, one: string, many = `${one}s`): string {
   return `${count} ${count === 1 ? one : many}`;
 }
 
-/** As many as fit into a table, and how many others there are. */
+/** As many items as fit into a table, and the number of the other items. */
 export function listInWords(items: readonly string[]): string {
   const shown = items.slice(0, 3).join(', ');
   return items.length > 3 ? `${shown} and ${items.length - 3} more` : shown;
 }
 
-/** Quoted so that it can be pasted into a shell. */
+/** The id in quotes, if a shell needs them. */
 export function quoted(id: string): string {
   return /^[\w.:@/+-]+$/.test(id) ? id : `'${id.replaceAll("'", "'\\''")}'`;
 }

@@ -34,7 +34,7 @@ export function withRuntime(command: Command): Command {
     );
 }
 
-/** @throws InvalidArgumentError for another name */
+/** @throws InvalidArgumentError for a name that is not a runtime */
 function agentRuntime(name: string): RuntimeName {
   const known = AGENT_RUNTIME_NAMES.find((each) => each === name);
   if (known !== undefined) return known;

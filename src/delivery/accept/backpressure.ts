@@ -9,8 +9,8 @@ import type { RecipientCache } from '../lanes/recipient_cache.ts';
 import type { TimerQueue } from '../timer_queue.ts';
 
 /**
- * The largest number of waiting deliveries for each node of the cluster, without those of instances that do not move.
- * With more, acceptance waits until dispatch has caught up.
+ * The largest number of waiting deliveries for each node of the cluster. Deliveries of instances that do not move are
+ * not counted. With more, acceptance waits until dispatch has caught up.
  */
 export const WAITING_HIGH = 4_000;
 /** A node with at least this many waiting deliveries reports them to the other nodes. */

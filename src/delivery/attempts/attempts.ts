@@ -160,7 +160,7 @@ export class Attempts {
   /**
    * Decides the next step of the lane.
    *
-   * @param generation of the lane when the attempt started
+   * @param generation the generation of the lane when the attempt started
    */
   #goOn(recipient: Recipient, lane: Lane, generation: number): void {
     if (recipient.dropped) {

@@ -12,9 +12,7 @@ import { type HeadReadParts, readForHead } from './head_read.ts';
  * messages are counted.
  */
 const ROWS_MAX = 2_000;
-/**
- * How long a read counts for a head that waits for its instance after the read. Newer messages may arrive meanwhile.
- */
+/** For how long a read stays valid for a head that then waits for its instance. Newer messages may arrive meanwhile. */
 const FRESH_MS = 1_000;
 
 export interface CatchUpParts extends HeadReadParts {
@@ -24,7 +22,7 @@ export interface CatchUpParts extends HeadReadParts {
   kept_ms: number;
 }
 
-/** The facts that were read for a head. They count until the lane or the rules change. */
+/** The facts that were read for a head. They are valid until the lane or the rules change. */
 interface Known extends RulesAtHead {
   generation: number;
   version: number;

@@ -318,7 +318,7 @@ export class Dispatcher {
    */
   #judge(recipient: Recipient, lane: Lane, head: LaneDelivery): SuppressReason | 'reading' | null {
     if (lane.aside) return null;
-    // A delivery whose push a receiver has seen is tried to its end.
+    // When a receiver has seen the push of a delivery, no rule cancels the delivery any more.
     if (recipient.registration.target?.has_rules === true && head.answered_badly === 0) {
       const verdict = this.#catch_up.judge(recipient, lane, head);
       if (verdict === 'unknown') {

@@ -22,7 +22,7 @@ export interface LoopGuardParts extends HeadReadParts {
 
 /** The messages that a lane delivered lately, by sender and agent. */
 interface Window {
-  /** The window serves only this recipient object and limits up to `limit`. For others it is read again. */
+  /** The window is valid for this recipient object only, and for limits up to `limit`. Otherwise it is read again. */
   recipient: Recipient;
   pair_limit: number;
   /** The last delivery that was judged. */
@@ -89,8 +89,8 @@ export class LoopGuard {
   }
 
   /**
-   * The rules of a membership cancel a delivery. If it was tried before and did not reach the machine, the guard has let
-   * it through and counted it; the window of its lane is read again, without it.
+   * Called when the rules of a membership cancel a delivery. If the delivery was tried before and did not reach the
+   * machine, the guard has counted it. Then the guard reads the window of the lane again, without this delivery.
    */
   uncount(recipient: Recipient, delivery: LaneDelivery): void {
     const key = keyOf(recipient, delivery);

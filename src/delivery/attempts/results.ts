@@ -103,7 +103,7 @@ export class Results {
     });
   }
 
-  /** @returns the health before */
+  /** @returns the health before the result */
   #learn(recipient: Recipient, target: Target, result: PushResult, now: number, wall: number): InstanceHealth {
     const { registration } = recipient;
     const health_before = registration.health;

@@ -2,11 +2,11 @@
  * A thread that is busy for more than this share of its time is saturated. If it is less busy, something else is slow.
  */
 const SATURATED = 0.75;
-/** How often that is measured. */
+/** How often the load is measured. */
 export const CHECK_MS = 100;
 /**
- * Attempts in flight to instances with a backlog, while this thread is saturated. Its other work waits behind their
- * responses. While it is not saturated the limit grows, up to a share of all attempts.
+ * The most attempts in flight to instances with a backlog, while this thread is saturated: the other work of the thread
+ * waits behind their responses. While the thread is not saturated, the limit grows, up to a share of all attempts.
  */
 const ATTEMPTS_MIN = 96;
 const ATTEMPTS_SHARE = 0.75;

@@ -10,8 +10,9 @@ const LINGER_MS = 3;
 /** The most results in one batch. */
 const BATCH_MAX = 2_000;
 /**
- * The most instances in one batch. A second after a wide message 10,000 have a new time of their last success. In one
- * transaction they would hold up everybody for as long as the message itself did.
+ * The most instances in one batch. A second after a wide message, 10,000 instances have a new time of their last
+ * success. One transaction with all of them would delay the other calls of the store for as long as the message itself
+ * did.
  */
 const INSTANCES_MAX = 500;
 /**
@@ -66,7 +67,7 @@ export class Settlements {
     this.#schedule();
   }
 
-  /** The health of an instance changed. The write takes the health of its own moment. */
+  /** The health of an instance changed. A batch takes the health at the time when it is written. */
   markDirty(instance: Recipient): void {
     instance.registration.health_dirty = true;
     this.#succeeded.delete(instance);

@@ -18,13 +18,13 @@ const ANSWER_MS = 10_000;
  * addresses of all partitions together: a read for each partition took a third of the processor time of forwarded pulls.
  */
 const ADDRESSES_MS = 1_000;
-/** For how long a node uses a stamp. */
+/** For how long a node uses one stamp. A stamp is a signed time, which marks the pulls that the node forwards. */
 const STAMP_MS = 10_000;
 /** How old a stamp may be, and how far the clocks of two nodes may differ. */
 const CLOCKS_APART_MS = 60_000;
 /** The most stamps that are known to be genuine. Each node makes six a minute. */
 const STAMPS_KNOWN_MAX = 1_000;
-/** What a node signs, before the time. */
+/** The beginning of the text that a node signs. The time follows it. */
 const STAMP_PREFIX = 'forwards:';
 
 /** A pull as a client sent it to a node that does not deliver to its instance. */
@@ -59,7 +59,7 @@ export class PullForwarder {
   readonly #in_flight = new Set<ClientRequest>();
   /** The addresses of the nodes that hold the partitions, as read last; null when they have to be read again. */
   #addresses: { read: Promise<ReadonlyMap<number, string>>; until: number } | null = null;
-  /** What this node writes on the pulls that it forwards; null when it has to make another one. */
+  /** The stamp that this node writes on the pulls that it forwards; null when it has to make a new one. */
   #stamp: { made: Promise<string>; until: number } | null = null;
   /** The stamps of other nodes that were found genuine. */
   readonly #genuine = new Set<string>();

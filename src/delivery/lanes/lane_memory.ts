@@ -38,7 +38,7 @@ export class LaneMemory {
   /** Deliveries in memory for which acceptance does not wait. */
   #queued_backlog = 0;
   #bytes = 0;
-  /** The sum of the estimates of all backlogs. */
+  /** The sum of `unread_estimate` over all backlogs. */
   #unread = 0;
   /**
    * Room reserved for deliveries that are being read: after a start, thousands of lanes begin to read before the first
@@ -123,8 +123,8 @@ export class LaneMemory {
     this.#queued--;
     this.tried(lane, delivery);
     this.#bytes -= bytesOf(delivery);
-    // The garbage collector takes a delivery that waited for long for an old object. Such an object would keep its
-    // young attempts in memory until the next full collection.
+    // For the garbage collector, a delivery that waited for long is an old object. An old object would keep its young
+    // attempts in memory until the next full collection.
     delivery.attempts = NO_ATTEMPTS;
   }
 
@@ -146,7 +146,7 @@ export class LaneMemory {
     return backlog;
   }
 
-  /** The deliveries of the tail before a seq are settled. */
+  /** Drops the deliveries of the tail before a seq, because they are settled. */
   dropSettled(lane: Lane, backlog: Backlog, seq: number): void {
     this.#countOut(lane, backlog.dropTailBefore(seq));
   }

@@ -21,15 +21,15 @@ export class Recipient {
   readonly partition: Partition;
   readonly registration = new Registration();
   readonly lanes = new Map<string, Lane>();
-  /** Lanes that are in the state `ready`, in turn. */
+  /** Lanes that are in the state `ready`, in the order of their turns. */
   readonly ready = new Fifo<Lane>();
   /** The deliveries that stepped aside and are due: see retries.ts. Null until there was one. */
   #aside: Lane | null = null;
   /** When the next delivery aside is due; null when none is known. */
   aside_due_at: number | null = null;
   /**
-   * A time of the invalidation clock. A row that was requested before it may be stale, because another node has changed
-   * it since.
+   * A time of the invalidation clock. A row that was requested before this time may be stale, because another node has
+   * changed it since.
    */
   invalidated_at: number;
   /** True when the instance was deleted or belongs to another node. This node then starts nothing more for it. */

@@ -18,7 +18,7 @@ export class RecipientCache {
   readonly #cursors: LaneCursors | null;
   readonly #recipients = new Map<string, Recipient>();
   #evict_at = IDLE_MAX;
-  /** The time of the invalidation clock when all instances were invalidated, those that are not in memory too. */
+  /** The time of the invalidation clock when all instances were invalidated, even those that are not in memory. */
   #invalidated_at = 0;
 
   constructor(partitions: Partitions, memory: LaneMemory, turns: Turns, cursors: LaneCursors | null) {

@@ -21,7 +21,7 @@ const TURN_ATTEMPTS = 64;
 
 export class Turns {
   readonly #first = new Fifo<Recipient>();
-  /** Instances that have their turn. */
+  /** Instances that have their turn and can take a step. */
   readonly #going = new Fifo<Recipient>();
   readonly #waiting = new Fifo<Recipient>();
   #first_in_a_row = 0;

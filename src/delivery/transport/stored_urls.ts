@@ -11,8 +11,8 @@ export interface RefusedUrl {
 }
 
 /**
- * Checks every stored webhook_url: the policy may have changed since it was registered. A refused URL stays stored;
- * its pushes end as `blocked`, until the policy or the URL changes.
+ * Checks every stored webhook_url: the policy may have changed since the URL was registered. A refused URL stays
+ * stored; its pushes end as `blocked`, until the policy or the URL changes.
  */
 export async function* refusedUrls(store: Store, policy: EgressPolicy): AsyncGenerator<RefusedUrl> {
   let after: string | null = null;

@@ -108,7 +108,7 @@ class PooledTransport implements WebhookTransport, PushContext {
 }
 
 /**
- * One context for all connections, because each would read every trusted certificate again.
+ * One context for all connections, because each context would read every trusted certificate again.
  *
  * @throws on a malformed `extra_ca`
  */

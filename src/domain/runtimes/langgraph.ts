@@ -61,7 +61,7 @@ export const langgraph: Runtime = {
       stream_mode: ['updates'],
       if_not_exists: 'create',
       multitask_strategy: 'enqueue',
-      // Nobody reads the answer after that, and the next attempt begins a run of its own.
+      // When the attempt is over, nobody reads the answer, and the next attempt begins a run of its own.
       on_disconnect: 'cancel',
       metadata: {
         meeting_id,

@@ -1,6 +1,6 @@
 import { invalidField } from '../problem.ts';
 
-/** All options of an instance as JSON. */
+/** The most bytes of all options of an instance, as JSON. */
 export const OPTIONS_BYTES_MAX = 16_384;
 
 /** The type of an option. */

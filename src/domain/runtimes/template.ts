@@ -28,7 +28,7 @@ const REFUSED_HEADERS = new Set([
   'upgrade',
   'te',
 ]);
-/** A value of the push that a template can contain. */
+/** A place in a template, to be replaced by a value of the push. */
 const PLACE = /\{\{\s*([\w.-]{1,200})\s*\}\}/g;
 const ONE_PLACE = /^\{\{\s*([\w.-]{1,200})\s*\}\}$/;
 

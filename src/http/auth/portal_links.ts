@@ -12,7 +12,10 @@ import type { DerivedSecrets } from '../../store/secrets/derived_secrets.ts';
 import type { Keyring } from './keyring.ts';
 import type { Standing } from './standing.ts';
 
-/** The standing of a request with a portal link. It depends on the key whose instances it shows, and on its maker. */
+/**
+ * The standing of a request with a portal link. It depends on the key whose instances the link shows, and on the key
+ * that made the link.
+ */
 class PortalStanding implements Standing {
   readonly principal: Principal;
   /** A link cannot begin a session. */

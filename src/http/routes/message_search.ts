@@ -72,7 +72,7 @@ async function pageFor(
   );
 }
 
-/** Whether a message that was found by its id has everything else. */
+/** Whether a message that was found by its id fits the other filters too. */
 function isWanted(
   message: FoundMessage,
   { meeting_id, seq, text, since_ms = -Infinity, until_ms = Infinity }: Omit<MessageSearch, 'limit'>,

@@ -172,7 +172,7 @@ async function forward({ pull_forwarder, limits, connections }: Context, request
   const response = await forwarded.finally(() => over());
   if (response === null) {
     if (made_room) throw noRoom();
-    // Whether its results count is unknown, so the machine has to bring them again.
+    // It is unknown whether the results in the request count, so the machine has to bring them again.
     if (pull_forwarder.is_draining && !brings_results) return { pushes: [], results: [] };
     throw holderNotReached();
   }

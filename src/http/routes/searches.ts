@@ -4,9 +4,9 @@ import { type Reads, SEARCH_READS, type SearchPage } from '../../store/contract/
 
 /** How long one request searches. A read that has begun by then is finished. */
 export const SEARCH_MS_MAX = 400;
-/** The same for a list, whose rows an index has, though maybe among others. */
+/** The same for a list. An index finds its rows, perhaps with other rows between them. */
 export const LIST_MS_MAX = 50;
-/** How many calls of the store it makes at most. */
+/** The most calls of the store that one request makes. */
 const CALLS_MAX = 40;
 /** Each call may read this many times the rows of the one before: most pages are full after the first. */
 const READS_FACTOR = 4;

@@ -4,7 +4,7 @@ import { enumOf, named, nullable } from './fields.ts';
 
 /** Stands for the value of a header that may be a credential. */
 export const HIDDEN = '[hidden]';
-/** Stands for the signature: with it the push could be made again by somebody else. */
+/** Stands for the signature: somebody who has the signature could send the push again. */
 export const SIGNATURE = '[signature]';
 
 export const DeliveryPushSchema = Type.Object(

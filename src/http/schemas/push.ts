@@ -2,8 +2,8 @@
 import Type from 'typebox';
 import { agentIds, JsonObject, MeetingId } from './fields.ts';
 
-// Without a title it becomes no component. oapi-codegen drops components that only a webhook names, and its result then
-// does not compile.
+// The schema has no title, so that it becomes no component. oapi-codegen drops components that only a webhook names,
+// and its result then does not compile.
 export const PushBody = Type.Object(
   {
     event: Type.Unsafe<'new_message'>({ type: 'string', enum: ['new_message'], description: 'Always `new_message`.' }),

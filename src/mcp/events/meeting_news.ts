@@ -51,7 +51,7 @@ export class MeetingNews {
     return news;
   }
 
-  /** From now on it counts. */
+  /** Forgets the news so far: from now on only later news counts. */
   reset(): void {
     this.#has_news = false;
   }
@@ -91,8 +91,8 @@ export class MeetingNews {
 }
 
 /**
- * Whether the service said why it ended the feed, and another feed cannot help; or another key has its place now. Streams
- * without a place would have no limit in number.
+ * True when the service said why it ended the feed and another feed would not help, or when another key has the place
+ * of the feed now. A stream does not continue without a place: otherwise nothing would limit the number of streams.
  */
 function isFinal(error: ConvokeError | null): error is ConvokeError {
   if (error === null || error.code === 'overloaded') return error !== null;

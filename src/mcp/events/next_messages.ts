@@ -7,7 +7,10 @@ import { type MeetingEvent, meetingEvent } from '../../domain/meeting_event.ts';
 import type { Caller } from '../caller.ts';
 import { newestSeq, isGone } from './pages.ts';
 
-/** How many messages one read takes. One of 190 KB that is a list of `{}` is parsed in 12 ms, and takes 4 MB of memory. */
+/**
+ * How many messages one read takes. A message of 190 KB that is a list of `{}` is parsed in 12 ms, and takes 4 MB of
+ * memory.
+ */
 const MESSAGES_MAX = 2;
 /** How many reads of all streams are in progress at a time. */
 const READS_MAX = 2;
@@ -73,7 +76,7 @@ export class NextMessages {
       if (read === undefined) return this.#begin(caller, meeting_id, after).next;
       // The failure of another caller, who may have left, says nothing about this caller.
       const next = await read.next.catch(() => null);
-      // A message may have been sent after a read began that found none.
+      // A read that found nothing may have begun before the newest message was sent.
       if (next !== null && (next.message !== null || read.begun > question)) return next;
       caller.signal.throwIfAborted();
     }
@@ -120,7 +123,7 @@ export class NextMessages {
       position = seq;
     }
     if (first !== null) return first;
-    // Retention removed what followed, or the store was restored to an earlier state.
+    // Retention removed the messages that followed, or the store was restored to an earlier state.
     const newest = await newestSeq(caller, meeting_id);
     // A message may have been sent between the two reads: the next read has it.
     const is_lost = newest < after || (newest > after && (await isGone(caller, meeting_id, after)));
@@ -149,7 +152,7 @@ export class NextMessages {
 
 const placeOf = (meeting_id: string, after: number): string => `${after} ${meeting_id}`;
 
-/** Lets a number of works run at a time, in the order in which they came. */
+/** Runs a limited number of tasks at a time, in the order in which they were added. */
 class Turnstile {
   readonly #max: number;
   #running = 0;

@@ -17,7 +17,7 @@ export interface EventPage {
   has_more: boolean;
 }
 
-/** The position of now. */
+/** The position after the newest message. */
 export async function newestSeq({ client, signal }: Caller, meeting_id: string): Promise<number> {
   return (await client.getMeeting(meeting_id, { signal })).last_seq;
 }
@@ -43,7 +43,7 @@ export async function readPage(
   );
   const [first] = data;
   if (first === undefined) {
-    // Retention removed what followed, or the store was restored to an earlier state.
+    // Retention removed the messages that followed, or the store was restored to an earlier state.
     const newest = await newestSeq(caller, meeting_id);
     // A message may have been sent between the two reads: the next page has it.
     const is_lost = newest < after || (newest > after && (await isGone(caller, meeting_id, after)));

@@ -69,7 +69,7 @@ export async function streamEvents(
       return message !== null;
     };
     while (!signal.aborted) {
-      // What was sent is in the response after a turn of the event loop.
+      // Messages that were sent are in the response after a turn of the event loop.
       await nextTurn();
       // No message is in memory while the client does not read.
       await caller.hasRoom();

@@ -31,7 +31,10 @@ export interface InviteStore {
   find(digest: string): Promise<Invite | null>;
   /** The invites of the last 30 days, the latest first. */
   list(page: PageRequest): Promise<Page<Invite>>;
-  /** Null when there is no such invite; rejects with `invite_redeemed`. Revoking again returns the first time. */
+  /**
+   * Null when there is no such invite; rejects with `invite_redeemed`. Revoking again returns the time of the first
+   * call.
+   */
   revoke(invite_id: string, wall_ms: number): Promise<Invite | null>;
   /**
    * Makes the key of an invite and ends the invite, so that of several callers only one gets a key. The key becomes the

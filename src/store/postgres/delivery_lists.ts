@@ -124,7 +124,7 @@ export function deliveryLists(session: Session, ids: IdCodec): Pick<DeliveryStor
 const beforeOf = (cursor: string | undefined): number =>
   cursor === undefined ? Number.MAX_SAFE_INTEGER : (keyOf(cursor, ['number'])[0] as number);
 
-/** The deliveries that a caller with limits may see. */
+/** The sources of the deliveries that a caller with limits may see; null when there are too many. */
 async function seenBy(session: Session, { owner_scope, meeting_ids }: Visibility): Promise<Source[] | null> {
   const owned =
     owner_scope === null ? [] : await session.all<{ instance_id: string; first_no: number }>(OWNED, { ...owner_scope });

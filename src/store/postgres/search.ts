@@ -84,8 +84,8 @@ const PROBES = statement(`
       WHERE m.meeting_id = s.meeting_id AND m.seq >= s.seq ORDER BY m.seq LIMIT 1) probe`);
 
 /**
- * The seqs of the messages of some meetings that have these numbers: seqs rise with the numbers. Halves the ranges until
- * it finds them, those of all meetings together, because no index has both.
+ * For each of some meetings, the seqs of its messages with these numbers. Seqs rise with the numbers, and no index has
+ * both. So the function halves the ranges until it finds the seqs, for all meetings at once.
  */
 export async function seqsOf(
   session: Session,

@@ -124,15 +124,15 @@ export type Source =
   /** The deliveries since `first_no`. */
   | { of: 'instance'; instance_id: string; first_no: number };
 
-/** The most sources of a walk. A key that sees more sees a good part of all deliveries. */
+/** The most sources of a walk. A key with more sources sees a large share of all deliveries. */
 export const SOURCES_MAX = 500;
 
 /**
- * The walks that meet all deliveries of a list. No index has some of their orders: the deliveries of an instance in a
- * meeting, and those that a key with limits may see. A walk meets others too, so each call ends after some rows, and
- * continues with the walk that got furthest.
+ * Walks along indexes that each meet all deliveries of a list. For two lists no index has exactly their deliveries:
+ * those of an instance in a meeting, and those that a key with limits may see. Then a walk meets other deliveries too.
+ * So each call ends after some rows, and the next call continues from the walk that got furthest.
  *
- * @param seen what the caller may see; null: everything, or more than SOURCES_MAX sources
+ * @param seen the sources that the caller may see; null: everything, or more than SOURCES_MAX sources
  */
 export function walksOf(
   { meeting_id, instance_id }: DeliveryKeys,
@@ -147,7 +147,10 @@ export function walksOf(
   return walks.length === 0 ? [[{ of: 'all' }]] : walks;
 }
 
-/** Whether what the caller may see is a walk for this list, because no key of the list selects less. */
+/**
+ * Whether the sources that the caller may see are a walk for this list, because no key of the list selects fewer
+ * deliveries.
+ */
 export function isWalkOfSeen(
   { meeting_id, instance_id, message_id }: DeliveryKeys,
   { meeting_ids }: Visibility,
@@ -156,7 +159,7 @@ export function isWalkOfSeen(
   return meeting_id === undefined || !meeting_ids.includes(meeting_id);
 }
 
-/** The sources of what a key may see; null when there are too many. */
+/** The sources of all deliveries that a key may see; null when there are too many. */
 export function sourcesSeen(
   owned: readonly { instance_id: string; first_no: number }[],
   meeting_ids: readonly string[],

@@ -9,7 +9,7 @@ export type AgentDeliveryRow = Omit<AgentDelivery, 'is_unjudged' | 'may_be_left_
 
 /**
  * Conditions on a delivery `d`: whether the loop guard counts it, and the flags of `AgentDelivery`. A delivery that
- * expired untried was never judged.
+ * expired before an attempt was never judged.
  */
 export const COUNTS = `d.state <> 'cancelled' AND (d.state <> 'failed' OR d.attempt_count > 0)`;
 export const MAY_BE_LEFT_OUT = `d.state = 'pending' AND d.aside = 0 AND d.answered_badly = 0`;

@@ -92,7 +92,7 @@ export function merged(sources: readonly ToRead[][], of_each: number, reads: Rea
   return { numbers: newest_first.flatMap(({ number }) => (number > last ? [number] : [])), beyond };
 }
 
-/** The walk with the fewest rows left, of walks each of which meets all results. */
+/** Chooses, among walks that each meet all results, the walk with the fewest rows left. */
 export function furthest(walks: readonly Walked[]): Walked {
   return walks.reduce((a, b) => ((b.beyond?.number ?? 0) < (a.beyond?.number ?? 0) ? b : a));
 }

@@ -109,7 +109,7 @@ export function deliveryLists(db: Database, ids: IdCodec): Pick<Sync<DeliverySto
 const beforeOf = (cursor: string | undefined): number =>
   cursor === undefined ? Number.MAX_SAFE_INTEGER : (decodeCursor(cursor, ['number'])[0] as number);
 
-/** The deliveries that a caller with limits may see. */
+/** The sources of the deliveries that a caller with limits may see; null when there are too many. */
 function seenBy(db: Database, { owner_scope, meeting_ids }: Visibility): Source[] | null {
   const owned = owner_scope === null ? [] : db.prepare(OWNED).all(owner_scope.key_id, owner_scope.instance_id);
   return sourcesSeen(owned as unknown as { instance_id: string; first_no: number }[], meeting_ids);

@@ -42,8 +42,8 @@ function numberUntil(db: Database, until_ms: number): number {
 }
 
 /**
- * The seqs of the messages of a meeting that have these numbers: seqs rise with the numbers. Halves the range until it
- * finds them, because no index has both.
+ * The seqs of the messages of a meeting that have these numbers. Seqs rise with the numbers, and no index has both. So
+ * the function halves the range until it finds the seqs.
  */
 export function seqsOf(db: Database, meeting_id: string, { from, below }: Numbers): { above: number; up_to: number } {
   const { last_seq } = db

@@ -67,7 +67,7 @@ export function Detail({ title, label, back, back_label, actions, children }: De
     <section class="detail" aria-label={label} data-back={back} ref={body} tabIndex={-1}>
       <header class="detail-head">
         <a class="bare back" href={back}>
-          {/* In place of the list it leads back, and beside the list it closes. */}
+          {/* The button leads back when the item takes the place of the list, and closes the item when it is beside the list. */}
           <Icon name="back" />
           <Icon name="close" />
           <span class="unseen">{back_label}</span>

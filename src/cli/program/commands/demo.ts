@@ -136,7 +136,7 @@ function describeTooSlow(): string {
   );
 }
 
-/** @returns the service at the URL; without a URL the service at the usual place, or a new one */
+/** @returns the service at the URL; without a URL the service at the usual address, or a new one */
 async function findService(url: string | undefined, apiKey: string | undefined): Promise<Service> {
   const client = clientFor({ url: url ?? DEFAULT_URL, ...(apiKey !== undefined && { apiKey }) });
   try {

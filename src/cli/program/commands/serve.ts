@@ -88,7 +88,7 @@ export async function serve(config: Config): Promise<void> {
 
 async function start(config: Config, log: Logger): Promise<Convoke> {
   await makeDirectory(config.data);
-  // Half of a start is the loading of code. The other core loads that of the store.
+  // Half of a start is the loading of code. Meanwhile another core loads the code of the store, in its thread.
   const store_thread = startStoreThread(config);
   const { createConvoke } = await import('../../../convoke.ts');
   const { settings: traces, warnings } = readTraces(process.env);

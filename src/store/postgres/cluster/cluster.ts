@@ -170,7 +170,7 @@ export class Cluster implements ClusterStore, NotifySource {
     return lease;
   }
 
-  /** Other nodes send it requests only at an address that it has signed. */
+  /** Other nodes send requests to this node only at an address that it has signed. */
   async #signAddress(session: Session, node_no: number, node_id: string, address: string): Promise<void> {
     const signature = this.#messages.signatureOf(addressOf(node_id), address);
     const signed = `${node_no} ${signature}`;

@@ -14,9 +14,12 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 
-/** In the memory of the kernel: no other machine has these files, and they end with the kernel. Only Linux has it. */
+/**
+ * In the memory of the kernel: no other machine has these files, and they end with the kernel. Only Linux has this
+ * directory.
+ */
 const NOTES = '/dev/shm';
-/** No id leads to another directory. */
+/** A file with such a name is always in the directory of the notes. */
 const NODE_ID = /^[\w-][\w.-]*$/;
 /** A note of a process that ended so long ago is not needed any more. */
 const FORGOTTEN_AFTER_MS = 3_600_000;

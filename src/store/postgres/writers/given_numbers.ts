@@ -14,7 +14,7 @@ export class GivenNumbers {
    */
   #ahead = -Infinity;
 
-  /** @param now_ms of a clock that is never set */
+  /** @param now_ms the time of a clock that nobody can set */
   constructor(now_ms: () => number = () => performance.now()) {
     this.#now_ms = now_ms;
   }

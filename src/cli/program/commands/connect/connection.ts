@@ -20,7 +20,10 @@ export interface Connection {
   meeting_ids: string[];
   /** The URL of the runtime. */
   to: string;
-  /** Signs pushes, so that the runtime can verify them; absent: the service makes one, which nobody here knows. */
+  /**
+   * Signs pushes, so that the runtime can verify them; absent: the service makes a secret that this machine does not
+   * know.
+   */
   webhook_secret?: string | undefined;
   /** Added to each push on this machine; the service never sees them. */
   headers: Record<string, string>;
@@ -39,12 +42,12 @@ export function connectionFile(instance_id: string): string {
   return join(configDirectory(), 'connections', `${fileName(instance_id)}.json`);
 }
 
-/** Makes an id a part of the name of a file or a unit. */
+/** Turns an id into a part of the name of a file or a unit. */
 export function fileName(instance_id: string): string {
   return encodeURIComponent(instance_id).replaceAll(/[^\w-]/g, '_');
 }
 
-/** @throws CommandFailure when there is none */
+/** @throws CommandFailure when there is no such file */
 export async function readConnection(instance_id: string): Promise<Partial<Connection>> {
   const path = connectionFile(instance_id);
   try {

@@ -23,7 +23,7 @@ export class LocalHistory {
   add(meeting_id: string, pushed: PastMessage, answers: readonly Omit<PastMessage, 'seq'>[]): void {
     const { seq } = pushed;
     const others = (this.#meetings.get(meeting_id) ?? []).filter((message) => message.seq !== seq);
-    // An answer has the number of the message that it answers, because only the service knows its own number.
+    // An answer has the number of the message that it answers, because only the service knows the number of the answer.
     const messages = [...others, pushed, ...answers.map((answer) => ({ seq, ...answer }))];
     this.#meetings.delete(meeting_id);
     this.#meetings.set(meeting_id, messages.toSorted((a, b) => a.seq - b.seq).slice(-HISTORY_MAX));

@@ -163,7 +163,7 @@ async function readBody(response: IncomingMessage, ms_max: number): Promise<{ bo
       if (bytes > BODY_BYTES_MAX) break;
     }
   } catch {
-    // The status line has decided the result of a push of the specification.
+    // The body is incomplete. For a push of the specification the status line alone decides the result.
   } finally {
     clearTimeout(timer);
   }
