@@ -94,7 +94,7 @@ class AsyncConvokeClient(AsyncOperations):
         traceparent: str | None = None,
         tracestate: str | None = None,
     ) -> SentMessage:
-        """Replies to a push that was responded to before, without a key: `ConvokeClient.send_reply`."""
+        """Replies to an earlier push, without a key: `ConvokeClient.send_reply`."""
         return await self._store(
             reply_to_send(
                 reply_token, reply, idempotency_key=idempotency_key, traceparent=traceparent, tracestate=tracestate
@@ -136,7 +136,10 @@ class AsyncConvokeClient(AsyncOperations):
         instance_id: str | None = None,
         expires_in_s: int | None = None,
     ) -> InviteWithLink:
-        """As the operation; the link begins with `base_url`, because a service behind a proxy may not know its address."""
+        """Makes a one-time link that lets a machine into meetings.
+
+        The link begins with `base_url`, because a service behind a proxy may not know its own address.
+        """
         made = await super().create_invite(
             meeting_ids=meeting_ids, agent_ids=agent_ids, instance_id=instance_id, expires_in_s=expires_in_s
         )

@@ -28,7 +28,7 @@ from convoke_agents.sending import (
 class ConvokeClient(Operations):
     """The API of Convoke, one method for each operation. Every method raises `ConvokeError`.
 
-    Several threads may share one.
+    Several threads may share one client.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class ConvokeClient(Operations):
         traceparent: str | None = None,
         tracestate: str | None = None,
     ) -> SentMessage:
-        """Replies to a push that was responded to before, without a key: in its meeting, as one of its agents.
+        """Replies to an earlier push, without a key: in its meeting, as one of its agents.
 
         Tries again as `send_message` does.
 
@@ -166,7 +166,10 @@ class ConvokeClient(Operations):
         instance_id: str | None = None,
         expires_in_s: int | None = None,
     ) -> InviteWithLink:
-        """As the operation; the link begins with `base_url`, because a service behind a proxy may not know its address."""
+        """Makes a one-time link that lets a machine into meetings.
+
+        The link begins with `base_url`, because a service behind a proxy may not know its own address.
+        """
         made = super().create_invite(
             meeting_ids=meeting_ids, agent_ids=agent_ids, instance_id=instance_id, expires_in_s=expires_in_s
         )
@@ -194,7 +197,8 @@ class ConvokeClient(Operations):
     ) -> Pulling:
         """The pushes of an instance with the transport `pull`, as they arrive. Each of them needs a result.
 
-        When the connection is lost it is made again. The iteration raises when the service refuses it for good.
+        When the connection is lost, the client connects again. The iteration raises when the service refuses that for
+        good.
 
             for push in client.pull("laptop-anna"):
                 handle(push.message)
@@ -224,9 +228,10 @@ class ConvokeClient(Operations):
         last_event_id: str | None = None,
         on_connection: OnConnection | None = None,
     ) -> Iterator[FeedEvent]:
-        """Events as they happen. When the connection is lost, it connects again and continues after the last event.
+        """Events as they happen.
 
-        If events are missing, it yields an event `gap`. The iteration raises when the service refuses it for good.
+        When the connection is lost, the client connects again and continues after the last event. If events are
+        missing, the iteration yields an event `gap`. It raises when the service refuses a connection for good.
 
         :param last_event_id: The id of the event after which to continue.
         """

@@ -36,7 +36,7 @@ class ConvokeError(Exception):
     retry_after_s: int | None
     """How long the server asked to wait; None when it did not."""
     idempotency_key: str | None
-    """The key a message was sent with. Sending the same message again with it stores the message at most once."""
+    """The key with which a message was sent. When the same message is sent again with it, it is stored at most once."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ def _why(error: BaseException) -> str:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An error, its cause, the cause of that, and so on; of a group of errors, each."""
+    """An error, its cause, the cause of that, and so on. In place of a group of errors, each error of the group."""
     waiting = [error]
     for _ in range(20):
         if not waiting:

@@ -36,7 +36,8 @@ _LOOK_S = 1.0
 _HAND_IN_S_MAX = 10.0
 # The most pushes that one request asks for.
 _PUSHES_MAX = 32
-# When a crash of the service loses the settlement of a success, Convoke pushes it again: once for each lane, and soon.
+# When a crash of the service loses the settlement of a success, Convoke pushes the message again: soon, and at most one
+# message of each lane.
 _REMEMBER_S = 3600.0
 _REMEMBERED_MAX = 1_000
 # The most pushes without a result that are remembered; the oldest is forgotten first.
@@ -67,7 +68,7 @@ class PushInHand(Push):
     headers: Mapping[str, str] = field(repr=False)
     """The headers that a webhook would get, the signature included."""
     deadline_at: datetime
-    """By the clock of this machine."""
+    """When the result is due, by the clock of this machine."""
     _give: Callable[[Result], None] = field(repr=False, compare=False)
     _is_late: Callable[[], bool] = field(repr=False, compare=False)
 
@@ -197,7 +198,7 @@ class AsyncPulling:
             try:
                 await self._close()
             finally:
-                # Runs also when this is cancelled, as at the end of an event loop.
+                # Runs even when this coroutine is cancelled, as at the end of an event loop.
                 for task in list(self._tasks):
                     task.cancel()
                 await asyncio.gather(*self._tasks, return_exceptions=True)

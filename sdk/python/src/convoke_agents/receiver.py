@@ -47,7 +47,8 @@ class Receiver:
     again. This memory ends with the process, and each worker process has its own, so an agent that must never act twice
     has to remember the webhook_id itself.
 
-    Responses: 200 handled, 400 genuine but no push, 401 not genuine, 405, 413, 500 when the function raised.
+    Responses: 200 when the push was handled, 400 when the request is genuine but no push, 401 when it is not genuine,
+    405 and 413, and 500 when the function raised.
     """
 
     def __init__(
@@ -68,12 +69,13 @@ class Receiver:
         :param on_push: Called once for a push, `def` or `async def`. The response is 200 when it returns, and Convoke
             waits 5 s for it: put the push into a queue of your own, or start the agent without waiting. While it runs,
             the next push of the same meeting is held back. Its return value is sent in the meeting, if the instance is
-            registered with `replies=True`: see `Answer`. Later it can use `push.reply_token`.
+            registered with `replies=True`: see `Answer`. Later the agent can reply with `push.reply_token`.
         :param on_test: Called instead for the sample push of a webhook test.
         :param on_error: Called with the exception of on_push; the logger `convoke_agents` has it when absent.
         :param body_bytes_max: A larger body gets the response 413.
         :param remember_s: How long a handled push is remembered.
-        :param remembered_max: How many; beyond it, the one that was not seen for the longest time is forgotten.
+        :param remembered_max: How many handled pushes are remembered. With more, the push that was not seen for the
+            longest time is forgotten.
         :raises VerificationError: with the reason `invalid_secret`, at once
         """
         self._keys = decode_secrets(secret)
@@ -92,7 +94,7 @@ class Receiver:
         """A WSGI application that responds at every path: mount it, or serve it alone."""
 
     def handle(self, method: str, headers: Mapping[str, str], body: bytes) -> Response:
-        """The response to a request, for a framework that blocks. `body` as it arrived, before any JSON parser."""
+        """The response to a request, for a framework that blocks. Give `body` as it arrived, before any JSON parser."""
         push = self._push(method, headers, body)
         if isinstance(push, Response):
             return push
@@ -182,7 +184,7 @@ class Receiver:
         with self._lock:
             self._running.pop(push.webhook_id, None)
         if not isinstance(error, Exception):
-            # The program ends, or this request.
+            # The program ends, or this request is cancelled.
             call.set_exception(RuntimeError("the call was given up"))
             raise error
         call.set_exception(error)

@@ -83,7 +83,7 @@ class Target:
 def segment(text: str | int) -> str:
     """An id as one segment of a path.
 
-    An empty one would address the list instead, and `.` and `..` cannot be written: URL parsers resolve them even when
+    An empty id would address the list instead, and `.` and `..` cannot be written: URL parsers resolve them even when
     they are percent-encoded.
 
     :raises ValueError: it is one of these
@@ -139,7 +139,7 @@ class Requests:
         headers: Mapping[str, str] | None = None,
         attempts_max: int | None = None,
     ) -> T:
-        """One request, and what it responds. `text` is a body that is JSON already."""
+        """Makes one request and returns its result. `text` is a body that is JSON already."""
         url = self.target.url_of(path, query)
         content = text if text is not None else None if body is None else json_text(body)
         attempt = 1
@@ -207,7 +207,7 @@ class AsyncRequests:
         headers: Mapping[str, str] | None = None,
         attempts_max: int | None = None,
     ) -> T:
-        """One request, and what it responds. `text` is a body that is JSON already."""
+        """Makes one request and returns its result. `text` is a body that is JSON already."""
         url = self.target.url_of(path, query)
         content = text if text is not None else None if body is None else json_text(body)
         attempt = 1

@@ -77,7 +77,7 @@ def reply_to_send(
     traceparent: str | None,
     tracestate: str | None,
 ) -> Sending:
-    """The reply to a push that was responded to before, with the token of the push."""
+    """The reply to an earlier push, with the token of the push."""
     headers = {"convoke-reply-token": reply_token, **_trace(traceparent, tracestate)}
     return _sending("/api/v1/replies/", json_text({"reply": reply}), headers, idempotency_key)
 
@@ -94,7 +94,7 @@ def _sending(path: str, text: str, headers: dict[str, str], idempotency_key: str
 
 
 def retry_wait_s(error: ConvokeError, attempt: int, attempts_max: int) -> float | None:
-    """How long to wait before a send is tried again; None when it must not be.
+    """How long to wait before a send is tried again; None when it must not be tried again.
 
     :param attempt: The number of the attempt that failed; the first is 1.
     """

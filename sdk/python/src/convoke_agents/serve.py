@@ -79,7 +79,7 @@ def serve_agent(
     :param secret: `whsec_` and the base64 of 24 to 64 bytes: registers with it, and verifies every push.
     :param on_error: Called with the exception of the agent; the logger `convoke_agents` has it when absent.
     :param on_connection: Called when the service responds, and when it is lost; the logger has it when absent.
-    :raises ConvokeError: the service refuses it
+    :raises ConvokeError: the service refuses the agent
     """
     asyncio.run(
         serve_agent_async(
@@ -123,7 +123,7 @@ async def serve_agent_async(
 ) -> None:
     """As `serve_agent`, in an event loop that runs already.
 
-    :param stop: Ends it when it is set, as a signal does otherwise.
+    :param stop: When this event is set, the agent ends. Without an event, a signal ends the agent.
     """
     instance_id = agent_id if instance_id is None else instance_id
     say = _log_connection if on_connection is None else on_connection
@@ -232,7 +232,7 @@ async def _stop_when(ending: asyncio.Event, stop: Callable[[], None]) -> None:
 
 @contextmanager
 def _ended_by_signals(ending: asyncio.Event, is_wanted: bool) -> Generator[None, None, None]:
-    """The first SIGTERM or SIGINT sets it, a second one ends the process. Only the main thread gets signals."""
+    """The first SIGTERM or SIGINT sets `ending`, a second one ends the process. Only the main thread gets signals."""
     if not is_wanted or threading.current_thread() is not threading.main_thread():
         yield
         return

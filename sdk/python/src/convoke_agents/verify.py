@@ -65,7 +65,7 @@ class Push:
     seq: int | None
     """The number of the message in its meeting, from convoke-seq; not covered by the signature."""
     attempt: int | None
-    """From 1, from convoke-attempt; not covered by the signature."""
+    """Starts at 1; from convoke-attempt; not covered by the signature."""
     from_agent: str | None
     """The agent that says the message; None: the sender named none. Not covered by the signature."""
     in_reply_to: str | None
