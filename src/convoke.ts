@@ -70,8 +70,8 @@ export interface Convoke {
   /**
    * Accepts no new connections, ends the attempts in flight, writes their results, and closes everything.
    *
-   * @param drain_ms how long requests on open connections are still served, each with `connection: close`; 0 when absent: idle
-   * connections are closed at once
+   * @param drain_ms how long requests on open connections are still served, each with `connection: close`; 0 when
+   * absent: idle connections are closed at once
    */
   close(drain_ms?: number): Promise<void>;
 }
@@ -84,7 +84,7 @@ export class NoKeyError extends Error {
 /**
  * Starts a node; when it resolves, it serves requests.
  *
- * @param options.store_thread of `startStoreThread`; a new one when absent
+ * @param options.store_thread the result of `startStoreThread`; a new one when absent
  * @throws StoreError when the data file cannot be used; NoKeyError when other machines could use the service without a
  * key; the system's error when the port cannot be bound
  */

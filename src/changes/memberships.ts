@@ -11,7 +11,9 @@ export interface MembershipChangesParts {
   clock: Clock;
 }
 
-/** The store reads the memberships of a meeting when it stores a message; the engine reads their rules before a push. */
+/**
+ * The store reads the memberships of a meeting when it stores a message; the engine reads their rules before a push.
+ */
 export class MembershipChanges {
   readonly #parts: MembershipChangesParts;
 

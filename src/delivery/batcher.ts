@@ -29,8 +29,8 @@ export interface BatcherOptions {
 }
 
 /**
- * Collects items that arrive in one turn of the event loop, or while a batch lingers, and flushes them together. Each item gets its own
- * result.
+ * Collects items that arrive in one turn of the event loop, or while a batch lingers, and flushes them together. Each
+ * item gets its own result.
  */
 export class Batcher<Item, Result> {
   readonly #clock: Clock;

@@ -236,7 +236,7 @@ export class Engine {
     return this.#settlements.flushAll();
   }
 
-  // ── what the API does (see accept/acceptor.ts and local_changes.ts) ─────────────────────────────────────────────────────
+  // ── what the API does (see accept/acceptor.ts and local_changes.ts) ──────────────────────────────────────────────
 
   /**
    * Stores a message with its deliveries and queues them. When it resolves, they are on disk.

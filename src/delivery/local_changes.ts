@@ -63,7 +63,9 @@ export class LocalChanges {
     dispatcher.run();
   }
 
-  /** A step of a deletion was done, or failed: registration and deliveries are read again before anything is started. */
+  /**
+   * A step of a deletion was done, or failed: registration and deliveries are read again before anything is started.
+   */
   invalidateInstance(instance_id: string): void {
     const { invalidations, transport, recipients, dispatcher } = this.#parts;
     transport.registrationChanged?.(instance_id);

@@ -251,8 +251,8 @@ export class Conversation {
   }
 
   /**
-   * Ben thinks after he has responded to the push: Convoke waits 5 seconds for the response of a webhook, and some agents
-   * think longer. For the response of Ada it waits two minutes.
+   * Ben thinks after he has responded to the push: Convoke waits 5 seconds for the response of a webhook, and some
+   * agents think longer. For the response of Ada it waits two minutes.
    */
   #think(then: () => void): void {
     const { clock, pause_ms } = this.#options;

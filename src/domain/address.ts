@@ -39,7 +39,10 @@ export function parseAddress(text: string): AddressBytes | null {
   return bytes !== null && isMappedIPv4(bytes) ? bytes.slice(12) : bytes;
 }
 
-/** Parses `address/bits`, or an address alone as a range of one. Null when malformed or when bits beyond the prefix are set. */
+/**
+ * Parses `address/bits`, or an address alone as a range of one. Null when malformed or when bits beyond the prefix are
+ * set.
+ */
 export function parseCidr(text: string): Cidr | null {
   const match = /^([0-9a-f:.]+)(?:\/(0|[1-9][0-9]{0,2}))?$/i.exec(text.trim());
   if (match === null) return null;
@@ -121,8 +124,8 @@ interface NamedRange {
 }
 
 /**
- * Link-local addresses and the metadata services of AWS, Azure, Google, Oracle, Alibaba, Scaleway and Akamai. A wide entry in the
- * allow-list must not open them by accident, nor must `lan` open those in a private range.
+ * Link-local addresses and the metadata services of AWS, Azure, Google, Oracle, Alibaba, Scaleway and Akamai. A wide
+ * entry in the allow-list must not open them by accident, nor must `lan` open those in a private range.
  */
 const NEVER = named({
   '169.254.0.0/16': 'a link-local address (cloud metadata lives there)',
@@ -215,8 +218,8 @@ function reserved(text: string, exact_bits: number, name: string): Denial {
 }
 
 /**
- * The IPv4 addresses that an IPv6 address may be mapped to. An operator opens 64:ff9b::/96 because an IPv6-only network reaches
- * IPv4 through it (RFC 6052). That entry must not open the metadata service behind it.
+ * The IPv4 addresses that an IPv6 address may be mapped to. An operator opens 64:ff9b::/96 because an IPv6-only network
+ * reaches IPv4 through it (RFC 6052). That entry must not open the metadata service behind it.
  */
 function carriedIPv4(bytes: AddressBytes): AddressBytes[] {
   if (bytes.length === 4) return [];

@@ -18,7 +18,10 @@ export function advised(failure: LastFailure | null): AdvisedFailure | null {
   return failure && { ...failure, advice: adviceFor(failure) };
 }
 
-/** Advice on the result of an attempt, in one sentence for the person who runs the receiver. It stands beside the detail. */
+/**
+ * Advice on the result of an attempt, in one sentence for the person who runs the receiver. It stands beside the
+ * detail.
+ */
 export function adviceFor({ outcome, status_code }: { outcome: Outcome; status_code: number | null }): string {
   switch (outcome) {
     case 'ok':

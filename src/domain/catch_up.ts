@@ -48,8 +48,8 @@ export interface NewestInLane {
  * that a question does not disappear behind messages of agents. A message supersedes no message that expires later,
  * because then neither might be pushed.
  *
- * @param away_until in milliseconds of the wall clock, like `accepted_at`: messages that were accepted earlier waited
- * while the machine was away
+ * @param away_until a time in milliseconds of the wall clock, like `accepted_at`: messages that were accepted earlier
+ * waited while the machine was away
  */
 export function catchUpReason(
   head: WaitingInLane & { accepted_at: number; is_of_agent: boolean },

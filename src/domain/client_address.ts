@@ -46,7 +46,7 @@ export function isForwardedHttps(
 /**
  * The addresses that share one limit: an IPv4 address, or a /64 of IPv6, because one customer has all addresses in it.
  *
- * @param address as `clientAddress` returns it
+ * @param address an address that `clientAddress` returned
  */
 export function addressGroup(address: string): string {
   const bytes = parseAddress(address);

@@ -1,6 +1,6 @@
 /**
- * A place in the live feed, as Last-Event-ID holds it: the number of an event in the memory of a node. When that memory is gone, two
- * more facts find the place in the store:
+ * A place in the live feed, as Last-Event-ID holds it: the number of an event in the memory of a node. When that memory
+ * is gone, two more facts find the place in the store:
  *
  * - the last published message: messages are published in the order in which they were accepted;
  * - the end of the latest published attempt. Attempts are not published in exactly the order of their ends, because two
@@ -116,7 +116,7 @@ export class FeedPosition {
 
   /**
    * @param memory the name of the node's memory of events
-   * @param number of the event in that memory
+   * @param number the number of the event in that memory
    */
   textOf(memory: string, number: number): string {
     return `${memory}.${number.toString(RADIX)}.${this.#text}`;

@@ -34,7 +34,7 @@ export type GuardReason = 'hop_limit' | 'pair_limit';
 /**
  * Whether a message may be delivered: null, or the reason why not.
  *
- * @param accepted_at of the message, in milliseconds of the wall clock
+ * @param accepted_at when the message was accepted, in milliseconds of the wall clock
  * @param pairs for each agent that gets the message: when the earlier messages of this sender to that agent were
  * accepted, the newest last; at least the newest `pair_limit` of those that were delivered
  */

@@ -81,7 +81,7 @@ export class Tally {
     this.#values[COUNTED.length + binOf(duration_ms)]!++;
   }
 
-  /** @param duration_ms from the acceptance of the message until now */
+  /** @param duration_ms the time from the acceptance of the message until now */
   attempted(outcome: Outcome, state: 'delivered' | 'failed' | 'pending', duration_ms: number): void {
     if (state === 'delivered') this.countDelivered(duration_ms);
     else if (state === 'failed') this.count('failed');

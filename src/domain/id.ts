@@ -102,8 +102,8 @@ const VALUES = Int8Array.from({ length: 128 }, (_, code) => DIGITS.indexOf(Strin
 export type IdPrefix = 'msg' | 'dlv';
 
 /**
- * Public ids: a prefix, the tag of the data file, the number. Receivers recognise a repeated delivery by its id, so two data files must
- * not make the same one.
+ * Public ids: a prefix, the tag of the data file, the number. Receivers recognise a repeated delivery by its id, so two
+ * data files must not make the same one.
  */
 export class IdCodec {
   readonly tag: string;

@@ -96,7 +96,10 @@ export interface Instance extends InstanceHealth {
   owner_key_id: string | null;
 }
 
-/** The health in a word, from the failures in a row: any failure, DOWN_AFTER_FAILURES or more, or no attempt yet. */
+/**
+ * The health in a word. It is `down` from DOWN_AFTER_FAILURES failures in a row on, `failing` from the first failure
+ * on, and `unknown` before the first attempt has ended.
+ */
 export function healthOf(health: Pick<InstanceHealth, 'consecutive_failures' | 'last_success_at'>): Health {
   if (health.consecutive_failures >= DOWN_AFTER_FAILURES) return 'down';
   if (health.consecutive_failures > 0) return 'failing';

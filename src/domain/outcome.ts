@@ -44,7 +44,9 @@ export function answeredAgents(attempts: readonly Attempt[]): readonly string[] 
   return attempts.at(-1)?.answered_agents ?? [];
 }
 
-/** The first characters of a response body. It cuts no pair of UTF-16 units in two, because a store would refuse a half. */
+/**
+ * The first characters of a response body. It cuts no pair of UTF-16 units in two, because a store would refuse a half.
+ */
 export function excerptOfText(text: string, chars_max: number): string {
   const cut = text.slice(0, chars_max);
   return cut.isWellFormed() ? cut : cut.slice(0, -1);

@@ -1,8 +1,8 @@
 /**
- * The token of a portal link: it shows the owner of a key their instances, inside another product's page, for an hour at
- * most. `cvp_KEY_ID.MAKER.EXPIRES.INSTANCE.MAC`: MAKER is the key that made the link. EXPIRES is in seconds since 1970.
- * INSTANCE limits it to one instance, as base64url, and may be empty. The MAC, HMAC-SHA256 in base64url, covers all text
- * before it and the digests of both keys. Nothing of a token is stored.
+ * The token of a portal link: it shows the owner of a key their instances, inside another product's page, for an hour
+ * at most. `cvp_KEY_ID.MAKER.EXPIRES.INSTANCE.MAC`: MAKER is the key that made the link. EXPIRES is in seconds since
+ * 1970. INSTANCE limits it to one instance, as base64url, and may be empty. The MAC, HMAC-SHA256 in base64url, covers
+ * all text before it and the digests of both keys. Nothing of a token is stored.
  */
 import { createHmac, type KeyObject, timingSafeEqual } from 'node:crypto';
 

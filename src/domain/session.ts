@@ -1,6 +1,9 @@
 /** A sign-in on a page. A cookie, together with a value that only the page knows, has the rights of a key. */
 
-/** A session as it is stored. It has neither the token in the cookie nor the page's value, so the data alone opens no session. */
+/**
+ * A session as it is stored. It has neither the token in the cookie nor the page's value, so the data alone opens no
+ * session.
+ */
 export interface Session {
   /** Digest of the token in the cookie: see `digestOf`. */
   digest: string;

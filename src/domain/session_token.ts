@@ -10,7 +10,7 @@ const TOKEN = /^[A-Za-z0-9_-]{43}$/;
 
 /**
  * Makes the value of a new cookie.
- * @param secret of the current data key
+ * @param secret the secret of the current data key
  */
 export function makeSessionToken(secret: KeyObject): string {
   const random = randomBytes(RANDOM_BYTES);

@@ -9,8 +9,8 @@ const FIRST_MS = Date.parse('0000-01-01T00:00:00.000Z');
 const LAST_MS = Date.parse('9999-12-31T23:59:59.999Z');
 
 /**
- * Whether a text is a time that Convoke can store. Date.parse accepts days that do not exist (30 February becomes 2 March), and returns
- * NaN for a leap second. A database stores NaN as NULL, and a key with that end would never end.
+ * Whether a text is a time that Convoke can store. Date.parse accepts days that do not exist (30 February becomes 2
+ * March), and returns NaN for a leap second. A database stores NaN as NULL, and a key with that end would never end.
  */
 export function isTime(text: string): boolean {
   const match = TIME.exec(text);

@@ -6,7 +6,7 @@ import type { Feed } from './feed.ts';
 
 /**
  * Publishes the new messages of a batch.
- * @param results in the order of the batch
+ * @param results the results, in the order of the batch
  */
 export function publishAccepted(feed: Feed, batch: readonly NewMessage[], results: readonly Accepted[]): void {
   for (const [i, result] of results.entries()) {

@@ -168,7 +168,8 @@ export class Pages {
   /**
    * A page whose text the service completes.
    *
-   * @param texts by the names that stand in the page as `{{name}}`; each is shown as it is, and never becomes markup
+   * @param texts the texts, by the names that stand in the page as `{{name}}`; each is shown as it is, and never
+   * becomes markup
    * @returns null while the pages are not built
    */
   async completed(name: string, texts: Record<string, string>): Promise<string | null> {

@@ -63,8 +63,8 @@ export async function createServer(
 ): Promise<App> {
   const connections = new Connections(context.max_connections, context.clock);
   const app: App = Fastify({
-    // Fastify's own log makes a logger and listeners for each request and reports little. Errors are logged below, and the command
-    // that starts the service prints its address.
+    // Fastify's own log makes a logger and listeners for each request and reports little. Errors are logged below, and
+    // the command that starts the service prints its address.
     logger: false,
     bodyLimit: BODY_BYTES_MAX,
     requestTimeout: REQUEST_TIMEOUT_MS,

@@ -176,7 +176,7 @@ export function wireSent(message: AcceptedMessage): Static<typeof SentMessageSch
   return { ...message, accepted_at: isoTime(message.accepted_at) };
 }
 
-/** @param now_ms on the clock of the leases */
+/** @param now_ms the time on the clock of the leases */
 export function wireNode(row: NodeRow, now_ms: number): Static<typeof NodeSchema> {
   const { node_id, version, address, started_at, seen_at, lease_until, stopping, partition_count } = row;
   return {

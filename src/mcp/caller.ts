@@ -30,7 +30,8 @@ export class Caller {
   /**
    * The same caller for a request with this `_meta`: its trace has priority over the headers of the HTTP request.
    *
-   * @param meta with `traceparent` and `tracestate`, as in W3C Trace Context. A value that is no text is ignored.
+   * @param meta an object with `traceparent` and `tracestate`, as in W3C Trace Context. A value that is no text is
+   * ignored.
    */
   within({ traceparent, tracestate }: Record<string, unknown> = {}): Caller {
     if (typeof traceparent !== 'string') return this;

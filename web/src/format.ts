@@ -79,7 +79,9 @@ export function pauseInWords({ outcome }: Pick<Attempt, 'outcome'>): string {
     : 'pauses grow after each bad response';
 }
 
-/** The explanation of a delivery's state; empty when none is needed. It may have the id of the instance: foreign text. */
+/**
+ * The explanation of a delivery's state; empty when none is needed. It may have the id of the instance: foreign text.
+ */
 export function whyInWords({ instance_id, reason, waiting_for, attempt_count }: Explained): string {
   if (reason === 'exhausted') return `gave up after ${counted(attempt_count, 'attempt')}`;
   if (reason !== null) return REASONS[reason];

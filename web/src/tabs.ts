@@ -6,8 +6,8 @@
  * hidden or closed says so. A leader that crashes or hangs gives no sign of life, so after a while another tab claims
  * its place. When two tabs lead, because one of them was too busy to object, the one that began later stays.
  *
- * A lock of the browser would do, but pages over plain HTTP from another machine have no locks. A SharedWorker cannot do
- * it, because the page permits no Trusted Types policy, and so no URL of a worker.
+ * A lock of the browser would do, but pages over plain HTTP from another machine have no locks. A SharedWorker cannot
+ * do it, because the page permits no Trusted Types policy, and so no URL of a worker.
  */
 
 interface TabsParts<News> {

@@ -354,8 +354,8 @@ export class ConvokeClient {
   }
 
   /**
-   * Finds messages by an `id` (of a message or of a delivery), by their number in a meeting, or by their text; the newest
-   * first. A search by text reads the messages: `pages` and `all` go on until it has read all of them.
+   * Finds messages by an `id` (of a message or of a delivery), by their number in a meeting, or by their text; the
+   * newest first. A search by text reads the messages: `pages` and `all` go on until it has read all of them.
    */
   findMessages(query: FindMessagesQuery = {}, options?: CallOptions): Promise<SearchPage<FoundMessage>> {
     return this.#requests.call('GET', ['messages'], { ...options, query });

@@ -4,8 +4,9 @@ import type { FieldError, ProblemDetails } from './types.ts';
  * Any failure between a client and Convoke. Branch on `code`; `message` is for people.
  *
  * The server's codes are kept as they are (`instance_does_not_exist`, `invalid_fields`, …). Three are the client's own:
- * `unreachable` (no connection, or it broke), `timeout` (no whole response in time) and `unexpected_response` (something
- * responded that is not Convoke). After `unreachable` and `timeout` the request may or may not have been carried out.
+ * `unreachable` (no connection, or it broke), `timeout` (no whole response in time) and `unexpected_response`
+ * (something responded that is not Convoke). After `unreachable` and `timeout` the request may or may not have been
+ * carried out.
  */
 export class ConvokeError extends Error {
   override readonly name = 'ConvokeError';

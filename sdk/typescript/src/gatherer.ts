@@ -27,7 +27,9 @@ export class Gatherer {
     this.#sendMany = sendMany;
   }
 
-  /** Rejects as a single send does. When the signal is aborted, a message that is in a request already may be stored. */
+  /**
+   * Rejects as a single send does. When the signal is aborted, a message that is in a request already may be stored.
+   */
   send(item: Item, signal: AbortSignal | undefined): Promise<SentMessage> {
     signal?.throwIfAborted();
     const { promise, resolve, reject } = withResolvers();

@@ -34,15 +34,20 @@ export interface Push {
    * by the signature.
    */
   in_reply_to: string | null;
-  /** How many messages of agents in a row led to it, from convoke-hops; null when absent. Not covered by the signature. */
+  /**
+   * How many messages of agents in a row led to it, from convoke-hops; null when absent. Not covered by the signature.
+   */
   hops: number | null;
   /**
-   * With these the instance can reply later, for a day: `client.sendReply(push.reply_token, …)`, or a POST to the address.
-   * Null unless the instance may reply. Not covered by the signature.
+   * With these the instance can reply later, for a day: `client.sendReply(push.reply_token, …)`, or a POST to the
+   * address. Null unless the instance may reply. Not covered by the signature.
    */
   reply_url: string | null;
   reply_token: string | null;
-  /** The trace that the message belongs to, so that your program can continue it; null: none. Not covered by the signature. */
+  /**
+   * The trace that the message belongs to, so that your program can continue it; null: none. Not covered by the
+   * signature.
+   */
   traceparent: string | null;
   tracestate: string | null;
   /** True for the sample push of a webhook test. The webhook-id shows it, and the signature covers that id. */

@@ -7,7 +7,7 @@ import type { LaneDelivery } from '../lanes/lane_delivery.ts';
  * The row changes of a delivery whose attempt ended, or that expired.
  *
  * @param next_attempt_at steady time; null when there is no next attempt, or when no time decides when it starts
- * @param epoch of the partition: the store ignores a settlement by a node that lost the partition
+ * @param epoch the epoch of the partition: the store ignores a settlement by a node that lost the partition
  */
 export function settlementOf(
   delivery: LaneDelivery,

@@ -15,7 +15,8 @@ const CONNECT_MS = 2_000;
 const ANSWER_MS = 10_000;
 /**
  * How long a node remembers which nodes hold the partitions. A response other than 200 ends it. A node reads the
- * addresses of all partitions together: a read for each partition took a third of the processor time of forwarded pulls.
+ * addresses of all partitions together: a read for each partition took a third of the processor time of forwarded
+ * pulls.
  */
 const ADDRESSES_MS = 1_000;
 /** For how long a node uses one stamp. A stamp is a signed time, which marks the pulls that the node forwards. */
@@ -141,7 +142,9 @@ export class PullForwarder {
     }
   }
 
-  /** The stamp shows that a node of this cluster forwards. It is for all pulls of some seconds, because the store signs. */
+  /**
+   * The stamp shows that a node of this cluster forwards. It is for all pulls of some seconds, because the store signs.
+   */
   async #currentStamp(): Promise<string> {
     const now = this.#clock.now();
     if (this.#stamp === null || now >= this.#stamp.until) {

@@ -133,7 +133,8 @@ export class LaneLoader {
     if (is_last && !reaches_tail && lane.tail_length > 0) this.#memory.spillTail(lane);
     else if (is_last || reaches_tail) {
       this.#memory.joinTail(lane);
-      // Only a last page shows that nothing follows the tail: other nodes may have stored more before this node listened.
+      // Only a last page shows that nothing follows the tail: other nodes may have stored more before this node
+      // listened.
       if (!is_last && lane.contiguous_from !== null) lane.spill();
     } else this.#memory.setUnread(backlog, Math.max(0, backlog.unread_estimate - rows.length));
   }

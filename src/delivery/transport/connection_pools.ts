@@ -1,4 +1,7 @@
-/** The connections that are kept between pushes. Each instance has its own: a connection is never shared between instances. */
+/**
+ * The connections that are kept between pushes. Each instance has its own: a connection is never shared between
+ * instances.
+ */
 import type { Socket } from 'node:net';
 import type { EgressPolicy } from '../../domain/address.ts';
 import { isRefusal, parseWebhookUrl, type WebhookTarget } from '../../domain/webhook_url.ts';

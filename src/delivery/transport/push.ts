@@ -99,7 +99,7 @@ export interface PushContent {
  * Makes a delivery into the POST of the contract. Every attempt has the same bytes, except for its number, the time,
  * and the signature over the time.
  *
- * @param attempt from 1
+ * @param attempt the number of the attempt, from 1
  */
 export function pushOf(
   delivery: PushContent,

@@ -66,8 +66,8 @@ function answerSoon(found: Resolution, done: (found: Resolution) => void): Looku
 }
 
 /**
- * Looks up A and AAAA at the same time, on one channel. The lookup ends when both queries have ended, when one has ended
- * and the wait for the other is over, or at the deadline.
+ * Looks up A and AAAA at the same time, on one channel. The lookup ends when both queries have ended, when one has
+ * ended and the wait for the other is over, or at the deadline.
  */
 class DnsLookup implements Lookup {
   readonly #resolver: Resolver;

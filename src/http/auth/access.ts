@@ -31,8 +31,8 @@ declare module 'fastify' {
 export const SECURITY_SCHEME = 'api_key';
 
 /**
- * Puts a guard before a route. It identifies the request and checks its rate before the body is read, and checks again when the
- * body is there. It also adds the security of the route to the OpenAPI document. Called for every route.
+ * Puts a guard before a route. It identifies the request and checks its rate before the body is read, and checks again
+ * when the body is there. It also adds the security of the route to the OpenAPI document. Called for every route.
  *
  * @throws Error when the route does not say in its `config.access` who may call it: the service does not start then
  */

@@ -96,7 +96,9 @@ export class Keyring {
     this.#onError = onError;
   }
 
-  /** Whether no key was ever made: then everybody may do everything. A revoked key counts, so the API never opens again. */
+  /**
+   * Whether no key was ever made: then everybody may do everything. A revoked key counts, so the API never opens again.
+   */
   get is_open(): boolean {
     return this.#keys.size === 0;
   }

@@ -51,7 +51,9 @@ export class PortalLinks {
     this.#clock = clock;
   }
 
-  /** @throws Problem `key_does_not_exist`, `key_not_active`, `not_permitted` for a key that owns no instances of its own */
+  /**
+   * @throws Problem `key_does_not_exist`, `key_not_active`, `not_permitted` for a key that owns no instances of its own
+   */
   make(terms: PortalTerms): string {
     const secret = this.#secrets.newest;
     const digests = this.#digestsOf(terms);

@@ -1,6 +1,6 @@
 /**
- * Signing in on a page: the page sends a key once and gets a cookie, which no script can read. The store has the session, and
- * every request reads it, so signing out holds on every node.
+ * Signing in on a page: the page sends a key once and gets a cookie, which no script can read. The store has the
+ * session, and every request reads it, so signing out holds on every node.
  *
  * A browser adds a cookie by itself to the requests of any page, and over http also sends it to every other port of
  * this host. Three things protect it. The cookie goes to no other site (SameSite=Strict). A request with it must be
@@ -8,8 +8,8 @@
  * contains that value. The page keeps it in a place that only pages of this origin can read. So the cookie alone gives
  * no access.
  *
- * The cookie is written and parsed here, in ten lines: one name, one value of 43 characters that need no quoting, and fixed
- * attributes. A library would bring quoting, decoding and signing that must not happen to this value.
+ * The cookie is written and parsed here, in ten lines: one name, one value of 43 characters that need no quoting, and
+ * fixed attributes. A library would bring quoting, decoding and signing that must not happen to this value.
  */
 import { randomBytes, timingSafeEqual } from 'node:crypto';
 import type { FastifyReply, FastifyRequest } from 'fastify';
@@ -226,8 +226,8 @@ export class Sessions {
   }
 
   /**
-   * Makes the token of a link that signs in an admin: once, within five minutes, on this node. A link that is made while the API
-   * is open ends with the first key.
+   * Makes the token of a link that signs in an admin: once, within five minutes, on this node. A link that is made
+   * while the API is open ends with the first key.
    */
   makeLink(): string {
     const token = randomBytes(SECRET_BYTES).toString('base64url');

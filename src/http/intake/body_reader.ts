@@ -5,7 +5,7 @@ import type { Exchange } from './connection.ts';
 
 /**
  * A body may take this long, and one second more for each 64 KiB that arrived. That stops a client that sends byte by
- * byte, but no client on a slow network.
+ * byte, and stops no client on a slow network.
  */
 const BODY_MS = 5_000;
 const BODY_BYTES_PER_S_MIN = 65_536;
@@ -62,8 +62,8 @@ class Reading extends ListNode {
 }
 
 /**
- * Reads the bodies of requests. Their bytes count against the budget from their arrival until the response is written or the
- * connection is gone. A body beyond a limit is refused at once, before the rest arrives.
+ * Reads the bodies of requests. Their bytes count against the budget from their arrival until the response is written
+ * or the connection is gone. A body beyond a limit is refused at once, before the rest arrives.
  */
 export class BodyReader {
   readonly #budget: BodyBudget;

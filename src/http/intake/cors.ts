@@ -1,6 +1,6 @@
 /**
- * Lets pages of other origins call the API (CORS), for the origins that the operator lists. Without a list, no header of
- * CORS is ever sent, and browsers keep such pages out.
+ * Lets pages of other origins call the API (CORS), for the origins that the operator lists. Without a list, no header
+ * of CORS is ever sent, and browsers keep such pages out.
  *
  * No response permits credentials (`access-control-allow-credentials`), so a browser gives a page of another origin no
  * response to a request with a cookie. Such a page sends its key as a bearer token, as every other client does.
@@ -21,7 +21,9 @@ const RESPONSE_HEADERS = 'date, idempotency-replayed, retry-after, www-authentic
 /** How long a browser remembers a permission, in seconds. Chromium caps it at two hours. */
 const REMEMBERED_S = 7_200;
 
-/** Adds the check to every route. Call it before hooks that do work: browsers ask for permission before each new URL. */
+/**
+ * Adds the check to every route. Call it before hooks that do work: browsers ask for permission before each new URL.
+ */
 export function addCors(app: App, origins: readonly string[]): void {
   if (origins.length === 0) return;
   const allowed = new Set(origins);

@@ -17,7 +17,7 @@ const NAMES_MAX = 5;
 
 /**
  * @param invite null when there is no invite with this link
- * @param state of the invite, at this moment
+ * @param state the state of the invite at this moment
  */
 export function pageTexts(invite: Invite | null, state: InviteState | null, link: string): InviteTexts {
   if (invite === null || state === null) {

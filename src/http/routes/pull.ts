@@ -115,7 +115,10 @@ async function pull(context: Context, request: PullingRequest, reply: FastifyRep
   return { pushes: end.pushes.map(wirePush), results };
 }
 
-/** @throws Problem `instance_does_not_exist`, also for an instance of another owner; `invalid_fields` when it does not pull */
+/**
+ * @throws Problem `instance_does_not_exist`, also for an instance of another owner; `invalid_fields` when it does not
+ * pull
+ */
 async function readPermit(
   { store, pull_transport }: PullContext,
   instance_id: string,

@@ -14,8 +14,8 @@ const READS_FACTOR = 4;
 const PAGE_CHARS_MAX = 1 << 20;
 
 /**
- * Searches until the page is full, the end is reached, or the request has taken `ms_max`. Makes one call after the other,
- * so that the store can do other work meanwhile.
+ * Searches until the page is full, the end is reached, or the request has taken `ms_max`. Makes one call after the
+ * other, so that the store can do other work meanwhile.
  */
 export async function searchOn<T>(
   { limit, cursor }: { limit: number; cursor?: string | undefined },

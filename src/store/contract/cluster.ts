@@ -68,13 +68,18 @@ export interface NodeRow {
 export interface Lease {
   /** True for this node. */
   node_no: number;
-  /** The partitions of this node. An epoch rises whenever its partition is taken, even by the node that had it before. */
+  /**
+   * The partitions of this node. An epoch rises whenever its partition is taken, even by the node that had it before.
+   */
   partitions: { partition_no: number; epoch: number }[];
   /** The nodes that are not gone, this one included. */
   nodes: NodeRow[];
 }
 
-/** The most bytes of the text of a broadcast: PostgreSQL takes less than 8,000, and encryption makes a text a third longer. */
+/**
+ * The most bytes of the text of a broadcast: PostgreSQL takes less than 8,000, and encryption makes a text a third
+ * longer.
+ */
 export const BROADCAST_BYTES_MAX = 5_600;
 
 /**

@@ -224,8 +224,8 @@ export interface DeliveryStore {
     owner_scope?: OwnerScope | null,
   ): Promise<{ instance_id: string; meeting_id: string; aside: boolean } | null>;
   /**
-   * Queues again, in order, at most `limit` of these deliveries; null when there is no such instance. Fewer than `limit`
-   * means that none is left. Ends the back-off of the instance.
+   * Queues again, in order, at most `limit` of these deliveries; null when there is no such instance. Fewer than
+   * `limit` means that none is left. Ends the back-off of the instance.
    */
   recover(
     of: Recovery,

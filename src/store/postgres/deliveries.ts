@@ -105,7 +105,9 @@ const EXPIRE_ASIDE = statement(`
   UPDATE deliveries SET state = 'failed', reason = 'expired', next_attempt_at = NULL, settled_at = $wall_ms
   WHERE state = 'pending' AND aside = 1 AND expires_at <= $now_ms RETURNING instance_id, meeting_id`);
 
-/** A delivery of an instance that the caller owns. A caller that owns everything also finds one whose instance is gone. */
+/**
+ * A delivery of an instance that the caller owns. A caller that owns everything also finds one whose instance is gone.
+ */
 const FIND_OWNED = statement(`
   SELECT instance_id FROM deliveries
   WHERE delivery_no = $delivery_no AND ($owner_key_id::text IS NULL OR instance_id IN

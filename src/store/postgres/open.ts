@@ -1,7 +1,8 @@
 /**
  * The store on PostgreSQL. It keeps the contract of store.ts on a server that several nodes share:
  *
- * - Order. A message gets its `seq` under the lock of the row of its meeting. Every node locks meetings in the same order.
+ * - Order. A message gets its `seq` under the lock of the row of its meeting. Every node locks meetings in the same
+ *   order.
  * - No hot rows. No row is written with every batch: the last seq of a meeting is that of its newest message, and a
  *   stored batch is a row of its own. While any session is idle in a transaction, the old versions of a hot row stay,
  *   and every read passes them. With hot rows the rate would fall to a third (docs/benchmarks.md).
@@ -48,12 +49,12 @@ export function startPostgresThread(): StartedThread {
 /**
  * Opens the store on a PostgreSQL database, which any number of nodes may share.
  *
- * @param url of the database; its schema is made, or brought up to date
+ * @param url the URL of the database; its schema is made, or brought up to date
  * @param data the directory of this node, for the file with the data key
- * @param keys that encrypt secrets, the same on every node; null takes the key from the file
+ * @param keys the keys that encrypt secrets, the same on every node; null takes the key from the file
  * @param observer is called for every commit
  * @param quotas the limits of instances and memberships
- * @param thread for the connections; a new one when absent
+ * @param thread the thread for the connections; a new one when absent
  * @returns the store, which can be called at once, and a promise that resolves when it is open. The promise rejects
  * with a StoreError when the database cannot be reached or used, is of a newer version, or is under another key
  */

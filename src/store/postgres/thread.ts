@@ -1,5 +1,6 @@
 /**
- * The thread that speaks with PostgreSQL: rows are encoded and decoded here, and not in the thread that serves and delivers.
+ * The thread that speaks with PostgreSQL: rows are encoded and decoded here, and not in the thread that serves and
+ * delivers.
  */
 import assert from 'node:assert/strict';
 import { parentPort } from 'node:worker_threads';

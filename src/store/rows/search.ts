@@ -66,8 +66,8 @@ export interface Walked {
 }
 
 /**
- * How many rows a call reads from each of its sources: all that the call may read, if the rows of all sources together are
- * not too many.
+ * How many rows a call reads from each of its sources: all that the call may read, if the rows of all sources together
+ * are not too many.
  */
 export function rowsOfEach(sources: number, { rows }: Reads): number {
   return Math.min(rows, Math.ceil(SEARCH_READS.rows / sources));

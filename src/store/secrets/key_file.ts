@@ -1,4 +1,6 @@
-/** The file that holds the data key: one line of base64, and a second with the previous key while the key is changed. */
+/**
+ * The file that holds the data key: one line of base64, and a second with the previous key while the key is changed.
+ */
 import type { KeyObject } from 'node:crypto';
 import { closeSync, fstatSync, fsyncSync, openSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
@@ -64,7 +66,9 @@ function readPrivate(path: string): string | null {
   }
 }
 
-/** Replaces the file as a whole, and returns when it is on disk: after a crash it holds either the old keys or the new. */
+/**
+ * Replaces the file as a whole, and returns when it is on disk: after a crash it holds either the old keys or the new.
+ */
 export function writeKeyFile(path: string, { current, previous }: FileKeys): void {
   const lines = [current, previous].flatMap((key) => (key === null ? [] : [`${base64Of(key.key)}\n`]));
   const next = `${path}.new`;

@@ -21,7 +21,9 @@ const WAL_BYTES_MAX = 32 << 20;
 /** How long a start waits for a process that is just stopping. */
 const LOCK_WAIT_MS = 2_000;
 
-/** Ids reach this number in 2058 (src/domain/id.ts). A higher number is damaged, so new numbers do not continue from it. */
+/**
+ * Ids reach this number in 2058 (src/domain/id.ts). A higher number is damaged, so new numbers do not continue from it.
+ */
 const NUMBER_MAX = 2 ** 52;
 const DELIVERIES_OF_MESSAGE_MAX = 2 ** 24;
 
@@ -207,7 +209,9 @@ function assertVersion(): void {
   }
 }
 
-/** The file holds secrets of instances: no other user of the host may read it, nor the files that SQLite puts beside it. */
+/**
+ * The file holds secrets of instances: no other user of the host may read it, nor the files that SQLite puts beside it.
+ */
 function createFile(file: string): void {
   if (existsSync(file)) return;
   mkdirSync(dirname(file), { recursive: true, mode: 0o700 });

@@ -67,7 +67,9 @@ const BOUND_EXPIRY = `
 
 const EXPIRE = `UPDATE deliveries SET state = 'failed', reason = 'expired', next_attempt_at = NULL, settled_at = ? WHERE `;
 
-/** A delivery of an instance that the caller owns. A caller that owns everything also finds one whose instance is gone. */
+/**
+ * A delivery of an instance that the caller owns. A caller that owns everything also finds one whose instance is gone.
+ */
 const FIND_OWNED = `
   SELECT instance_id, meeting_id, state, reason, aside, next_attempt_at FROM deliveries
   WHERE delivery_no = $delivery_no AND ($owner_key_id IS NULL OR instance_id IN
@@ -266,8 +268,8 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
     },
     oldestPending(visibility?: Visibility | null) {
       if (visibility) return pendingOf(db, visibility).oldest_at;
-      // Names the indexes, because SQLite looks for a least number in the table itself, and reads all of it when nothing
-      // is pending.
+      // Names the indexes, because SQLite looks for a least number in the table itself, and reads all of it when
+      // nothing is pending.
       const { oldest_at } = db
         .prepare(
           `SELECT min(created_at) AS oldest_at FROM deliveries WHERE delivery_no IN (

@@ -18,11 +18,12 @@ export function startSqliteThread(): StartedThread {
  * Opens the embedded store. The file belongs to a thread of its own. Calls of the same turn of the event loop travel
  * together, and all calls that wait in the thread are committed together.
  *
- * @param file path of the data file; created when missing
- * @param keys that encrypt secrets; null takes the key from a file beside the data, and makes one for a new data file
+ * @param file the path of the data file; created when missing
+ * @param keys the keys that encrypt secrets; null takes the key from a file beside the data, and makes one for a new
+ * data file
  * @param observer is called for every commit
  * @param quotas the limits of instances and memberships
- * @param thread for the file; a new one when absent
+ * @param thread the thread for the file; a new one when absent
  * @returns the store, which can be called at once, and a promise that resolves when it is open. The promise rejects
  * with a StoreError when the file is in use, unreadable, of a newer version, or under another key
  */

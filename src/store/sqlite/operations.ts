@@ -37,7 +37,9 @@ export interface Operations {
   sessions: Sync<SessionStore>;
   file: Sync<FileStore>;
   storage: {
-    /** Writes a row, to check that writes succeed. It changes a value, because SQLite skips a write without a change. */
+    /**
+     * Writes a row, to check that writes succeed. It changes a value, because SQLite skips a write without a change.
+     */
     touch(): void;
   };
 }

@@ -23,7 +23,7 @@ import { StoreError } from '../store_error.ts';
  * Opens the store of a thread. Calls of the same turn of the event loop travel together.
  *
  * @param thread a thread whose store is not open yet
- * @param data for the thread, as plain data
+ * @param data plain data for the thread
  * @param observer is called for every commit
  * @param options.transfer the ports in the data, which move to the thread
  * @param options.has_cluster whether other nodes may be on the same database

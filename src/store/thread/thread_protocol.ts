@@ -86,7 +86,7 @@ export function packReply({ method }: Call, reply: Reply): Reply {
 
 /**
  * Restores a reply that `packReply` packed.
- * @param method of the call
+ * @param method the method of the call
  */
 export function unpackReply(method: string, reply: Reply): Reply {
   if (reply.value === undefined) return reply;

@@ -232,7 +232,7 @@ export class Cluster implements ClusterStore, NotifySource {
     return this.#change_reader.caughtUp(ms_max);
   }
 
-  // ── notifications to others ──────────────────────────────────────────────────────────────────────────────────────────
+  // ── notifications to others ──────────────────────────────────────────────────────────────────────────────────────
 
   async broadcast(topic: string, text: string): Promise<void> {
     if (Buffer.byteLength(text) > BROADCAST_BYTES_MAX)
@@ -250,7 +250,7 @@ export class Cluster implements ClusterStore, NotifySource {
     return this.#db.read((session) => this.notifyWithin(session, messages));
   }
 
-  // ── notifications from others ──────────────────────────────────────────────────────────────────────────────────────────────
+  // ── notifications from others ────────────────────────────────────────────────────────────────────────────────────
 
   /** Listens until it is closed; resolves when it listens for the first time. */
   async listen(): Promise<void> {

@@ -51,7 +51,10 @@ export const RENEW_LEASE_2 = `
   END $$;
 `;
 
-/** The same for a node that says how many steps of the schema it knows. Nodes of the previous version call the function above. */
+/**
+ * The same for a node that says how many steps of the schema it knows. Nodes of the previous version call the function
+ * above.
+ */
 export const RENEW_LEASE_3 = `
   CREATE FUNCTION renew_lease_3(my_node_id text, my_version text, my_address text, is_stopping smallint, released smallint[], my_steps integer) RETURNS bigint
   LANGUAGE plpgsql AS $$

@@ -260,7 +260,8 @@ export function raisedDetail(error: unknown, code: string): string | null {
 }
 
 /**
- * Converts errors of the server and of the network into StoreErrors. A wrong statement is a defect, and its error stays as it is.
+ * Converts errors of the server and of the network into StoreErrors. A wrong statement is a defect, and its error stays
+ * as it is.
  */
 export function storeErrorOf(error: unknown): unknown {
   if (error instanceof StoreError) return error;

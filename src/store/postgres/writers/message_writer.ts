@@ -83,7 +83,10 @@ interface Batch {
   places: number[];
 }
 
-/** The sender of notifications about stored batches. `signedName` signs one of them; `node_id` is null until the node has joined. */
+/**
+ * The sender of notifications about stored batches. `signedName` signs one of them; `node_id` is null until the node
+ * has joined.
+ */
 export interface NotifySource {
   signedName(): string;
   readonly node_id: string | null;
