@@ -135,7 +135,9 @@ export function seesResponsesOf(
   );
 }
 
-/** For responses about the whole service. @throws Problem `not_permitted` when the key is limited to meetings */
+/**
+ * Call it for responses about the whole service. @throws Problem `not_permitted` when the key is limited to meetings
+ */
 export function assertNoMeetingLimit({ meeting_ids }: Principal): void {
   if (meeting_ids === null) return;
   throw new Problem(

@@ -10,7 +10,7 @@ export interface Linger {
 export type Lingers = Record<'accept' | 'load' | 'settle', Linger>;
 
 const NONE: Linger = { ms: 0, batch_size: 0 };
-/** For an engine that gains nothing when batches linger: each batch starts at once. */
+/** The lingers of an engine that gains nothing when batches linger: each batch starts at once. */
 export const NO_LINGER: Lingers = { accept: NONE, load: NONE, settle: NONE };
 
 const NODES_COUNTED_MAX = 4;

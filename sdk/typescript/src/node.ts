@@ -3,7 +3,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 /**
  * Lets node:http serve a handler from Request to Response, such as the one that `createReceiver` makes.
  *
- * createServer(toNodeListener(createReceiver({ secret, onPush }))).listen(9000);
+ *     createServer(toNodeListener(createReceiver({ secret, onPush }))).listen(9000);
  *
  * The response is held in memory before it is sent. The response is 400 when a request cannot be understood, and 500
  * when the handler throws.

@@ -27,7 +27,7 @@ export class Partition {
    * for it.
    */
   acquired_at = 0;
-  /** The same on the wall clock. */
+  /** The time of the wall clock when this node took the partition. */
   acquired_wall = 0;
   /**
    * Whether every lane with a pending delivery is known. If so, a lane that is not in memory has nothing on disk,

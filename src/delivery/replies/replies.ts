@@ -193,5 +193,5 @@ function inWords(read: readonly ReadReply[]): string {
     .join('; ')}`;
 }
 
-/** The largest number of refused replies that are named. Their names are stored with each attempt. */
+/** The most refused replies that the detail of an attempt lists, because every attempt stores its detail. */
 const REFUSED_NAMED_MAX = 3;

@@ -80,7 +80,7 @@ export class AwaitedResult extends WheelEntry implements HandedOut {
   readonly delivery_id: string;
   readonly attempt: number;
   readonly push: Push;
-  /** On the steady clock. */
+  /** When the push was handed out, on the steady clock. */
   readonly started_at: number;
   readonly deadline_at: number;
   readonly instance: PullingInstance;

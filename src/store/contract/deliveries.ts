@@ -175,11 +175,15 @@ export interface DeliveryStore {
    * and then by the keys.
    */
   pendingLanes(after: LaneKey | null, limit: number, partitions?: number[]): Promise<LaneKey[]>;
-  /** Instances with pending deliveries aside, with the time at which the first is due; `partitions` as above. */
+  /**
+   * Instances with pending deliveries aside, with the time at which the first is due; with `partitions`, only instances
+   * in these partitions.
+   */
   pendingAside(partitions?: number[]): Promise<{ instance_id: string; next_at: number }[]>;
   /**
    * Sets the due time of deliveries aside to `latest_ms` if it is later. Only a process whose clock was ahead can have
-   * written a later time. `partitions` as above. Returns how many it changed.
+   * written a later time. With `partitions`, only deliveries to instances in these partitions. Returns how many it
+   * changed.
    */
   boundAside(latest_ms: number, partitions?: number[]): Promise<number>;
   /**

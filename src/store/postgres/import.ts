@@ -80,7 +80,7 @@ export interface ImportOptions {
   from: string;
   /** The URL of the database. */
   url: string;
-  /** The directory of this node, for the file with the data key, which is made when there is none. */
+  /** The directory of this node, for the file with the data key. The file is made when there is none. */
   data: string;
   /** The keys to encrypt secrets with, the same on every node; null: the key in `data`. */
   keys: GivenKeys | null;

@@ -3,8 +3,8 @@ import { type RawBuilder, sql } from 'kysely';
 import type { OwnerScope, Visibility } from '../../domain/access.ts';
 
 /**
- * For statements over instances, with the parameters that `ownedBy` makes. For an instance without an owner the result
- * is false, not null.
+ * A condition for statements over instances, with the parameters that `ownedBy` makes. For an instance without an owner
+ * the result is false, not null.
  */
 export const IS_OWNED =
   '($owner_key_id::text IS NULL OR (owner_key_id IS NOT DISTINCT FROM $owner_key_id AND instance_id = coalesce($owner_limit::text, instance_id)))';
@@ -14,7 +14,7 @@ export function ownedBy(owner_scope: OwnerScope | null | undefined) {
   return { owner_key_id: owner_scope?.key_id ?? null, owner_limit: owner_scope?.instance_id ?? null };
 }
 
-/** For queries over the instances `i`. */
+/** A condition for queries over the instances `i`. */
 export function isInstanceVisible({ owner_scope, meeting_ids }: Visibility): RawBuilder<boolean> {
   const [key_id, limit] = [owner_scope?.key_id ?? null, owner_scope?.instance_id ?? null];
   const is_owned = sql<boolean>`(i.owner_key_id = ${key_id}::text AND i.instance_id = coalesce(${limit}::text, i.instance_id))`;
@@ -24,8 +24,8 @@ export function isInstanceVisible({ owner_scope, meeting_ids }: Visibility): Raw
 }
 
 /**
- * For queries over the deliveries `d` and their instances `i`, which may be missing. An owner sees the deliveries made
- * since the instance was registered: its id may have belonged to another owner before.
+ * A condition for queries over the deliveries `d` and their instances `i`, which may be missing. An owner sees the
+ * deliveries made since the instance was registered: its id may have belonged to another owner before.
  */
 export function isDeliveryVisible({ owner_scope, meeting_ids }: Visibility): RawBuilder<boolean> {
   const [key_id, limit] = [owner_scope?.key_id ?? null, owner_scope?.instance_id ?? null];

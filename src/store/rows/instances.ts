@@ -124,8 +124,8 @@ export function instanceReader(keys: DataKeys) {
   }
 
   /**
-   * For lists. An instance whose secrets cannot be decrypted is shown without them, so that it does not hide the
-   * others.
+   * The row for a list. An instance whose secrets cannot be decrypted is shown without them, so that it does not hide
+   * the others.
    */
   function listedRowOf(row: CountedRow): InstanceRow {
     try {
@@ -286,7 +286,7 @@ function patchedHeaders(
 export const INSTANCE_BYTES =
   'octet_length(i.agent_ids) + octet_length(i.webhook_headers) + coalesce(octet_length(i.runtime), 0) + coalesce(octet_length(i.last_failure), 0)';
 
-/** For queries over the instances `i`. */
+/** A condition for queries over the instances `i`. */
 function healthCondition(health: Health) {
   switch (health) {
     case 'unknown':

@@ -125,7 +125,7 @@ export const ANSWERED_CHAIN = `
 
 export type HeadRow = Omit<MessagesTable, 'timestamp' | 'message' | 'trace'>;
 
-/** Makes a page from `limit + 1` rows, as above. Here `chars_max` bounds the lists of agents. */
+/** Makes a page from `limit + 1` rows, as `pageOfMessages` does. Here `chars_max` bounds the lists of agents. */
 export function pageOfHeads(
   rows: Iterable<HeadRow>,
   limit: number,

@@ -3,8 +3,8 @@ import { type RawBuilder, sql } from 'kysely';
 import type { OwnerScope, Visibility } from '../../domain/access.ts';
 
 /**
- * For statements over instances, with the parameters that `ownedBy` makes. It uses `IS`, not `=`: for an instance
- * without an owner the result is 0, not NULL.
+ * A condition for statements over instances, with the parameters that `ownedBy` makes. It uses `IS`, not `=`: for an
+ * instance without an owner the result is 0, not NULL.
  */
 export const IS_OWNED =
   '($owner_key_id IS NULL OR (owner_key_id IS $owner_key_id AND instance_id = coalesce($owner_limit, instance_id)))';
@@ -14,7 +14,7 @@ export function ownedBy(owner_scope: (Pick<OwnerScope, 'instance_id'> & { key_id
   return { owner_key_id: owner_scope?.key_id ?? null, owner_limit: owner_scope?.instance_id ?? null };
 }
 
-/** For queries over the instances `i`. */
+/** A condition for queries over the instances `i`. */
 export function isInstanceVisible({ owner_scope, meeting_ids }: Visibility): RawBuilder<boolean> {
   const [key_id, limit] = [owner_scope?.key_id ?? null, owner_scope?.instance_id ?? null];
   const is_owned = sql<boolean>`(i.owner_key_id = ${key_id} AND i.instance_id = coalesce(${limit}, i.instance_id))`;
@@ -24,8 +24,8 @@ export function isInstanceVisible({ owner_scope, meeting_ids }: Visibility): Raw
 }
 
 /**
- * For queries over the deliveries `d` and their instances `i`, which may be missing. An owner sees the deliveries made
- * since the instance was registered: its id may have belonged to another owner before.
+ * A condition for queries over the deliveries `d` and their instances `i`, which may be missing. An owner sees the
+ * deliveries made since the instance was registered: its id may have belonged to another owner before.
  */
 export function isDeliveryVisible({ owner_scope, meeting_ids }: Visibility): RawBuilder<boolean> {
   const [key_id, limit] = [owner_scope?.key_id ?? null, owner_scope?.instance_id ?? null];

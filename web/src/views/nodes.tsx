@@ -12,7 +12,7 @@ import { addressOf } from '../router.ts';
 import { client } from '../service.ts';
 import { Foreign } from '../parts/foreign.tsx';
 
-/** As often as a node renews its lease. The feed has no events about nodes. */
+/** The page asks as often as a node renews its lease, because the feed has no events about nodes. */
 const ASK_EVERY_MS = 3000;
 
 const MARKS: Record<ServiceNode['state'], MarkKind> = { up: 'good', stopping: 'off', lost: 'bad' };

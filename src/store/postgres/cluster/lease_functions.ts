@@ -36,8 +36,8 @@ export const RENEW_LEASE = `
 `;
 
 /**
- * The same for a node that signs its notifications. Nodes of the previous version do not sign, and call the function
- * above.
+ * `RENEW_LEASE` for a node that signs its notifications. Nodes of the previous version do not sign, and call
+ * `RENEW_LEASE`.
  */
 export const RENEW_LEASE_2 = `
   CREATE FUNCTION renew_lease_2(my_node_id text, my_version text, my_address text, is_stopping smallint, released smallint[]) RETURNS bigint
@@ -52,8 +52,8 @@ export const RENEW_LEASE_2 = `
 `;
 
 /**
- * The same for a node that says how many steps of the schema it knows. Nodes of the previous version call the function
- * above.
+ * `RENEW_LEASE_2` for a node that says how many steps of the schema it knows. Nodes of the previous version call
+ * `RENEW_LEASE_2`.
  */
 export const RENEW_LEASE_3 = `
   CREATE FUNCTION renew_lease_3(my_node_id text, my_version text, my_address text, is_stopping smallint, released smallint[], my_steps integer) RETURNS bigint

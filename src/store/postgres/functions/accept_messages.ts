@@ -323,16 +323,16 @@ ${origin.count}
 export const ACCEPT_MESSAGES = acceptMessages('accept_messages', OF_MEETING, NO_ORIGINS);
 
 /**
- * Like the function above, but idempotency keys belong to their senders. Nodes of the previous version call the
- * function above.
+ * `ACCEPT_MESSAGES`, but idempotency keys belong to their senders. Nodes of the previous version call
+ * `ACCEPT_MESSAGES`.
  */
 export const ACCEPT_MESSAGES_2 = acceptMessages('accept_messages_2', OF_SENDER, NO_ORIGINS);
 
-/** The same, with the agent that sends a message, and the message that it answers. */
+/** `ACCEPT_MESSAGES_2`, with the agent that sends a message, and the message that it answers. */
 export const ACCEPT_MESSAGES_3 = acceptMessages('accept_messages_3', OF_SENDER, ORIGINS);
 
-/** The same, with memberships that have `wake`. */
+/** `ACCEPT_MESSAGES_3`, with memberships that have `wake`. */
 export const ACCEPT_MESSAGES_4 = acceptMessages('accept_messages_4', OF_SENDER, ORIGINS, WAKES_SOME);
 
-/** The same, with the trace that a message belongs to. */
+/** `ACCEPT_MESSAGES_4`, with the trace that a message belongs to. */
 export const ACCEPT_MESSAGES_5 = acceptMessages('accept_messages_5', OF_SENDER, ORIGINS, WAKES_SOME, TRACES);
