@@ -18,7 +18,7 @@ export function rawMessages(text: string): { data: RawMessage[]; has_more: boole
   return { data: data.map((message, i) => ({ ...message, message: new RawJson(texts[i] as string) })), has_more };
 }
 
-/** The page is an object, `data` in it an array, and each message in that an object with the member `message`. */
+/** A page is an object with the array `data`. Each item of this array is an object with the member `message`. */
 const MESSAGE_DEPTH = 3;
 
 /** Cuts the messages out of a page that is valid JSON. */

@@ -21,8 +21,8 @@ export interface Numbers {
 }
 
 /**
- * A row gets its number from one clock and its time from another. This is the largest difference between the two. The
- * two are read one after the other, and with PostgreSQL on two machines.
+ * How far the number and the time of a row may be apart. They come from two clocks, which are read one after the other.
+ * With PostgreSQL the two clocks are on two machines.
  */
 export const CLOCKS_APART_MS = 60_000;
 
