@@ -9,7 +9,7 @@ import type { AttemptEvent, SuppressedDelivery, SuppressReason } from './events.
 /** The time that a summary covers. */
 const SUMMARY_MS = 60_000;
 
-/** The most bursts that are counted separately. A burst is what one rule stops in one meeting. */
+/** The most bursts that are counted separately. A burst is the deliveries that one rule stops in one meeting. */
 const BURSTS_MAX = 1_000;
 
 /** The most instances that a summary names. */

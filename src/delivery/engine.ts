@@ -268,7 +268,7 @@ export class Engine {
     this.#local_changes.invalidateInstance(instance_id);
   }
 
-  /** @param cancelled how many deliveries were pending */
+  /** @param cancelled how many pending deliveries were cancelled */
   instanceRemoved(instance_id: string, cancelled: number): void {
     this.#local_changes.instanceRemoved(instance_id, cancelled);
   }

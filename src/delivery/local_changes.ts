@@ -77,7 +77,7 @@ export class LocalChanges {
     dispatcher.run();
   }
 
-  /** @param cancelled how many deliveries were pending */
+  /** @param cancelled how many pending deliveries were cancelled */
   instanceRemoved(instance_id: string, cancelled: number): void {
     const { observer, transport, recipients, dispatcher } = this.#parts;
     observer.settled('cancelled', 'instance_deleted', cancelled);

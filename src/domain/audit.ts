@@ -72,7 +72,7 @@ export interface NewAuditEntry extends AuditSubject {
 export interface AuditEntry extends NewAuditEntry {
   /** From 1, without gaps. */
   seq: number;
-  /** RFC 3339. */
+  /** When the entry was written, as RFC 3339. */
   at: string;
   prev_hash: string;
   hash: string;

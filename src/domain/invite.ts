@@ -30,7 +30,7 @@ export const INVITE_S_MIN = 60;
 export const INVITE_S_MAX = 86_400;
 
 export const INVITE_SECRET_BYTES = 32;
-/** `INVITE_SECRET_BYTES` in base64url. */
+/** The form of a secret: `INVITE_SECRET_BYTES` in base64url. */
 const SECRET = /^[\w-]{43}$/;
 
 /** The path of a link, up to its secret. */

@@ -1,7 +1,7 @@
 import { ConvokeError } from '@convoke/sdk';
 import { type Problem, type ProblemCode, PROBLEMS } from '../domain/problem.ts';
 
-/** Advice for a model, for problems with other advice than for a program. */
+/** Advice for a model, for the problems whose usual advice is for a program. */
 const ADVICE: Partial<Record<ProblemCode, string>> = {
   instance_does_not_exist: 'Call join_meeting first: it registers you.',
   instance_id_taken:

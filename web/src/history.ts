@@ -82,7 +82,7 @@ class Steps {
   }
 }
 
-/** They stay while the page is open. So a view is not empty when somebody opens it again. */
+/** The steps of each span stay while the page is open, so that a view is not empty when somebody opens it again. */
 const kept = new Map<Span, Steps>();
 
 /** Forgets everything: the next session may belong to another person. */

@@ -8,7 +8,7 @@
 export const BASE = /^\/portal(?:\/|$)/.test(location.pathname) ? '/portal' : '';
 export const is_portal = BASE !== '';
 
-/** Kept until the frame is closed, so that it can be loaded again. */
+/** The browser keeps the token until the frame is closed, so that the frame can be loaded again. */
 const LINK = 'convoke.portal_link';
 /** Used in browsers that store nothing for a frame. */
 let link: string | null = null;

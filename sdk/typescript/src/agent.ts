@@ -167,12 +167,12 @@ function variable(name: string): string | undefined {
   try {
     return processHere()?.env?.[name] || undefined;
   } catch {
-    // Deno without the permission throws.
+    // Deno throws when the program may not read its environment.
     return undefined;
   }
 }
 
-/** Aborted by the first SIGTERM or SIGINT. */
+/** A signal that the first SIGTERM or SIGINT aborts. */
 function signalOfProcess(): { signal: AbortSignal; release: () => void } {
   const ending = new AbortController();
   const process = processHere();

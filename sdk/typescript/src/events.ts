@@ -6,7 +6,7 @@ import type { FeedEvent } from './types.ts';
 const SILENCE_MS_MAX = 40_000;
 const WAIT_FIRST_MS = 500;
 const WAIT_MS_MAX = 15_000;
-/** Longer than any event. */
+/** The longest line of the stream. Every event is shorter. */
 const LINE_CHARS_MAX = 4 << 20;
 
 export interface EventsOptions {

@@ -14,9 +14,9 @@ export const FORWARDED_HEADER = 'convoke-forwarded';
 const CONNECT_MS = 2_000;
 const ANSWER_MS = 10_000;
 /**
- * How long a node remembers which nodes hold the partitions. A response other than 200 ends it. A node reads the
- * addresses of all partitions together: a read for each partition took a third of the processor time of forwarded
- * pulls.
+ * How long a node remembers which nodes hold the partitions. After a response other than 200 it reads them again. It
+ * reads the addresses of all partitions together: a read for each partition took a third of the processor time of
+ * forwarded pulls.
  */
 const ADDRESSES_MS = 1_000;
 /** For how long a node uses one stamp. A stamp is a signed time, which marks the pulls that the node forwards. */
@@ -31,7 +31,7 @@ const STAMP_PREFIX = 'forwards:';
 /** A pull as a client sent it to a node that does not deliver to its instance. */
 export interface ForwardedPull {
   instance_id: string;
-  /** JSON. */
+  /** The body of the request, as JSON. */
   body: string;
   /** The client's own credentials, and the headers that describe it. */
   headers: Record<string, string>;

@@ -51,7 +51,7 @@ export class PooledConnection extends ListNode {
       allowH2: false,
       pipelining: 1,
       maxHeaderSize: RESPONSE_HEADER_BYTES_MAX,
-      // Off: each byte that arrives starts them again, so they are no deadlines.
+      // These timeouts are off: each byte that arrives starts them again, so they are no deadlines.
       headersTimeout: 0,
       bodyTimeout: 0,
       keepAliveTimeout: IDLE_MS,

@@ -60,7 +60,7 @@ const DIGEST_BYTES = 32;
 /** How often a node reads the changed keys, in case a notification of another node was lost. */
 const FOLLOW_EVERY_MS = 500;
 
-/** Compared when a key has no digest. No token has this one. */
+/** This digest is compared when a key has no digest of its own. No token has this digest. */
 const NO_DIGEST = randomBytes(DIGEST_BYTES);
 
 /**

@@ -97,8 +97,8 @@ export class Limits {
     if (failures === null) return attempt();
     const { buckets, setting } = failures.address;
     const group = this.#groupOf(request);
-    // Counted before the attempt, because guesses may arrive at the same moment: otherwise all of them begin before the
-    // first one fails.
+    // The guess is counted before the attempt, because guesses may arrive at the same moment: otherwise all of them
+    // begin before the first one fails.
     const wait_ms = buckets.take(group, this.#clock.now());
     if (wait_ms > 0) throw rateLimited(setting, wait_ms);
     let has_guessed_wrong = false;

@@ -29,7 +29,7 @@ export function addCors(app: App, origins: readonly string[]): void {
   const allowed = new Set(origins);
   app.addHook('onRequest', (request, reply, done) => {
     if (!request.url.startsWith(API_PATH)) return done();
-    // Set on the response itself, because the live feed writes its own head.
+    // The header is set on the response itself, because the live feed writes its own head.
     const { raw: response } = reply;
     response.setHeader('vary', 'origin');
     const { origin } = request.headers;

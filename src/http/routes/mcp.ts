@@ -177,7 +177,7 @@ function assertOwnOrigin({ headers: { origin, host } }: FastifyRequest): void {
   );
 }
 
-/** `content-type` and `accept`, and those that the protocol itself defines. */
+/** The headers `content-type` and `accept`, and those that the protocol itself defines. */
 function headersFor({ headers }: FastifyRequest): Record<string, string> {
   const read = Object.entries(headers).filter(([name]) => /^(content-type|accept|mcp-.*)$/.test(name));
   return Object.fromEntries(read) as Record<string, string>;

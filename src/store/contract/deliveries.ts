@@ -15,7 +15,7 @@ export interface QueuedDelivery {
   meeting_id: string;
   seq: number;
   instance_id: string;
-  /** JSON text of the list. */
+  /** The list of agents, as JSON text. */
   target_agents: string;
   /** The sender's own JSON text. */
   message: string;
@@ -118,7 +118,7 @@ export function queuedChars({ message, target_agents }: Pick<QueuedDelivery, 'me
 /** A message of an agent to the agents of an instance. */
 export interface AgentDelivery {
   from_agent: string;
-  /** JSON text of the list. */
+  /** The list of agents, as JSON text. */
   target_agents: string;
   accepted_at: number;
   hops: number;

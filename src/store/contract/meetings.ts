@@ -116,7 +116,7 @@ export interface MeetingStore {
     meeting_id: string,
     filter: PageRequest & { include_left?: boolean | undefined },
   ): Promise<Page<MeetingInstance> | null>;
-  /** Null when there is no such meeting. @param now_ms steady time, as back-offs have it */
+  /** Null when there is no such meeting. @param now_ms the steady time */
   candidates(
     meeting_id: string,
     filter: PageRequest & { instance_id?: string | undefined },

@@ -165,7 +165,7 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
   const queuedOf = ({ timestamp, ...row }: QueuedRow) =>
     queuedDeliveryOf({ ...row, timestamp: timestampOf(timestamp) }, ids);
 
-  /** Ordered by partition, and within a partition by key. */
+  /** Lanes with pending deliveries, ordered by partition, and within a partition by key. */
   async function pendingLanes(after: LaneKey | null, limit: number, partitions = ALL_PARTITIONS): Promise<LaneKey[]> {
     const lanes: LaneKey[] = [];
     const first = after === null ? 0 : partitionOf(after.instance_id);

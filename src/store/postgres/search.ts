@@ -11,7 +11,7 @@ import { type Session, statement } from './database.ts';
  */
 export const LAST_OF_MESSAGE = `least(m.message_no, ${2 ** 60}) + least(m.deliveries_queued, ${2 ** 30})`;
 
-/** Byte by byte (COLLATE "C"), so `lower` changes only ASCII letters. */
+/** Texts compare byte by byte (COLLATE "C"), so `lower` changes only ASCII letters. */
 export const DIALECT: Dialect = {
   contains: (column, text) => sql<boolean>`strpos(${column}, ${text}::text) > 0`,
   lower: (column) => sql<string>`lower(${column} COLLATE "C")`,

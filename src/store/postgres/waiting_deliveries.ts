@@ -44,7 +44,7 @@ const LANE = sourceFrom(IN_LANE);
 /**
  * Counts pending deliveries, in lanes and aside.
  * @param up_to_no the last message_no that counts
- * @param owner_scope whose instances; null or undefined: all
+ * @param owner_scope only deliveries to the instances of this owner; null or undefined: to all instances
  */
 export async function countWaiting(
   session: Session,
@@ -63,7 +63,7 @@ export async function countWaiting(
 /**
  * Cancels pending deliveries with the reason `dropped`, at most `limit` of them.
  * @param up_to_no the last message_no that counts
- * @param owner_scope whose instances; null or undefined: all
+ * @param owner_scope only deliveries to the instances of this owner; null or undefined: to all instances
  * @returns how many ended in each lane
  */
 export async function dropWaiting(

@@ -31,7 +31,7 @@ const pending = (from: (aside: Place) => string, aside: Place): string => `
 /**
  * Counts pending deliveries, in lanes and aside.
  * @param up_to_no the last message_no that counts
- * @param owner_scope whose instances; null or undefined: all
+ * @param owner_scope only deliveries to the instances of this owner; null or undefined: to all instances
  */
 export function countWaiting(
   db: Database,
@@ -50,7 +50,7 @@ export function countWaiting(
 /**
  * Cancels pending deliveries with the reason `dropped`, at most `limit` of them.
  * @param up_to_no the last message_no that counts
- * @param owner_scope whose instances; null or undefined: all
+ * @param owner_scope only deliveries to the instances of this owner; null or undefined: to all instances
  * @returns how many ended in each lane
  */
 export function dropWaiting(

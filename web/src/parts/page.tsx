@@ -59,7 +59,7 @@ export function Detail({ title, label, back, back_label, actions, children }: De
   }, [label]);
   useEffect(() => {
     body.current?.scrollTo(0, 0);
-    // Tab then moves to its actions, and Escape leads back to the row that opened it.
+    // Then Tab moves to the actions of the item, and Escape leads back to the row that opened it.
     if (followed.by_keyboard) body.current?.focus({ preventScroll: true });
     followed.by_keyboard = false;
   }, [label]);

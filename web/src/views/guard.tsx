@@ -11,7 +11,7 @@ import { counted } from '../format.ts';
 /** How many stopped deliveries are read, and for how long the page mentions them. */
 const STOPPED_MAX = 100;
 /**
- * Among how many of the latest deliveries the page looks for them. There is no index of cancelled deliveries, so
+ * How many of the latest deliveries the page searches for stopped ones. There is no index of cancelled deliveries, so
  * without a bound the service would read every delivery of the meeting. With 60,000 of them that took its storage 6 s.
  */
 const LOOKED_THROUGH_MAX = 5_000;

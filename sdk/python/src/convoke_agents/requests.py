@@ -225,7 +225,7 @@ class AsyncRequests:
     async def ask(
         self, method: str, url: str, content: str | None, headers: Mapping[str, str] | None, timeout_s: float
     ) -> httpx.Response:
-        """A whole response, in time."""
+        """Reads a whole response within the deadline."""
 
         async def whole() -> httpx.Response:
             async with self.open(method, url, content, headers, timeout_s) as response:

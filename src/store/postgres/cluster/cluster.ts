@@ -67,7 +67,7 @@ const addressOf = (node_id: string): string => `address:${node_id}`;
 
 type HolderRow = Pick<NodeRow, 'node_id' | 'address'> & {
   address_signature: string | null;
-  /** JSON; null when it holds none. */
+  /** The partitions of the node, as JSON; null when it holds none. */
   partition_nos: string | null;
 };
 

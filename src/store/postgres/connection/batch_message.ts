@@ -5,7 +5,7 @@
  * begins each message with 256 bytes and grows them in steps. This class uses the memory of the previous batch again.
  */
 
-/** Object ids of the types: catalog/pg_type.dat. */
+/** The object ids of the types, from catalog/pg_type.dat of PostgreSQL. */
 const INT8 = 20;
 const INT2 = 21;
 const INT4 = 23;
@@ -18,7 +18,7 @@ export interface List {
 }
 
 /**
- * `bigint[]`
+ * A list of the type `bigint[]`.
  *
  * @throws RangeError for a value that is no safe integer; so do the next two functions
  */
@@ -26,17 +26,19 @@ export function bigints(values: readonly (number | null)[]): List {
   return { type: INT8, values: integers(values) };
 }
 
-/** `int[]` */
+/** A list of the type `int[]`. */
 export function ints(values: readonly number[]): List {
   return { type: INT4, values: integers(values) };
 }
 
-/** `smallint[]` */
+/** A list of the type `smallint[]`. */
 export function smallints(values: readonly number[]): List {
   return { type: INT2, values: integers(values) };
 }
 
-/** `text[]`. A lone surrogate becomes U+FFFD, as in any other text; a NUL is refused by the server. */
+/**
+ * A list of the type `text[]`. A lone surrogate becomes U+FFFD, as in any other text; a NUL is refused by the server.
+ */
 export function texts(values: readonly (string | null)[]): List {
   return { type: TEXT, values };
 }

@@ -81,7 +81,7 @@ function nameOf(text: string): string {
   return name;
 }
 
-/** None of several servers can be used. */
+/** The code of an error: none of several servers can be used. */
 export const NO_SERVER = 'NO_SERVER';
 /** The code that PostgreSQL itself gives for a write on a read-only server. */
 const READS_ONLY = '25006';

@@ -11,7 +11,7 @@ import { entryOf } from '../../rows/audit.ts';
 import { errcodeOf, isBusy, storeErrorOf } from '../errors.ts';
 import type { AuditLogTable } from '../../rows/tables.ts';
 
-/** 1 MiB. Writes wait some 2 ms for each step. */
+/** The pages of one step of a copy: 1 MiB. Writes wait some 2 ms for each step. */
 const PAGES_PER_STEP = 256;
 
 /**

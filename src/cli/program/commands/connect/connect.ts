@@ -136,7 +136,7 @@ function onceUntilRegained(): (error: ConvokeError | null) => void {
   };
 }
 
-/** Aborted by the first Ctrl-C; a second one ends the process. */
+/** A signal that the first Ctrl-C aborts; a second Ctrl-C ends the process. */
 function interrupted(): { signal: AbortSignal; release: () => void } {
   const ending = new AbortController();
   const end = () => {
