@@ -354,7 +354,7 @@ export async function createConvoke(
       maintenance.stop();
       await leases.close();
       await notices?.close();
-      // Other nodes take its partitions meanwhile.
+      // Other nodes take the partitions of this node meanwhile.
       engine.drain();
       pull_transport.drain();
       pull_forwarder?.drain();

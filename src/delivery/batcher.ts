@@ -24,7 +24,7 @@ export interface BatcherOptions {
   consumer_coalesces?: boolean;
   /** How long a batch lingers; a full batch starts at once. Read before each batch. */
   linger?: () => Linger;
-  /** Flushes nothing while it returns true; `flushIfReady` checks again. */
+  /** While this returns true, the batcher flushes nothing; `flushIfReady` checks again. */
   isPaused?: () => boolean;
 }
 

@@ -68,7 +68,7 @@ export class Discovery {
 
   /** Finds the deliveries that stepped aside and are pending, in these partitions. */
   async scanAside(partitions: readonly Partition[]): Promise<void> {
-    // It rejects only when this node stops.
+    // The scan rejects only when this node stops.
     await this.#parts.pending_scan.aside(partitions, { aside: this.#onAside }).catch(() => {});
     this.#parts.dispatcher.run();
   }

@@ -42,7 +42,7 @@ export class IntrusiveList<T extends ListNode> {
     this.#size++;
   }
 
-  /** @returns whether it was in this list */
+  /** @returns whether the item was in this list */
   delete(entry: T): boolean {
     if (!this.has(entry)) return false;
     const { earlier, later } = entry;

@@ -95,7 +95,7 @@ export class LocalChanges {
     const { clock, recipients, registrations, retries, dispatcher } = this.#parts;
     const { instance_id, meeting_id, aside, delivery_id } = retried;
     const recipient = recipients.of(instance_id);
-    // Another node delivers it. The store notifies that node.
+    // Another node delivers to this instance. The store notifies that node.
     if (recipient === null) return;
     registrations.resetBackoff(recipient);
     if (aside) retries.schedule(recipient, clock.now());

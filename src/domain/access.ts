@@ -28,7 +28,7 @@ export interface Principal {
   owner_scope: OwnerScope | null;
   /** The rows that it may see; null: everything. */
   visibility: Visibility | null;
-  /** Whether it is a portal link, which may do only what is open to links: see portal_rights.ts. */
+  /** Whether the caller is a portal link, which may do only what is open to links: see portal_rights.ts. */
   is_portal_link: boolean;
 }
 
@@ -91,7 +91,7 @@ export function assertMaySpeak(principal: Principal, from_agent: string | undefi
   );
 }
 
-/** @throws Problem `not_permitted` when it has none of the scopes */
+/** @throws Problem `not_permitted` when the principal has none of the scopes */
 export function assertScope(principal: Principal, any_of: readonly Scope[]): void {
   const { scopes } = principal;
   if (isAdmin(principal) || any_of.some((scope) => scopes.includes(scope))) return;

@@ -57,7 +57,7 @@ export interface Imagined {
 
 export interface Explained {
   pushed: Pushed;
-  /** Null when it is pushed now. */
+  /** Null when the message is pushed now. */
   why: WhyNotNow | null;
   /** The agents to notify; none when there is no delivery. */
   target_agents: string[];
@@ -71,7 +71,7 @@ interface Before {
   target_agents: readonly string[];
   accepted_at: number;
   hops: number;
-  /** Whether it is still in its lane. Then the guard judges it before the message to explain. */
+  /** Whether the message is still in its lane. Then the guard judges it before the message to explain. */
   is_unjudged: boolean;
   /** Still in its lane, and no receiver has seen it: rules of the membership may cancel it. */
   may_be_left_out: boolean;

@@ -83,7 +83,7 @@ export interface Instance extends InstanceHealth {
   previous_secret: string | null;
   previous_secret_until: number | null;
   success_statuses: SuccessStatuses;
-  /** Whether it may reply in its response to a push. Replies are sent in the meeting: see domain/reply.ts. */
+  /** Whether the instance may reply in its response to a push. Replies are sent in the meeting: see domain/reply.ts. */
   replies: boolean;
   /** Whether a membership of it has rules, or had rules. If so, they are read before a push. */
   has_rules: boolean;

@@ -35,7 +35,7 @@ export function replyStanding({ created_at, owner_key_id, transport, webhook_url
 /** A genuine token that has not expired. */
 export interface ReplyToken {
   delivery_id: string;
-  /** Whether it was made for this standing. */
+  /** Whether the token was made for this standing. */
   readonly standsOn: (standing: string) => boolean;
 }
 

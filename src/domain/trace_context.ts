@@ -68,7 +68,7 @@ function parentOf(text: string): string | null {
   return NO_ID.test(trace_id) || NO_ID.test(span_id) ? null : `00${parent.slice(2)}`;
 }
 
-/** Empty when it cannot be read. */
+/** Empty when the tracestate cannot be read. */
 function stateOf(text: string): string {
   const members = text
     .split(',', MEMBERS_MAX + 1)

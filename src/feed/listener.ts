@@ -14,7 +14,7 @@ const CHUNK_CHARS = 65_536;
 
 /** The connection of a listener. */
 export interface FeedSink {
-  /** @returns whether it takes more at once; if not, `onDrain` calls back when it does */
+  /** @returns whether the connection takes more at once; if not, `onDrain` calls back when it does */
   write(bytes: Buffer | string): boolean;
   end(last_text: string): void;
   destroy(): void;
@@ -25,7 +25,7 @@ export interface FeedSink {
 /** The right to a feed: a key, a session, or the fact that no key exists. */
 export interface Revocable {
   readonly principal: { readonly key_id: string | null };
-  /** Why it is no longer valid; null while it is valid. */
+  /** Why the right is no longer valid; null while it is valid. */
   revocationReason(): ProblemCode | null;
 }
 
@@ -69,7 +69,7 @@ export class FeedListener {
     this.written_at = clock.now();
   }
 
-  /** Whether its response has begun. */
+  /** Whether the response to this listener has begun. */
   get hasBegun(): boolean {
     return this.#sink !== null;
   }

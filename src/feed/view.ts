@@ -54,7 +54,7 @@ export class FeedView {
     this.#meetings = new Set(viewer.visibility?.meeting_ids);
   }
 
-  /** Whether it sees everything. */
+  /** Whether the listener sees everything. */
   get isWhole(): boolean {
     const { visibility, instance_id, meeting_id } = this.viewer;
     return visibility === null && instance_id === undefined && meeting_id === undefined;

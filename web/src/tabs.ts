@@ -95,7 +95,7 @@ export class Tabs<News extends object> {
       case 'news':
         // A leader may have hung. When it continues, the greeting shows it that another tab leads.
         if (said.lead < this.#lead) return this.#greet();
-        // Its last messages still have the number of its own lead, so the others ignore them.
+        // The last messages of this tab still have the number of its own lead, so the others ignore them.
         if (this.#role !== 'hidden') this.#stepBack('waits');
         this.#lead = said.lead;
         return this.#parts.onNews(said.news);

@@ -273,7 +273,7 @@ export class Puller {
       this.#succeed();
       for (const push of pushes) this.#take(push, sent_at_ms);
     } catch (error) {
-      // It is unknown whether they arrived; the service counts each once.
+      // It is unknown whether the results arrived. The service counts each of them once.
       this.#results.putBack(results);
       throw error;
     } finally {

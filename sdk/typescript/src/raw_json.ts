@@ -5,7 +5,7 @@
 export class RawJson {
   readonly text: string;
 
-  /** @throws SyntaxError when it is not JSON, TypeError when it is not an object */
+  /** @throws SyntaxError when the text is not JSON, TypeError when it is not an object */
   constructor(text: string) {
     const value: unknown = JSON.parse(text);
     if (typeof value !== 'object' || value === null || Array.isArray(value)) {

@@ -41,7 +41,7 @@ export function withList(command: Command): Command {
     .option('--all', 'print all of them');
 }
 
-/** @throws CommandFailure when it is not a URL */
+/** @throws CommandFailure when the address is not a URL */
 export function clientFor({ url, apiKey }: Pick<ApiOptions, 'url' | 'apiKey'>): ConvokeClient {
   try {
     return new ConvokeClient({ base_url: url, api_key: apiKey });

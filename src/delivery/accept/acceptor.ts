@@ -28,7 +28,7 @@ export interface Send extends Pick<
 
 export interface Sent {
   message: AcceptedMessage;
-  /** Whether it was stored by an earlier send with the same idempotency key. */
+  /** Whether the message was stored by an earlier send with the same idempotency key. */
   repeated: boolean;
 }
 

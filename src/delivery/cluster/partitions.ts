@@ -283,8 +283,8 @@ export class Partitions {
     const previous = this.#ending.get(partition_no);
     this.#ending.delete(partition_no);
     if (previous === undefined || previous.in_flight === 0) return partition;
-    // Attempts that began before the loss still count against the limits of its instances, so the partition starts none
-    // until they have ended.
+    // Attempts that began before the loss still count against the limits of the partition's instances, so the partition
+    // starts none until they have ended.
     partition.paused = true;
     previous.onIdle = () => {
       if (this.#releasing.has(partition)) return;

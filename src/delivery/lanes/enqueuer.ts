@@ -45,7 +45,7 @@ export class Enqueuer {
     const now = this.#clock.now();
     for (const { delivery_id, instance_id, target_agents } of deliveries) {
       const recipient = this.#recipients.of(instance_id);
-      // Another node delivers it, and learns of it from the store.
+      // Another node delivers to this recipient, and learns of the message from the store.
       if (recipient === null) continue;
       // This node saw every message of the meeting and put it into its lanes. So a delivery that is not in memory is
       // not pending. That does not hold for two kinds of messages. A message that another node stored may have been

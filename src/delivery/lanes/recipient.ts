@@ -38,10 +38,11 @@ export class Recipient {
   is_behind = false;
   /** A message was accepted for it since its last attempt. */
   is_touched = false;
-  /** How many attempts it started in its turn; null while it has no turn. */
+  /** How many attempts the instance started in its turn; null while it has no turn. */
   turn: number | null = null;
   /**
-   * Whether it is in the first list of `Turns`, and whether it is in one of the lists for instances with a backlog.
+   * Whether the instance is in the first list of `Turns`, and whether it is in one of the lists for instances with a
+   * backlog.
    */
   listed = false;
   listed_behind = false;
@@ -85,7 +86,7 @@ export class Recipient {
     return (this.#aside ??= new Lane('', 0, true));
   }
 
-  /** Its lanes, and the lane of its deliveries aside. */
+  /** The lanes of the instance, and the lane of its deliveries aside. */
   get allLanes(): Lane[] {
     return this.#aside === null ? [...this.lanes.values()] : [...this.lanes.values(), this.#aside];
   }
@@ -130,7 +131,7 @@ export class Recipient {
     return this.#is_backing_off ? Infinity : this.returned_at;
   }
 
-  /** Its machine pulls. If an attempt waited long for this pull, the machine was away until now. */
+  /** The machine of the instance pulls. If an attempt waited long for this pull, the machine was away until now. */
   pulls(now: number, wall_ms: number): void {
     if (this.waits_since !== null && now - this.waits_since >= GONE_AFTER_MS) this.returned_at = wall_ms;
     this.waits_since = null;
@@ -160,14 +161,14 @@ export class Recipient {
   }
 
   /**
-   * Whether it goes before the instances with a backlog: it has no backlog itself, or a message was just accepted for
-   * it. Such a message is worth one attempt.
+   * Whether the instance goes before the instances with a backlog: it has no backlog itself, or a message was just
+   * accepted for it. Such a message is worth one attempt.
    */
   get goes_first(): boolean {
     return !this.is_behind || this.is_touched;
   }
 
-  /** Whether it has an attempt or a read in flight, or is listed. */
+  /** Whether the instance has an attempt or a read in flight, or is listed. */
   get isActive(): boolean {
     if (this.listed || this.listed_behind || this.registration.reading !== 'none') return true;
     return this.in_flight - this.in_hand + this.loads > 0;

@@ -145,7 +145,7 @@ export class Replies {
     }
   }
 
-  /** @returns null when it has to be tried again */
+  /** @returns null when the reply has to be tried again */
   async #tryToStore(delivery: LaneDelivery, reply: Reply, place: string): Promise<Accepted | null> {
     try {
       const idempotency = { key: `${delivery.delivery_id}:${place}`, fingerprint: FINGERPRINT };

@@ -44,7 +44,9 @@ export class PullOwner {
   readonly in_hand = new Amount();
   /** How many of its machines are known. The owner is forgotten with the last one. */
   machines = 0;
-  /** Its instances that got no push because too much was in hand, in the order in which they began to wait. */
+  /**
+   * Instances of this owner that got no push because too much was in hand, in the order in which they began to wait.
+   */
   readonly without_room = new Set<string>();
 
   constructor(key_id: string | null) {

@@ -321,7 +321,7 @@ export class PullTransport implements Transport {
     onEnd({ code });
   }
 
-  /** @returns whether it still waited */
+  /** @returns whether the pull still waited */
   #leave(pull: WaitingPull): boolean {
     const { instance } = pull;
     const index = instance.waiting.indexOf(pull);

@@ -20,7 +20,7 @@ export type PullEnd = { pushes: readonly HandedOut[] } | { code: ProblemCode };
 
 /** The right to pull: a key, a session, or the fact that no key exists. */
 export interface Revocable {
-  /** Why it is no longer valid; null while it is valid. */
+  /** Why the right is no longer valid; null while it is valid. */
   revocationReason(): ProblemCode | null;
 }
 

@@ -32,7 +32,7 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
   readonly #push: Push;
   readonly #resolve: (result: PushResult | null) => void;
   readonly timeout_ms: number;
-  /** Null while its deadline is among those of equal length. */
+  /** Null while the deadline of this push is among those of equal length. */
   #timer: NodeJS.Timeout | null = null;
   #target: WebhookTarget | null = null;
   #pool: InstancePool | null = null;

@@ -7,7 +7,7 @@ export interface Asked {
   message_id: string;
   seq: number;
   meeting_id: string;
-  /** As JSON.parse read it. */
+  /** The message as JSON.parse read it. */
   message: Record<string, unknown>;
   /** The agents that this request is for. */
   agents: readonly string[];

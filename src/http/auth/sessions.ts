@@ -240,7 +240,7 @@ export class Sessions {
     return token;
   }
 
-  /** @throws Problem `sign_in_link_not_valid` when it was used before, has expired, or was never made */
+  /** @throws Problem `sign_in_link_not_valid` when the link was used before, has expired, or was never made */
   useLink(token: string): void {
     if (!this.#take(digestOf(token))) throw new Problem('sign_in_link_not_valid');
   }

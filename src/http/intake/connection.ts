@@ -51,7 +51,7 @@ export class Connection extends ListNode {
   #in_turn = 0;
   /** Whether there were too many requests. Then everything that arrives is ignored. */
   is_over = false;
-  /** When it began to wait for its client, to read or to write; null while it does not wait. */
+  /** When the connection began to wait for its client, to read or to write; null while it does not wait. */
   waits_since: number | null = null;
   /** How many bytes the client had read when it began to wait. */
   #read_bytes = 0;
@@ -98,7 +98,7 @@ export class Connection extends ListNode {
     this.#idle.delete(this);
   }
 
-  /** @returns whether its client reads so slowly that the connection should close */
+  /** @returns whether the client reads so slowly that the connection should close */
   look(now: number, { answer_ms, bytes_per_s_min }: typeof READ_LIMITS): boolean {
     const unread = this.socket.writableLength;
     if (unread === 0 && (this.exchange?.refuseBody ?? null) === null) {

@@ -122,9 +122,11 @@ export interface AgentDelivery {
   target_agents: string;
   accepted_at: number;
   hops: number;
-  /** Whether it waits in its lane and the loop guard has not judged it yet. */
+  /** Whether the message waits in its lane and the loop guard has not judged it yet. */
   is_unjudged: boolean;
-  /** Whether it waits in its lane and no receiver has seen it, so the rules of its membership may cancel it. */
+  /**
+   * Whether the message waits in its lane and no receiver has seen it, so the rules of its membership may cancel it.
+   */
   may_be_left_out: boolean;
 }
 

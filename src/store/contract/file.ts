@@ -3,7 +3,7 @@ export interface FileSpace {
   page_bytes: number;
   pages: number;
   free_pages: number;
-  /** Whether it can get smaller while it is in use. */
+  /** Whether the file can get smaller while it is in use. */
   gives_back: boolean;
 }
 

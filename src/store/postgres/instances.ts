@@ -248,7 +248,7 @@ export function instanceOperations(
       const { values, dropped_header_names } = registeredValues(registration, previous, wall_ms);
       const changes = { ...values, ...withPartition(instance_id), wall_ms };
       const written = await session.run(created ? CREATE : UPDATE, changes);
-      // Another node has just created it: read it again.
+      // Another node has just created the row, so it is read again.
       if (written === 0) continue;
       return { created, instance: (await get(instance_id)) as InstanceRow, dropped_header_names };
     }

@@ -42,7 +42,7 @@ export interface ToRead extends Beyond {
   row_bytes: number;
 }
 
-/** Finds that row among the rows to read, which are at most `reads.rows + 1`. The first row is always read. */
+/** Finds the row at which a call stops, among at most `reads.rows + 1` rows to read. The first row is always read. */
 export function beyondOf(rows: Iterable<ToRead>, reads: Reads): Beyond | null {
   let read = 0;
   let bytes = 0;

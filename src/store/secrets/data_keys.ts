@@ -93,7 +93,7 @@ export class DataKeys {
     return next.current;
   }
 
-  /** Call it when it is on disk that no row is under the previous key any more. */
+  /** Call it when a commit has recorded that no row is under the previous key any more. */
   forgetPrevious(): void {
     if (this.#previous === null) return;
     if (this.#source.kind === 'file') writeKeyFile(this.#source.path, { current: this.#current, previous: null });

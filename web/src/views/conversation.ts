@@ -26,7 +26,7 @@ export interface Line extends Omit<RawMessage, 'message'> {
   json: string;
   /** The sender, as the message itself claims. */
   from: string | null;
-  /** Null when it has no text in the usual fields. */
+  /** Null when the message has no text in the usual fields. */
   text: string | null;
 }
 
@@ -36,7 +36,7 @@ export interface Stretch {
   /** By message_id. A message without an entry is one whose deliveries were not read. */
   deliveries: ReadonlyMap<string, readonly Delivery[]>;
   has_earlier: boolean;
-  /** Whether it ends with the newest message that the meeting had when it was read. */
+  /** Whether the stretch ends with the newest message that the meeting had when it was read. */
   is_to_end: boolean;
   /** The seq of the newest known message of the meeting. */
   newest_seq: number;

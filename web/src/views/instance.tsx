@@ -287,7 +287,9 @@ function leaseOf({ lease_until }: Instance): (readonly [string, JSX.Element])[] 
   ];
 }
 
-/** Since when it has its health, and when the next attempt after its back-off is. Leaves out unknown times. */
+/**
+ * Since when the instance has its health, and when the next attempt after its back-off is. Leaves out unknown times.
+ */
 function healthTimes(instance: Instance): (readonly [string, JSX.Element])[] {
   const { health, health_since, next_try_at, pending_deliveries } = instance;
   // Nothing shows the health of a paused instance.

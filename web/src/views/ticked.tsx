@@ -28,7 +28,7 @@ export function useTicks(): Ticks {
   return { ticked, toggle, clear: () => setTicked(new Map()) };
 }
 
-/** Whether it can be queued again: the same rule as `mayQueueAgain` of the service. */
+/** Whether a delivery can be queued again: the same rule as `mayQueueAgain` of the service. */
 function mayQueueAgain({ state, reason }: Delivery): boolean {
   return state === 'failed' || (state === 'cancelled' && reason !== 'instance_deleted');
 }

@@ -67,7 +67,7 @@ export function Transcript({ meeting_id, members, last_seq, sent }: TranscriptPr
       wanted.current = seq ?? 'end';
       setFound(seq);
       const is_there = await conversation.open(seq);
-      // It may have been in the document before.
+      // The wanted message may have been in the document before.
       if (scroller.current !== null) reach(scroller.current, wanted);
       if (!is_there) wanted.current = null;
       if (!is_there && conversation.stretch.value.problem === null)

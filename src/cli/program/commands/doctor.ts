@@ -183,7 +183,7 @@ async function checkLastRun({ data, database_url, expire_after_ms, trust_clock }
   return [{ check: 'last run', finding: 'warn', detail, advice }];
 }
 
-/** @returns null when it is not known, or the file is in use */
+/** @returns null when the time is not known, or the file is in use */
 async function lastRunOf(file: string): Promise<number | null> {
   if ((await stateOfFile(file)).state !== 'not in use') return null;
   const { DatabaseSync } = await import('node:sqlite');

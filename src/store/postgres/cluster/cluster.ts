@@ -252,7 +252,7 @@ export class Cluster implements ClusterStore, NotifySource {
 
   // ── notifications from others ────────────────────────────────────────────────────────────────────────────────────
 
-  /** Listens until it is closed; resolves when it listens for the first time. */
+  /** Listens until the cluster is closed; resolves when it listens for the first time. */
   async listen(): Promise<void> {
     const connection = await Connection.open(this.#url);
     connection.onNotification((payload) => this.#onNotification(payload));

@@ -59,7 +59,7 @@ export class NodeProcesses {
       if (this.#noted === null) this.#removeOld(wall_ms - FORGOTTEN_AFTER_MS);
       else return utimesSync(this.#noted, now_s, now_s);
     } catch {
-      // Somebody removed it.
+      // Somebody removed the file.
     }
     try {
       rmSync(path, { force: true });
