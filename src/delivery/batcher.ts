@@ -15,7 +15,7 @@ export interface BatcherOptions {
   /** The most items in a batch, read before each one. A batch has at least one item. */
   items_max: () => number;
   weight_max: number;
-  /** The most batches in flight. While they are, the next one grows. */
+  /** The most batches in flight. While they are in flight, the next batch grows. */
   in_flight_max: number;
   /**
    * Whether the consumer merges the batches that wait for it. Then the limit counts items, not batches: as many items

@@ -50,8 +50,8 @@ const END_CHARS = 6;
 
 const BEARER = /^Bearer +(\S+) *$/i;
 /**
- * The use of a key is recorded at most once in this time, and written this much later, together with the use of other
- * keys.
+ * The use of a key is recorded at most once in NOTE_EVERY_MS. It is written WRITE_AFTER_MS later, together with the use
+ * of other keys.
  */
 const NOTE_EVERY_MS = 60_000;
 const WRITE_AFTER_MS = 1_000;

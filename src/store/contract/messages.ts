@@ -19,7 +19,7 @@ export interface NewMessage {
   target_agents: string[] | null;
   /** Null when the sender gave neither from_agent nor in_reply_to. */
   origin: NewOrigin | null;
-  /** The trace that it belongs to; null: none. */
+  /** The trace that the message belongs to; null: none. */
   trace: TraceContext | null;
   /** Idempotency keys belong to a sender: `sender` is the key_id, or empty when there is none. */
   idempotency: { key: string; sender: string; fingerprint: string } | null;
@@ -87,7 +87,7 @@ export interface MessageHead extends AcceptedMessage {
 export interface FoundMessage extends MessageRow {
   meeting_id: string;
   deliveries_queued: number;
-  /** The trace that it belongs to; null: none. */
+  /** The trace that the message belongs to; null: none. */
   trace: TraceContext | null;
 }
 
