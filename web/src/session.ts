@@ -93,6 +93,6 @@ function begin(found: Session): void {
   signed_out_because.value = null;
   if (found.state === 'signed_out') return;
   feed.start(found.key_id ?? '');
-  // The list then begins empty.
+  // When this fails, the list begins empty.
   recallActivity().catch(() => {});
 }

@@ -171,7 +171,7 @@ export class ConvokeClient {
 
   /**
    * The pushes of an instance with the transport `pull`, as they arrive. Each of them needs a result. When the
-   * connection is lost it is made again; the iteration throws when the service refuses it for good.
+   * connection is lost, the client connects again. The iteration throws when the service refuses that for good.
    *
    *     for await (const push of client.pull('laptop-anna')) {
    *       await handle(push.message);
@@ -557,7 +557,7 @@ export class ConvokeClient {
   /**
    * Events as they happen. When the connection is lost, the SDK connects again and continues after the last event. If
    * events are missing, it yields an event `gap`. The iteration ends when `signal` is aborted, and throws when the
-   * service refuses it for good.
+   * service refuses a connection for good.
    *
    *     for await (const event of client.events({ meeting_id: 'standup' })) …
    */

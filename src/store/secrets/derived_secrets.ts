@@ -3,7 +3,7 @@ import type { EncryptionStore } from '../contract/encryption.ts';
 
 /**
  * The secrets of one purpose. They are derived from the data key, which all nodes share. So every node accepts the
- * tokens of the others. They end with the data key that they are derived from.
+ * tokens of the others. The tokens end with the data key that their secrets are derived from.
  */
 export class DerivedSecrets {
   readonly #store: Pick<EncryptionStore, 'derivedKeys'>;

@@ -77,7 +77,7 @@ export function dropWaiting(
   return dropped.list();
 }
 
-/** Deliveries to the instances that the caller owns, made since they were registered. */
+/** Deliveries to the instances that the caller owns, made since these instances were registered. */
 const owned = (aside: Place): string => `
   instances i JOIN ${deliveriesIn(aside)} ON d.instance_id = i.instance_id
   WHERE i.owner_key_id = $key_id AND i.instance_id = coalesce($owner_limit, i.instance_id) AND d.delivery_no >= i.first_no

@@ -15,7 +15,7 @@ import { SortHead, type SortValue, sortedBy } from './sort.tsx';
 
 export interface Column<T> {
   head: string;
-  /** Its cells are left out on a narrow screen. */
+  /** The cells of this column are left out on a narrow screen. */
   is_wide?: boolean;
   is_number?: boolean;
   /** The value by which the list is sorted when somebody chooses this column. */
