@@ -29,8 +29,8 @@ const LANES_PER_STEP = 500;
 const ROWS_PER_STEP = 500;
 /**
  * A step that removes rows ends soon after this long. The pause before the next one is REMOVING_PAUSE_FACTOR times as
- * long as the step, so that requests do not notice it. A round that has removed rows for REMOVING_SLOWLY_MS is behind:
- * then a pause is as long as its step.
+ * long as the step, so that requests do not notice the removal. A round that has removed rows for REMOVING_SLOWLY_MS is
+ * behind: then a pause is as long as its step.
  */
 const REMOVING_MS = 5;
 const REMOVING_PAUSE_FACTOR = 4;

@@ -267,7 +267,7 @@ export interface DeliveryStore {
   drop(waiting: Waiting, limit: number, wall_ms: number, owner_scope?: OwnerScope | null): Promise<EndedInLane[]>;
   /**
    * Removes at most `limit` rows of each kind that are older than their retention; returns their number. SQLite has one
-   * writer, for which others wait, so there it ends after `ms_max` with a few rows of each kind.
+   * writer, and others wait for it: there the call ends after `ms_max` with a few rows of each kind.
    */
   prune(
     before: { deliveries_ms: number; messages_ms: number; idempotency_ms: number },
