@@ -43,7 +43,7 @@ export interface Config {
   portal_origins: string[];
   /** Proxies whose X-Forwarded-For is believed. */
   trust_proxy: Cidr[];
-  /** Null: no limit. */
+  /** The limits of requests; null: no limit. */
   send_rate: Rate | null;
   send_rate_per_address: Rate | null;
   register_rate: Rate | null;

@@ -22,11 +22,11 @@ export interface Principal {
   /** Null while the API is open. */
   key_id: string | null;
   scopes: readonly Scope[];
-  /** Null: no limit. */
+  /** The meetings that the caller's key is limited to; null: no limit. */
   meeting_ids: ReadonlySet<string> | null;
-  /** The instances that it may change; null: all of them. */
+  /** The instances that the caller may change; null: all of them. */
   owner_scope: OwnerScope | null;
-  /** The rows that it may see; null: everything. */
+  /** The rows that the caller may see; null: everything. */
   visibility: Visibility | null;
   /** Whether the caller is a portal link, which may do only what is open to links: see portal_rights.ts. */
   is_portal_link: boolean;

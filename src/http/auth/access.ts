@@ -83,7 +83,7 @@ export function guard(
   route.preValidation = [identifyAgain, ...[route.preValidation ?? []].flat()];
 }
 
-/** Methods whose requests have no body, so that no time passes between the two checks. */
+/** Methods whose requests have no body, so that no time passes between `onRequest` and `preValidation`. */
 const READING = new Set(['GET', 'HEAD']);
 
 /** The callers that a route permits. */

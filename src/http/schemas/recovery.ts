@@ -1,9 +1,9 @@
 import Type from 'typebox';
 import { expected, flag, madeId, named, nullable, time, timeInput } from './fields.ts';
 
-/** The most deliveries of one call, counted or chosen. */
+/** The most deliveries that one call queues again. A dry run stops counting there. */
 export const RECOVERED_MAX = 100_000;
-/** The same number as the items of a page of a list. */
+/** The most deliveries that a call names by id: as many as a page of a list has items. */
 export const CHOSEN_MAX = 500;
 
 export const RecoverBody = Type.Object(

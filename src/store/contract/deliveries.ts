@@ -82,7 +82,7 @@ export interface DeliveryFilter extends DeliveryKeys, PageRequest {
   state?: DeliveryState | undefined;
 }
 
-/** The pending deliveries of an instance, of a meeting, or of one lane. At least one of the two is given. */
+/** The pending deliveries of an instance, of a meeting, or of one lane: then both ids are given. */
 export interface Waiting {
   instance_id?: string | undefined;
   meeting_id?: string | undefined;
