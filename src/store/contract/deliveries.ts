@@ -178,8 +178,8 @@ export interface DeliveryStore {
    */
   pendingLanes(after: LaneKey | null, limit: number, partitions?: number[]): Promise<LaneKey[]>;
   /**
-   * Instances with pending deliveries aside, with the time at which the first is due; with `partitions`, only instances
-   * in these partitions.
+   * Instances that have pending deliveries aside, each with the time at which its first one is due. With `partitions`,
+   * only instances in these partitions.
    */
   pendingAside(partitions?: number[]): Promise<{ instance_id: string; next_at: number }[]>;
   /**

@@ -10,7 +10,7 @@ import { readable } from './readable.ts';
 const PAGE = 50;
 /**
  * The most messages that are kept, and drawn. Beyond them, each message that enters at one end removes one at the
- * other. They must fill the highest screen several times.
+ * other. The kept messages must fill the highest screen several times.
  */
 const KEPT_MAX = 150;
 const DELIVERIES_PAGE = 500;

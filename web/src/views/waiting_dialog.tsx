@@ -10,7 +10,7 @@ import { client } from '../service.ts';
 /** The address of an example's runtime, on its own machine. */
 const RUNTIME = 'http://127.0.0.1:9000/convoke';
 
-/** The command to run on the machine, and whether it connects: the state changes when it does. */
+/** Shows the command to run on the machine of a new instance. The dialog says when that machine has connected. */
 export function WaitingDialog({ registered, onClose }: { registered: Instance; onClose: () => void }): JSX.Element {
   const { instance_id, instance_name, agent_ids } = registered;
   const { value } = useQuery(

@@ -40,7 +40,7 @@ interface Copying extends BackupProgress {
   forgotten: NodeJS.Timeout | null;
 }
 
-/** The part in the thread of the callers. */
+/** The part of backups that runs in the thread of the callers: it asks for copies, and waits for their ends. */
 export class Backups implements BackupStore {
   readonly #port: MessagePort;
   readonly #file: string;
@@ -141,7 +141,7 @@ export class Backups implements BackupStore {
   }
 }
 
-/** The part that runs in the thread of the engine: it makes the copy. */
+/** The part of backups that runs in the thread of the engine: it makes the copy. */
 export class CopyMaker {
   readonly #port: MessagePort;
   readonly #file: string;
