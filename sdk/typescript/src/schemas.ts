@@ -709,7 +709,10 @@ export interface MessagePage {
 export interface MessageTrace extends FoundMessage {
   /** The trace that it belongs to, as in its traceparent: docs/traces.md; absent when there is none. */
   trace_id?: string;
-  /** The message that it answers, the message that that one answers, and so on: the nearest first, at most 50. */
+  /**
+   * The messages that led to this one, at most 50. The first is the message that this one answers; each further one is
+   * answered by the one before it.
+   */
   answered: MessageBrief[];
   /** Its answers, in the order of seq, among 1,000 messages of its meeting. */
   answers: MessageBrief[];

@@ -30,8 +30,8 @@ export interface Push {
    */
   from_agent: string | null;
   /**
-   * The message_id of the message that it answers, from convoke-in-reply-to; null: the sender named none. Not covered
-   * by the signature.
+   * The message_id of the message that this one answers, from convoke-in-reply-to; null: the sender named none. Not
+   * covered by the signature.
    */
   in_reply_to: string | null;
   /**

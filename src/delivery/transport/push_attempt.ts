@@ -32,7 +32,7 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
   readonly #push: Push;
   readonly #resolve: (result: PushResult | null) => void;
   readonly timeout_ms: number;
-  /** Null while the deadline of this push is among those of equal length. */
+  /** The timer of a push with a deadline of its own; null when the deadline is in the list `deadlines`. */
   #timer: NodeJS.Timeout | null = null;
   #target: WebhookTarget | null = null;
   #pool: InstancePool | null = null;

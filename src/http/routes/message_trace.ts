@@ -38,7 +38,7 @@ const GET_MESSAGE = {
     tags: ['messages'],
     summary: 'One message: the messages that led to it, its answers, and its deliveries',
     description:
-      'The message that it answers, and the one that that answers, and so on; its answers; and its deliveries, newest first, each with its outcome.',
+      'The messages that led to this one, the nearest first; its answers; and its deliveries, newest first, each with its outcome.',
     params: MessageParams,
     querystring: GetMessageQuery,
     response: responses({

@@ -32,7 +32,7 @@ export const MessageTraceSchema = Type.Object(
     ),
     answered: Type.Array(MessageBriefSchema, {
       description:
-        'The message that it answers, the message that that one answers, and so on: the nearest first, at most 50.',
+        'The messages that led to this one, at most 50. The first is the message that this one answers; each further one is answered by the one before it.',
     }),
     answers: Type.Array(MessageBriefSchema, {
       description: 'Its answers, in the order of seq, among 1,000 messages of its meeting.',

@@ -866,8 +866,8 @@ class AsyncOperations:
     ) -> MessageTrace:
         """One message: the messages that led to it, its answers, and its deliveries.
 
-        The message that it answers, and the one that that answers, and so on; its answers; and its deliveries,
-        newest first, each with its outcome.
+        The messages that led to this one, the nearest first; its answers; and its deliveries, newest first, each
+        with its outcome.
 
         :param message_id: The id of a message.
         :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and

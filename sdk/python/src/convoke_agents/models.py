@@ -919,7 +919,8 @@ class MessageTrace(Model):
     trace_id: str | None = None
     """The trace that it belongs to, as in its traceparent: docs/traces.md; absent when there is none."""
     answered: list[MessageBrief]
-    """The message that it answers, the message that that one answers, and so on: the nearest first, at most 50."""
+    """The messages that led to this one, at most 50. The first is the message that this one answers; each further
+    one is answered by the one before it."""
     answers: list[MessageBrief]
     """Its answers, in the order of seq, among 1,000 messages of its meeting."""
     next_answers_after: int | None

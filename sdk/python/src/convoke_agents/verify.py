@@ -69,7 +69,7 @@ class Push:
     from_agent: str | None
     """The agent that says the message; None: the sender named none. Not covered by the signature."""
     in_reply_to: str | None
-    """The message_id that it answers; None: the sender named none. Not covered by the signature."""
+    """The message_id of the message that this one answers; None: the sender named none. Not covered by the signature."""
     hops: int | None
     """How many messages of agents in a row led to it; None when absent. Not covered by the signature."""
     reply_url: str | None
