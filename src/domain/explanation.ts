@@ -29,13 +29,14 @@ export const WHY_NOT_NOW = [...NOT_PUSHED, ...WAITS] as const;
 export type WhyNotNow = (typeof WHY_NOT_NOW)[number];
 
 /**
- * What explain cannot know: the rules of the membership may cancel the message while it waits; or they may cancel
- * messages that wait before it, so that the guard stops it (`pair_limit`), or lets it through (`pushed`).
+ * What else may become of a message, because nobody knows what the rules of the membership will cancel. They may cancel
+ * the message while it waits. `pair_limit`: the guard stops the message if they cancel no messages that wait before it.
+ * `pushed`: the guard lets the message through if they do.
  */
 export const MAY_BECOME = [...CATCH_UP_REASONS, 'pair_limit', 'pushed'] as const;
 export type MayBecome = (typeof MAY_BECOME)[number];
 
-/** A membership, and what its instance may wait for. */
+/** A membership, and the reasons for which a message to it may wait. */
 export interface Candidate extends MemberRules {
   agent_ids: readonly string[];
   left_at: number | null;
@@ -61,7 +62,7 @@ export interface Explained {
   why: WhyNotNow | null;
   /** The agents to notify; none when there is no delivery. */
   target_agents: string[];
-  /** What else may become of it, because of the rules of its membership. */
+  /** What else may become of the message, because of the rules of the membership. */
   may_become: MayBecome[];
 }
 
@@ -73,7 +74,7 @@ interface Before {
   hops: number;
   /** Whether the message is still in its lane. Then the guard judges it before the message to explain. */
   is_unjudged: boolean;
-  /** Still in its lane, and no receiver has seen it: rules of the membership may cancel it. */
+  /** Whether the message is still in its lane and no receiver has seen it: rules of the membership may cancel it. */
   may_be_left_out: boolean;
 }
 
@@ -109,7 +110,7 @@ export function explained(
     limits,
     sent.filter((each) => !isLeftOut(each, candidate, message)),
   );
-  // Rules, and messages that wait: which of these will be pushed is not known.
+  // The membership has rules, and messages wait: nobody knows which of these will be pushed.
   if (may_become.length > 0 && sent.some(({ may_be_left_out }) => may_be_left_out)) {
     const changed = stopped === null ? mayBeStopped : mayBePushed;
     if (changed(message, target_agents, limits, sent)) may_become.push(stopped === null ? 'pair_limit' : 'pushed');
@@ -126,8 +127,8 @@ function cancelledBy({ catch_up, max_age_s }: MemberRules): MayBecome[] {
 }
 
 /**
- * Whether an earlier message is probably cancelled before the message to explain is judged: it waits, and is too old,
- * or its machine is away.
+ * Whether an earlier message is probably cancelled before the guard judges the message to explain: the earlier message
+ * waits, and is too old, or its machine is away.
  */
 function isLeftOut(sent: Before, candidate: Candidate, { accepted_at }: Imagined): boolean {
   if (!sent.may_be_left_out) return false;

@@ -49,10 +49,9 @@ export function guardReason(
 }
 
 /**
- * Whether a message may be stopped by the limit of a pair, when it is not known which of some earlier messages are
- * delivered.
+ * Whether the limit of a pair may stop a message, when nobody knows which of the earlier messages are delivered.
  *
- * @param sent the earlier messages of the pair, the newest last; those that `may_be_left_out` may not be delivered
+ * @param sent the earlier messages of the pair, the newest last; the rules may cancel those with `may_be_left_out`
  */
 export function mayBeOver(
   sent: readonly { accepted_at: number; may_be_left_out: boolean }[],
@@ -60,8 +59,8 @@ export function mayBeOver(
   limits: GuardLimits,
 ): boolean {
   const times = sent.map((each) => each.accepted_at);
-  // For each message that may be the last one delivered: the more of those before it were delivered, the closer is the
-  // one that opens the window.
+  // Any message from the end may be the last one that is delivered. The most messages are within the window when all
+  // messages before it are delivered too.
   for (let count = sent.length; count > 0; count--) {
     if (isOver(times, count, accepted_at, limits)) return true;
     if (sent[count - 1]?.may_be_left_out !== true) return false;

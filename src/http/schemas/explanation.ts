@@ -26,7 +26,7 @@ export const ExplanationSchema = Type.Object(
     may_become: Type.Optional(
       Type.Array(enumOf(MAY_BECOME, { description: 'A possibility.' }), {
         description:
-          'What else may become of it, because of the rules of the membership. If it has to wait, a newer message may come before its machine is back (`superseded`), or it may become too old (`max_age`). The rules may also cancel messages that wait before it, and then the loop guard may stop it (`pair_limit`), or let it through (`pushed`). Absent when none of these can happen.',
+          'What else may become of the message, because of the rules of the membership. If the message has to wait, a newer message may arrive before the machine is back (`superseded`), or the message may become too old (`max_age`). When other messages wait before this one, the loop guard may stop it if they are pushed (`pair_limit`), or let it through if the rules cancel them (`pushed`). Absent when none of these can happen.',
       }),
     ),
   },

@@ -74,7 +74,7 @@ function groupsOf({ mark, words, may_wait = false }: Kind, rows: readonly Explan
   return [...groups.values()];
 }
 
-/** The words for what the loop guard does are absent: it stops no message of a person. */
+/** There are no words for what the loop guard does, because it stops no message of a person. */
 const UNLESS: Partial<Record<NonNullable<Explanation['may_become']>[number], string>> = {
   superseded: 'a newer message comes first',
   max_age: 'it is too old by then',

@@ -475,10 +475,10 @@ class Explanation(Model):
     target_agents: list[str]
     """The agents to notify; empty when there would be no delivery."""
     may_become: list[Literal["superseded", "max_age", "pair_limit", "pushed"] | str] | None = None
-    """What else may become of it, because of the rules of the membership. If it has to wait, a newer message may
-    come before its machine is back (`superseded`), or it may become too old (`max_age`). The rules may also
-    cancel messages that wait before it, and then the loop guard may stop it (`pair_limit`), or let it through
-    (`pushed`). Absent when none of these can happen."""
+    """What else may become of the message, because of the rules of the membership. If the message has to wait, a
+    newer message may arrive before the machine is back (`superseded`), or the message may become too old
+    (`max_age`). When other messages wait before this one, the loop guard may stop it if they are pushed
+    (`pair_limit`), or let it through if the rules cancel them (`pushed`). Absent when none of these can happen."""
 
 
 class ExplanationPage(Model):
