@@ -53,7 +53,7 @@ function toRequest(incoming: IncomingMessage): Request | null {
     }
     const url = new URL(`${scheme}://${incoming.headers.host ?? 'localhost'}${incoming.url}`);
     if (method === 'GET' || method === 'HEAD') return new Request(url, { method, headers });
-    // In a variable, because a stream as body needs `duplex`, which the DOM's type RequestInit does not know.
+    // `init` is a variable, because a stream as body needs `duplex`, which the DOM's type RequestInit does not know.
     const init = { method, headers, body: toStream(incoming), duplex: 'half' as const };
     return new Request(url, init);
   } catch {
