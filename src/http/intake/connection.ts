@@ -24,7 +24,7 @@ export interface Exchange {
   awaits_continue: boolean;
   /** Ends the reading of the body with a problem; null while no body is read. */
   refuseBody: ((problem: Problem) => void) | null;
-  /** Frees the room that the body takes. Called when the response is written or the connection is gone. */
+  /** Frees the room that the body takes: at the latest when the response is written or the connection is gone. */
   release: (() => void) | null;
   /** Null for a request that this process makes to itself. */
   readonly connection: Connection | null;
