@@ -103,7 +103,7 @@ export class Recipient {
     this.#noteBackoff(wall_ms);
   }
 
-  /** Takes over the health after a push to a target. */
+  /** Notes the health that the instance has after a push to `target`. */
   learn(target: Target, health: InstanceHealth, is_gone: boolean, wall_ms: number): void {
     if (this.registration.learn(target, health, is_gone)) this.#noteBackoff(wall_ms);
   }
