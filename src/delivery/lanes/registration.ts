@@ -98,7 +98,7 @@ export class Registration {
   }
 
   /**
-   * Takes over the health after a push to a target.
+   * Notes the health that the instance has after a push to `target`.
    *
    * @returns false when the push does not count: the URL or the transport of the instance changed meanwhile
    */
