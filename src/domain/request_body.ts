@@ -157,7 +157,8 @@ const NO_NAMES: ReadonlySet<string> = new Set();
  *
  * It makes one pass, however deep the nesting: a pass over each object would read nested text once for each level.
  *
- * @param repeats_allowed whether a field may be repeated, and the last one counts; otherwise only within READ_APART
+ * @param repeats_allowed whether any field may be repeated, and the last one counts. When false, only the fields within
+ * those of READ_APART may be repeated.
  */
 function spansOf(bytes: Buffer, { repeats_allowed = false } = {}): Map<string, Span> {
   const spans = new Map<string, Span>();
