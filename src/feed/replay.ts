@@ -17,8 +17,8 @@ const DELIVERIES_PAGE = 500;
 const DELIVERY_PAGES_MAX = 20;
 
 /**
- * Used instead of the name of a memory. A listener that resumes with such an id finds no memory, and gets a replay from
- * the store.
+ * Stands in the id of a replayed event where other ids have the name of a memory. A listener that resumes with such an
+ * id finds no memory, and gets a replay from the store.
  */
 const NO_MEMORY = '0';
 

@@ -46,9 +46,9 @@ export interface FeedData {
     target_agents: string[] | null;
     /** The agent that sent the message; absent: a person, or a program that is no agent. */
     from_agent?: string;
-    /** The message_id of the message that it answers; absent: the sender named none. */
+    /** The message_id of the message that this one answers; absent: the sender named none. */
     in_reply_to?: string;
-    /** How many messages of agents in a row led to it; absent when both fields above are absent. */
+    /** How many messages of agents in a row led to this one; absent when from_agent and in_reply_to are absent. */
     hops?: number;
     deliveries_queued: number;
   };

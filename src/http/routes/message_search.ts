@@ -52,7 +52,7 @@ async function pageFor(
   const { meeting_ids } = principal;
   const wanted = {
     meeting_id,
-    // A single meeting_id was checked above, so the list of the key is not needed.
+    // `assertMeeting` has checked a single meeting_id, so the list of the key is not needed.
     ...(meeting_ids !== null && meeting_id === undefined && { meeting_ids: [...meeting_ids] }),
     seq,
     text,

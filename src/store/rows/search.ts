@@ -171,7 +171,7 @@ function attempted(dialect: Dialect, part: string, may_be_short: boolean): RawBu
 
 const isSuccess = (status_code: number): boolean => status_code >= 200 && status_code < 300;
 
-/** Whether a delivery that fits the condition above really has the searched values. */
+/** Whether a delivery that fits the condition of `isDeliveryFound` really has the searched values. */
 export function isFoundDelivery(
   { attempts, target_agents }: DeliveryRow,
   { status_code, outcome, agent_id }: DeliverySearch,

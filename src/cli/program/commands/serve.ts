@@ -24,8 +24,8 @@ const SAME_SIGNAL_MS = 300;
 /** An attempt in flight ends within 5 s; service managers wait for 10 s before they kill. */
 const STOP_MS_MAX = 6_500;
 /**
- * Long enough for a client that is about to send a request on an open connection. In a cluster, the other nodes take
- * new requests meanwhile. A single node is away until its next start.
+ * How long a service that stops still takes requests on open connections: long enough for a client that is about to
+ * send one. In a cluster, the other nodes take new requests meanwhile. A single node is away until its next start.
  */
 const DRAIN_MS = 300;
 const DRAIN_IN_CLUSTER_MS = 1_000;
