@@ -119,7 +119,7 @@ export interface FeedData {
   gap: {
     /** The time from which on events may be missing; null when it is not known. */
     since: string | null;
-    /** The names of the events of this time that were replayed. */
+    /** The kinds of missing events that the feed has replayed from the store. */
     replayed: (keyof FeedData)[];
   };
 }

@@ -7,7 +7,7 @@ import type { Membership } from '../contract/meetings.ts';
 import type { Span } from '../contract/deliveries.ts';
 import { storedTextsOrNull } from './stored_values.ts';
 
-/** The characters of the lists of agents that are read of one meeting. */
+/** The most characters of lists of agents that are read for one meeting. */
 const LISTS_CHARS_MAX = 1 << 20;
 
 /** The failed deliveries of an instance that ended in the period, the first settled first. */
