@@ -39,7 +39,7 @@ export class Leases {
     });
   }
 
-  /** Removes instances whose lease has ended, now. A call while this is in progress makes another round follow. */
+  /** Removes at once the instances whose lease has ended. A call during a round makes another round follow. */
   look(): void {
     if (this.#is_closed) return;
     if (this.#looking !== null) {

@@ -206,7 +206,7 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
     this.#settle('broken_response', describeBroken(error, has_responded));
   }
 
-  /** The deadline. */
+  /** Called at the deadline: the attempt ends. */
   expire(): void {
     if (this.#settled) return;
     if (this.#status_code !== null) return this.#settleByStatus(false);

@@ -8,7 +8,7 @@ const MESSAGES_MAX = 50;
 const CHARS_MAX = 1 << 20;
 
 export interface EventPage {
-  /** Each with the position after it. */
+  /** The events, each with the position after it. */
   events: { event: MeetingEvent; seq: number }[];
   /** The position after the page. */
   seq: number;
