@@ -46,7 +46,7 @@ export async function recallActivity(): Promise<void> {
   activity.value = [];
   const { data } = await client.listDeliveries({ limit: KEPT_EVENTS });
   if (session.value !== whose) return;
-  // The feed may have brought some of them meanwhile.
+  // The feed may have brought some of these deliveries meanwhile.
   const known = new Set([...waiting, ...activity.value].map(({ event }) => event.delivery_id));
   const events = data.map(latestOf).filter((event) => event !== null && !known.has(event.delivery_id)) as FeedEvent[];
   const entries = events.toSorted((a, b) => (a.at < b.at ? 1 : -1)).map((event) => ({ number: ++number, event }));

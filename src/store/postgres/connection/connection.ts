@@ -216,7 +216,7 @@ export class Connection {
   /** Closes the socket at once, without a message to the server. */
   destroy(): void {
     this.#lose(new Error('the connection was given up'));
-    // The driver offers no public way: end() waits for a server that may be gone.
+    // The driver has no public method for this: end() waits for a server that may be gone.
     (this.#client as unknown as { connection: { stream: { destroy(): void } } }).connection.stream.destroy();
   }
 

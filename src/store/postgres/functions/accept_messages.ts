@@ -48,7 +48,7 @@ const LOCK_MEETINGS = `
 interface Keys {
   /** The parameters of the function for each message, apart from its key. */
   parameters: string;
-  /** The columns of an item `i` after its key, as lists of the function. */
+  /** The parameters whose lists make the columns of an item `i` after its key, and the names of these columns. */
   lists: string;
   names: string;
   /** The rows `k` of earlier messages with the key of `i`, and the choice of the row that counts. */
