@@ -41,7 +41,7 @@ export function statusCommand(): Command {
   });
 }
 
-/** Null for a key that does not see the whole service. The counts still cover the rows that it sees. */
+/** Null for a key that does not see the whole service. Such a key gets only the counts of the rows that it sees. */
 async function historyOf(client: ConvokeClient, span: Span): Promise<ServiceHistory | null> {
   try {
     return await client.getHistory({ span });
