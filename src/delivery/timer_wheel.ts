@@ -34,7 +34,7 @@ export class TimerWheel {
   add(entry: WheelEntry, delay_ms: number): void {
     const now = this.#clock.now();
     if (this.#timer === null) this.#ended = Math.floor(now / TICK_MS);
-    // Never a slot that this round has already passed, and never a slot a whole round ahead.
+    // Takes no slot that this round has already passed, and no slot that is a whole round ahead.
     const tick = Math.ceil((now + delay_ms) / TICK_MS);
     this.delete(entry);
     this.#size++;
