@@ -4,13 +4,13 @@ import type { PooledConnection } from './pooled_connection.ts';
 
 /** The most memory of unused connections: 16,384 plain ones, which is more than a wide message needs, or 5,041 with TLS. */
 const IDLE_BYTES_MAX = 320 << 20;
-/** How many there may be where the system does not say how many descriptors this process may have. */
+/** The most unused connections where the system does not say how many descriptors this process may have. */
 const IDLE_MAX_UNKNOWN = 4_096;
-/** Descriptors for files, threads and the database. */
+/** The descriptors that are left to files, threads and the database. */
 const OTHER_DESCRIPTORS = 1_000;
 /** The share of the descriptors that unused connections have even where clients and pushes may need all of them. */
 const DESCRIPTORS_SHARE_MIN = 1 / 8;
-/** While there is no room, one in so many connections takes the place of another. */
+/** While there is no room, every eighth connection takes the place of the one that has been unused for longest. */
 const PLACE_TAKEN_EVERY = 8;
 
 /** The most file descriptors that this process may have; null where the system does not say it. */
@@ -27,7 +27,7 @@ export function descriptorsMax(): number | null {
 /**
  * How many unused connections leave enough descriptors for everybody else.
  *
- * @param descriptors that this process may have; null: not known
+ * @param descriptors how many descriptors this process may have; null: not known
  * @param others the most connections of clients and the most pushes in flight, together
  */
 export function idleConnectionsMax(descriptors: number | null, others: number): number {
@@ -57,7 +57,7 @@ export class IdleConnections {
     this.#bytes += connection.idle_bytes;
   }
 
-  /** @returns whether it was unused */
+  /** @returns whether the connection was unused */
   delete(connection: PooledConnection): boolean {
     if (!this.#list.delete(connection)) return false;
     this.#bytes -= connection.idle_bytes;
@@ -69,10 +69,11 @@ export class IdleConnections {
   }
 
   /**
-   * The connection that closes because there is no room for one that was just used. Mostly that is the one just used.
-   * If it always were the one that has been unused for longest, more instances than there is room for, pushed to in
-   * turn, would never find their connection open: each is closed just before its next push. If it never were, an
-   * instance that comes later would have none as long as the others are pushed to.
+   * Returns the connection that closes because there is no room for `just_used`. Mostly that is `just_used` itself.
+   *
+   * If the connection that has been unused for longest always closed, pushes to more instances in turn than there is
+   * room for would find no connection open: each would close just before its next push. If that connection never
+   * closed, an instance that comes later would keep none while the others get pushes.
    */
   whichCloses(just_used: PooledConnection): PooledConnection {
     this.#without_room = (this.#without_room + 1) % PLACE_TAKEN_EVERY;

@@ -15,14 +15,14 @@ const IDLE_MS_MAX = 60_000;
  * push.
  */
 const IDLE_HINT_MARGIN_MS = 1000;
-/** What an unused connection takes of the memory of this process (bench/NOTES.md, "Wide meetings"). */
+/** The memory that an unused connection takes in this process (bench/NOTES.md, "Wide meetings"). */
 const PLAIN_BYTES = 20 << 10;
 const TLS_BYTES = 65 << 10;
 
 /** A connected socket and the undici client that speaks HTTP on it: one client per socket, never a second socket. */
 export class PooledConnection extends ListNode {
   readonly socket: Socket;
-  /** The memory that it takes while it is unused. */
+  /** The memory that the connection takes while it is unused. */
   readonly idle_bytes: number;
   /** The pushes that got a response on this connection before the current one. */
   uses = 0;
