@@ -172,7 +172,7 @@ test('nginx gives up on a node that hangs before a sender does, and after a node
 
 test('what cluster.md puts into /etc/convoke.env systemd reads as it is meant: a remark is no part of a value', () => {
   const cluster = readFileSync(join(ROOT, 'docs/cluster.md'), 'utf8');
-  const [, settings = ''] = /in `\/etc\/convoke\.env`,\s+```sh\n([^`]*)```/.exec(cluster) ?? [];
+  const [, settings = ''] = /into `\/etc\/convoke\.env`:\s+```sh\n([^`]*)```/.exec(cluster) ?? [];
   const lines = settings.split('\n').map((line) => line.trim());
   assert.ok(lines.some((line) => line.startsWith('CONVOKE_TRUST_PROXY=')));
   for (const line of lines) assert.match(line, /^(?:#.*|CONVOKE_[A-Z_]+=[^\s#]+)?$/);
