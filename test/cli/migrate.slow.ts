@@ -33,7 +33,7 @@ test('an older schema is reported, brought up to date on request, and the servic
   assert.deepEqual(readFileSync(file), before, '--check changes nothing');
 
   const done = await convoke(['migrate', '--data', data]);
-  assert.deepEqual([done.code, done.stdout], [0, `the schema was 1 and is ${WANTED} now\n`], done.stderr);
+  assert.deepEqual([done.code, done.stdout], [0, `the schema was 1, and is ${WANTED} now\n`], done.stderr);
   const again = await convoke(['migrate', '--data', data, '--json']);
   assert.deepEqual(JSON.parse(again.stdout), { present: WANTED, wanted: WANTED, was: WANTED });
   const checked = await convoke(['migrate', '--check', '--data', data]);
