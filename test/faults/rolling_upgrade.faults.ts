@@ -116,7 +116,7 @@ test('convoke migrate makes the schema, says when there is nothing to do, and re
     new RegExp(`^the schema is 0, and this Convoke wants ${KNOWN}: run (npx )?convoke migrate`),
   );
   const done = await convoke(['migrate'], { env });
-  assert.deepEqual([done.code, done.stdout], [0, `the schema was 0 and is ${KNOWN} now\n`], done.stderr);
+  assert.deepEqual([done.code, done.stdout], [0, `the schema was 0, and is ${KNOWN} now\n`], done.stderr);
   const again = await convoke(['migrate', '--check'], { env });
   assert.deepEqual([again.code, again.stdout.includes('nothing to do')], [0, true]);
   await take(env.CONVOKE_DATABASE_URL, WITHIN_THE_RULE);
