@@ -1,12 +1,14 @@
 /**
  * The life of a delivery, from the committed row to the acknowledged webhook. This file only puts its parts together:
  *
- * accept/: messages that arrive together are stored in one transaction; they wait while dispatch is behind. lanes/: the
- * deliveries of each instance, meeting by meeting, in memory and on disk. replies/: a reply is sent in the meeting
- * before its delivery counts as delivered. attempts/: decides whose step is next, makes one POST, and writes the
- * results in batches. transport/: how a POST is made. runtimes/: the requests of a push to an agent runtime, and the
- * answers. discovery.ts: after a start, finds the pending deliveries. cluster/: the instances of this node, and the
- * changes of other nodes. A single node does not use it.
+ * accept/:      messages that arrive together are stored in one transaction; they wait while dispatch is behind.
+ * lanes/:       the deliveries of each instance, meeting by meeting, in memory and on disk.
+ * replies/:     a reply is sent in the meeting before its delivery counts as delivered.
+ * attempts/:    decides whose step is next, makes one POST, and writes the results in batches.
+ * transport/:   how a POST is made.
+ * runtimes/:    the requests of a push to an agent runtime, and the answers.
+ * discovery.ts: after a start, finds the pending deliveries.
+ * cluster/:     the instances of this node, and the changes of other nodes. A single node does not use it.
  *
  * Memory first, disk always: a delivery that was just committed is dispatched from memory. When a lane grows too long,
  * its instance does not move, or memory is full, the rest of the lane stays on disk only, as its backlog. The backlog
@@ -206,7 +208,7 @@ export class Engine {
     });
   }
 
-  // ── figures ──────────────────────────────────────────────────────────────────────────────────────────────────
+  // ── figures ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
   /** Figures for people and metrics. */
   get stats() {

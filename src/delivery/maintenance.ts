@@ -38,7 +38,8 @@ const REMOVING_SLOWLY_MS = 30_000;
 
 /**
  * The free pages that a file keeps for new rows: at least FREE_PAGES_MIN, and at least this share of the used pages.
- * The file gives the other free pages back in steps, which take a tenth of the time of a limited round.
+ * The file gives the other free pages back in steps, which take a tenth of the time. That ends after
+ * GIVING_BACK_MS_MAX, and the next round continues it.
  */
 const FREE_PAGES_MIN = 1_024;
 const FREE_PART = 0.1;

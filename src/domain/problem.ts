@@ -103,7 +103,7 @@ export const PROBLEMS = {
     status: 404,
     title: 'The instance is not in the meeting',
     advice:
-      'Join first with POST /api/v1/instances/join-meeting/. An instance that has left is not in the meeting any more. You may also not see it because another key owns it.',
+      'Join first with POST /api/v1/instances/join-meeting/. An instance that has left is not in the meeting any more, and your key may not see an instance of another key.',
   },
   message_does_not_exist: {
     status: 404,

@@ -153,16 +153,7 @@ describe('every route that changes something', () => {
 });
 
 describe('the chain', () => {
-  const entry = (n: number): NewAuditEntry => ({
-    principal: 'open',
-    address: '127.0.0.1',
-    action: 'instance.register',
-    target_kind: 'instance',
-    target_id: `i${n}`,
-    outcome: 'done',
-    code: null,
-    details: { fields: ['b', 'a'] },
-  });
+  const entry = (n: number): NewAuditEntry => ({ ...entryOf(n), details: { fields: ['b', 'a'] } });
 
   async function written(t: TestContext, count = 6): Promise<AuditEntry[]> {
     const store = openStoreHere();

@@ -1,7 +1,7 @@
 /** What SQLite promises beyond the contract of the store (test/store/contract.test.ts): about its file. */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
-import { statSync, writeFileSync } from 'node:fs';
+import { copyFileSync, statSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, test, type TestContext } from 'node:test';
@@ -10,7 +10,7 @@ import type { Store } from '../../src/store/store.ts';
 import { openSqliteStore } from '../../src/store/sqlite/open.ts';
 import { storedTimestamp } from '../../src/store/sqlite/timestamp.ts';
 import { openStoreHere, temporaryFile } from '../support/node.ts';
-import { lane, meeting, messages, register } from '../support/store_contents.ts';
+import { lane, meeting, messages, NEVER, register } from '../support/store_contents.ts';
 
 async function threadedStore(t: TestContext, file = temporaryFile(t)): Promise<Store> {
   const { store, opened } = openSqliteStore(file, null);
@@ -79,6 +79,30 @@ describe('the file', () => {
     const before = statSync(`${file}-wal`).size;
     await store.ping();
     assert.ok(statSync(`${file}-wal`).size > before);
+  });
+
+  test('has each step of a removal without its log: many steps at once would hold up a commit', async (t) => {
+    const file = temporaryFile(t);
+    const store = storeHere(t, file);
+    /** How many messages are in the file itself: a copy of it has no log. */
+    const inFile = (): number => {
+      const copy = join(dirname(file), 'copy.db');
+      copyFileSync(file, copy);
+      const db = new DatabaseSync(copy);
+      const is_there = db.prepare("SELECT count(*) AS n FROM sqlite_schema WHERE name = 'messages'").get()?.['n'] === 1;
+      const count = is_there ? db.prepare('SELECT count(*) AS n FROM messages').get()?.['n'] : 0;
+      db.close();
+      return count as number;
+    };
+    await store.messages.accept(messages('nobody', 30));
+    assert.equal(inFile(), 0, 'control: a commit alone leaves them in the log');
+    const removed = await store.deliveries.prune(
+      { deliveries_ms: 0, messages_ms: NEVER, idempotency_ms: 0 },
+      10,
+      1_000,
+    );
+    assert.equal(removed, 10);
+    assert.equal(inFile(), 20);
   });
 
   test('of a newer schema is refused, and left as it is', async (t) => {

@@ -67,8 +67,7 @@ export class RemoteChanges implements PartitionsListener {
     await partitions.start(this);
   }
 
-  // ── changes of other nodes
-  // ───────────────────────────────────────────────────────────────────────────────────────────
+  // ── changes of other nodes ─────────────────────────────────────────────────────────────────────────────────────────
 
   /** Another node did something that concerns this one. */
   onChange(change: Change): void {

@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import { IntrusiveList } from '../intrusive_list.ts';
 import type { PooledConnection } from './pooled_connection.ts';
 
-/** The most memory of unused connections: 16,384 plain ones, which is more than a wide message needs, or 5,041 with TLS. */
+/** The most memory of unused connections: that of 16,384 plain ones, or of 5,041 with TLS. */
 const IDLE_BYTES_MAX = 320 << 20;
 /** The most unused connections where the system does not say how many descriptors this process may have. */
 const IDLE_MAX_UNKNOWN = 4_096;

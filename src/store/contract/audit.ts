@@ -18,7 +18,8 @@ export interface AuditStore {
   list(filter: AuditFilter): Promise<Page<AuditEntry>>;
   /**
    * Removes at most `limit` of the first entries, if they were written before a time, and adds an entry that records
-   * the removal. Does nothing while the first entry was written less than a day before that time. Returns how many were removed.
+   * the removal. Does nothing while the first entry was written less than a day before that time. Returns how many were
+   * removed.
    */
   prune(before_ms: number, limit: number, wall_ms: number): Promise<number>;
 }

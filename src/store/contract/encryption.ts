@@ -18,7 +18,7 @@ export interface EncryptionStore {
   endChange(): Promise<void>;
   /**
    * Derives keys for another purpose, as base64: one from each data key, in the order of the data keys. The first data
-   * key is the one that encrypts. They are the same on all nodes, and after every start.
+   * key is the one that encrypts. The derived keys are the same on all nodes, and after every start.
    */
   derivedKeys(purpose: string): Promise<string[]>;
   /** Drops the previous key. Call it when the end of the change is on disk. */

@@ -30,8 +30,8 @@ export interface NewMessage {
 /** The fields of `MessageOrigin` that the sender gave. The store computes the hops. */
 export interface NewOrigin extends Omit<MessageOrigin, 'hops'> {
   /**
-   * The instances for whose agents the sender may speak, in the meetings of these instances; null: any agent. `{
-   * key_id: null, instance_id }` is that one instance, no matter which key owns it.
+   * The instances for whose agents the sender may speak, in the meetings of these instances; null: any agent.
+   * `{ key_id: null, instance_id }` is that one instance, no matter which key owns it.
    */
   speaks_for: OwnerScope | { key_id: null; instance_id: string } | null;
 }

@@ -246,7 +246,7 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
         return of_kind;
       });
       const total = removed.reduce((sum, of_kind) => sum + of_kind, 0);
-      // Old rows are in many pages of the indexes. A checkpoint that writes all these pages at once would hold up a commit.
+      // Old rows are in many pages of the indexes. A checkpoint that writes the pages of many steps holds up a commit.
       if (total > 0) db.checkpointAfterCommit();
       return total;
     },

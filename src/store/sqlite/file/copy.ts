@@ -93,7 +93,7 @@ async function copyPages(db: DatabaseSync, to: string, onProgress: (progress: Ba
       });
       return;
     } catch (error) {
-      // When a step meets a transaction of this process, Node repeats the step, except for the first step. After the
+      // When a step meets a transaction of this process, Node repeats the step, except for the first step. At the
       // first step Node asks the wrong connection for the error code, and finds none.
       if (has_begun || (!isBusy(error) && errcodeOf(error) !== 0)) throw error;
     }
