@@ -102,6 +102,7 @@ describe("a meeting's page", { concurrency: 2 }, () => {
       patient: {},
       newest: { catch_up: 'latest' },
       both: { catch_up: 'latest', max_age_s: 60 },
+      quiet: { wake: 'targeted' },
     })) {
       assert.equal(
         (await service.post('/api/v1/instances/register/', { ...pulling(id), agent_ids: [id] })).status,
@@ -115,6 +116,7 @@ describe("a meeting's page", { concurrency: 2 }, () => {
       await hears('patient will hear it when connected');
       await hears('newest will hear it when connected, unless a newer message comes first');
       await hears('both will hear it when connected, unless a newer message comes first or it is too old by then');
+      await hears('quiet will not be woken: it is in the history');
     });
   });
 

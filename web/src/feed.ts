@@ -25,7 +25,10 @@ interface News {
   events: FeedEvent[];
 }
 
-/** How soon the page tries again after a refusal that looks final, because the service may be in the middle of an upgrade. */
+/**
+ * How soon the page tries again after a refusal that looks final, because the service may be in the middle of an
+ * upgrade.
+ */
 const REFUSED_MS = 10_000;
 
 class Feed {

@@ -109,7 +109,7 @@ const KINDS: readonly Kind[] = [
     mark: 'off',
     words: 'will not hear it: paused',
   },
-  { is: ({ why }) => why === 'wake', mark: 'off', words: 'does not wake them: it is in the history' },
+  { is: ({ why }) => why === 'wake', mark: 'off', words: 'will not be woken: it is in the history' },
 ];
 
 /** Why a message that was just sent made no delivery. */
