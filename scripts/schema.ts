@@ -34,6 +34,7 @@ export async function postgresSchema(url: string): Promise<string> {
       const beside = [...(await texts(INDEXES, [table])), ...(await texts(TRIGGERS, [table]))];
       if (beside.length > 0) parts.push(beside.map((line) => `${line};`).join('\n'));
     }
+    parts.push(...(await texts(VIEWS)));
     for (const sequence of await texts(SEQUENCES)) parts.push(`CREATE SEQUENCE ${sequence};`);
     for (const definition of await texts(FUNCTIONS)) parts.push(`${definition.trim()};`);
     return document(parts.map((part) => part.replaceAll('public.', '')));
@@ -62,6 +63,9 @@ const INDEXES = `
   WHERE indrelid = $1::regclass AND NOT EXISTS (SELECT 1 FROM pg_constraint c WHERE c.conindid = i.indexrelid) ORDER BY 1`;
 
 const TRIGGERS = `SELECT pg_get_triggerdef(oid) AS text FROM pg_trigger WHERE tgrelid = $1::regclass AND NOT tgisinternal ORDER BY 1`;
+
+const VIEWS = `
+  SELECT 'CREATE VIEW ' || viewname || ' AS' || chr(10) || definition AS text FROM pg_views WHERE schemaname = 'public' ORDER BY viewname`;
 
 const SEQUENCES = `
   SELECT c.relname AS text FROM pg_class c WHERE c.relkind = 'S' AND c.relnamespace = 'public'::regnamespace

@@ -54,7 +54,8 @@ interface Dialect {
   /** RFC 3339, from milliseconds. */
   iso: (ms: string) => string;
   timestamp: (iso: string) => string;
-  partition: { column: string; value: string; join: string };
+  /** What only one engine has in a delivery. */
+  also: { columns: string; values: string; join: string };
 }
 
 const SQLITE: Dialect = {
@@ -63,7 +64,7 @@ const SQLITE: Dialect = {
   digits: (expression, digits) => `printf('%0${digits}d', ${expression})`,
   iso: (ms) => `(strftime('%Y-%m-%dT%H:%M:%S', ${ms} / 1000, 'unixepoch') || printf('.%03dZ', ${ms} % 1000))`,
   timestamp: (iso) => iso,
-  partition: { column: '', value: '', join: '' },
+  also: { columns: '', values: '', join: '' },
 };
 
 const POSTGRES: Dialect = {
@@ -72,9 +73,9 @@ const POSTGRES: Dialect = {
   iso: (ms) =>
     `(to_char(to_timestamp(${ms} / 1000) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS') || '.' || lpad((${ms} % 1000)::text, 3, '0') || 'Z')`,
   timestamp: (iso) => `'"' || ${iso} || '"'`,
-  partition: {
-    column: ', partition_no',
-    value: ', i.partition_no',
+  also: {
+    columns: ', partition_no, failed_at',
+    values: `, i.partition_no, CASE WHEN m.kind = 0 THEN m.at + ${SETTLED_AFTER_MS} END`,
     join: 'JOIN instances i ON i.instance_id = m.instance_id',
   },
 };
@@ -158,6 +159,8 @@ export async function fillPostgres(
   for (const text of endsOf(year)) await client.query(text);
   for (const { indexdef } of rows) await client.query(indexdef);
   await client.query(`SELECT setval('numbers', (SELECT max(delivery_no) FROM deliveries))`);
+  // Every delivery is settled, so no sweep would find any: see src/store/postgres/pending/pending_deliveries.ts.
+  await client.query('UPDATE sweeps SET swept_to = (SELECT last_value FROM numbers)');
   // What autovacuum has done in a year.
   await client.query('VACUUM (ANALYZE) messages');
   await client.query('VACUUM (ANALYZE) deliveries');
@@ -219,7 +222,7 @@ const IS_ANSWER = 'm.seq % 2 = 0';
 const SENDER = 'm.seq % 4 + 1';
 
 function insertsOf(dialect: Dialect, year: Year, from: number, to: number): string[] {
-  const { digits, iso, timestamp, partition } = dialect;
+  const { digits, iso, timestamp, also } = dialect;
   const id = (of: (index: number) => string, number: string): string =>
     `('${of(0).slice(0, -ID_DIGITS)}' || ${digits(number, ID_DIGITS)})`;
   const target = (k: string): string => `'"' || ${id(agentId, `${FIRST_TARGET} + 3 * ${k}`)} || '"'`;
@@ -241,11 +244,11 @@ function insertsOf(dialect: Dialect, year: Year, from: number, to: number): stri
        CASE WHEN ${IS_ANSWER} THEN ${numberOf(year, 'm.before_n')} END, CASE WHEN ${IS_ANSWER} THEN 1 ELSE 0 END
      FROM ${messages} ORDER BY m.n`,
     `INSERT INTO deliveries (delivery_no, message_no, meeting_id, seq, instance_id, target_agents, state, reason,
-       attempt_count, answered_badly, attempts, expires_at, created_at, settled_at${partition.column})
+       attempt_count, answered_badly, attempts, expires_at, created_at, settled_at${also.columns})
      SELECT m.message_no + 1 + m.k, m.message_no, ${id(meetingId, 'm.meeting')}, m.seq, m.instance_id,
        '[' || ${target('m.k')} || ']', ${resultOf(dialect)}, m.at + ${EXPIRE_AFTER_MS}, m.at,
-       m.at + ${SETTLED_AFTER_MS}${partition.value}
-     FROM ${deliveries} ${partition.join} ORDER BY m.n, m.k`,
+       m.at + ${SETTLED_AFTER_MS}${also.values}
+     FROM ${deliveries} ${also.join} ORDER BY m.n, m.k`,
   ];
 }
 

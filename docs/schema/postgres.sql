@@ -74,12 +74,19 @@ CREATE TABLE deliveries (
   expires_at bigint NOT NULL,
   created_at bigint NOT NULL,
   settled_at bigint,
-  PRIMARY KEY (delivery_no)
-) WITH (fillfactor=50, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=5000, autovacuum_analyze_scale_factor=0.05, autovacuum_vacuum_insert_scale_factor=0.05, autovacuum_vacuum_cost_delay=1);
+  noted smallint NOT NULL DEFAULT 0,
+  failed_at bigint,
+  PRIMARY KEY (delivery_no),
+  CHECK (
+CASE
+    WHEN (state = 'pending'::text) THEN ((noted = 1) OR ((noted = 0) AND (aside = 0)))
+    ELSE (noted = 0)
+END) NOT VALID
+) WITH (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=5000, autovacuum_analyze_scale_factor=0.05, autovacuum_vacuum_insert_scale_factor=0.05, autovacuum_vacuum_cost_delay=1, fillfactor=40);
 
-CREATE INDEX deliveries_aside ON deliveries USING btree (partition_no, instance_id, next_attempt_at) WHERE ((state = 'pending'::text) AND (aside = 1));
-CREATE INDEX deliveries_failed ON deliveries USING btree (instance_id, settled_at) WHERE (state = 'failed'::text);
-CREATE INDEX deliveries_in_lane ON deliveries USING btree (partition_no, instance_id, meeting_id, seq) WHERE ((state = 'pending'::text) AND (aside = 0));
+CREATE INDEX deliveries_ended_badly ON deliveries USING btree (instance_id, failed_at) WHERE (failed_at IS NOT NULL);
+CREATE INDEX deliveries_noted_aside ON deliveries USING btree (partition_no, instance_id, next_attempt_at) WHERE ((noted = 1) AND (aside = 1));
+CREATE INDEX deliveries_noted_in_lane ON deliveries USING btree (partition_no, instance_id, meeting_id, seq) WHERE ((noted = 1) AND (aside = 0));
 CREATE INDEX deliveries_of_instance ON deliveries USING btree (instance_id, delivery_no);
 
 CREATE TABLE encryption_keys (
@@ -286,6 +293,11 @@ CREATE TABLE sessions (
 
 CREATE INDEX sessions_of_key ON sessions USING btree (key_id, created_at);
 
+CREATE TABLE sweeps (
+  swept_to bigint NOT NULL,
+  PRIMARY KEY (swept_to)
+);
+
 CREATE TABLE this_database (
   only_row smallint NOT NULL DEFAULT 1,
   tag text NOT NULL,
@@ -294,6 +306,136 @@ CREATE TABLE this_database (
   PRIMARY KEY (only_row),
   CHECK ((only_row = 1))
 ) WITH (fillfactor=10);
+
+CREATE VIEW failed_deliveries AS
+ SELECT delivery_no,
+    message_no,
+    meeting_id,
+    seq,
+    instance_id,
+    target_agents,
+    state,
+    reason,
+    aside,
+    attempt_count,
+    answered_badly,
+    attempts,
+    next_attempt_at,
+    expires_at,
+    created_at,
+    settled_at,
+    partition_no,
+    failed_at
+   FROM deliveries
+  WHERE (failed_at IS NOT NULL);
+
+CREATE VIEW fresh_deliveries AS
+ SELECT delivery_no,
+    message_no,
+    meeting_id,
+    seq,
+    instance_id,
+    target_agents,
+    state,
+    reason,
+    aside,
+    attempt_count,
+    answered_badly,
+    attempts,
+    next_attempt_at,
+    expires_at,
+    created_at,
+    settled_at,
+    partition_no
+   FROM deliveries
+  WHERE ((noted = 0) AND (aside = 0) AND (state = 'pending'::text) AND (delivery_no > ( SELECT
+                CASE
+                    WHEN (max(sweeps.swept_to) <= ( SELECT numbers.last_value
+                       FROM numbers)) THEN max(sweeps.swept_to)
+                    ELSE (0)::bigint
+                END AS "case"
+           FROM sweeps)) AND (delivery_no < '9007199254740991'::bigint));
+
+CREATE VIEW noted_deliveries AS
+ SELECT delivery_no,
+    message_no,
+    meeting_id,
+    seq,
+    instance_id,
+    target_agents,
+    state,
+    reason,
+    aside,
+    attempt_count,
+    answered_badly,
+    attempts,
+    next_attempt_at,
+    expires_at,
+    created_at,
+    settled_at,
+    partition_no
+   FROM deliveries
+  WHERE (noted = 1);
+
+CREATE VIEW pending_deliveries AS
+ SELECT noted_deliveries.delivery_no,
+    noted_deliveries.message_no,
+    noted_deliveries.meeting_id,
+    noted_deliveries.seq,
+    noted_deliveries.instance_id,
+    noted_deliveries.target_agents,
+    noted_deliveries.state,
+    noted_deliveries.reason,
+    noted_deliveries.aside,
+    noted_deliveries.attempt_count,
+    noted_deliveries.answered_badly,
+    noted_deliveries.attempts,
+    noted_deliveries.next_attempt_at,
+    noted_deliveries.expires_at,
+    noted_deliveries.created_at,
+    noted_deliveries.settled_at,
+    noted_deliveries.partition_no
+   FROM noted_deliveries
+  WHERE (noted_deliveries.aside = 0)
+UNION ALL
+ SELECT fresh_deliveries.delivery_no,
+    fresh_deliveries.message_no,
+    fresh_deliveries.meeting_id,
+    fresh_deliveries.seq,
+    fresh_deliveries.instance_id,
+    fresh_deliveries.target_agents,
+    fresh_deliveries.state,
+    fresh_deliveries.reason,
+    fresh_deliveries.aside,
+    fresh_deliveries.attempt_count,
+    fresh_deliveries.answered_badly,
+    fresh_deliveries.attempts,
+    fresh_deliveries.next_attempt_at,
+    fresh_deliveries.expires_at,
+    fresh_deliveries.created_at,
+    fresh_deliveries.settled_at,
+    fresh_deliveries.partition_no
+   FROM fresh_deliveries
+UNION ALL
+ SELECT noted_deliveries.delivery_no,
+    noted_deliveries.message_no,
+    noted_deliveries.meeting_id,
+    noted_deliveries.seq,
+    noted_deliveries.instance_id,
+    noted_deliveries.target_agents,
+    noted_deliveries.state,
+    noted_deliveries.reason,
+    noted_deliveries.aside,
+    noted_deliveries.attempt_count,
+    noted_deliveries.answered_badly,
+    noted_deliveries.attempts,
+    noted_deliveries.next_attempt_at,
+    noted_deliveries.expires_at,
+    noted_deliveries.created_at,
+    noted_deliveries.settled_at,
+    noted_deliveries.partition_no
+   FROM noted_deliveries
+  WHERE (noted_deliveries.aside = 1);
 
 CREATE SEQUENCE numbers;
 
@@ -1286,6 +1428,15 @@ AS $function$
     END IF;
   END $function$;
 
+CREATE OR REPLACE FUNCTION await_accepts()
+ RETURNS void
+ LANGUAGE plpgsql
+ SET lock_timeout TO '200ms'
+AS $function$
+  BEGIN
+    PERFORM pg_advisory_xact_lock(1668247158, 3);
+  END $function$;
+
 CREATE OR REPLACE FUNCTION count_agents()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -1480,6 +1631,73 @@ AS $function$
         AS s(delivery_no, expires_at, epoch, state, reason, attempt_count, answered_badly, attempts, next_attempt_at, aside, settled_at)
       WHERE d.delivery_no = ANY (delivery_nos) AND d.delivery_no = s.delivery_no AND d.state = 'pending' AND d.expires_at = s.expires_at
         AND s.epoch = present[d.partition_no + 1];
+  END $function$;
+
+CREATE OR REPLACE FUNCTION settle_deliveries_3(delivery_nos bigint[], expire_ats bigint[], epochs bigint[], states text[], reasons text[], attempt_counts bigint[], badly_counts bigint[], attempt_lists text[], next_attempt_ats bigint[], asides smallint[], settled_ats bigint[], of_instances text[], of_urls text[], of_epochs bigint[], failures bigint[], health_sinces bigint[], last_success_ats bigint[], last_failures text[], backoff_steps bigint[], backoff_untils bigint[], gone_instances text[], gone_epochs bigint[], gone_as_ofs bigint[])
+ RETURNS void
+ LANGUAGE plpgsql
+AS $function$
+  #variable_conflict use_column
+  DECLARE
+    present bigint[];
+  BEGIN
+    PERFORM pg_advisory_xact_lock_shared(1668247158, 4);
+    -- From partition 0 on, so that the epoch of partition n is present[n + 1]; looked up once, and not for each row.
+    SELECT array_agg(p.epoch ORDER BY p.partition_no) INTO present FROM partitions p;
+    UPDATE instances x SET consecutive_failures = h.failures, health_since = h.health_since, last_success_at = h.last_success_at, last_failure = h.last_failure,
+        backoff_step = h.backoff_step, backoff_until = h.backoff_until
+      FROM unnest(of_instances, of_urls, of_epochs, failures, health_sinces, last_success_ats, last_failures, backoff_steps, backoff_untils)
+        AS h(instance_id, webhook_url, epoch, failures, health_since, last_success_at, last_failure, backoff_step, backoff_until)
+      WHERE x.instance_id = ANY (of_instances) AND x.instance_id = h.instance_id AND x.webhook_url = h.webhook_url
+        AND h.epoch = present[x.partition_no + 1];
+    IF cardinality(gone_instances) > 0 THEN
+      UPDATE instances x SET webhook_enabled = 0
+        FROM unnest(gone_instances, gone_epochs, gone_as_ofs) AS h(instance_id, epoch, updated_at)
+        WHERE x.instance_id = ANY (gone_instances) AND x.instance_id = h.instance_id AND x.updated_at = h.updated_at
+          AND h.epoch = present[x.partition_no + 1];
+    END IF;
+    UPDATE deliveries d SET state = s.state, reason = s.reason, attempt_count = s.attempt_count, answered_badly = s.answered_badly,
+        attempts = s.attempts, next_attempt_at = s.next_attempt_at, aside = s.aside, settled_at = s.settled_at,
+        noted = CASE WHEN s.state <> 'pending' THEN 0 WHEN s.aside = 1 THEN 1 ELSE d.noted END,
+        failed_at = CASE WHEN s.state = 'failed' THEN s.settled_at END
+      FROM unnest(delivery_nos, expire_ats, epochs, states, reasons, attempt_counts, badly_counts, attempt_lists, next_attempt_ats, asides, settled_ats)
+        AS s(delivery_no, expires_at, epoch, state, reason, attempt_count, answered_badly, attempts, next_attempt_at, aside, settled_at)
+      WHERE d.delivery_no = ANY (delivery_nos) AND d.delivery_no = s.delivery_no AND d.state = 'pending' AND d.expires_at = s.expires_at
+        AND s.epoch = present[d.partition_no + 1];
+  END $function$;
+
+CREATE OR REPLACE FUNCTION sweep_deliveries(reached bigint, rows_max bigint)
+ RETURNS bigint
+ LANGUAGE plpgsql
+AS $function$
+  DECLARE
+    mark bigint;
+    to_no bigint;
+    fresh_no bigint;
+  BEGIN
+    IF NOT pg_try_advisory_xact_lock(1668247158, 7) THEN
+      RETURN NULL;
+    END IF;
+    mark := (SELECT CASE WHEN max(swept_to) <= (SELECT last_value FROM numbers) THEN max(swept_to) ELSE 0 END FROM sweeps);
+    SELECT CASE WHEN count(*) < rows_max THEN reached ELSE max(delivery_no) END INTO to_no FROM (
+      SELECT delivery_no FROM deliveries WHERE delivery_no > mark AND delivery_no <= reached ORDER BY delivery_no LIMIT rows_max) next;
+    IF to_no <= mark THEN
+      RETURN mark;
+    END IF;
+    UPDATE deliveries SET noted = (state = 'pending')::int, failed_at = CASE WHEN state = 'failed' THEN settled_at END
+      WHERE delivery_no = ANY (ARRAY(
+        SELECT delivery_no FROM deliveries WHERE delivery_no > mark AND delivery_no <= to_no
+          AND (state = 'pending' AND noted = 0 OR state = 'failed' AND failed_at IS NULL AND settled_at IS NOT NULL)
+        ORDER BY delivery_no FOR NO KEY UPDATE SKIP LOCKED));
+    -- A new statement sees what was committed meanwhile, and what is locked as it was before.
+    SELECT min(delivery_no) INTO fresh_no FROM deliveries WHERE delivery_no > mark AND delivery_no <= to_no
+      AND (state = 'pending' AND noted = 0 OR state = 'failed' AND failed_at IS NULL AND settled_at IS NOT NULL);
+    to_no := coalesce(fresh_no - 1, to_no);
+    IF to_no > mark THEN
+      INSERT INTO sweeps (swept_to) VALUES (to_no) ON CONFLICT DO NOTHING;
+      DELETE FROM sweeps WHERE swept_to <> to_no;
+    END IF;
+    RETURN to_no;
   END $function$;
 
 CREATE OR REPLACE FUNCTION take_numbers(wanted bigint)

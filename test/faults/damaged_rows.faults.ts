@@ -56,6 +56,7 @@ const SHARED: Record<string, string> = {
   nodes: 'node_no > 0',
   runs: 'true',
   batches: 'true',
+  sweeps: 'true',
 };
 /**
  * After damage here the service refuses to start, with a reason (test/cli/migrate.slow.ts,

@@ -244,6 +244,7 @@ describe('what was stored before lists were counted', () => {
     await client.connect();
     t.after(() => client.end());
     await client.query('DROP SCHEMA public CASCADE; CREATE SCHEMA public');
+    await client.query('CREATE TABLE schema_version (version integer NOT NULL, steps_known_min integer NOT NULL)');
     const steps = stepsBefore(POSTGRES_STEPS);
     for (const step of steps) await client.query(step);
     await client.query(`${instance(', partition_no, first_no', ', 0, 1')}${FILL}`);

@@ -42,6 +42,7 @@ test('both engines have the same tables, but for what only one of them needs', (
     'recipients',
     'runs',
     'schema_version',
+    'sweeps',
     'this_database',
   ];
   assert.deepEqual(postgres.filter((name) => !sqlite.includes(name)).toSorted(), only_postgres);

@@ -13,6 +13,7 @@ import {
 import { EndedInLanes } from '../rows/ended_in_lanes.ts';
 import { type DeliveryStore, type LaneKey, LANE_PAGE_CHARS_MAX } from '../contract/deliveries.ts';
 import type { DeliveriesTable } from '../rows/tables.ts';
+import { DELIVERY_COLUMNS } from './columns.ts';
 import { boundExpiry } from './damaged_expiry.ts';
 import { deliveryLists, OF_MESSAGE } from './delivery_lists.ts';
 import { type Session, statement, withPartition } from './database.ts';
@@ -21,7 +22,8 @@ import { timestampOf } from './timestamp.ts';
 import { countWaiting, dropWaiting, pendingOf } from './waiting_deliveries.ts';
 import { laneHeads } from './lane_heads.ts';
 import { recovery, RESET } from './recovery.ts';
-import { REQUEUE } from '../rows/recovery.ts';
+import { requeue } from '../rows/recovery.ts';
+import { EXPIRED, partOfLane, QUEUED_AGAIN } from './pending/pending_deliveries.ts';
 
 const QUEUED_COLUMNS = `
   d.delivery_no, d.message_no, d.meeting_id, d.seq, d.instance_id, d.target_agents, d.expires_at, d.attempt_count, d.answered_badly,
@@ -33,6 +35,10 @@ const QUEUED_COLUMNS = `
  */
 const CHARS = 'length(lane.message) + length(lane.target_agents)';
 
+/** The condition that the delivery `d` is in a lane. */
+const IN_LANE = (lane: string): string =>
+  `d.partition_no = ${lane}.partition_no AND d.instance_id = ${lane}.instance_id AND d.meeting_id = ${lane}.meeting_id`;
+
 /**
  * Pages of many lanes at once. The statement ends a page when its deliveries reach the limit in characters. JavaScript
  * counts at least as many characters, so `pageOfLane` then cuts the page exactly.
@@ -43,10 +49,8 @@ const LOAD_LANES = statement(`
     CROSS JOIN LATERAL (
       SELECT q.* FROM (
         SELECT lane.*, sum(${CHARS}) OVER (ORDER BY lane.seq) - (${CHARS}) AS chars_before FROM (
-          SELECT ${QUEUED_COLUMNS} FROM deliveries d JOIN messages m ON m.message_no = d.message_no
-          WHERE d.partition_no = r.partition_no AND d.instance_id = r.instance_id AND d.meeting_id = r.meeting_id AND d.seq > r.after_seq
-            AND d.state = 'pending' AND d.aside = 0
-          ORDER BY d.seq LIMIT r.page_limit) lane) q
+          SELECT ${QUEUED_COLUMNS} FROM (${partOfLane(DELIVERY_COLUMNS.join(', '), `${IN_LANE('r')} AND d.seq > r.after_seq`, 'ASC', 'r.page_limit')}) d
+            JOIN messages m ON m.message_no = d.message_no ORDER BY d.seq) lane) q
       WHERE q.chars_before < ${LANE_PAGE_CHARS_MAX}) page
   ORDER BY r.place, page.seq`);
 
@@ -56,54 +60,60 @@ const IS_PAUSED = 'EXISTS (SELECT 1 FROM meeting_settings t WHERE t.meeting_id =
 const LOAD_ASIDE = statement(`
   SELECT q.* FROM (
     SELECT lane.*, sum(${CHARS}) OVER (ORDER BY lane.next_attempt_at, lane.delivery_no) - (${CHARS}) AS chars_before FROM (
-      SELECT ${QUEUED_COLUMNS} FROM deliveries d JOIN messages m ON m.message_no = d.message_no
-      WHERE d.partition_no = $partition_no AND d.instance_id = $instance_id AND d.next_attempt_at <= $now_ms AND d.state = 'pending' AND d.aside = 1 AND NOT ${IS_PAUSED}
+      SELECT ${QUEUED_COLUMNS} FROM noted_deliveries d JOIN messages m ON m.message_no = d.message_no
+      WHERE d.partition_no = $partition_no AND d.instance_id = $instance_id AND d.next_attempt_at <= $now_ms AND d.aside = 1 AND NOT ${IS_PAUSED}
       ORDER BY d.next_attempt_at, d.delivery_no LIMIT $limit) lane) q
   WHERE q.chars_before < ${LANE_PAGE_CHARS_MAX} ORDER BY q.next_attempt_at, q.delivery_no`);
 
 const NEXT_ASIDE = statement(`
-  SELECT min(d.next_attempt_at) AS next_at FROM deliveries d
-  WHERE d.partition_no = $partition_no AND d.instance_id = $instance_id AND d.state = 'pending' AND d.aside = 1 AND NOT ${IS_PAUSED}
+  SELECT min(d.next_attempt_at) AS next_at FROM noted_deliveries d
+  WHERE d.partition_no = $partition_no AND d.instance_id = $instance_id AND d.aside = 1 AND NOT ${IS_PAUSED}
     AND d.delivery_no <> ALL ($delivery_nos::bigint[])`);
 
 /** Jumps from key to key in the index of the lanes, and does not read every row. */
 const PENDING_LANES = statement(`
   WITH RECURSIVE lane AS (
-    (SELECT partition_no, instance_id, meeting_id FROM deliveries
-     WHERE partition_no = $partition_no AND (instance_id, meeting_id) > ($instance_id, $meeting_id) AND state = 'pending' AND aside = 0
+    (SELECT partition_no, instance_id, meeting_id FROM noted_deliveries
+     WHERE partition_no = $partition_no AND (instance_id, meeting_id) > ($instance_id, $meeting_id) AND aside = 0
      ORDER BY instance_id, meeting_id LIMIT 1)
     UNION ALL
     SELECT following.* FROM lane CROSS JOIN LATERAL (
-      SELECT d.partition_no, d.instance_id, d.meeting_id FROM deliveries d
-      WHERE d.partition_no = lane.partition_no AND (d.instance_id, d.meeting_id) > (lane.instance_id, lane.meeting_id) AND d.state = 'pending' AND d.aside = 0
+      SELECT d.partition_no, d.instance_id, d.meeting_id FROM noted_deliveries d
+      WHERE d.partition_no = lane.partition_no AND (d.instance_id, d.meeting_id) > (lane.instance_id, lane.meeting_id) AND d.aside = 0
       ORDER BY d.instance_id, d.meeting_id LIMIT 1) following)
   SELECT instance_id, meeting_id FROM lane LIMIT $limit`);
 
+/** The lanes with fresh deliveries. */
+const FRESH_LANES = statement(`
+  SELECT DISTINCT partition_no, instance_id, meeting_id FROM fresh_deliveries
+  WHERE partition_no = ANY ($partitions::smallint[]) AND (partition_no, instance_id, meeting_id) > ($first::smallint, $instance_id, $meeting_id)
+  ORDER BY partition_no, instance_id, meeting_id LIMIT $limit`);
+
 const PENDING_ASIDE = statement(`
-  SELECT instance_id, min(next_attempt_at) AS next_at FROM deliveries
-  WHERE state = 'pending' AND aside = 1 AND partition_no = ANY ($partitions::smallint[]) GROUP BY instance_id ORDER BY instance_id`);
+  SELECT instance_id, min(next_attempt_at) AS next_at FROM noted_deliveries
+  WHERE aside = 1 AND partition_no = ANY ($partitions::smallint[]) GROUP BY instance_id ORDER BY instance_id`);
 
 const BOUND_ASIDE = statement(`
   UPDATE deliveries SET next_attempt_at = $latest_ms
-  WHERE state = 'pending' AND aside = 1 AND partition_no = ANY ($partitions::smallint[]) AND next_attempt_at > $latest_ms`);
+  WHERE state = 'pending' AND aside = 1 AND next_attempt_at > $latest_ms AND delivery_no = ANY (ARRAY(
+    SELECT delivery_no FROM noted_deliveries
+    WHERE aside = 1 AND partition_no = ANY ($partitions::smallint[]) AND next_attempt_at > $latest_ms))`);
 
 /**
  * Looks only at the front of each lane: lanes expire in the order of seq, except for deliveries that were queued again.
  */
 const EXPIRE_LANES = statement(`
-  UPDATE deliveries SET state = 'failed', reason = 'expired', next_attempt_at = NULL, settled_at = $wall_ms
+  UPDATE deliveries SET state = 'failed', reason = 'expired', next_attempt_at = NULL, settled_at = $wall_ms${EXPIRED}
   WHERE state = 'pending' AND delivery_no = ANY (ARRAY(
     SELECT up.delivery_no FROM unnest($partitions::smallint[], $instance_ids::text[], $meeting_ids::text[]) AS lane(partition_no, instance_id, meeting_id)
       CROSS JOIN LATERAL (
-        SELECT front.delivery_no, bool_and(front.expires_at <= $now_ms) OVER (ORDER BY front.seq) AS is_up FROM (
-          SELECT d.delivery_no, d.expires_at, d.seq FROM deliveries d
-          WHERE d.partition_no = lane.partition_no AND d.instance_id = lane.instance_id AND d.meeting_id = lane.meeting_id AND d.state = 'pending' AND d.aside = 0
-          ORDER BY d.seq LIMIT ${LANE_FRONT_MAX}) front) up
+        SELECT front.delivery_no, bool_and(front.expires_at <= $now_ms) OVER (ORDER BY front.seq) AS is_up FROM (${partOfLane('d.delivery_no, d.expires_at, d.seq', IN_LANE('lane'), 'ASC', String(LANE_FRONT_MAX))}) front) up
     WHERE up.is_up)) RETURNING instance_id, meeting_id`);
 
 const EXPIRE_ASIDE = statement(`
-  UPDATE deliveries SET state = 'failed', reason = 'expired', next_attempt_at = NULL, settled_at = $wall_ms
-  WHERE state = 'pending' AND aside = 1 AND expires_at <= $now_ms RETURNING instance_id, meeting_id`);
+  UPDATE deliveries SET state = 'failed', reason = 'expired', next_attempt_at = NULL, settled_at = $wall_ms${EXPIRED}
+  WHERE state = 'pending' AND aside = 1 AND delivery_no = ANY (ARRAY(
+    SELECT delivery_no FROM noted_deliveries WHERE aside = 1 AND expires_at <= $now_ms)) RETURNING instance_id, meeting_id`);
 
 /**
  * A delivery of an instance that the caller owns. A caller that owns everything also finds one whose instance is gone.
@@ -123,7 +133,7 @@ const BRING_FORWARD = statement(
   'UPDATE deliveries SET next_attempt_at = $next_attempt_at WHERE delivery_no = $delivery_no',
 );
 
-const REQUEUE_ONE = statement(`${REQUEUE} delivery_no = $delivery_no AND state <> 'pending'`);
+const REQUEUE_ONE = statement(`${requeue(QUEUED_AGAIN)} delivery_no = $delivery_no AND state <> 'pending'`);
 
 const PRUNE_DELIVERIES = statement(`
   DELETE FROM deliveries WHERE delivery_no = ANY (ARRAY(
@@ -149,12 +159,8 @@ const PRUNE_KEYS = statement(`
 
 const TIME_NOTED = statement('SELECT ran_until FROM this_database');
 const NOTE_TIME = statement('UPDATE this_database SET ran_until = $now_ms');
-const COUNT_PENDING = statement(`
-  SELECT (SELECT count(*) FROM deliveries WHERE state = 'pending' AND aside = 0)
-    + (SELECT count(*) FROM deliveries WHERE state = 'pending' AND aside = 1) AS pending`);
-const OLDEST_PENDING = statement(`
-  SELECT least((SELECT min(created_at) FROM deliveries WHERE state = 'pending' AND aside = 0),
-    (SELECT min(created_at) FROM deliveries WHERE state = 'pending' AND aside = 1)) AS oldest_at`);
+const COUNT_PENDING = statement('SELECT count(*) AS pending FROM pending_deliveries');
+const OLDEST_PENDING = statement('SELECT min(created_at) AS oldest_at FROM pending_deliveries');
 
 const ALL_PARTITIONS = Array.from({ length: PARTITIONS }, (_, partition_no) => partition_no);
 
@@ -165,10 +171,14 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
   const queuedOf = ({ timestamp, ...row }: QueuedRow) =>
     queuedDeliveryOf({ ...row, timestamp: timestampOf(timestamp) }, ids);
 
-  /** Lanes with pending deliveries, ordered by partition, and within a partition by key. */
+  /**
+   * Lanes with pending deliveries, ordered by partition, and within a partition by key. Reads fresh deliveries first,
+   * because a sweep between the statements makes them noted ones.
+   */
   async function pendingLanes(after: LaneKey | null, limit: number, partitions = ALL_PARTITIONS): Promise<LaneKey[]> {
     const lanes: LaneKey[] = [];
     const first = after === null ? 0 : partitionOf(after.instance_id);
+    const fresh = await session.all<LaneKey>(FRESH_LANES, { partitions, first, ...(after ?? NO_LANE), limit });
     for (const partition_no of partitions.toSorted((a, b) => a - b)) {
       if (partition_no < first) continue;
       if (lanes.length >= limit) break;
@@ -176,7 +186,7 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
       const values = { partition_no, instance_id, meeting_id, limit: limit - lanes.length };
       lanes.push(...(await session.all<LaneKey>(PENDING_LANES, values)));
     }
-    return lanes;
+    return mergedLanes(lanes, fresh, limit);
   }
 
   return {
@@ -289,3 +299,26 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
 }
 
 const NO_LANE: LaneKey = { instance_id: '', meeting_id: '' };
+
+/** Both lists as one, in the order of the database, which compares bytes. */
+function mergedLanes(lanes: LaneKey[], fresh: LaneKey[], limit: number): LaneKey[] {
+  if (fresh.length === 0) return lanes;
+  const merged: LaneKey[] = [];
+  let [i, k] = [0, 0];
+  while (merged.length < limit && (i < lanes.length || k < fresh.length)) {
+    const order = i === lanes.length ? 1 : k === fresh.length ? -1 : compareLanes(lanes[i]!, fresh[k]!);
+    const { instance_id, meeting_id } = order <= 0 ? lanes[i]! : fresh[k]!;
+    merged.push({ instance_id, meeting_id });
+    if (order <= 0) i++;
+    if (order >= 0) k++;
+  }
+  return merged;
+}
+
+function compareLanes(a: LaneKey, b: LaneKey): number {
+  return (
+    partitionOf(a.instance_id) - partitionOf(b.instance_id) ||
+    Buffer.compare(Buffer.from(a.instance_id), Buffer.from(b.instance_id)) ||
+    Buffer.compare(Buffer.from(a.meeting_id), Buffer.from(b.meeting_id))
+  );
+}

@@ -28,6 +28,7 @@ import { withRetry } from './connection/retry.ts';
 import { exclusively, migrate, tagOf } from './schema.ts';
 import { deliveryOperations } from './deliveries.ts';
 import { reportDamaged } from '../rows/stored_values.ts';
+import { Sweeper } from './pending/sweeper.ts';
 import { SettlementWriter } from './writers/settlement_writer.ts';
 import type { RawChange } from './cluster/stored_rows.ts';
 
@@ -50,6 +51,7 @@ export class Executor {
   readonly #parts: Parts;
   readonly #message_writer: MessageWriter;
   readonly #settlement_writer: SettlementWriter;
+  readonly #sweeper: Sweeper;
   readonly #accepts: Coalescer;
   readonly #loads: Coalescer;
   readonly #settles: Coalescer;
@@ -64,6 +66,7 @@ export class Executor {
     this.#cluster = new Cluster(url, this.#db, parts.ids.tag, messages, (raw) => port.change(raw), now_ms);
     this.#message_writer = new MessageWriter(url, parts.ids, this.#cluster, () => port.change({ kind: 'resync' }));
     this.#settlement_writer = new SettlementWriter(url, parts.ids, this.#cluster);
+    this.#sweeper = new Sweeper(this.#db, url);
     this.#accepts = new Coalescer((calls) => this.#accept(calls));
     this.#loads = new Coalescer((calls) => this.#load(calls));
     this.#settles = new Coalescer((calls) => this.#settle(calls));
@@ -86,6 +89,7 @@ export class Executor {
     const executor = new Executor(url, { keys, ids: new IdCodec(tag), quotas }, port, now_ms);
     try {
       await executor.#cluster.listen();
+      executor.#sweeper.start();
     } catch (error) {
       throw openingFailure(error, url);
     }
@@ -105,7 +109,7 @@ export class Executor {
 
   /** Waits for the calls in flight, and closes the connections. */
   async close(): Promise<void> {
-    await Promise.all(this.#in_flight);
+    await Promise.all([this.#sweeper.close(), ...this.#in_flight]);
     await Promise.all([this.#cluster.close(), this.#message_writer.close(), this.#settlement_writer.close()]);
     await this.#db.close();
   }

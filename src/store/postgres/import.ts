@@ -212,7 +212,15 @@ function movesOf(
       in_order_of: 'message_no',
       made: (row) => ({ ...row, timestamp: timestampText(storedTimestamp(row as unknown as MessagesTable)) }),
     },
-    deliveries: { in_order_of: 'delivery_no', made: inPartition },
+    deliveries: {
+      in_order_of: 'delivery_no',
+      // What is pending is noted, so the mark can be the last number: see pending_deliveries.ts.
+      made: (row) => ({
+        ...inPartition(row),
+        noted: row['state'] === 'pending' ? 1 : 0,
+        failed_at: row['state'] === 'failed' ? row['settled_at']! : null,
+      }),
+    },
     idempotency_keys: {
       in_order_of: 'id',
       made({ meeting_id, key, fingerprint, result, created_at }) {
@@ -305,6 +313,7 @@ async function columnsOf(connection: Connection, table: MovedTable): Promise<{ n
 async function moveRest(connection: Connection, file: DataFile): Promise<void> {
   await connection.query('UPDATE this_database SET tag = $1', [file.tag]);
   await connection.query("SELECT setval('numbers', greatest($1::int8, 1))", [file.last_number]);
+  await connection.query('UPDATE sweeps SET swept_to = (SELECT last_value FROM numbers)');
   await connection.query('UPDATE instance_count SET instance_count = (SELECT count(*) FROM instances)');
   await connection.query(
     'INSERT INTO audit_head (seq, hash) SELECT seq, hash FROM audit_log ORDER BY seq DESC LIMIT 1 ON CONFLICT (only_row) DO UPDATE SET seq = excluded.seq, hash = excluded.hash',

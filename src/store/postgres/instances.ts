@@ -29,11 +29,12 @@ import type { InstancesTable } from '../rows/tables.ts';
 import { INSTANCE_COLUMNS, of } from './columns.ts';
 import { build, type Session, statement, withPartition } from './database.ts';
 import { REMOVAL } from './locks.ts';
+import { CANCELLED } from './pending/pending_deliveries.ts';
 import { isInstanceVisible, IS_OWNED, ownedBy } from './owner_scope.ts';
 import { assertRoomForInstance } from './quotas.ts';
 
-const PENDING = `(SELECT count(*) FROM deliveries d WHERE d.partition_no = i.partition_no AND d.instance_id = i.instance_id AND d.state = 'pending' AND d.aside = 0)
-  + (SELECT count(*) FROM deliveries d WHERE d.partition_no = i.partition_no AND d.instance_id = i.instance_id AND d.state = 'pending' AND d.aside = 1)`;
+const PENDING =
+  '(SELECT count(*) FROM pending_deliveries d WHERE d.partition_no = i.partition_no AND d.instance_id = i.instance_id)';
 
 /** The epoch of the partition of an instance `i`. */
 const CURRENT_EPOCH = `(SELECT p.epoch FROM partitions p WHERE p.partition_no = i.partition_no)`;
@@ -175,12 +176,10 @@ const WEBHOOK_URLS = statement(
 
 const WAIT_FOR_ACCEPTS = statement(`SELECT pg_advisory_xact_lock(${REMOVAL})`);
 
-const CANCEL = ([0, 1] as const).map((aside) =>
-  statement(`
-    UPDATE deliveries SET state = 'cancelled', reason = 'instance_deleted', next_attempt_at = NULL, settled_at = $wall_ms
-    WHERE delivery_no = ANY (ARRAY(SELECT delivery_no FROM deliveries
-      WHERE partition_no = $partition_no AND instance_id = $instance_id AND state = 'pending' AND aside = ${aside} LIMIT $limit))`),
-);
+const CANCEL = statement(`
+  UPDATE deliveries SET state = 'cancelled', reason = 'instance_deleted', next_attempt_at = NULL, settled_at = $wall_ms${CANCELLED}
+  WHERE state = 'pending' AND delivery_no = ANY (ARRAY(SELECT delivery_no FROM pending_deliveries
+    WHERE partition_no = $partition_no AND instance_id = $instance_id LIMIT $limit))`);
 
 const DELETE_MEMBERSHIPS = statement('DELETE FROM memberships WHERE instance_id = $instance_id');
 const DELETE = statement('DELETE FROM instances WHERE instance_id = $instance_id');
@@ -354,10 +353,7 @@ export function instanceOperations(
       });
       if (switched_off === 0) return { existed: false, done: true, cancelled: 0 };
       notifyOf(instance_id, false, true);
-      let cancelled = 0;
-      for (const cancel of CANCEL) {
-        cancelled += await session.run(cancel, { ...withPartition(instance_id), wall_ms, limit: limit - cancelled });
-      }
+      const cancelled = await session.run(CANCEL, { ...withPartition(instance_id), wall_ms, limit });
       if (cancelled >= limit) return { existed: true, done: false, cancelled };
       await session.run(DELETE_MEMBERSHIPS, { instance_id });
       await session.run(DELETE, { instance_id });

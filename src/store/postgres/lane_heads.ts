@@ -19,6 +19,7 @@ import {
 import { membershipOf } from '../rows/meetings.ts';
 import type { MembershipsTable } from '../rows/tables.ts';
 import { type Session, statement, withPartition } from './database.ts';
+import { partOfLane } from './pending/pending_deliveries.ts';
 
 const OF_AGENTS_BEFORE = statement(`
   SELECT d.delivery_no, m.message_no, m.from_agent, m.hops, d.target_agents, d.created_at AS accepted_at,
@@ -35,10 +36,12 @@ const OF_AGENTS_BEFORE = statement(`
  */
 const BEHIND = statement(`
   WITH behind AS (
-    SELECT d.seq, d.expires_at, d.message_no FROM deliveries d
-    WHERE d.partition_no = $partition_no AND d.instance_id = $instance_id AND d.meeting_id = $meeting_id AND d.seq > $seq
-      AND d.state = 'pending' AND d.aside = 0 AND d.expires_at >= $expires_at
-    ORDER BY d.seq DESC LIMIT $rows_max)
+    ${partOfLane(
+      'd.seq, d.expires_at, d.message_no',
+      'd.partition_no = $partition_no AND d.instance_id = $instance_id AND d.meeting_id = $meeting_id AND d.seq > $seq AND d.expires_at >= $expires_at',
+      'DESC',
+      '$rows_max',
+    )})
   (SELECT seq, expires_at, 0 AS is_of_person FROM behind ORDER BY seq DESC LIMIT 1)
   UNION ALL
   (SELECT b.seq, b.expires_at, 1 FROM behind b JOIN messages m ON m.message_no = b.message_no WHERE m.from_agent IS NULL ORDER BY b.seq DESC LIMIT 1)`);

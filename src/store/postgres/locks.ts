@@ -14,3 +14,7 @@ export const TAKEOVER = `${CONVOKE}, 4`;
 export const LEASES = `${CONVOKE}, 5`;
 /** Held to change keys and invites, so that changes run one after the other, in the order of change_no. */
 export const KEYS = `${CONVOKE}, 6`;
+/** Held to sweep deliveries: one node at a time. */
+export const SWEEP = `${CONVOKE}, 7`;
+/** Held by the node that ends an upgrade. */
+export const UPGRADE = `${CONVOKE}, 8`;

@@ -17,9 +17,10 @@ import {
 } from './functions/accept_messages.ts';
 import { AGENTS_OF_INSTANCES } from './functions/agents_of_instances.ts';
 import { RAISE_NUMBERS } from './functions/take_numbers.ts';
-import { SETTLE_DELIVERIES_2 } from './functions/settle_deliveries.ts';
+import { SETTLE_DELIVERIES_2, SETTLE_DELIVERIES_3 } from './functions/settle_deliveries.ts';
 import { RENEW_LEASE_2, RENEW_LEASE_3, TAKE_PARTITIONS_2 } from './cluster/lease_functions.ts';
 import { FIRST_STEP } from './first_step.ts';
+import { noteDeliveries } from './pending/pending_deliveries.ts';
 
 /**
  * How many steps a node must know to work on the newest schema. The database stores this number. So a node of the
@@ -30,6 +31,9 @@ export const STEPS_KNOWN_MIN = 1;
 
 /** A node that knows this many steps reads attempts in their short form. */
 export const SHORT_ATTEMPTS_STEPS = 20;
+
+/** A node that knows this many steps finds deliveries by the columns of pending_deliveries.ts, and keeps them. */
+export const NOTED_STEPS = 24;
 
 export const MIGRATIONS: readonly string[] = [
   FIRST_STEP,
@@ -184,5 +188,9 @@ export const MIGRATIONS: readonly string[] = [
   -- the index of those that end is small. It is made on a column without a value.
   ALTER TABLE instances ADD COLUMN lease_until bigint;
   CREATE INDEX instances_with_lease ON instances (lease_until) WHERE lease_until IS NOT NULL;
+  `,
+  `
+  ${noteDeliveries(NOTED_STEPS)}
+  ${SETTLE_DELIVERIES_3}
   `,
 ];

@@ -3,16 +3,17 @@ import { MAY_QUEUE_AGAIN } from '../rows/deliveries.ts';
 import type { DeliveryStore, Recovery } from '../contract/deliveries.ts';
 import { membershipOf } from '../rows/meetings.ts';
 import {
-  FAILED_IN,
   messagesWithout,
   Missed,
   PRESENT,
-  REQUEUE,
+  requeue,
+  failedIn,
   RESET_BACKOFF,
   type WithoutRow,
 } from '../rows/recovery.ts';
 import type { MembershipsTable } from '../rows/tables.ts';
 import { type Session, statement } from './database.ts';
+import { QUEUED_AGAIN } from './pending/pending_deliveries.ts';
 import { LAST_OF_MESSAGE } from './search.ts';
 import { IS_OWNED, ownedBy } from './owner_scope.ts';
 
@@ -26,9 +27,11 @@ const CHOSEN = `
   WHERE delivery_no = ANY ($delivery_nos::bigint[]) AND instance_id = $instance_id AND ${MAY_QUEUE_AGAIN} AND delivery_no >= $first_no
   ORDER BY delivery_no LIMIT $limit`;
 
-const requeued = (found: string) => statement(`${REQUEUE} state <> 'pending' AND delivery_no = ANY (ARRAY(${found}))`);
+const requeued = (found: string) =>
+  statement(`${requeue(QUEUED_AGAIN)} state <> 'pending' AND delivery_no = ANY (ARRAY(${found}))`);
 const counted = (found: string) => statement(`SELECT count(*) AS count FROM (${found}) found`);
 
+const FAILED_IN = failedIn('failed_deliveries WHERE true', 'failed_at');
 const OF_TIME = { requeue: requeued(FAILED_IN), count: counted(FAILED_IN) };
 const OF_CHOSEN = { requeue: requeued(CHOSEN), count: counted(CHOSEN) };
 

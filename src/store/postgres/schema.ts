@@ -47,13 +47,14 @@ export async function migrate(connection: Connection): Promise<{ from: number; t
       `The database has schema ${from}, for nodes that know at least schema ${steps_known_min}; this Convoke knows up to ${to}: start the newer version.`,
     );
   }
+  if (from === 0) await connection.query('INSERT INTO schema_version (version, steps_known_min) VALUES (0, 0)');
   for (const step of MIGRATIONS.slice(from)) await connection.script(step);
   if (from < to) {
-    await connection.query('DELETE FROM schema_version');
-    await connection.query('INSERT INTO schema_version (version, steps_known_min) VALUES ($1, $2)', [
-      to,
-      STEPS_KNOWN_MIN,
-    ]);
+    // The end of an upgrade may have raised it: see pending/upgrade.ts.
+    await connection.query(
+      'UPDATE schema_version SET version = $1, steps_known_min = greatest(steps_known_min, $2::integer)',
+      [to, STEPS_KNOWN_MIN],
+    );
   }
   const random = (): number => randomBytes(4).readUInt32BE() / 2 ** 32;
   await connection.query('INSERT INTO this_database (tag) VALUES ($1) ON CONFLICT DO NOTHING', [makeTag(random)]);

@@ -4,8 +4,9 @@ import type { EndedInLane, LaneKey, Waiting } from '../contract/deliveries.ts';
 import { EndedInLanes } from '../rows/ended_in_lanes.ts';
 import { type Session, type Statement, statement } from './database.ts';
 import { IS_OWNED, ownedBy } from './owner_scope.ts';
+import { CANCELLED } from './pending/pending_deliveries.ts';
 
-const OF_INSTANCES = 'JOIN deliveries d ON d.partition_no = s.partition_no AND d.instance_id = s.instance_id';
+const OF_INSTANCES = 'JOIN pending_deliveries d ON d.partition_no = s.partition_no AND d.instance_id = s.instance_id';
 
 /** Every instance with pending deliveries in a meeting has a membership there, even if it has left. */
 const IN_MEETING = `
@@ -15,25 +16,20 @@ const IN_LANE = `${IN_MEETING} AND p.instance_id = $instance_id`;
 const OF_INSTANCE = `instances s ${OF_INSTANCES} WHERE s.instance_id = $instance_id`;
 
 interface Source {
-  /** Pending deliveries in lanes, and those aside: each kind has its index. */
-  count: Statement[];
-  drop: Statement[];
+  count: Statement;
+  drop: Statement;
 }
 
 function sourceFrom(from: string): Source {
-  const pending = ([0, 1] as const).map(
-    (aside) => `
-      FROM ${from} AND d.state = 'pending' AND d.aside = ${aside} AND d.message_no <= $up_to_no
-        AND EXISTS (SELECT 1 FROM instances WHERE instances.instance_id = s.instance_id AND ${IS_OWNED})`,
-  );
+  const pending = `
+    FROM ${from} AND d.message_no <= $up_to_no
+      AND EXISTS (SELECT 1 FROM instances WHERE instances.instance_id = s.instance_id AND ${IS_OWNED})`;
   return {
-    count: pending.map((each) => statement(`SELECT count(*) AS count ${each}`)),
-    drop: pending.map((each) =>
-      statement(`
-        UPDATE deliveries SET state = 'cancelled', reason = 'dropped', next_attempt_at = NULL, settled_at = $wall_ms
-        WHERE state = 'pending' AND delivery_no = ANY (ARRAY(SELECT d.delivery_no ${each} LIMIT $left))
-        RETURNING instance_id, meeting_id`),
-    ),
+    count: statement(`SELECT count(*) AS count ${pending}`),
+    drop: statement(`
+      UPDATE deliveries SET state = 'cancelled', reason = 'dropped', next_attempt_at = NULL, settled_at = $wall_ms${CANCELLED}
+      WHERE state = 'pending' AND delivery_no = ANY (ARRAY(SELECT d.delivery_no ${pending} LIMIT $limit))
+      RETURNING instance_id, meeting_id`),
   };
 }
 
@@ -52,12 +48,8 @@ export async function countWaiting(
   up_to_no: number,
   owner_scope: OwnerScope | null | undefined,
 ): Promise<number> {
-  let sum = 0;
-  for (const each of sourceOf(waiting).count) {
-    const values = { ...keysOf(waiting), up_to_no, ...ownedBy(owner_scope) };
-    sum += (await session.one<{ count: number }>(each, values))?.count ?? 0;
-  }
-  return sum;
+  const values = { ...keysOf(waiting), up_to_no, ...ownedBy(owner_scope) };
+  return (await session.one<{ count: number }>(sourceOf(waiting).count, values))!.count;
 }
 
 /**
@@ -75,15 +67,11 @@ export async function dropWaiting(
   owner_scope: OwnerScope | null | undefined,
 ): Promise<EndedInLane[]> {
   const dropped = new EndedInLanes();
-  let left = limit;
-  for (const each of sourceOf(waiting).drop) {
-    const values = { ...keysOf(waiting), up_to_no, ...ownedBy(owner_scope), wall_ms, left };
-    const rows = await session.all<LaneKey>(each, values);
-    for (const lane of rows) dropped.add(lane, 1);
-    left -= rows.length;
-  }
+  const values = { ...keysOf(waiting), up_to_no, ...ownedBy(owner_scope), wall_ms, limit };
+  const rows = await session.all<LaneKey>(sourceOf(waiting).drop, values);
+  for (const lane of rows) dropped.add(lane, 1);
   const { instance_id, meeting_id } = waiting;
-  if (left === limit) return [];
+  if (rows.length === 0) return [];
   if (meeting_id !== undefined) session.messages.push({ kind: 'meeting', meeting_id });
   else session.messages.push({ kind: 'instance', instance_id: instance_id as string, lifts: false, requeued: true });
   return dropped.list();
@@ -98,11 +86,8 @@ const IN_MEETINGS = `
   memberships p JOIN instances s ON s.instance_id = p.instance_id ${OF_INSTANCES} AND d.meeting_id = p.meeting_id
   WHERE p.meeting_id = ANY ($meeting_ids::text[])`;
 
-const PARTS = [OWNED, IN_MEETINGS].flatMap((from) =>
-  [0, 1].map(
-    (aside) =>
-      `SELECT count(*) AS pending, min(d.created_at) AS oldest_at FROM ${from} AND d.state = 'pending' AND d.aside = ${aside}`,
-  ),
+const PARTS = [OWNED, IN_MEETINGS].map(
+  (from) => `SELECT count(*) AS pending, min(d.created_at) AS oldest_at FROM ${from}`,
 );
 const PENDING_OF = statement(
   `SELECT sum(pending)::bigint AS pending, min(oldest_at) AS oldest_at FROM (${PARTS.join(' UNION ALL ')}) part`,

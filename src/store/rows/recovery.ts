@@ -10,15 +10,24 @@ import { storedTextsOrNull } from './stored_values.ts';
 /** The most characters of lists of agents that are read for one meeting. */
 const LISTS_CHARS_MAX = 1 << 20;
 
-/** The failed deliveries of an instance that ended in the period, the first settled first. */
-export const FAILED_IN = `
-  SELECT delivery_no FROM deliveries
-  WHERE instance_id = $instance_id AND settled_at >= $since_ms AND settled_at <= $until_ms AND state = 'failed' AND delivery_no >= $first_no
-  ORDER BY settled_at, delivery_no LIMIT $limit`;
+/**
+ * The failed deliveries of an instance that ended in the period, the first settled first.
+ *
+ * @param failed the failed deliveries, as a table with a condition
+ * @param ended_at the column with the time
+ */
+export const failedIn = (failed: string, ended_at: string): string => `
+  SELECT delivery_no FROM ${failed}
+  AND instance_id = $instance_id AND ${ended_at} >= $since_ms AND ${ended_at} <= $until_ms AND delivery_no >= $first_no
+  ORDER BY ${ended_at}, delivery_no LIMIT $limit`;
 
-/** Makes settled deliveries pending again, aside and due now. Bad responses are counted from 0 again. */
-export const REQUEUE = `
-  UPDATE deliveries SET state = 'pending', reason = NULL, aside = 1, answered_badly = 0, next_attempt_at = $now_ms, expires_at = $expires_at, settled_at = NULL
+/**
+ * Makes settled deliveries pending again, aside and due now. Bad responses are counted from 0 again.
+ *
+ * @param also what else an engine sets
+ */
+export const requeue = (also = ''): string => `
+  UPDATE deliveries SET state = 'pending', reason = NULL, aside = 1, answered_badly = 0, next_attempt_at = $now_ms, expires_at = $expires_at, settled_at = NULL${also}
   WHERE `;
 
 /** Deliveries that are queued again by hand are tried at once, even when their instance is backing off. */

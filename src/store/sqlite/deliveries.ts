@@ -19,7 +19,7 @@ import { IS_OWNED, ownedBy } from './owner_scope.ts';
 import type { Recipients } from './meeting_recipients.ts';
 import { laneHeads } from './lane_heads.ts';
 import { recovery } from './recovery.ts';
-import { REQUEUE, RESET_BACKOFF } from '../rows/recovery.ts';
+import { requeue, RESET_BACKOFF } from '../rows/recovery.ts';
 import type { DeliveriesTable } from '../rows/tables.ts';
 import { storedTimestamp } from './timestamp.ts';
 import { countWaiting, dropWaiting, pendingOf } from './waiting_deliveries.ts';
@@ -188,7 +188,7 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
         const next_attempt_at = row.aside === 1 ? now_ms : null;
         db.prepare('UPDATE deliveries SET next_attempt_at = ? WHERE delivery_no = ?').run(next_attempt_at, delivery_no);
       } else if (mayQueueAgain(row) && instanceExists(db, row.instance_id)) {
-        db.prepare(`${REQUEUE} delivery_no = $delivery_no`).run({ delivery_no, now_ms, expires_at });
+        db.prepare(`${requeue()} delivery_no = $delivery_no`).run({ delivery_no, now_ms, expires_at });
       } else {
         throw notRetryable(row);
       }

@@ -3,11 +3,11 @@ import { MAY_QUEUE_AGAIN } from '../rows/deliveries.ts';
 import type { DeliveryStore, Recovery } from '../contract/deliveries.ts';
 import { membershipOf } from '../rows/meetings.ts';
 import {
-  FAILED_IN,
+  failedIn,
   messagesWithout,
   Missed,
   PRESENT,
-  REQUEUE,
+  requeue,
   RESET_BACKOFF,
   type WithoutRow,
 } from '../rows/recovery.ts';
@@ -23,6 +23,8 @@ const CHOSEN = `
   SELECT delivery_no FROM deliveries
   WHERE delivery_no IN (SELECT value FROM json_each($delivery_nos)) AND instance_id = $instance_id AND ${MAY_QUEUE_AGAIN} AND delivery_no >= $first_no
   ORDER BY delivery_no LIMIT $limit`;
+
+const FAILED_IN = failedIn("deliveries WHERE state = 'failed'", 'settled_at');
 
 const MESSAGES_WITHOUT = messagesWithout('m.message_no + m.deliveries_queued');
 
@@ -53,8 +55,8 @@ export function recovery(
       const { instance_id } = of;
       db.prepare(RESET_BACKOFF).run({ instance_id });
       const { found, values } = selected(of);
-      const requeue = db.prepare(`${REQUEUE} delivery_no IN (${found})`);
-      const { changes } = requeue.run({ ...values, first_no, limit, now_ms, expires_at });
+      const again = db.prepare(`${requeue()} delivery_no IN (${found})`);
+      const { changes } = again.run({ ...values, first_no, limit, now_ms, expires_at });
       return { recovered: Number(changes) };
     },
     countRecoverable(of, most, owner_scope) {

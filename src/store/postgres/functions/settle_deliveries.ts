@@ -42,9 +42,10 @@ export const SETTLE_DELIVERIES = `
   END $$;
 `;
 
-/** As SETTLE_DELIVERIES, with the time since when an instance has its health. */
-export const SETTLE_DELIVERIES_2 = `
-  CREATE FUNCTION settle_deliveries_2(
+/** How the row of a delivery changes besides its result. */
+function settleDeliveries(name: string, also: string): string {
+  return `
+  CREATE FUNCTION ${name}(
     delivery_nos bigint[], expire_ats bigint[], epochs bigint[], states text[], reasons text[], attempt_counts bigint[],
     badly_counts bigint[], attempt_lists text[], next_attempt_ats bigint[], asides smallint[], settled_ats bigint[],
     of_instances text[], of_urls text[], of_epochs bigint[], failures bigint[], health_sinces bigint[], last_success_ats bigint[], last_failures text[],
@@ -71,10 +72,22 @@ export const SETTLE_DELIVERIES_2 = `
           AND h.epoch = present[x.partition_no + 1];
     END IF;
     UPDATE deliveries d SET state = s.state, reason = s.reason, attempt_count = s.attempt_count, answered_badly = s.answered_badly,
-        attempts = s.attempts, next_attempt_at = s.next_attempt_at, aside = s.aside, settled_at = s.settled_at
+        attempts = s.attempts, next_attempt_at = s.next_attempt_at, aside = s.aside, settled_at = s.settled_at${also}
       FROM unnest(delivery_nos, expire_ats, epochs, states, reasons, attempt_counts, badly_counts, attempt_lists, next_attempt_ats, asides, settled_ats)
         AS s(delivery_no, expires_at, epoch, state, reason, attempt_count, answered_badly, attempts, next_attempt_at, aside, settled_at)
       WHERE d.delivery_no = ANY (delivery_nos) AND d.delivery_no = s.delivery_no AND d.state = 'pending' AND d.expires_at = s.expires_at
         AND s.epoch = present[d.partition_no + 1];
   END $$;
 `;
+}
+
+/** As SETTLE_DELIVERIES, with the time since when an instance has its health. */
+export const SETTLE_DELIVERIES_2 = settleDeliveries('settle_deliveries_2', '');
+
+/** The same, with the columns by which deliveries are found: see pending_deliveries.ts. */
+export const SETTLE_DELIVERIES_3 = settleDeliveries(
+  'settle_deliveries_3',
+  `,
+        noted = CASE WHEN s.state <> 'pending' THEN 0 WHEN s.aside = 1 THEN 1 ELSE d.noted END,
+        failed_at = CASE WHEN s.state = 'failed' THEN s.settled_at END`,
+);

@@ -1,0 +1,75 @@
+/**
+ * The end of an upgrade to the columns of pending_deliveries.ts, while nodes work. Any node may try at any time:
+ *
+ * 1. While `nodes` has a row of a node of the version before, nothing happens. A node that was killed keeps its row for
+ *    an hour, because it may only have been stopped.
+ * 2. Such a node is refused at its start from now on. The try ends here: one that has just started joins before the next.
+ * 3. The new indexes are made beside the work (CONCURRENTLY).
+ * 4. If there is still no such node, one transaction turns the views. It needs all of `deliveries` for some
+ *    milliseconds, and everybody queues behind it, so it gives up after a moment.
+ *
+ * What stops half-way is continued by the next try.
+ */
+import { Connection } from '../connection/connection.ts';
+import { UPGRADE } from '../locks.ts';
+import { NOTED_STEPS } from '../migrations.ts';
+import { NEW_INDEXES, turnSearch } from './pending_deliveries.ts';
+
+/** How long all others may have to wait for the turn. Autovacuum gives way after one second. */
+const LOCK_TIMEOUT = '1500ms';
+/** How long an index of a large table may take. */
+const INDEX_MS_MAX = 6 * 3_600_000;
+
+const OLD_NODE = `SELECT 1 FROM nodes WHERE steps_known < ${NOTED_STEPS} LIMIT 1`;
+const CLOSE_DOOR = `UPDATE schema_version SET steps_known_min = greatest(steps_known_min, ${NOTED_STEPS}) WHERE steps_known_min < ${NOTED_STEPS}`;
+const IS_VALID = 'SELECT indisvalid AS is_valid FROM pg_index WHERE indexrelid = to_regclass($1)';
+
+/**
+ * Ends the upgrade, if that is possible now.
+ *
+ * @param stopped gives up at once: an index of a large table takes longer than a node may take to stop. The server ends
+ *   the index that it makes, and the next try continues from there
+ * @throws StoreError when something is in the way
+ */
+export async function endUpgrade(url: string, stopped?: AbortSignal): Promise<void> {
+  const connection = await Connection.open(url, 'SET statement_timeout = 0;');
+  const giveUp = (): void => connection.destroy();
+  stopped?.addEventListener('abort', giveUp);
+  try {
+    if (stopped?.aborted) return;
+    const { rows } = await connection.query<{ mine: boolean }>(`SELECT pg_try_advisory_lock(${UPGRADE}) AS mine`);
+    if (!rows[0]!.mine || (await isAny(connection, OLD_NODE))) return;
+    if ((await connection.query(CLOSE_DOOR)).changes > 0) return;
+    for (const [name, on] of Object.entries(NEW_INDEXES)) await makeIndex(connection, name, on);
+    await turn(connection);
+  } finally {
+    stopped?.removeEventListener('abort', giveUp);
+    await connection.close();
+  }
+}
+
+async function isAny(connection: Connection, query: string): Promise<boolean> {
+  return (await connection.query(query)).rows.length > 0;
+}
+
+/** An index whose making was interrupted is there, and not valid. */
+async function makeIndex(connection: Connection, name: string, on: string): Promise<void> {
+  const { rows } = await connection.query<{ is_valid: boolean }>(IS_VALID, [name]);
+  if (rows[0]?.is_valid === true) return;
+  if (rows.length > 0) await connection.query(`DROP INDEX CONCURRENTLY ${name}`, [], INDEX_MS_MAX);
+  await connection.query(`CREATE INDEX CONCURRENTLY ${name} ON ${on}`, [], INDEX_MS_MAX);
+}
+
+async function turn(connection: Connection): Promise<void> {
+  await connection.query('BEGIN');
+  try {
+    await connection.query(`SET LOCAL lock_timeout = '${LOCK_TIMEOUT}'`);
+    // A node that joins waits until the end, and is then refused or knows the columns.
+    await connection.query('LOCK TABLE nodes IN SHARE MODE');
+    if (!(await isAny(connection, OLD_NODE))) await connection.script(turnSearch(NOTED_STEPS));
+    await connection.query('COMMIT');
+  } catch (error) {
+    await connection.query('ROLLBACK').catch(() => connection.destroy());
+    throw error;
+  }
+}

@@ -1,0 +1,379 @@
+/**
+ * Pending deliveries are found however far sweeps have come, whichever version of a node wrote them, and during an
+ * upgrade: see src/store/postgres/pending/pending_deliveries.ts.
+ */
+import assert from 'node:assert/strict';
+import { describe, test, type TestContext } from 'node:test';
+import fc from 'fast-check';
+import pg from 'pg';
+import { Connection } from '../../src/store/postgres/connection/connection.ts';
+import { Database, Session } from '../../src/store/postgres/database.ts';
+import { deliveryOperations } from '../../src/store/postgres/deliveries.ts';
+import { IdCodec } from '../../src/domain/id.ts';
+import { REMOVAL, SWEEP } from '../../src/store/postgres/locks.ts';
+import { MIGRATIONS, NOTED_STEPS } from '../../src/store/postgres/migrations.ts';
+import { Sweeper } from '../../src/store/postgres/pending/sweeper.ts';
+import { endUpgrade } from '../../src/store/postgres/pending/upgrade.ts';
+import { migrateDatabase } from '../../src/store/postgres/schema.ts';
+import type { Store } from '../../src/store/store.ts';
+import { openPostgresHere } from '../support/engines.ts';
+import { openStoreHere } from '../support/node.ts';
+import { makeDatabase } from '../support/postgres.ts';
+import { CommandLog, commandLogs } from '../support/store_commands.ts';
+import { lane, meeting, messages, settled } from '../support/store_contents.ts';
+
+const SEED = 20_261_125;
+const COMMANDS = 400;
+
+async function connect(t: TestContext, url: string): Promise<pg.Client> {
+  const client = new pg.Client(url);
+  await client.connect();
+  t.after(() => client.end());
+  return client;
+}
+
+async function open(t: TestContext, url: string): Promise<Store> {
+  const store = await openPostgresHere(url);
+  t.after(() => store.close());
+  return store;
+}
+
+function sweeperOf(t: TestContext, url: string): Sweeper {
+  const db = new Database(url);
+  t.after(() => db.close());
+  return new Sweeper(db, url);
+}
+
+/** A database as the version before left it, with a node of that version. */
+async function databaseOfBefore(t: TestContext): Promise<{ url: string; client: pg.Client }> {
+  const url = await makeDatabase({ migrated: false });
+  const client = await connect(t, url);
+  await client.query('CREATE TABLE schema_version (version integer NOT NULL, steps_known_min integer NOT NULL)');
+  for (const step of MIGRATIONS.slice(0, NOTED_STEPS - 1)) await client.query(step);
+  await client.query('INSERT INTO schema_version VALUES ($1, 1)', [NOTED_STEPS - 1]);
+  await client.query("SELECT renew_lease_3('before', '0', 'http://127.0.0.1:1', 0::smallint, '{}', $1)", [
+    NOTED_STEPS - 1,
+  ]);
+  return { url, client };
+}
+
+const nodeLeaves = (client: pg.Client) => client.query("DELETE FROM nodes WHERE node_id = 'before'");
+
+/** The statements with which a node of the version before queues a delivery again, and lets deliveries expire. */
+const QUEUE_AGAIN = `
+  UPDATE deliveries SET state = 'pending', reason = NULL, aside = 1, answered_badly = 0, next_attempt_at = 1, expires_at = 9000000000000, settled_at = NULL
+  WHERE state = 'failed'`;
+const EXPIRE = `UPDATE deliveries SET state = 'failed', reason = 'expired', next_attempt_at = NULL, settled_at = 5 WHERE state = 'pending'`;
+
+const sweepAll = (client: pg.Client, rows_max = 1_000_000) =>
+  client.query('SELECT sweep_deliveries((SELECT last_value FROM numbers), $1)', [rows_max]);
+
+async function markOf(client: pg.Client): Promise<number> {
+  return Number((await client.query('SELECT max(swept_to) AS mark FROM sweeps')).rows[0].mark);
+}
+
+async function isTurned(client: pg.Client): Promise<boolean> {
+  return (await client.query("SELECT to_regclass('deliveries_in_lane') IS NULL AS turned")).rows[0].turned;
+}
+
+/** Both views say what the columns `state` say. */
+async function assertFound(client: pg.Client): Promise<void> {
+  const { rows } = await client.query(`
+    SELECT count(*) FILTER (WHERE (state = 'pending') <> (delivery_no IN (SELECT delivery_no FROM pending_deliveries)))::int AS pending,
+      count(*) FILTER (WHERE (state = 'failed') <> (delivery_no IN (SELECT delivery_no FROM failed_deliveries)))::int AS failed,
+      (SELECT count(*) - count(DISTINCT delivery_no) FROM pending_deliveries)::int AS twice
+    FROM deliveries`);
+  assert.deepEqual(rows, [{ pending: 0, failed: 0, twice: 0 }]);
+}
+
+/** Runs random commands, and the same ones on SQLite. */
+async function assertSameAsSqlite(store: Store, meanwhile: (command: number) => Promise<unknown>): Promise<void> {
+  const untouched = openStoreHere();
+  try {
+    const [log] = fc.sample(commandLogs(COMMANDS), { seed: SEED, numRuns: 1 });
+    const logs = [new CommandLog(store), new CommandLog(untouched)];
+    for (const [i, command] of log!.entries()) {
+      await meanwhile(i);
+      const [answer, expected] = await Promise.all(logs.map((each) => each.run(command)));
+      assert.deepEqual(answer, expected, `command ${i} of the log, ${JSON.stringify(command)}`);
+    }
+  } finally {
+    await untouched.close();
+  }
+}
+
+describe('a store answers as without sweeps', () => {
+  test('when everything is swept before each command, or a few rows', async (t) => {
+    const url = await makeDatabase();
+    const client = await connect(t, url);
+    assert.equal(await isTurned(client), true, 'a new database needs no upgrade');
+    await assertSameAsSqlite(await open(t, url), async (i) => {
+      if (i % 3 > 0) await sweepAll(client, i % 3 === 1 ? 1_000_000 : 3);
+    });
+    await assertFound(client);
+    assert.ok((await markOf(client)) > 0);
+  });
+
+  test('while an upgrade begins, goes on and ends', async (t) => {
+    const { url, client } = await databaseOfBefore(t);
+    await assertSameAsSqlite(await open(t, url), async (i) => {
+      if (i % 5 === 0) await sweepAll(client, 10);
+      if (i !== COMMANDS / 2) return;
+      assert.equal(await isTurned(client), false);
+      await nodeLeaves(client);
+      await sweepAll(client);
+      await endUpgrade(url);
+      await endUpgrade(url);
+      assert.equal(await isTurned(client), true);
+    });
+    await assertFound(client);
+  });
+});
+
+describe('a sweep', () => {
+  test('notes what was pending at the sweep before, and nothing that is settled or newer', async (t) => {
+    const url = await makeDatabase();
+    const [store, client, sweeper] = [await open(t, url), await connect(t, url), sweeperOf(t, url)];
+    await meeting(store, 'm', 'i');
+    await store.messages.accept(messages('m', 3));
+    const [first, ...others] = await lane(store, 'i', 'm');
+    await sweeper.sweep();
+    await store.messages.accept(messages('m', 2));
+    await store.deliveries.settle([settled(first!)], []);
+    await sweeper.sweep();
+    const { rows } = await client.query('SELECT seq::int FROM deliveries WHERE noted = 1 ORDER BY seq');
+    assert.deepEqual(
+      rows.map(({ seq }) => seq),
+      [2, 3],
+    );
+    assert.equal((await lane(store, 'i', 'm')).length, others.length + 2);
+    await assertFound(client);
+  });
+
+  for (const waits of [true, false]) {
+    const name = 'passes no number whose transaction is not over';
+    test(waits ? name : 'control: without waiting for accepts it does, and the delivery is lost', async (t) => {
+      const url = await makeDatabase();
+      const [store, client, sweeper] = [await open(t, url), await connect(t, url), sweeperOf(t, url)];
+      await meeting(store, 'm', 'i');
+      if (!waits)
+        await client.query(
+          'CREATE OR REPLACE FUNCTION await_accepts() RETURNS void LANGUAGE plpgsql AS $$ BEGIN END $$',
+        );
+      const accepting = await connect(t, url);
+      await accepting.query('BEGIN');
+      await accepting.query(`SELECT pg_advisory_xact_lock_shared(${REMOVAL})`);
+      await accepting.query(`
+        INSERT INTO deliveries (delivery_no, message_no, meeting_id, seq, instance_id, partition_no, target_agents, expires_at, created_at)
+        SELECT no + 1, no, 'm', 1, 'i', 0, '["a"]', 9000000000000, 1 FROM take_numbers(2) no`);
+      await store.deliveries.countPending();
+      await sweeper.sweep();
+      if (waits) await assert.rejects(sweeper.sweep(), { code: '55P03' });
+      else await sweeper.sweep();
+      await accepting.query('COMMIT');
+      assert.equal(await store.deliveries.countPending(), waits ? 1 : 0);
+    });
+  }
+
+  test('waits for no row that another transaction holds, and leaves its mark before it', async (t) => {
+    const url = await makeDatabase();
+    const [store, client, sweeper] = [await open(t, url), await connect(t, url), sweeperOf(t, url)];
+    await meeting(store, 'm', 'i');
+    await store.messages.accept(messages('m', 3));
+    await sweeper.sweep();
+    const settling = await connect(t, url);
+    await settling.query('BEGIN');
+    await settling.query("UPDATE deliveries SET next_attempt_at = 1 WHERE seq = 2 AND state = 'pending'");
+    await sweeper.sweep();
+    const noted = async (): Promise<number[]> =>
+      (await client.query('SELECT seq::int FROM deliveries WHERE noted = 1 ORDER BY seq')).rows.map(({ seq }) => seq);
+    assert.deepEqual(await noted(), [1, 3]);
+    assert.equal((await lane(store, 'i', 'm')).length, 3, 'while it is held');
+    await settling.query('COMMIT');
+    await assertFound(client);
+    await sweeper.sweep();
+    assert.deepEqual(await noted(), [1, 2, 3]);
+    await assertFound(client);
+  });
+
+  test('that comes in the middle of a scan for lanes hides none from it', async (t) => {
+    const url = await makeDatabase();
+    const [store, client] = [await open(t, url), await connect(t, url)];
+    await meeting(store, 'm', 'i', 'j');
+    await store.messages.accept(messages('m', 2));
+    const connection = await Connection.open(url);
+    t.after(() => connection.close());
+    class Interrupted extends Session {
+      override async query<Row>(text: string, values: readonly unknown[] = []) {
+        const result = await super.query<Row>(text, values);
+        await sweepAll(client);
+        return result;
+      }
+    }
+    const deliveries = deliveryOperations(new Interrupted(connection), { ids: new IdCodec('tag') });
+    const lanes = await deliveries.pendingLanes(null, 10);
+    assert.deepEqual(lanes.map(({ instance_id }) => instance_id).toSorted(), ['i', 'j']);
+  });
+
+  test('makes a damaged mark right, which hides nothing meanwhile', async (t) => {
+    const url = await makeDatabase();
+    const [store, client] = [await open(t, url), await connect(t, url)];
+    await meeting(store, 'm', 'i');
+    await store.messages.accept(messages('m', 2));
+    for (const damaged of ['9223372036854775807', '-1']) {
+      await client.query(`UPDATE sweeps SET swept_to = ${damaged}`);
+      assert.equal(await store.deliveries.countPending(), 2);
+      await sweepAll(client);
+      assert.ok((await markOf(client)) > 0 && (await markOf(client)) < 2 ** 53);
+      await assertFound(client);
+    }
+  });
+
+  test('of a database that went back believes the database, and not what it saw before', async (t) => {
+    const url = await makeDatabase();
+    const [store, client, sweeper] = [await open(t, url), await connect(t, url), sweeperOf(t, url)];
+    await meeting(store, 'm', 'i');
+    await store.messages.accept(messages('m', 1));
+    await client.query("SELECT setval('numbers', (SELECT last_value FROM numbers) + 1000)");
+    await sweeper.sweep();
+    await client.query("SELECT setval('numbers', (SELECT last_value FROM numbers) - 500)");
+    await sweeper.sweep();
+    const { rows } = await client.query('SELECT last_value FROM numbers');
+    assert.equal(await markOf(client), Number(rows[0].last_value));
+  });
+});
+
+describe('an upgrade', () => {
+  test('keeps what a node of the version before writes, and notes what was there', async (t) => {
+    const { url, client } = await databaseOfBefore(t);
+    await client.query(`
+      INSERT INTO deliveries (delivery_no, message_no, meeting_id, seq, instance_id, partition_no, target_agents, state, aside, next_attempt_at, expires_at, created_at, settled_at)
+      SELECT n, 1, 'm', n, 'i', 0, '[]', CASE WHEN n < 7 THEN 'pending' WHEN n < 9 THEN 'failed' ELSE 'delivered' END, (n = 6)::int, CASE WHEN n = 6 THEN 1 END, 1, 1, CASE WHEN n > 6 THEN 4 END
+      FROM generate_series(2, 10) n`);
+    await client.query("SELECT setval('numbers', 100)");
+    await migrateDatabase(url);
+    await assertFound(client);
+    await client.query(QUEUE_AGAIN);
+    await assertFound(client);
+    await sweepAll(client, 2);
+    await client.query(`${EXPIRE} AND seq IN (3, 6, 8)`);
+    await sweepAll(client);
+    await nodeLeaves(client);
+    await endUpgrade(url);
+    await endUpgrade(url);
+    assert.equal(await isTurned(client), true);
+    await assertFound(client);
+    const { rows } = await client.query(
+      'SELECT array_agg(seq::int ORDER BY seq) AS seqs, (SELECT array_agg(failed_at::int) FROM failed_deliveries) AS failed_ats FROM pending_deliveries',
+    );
+    assert.deepEqual(rows, [{ seqs: [2, 4, 5, 7], failed_ats: [5, 5, 5] }]);
+  });
+
+  test('does not end while such a node may be there, nor at once when it has left, and is then closed to it', async (t) => {
+    const { url, client } = await databaseOfBefore(t);
+    await migrateDatabase(url);
+    const needs = async (): Promise<number> =>
+      (await client.query('SELECT steps_known_min FROM schema_version')).rows[0].steps_known_min;
+    await endUpgrade(url);
+    assert.deepEqual([await isTurned(client), await needs()], [false, 1]);
+    await nodeLeaves(client);
+    await endUpgrade(url);
+    assert.deepEqual([await isTurned(client), await needs()], [false, NOTED_STEPS]);
+    // One that had started before joins now.
+    await client.query("SELECT renew_lease_2('before', '0', 'http://127.0.0.1:1', 0::smallint, '{}')");
+    await endUpgrade(url);
+    assert.equal(await isTurned(client), false);
+    await nodeLeaves(client);
+    await endUpgrade(url);
+    assert.equal(await isTurned(client), true);
+    await endUpgrade(url).catch(() => {});
+    assert.deepEqual(await migrateDatabase(url), { from: MIGRATIONS.length, to: MIGRATIONS.length });
+    assert.equal(await needs(), NOTED_STEPS);
+  });
+
+  test('gives up when somebody uses the table, changes nothing then, and makes a broken index again', async (t) => {
+    const { url, client } = await databaseOfBefore(t);
+    await migrateDatabase(url);
+    await nodeLeaves(client);
+    await endUpgrade(url);
+    const idle = await connect(t, url);
+    await idle.query('BEGIN; SELECT count(*) FROM deliveries');
+    await assert.rejects(endUpgrade(url), { code: '55P03' });
+    assert.equal(await isTurned(client), false);
+    await idle.query('ROLLBACK');
+    await client.query(
+      "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'deliveries_noted_in_lane'::regclass",
+    );
+    await endUpgrade(url);
+    assert.equal(await isTurned(client), true);
+    const { rows } = await client.query(
+      "SELECT indisvalid FROM pg_index WHERE indexrelid = 'deliveries_noted_in_lane'::regclass",
+    );
+    assert.deepEqual(rows, [{ indisvalid: true }]);
+  });
+
+  test('holds up no node that stops while an index is made, and goes on later', async (t) => {
+    const { url, client } = await databaseOfBefore(t);
+    await migrateDatabase(url);
+    await nodeLeaves(client);
+    await endUpgrade(url);
+    const idle = await connect(t, url);
+    await idle.query('BEGIN; DELETE FROM deliveries');
+    const stopped = new AbortController();
+    let is_over = false;
+    const ended = endUpgrade(url, stopped.signal).finally(() => (is_over = true));
+    ended.catch(() => {});
+    const isMaking = async (): Promise<boolean> => {
+      const making =
+        "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'CREATE INDEX CONC%' AND wait_event_type = 'Lock'";
+      return (await client.query(making)).rows.length > 0;
+    };
+    while (!(await isMaking()));
+    assert.equal(is_over, false, 'it waits for the transaction');
+    stopped.abort();
+    await assert.rejects(ended, { code: 'CONNECTION_LOST' });
+    await idle.query('ROLLBACK');
+    // The server finishes the index first, and only then sees that nobody wants it any more.
+    while (!(await isTurned(client))) await endUpgrade(url);
+    await assertFound(client);
+  });
+
+  test('once it has ended, a node of the version before that writes all the same fails loudly', async (t) => {
+    const url = await makeDatabase();
+    const [store, client] = [await open(t, url), await connect(t, url)];
+    await meeting(store, 'm', 'i');
+    await store.messages.accept(messages('m', 2));
+    const [first, second] = await lane(store, 'i', 'm');
+    await store.deliveries.settle([settled(first!, { state: 'failed', reason: 'not_200' })], []);
+    await assert.rejects(client.query(QUEUE_AGAIN), /pending_is_found/);
+    await sweepAll(client);
+    await assert.rejects(client.query(EXPIRE), /pending_is_found/);
+    assert.equal((await store.deliveries.get(second!.delivery_id, 1))!.state, 'pending');
+    await assertFound(client);
+  });
+});
+
+for (const in_an_index of [false, true]) {
+  const name = 'a push that succeeds at once touches no index when it is settled';
+  test(in_an_index ? 'control: with the state in the condition of an index it touches all' : name, async (t) => {
+    const url = await makeDatabase();
+    const client = await connect(t, url);
+    if (in_an_index) await client.query("CREATE INDEX on_state ON deliveries (instance_id) WHERE state = 'pending'");
+    // On a slow machine a sweep would note some first.
+    await client.query(`SELECT pg_advisory_lock(${SWEEP})`);
+    const store = await open(t, url);
+    await meeting(store, 'm', 'i', 'j');
+    await store.messages.accept(messages('m', 20));
+    const pushed = [...(await lane(store, 'i', 'm')), ...(await lane(store, 'j', 'm'))];
+    await store.deliveries.settle(
+      pushed.map((each) => settled(each)),
+      [],
+    );
+    // A session reports its counts when it ends.
+    await store.close();
+    const { rows } = await client.query(
+      "SELECT n_tup_upd::int AS updated, n_tup_hot_upd::int AS hot FROM pg_stat_user_tables WHERE relname = 'deliveries'",
+    );
+    assert.deepEqual(rows, [{ updated: 40, hot: in_an_index ? 0 : 40 }]);
+  });
+}
