@@ -269,6 +269,16 @@ describe('an upgrade', () => {
     assert.deepEqual(rows, [{ seqs: [2, 4, 5, 7], failed_ats: [5, 5, 5] }]);
   });
 
+  test('begins only when nobody uses the table for long, and otherwise changes nothing and says why', async (t) => {
+    const { url, client } = await databaseOfBefore(t);
+    const idle = await connect(t, url);
+    await idle.query('BEGIN; SELECT count(*) FROM deliveries');
+    await assert.rejects(migrateDatabase(url), { code: 'POSTGRES_TABLE_IN_USE', message: /pg_dump/ });
+    assert.equal((await client.query('SELECT version FROM schema_version')).rows[0].version, NOTED_STEPS - 1);
+    await idle.query('ROLLBACK');
+    assert.deepEqual(await migrateDatabase(url), { from: NOTED_STEPS - 1, to: MIGRATIONS.length });
+  });
+
   test('does not end while such a node may be there, nor at once when it has left, and is then closed to it', async (t) => {
     const { url, client } = await databaseOfBefore(t);
     await migrateDatabase(url);

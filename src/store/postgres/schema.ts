@@ -9,6 +9,15 @@ import { MIGRATIONS, STEPS_KNOWN_MIN } from './migrations.ts';
 
 const VERSION_MIN = 140_000;
 
+const LOCK_TIMEOUT_S = 5;
+const LOCK_NOT_AVAILABLE = '55P03';
+
+const inUse = (): StoreError =>
+  new StoreError(
+    'POSTGRES_TABLE_IN_USE',
+    `The schema cannot be brought up to date, because somebody has used a table for more than ${LOCK_TIMEOUT_S} s, such as pg_dump, a VACUUM by hand, or a session that is idle in a transaction. Nothing was changed: start again when that has ended.`,
+  );
+
 /** Runs a function under the lock that only one node at a time can hold; even the first look at the schema needs it. */
 export async function exclusively<T>(url: string, run: (connection: Connection) => Promise<T>): Promise<T> {
   // A step may take long, and other nodes wait for it.
@@ -48,7 +57,13 @@ export async function migrate(connection: Connection): Promise<{ from: number; t
     );
   }
   if (from === 0) await connection.query('INSERT INTO schema_version (version, steps_known_min) VALUES (0, 0)');
-  for (const step of MIGRATIONS.slice(from)) await connection.script(step);
+  // Whoever uses a table that a step locks holds up the step, and with it everybody else.
+  await connection.query(`SET LOCAL lock_timeout = '${LOCK_TIMEOUT_S}s'`);
+  try {
+    for (const step of MIGRATIONS.slice(from)) await connection.script(step);
+  } catch (error) {
+    throw (error as { code?: string }).code === LOCK_NOT_AVAILABLE ? inUse() : error;
+  }
   if (from < to) {
     // The end of an upgrade may have raised it: see pending/upgrade.ts.
     await connection.query(
