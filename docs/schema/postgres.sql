@@ -303,6 +303,7 @@ CREATE TABLE this_database (
   tag text NOT NULL,
   touches bigint NOT NULL DEFAULT 0,
   ran_until bigint,
+  upgrade_ends_at timestamp with time zone,
   PRIMARY KEY (only_row),
   CHECK ((only_row = 1))
 ) WITH (fillfactor=10);

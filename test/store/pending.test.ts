@@ -301,6 +301,25 @@ describe('an upgrade', () => {
     assert.equal(await needs(), NOTED_STEPS);
   });
 
+  for (const day_is_over of [false, true]) {
+    const name = 'does not end on the first day, so that operators can return to the version before';
+    test(day_is_over ? 'control: after the day it ends by itself' : name, async (t) => {
+      const { url, client } = await databaseOfBefore(t);
+      const store = await open(t, url);
+      await nodeLeaves(client);
+      await meeting(store, 'm', 'i');
+      await store.messages.accept(messages('m', 1));
+      if (day_is_over) await client.query('UPDATE this_database SET upgrade_ends_at = now()');
+      // Each sweeper tries once: it waits for half a minute before it tries again.
+      for (const sweeper of [sweeperOf(t, url), sweeperOf(t, url)]) {
+        await sweeper.sweep();
+        await sweeper.sweep();
+      }
+      const { rows } = await client.query('SELECT steps_known_min FROM schema_version');
+      assert.deepEqual([await isTurned(client), rows[0].steps_known_min], [day_is_over, day_is_over ? NOTED_STEPS : 1]);
+    });
+  }
+
   test('gives up when somebody uses the table, changes nothing then, and makes a broken index again', async (t) => {
     const { url, client } = await databaseOfBefore(t);
     await migrateDatabase(url);

@@ -28,8 +28,9 @@
  *
  * The upgrade. Nodes of the version before know neither column, and their statements need the indexes on `state`. While
  * such a node may be there, a trigger keeps both columns, and the views still find deliveries by `state`: all pending
- * ones count as noted. When all nodes know the columns and a sweep has seen every row, one short transaction turns the
- * views, and removes the trigger and the old indexes: see upgrade.ts. So all nodes turn at the same moment, and no node
+ * ones count as noted. One day after the step of the schema at the earliest, when all nodes know the columns and a sweep
+ * has seen every row, one short transaction turns the views, and removes the trigger and the old indexes: see
+ * upgrade.ts. The day is for operators who want to go back to the version before. So all nodes turn at the same moment, and no node
  * needs to know whether the views are turned. A new database starts that way.
  */
 import { DELIVERY_COLUMNS } from '../columns.ts';
@@ -119,6 +120,8 @@ export function noteDeliveries(steps: number): string {
   -- A row is added for each new mark, because a row that is often written gets slow (see meetings).
   CREATE TABLE sweeps (swept_to bigint PRIMARY KEY);
   INSERT INTO sweeps (swept_to) VALUES (0);
+  ALTER TABLE this_database ADD COLUMN upgrade_ends_at timestamptz;
+  UPDATE this_database SET upgrade_ends_at = now() + interval '1 day';
   ${view('noted_deliveries', "state = 'pending'")}
   ${view('fresh_deliveries', 'false')}
   ${view('failed_deliveries', "state = 'failed'", ', settled_at AS failed_at')}

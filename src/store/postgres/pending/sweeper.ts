@@ -12,15 +12,16 @@ const END_AGAIN_MS = 30_000;
 const END_AGAIN_MS_MAX = 3_600_000;
 
 const SEEN = statement(`
-  SELECT (SELECT last_value FROM numbers) AS last_no, ${MARK} AS swept_to, to_regclass('${OLD_INDEX}') IS NOT NULL AS upgrades`);
+  SELECT (SELECT last_value FROM numbers) AS last_no, ${MARK} AS swept_to,
+    to_regclass('${OLD_INDEX}') IS NOT NULL AND now() >= (SELECT max(upgrade_ends_at) FROM this_database) AS may_end`);
 const AWAIT_ACCEPTS = statement('SELECT await_accepts()');
 const STEP = statement('SELECT sweep_deliveries($reached, $rows_max) AS swept_to');
 
 interface Seen {
   last_no: number;
   swept_to: number;
-  /** Whether the views still find deliveries as nodes of the version before do. */
-  upgrades: boolean;
+  /** Whether the views still find deliveries as nodes of the version before do, and the day to go back is over. */
+  may_end: boolean | null;
 }
 
 export class Sweeper {
@@ -72,7 +73,7 @@ export class Sweeper {
    * @returns whether an upgrade can end: every row from before it was swept
    */
   async #sweepOn(session: Session): Promise<boolean> {
-    const { last_no, swept_to, upgrades } = (await session.one<Seen>(SEEN))!;
+    const { last_no, swept_to, may_end } = (await session.one<Seen>(SEEN))!;
     const reached = Math.min(this.#last_no ?? 0, last_no);
     this.#last_no = last_no;
     if (reached === 0) return false;
@@ -85,6 +86,6 @@ export class Sweeper {
         mark = (await session.one<{ swept_to: number | null }>(STEP, values))!.swept_to;
       }
     }
-    return upgrades && mark !== null && mark >= reached;
+    return may_end === true && mark !== null && mark >= reached;
   }
 }

@@ -1,5 +1,6 @@
 /**
- * The end of an upgrade to the columns of pending_deliveries.ts, while nodes work. Any node may try at any time:
+ * The end of an upgrade to the columns of pending_deliveries.ts, while nodes work. Any node may try at any time; nodes
+ * try when a day has passed (see sweeper.ts):
  *
  * 1. While `nodes` has a row of a node of the version before, nothing happens. A node that was killed keeps its row for
  *    an hour, because it may only have been stopped.
