@@ -6,11 +6,14 @@ import type { Stall } from '../contract/stall.ts';
 import { StoreError } from '../store_error.ts';
 
 /** How often the watch checks how long calls have waited. */
-const TICK_MS = 500;
+const TICK_MS = 250;
 /** After this many ticks of one commit, new calls are refused. */
-const STALLED_TICKS = 6;
-/** After this many ticks, waiting callers get an error: the result is unknown. */
-const LONG_TICKS = 12;
+const STALLED_TICKS = 12;
+/**
+ * After this many ticks, waiting callers get an error: the result is unknown. A call begins between two ticks, so they
+ * get it within 6 s.
+ */
+const LONG_TICKS = 22;
 
 /** Calls without a lasting effect, with the ticks after which each is rejected. */
 const REJECTED_AFTER_TICKS: { [name in string]?: number } = {
