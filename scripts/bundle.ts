@@ -23,11 +23,11 @@ export const PROGRAM_OF_PACKAGE = './dist/convoke.cjs';
 const MODULES = join(ROOT, 'node_modules');
 
 /** Modules that are started by their path are files of their own, all in one directory. */
-const ENTRIES = {
-  main: 'src/cli/program/program.ts',
+const THREADS = {
   sqlite_thread: 'src/store/sqlite/thread.ts',
   postgres_thread: 'src/store/postgres/thread.ts',
 };
+const ENTRIES = { main: 'src/cli/program/program.ts', ...THREADS };
 
 /**
  * What dependencies load only on demand: the native binding of pg, and Fastify's test client and compilers, which ours
@@ -43,7 +43,7 @@ const NEVER_LOADED = [
 /** Builds `dist/` from nothing. */
 export async function bundle(): Promise<void> {
   await rm(DIST, { recursive: true, force: true });
-  const bundled = await bundleProgram();
+  const bundled = await bundleEntries(ENTRIES, DIST);
   await bundleWayIn();
   await cp(join(ROOT, 'openapi.json'), join(DIST, 'openapi.json'));
   await buildIfStale();
@@ -54,11 +54,21 @@ export async function bundle(): Promise<void> {
   await writeFile(join(DIST, 'LICENSES.txt'), await licencesOf([...bundled, ...TOOLS_IN_PAGES]));
 }
 
+/**
+ * Builds the threads of both engines alone, for tests: see test/support/bundled_threads.ts.
+ *
+ * @returns the file of each module
+ */
+export async function bundleThreads(dir: string): Promise<Record<string, string>> {
+  await bundleEntries(THREADS, dir);
+  return Object.fromEntries(Object.entries(THREADS).map(([name, path]) => [join(ROOT, path), join(dir, `${name}.js`)]));
+}
+
 /** @returns the names of the packages whose code is in the bundle */
-async function bundleProgram(): Promise<Set<string>> {
+async function bundleEntries(input: Record<string, string>, dir: string): Promise<Set<string>> {
   const build = await rolldown({
     cwd: ROOT,
-    input: ENTRIES,
+    input,
     platform: 'node',
     external: NEVER_LOADED,
     plugins: [
@@ -74,7 +84,7 @@ async function bundleProgram(): Promise<Set<string>> {
     },
   });
   const { output } = await build.write({
-    dir: DIST,
+    dir,
     format: 'esm',
     chunkFileNames: '[name]-[hash].js',
     // Keeps the comments that a licence demands, and the names, so that stack traces can be read.
