@@ -82,7 +82,10 @@ export class NextMessages {
     }
   }
 
-  /** Runs a stream's work, from its read until the message is sent, when fewer than `IN_HAND_MAX` streams have one. */
+  /**
+   * Runs the work of a stream from the read of a message until the message is sent. Waits first until fewer than
+   * `IN_HAND_MAX` streams have a message.
+   */
   inHand<Result>(work: () => Promise<Result>): Promise<Result> {
     return this.#in_hand.pass(work);
   }
