@@ -46,7 +46,7 @@ class Feed {
     return () => this.#listeners.delete(listener);
   }
 
-  /** @param whose only tabs of the same person share a connection */
+  /** @param whose names the person; only tabs of the same person share a connection */
   start(whose: string): void {
     this.#tabs = new Tabs<News>(`convoke.feed ${whose}`, {
       lead: (signal) => this.#lead(signal),

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 def until(what: str, look: Callable[[], T | None]) -> T:
-    """What `look` finds, as soon as it is something."""
+    """Calls `look` until it finds something, and returns that."""
     give_up_at_s = time.monotonic() + DEADLINE_S
     while True:
         found = look()
@@ -91,7 +91,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 @pytest.fixture
 def own_service(tmp_path: Path) -> Iterator[Service]:
-    """A service that only this test uses, so that it may stop it or make keys."""
+    """A service that only this test uses, so that the test may stop it or make keys."""
     running = Service(tmp_path)
     yield running
     running.stop()
