@@ -48,7 +48,10 @@ class Known {
   readonly delivery_ids: string[] = ['dlv_unknown'];
   readonly message_ids: string[] = ['msg_unknown'];
   readonly cursors: (string | undefined)[] = [undefined];
-  /** Their names in results, numbered in the order in which they were seen, which is the same for every engine. */
+  /**
+   * The names that replace ids and cursors in results, numbered in the order in which they were seen, which is the same
+   * for every engine.
+   */
   readonly #names = new Map<string, string>();
 
   /** A result without what an engine may choose itself: the numbers in ids and cursors. */
