@@ -1218,9 +1218,9 @@ export class Checker {
     for (const rows of lanes.values()) {
       // For each sender, the messages that certainly count, and those that may count.
       const pairs = new Map<string, { went: number[]; may: number[] }>();
-      // A store that went back may have lost the result of one delivery and know the result of a later one. The guard then
-      // judges the earlier one again, and counts only deliveries before it, so not the later one. The later one is settled
-      // and is not judged again.
+      // A store that went back may have lost the result of one delivery and know the result of a later one. The guard
+      // then judges the earlier one again, and counts only deliveries before it, so not the later one. The later one is
+      // settled and is not judged again.
       let is_forgotten = false;
       for (const row of rows.toSorted((a, b) => a.seq - b.seq)) {
         const is_skipped = is_forgotten && (row.settled_at ?? Infinity) <= this.#noticed_at;

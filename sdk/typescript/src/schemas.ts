@@ -552,8 +552,8 @@ export interface JoinMeetingInput {
    */
   catch_up?: 'all' | 'latest' | undefined;
   /**
-   * A message is cancelled (`max_age`) if it is older than this many seconds when it would be pushed next; 0: any age
-   * is pushed. When absent, it stays as it is; at the first join it is 0.
+   * A message is cancelled (`max_age`) if it is older than this many seconds when it would be pushed next; 0: a message
+   * of any age is pushed. When absent, it stays as it is; at the first join it is 0.
    */
   max_age_s?: number | undefined;
 }
@@ -1279,7 +1279,8 @@ export interface UpdateMembershipInput {
   /** Which of the messages that waited while the machine was away are pushed: `all` or `latest`, as for a join. */
   catch_up?: 'all' | 'latest' | undefined;
   /**
-   * A message is cancelled if it is older than this many seconds when it would be pushed next; 0: any age is pushed.
+   * A message is cancelled if it is older than this many seconds when it would be pushed next; 0: a message of any age
+   * is pushed.
    */
   max_age_s?: number | undefined;
 }

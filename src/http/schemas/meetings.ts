@@ -50,7 +50,7 @@ export const JoinMeetingBody = Type.Object(
       'Which of the messages that waited while the machine was away are pushed. `all`: every one; `latest`: only the newest message of agents and the newest of people; the others are cancelled (`superseded`). When absent, it stays as it is; at the first join it is `all`.',
     ),
     max_age_s: maxAgeOf(
-      'A message is cancelled (`max_age`) if it is older than this many seconds when it would be pushed next; 0: any age is pushed. When absent, it stays as it is; at the first join it is 0.',
+      'A message is cancelled (`max_age`) if it is older than this many seconds when it would be pushed next; 0: a message of any age is pushed. When absent, it stays as it is; at the first join it is 0.',
     ),
   },
   {
@@ -68,7 +68,7 @@ export const UpdateMembershipBody = Type.Object(
       'Which of the messages that waited while the machine was away are pushed: `all` or `latest`, as for a join.',
     ),
     max_age_s: maxAgeOf(
-      'A message is cancelled if it is older than this many seconds when it would be pushed next; 0: any age is pushed.',
+      'A message is cancelled if it is older than this many seconds when it would be pushed next; 0: a message of any age is pushed.',
     ),
   },
   {

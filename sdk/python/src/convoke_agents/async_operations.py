@@ -424,7 +424,8 @@ class AsyncOperations:
             `latest`: only the newest message of agents and the newest of people; the others are cancelled
             (`superseded`). When absent, it stays as it is; at the first join it is `all`.
         :param max_age_s: A message is cancelled (`max_age`) if it is older than this many seconds when it would be
-            pushed next; 0: any age is pushed. When absent, it stays as it is; at the first join it is 0.
+            pushed next; 0: a message of any age is pushed. When absent, it stays as it is; at the first join it
+            is 0.
         """
         return await self._requests.call(
             "POST",
@@ -646,7 +647,7 @@ class AsyncOperations:
         :param catch_up: Which of the messages that waited while the machine was away are pushed: `all` or
             `latest`, as for a join.
         :param max_age_s: A message is cancelled if it is older than this many seconds when it would be pushed
-            next; 0: any age is pushed.
+            next; 0: a message of any age is pushed.
         """
         return await self._requests.call(
             "PATCH",
@@ -797,8 +798,8 @@ class AsyncOperations:
         """Find messages by an id, by their number in a meeting, or by their text; newest first.
 
         Messages of all meetings that the key may see, even those that nobody got. A search reads the messages
-        themselves, and one request reads a limited number. When it stops for that, `searched_to` says how far it
-        came, and next_cursor continues there.
+        themselves, and one request reads a limited number. When it stops at that limit, `searched_to` says how
+        far it came, and next_cursor continues there.
 
         :param id: The message with this message_id, or the message of the delivery with this delivery_id (the
             webhook-id).
@@ -910,7 +911,7 @@ class AsyncOperations:
         The deliveries of messages to instances. Settled ones are removed when their retention ends. With one of
         instance_id, meeting_id and message_id the service finds them at once. In three cases it has to read
         deliveries, newest first: with two of these, for a key with limits, and with the other filters. One
-        request reads a limited number. When it stops for that, `searched_to` says how far it came, and
+        request reads a limited number. When it stops at that limit, `searched_to` says how far it came, and
         next_cursor continues there. `text` needs the scope read.
 
         :param instance_id: Only deliveries to this instance.

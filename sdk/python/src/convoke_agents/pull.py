@@ -36,8 +36,8 @@ _LOOK_S = 1.0
 _HAND_IN_S_MAX = 10.0
 # The most pushes that one request asks for.
 _PUSHES_MAX = 32
-# The successes that are remembered. A crash of the service may lose the settlement of a success. Then Convoke pushes the
-# message again: soon, and at most one message of each lane.
+# The successes that are remembered. A crash of the service may lose the settlement of a success. Then Convoke pushes
+# the message again: soon, and at most one message of each lane.
 _REMEMBER_S = 3600.0
 _REMEMBERED_MAX = 1_000
 # The most pushes without a result that are remembered; the oldest is forgotten first.
