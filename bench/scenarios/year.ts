@@ -64,7 +64,7 @@ async function yearOf(bench: Bench, messages: number, seconds: number, is_postgr
   }
 }
 
-/** Sends to one of ten in small meetings, as (f) does. */
+/** Sends to one of ten in small meetings, as scenario (f) does. */
 async function sendTo(bench: Bench, url: string, pids: number[], seconds: number): Promise<Figures> {
   const load: Load = {
     ports: [Number(new URL(url).port)],

@@ -123,7 +123,7 @@ def enter(client: ConvokeClient, instance_id: str, meeting_id: str, *, ack_timeo
 
 
 def said(client: ConvokeClient, meeting_id: str, count: int) -> list[object]:
-    """The messages of a meeting, as soon as there are so many."""
+    """The messages of a meeting, as soon as there are `count` of them or more."""
 
     def look() -> list[object] | None:
         messages = [each.message.get("content") for each in client.all_messages(meeting_id)]

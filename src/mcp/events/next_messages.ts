@@ -90,7 +90,9 @@ export class NextMessages {
     return this.#in_hand.pass(work);
   }
 
-  /** Resolves when so many characters may be sent. So all streams together make no turn of the event loop long. */
+  /**
+   * Resolves when this many characters may be sent, so that all streams together make no turn of the event loop long.
+   */
   async turn(chars: number): Promise<void> {
     while (this.#turn_chars >= TURN_CHARS_MAX) await this.#turn;
     this.#turn ??= nextTurn().then(() => {
