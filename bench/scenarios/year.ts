@@ -95,7 +95,7 @@ async function sendTo(bench: Bench, url: string, pids: number[], seconds: number
   };
 }
 
-/** Values for the filters: of each one that finds much, one that finds little, and one that finds nothing. */
+/** For each filter, a value that finds much, a value that finds little, and a value that finds nothing. */
 async function valuesOf(url: string): Promise<Record<string, string[]>> {
   const [large, small] = [meetingId(3), meetingId(LARGE_MEETINGS + 1_000)];
   const response = await fetch(`${url}/api/v1/deliveries/?meeting_id=${large}&limit=1`);

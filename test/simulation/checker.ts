@@ -998,7 +998,7 @@ export class Checker {
   watchSettling(node: number, settlements: readonly DeliverySettlement[], settle: () => void): void {
     const stale = settlements.flatMap(({ delivery_id, reason, epoch }) => {
       const track = this.#tracks.get(delivery_id);
-      // What was superseded needs no attempt of this node: its term is that of the settlement.
+      // A superseded delivery needs no attempt of this node, so its term is the epoch of the settlement.
       const is_judged = reason === 'superseded' && epoch > 0;
       const term = is_judged ? epoch : track?.terms.get(node);
       if (track === undefined || term === undefined) return [];
@@ -1153,8 +1153,8 @@ export class Checker {
   }
 
   /**
-   * Whether a delivery certainly waited while its machine did not pull. It did if it was at the head of
-   * its lane, and its node was well all the time.
+   * Whether a delivery certainly waited while its machine did not pull. That is certain when the delivery was at the
+   * head of its lane, and its node was well all the time.
    */
   #waitedForPull({ instance_id, meeting_id, seq, created_at }: DeliveryRow, machine: Machine): boolean {
     const { away, lifted_at } = machine;

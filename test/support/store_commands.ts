@@ -550,7 +550,7 @@ function recoveryOf({ instance_id, delivery_id, wall, pick, flag }: Draw): Recov
   return { instance_id, since_ms: wall - pick(1, [0, 5_000, 1e9]), until_ms: wall - pick(2, [0, 0, 1_000]) };
 }
 
-/** SQLite may take a timestamp from its message, so the two say the same. */
+/** SQLite may take the timestamp from the message, so the message and the timestamp say the same. */
 function withTimestamp(text: string, timestamp: string): Pick<NewMessage, 'message' | 'timestamp'> {
   if (timestamp === '' || !text.startsWith('{')) return { message: text, timestamp: '' };
   const rest = text.slice(1).trimStart();
