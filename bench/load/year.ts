@@ -112,7 +112,7 @@ export async function yearInto({
 export async function fillSqlite(file: string, year: Year, onProgress: (messages: number) => void): Promise<void> {
   await seedFleet(file, year);
   const db = new DatabaseSync(file);
-  // Nothing reads the file before it is whole.
+  // Writes without syncing, because nothing reads the file before it is whole.
   db.exec(
     `PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF; PRAGMA cache_size = -1000000; PRAGMA locking_mode = EXCLUSIVE`,
   );

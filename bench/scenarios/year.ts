@@ -22,7 +22,7 @@ const CONNECTIONS = 256;
 const WARM_UP_S = 5;
 /** A list should take no longer. */
 const LIST_MS_MAX = 100;
-/** Otherwise the service removes the year. */
+/** Without these settings the service would remove the year. */
 const KEPT = {
   CONVOKE_RETENTION_DELIVERIES: '3650d',
   CONVOKE_RETENTION_MESSAGES: '3650d',
