@@ -1475,7 +1475,7 @@ export interface ListInvitesQuery {
 export interface ListAuditQuery {
   /** The action that was done or refused. */
   action?: AuditAction | undefined;
-  /** Who did it: a key_id, or open, local command, sign-in link, service, unknown. */
+  /** Who did it: a key_id, or open, local command, sign-in link, invite link, service, unknown. */
   key_id?: string | undefined;
   /** Only changes of this instance. */
   instance_id?: string | undefined;

@@ -1351,7 +1351,7 @@ class Operations:
         docs/audit.md says how to verify them.
 
         :param action: The action that was done or refused.
-        :param key_id: Who did it: a key_id, or open, local command, sign-in link, service, unknown.
+        :param key_id: Who did it: a key_id, or open, local command, sign-in link, invite link, service, unknown.
         :param instance_id: Only changes of this instance.
         :param since: At or after this time.
         :param until: Before this time.
