@@ -23,7 +23,8 @@ interface Part {
 function serve({ port, other_port, half }: Part): void {
   const agent = new http.Agent({ keepAlive: true });
   const answer = (request: IncomingMessage, response: ServerResponse, body: string): void => {
-    // The machines go to the processes in turn, so a half takes its instances two by two.
+    // The machines go to the processes in turn. A half takes its instances two by two, so that each process gets as
+    // many requests for its own half as for the other one.
     const number = Number(/i(\d+)/.exec(request.url ?? '')?.[1]);
     if (other_port !== null && (number >> 1) % 2 !== half && !(FORWARDED in request.headers)) {
       const headers = { 'content-type': 'application/json', 'content-length': body.length, [FORWARDED]: '1' };

@@ -7,8 +7,8 @@ import { dataOfAll, type Pending, scratchDirectory } from './contenders.ts';
 import { startPostgres } from './postgres.ts';
 
 /**
- * Makes a store that holds these fleets. `env` says to a service where it is, `pids` are the processes of its server,
- * `leave` removes it.
+ * Makes a store that holds these fleets. With `env` a service finds the store, `pids` are the processes of the store's
+ * server, and `leave` removes the store.
  */
 export type Home = (fleets: Pending[]) => Promise<{
   data: string;

@@ -1,7 +1,7 @@
 /**
  * A year of data: instances that were registered a year ago, and messages with settled deliveries from then until now.
  * The store registers the instances. SQL writes the rest, because ten million messages through the store would take an
- * hour: the rows are those that the store writes, and `test/store/year.test.ts` holds both engines to it.
+ * hour. The rows are those that the store writes: `test/store/year.test.ts` checks that on both engines.
  *
  * Message n, from 0, has a time of its own, and its numbers follow from its time. Messages with an even n are in one of
  * ten large meetings, the others in one of the rest. Each message has three targets, and every second message of a
@@ -112,7 +112,7 @@ export async function yearInto({
 export async function fillSqlite(file: string, year: Year, onProgress: (messages: number) => void): Promise<void> {
   await seedFleet(file, year);
   const db = new DatabaseSync(file);
-  // Nothing reads the file before it is whole.
+  // Writes without syncing, because nothing reads the file before it is whole.
   db.exec(
     `PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF; PRAGMA cache_size = -1000000; PRAGMA locking_mode = EXCLUSIVE`,
   );
@@ -204,7 +204,7 @@ const acceptedAt = (year: Year, n: string): string => `(${startOf(year)} + ${n} 
 const numberOf = (year: Year, n: string): string =>
   `((${acceptedAt(year, n)} - ${startOf(year)}) * ${NUMBERS_PER_MS} + ${numberAt(startOf(year))})`;
 
-/** The messages from n to n, with the numbers of their meetings and of their places in them. */
+/** The messages from `from` to below `to`, with the numbers of their meetings and of their places in them. */
 function placed(dialect: Dialect, year: Year, from: number, to: number): string {
   const others = year.fleet.meetings - LARGE_MEETINGS;
   return `(

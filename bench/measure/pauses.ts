@@ -1,5 +1,5 @@
 /**
- * Loaded into all processes and threads of a measurement (`--import`). It notes when the thread did not turn: while the
+ * Loaded into all processes and threads of a measurement (`--import`). It notes when the thread stood still: while the
  * collector stopped it, and while its event loop was late. See programs/slowest.ts.
  */
 import { appendFileSync } from 'node:fs';

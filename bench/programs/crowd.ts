@@ -1,5 +1,5 @@
 /**
- * What machines that wait in a pull cost, second by second: the load of (n) without its broadcasts.
+ * What machines that wait in a pull cost, second by second: the load of scenario (n) without its broadcasts.
  *
  *     node bench/programs/crowd.ts [--nodes 0|1|2] [--machines 10000] [--wait 55] [--seconds 55] [--each 5] [--bare] [--node-args=--no-memory-reducer]
  *
@@ -35,7 +35,7 @@ const chosen = values.bare ? barePulls(nodes === 2 ? 2 : 1) : [convoke, oneNode,
 if (chosen === undefined) throw new Error('--nodes says 0, 1 or 2');
 const node_args = values['node-args'].split(' ').filter(Boolean);
 const conditions = { env: { CONVOKE_MAX_CONNECTIONS: String(2 * machines) }, node_args };
-/** As in (n). */
+/** As in scenario (n). */
 const SETTLED_MS = 10_000;
 
 const bench = new Bench({ backlog: 0, herd: { machines: 0, each: 0 }, messages: 0 });

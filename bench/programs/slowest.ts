@@ -1,6 +1,6 @@
 /**
- * What the slowest messages of (c) wait for: 200 messages a second, and beside each of the slowest hundred what every
- * thread of every process waited for between its sending and its arrival.
+ * What the slowest messages of scenario (c) wait for. It sends 200 messages a second. Beside each of the slowest
+ * hundred it prints what every thread of every process waited for between the sending and the arrival of the message.
  *
  *     node bench/programs/slowest.ts [--nodes 0|1] [--seconds 300] [--rate 200] [--slowest 100]
  *

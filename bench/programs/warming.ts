@@ -1,6 +1,6 @@
 /**
  * How latency and processor time change while a service gets warm: 200 messages a second, a line for each stretch. The
- * load of (m), on a service that has just started.
+ * load of scenario (m), on a service that has just started.
  *
  *     node bench/programs/warming.ts [--nodes 0|1|2] [--pulls] [--rate 200] [--seconds 60] [--each 5]
  *

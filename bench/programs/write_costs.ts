@@ -104,7 +104,8 @@ async function measured(variant: Variant, round: number): Promise<Measured> {
     const epochs = new Map(partitions.map(({ partition_no, epoch }) => [partition_no, epoch]));
     await fill(store);
     await variant.change(client);
-    // Sweeps run when this program wants them: on a busy machine they would find deliveries that wait for it.
+    // This lock keeps the store from sweeping, so that only this program sweeps. On a busy machine, sweeps of the store
+    // would find deliveries that still wait for this program.
     await client.query(`SELECT pg_advisory_lock(${SWEEP})`);
     await settle(store, await accept(store, 40), variant, epochs);
     await client.query(SWEPT);
@@ -211,8 +212,8 @@ async function counters(client: pg.Client): Promise<{ wal: number; us: number }>
 }
 
 /**
- * How long it takes to read the pending deliveries of a lane that has none, before a sweep: all that were settled are
- * above the mark.
+ * How long it takes to read the pending deliveries of a lane that has none, before a sweep. The read then passes every
+ * settled delivery of the lane, because all of them are above the mark.
  */
 async function msToRead(client: pg.Client): Promise<number> {
   const lane = ['i000007', 'm000003', partitionOf('i000007')];

@@ -127,7 +127,7 @@ const ARRIVALS: Column[] = [
   { figure: 'refused', title: 'refused' },
 ];
 
-/** They run only when `--only` names them: they are about others, who need programs that few machines have. */
+/** These run only when `--only` names them: they measure servers of others, whose programs few machines have. */
 export const BESIDE: Scenario[] = [
   scenario('v1', `fan-out 1, ${SENDERS} senders`, [PUSHES, CPU_PER_PUSH, ...LATENCY, ...FAULTS], {
     fleet: { meetings: 64, members: 1 },

@@ -14,7 +14,7 @@ import type { Bench, Figures } from '../measure/measure.ts';
 import { CPU_PER_PUSH, FAULTS, LAG, LATENCY, MEMORY, type Row, type Scenario } from './scenario.ts';
 
 const WIDE = 10_000;
-/** A meeting as in (b), with as many pushes a second. */
+/** A meeting as in scenario (b), with as many pushes a second. */
 const NARROW = 100;
 /** One wide message in four seconds. */
 const PUSHES_PER_S = 2_500;

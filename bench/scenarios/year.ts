@@ -22,7 +22,7 @@ const CONNECTIONS = 256;
 const WARM_UP_S = 5;
 /** A list should take no longer. */
 const LIST_MS_MAX = 100;
-/** Otherwise the service removes the year. */
+/** Without these settings the service would remove the year. */
 const KEPT = {
   CONVOKE_RETENTION_DELIVERIES: '3650d',
   CONVOKE_RETENTION_MESSAGES: '3650d',
@@ -64,7 +64,7 @@ async function yearOf(bench: Bench, messages: number, seconds: number, is_postgr
   }
 }
 
-/** Sends to one of ten in small meetings, as (f) does. */
+/** Sends to one of ten in small meetings, as scenario (f) does. */
 async function sendTo(bench: Bench, url: string, pids: number[], seconds: number): Promise<Figures> {
   const load: Load = {
     ports: [Number(new URL(url).port)],
@@ -95,7 +95,7 @@ async function sendTo(bench: Bench, url: string, pids: number[], seconds: number
   };
 }
 
-/** Values for the filters: of each one that finds much, one that finds little, and one that finds nothing. */
+/** For each filter, a value that finds much, a value that finds little, and a value that finds nothing. */
 async function valuesOf(url: string): Promise<Record<string, string[]>> {
   const [large, small] = [meetingId(3), meetingId(LARGE_MEETINGS + 1_000)];
   const response = await fetch(`${url}/api/v1/deliveries/?meeting_id=${large}&limit=1`);

@@ -1,6 +1,6 @@
 /**
  * Programs of others that the bench runs: where they are, their start, their end. A variable says where each is; without
- * it the PATH does. None of them gets the environment of the bench but PATH.
+ * it the PATH does. Of the environment of the bench they get only PATH.
  */
 import { execFile, spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
@@ -122,7 +122,7 @@ export async function responds(url: string): Promise<boolean> {
   );
 }
 
-/** Whether a server on this port says `hello` after `question`, which has Redis and RabbitMQ respond once they can. */
+/** Whether a server on this port says `hello` after `question`. Redis and RabbitMQ do so as soon as they are ready. */
 function greets(port: number, question: string, hello: string): Promise<boolean> {
   const { promise, resolve } = Promise.withResolvers<boolean>();
   const socket = connect({ port, host: '127.0.0.1' }, () => socket.write(question, 'latin1'));

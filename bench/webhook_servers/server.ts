@@ -1,4 +1,4 @@
-/** A service that takes messages and pushes them to webhooks, as the scenarios beside each other see it. */
+/** A service that takes messages and pushes them to webhooks, as the scenarios in beside.ts see it. */
 import type { Fleet } from '../load/fleet.ts';
 import type { Request } from '../load/request.ts';
 

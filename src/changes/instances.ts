@@ -58,8 +58,8 @@ export class InstanceChanges {
   }
 
   /**
-   * Leaves no audit entry and no event, because every instance sends a heartbeat each minute. Null when there is no
-   * such instance.
+   * Records a heartbeat. There is no audit entry and no event for it, because every instance sends one each minute.
+   * Null when there is no such instance.
    */
   async heartbeat({ owner_scope }: Author, instance_id: string): Promise<InstanceRow | null> {
     const { store, engine, clock } = this.#parts;

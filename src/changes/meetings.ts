@@ -19,8 +19,8 @@ export class MeetingChanges {
   }
 
   /**
-   * Changes the settings that `patch` has. When it resolves, they are in force on this node; other nodes read them when
-   * they are notified. Null when there is no such meeting.
+   * Changes the settings that `patch` has. When it resolves, the new settings are in force on this node. Each other
+   * node reads them when it is notified. Null when there is no such meeting.
    *
    * @throws Problem `quota_exceeded`
    */

@@ -21,7 +21,10 @@ export const DEMO_HOST = '127.0.0.1';
 
 const SECRET_BYTES = 32;
 const NAME_BYTES = 3;
-/** How many names are tried. A node that holds one of 64 partitions delivers to one name in 64. */
+/**
+ * How many names are tried until this node delivers to one of them. A node that holds one of 64 partitions delivers to
+ * one name in 64.
+ */
 const NAMES_TRIED_MAX = 2_000;
 
 /** An agent as it is registered. */

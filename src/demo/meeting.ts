@@ -204,8 +204,8 @@ export class DemoMeeting {
       key_id: null,
       owner_scope: null,
       storeFor: (more) => store.audited({ subject: { ...stopping, ...more }, wall_ms: clock.wall() }),
-      // The audit log gets no entry for the stop of the demo, because the service stops; the removal of its instances
-      // has entries.
+      // Writes nothing: when the service stops, the end of the demo needs no entry of its own. The removal of its
+      // instances has entries.
       record: async () => {},
     };
   }

@@ -143,9 +143,9 @@ const NEVER = named({
 });
 
 /**
- * IPv6 ranges that a translator or a tunnel maps to IPv4, with the bytes that hold the IPv4 address. Prefixes of single
- * networks (RFC 6052) are unknown here: an IPv6 address that ends with 32 zero bits and an IPv4 address may belong to
- * such a network.
+ * IPv6 ranges that a translator or a tunnel maps to IPv4, with the bytes that hold the IPv4 address. A network may also
+ * choose a prefix of its own for its translator (RFC 6052), and such prefixes are unknown here. So an IPv6 address that
+ * ends with 32 zero bits and an IPv4 address may belong to such a network: see MIDDLES.
  */
 const CARRIERS: readonly { cidr: Cidr; at: readonly [number, number, number, number]; inverted?: true }[] = [
   // NAT64 (RFC 6052), SIIT (RFC 2765), IPv4-compatible.

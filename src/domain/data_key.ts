@@ -2,7 +2,7 @@ import { createSecretKey, type KeyObject } from 'node:crypto';
 
 const KEY_BYTES = 32;
 
-/** The key in padded base64 of 32 bytes; null when the text is anything else. */
+/** Reads the data key from a text, the padded base64 of 32 bytes; null when the text is anything else. */
 export function parseDataKey(base64: string): KeyObject | null {
   const bytes = Buffer.from(base64, 'base64');
   // Buffer skips characters that are not base64: the text was base64 if encoding it again gives the same.

@@ -29,9 +29,9 @@ export const WHY_NOT_NOW = [...NOT_PUSHED, ...WAITS] as const;
 export type WhyNotNow = (typeof WHY_NOT_NOW)[number];
 
 /**
- * What else may become of a message, because nobody knows what the rules of the membership will cancel. They may cancel
- * the message while it waits. `pair_limit`: the guard stops the message if they cancel no messages that wait before it.
- * `pushed`: the guard lets the message through if they do.
+ * What else may become of a message, because nobody knows what the rules of the membership will cancel. The rules may
+ * cancel the message itself while it waits. They may also cancel messages that wait before it. `pair_limit`: if they do
+ * not, the guard stops the message. `pushed`: if they do, the guard lets the message through.
  */
 export const MAY_BECOME = [...CATCH_UP_REASONS, 'pair_limit', 'pushed'] as const;
 export type MayBecome = (typeof MAY_BECOME)[number];

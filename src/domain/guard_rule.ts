@@ -83,7 +83,7 @@ export function limitsPairs({ pair_limit, pair_window_s }: GuardLimits): boolean
  * delivered message. The result depends only on delivered messages, so that a restart can compute the same from the
  * store.
  *
- * @param count how many of the times count, the oldest first
+ * @param count only the oldest `count` of the times are considered
  */
 function isOver(times: readonly number[], count: number, at: number, limits: GuardLimits): boolean {
   const { pair_limit, pair_window_s } = limits;

@@ -15,9 +15,9 @@ export const ACK_TIMEOUT_S_MAX = 600;
 /** How long a subscription of MCP Events lasts unless it is renewed. */
 export const LEASE_S = { min: 60, max: 86_400, default: 3_600 };
 
-/** The connection of a machine that pulls, from the node that delivers to it. */
+/** The connection of a machine that pulls, as the node that delivers to its instance sees it. */
 export interface Connection {
-  /** When its machine began to pull without a long pause, in milliseconds since the epoch. */
+  /** Since when the machine pulls without a long pause, in milliseconds since the epoch. */
   since: number;
   /** The address of its latest pull; null when that is not known. */
   address: string | null;

@@ -17,8 +17,8 @@ export const LEASE_MS = 15_000;
 export const LEASE_SAFE_MS = 9_500;
 /**
  * A node counts as gone when its row does not change for this long, by the clock of the node that watches it. By then
- * the lease that the gone node trusted has ended, and so have its short attempts. The time is a little less than five
- * renewals, so that the fifth look decides and not the sixth.
+ * the lease that the gone node trusted has ended, and so have its short attempts. The watching node looks at each of
+ * its own renewals. The time is a little less than five renewals, so that the fifth look decides and not the sixth.
  */
 export const LEASE_WATCHED_MS = 14_700;
 

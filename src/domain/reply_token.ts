@@ -9,7 +9,8 @@ import type { Instance } from './instance.ts';
 
 export const REPLY_TOKEN_MS = 86_400_000;
 /**
- * Attempts within such a time have the same token, so that a request with the token in its body has the same bytes each
+ * The token of a delivery changes after every interval of this length, counted from the acceptance of the message.
+ * Attempts in one interval have the same token, so that a request with the token in its body has the same bytes each
  * time.
  */
 const SAME_TOKEN_MS = 2 * 3_600_000;

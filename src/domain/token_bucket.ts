@@ -22,8 +22,9 @@ interface Bucket {
  * those that were used before.
  *
  * A new generation begins after the time in which an unused bucket fills up. The buckets that are forgotten then are
- * full, and a full bucket is the same as none. A generation also begins when there are too many buckets. A client with
- * that many names gains nothing from one fresh bucket.
+ * full, and a full bucket is the same as none. A generation also begins when there are too many buckets. Then a bucket
+ * may be forgotten that is not full, and its name gets a full one. A client with that many names gains nothing from one
+ * fresh bucket.
  *
  * Removing the oldest bucket each time would be slower: a Map keeps a gap for each removed entry, and the search for
  * the oldest walks over these gaps. It takes 27 µs with 65,536 buckets.
@@ -42,7 +43,7 @@ export class TokenBuckets {
     this.#count_max = count_max;
   }
 
-  /** The most buckets that are kept. */
+  /** How many buckets are kept now. */
   get size(): number {
     return this.#recent.size + this.#older.size;
   }

@@ -18,7 +18,7 @@ export interface FeedViewer {
 
 const PAGE = 500;
 
-/** This is longer than any attempt takes. */
+/** How long an instance counts as young: longer than any short attempt takes. */
 const YOUNG_MS = 60_000;
 
 /**

@@ -24,9 +24,9 @@ const SHORTEST = 0.8;
 const PROMPT_MS = 1_000;
 /** When the head of a lane is judged, the node has seen all messages that are at least this old. */
 const SEEN_MS = 2_000;
-/** A machine that did not pull for so long, and for which something waited all that time, was certainly away. */
+/** A machine that did not pull for this long, and for which something waited all that time, was certainly away. */
 const AWAY_MS = 10_000 + 2 * SEEN_MS;
-/** So long after the last fault, a machine that is always well pulls all the time. */
+/** From this long after the last fault, a machine that is always well pulls all the time. */
 const WELL_MS = 90_000;
 /** Up to this many waiting deliveries of a machine are no backlog. */
 const LITTLE = 4;
@@ -209,7 +209,7 @@ export class Checker {
   /** The pulls that were made again, by their names: nobody can know whether their pushes arrived. */
   readonly #repeated_pulls = new Set<string>();
   readonly #drops: Drop[] = [];
-  /** The number by node. */
+  /** How many attempts at webhooks are in flight, by node. */
   readonly #in_flight = new Map<number, number>();
   #waits: Wait[] = [];
   /** The last time at which nobody could be prompt because of a crash, a start or a failing disk. */
@@ -998,7 +998,7 @@ export class Checker {
   watchSettling(node: number, settlements: readonly DeliverySettlement[], settle: () => void): void {
     const stale = settlements.flatMap(({ delivery_id, reason, epoch }) => {
       const track = this.#tracks.get(delivery_id);
-      // What was superseded needs no attempt of this node: its term is that of the settlement.
+      // A superseded delivery needs no attempt of this node, so its term is the epoch of the settlement.
       const is_judged = reason === 'superseded' && epoch > 0;
       const term = is_judged ? epoch : track?.terms.get(node);
       if (track === undefined || term === undefined) return [];
@@ -1020,7 +1020,7 @@ export class Checker {
     return JSON.stringify({ ...this.#operations.deliveries.get(delivery_id, this.#now()), waiting_for: null });
   }
 
-  /** Called so long after the response to a send that others have taken over the work of any lost node. */
+  /** Called a while after the response to a send: by then others must have taken over the work of any lost node. */
   checkNotified(sent: Sent, within_ms: number, concerns: (machine: Machine) => boolean): void {
     // The store lost the message.
     if (sent.response === null) return;
@@ -1153,8 +1153,8 @@ export class Checker {
   }
 
   /**
-   * Whether a delivery certainly waited while its machine did not pull. It did if it was at the head of
-   * its lane, and its node was well all the time.
+   * Whether a delivery certainly waited while its machine did not pull. That is certain when the delivery was at the
+   * head of its lane, and its node was well all the time.
    */
   #waitedForPull({ instance_id, meeting_id, seq, created_at }: DeliveryRow, machine: Machine): boolean {
     const { away, lifted_at } = machine;
@@ -1218,8 +1218,9 @@ export class Checker {
     for (const rows of lanes.values()) {
       // For each sender, the messages that certainly count, and those that may count.
       const pairs = new Map<string, { went: number[]; may: number[] }>();
-      // A store that went back may have lost the result of one delivery and know the result of a later one. When the
-      // earlier one is judged again, the later one is not among those before it, and never reaches the head again.
+      // A store that went back may have lost the result of one delivery and know the result of a later one. The guard
+      // then judges the earlier one again, and counts only deliveries before it, so not the later one. The later one is
+      // settled and is not judged again.
       let is_forgotten = false;
       for (const row of rows.toSorted((a, b) => a.seq - b.seq)) {
         const is_skipped = is_forgotten && (row.settled_at ?? Infinity) <= this.#noticed_at;

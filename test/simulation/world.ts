@@ -70,7 +70,8 @@ const PAUSES = 0x70617573;
 const BELIEVED_MS = 24 * HOUR;
 
 /**
- * The worlds of clusters are shorter, because each has a renewal every 3 s. So they take as long to simulate as others.
+ * The share of worlds with a cluster. These worlds are shorter, because each has a renewal every 3 s. So they take as
+ * long to simulate as others.
  */
 const CLUSTER_SHARE = 0.15;
 /** The share of worlds in which machines reply in their responses, how many machines do, and how often. */
@@ -681,12 +682,12 @@ export class World {
   }
 
   /**
-   * What a node released must be written. What it did not release may happen again where it was not written, and
-   * nothing else may.
+   * A node no longer has a partition. If it released the partition, all its results must be written. If it did not, the
+   * next node may repeat what was not written, and nothing else.
    */
   #onRebalance(partition_no: number, node_id: string, how: Parameters<OnHandOver>[2]): void {
     this.checker.disturbed_at = this.#steady();
-    // The partitions must belong to the same nodes before and after, too.
+    // The store goes back only while the partitions stay with the same nodes.
     this.#goBack = null;
     const concerns = (machine: Machine): boolean => partitionOf(machine.instance_id) === partition_no;
     const life = this.#lives.find((other) => other.node_id === node_id);

@@ -48,7 +48,10 @@ class Known {
   readonly delivery_ids: string[] = ['dlv_unknown'];
   readonly message_ids: string[] = ['msg_unknown'];
   readonly cursors: (string | undefined)[] = [undefined];
-  /** Their names in results, numbered in the order in which they were seen, which is the same for every engine. */
+  /**
+   * The names that replace ids and cursors in results, numbered in the order in which they were seen, which is the same
+   * for every engine.
+   */
   readonly #names = new Map<string, string>();
 
   /** A result without what an engine may choose itself: the numbers in ids and cursors. */
@@ -547,7 +550,7 @@ function recoveryOf({ instance_id, delivery_id, wall, pick, flag }: Draw): Recov
   return { instance_id, since_ms: wall - pick(1, [0, 5_000, 1e9]), until_ms: wall - pick(2, [0, 0, 1_000]) };
 }
 
-/** SQLite may take a timestamp from its message, so the two say the same. */
+/** SQLite may take the timestamp from the message, so the message and the timestamp say the same. */
 function withTimestamp(text: string, timestamp: string): Pick<NewMessage, 'message' | 'timestamp'> {
   if (timestamp === '' || !text.startsWith('{')) return { message: text, timestamp: '' };
   const rest = text.slice(1).trimStart();

@@ -6,7 +6,7 @@ export interface Traffic {
   accepted: number;
 }
 
-/** Sends messages to a meeting, so many in each second, until the test ends. What is refused or lost is not repeated. */
+/** Sends `per_s` messages a second to a meeting, until the test ends. A refused or lost message is not repeated. */
 export function startTraffic(t: TestContext, service: Service, meeting_id: string, per_s: number): Traffic {
   const traffic: Traffic = { accepted: 0 };
   const send = async (): Promise<void> => {

@@ -1,4 +1,4 @@
-// Runs before the first paint, so that a chosen theme does not flash in from the other one. Not a module: modules run
+// Runs before the first paint, so that the page never shows the other theme for a moment. Not a module: modules run
 // later.
 (() => {
   try {

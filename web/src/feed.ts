@@ -46,7 +46,7 @@ class Feed {
     return () => this.#listeners.delete(listener);
   }
 
-  /** @param whose only tabs of the same person share a connection */
+  /** @param whose names the person; only tabs of the same person share a connection */
   start(whose: string): void {
     this.#tabs = new Tabs<News>(`convoke.feed ${whose}`, {
       lead: (signal) => this.#lead(signal),
@@ -93,7 +93,7 @@ class Feed {
     }
   }
 
-  /** Publishes in this tab at once. The other tabs get events that arrive in the same moment together. */
+  /** Publishes in this tab at once. Events that arrive in the same moment go to the other tabs together. */
   #publish(state: FeedState, ...events: FeedEvent[]): void {
     this.#take({ state, events });
     this.#unsent.push(...events);

@@ -65,8 +65,8 @@ export const client = new ConvokeClient({
 export const signed_out_because = new Observable<string | null>(null);
 
 /**
- * The latest reason that the live feed gave for its end. It is more precise than a response: a session ends with its
- * key.
+ * The latest reason that the live feed gave for its end. A session ends with its key. The feed then names the reason of
+ * the key, and a response says only that the session has ended.
  */
 let feed_end: string | null = null;
 

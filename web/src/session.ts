@@ -53,7 +53,7 @@ async function enterPortal(): Promise<void> {
     setTimeout(() => void enterPortal(), AGAIN_MS);
     return;
   }
-  // Tabs with another link, or with a session, may see other events.
+  // Tabs with another link, or with a session, may see other events, so they do not share the connection.
   if (session.value.state !== 'signed_out') feed.start(`portal ${portalToken()}`);
 }
 

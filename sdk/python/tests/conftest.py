@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 def until(what: str, look: Callable[[], T | None]) -> T:
-    """What `look` finds, as soon as it is something."""
+    """Calls `look` until it finds something, and returns that."""
     give_up_at_s = time.monotonic() + DEADLINE_S
     while True:
         found = look()
@@ -91,7 +91,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 @pytest.fixture
 def own_service(tmp_path: Path) -> Iterator[Service]:
-    """A service that only this test uses, so that it may stop it or make keys."""
+    """A service that only this test uses, so that the test may stop it or make keys."""
     running = Service(tmp_path)
     yield running
     running.stop()
@@ -123,7 +123,7 @@ def enter(client: ConvokeClient, instance_id: str, meeting_id: str, *, ack_timeo
 
 
 def said(client: ConvokeClient, meeting_id: str, count: int) -> list[object]:
-    """The messages of a meeting, as soon as there are so many."""
+    """The messages of a meeting, as soon as there are `count` of them or more."""
 
     def look() -> list[object] | None:
         messages = [each.message.get("content") for each in client.all_messages(meeting_id)]

@@ -158,7 +158,7 @@ def test_the_address_of_the_service_is_checked() -> None:
 
 
 class Scripted(BaseHTTPRequestHandler):
-    """Responds as it is told, one after the other, and keeps what it was asked."""
+    """Gives the responses of a script, one after the other, and keeps the requests. Closes the connection at a None."""
 
     script: list[tuple[int, dict[str, str], str] | None]
     asked: list[tuple[dict[str, str], Any]]

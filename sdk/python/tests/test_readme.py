@@ -33,7 +33,7 @@ BLOCKS = blocks()
 
 
 def start(code: str, service: Service, python: str = ALONE) -> subprocess.Popen[str]:
-    """A program in an environment without our variables for Python: what is installed there has to do."""
+    """A program in an environment without our variables for Python: it uses only what is installed there."""
     settings = {name: value for name, value in os.environ.items() if python != ALONE or name != "PYTHONPATH"}
     return subprocess.Popen(
         [python, "-W", "error", "-u", "-c", code.replace("http://127.0.0.1:8080", service.url)],

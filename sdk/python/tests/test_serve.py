@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 
 @asynccontextmanager
 async def served(agent: Agent, url: str, **options: Any) -> AsyncIterator[None]:
-    """Serves an agent while the test runs, and then has it end as a signal does."""
+    """Serves an agent while the test runs, and then ends it as a signal does."""
     stop = asyncio.Event()
     serving = asyncio.ensure_future(serve_agent_async(agent, base_url=url, stop=stop, **options))
     try:

@@ -33,7 +33,10 @@ export interface AgentOptions extends Pick<PullOptions, 'concurrency' | 'signal'
   wake?: JoinMeetingInput['wake'];
   /** Which of the messages that waited while the machine was away are pushed: `all`, or only the `latest`. */
   catch_up?: JoinMeetingInput['catch_up'];
-  /** Messages that are older than this many seconds when they are next are not pushed; 0: messages of any age are. */
+  /**
+   * A message that is older than this many seconds when it would be pushed next is not pushed; 0: a message of any age
+   * is pushed.
+   */
   max_age_s?: number | undefined;
   /** The URL of Convoke. When absent: the variable CONVOKE_URL, otherwise http://127.0.0.1:8080. */
   base_url?: string | undefined;

@@ -245,7 +245,10 @@ export class ConvokeClient {
     return this.#requests.call('GET', ['meetings', meeting_id], { ...options });
   }
 
-  /** Pauses a meeting, or resumes it. After a resume the waiting deliveries follow in order. For admins. */
+  /**
+   * Pauses a meeting, resumes it, or sets the limits of its loop guard. After a resume the waiting deliveries follow in
+   * order. For admins.
+   */
   updateMeeting(meeting_id: string | number, changes: UpdateMeetingInput, options?: CallOptions): Promise<Meeting> {
     return this.#requests.call('PATCH', ['meetings', meeting_id], { ...options, body: changes });
   }
@@ -477,7 +480,7 @@ export class ConvokeClient {
 
   /**
    * Redeems the link of an invite, once, and returns a key. Needs no key: make the client with the part of the link
-   * before `/invite/` as `base_url`. When the response is lost, it cannot be repeated.
+   * before `/invite/` as `base_url`. When the response is lost, the link cannot be redeemed again.
    *
    * @throws ConvokeError `invite_does_not_exist`; `invite_ended` when it was redeemed or revoked, or has expired
    * @throws TypeError when it is not a link of this service

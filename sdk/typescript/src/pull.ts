@@ -21,8 +21,8 @@ const HAND_IN_MS_MAX = 10_000;
 /** The most pushes that one request asks for. */
 const PUSHES_MAX = 32;
 /**
- * When a crash of the service loses the settlement of a success, Convoke pushes the message again: soon, and at most
- * one message of each lane.
+ * The successes that are remembered. A crash of the service may lose the settlement of a success. Then Convoke pushes
+ * the message again: soon, and at most one message of each lane.
  */
 const REMEMBERED = { for_ms: 3_600_000, size_max: 1_000, bytes_max: 16 * 1024 * 1024 };
 /** The most pushes without a result that are remembered; the oldest is forgotten first. */

@@ -541,19 +541,19 @@ export interface JoinMeetingInput {
   agent_ids: string[];
   /**
    * Which messages for these agents are pushed. `all`: every one; `targeted`: only those that name one of them in
-   * target_agents; `people`: only those of people. The others are only in the history. Absent: unchanged, at first
-   * `all`.
+   * target_agents; `people`: only those of people. The others are only in the history. When absent, it stays as it is;
+   * at the first join it is `all`.
    */
   wake?: 'all' | 'targeted' | 'people' | undefined;
   /**
    * Which of the messages that waited while the machine was away are pushed. `all`: every one; `latest`: only the
-   * newest message of agents and the newest of people; the others are cancelled (`superseded`). Absent: unchanged, at
-   * first `all`.
+   * newest message of agents and the newest of people; the others are cancelled (`superseded`). When absent, it stays
+   * as it is; at the first join it is `all`.
    */
   catch_up?: 'all' | 'latest' | undefined;
   /**
-   * Messages that are older than this many seconds when they are next are cancelled (`max_age`); 0: none. Absent:
-   * unchanged, at first 0.
+   * A message is cancelled (`max_age`) if it is older than this many seconds when it would be pushed next; 0: a message
+   * of any age is pushed. When absent, it stays as it is; at the first join it is 0.
    */
   max_age_s?: number | undefined;
 }
@@ -647,13 +647,13 @@ export interface Membership {
   wake?: 'all' | 'targeted' | 'people';
   /** Which of the messages that waited while the machine was away are pushed; absent: all. */
   catch_up?: 'all' | 'latest';
-  /** How old a message may be when it is next, in seconds; absent: any age. */
+  /** How old a message may be when it would be pushed next, in seconds; absent: any age. */
   max_age_s?: number;
 }
 
 /**
  * A message of the history of a meeting, as it was written: a parser whose numbers are doubles drops digits of long
- * ones.
+ * numbers.
  */
 export interface Message {
   /** The id of a message. */
@@ -714,7 +714,7 @@ export interface MessageTrace extends FoundMessage {
    * answered by the one before it.
    */
   answered: MessageBrief[];
-  /** Its answers, in the order of seq, among 1,000 messages of its meeting. */
+  /** Its answers among the next 1,000 messages of its meeting, in the order of seq. */
   answers: MessageBrief[];
   /** Give it as answers_after to look for answers in the messages that follow; null when there are none. */
   next_answers_after: number | null;
@@ -806,8 +806,8 @@ export interface PullInput {
   wait_s?: number | undefined;
   /**
    * A name of this request, another one for each. When its response is lost, repeat the request under the same name.
-   * Then the pushes of the lost response are handed out again at once, and not only after their deadline. An earlier
-   * request of that name that still waits ends.
+   * Then the pushes of the lost response are handed out again at once, and not only after their deadline. If an earlier
+   * request of that name still waits, its wait ends.
    */
   pull_id?: string | undefined;
 }
@@ -818,7 +818,7 @@ export interface PullResult {
   delivery_id: string;
   /** The number of the attempt, as it was handed out. */
   attempt: number;
-  /** The status that the runtime responded, judged as that of a webhook: 200 is a success. */
+  /** The status with which the runtime responded. It is judged like the status of a webhook: 200 is a success. */
   status_code?: number;
   /** The Retry-After of that response. */
   retry_after?: string;
@@ -857,7 +857,7 @@ export interface PulledPush {
 export interface RecoverInput {
   /** Queues the deliveries again that failed at or after this time. */
   since?: string | undefined;
-  /** With since: only those that failed at or before this time. Now, unless it is earlier. */
+  /** With since: only those that failed at or before this time. Absent, or later than now: now. */
   until?: string | undefined;
   /**
    * Instead of since: these deliveries of the instance, if they failed or were cancelled. Others in the list are left
@@ -1199,8 +1199,8 @@ export interface TakenResult {
    */
   became: 'counted' | 'late' | 'repeated' | 'unknown';
   /**
-   * The state of the delivery when it was not `counted`; null when it was, and when there is no such delivery of this
-   * instance.
+   * The state of the delivery when the result was not `counted`; null when it was, and when there is no such delivery
+   * of this instance.
    */
   state: 'pending' | 'delivered' | 'failed' | 'cancelled' | null;
 }
@@ -1278,7 +1278,10 @@ export interface UpdateMembershipInput {
   wake?: 'all' | 'targeted' | 'people' | undefined;
   /** Which of the messages that waited while the machine was away are pushed: `all` or `latest`, as for a join. */
   catch_up?: 'all' | 'latest' | undefined;
-  /** Messages that are older than this many seconds when they are next are cancelled; 0: none. */
+  /**
+   * A message is cancelled if it is older than this many seconds when it would be pushed next; 0: a message of any age
+   * is pushed.
+   */
   max_age_s?: number | undefined;
 }
 
@@ -1376,7 +1379,7 @@ export interface ExplainQuery {
 export interface ListMessagesQuery {
   /** The messages that follow this one. */
   after_seq?: number | undefined;
-  /** The messages that come just before this one. Neither: the latest. */
+  /** The messages that come just before this one. With neither after_seq nor before_seq: the latest. */
   before_seq?: number | undefined;
   /** The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and next_cursor continues. */
   limit?: number | undefined;
@@ -1406,7 +1409,7 @@ export interface FindMessagesQuery {
 export interface GetMessageQuery {
   /** The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and next_cursor continues. */
   limit?: number | undefined;
-  /** Look for answers in the messages that follow this seq; its own when absent. */
+  /** Look for answers in the messages that follow this seq. Absent: in those that follow the message itself. */
   answers_after?: number | undefined;
 }
 
@@ -1472,7 +1475,7 @@ export interface ListInvitesQuery {
 export interface ListAuditQuery {
   /** The action that was done or refused. */
   action?: AuditAction | undefined;
-  /** Who did it: a key_id, or open, local command, sign-in link, service, unknown. */
+  /** Who did it: a key_id, or open, local command, sign-in link, invite link, service, unknown. */
   key_id?: string | undefined;
   /** Only changes of this instance. */
   instance_id?: string | undefined;

@@ -27,7 +27,7 @@ export async function makeDirectory(directory: string): Promise<void> {
     // Only this user may read the files in it.
     await mkdir(at, { mode: 0o700 });
   }
-  // A file is refused with ENOTDIR.
+  // Throws ENOTDIR when a file has this path.
   await stat(`${wanted}/`);
 }
 

@@ -3,7 +3,7 @@ import { promptOf } from './prompt.ts';
 import type { Asked, Meaning, Probed, Runtime, RuntimeResponse } from './runtime.ts';
 import { agentOf, at, below, failed, HISTORY_OPTION, isSuccess, jsonOf, JSON_HEADERS, notUnderstood } from './words.ts';
 
-/** The value of the agent that `agent` may contain. */
+/** In the option `agent`, this stands for the id of the agent in the meeting. */
 const AGENT = '{{agent_id}}';
 const SESSIONS = ['persistent', 'isolated'] as const;
 const KEY_PREFIX = 'hook:convoke:';
@@ -39,7 +39,8 @@ export const openclaw: Runtime = {
       says: 'how many messages of the meeting before this one it is given: it remembers a persistent session',
     },
   },
-  // A run may take as long as its model thinks, and the gateway refuses the next run of the session after 15 s.
+  // A run may take as long as its model thinks. The attempt waits for the end of the run, because the gateway would
+  // refuse the next run of the session when this one takes longer than 15 s.
   timeout_s: 600,
   historyOf: (options) => numberOption(options, 'history', 0),
   asksEach: () => true,
@@ -54,7 +55,8 @@ export const openclaw: Runtime = {
       deliver: false,
       waitForCompletion: true,
     };
-    // The gateway also compares the requests, and ignores a key of more than 256 characters.
+    // The gateway recognizes a repeated request by this key, and compares the requests too. It ignores a key of more
+    // than 256 characters.
     const headers = { ...JSON_HEADERS, 'idempotency-key': asked.delivery_id };
     return { method: 'POST', url: urlOf(base_url), headers, body: JSON.stringify(body) };
   },

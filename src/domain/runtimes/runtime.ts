@@ -25,7 +25,7 @@ export interface Asked {
   history: readonly PastMessage[];
 }
 
-/** An earlier message of the meeting than the pushed one. */
+/** A message of the meeting that was sent before the pushed one. */
 export interface PastMessage {
   seq: number;
   from_agent: string | null;

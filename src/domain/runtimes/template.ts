@@ -224,7 +224,7 @@ function unknownPlace(text: string): string | null {
   return null;
 }
 
-/** Whether a message could make the request many times as long as itself. */
+/** Finds too many places for long values: with them, a request could be many times as long as its message. */
 function tooLong(value: unknown): string | null {
   const places = longPlacesIn(value);
   if (places <= LONG_PLACES_MAX) return null;

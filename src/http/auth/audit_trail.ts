@@ -28,7 +28,7 @@ export interface AuditTrailParts {
   onError: (error: unknown) => void;
 }
 
-/** Equal refusals are written once in this time. At its end an entry has their number. */
+/** Equal refusals are written once in this time. At its end one more entry says how often they were repeated. */
 const REFUSALS_MS = 60_000;
 
 /**

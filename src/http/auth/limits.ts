@@ -27,7 +27,7 @@ export type LimitSettings = Pick<
  */
 export type Limited = 'send' | 'register' | 'change';
 
-/** The request had a wrong token. A request without a token is no guess. */
+/** The problems of a request with a wrong token, which counts as a guess. A request without a token is no guess. */
 const WRONG_KEY = new Set<ProblemCode>(['api_key_malformed', 'api_key_unknown', 'api_key_revoked', 'api_key_expired']);
 
 /** Stands for the address of a client without TCP, which is on this machine. */

@@ -77,7 +77,7 @@ export class Connections {
   /** Watches the connections of a server. Call it before the server listens. */
   watch(server: Server): void {
     server.on('connection', (socket) => this.#admit(socket));
-    // Runs before the routes, so that a request without a response costs nothing more.
+    // Runs before the routes, so that a request that no route responds to costs nothing more.
     const answerers = server.listeners('request') as ((request: IncomingMessage, response: ServerResponse) => void)[];
     server.removeAllListeners('request');
     server.on('request', (request, response) => {

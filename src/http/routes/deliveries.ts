@@ -38,7 +38,7 @@ const LIST_DELIVERIES = {
     tags: ['deliveries'],
     summary: 'List deliveries, newest first',
     description:
-      'The deliveries of messages to instances. Settled ones are removed when their retention ends. With one of instance_id, meeting_id and message_id the service finds them at once. With two of these, for a key with limits, and with the other filters it reads deliveries, newest first, and one request reads a limited number. Then `searched_to` says how far the request came, and next_cursor continues there. `text` needs the scope read.',
+      'The deliveries of messages to instances. Settled ones are removed when their retention ends. With one of instance_id, meeting_id and message_id the service finds them at once. In three cases it has to read deliveries, newest first: with two of these, for a key with limits, and with the other filters. One request reads a limited number. When it stops at that limit, `searched_to` says how far it came, and next_cursor continues there. `text` needs the scope read.',
     querystring: ListDeliveriesQuery,
     response: responses({ 200: ['A page of deliveries.', DeliveryPageSchema], codes: [] }),
   },

@@ -28,7 +28,7 @@ const STREAM_EVENTS = {
     tags: ['events'],
     summary: 'The live feed: events as they happen, as server-sent events',
     description:
-      'message.accepted, delivery.attempted, delivery.settled, delivery.queued, instance.registered, instance.changed, instance.connected, instance.disconnected, instance.removed, instance.joined, instance.left, membership.changed, instance.up, instance.failing, instance.down; gap when events were lost: read your view again; overflow and end before the service closes the connection. Each has an id: send the last one as Last-Event-ID to resume after it. docs/events.md has the data of each.',
+      'message.accepted, delivery.attempted, delivery.settled, delivery.queued, instance.registered, instance.changed, instance.connected, instance.disconnected, instance.removed, instance.joined, instance.left, membership.changed, meeting.changed, instance.up, instance.failing, instance.down; gap when events were lost: read your view again; overflow and end before the service closes the connection. Send the id of the last event that has one as Last-Event-ID, to resume after it. docs/events.md has the data of each.',
     querystring: EventsQuery,
     headers: EventsHeaders,
     response: responses({

@@ -26,7 +26,7 @@ const FIND_MESSAGES = {
     tags: ['messages'],
     summary: 'Find messages by an id, by their number in a meeting, or by their text; newest first',
     description:
-      'Messages of all meetings that the key may see, even those that nobody got. A search reads the messages themselves, and one request reads a limited number. Then `searched_to` says how far the request came, and next_cursor continues there.',
+      'Messages of all meetings that the key may see, even those that nobody got. A search reads the messages themselves, and one request reads a limited number. When it stops at that limit, `searched_to` says how far it came, and next_cursor continues there.',
     querystring: FindMessagesQuery,
     response: responses({ 200: ['A page of messages.', FoundMessagePageSchema], codes: [] }),
   },

@@ -4,7 +4,7 @@ import { type Reads, SEARCH_READS, type SearchPage } from '../../store/contract/
 
 /** How long one request searches. A read that has begun by then is finished. */
 export const SEARCH_MS_MAX = 400;
-/** The same for a list. An index finds its rows, perhaps with other rows between them. */
+/** How long one request reads a list. An index finds the rows of a list, perhaps with other rows between them. */
 export const LIST_MS_MAX = 50;
 /** The most calls of the store that one request makes. */
 const CALLS_MAX = 40;

@@ -44,7 +44,7 @@ export const AuditEntrySchema = Type.Object(
 export const ListAuditQuery = Type.Object(
   {
     action: Type.Optional(AuditAction),
-    key_id: text('Who did it: a key_id, or open, local command, sign-in link, service, unknown.'),
+    key_id: text('Who did it: a key_id, or open, local command, sign-in link, invite link, service, unknown.'),
     instance_id: Type.Optional(instanceId('Only changes of this instance.')),
     since: Type.Optional(timeInput('At or after this time.', '2026-03-01T09:30:00Z')),
     until: Type.Optional(timeInput('Before this time.', '2026-03-01T09:30:00Z')),

@@ -44,13 +44,13 @@ export const JoinMeetingBody = Type.Object(
     meeting_id: MeetingIdInput,
     agent_ids: agentIds('The agents of the instance that take part; they replace those of an earlier join.'),
     wake: wakeOf(
-      'Which messages for these agents are pushed. `all`: every one; `targeted`: only those that name one of them in target_agents; `people`: only those of people. The others are only in the history. Absent: unchanged, at first `all`.',
+      'Which messages for these agents are pushed. `all`: every one; `targeted`: only those that name one of them in target_agents; `people`: only those of people. The others are only in the history. When absent, it stays as it is; at the first join it is `all`.',
     ),
     catch_up: catchUpOf(
-      'Which of the messages that waited while the machine was away are pushed. `all`: every one; `latest`: only the newest message of agents and the newest of people; the others are cancelled (`superseded`). Absent: unchanged, at first `all`.',
+      'Which of the messages that waited while the machine was away are pushed. `all`: every one; `latest`: only the newest message of agents and the newest of people; the others are cancelled (`superseded`). When absent, it stays as it is; at the first join it is `all`.',
     ),
     max_age_s: maxAgeOf(
-      'Messages that are older than this many seconds when they are next are cancelled (`max_age`); 0: none. Absent: unchanged, at first 0.',
+      'A message is cancelled (`max_age`) if it is older than this many seconds when it would be pushed next; 0: a message of any age is pushed. When absent, it stays as it is; at the first join it is 0.',
     ),
   },
   {
@@ -67,7 +67,9 @@ export const UpdateMembershipBody = Type.Object(
     catch_up: catchUpOf(
       'Which of the messages that waited while the machine was away are pushed: `all` or `latest`, as for a join.',
     ),
-    max_age_s: maxAgeOf('Messages that are older than this many seconds when they are next are cancelled; 0: none.'),
+    max_age_s: maxAgeOf(
+      'A message is cancelled if it is older than this many seconds when it would be pushed next; 0: a message of any age is pushed.',
+    ),
   },
   {
     ...named('UpdateMembershipInput', 'What to change in a membership. An absent field stays as it is.'),
@@ -104,7 +106,7 @@ export const MembershipSchema = Type.Object(
     left_at: nullable(time('A time.'), 'When it left; null while the instance is in the meeting.'),
     wake: wakeOf('Which messages for these agents are pushed; absent: all.'),
     catch_up: catchUpOf('Which of the messages that waited while the machine was away are pushed; absent: all.'),
-    max_age_s: maxAgeOf('How old a message may be when it is next, in seconds; absent: any age.'),
+    max_age_s: maxAgeOf('How old a message may be when it would be pushed next, in seconds; absent: any age.'),
   },
   named('Membership', 'An instance in a meeting, with the agents that take part.'),
 );

@@ -35,7 +35,7 @@ export const MessageTraceSchema = Type.Object(
         'The messages that led to this one, at most 50. The first is the message that this one answers; each further one is answered by the one before it.',
     }),
     answers: Type.Array(MessageBriefSchema, {
-      description: 'Its answers, in the order of seq, among 1,000 messages of its meeting.',
+      description: 'Its answers among the next 1,000 messages of its meeting, in the order of seq.',
     }),
     next_answers_after: nullable(
       Type.Integer({ description: 'A seq.' }),
@@ -53,6 +53,11 @@ export const MessageTraceSchema = Type.Object(
 export const MessageParams = Type.Object({ message_id: madeId('The id of a message.') });
 
 export const GetMessageQuery = Type.Object(
-  { limit, answers_after: seqGiven('Look for answers in the messages that follow this seq; its own when absent.') },
+  {
+    limit,
+    answers_after: seqGiven(
+      'Look for answers in the messages that follow this seq. Absent: in those that follow the message itself.',
+    ),
+  },
   { additionalProperties: false },
 );

@@ -30,7 +30,7 @@ export const MessageSchema = Type.Object(
   },
   named(
     'Message',
-    'A message of the history of a meeting, as it was written: a parser whose numbers are doubles drops digits of long ones.',
+    'A message of the history of a meeting, as it was written: a parser whose numbers are doubles drops digits of long numbers.',
   ),
 );
 
@@ -55,7 +55,9 @@ export const seqGiven = (description: string) =>
 export const ListMessagesQuery = Type.Object(
   {
     after_seq: seqGiven('The messages that follow this one.'),
-    before_seq: seqGiven('The messages that come just before this one. Neither: the latest.'),
+    before_seq: seqGiven(
+      'The messages that come just before this one. With neither after_seq nor before_seq: the latest.',
+    ),
     limit,
   },
   { additionalProperties: false },

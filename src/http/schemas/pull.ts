@@ -28,7 +28,8 @@ const ResultSchema = Type.Object(
       Type.Integer({
         minimum: 200,
         maximum: 599,
-        description: 'The status that the runtime responded, judged as that of a webhook: 200 is a success.',
+        description:
+          'The status with which the runtime responded. It is judged like the status of a webhook: 200 is a success.',
         ...expected('must be a whole number from 200 to 599'),
       }),
     ),
@@ -93,7 +94,7 @@ export const PullBody = Type.Object(
       Type.String({
         pattern: PULL_ID,
         description:
-          'A name of this request, another one for each. When its response is lost, repeat the request under the same name. Then the pushes of the lost response are handed out again at once, and not only after their deadline. An earlier request of that name that still waits ends.',
+          'A name of this request, another one for each. When its response is lost, repeat the request under the same name. Then the pushes of the lost response are handed out again at once, and not only after their deadline. If an earlier request of that name still waits, its wait ends.',
         ...expected('must be a string of 1 to 64 letters, digits and `-_.`'),
       }),
     ),
@@ -133,7 +134,7 @@ const TakenResultSchema = Type.Object(
     }),
     state: nullable(
       enumOf(DELIVERY_STATES, { description: 'A state.' }),
-      'The state of the delivery when it was not `counted`; null when it was, and when there is no such delivery of this instance.',
+      'The state of the delivery when the result was not `counted`; null when it was, and when there is no such delivery of this instance.',
     ),
   },
   named('TakenResult', 'Whether a result counted.'),

@@ -68,7 +68,7 @@ const PUSH_HEADERS = [
   header(
     'convoke-test',
     false,
-    '`true` on the sample push of a webhook test. It is not signed, so decide by the webhook-id, which then begins with `dlv_test-`. Verify the push, respond 200, and wake nobody.',
+    '`true` on the sample push of a webhook test. The signature does not cover this header, so decide by the webhook-id, which then begins with `dlv_test-`. Verify the push, respond 200, and wake nobody.',
   ),
   header(
     'convoke-reply-url',
@@ -91,7 +91,7 @@ const PUSH_HEADERS = [
 
 const retried = {
   'retry-after': {
-    description: 'When to try again, held between the next time of the schedule and one hour.',
+    description: 'When to try again: not before the next time of the schedule, and after one hour at most.',
     schema: Type.String(),
   },
 };

@@ -13,7 +13,7 @@ export const RecoverBody = Type.Object(
     ),
     until: Type.Optional(
       timeInput(
-        'With since: only those that failed at or before this time. Now, unless it is earlier.',
+        'With since: only those that failed at or before this time. Absent, or later than now: now.',
         '2026-03-01T12:00:00Z',
       ),
     ),

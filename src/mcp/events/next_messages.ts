@@ -82,12 +82,17 @@ export class NextMessages {
     }
   }
 
-  /** Runs a stream's work, from its read until the message is sent, when fewer than `IN_HAND_MAX` streams have one. */
+  /**
+   * Runs the work of a stream from the read of a message until the message is sent. Waits first until fewer than
+   * `IN_HAND_MAX` streams have a message.
+   */
   inHand<Result>(work: () => Promise<Result>): Promise<Result> {
     return this.#in_hand.pass(work);
   }
 
-  /** Resolves when so many characters may be sent. So all streams together make no turn of the event loop long. */
+  /**
+   * Resolves when this many characters may be sent, so that all streams together make no turn of the event loop long.
+   */
   async turn(chars: number): Promise<void> {
     while (this.#turn_chars >= TURN_CHARS_MAX) await this.#turn;
     this.#turn ??= nextTurn().then(() => {

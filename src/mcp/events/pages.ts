@@ -3,7 +3,7 @@ import { isForSubscriber, type MeetingEvent, meetingEvent } from '../../domain/m
 import type { Caller } from '../caller.ts';
 import type { Wanted } from './event_types.ts';
 
-/** The most messages that one page reads, and the characters of its events after which it ends. */
+/** A page reads at most this many messages, and ends when its events have this many characters. */
 const MESSAGES_MAX = 50;
 const CHARS_MAX = 1 << 20;
 

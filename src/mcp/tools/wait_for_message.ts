@@ -90,7 +90,7 @@ async function pushesOf({ client, signal }: Caller, instance_id: string, wait_s:
 
 /**
  * A message that was written to the client counts as delivered. If nobody could read it any more, it is pushed again
- * soon. When this process ends before it can report either, the push is repeated after its deadline.
+ * soon. When this process ends before it has reported one of the two, the push is repeated after its deadline.
  */
 function settle(
   { client, onUnsettled }: Caller,

@@ -1,4 +1,4 @@
-/** A button beside an advice that follows it: with one click, or by opening the field to change. */
+/** A button beside an advice that does what the advice says: with one click, or by opening the field to change. */
 import type { JSX } from 'preact';
 import type { Instance, Outcome, UpdateInstanceInput } from '@convoke/sdk';
 import { doesPull } from '../parts/connection.tsx';

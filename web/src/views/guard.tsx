@@ -8,13 +8,14 @@ import { addressOf } from '../router.ts';
 import { client, may } from '../service.ts';
 import { counted } from '../format.ts';
 
-/** How many stopped deliveries are read, and for how long the page mentions them. */
+/** The most stopped deliveries that are read. */
 const STOPPED_MAX = 100;
 /**
  * How many of the latest deliveries the page searches for stopped ones. There is no index of cancelled deliveries, so
  * without a bound the service would read every delivery of the meeting. With 60,000 of them that took its storage 6 s.
  */
 const LOOKED_THROUGH_MAX = 5_000;
+/** For how long the page mentions stopped deliveries. */
 const SHOWN_MS = 3_600_000;
 const LIMIT_MAX = { hop_limit: 10_000, pair_limit: 1_000 };
 

@@ -179,7 +179,7 @@ class ConvokeClient(Operations):
         """Redeems the link of an invite, once, and returns a key.
 
         Needs no key: make the client with the part of the link before `/invite/` as `base_url`. When the response is
-        lost, it cannot be repeated.
+        lost, the link cannot be redeemed again.
 
         :raises ConvokeError: `invite_does_not_exist`; `invite_ended` when it was redeemed or revoked, or has expired
         :raises ValueError: it is no link of this service

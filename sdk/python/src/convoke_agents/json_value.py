@@ -9,8 +9,8 @@ from typing import Any
 def parse_json(text: str) -> Any:
     """The value of a JSON text.
 
-    A whole number of more digits than Python converts (4300 unless it was set) is read as a float: nobody can stop an agent
-    with such a message.
+    A whole number of more digits than Python converts (4300 unless it was set) is read as a float. Otherwise anybody
+    could stop an agent with such a message.
 
     :raises ValueError: it is no JSON, or nested too deeply
     """

@@ -797,7 +797,7 @@ class MeetingInstance(Model):
     catch_up: Literal["all", "latest"] | str | None = None
     """Which of the messages that waited while the machine was away are pushed; absent: all."""
     max_age_s: int | None = None
-    """How old a message may be when it is next, in seconds; absent: any age."""
+    """How old a message may be when it would be pushed next, in seconds; absent: any age."""
     instance_name: str
     """The name that people see."""
     health: Health | str
@@ -839,12 +839,12 @@ class Membership(Model):
     catch_up: Literal["all", "latest"] | str | None = None
     """Which of the messages that waited while the machine was away are pushed; absent: all."""
     max_age_s: int | None = None
-    """How old a message may be when it is next, in seconds; absent: any age."""
+    """How old a message may be when it would be pushed next, in seconds; absent: any age."""
 
 
 class Message(Model):
     """A message of the history of a meeting, as it was written: a parser whose numbers are doubles drops digits of
-    long ones."""
+    long numbers."""
 
     message_id: str
     """The id of a message."""
@@ -922,7 +922,7 @@ class MessageTrace(Model):
     """The messages that led to this one, at most 50. The first is the message that this one answers; each further
     one is answered by the one before it."""
     answers: list[MessageBrief]
-    """Its answers, in the order of seq, among 1,000 messages of its meeting."""
+    """Its answers among the next 1,000 messages of its meeting, in the order of seq."""
     next_answers_after: int | None
     """Give it as answers_after to look for answers in the messages that follow; null when there are none."""
     deliveries: list[Delivery]
@@ -1018,8 +1018,8 @@ class TakenResult(Model):
     passed. `repeated`: the attempt had a result already. `unknown`: this instance did not get such an attempt, or
     the node that handed it out has stopped; then the push is handed out again."""
     state: Literal["pending", "delivered", "failed", "cancelled"] | str | None
-    """The state of the delivery when it was not `counted`; null when it was, and when there is no such delivery of
-    this instance."""
+    """The state of the delivery when the result was not `counted`; null when it was, and when there is no such
+    delivery of this instance."""
 
 
 class Pulled(Model):

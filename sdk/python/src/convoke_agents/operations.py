@@ -378,7 +378,7 @@ class Operations:
 
         :param instance_id: The id of an instance.
         :param since: Queues the deliveries again that failed at or after this time.
-        :param until: With since: only those that failed at or before this time. Now, unless it is earlier.
+        :param until: With since: only those that failed at or before this time. Absent, or later than now: now.
         :param delivery_ids: Instead of since: these deliveries of the instance, if they failed or were cancelled.
             Others in the list are left as they are.
         :param limit: The most deliveries that this call queues again: a small limit shows the progress.
@@ -417,13 +417,14 @@ class Operations:
         :param meeting_id: The meeting; an integer is taken as its decimal string.
         :param agent_ids: The agents of the instance that take part; they replace those of an earlier join.
         :param wake: Which messages for these agents are pushed. `all`: every one; `targeted`: only those that name
-            one of them in target_agents; `people`: only those of people. The others are only in the history.
-            Absent: unchanged, at first `all`.
+            one of them in target_agents; `people`: only those of people. The others are only in the history. When
+            absent, it stays as it is; at the first join it is `all`.
         :param catch_up: Which of the messages that waited while the machine was away are pushed. `all`: every one;
             `latest`: only the newest message of agents and the newest of people; the others are cancelled
-            (`superseded`). Absent: unchanged, at first `all`.
-        :param max_age_s: Messages that are older than this many seconds when they are next are cancelled
-            (`max_age`); 0: none. Absent: unchanged, at first 0.
+            (`superseded`). When absent, it stays as it is; at the first join it is `all`.
+        :param max_age_s: A message is cancelled (`max_age`) if it is older than this many seconds when it would be
+            pushed next; 0: a message of any age is pushed. When absent, it stays as it is; at the first join it
+            is 0.
         """
         return self._requests.call(
             "POST",
@@ -642,7 +643,8 @@ class Operations:
         :param wake: Which messages for these agents are pushed: `all`, `targeted` or `people`, as for a join.
         :param catch_up: Which of the messages that waited while the machine was away are pushed: `all` or
             `latest`, as for a join.
-        :param max_age_s: Messages that are older than this many seconds when they are next are cancelled; 0: none.
+        :param max_age_s: A message is cancelled if it is older than this many seconds when it would be pushed
+            next; 0: a message of any age is pushed.
         """
         return self._requests.call(
             "PATCH",
@@ -738,7 +740,8 @@ class Operations:
 
         :param meeting_id: The id of a meeting.
         :param after_seq: The messages that follow this one.
-        :param before_seq: The messages that come just before this one. Neither: the latest.
+        :param before_seq: The messages that come just before this one. With neither after_seq nor before_seq: the
+            latest.
         :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and
             next_cursor continues.
         """
@@ -791,8 +794,8 @@ class Operations:
         """Find messages by an id, by their number in a meeting, or by their text; newest first.
 
         Messages of all meetings that the key may see, even those that nobody got. A search reads the messages
-        themselves, and one request reads a limited number. Then `searched_to` says how far the request came, and
-        next_cursor continues there.
+        themselves, and one request reads a limited number. When it stops at that limit, `searched_to` says how
+        far it came, and next_cursor continues there.
 
         :param id: The message with this message_id, or the message of the delivery with this delivery_id (the
             webhook-id).
@@ -867,7 +870,8 @@ class Operations:
         :param message_id: The id of a message.
         :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and
             next_cursor continues.
-        :param answers_after: Look for answers in the messages that follow this seq; its own when absent.
+        :param answers_after: Look for answers in the messages that follow this seq. Absent: in those that follow
+            the message itself.
         """
         return self._requests.call(
             "GET",
@@ -900,10 +904,10 @@ class Operations:
         """List deliveries, newest first.
 
         The deliveries of messages to instances. Settled ones are removed when their retention ends. With one of
-        instance_id, meeting_id and message_id the service finds them at once. With two of these, for a key with
-        limits, and with the other filters it reads deliveries, newest first, and one request reads a limited
-        number. Then `searched_to` says how far the request came, and next_cursor continues there. `text` needs
-        the scope read.
+        instance_id, meeting_id and message_id the service finds them at once. In three cases it has to read
+        deliveries, newest first: with two of these, for a key with limits, and with the other filters. One
+        request reads a limited number. When it stops at that limit, `searched_to` says how far it came, and
+        next_cursor continues there. `text` needs the scope read.
 
         :param instance_id: Only deliveries to this instance.
         :param meeting_id: Only deliveries of messages of this meeting.
@@ -1347,7 +1351,7 @@ class Operations:
         docs/audit.md says how to verify them.
 
         :param action: The action that was done or refused.
-        :param key_id: Who did it: a key_id, or open, local command, sign-in link, service, unknown.
+        :param key_id: Who did it: a key_id, or open, local command, sign-in link, invite link, service, unknown.
         :param instance_id: Only changes of this instance.
         :param since: At or after this time.
         :param until: Before this time.

@@ -36,8 +36,8 @@ _LOOK_S = 1.0
 _HAND_IN_S_MAX = 10.0
 # The most pushes that one request asks for.
 _PUSHES_MAX = 32
-# When a crash of the service loses the settlement of a success, Convoke pushes the message again: soon, and at most one
-# message of each lane.
+# The successes that are remembered. A crash of the service may lose the settlement of a success. Then Convoke pushes
+# the message again: soon, and at most one message of each lane.
 _REMEMBER_S = 3600.0
 _REMEMBERED_MAX = 1_000
 # The most pushes without a result that are remembered; the oldest is forgotten first.
@@ -170,7 +170,7 @@ class AsyncPulling:
             _in_loop(self._loop, self._end)
 
     def __aiter__(self) -> AsyncGenerator[PushInHand, None]:
-        # This object does not hold the generator, so that a loop that is left ends it.
+        # This object keeps no reference to the generator, so that the generator ends when the caller leaves the loop.
         return self._pushes() if self._kept is None else self._kept
 
     async def __aenter__(self) -> AsyncPulling:
@@ -291,7 +291,7 @@ class AsyncPulling:
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            # It is unknown whether they arrived; the service counts each once.
+            # It is unknown whether the results arrived. The service counts each of them once.
             self._results.put_back(results)
             if not (wait_s is not None and self._ending.is_set()):
                 self._fail(error)

@@ -20,8 +20,8 @@ from convoke_agents.verify import Push, VerificationError, decode_secrets, read_
 
 # Twice the size of the largest push under the server's default limit, its list of agents included.
 _BODY_BYTES_MAX = 2 * 1024 * 1024
-# Convoke stops retrying a push that got a response within an hour, unless the receiver asked for more time or somebody
-# retries it by hand.
+# After the response to a push, Convoke stops its retries within an hour, unless the receiver asked for more time or
+# somebody retries the push by hand.
 _REMEMBER_S = 3600.0
 _REMEMBERED_MAX = 10_000
 _TEXT = "text/plain; charset=utf-8"
@@ -42,8 +42,8 @@ class Receiver:
     """Makes a webhook endpoint out of a function: `receiver.asgi` and `receiver.wsgi` for servers and frameworks, `handle`
     and `handle_async` for a view of your own.
 
-    A push may arrive more than once. If its webhook-id was handled, it gets that response without a call of the
-    function. If the first call still runs, it waits for that call. If the first call raised, the function is called
+    A push may arrive more than once. If its webhook-id was handled, it gets the first response again, without a call of
+    the function. If the first call still runs, it waits for that call. If the first call raised, the function is called
     again. This memory ends with the process, and each worker process has its own, so an agent that must never act twice
     has to remember the webhook_id itself.
 

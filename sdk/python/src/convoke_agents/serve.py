@@ -68,7 +68,8 @@ def serve_agent(
         one it is `all`.
     :param catch_up: Which of the messages that waited while the machine was away are pushed: `all`, or only the
         `latest`.
-    :param max_age_s: Messages that are older than this when they are next are not pushed; 0: messages of any age are.
+    :param max_age_s: A message that is older than this when it would be pushed next is not pushed; 0: a message of
+        any age is pushed.
     :param base_url: The URL of Convoke; the variable CONVOKE_URL when absent, or else http://127.0.0.1:8080.
     :param api_key: The variable CONVOKE_API_KEY when absent.
     :param instance_id: The agent_id when absent. Keep it the same at every start: messages that waited meanwhile then

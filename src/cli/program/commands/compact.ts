@@ -28,7 +28,7 @@ async function compact({ json }: { json?: true }, command: Command): Promise<voi
   }
   const file = dataFile(config.data);
   await assertThere(file);
-  // SQLite writes its temporary file into the same directory. The room is checked there.
+  // Makes SQLite write its temporary file beside the data file, because the check of the free room looks there.
   process.env['SQLITE_TMPDIR'] ??= dirname(file);
   const { compactDataFile } = await import('../../../store/sqlite/file/compact.ts');
   try {

@@ -124,7 +124,7 @@ function brakeCommand(name: 'pause' | 'resume', description: string): Command {
   return withExamples(withApi(command), { [`convoke meetings ${name} standup-42`]: description });
 }
 
-/** The word by which a meeting gets the limit of the settings again. */
+/** The word that removes a meeting's own limit, so that the limit of the settings applies to it again. */
 const DEFAULT = 'default';
 type Limit = number | typeof DEFAULT;
 

@@ -1,9 +1,7 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import type { PushInHand, PushResult } from '@convoke/sdk';
 
-/**
- * The share of a push's time for waiting until a runtime has restarted. The rest is for its response.
- */
+/** The share of a push's time that may pass until a runtime has restarted. The rest is for the runtime's response. */
 const HOLD_SHARE = 0.5;
 const HOLD_MS_MAX = 60_000;
 const PAUSE_FIRST_MS = 100;

@@ -21,8 +21,8 @@ const CUT = `the body of the response did not arrive whole, or was over ${BODY_B
 /** The longest deadline for a result. */
 const TURN_MS_MAX = 600_000;
 /**
- * The largest number of remembered pushes of which only some agents have answered. The oldest is forgotten first, and
- * all its agents are asked again.
+ * The most pushes that are remembered while only some of their agents have answered. The oldest push is forgotten
+ * first, and all its agents are asked again.
  */
 const PARTS_MAX = 1_000;
 
