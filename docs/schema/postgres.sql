@@ -1689,7 +1689,7 @@ AS $function$
         SELECT delivery_no FROM deliveries WHERE delivery_no > mark AND delivery_no <= to_no
           AND (state = 'pending' AND noted = 0 OR state = 'failed' AND failed_at IS NULL AND settled_at IS NOT NULL)
         ORDER BY delivery_no FOR NO KEY UPDATE SKIP LOCKED));
-    -- A new statement sees what was committed meanwhile, and what is locked as it was before.
+    -- A new statement sees what others committed meanwhile. It sees locked rows as they were before.
     SELECT min(delivery_no) INTO fresh_no FROM deliveries WHERE delivery_no > mark AND delivery_no <= to_no
       AND (state = 'pending' AND noted = 0 OR state = 'failed' AND failed_at IS NULL AND settled_at IS NOT NULL);
     to_no := coalesce(fresh_no - 1, to_no);

@@ -1,7 +1,10 @@
 import type { MessageOrigin } from '../../domain/message_origin.ts';
 import type { NewMessage, AcceptedMessage, AcceptedDelivery } from './messages.ts';
 
-/** A message that another node stored, with its deliveries in partitions of this node that have had no attempt yet. */
+/**
+ * A message that another node stored, with those of its deliveries that are in partitions of this node and have had no
+ * attempt yet.
+ */
 export interface StoredMessage
   extends
     Omit<AcceptedMessage, 'deliveries_queued'>,
@@ -66,7 +69,7 @@ export interface NodeRow {
 }
 
 export interface Lease {
-  /** True for this node. */
+  /** The number of this node. */
   node_no: number;
   /**
    * The partitions of this node. An epoch rises whenever its partition is taken, even by the node that had it before.

@@ -1,4 +1,6 @@
-/** The data keys of the database. All nodes must have the same one: checked when a node opens it. */
+/**
+ * The data keys of the database. All nodes must have the same key. Each node checks that when it opens the database.
+ */
 import { Problem } from '../../domain/problem.ts';
 import { DataKeys, type KeySource } from '../secrets/data_keys.ts';
 import { checkValueOf, passesCheck, SECRET_COLUMNS, secretPlace, type SecretRow } from '../secrets/instance_secrets.ts';

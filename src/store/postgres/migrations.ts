@@ -32,7 +32,9 @@ export const STEPS_KNOWN_MIN = 1;
 /** A node that knows this many steps reads attempts in their short form. */
 export const SHORT_ATTEMPTS_STEPS = 20;
 
-/** A node that knows this many steps finds deliveries by the columns of pending_deliveries.ts, and keeps them. */
+/**
+ * A node that knows this many steps finds deliveries by the columns of pending_deliveries.ts, and writes these columns.
+ */
 export const NOTED_STEPS = 24;
 
 export const MIGRATIONS: readonly string[] = [

@@ -2,9 +2,9 @@
 import { TAKEOVER } from '../locks.ts';
 
 /**
- * Writes the results of attempts: instances first, as in every statement that writes both. No epoch changes while it
- * holds the shared lock, because a node that takes a partition waits for that lock. Later settlements find another
- * epoch.
+ * Writes the results of attempts. It writes instances before deliveries, as every statement does that writes both. No
+ * epoch changes while it holds the shared lock, because a node that takes a partition waits for that lock. Later
+ * settlements find another epoch.
  */
 export const SETTLE_DELIVERIES = `
   CREATE FUNCTION settle_deliveries(
@@ -42,7 +42,7 @@ export const SETTLE_DELIVERIES = `
   END $$;
 `;
 
-/** How the row of a delivery changes besides its result. */
+/** The function with this name. @param also sets further columns of a delivery, besides its result */
 function settleDeliveries(name: string, also: string): string {
   return `
   CREATE FUNCTION ${name}(
@@ -81,10 +81,10 @@ function settleDeliveries(name: string, also: string): string {
 `;
 }
 
-/** As SETTLE_DELIVERIES, with the time since when an instance has its health. */
+/** As SETTLE_DELIVERIES. It also writes since when an instance has its health. */
 export const SETTLE_DELIVERIES_2 = settleDeliveries('settle_deliveries_2', '');
 
-/** The same, with the columns by which deliveries are found: see pending_deliveries.ts. */
+/** As SETTLE_DELIVERIES_2. It also writes the columns by which deliveries are found: see pending_deliveries.ts. */
 export const SETTLE_DELIVERIES_3 = settleDeliveries(
   'settle_deliveries_3',
   `,

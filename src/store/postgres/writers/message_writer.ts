@@ -160,7 +160,10 @@ export class MessageWriter {
     });
   }
 
-  /** Nothing of the batch is stored: stores the messages that are not refused. @param refused by place, from 1 */
+  /**
+   * Stores the messages that are not refused, because nothing of the batch is stored yet. @param refused by place, from
+   * 1
+   */
   async #acceptOthers(
     messages: NewMessage[],
     { places, sent }: Batch,
