@@ -40,7 +40,8 @@ const WAITING_BYTES_MAX = 64 << 20;
 /** The bytes that a message takes in memory besides its text. */
 const MESSAGE_OVERHEAD_BYTES = 512;
 /**
- * The most messages of one list in one transaction. How many deliveries they have is only known when they are stored.
+ * The most messages of one list in one transaction. The number is low, because how many deliveries they have is only
+ * known when they are stored.
  */
 const LIST_BATCH_MAX = 100;
 /**

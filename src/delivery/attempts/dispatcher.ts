@@ -262,7 +262,7 @@ export class Dispatcher {
       (waiting) => in_turn === 0 || (in_turn < turns_max && !(waiting.isSpilled && this.#memory.isShareFull)),
     );
     if (recipient === undefined && this.#turns.has_behind && !this.#looks_for_room) {
-      // If every instance in its turn hangs, no other call checks whether there is room for more.
+      // If every instance that has its turn hangs, no other call checks whether there is room for more turns.
       this.#looks_for_room = true;
       this.#timers.schedule(now + CHECK_MS, () => {
         this.#looks_for_room = false;

@@ -6,8 +6,8 @@ import type { Clock, Timer } from '../clock.ts';
 const RENEW_MS = 3_000;
 const TRY_AGAIN_MS = 500;
 /**
- * How long a stop waits until the store has recorded that this node releases everything. After that, only the end of
- * the lease releases it.
+ * How long a stop waits until the store has recorded that this node releases everything. After that, the partitions are
+ * free only when the lease ends.
  */
 const LEAVE_MS_MAX = 500;
 /** The topic of a broadcast: there are partitions to take or to release, so the other nodes renew at once. */

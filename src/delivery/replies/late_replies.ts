@@ -80,7 +80,7 @@ export class LateReplies {
       this.#observer.replied('later', sent.repeated ? 'repeated' : 'stored');
       return sent;
     } catch (error) {
-      // Another status says that the service could not store it now: then the agent sends it again.
+      // Another status says that the service could not store the reply now. The agent then sends it again.
       if (error instanceof Problem && error.status < 429) this.#observer.replied('later', 'refused');
       throw error;
     }

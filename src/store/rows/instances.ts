@@ -45,7 +45,7 @@ export type PreviousRow = Pick<
   'transport' | 'webhook_url' | 'webhook_headers' | 'webhook_secret' | 'lease_until'
 >;
 
-/** How long the previous secret of a subscription signs too. */
+/** For how long the previous secret of a subscription also signs. */
 const SUBSCRIPTION_OVERLAP_MS = 300_000;
 
 /**
