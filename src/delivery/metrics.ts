@@ -180,7 +180,8 @@ export class Metrics {
     for (const what of ['min', 'max', 'mean', 'p50', 'p90', 'p99']) {
       const lag = this.#registry.getSingleMetric(`${prefix}nodejs_eventloop_lag_${what}_seconds`);
       assert(lag instanceof Gauge);
-      // The first of these metrics that is collected sets the values of all of them.
+      // The library sets the values of all these metrics when it collects `nodejs_eventloop_lag_seconds`, which comes
+      // before them.
       Object.assign(lag, { collect: () => lag.dec((LOOK_EVERY_MS - LOOK_EVERY_DEFAULT_MS) / 1_000) });
     }
   }

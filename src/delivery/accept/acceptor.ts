@@ -143,10 +143,10 @@ export class Acceptor {
   }
 
   /**
-   * Stores a list of messages in its order: up to a hundred in one transaction, fewer when they have many deliveries,
-   * and one transaction after the other. A message that is refused changes nothing for the others. When the storage
-   * fails, or the service is overloaded, the rest of the list fails in the same way, so that no message overtakes
-   * another.
+   * Stores a list of messages in the order of the list: up to a hundred in one transaction, fewer when they have many
+   * deliveries, and one transaction after the other. A message that is refused changes nothing for the others. When the
+   * storage fails, or the service is overloaded, the rest of the list fails in the same way, so that no message
+   * overtakes another.
    *
    * @returns a result for each message; a refusal has an error that `send` throws
    */

@@ -2,7 +2,7 @@ import type { Lane } from '../lanes/lane.ts';
 import type { Recipient } from '../lanes/recipient.ts';
 import type { Settlements } from './settlements.ts';
 
-/** The calls that a judge of heads makes on the dispatcher after a read. */
+/** The methods of the dispatcher that the judges of heads (loop_guard.ts, catch_up.ts) call after a read. */
 export interface JudgedDispatcher {
   offer(recipient: Recipient, lane: Lane): void;
   invalidateLane(recipient: Recipient, lane: Lane): void;

@@ -30,7 +30,7 @@ export interface RuntimeTransportParts {
   onError: (error: unknown) => void;
 }
 
-/** A push to an instance with a runtime that may take long, while it is in flight. */
+/** A push that may take long, to an instance with a runtime, while it is in flight. */
 interface RuntimeAttempt {
   instance_id: string;
   is_given_up: boolean;

@@ -86,13 +86,13 @@ export interface Lease {
 export const BROADCAST_BYTES_MAX = 5_600;
 
 /**
- * The knowledge of the nodes on one store about each other.
+ * What the nodes on one store know about each other.
  *
  * No delivery is overlooked: the node that holds a partition gets a notification of every delivery that another node
  * stores in it. When an accept returns, the notifications of all its deliveries are sent, except for partitions that
  * this node certainly holds. A node certainly holds the partitions of its last lease that it has not released since it
- * requested that lease. `LEASE_SAFE_MS` after that request it certainly holds none. A node that takes a partition then
- * reads all of it.
+ * requested that lease. `LEASE_SAFE_MS` after that request it certainly holds none. After a node has taken a partition,
+ * it reads all of it.
  */
 export interface ClusterStore {
   /**

@@ -25,8 +25,8 @@ const REWRITE = statement(
 );
 
 /**
- * Finds the data key, and compares it with the check values in the database; the very first node stores its own there.
- * No other node runs this at the same time.
+ * Finds the data key, and compares it with the check values in the database; the very first node stores the check value
+ * of its key there. No other node runs this at the same time.
  *
  * @throws StoreError when the key is missing, is another one, or may be read by others
  */

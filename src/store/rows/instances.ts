@@ -258,7 +258,7 @@ export function instanceReader(keys: DataKeys) {
   return { instanceOf, instanceRowOf, listedRowOf, encryptSecret, secretOf, registeredValues, patchedValues };
 }
 
-/** @throws Problem `instance_id_taken` for a subscription over an instance, and the other way round */
+/** @throws Problem `instance_id_taken` when a subscription would replace an instance, or an instance a subscription */
 function assertSameKind(lease_until: number | null, previous: PreviousRow | undefined): void {
   if (previous === undefined || (previous.lease_until === null) === (lease_until === null)) return;
   throw new Problem(

@@ -6,7 +6,8 @@
  * settlement writes one row.
  *
  * Numbers: a message takes `message_no`, and its deliveries take the numbers after it. So the deliveries of a message,
- * or of the messages of a meeting, are found without an index. An id is such a number behind the tag of the data file.
+ * or of the messages of a meeting, are found without an index. An id is the tag of the data file, followed by such a
+ * number.
  *
  * Every index of `deliveries` costs one more write for every delivery, so there are only four. The first two contain
  * pending deliveries only, so a long history does not enlarge them.
