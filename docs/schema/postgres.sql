@@ -451,7 +451,7 @@ AS $function$
     last_seqs bigint[];
     former_seqs bigint[];
   BEGIN
-    -- A batch that is sent again waits here for what becomes of the first.
+    -- A batch that is sent again waits here until the first try has ended.
     PERFORM 1 FROM runs WHERE run_no = my_run_no FOR UPDATE;
     IF NOT FOUND THEN
       RAISE EXCEPTION 'the run % is not known', my_run_no USING ERRCODE = 'CV001';
@@ -486,7 +486,7 @@ AS $function$
 
     PERFORM pg_advisory_xact_lock_shared(1668247158, 3);
 
-    -- Of one with a hint there is a row, unless the database has lost it.
+    -- A meeting with a hint already has a row, unless the database has lost it.
     IF array_position(hints, NULL) IS NOT NULL THEN
       
     INSERT INTO meetings (meeting_id, last_seq, created_at, last_activity_at)
@@ -530,13 +530,14 @@ AS $function$
       END IF;
     END IF;
 
-    -- With a lower bound few entries of the index are looked at, instead of all on its last page.
+    -- With a lower bound the search looks at few entries of the index, and not at all entries of its last page.
     SELECT array_agg(greatest(w.last_seq, coalesce(
         (SELECT m.seq FROM messages m WHERE m.meeting_id = w.meeting_id AND m.seq >= w.hint ORDER BY m.seq DESC LIMIT 1),
         (SELECT m.seq FROM messages m WHERE m.meeting_id = w.meeting_id ORDER BY m.seq DESC LIMIT 1))) ORDER BY w.place) INTO former_seqs
       FROM unnest(meeting_ids, hints, last_seqs) WITH ORDINALITY AS w(meeting_id, hint, last_seq, place);
 
-    -- None is before the last: that is found first, however many dead ones there are that cannot be removed yet.
+    -- Old batches slow down nothing until they are removed here. The look-up of the last batch begins at the end of the
+    -- index, so it finds that batch first, however many dead rows of others cannot be removed yet.
     IF my_batch_no % 100 = 0 THEN
       DELETE FROM batches WHERE run_no = my_run_no AND batch_no < my_batch_no;
     END IF;
@@ -546,7 +547,8 @@ AS $function$
         SELECT w.* FROM unnest(meeting_ids, new_counts, former_seqs) WITH ORDINALITY AS w(meeting_id, n, former_seq, of_meeting)
         WHERE w.n > 0
       ), item AS MATERIALIZED (
-        -- Without its texts: those are taken from their arrays by place where they are stored, and not carried through joins and sorts.
+        -- An item has no texts: the INSERTs take them from their arrays by place, so that no join and no sort carries
+        -- them.
         SELECT i.place, i.of_meeting, row_number() OVER (ORDER BY i.place) AS nth, row_number() OVER (PARTITION BY i.of_meeting ORDER BY i.place) AS rank
         FROM unnest(of_meetings) WITH ORDINALITY AS i(of_meeting, place)
         WHERE is_new IS NULL OR is_new[i.place]
@@ -559,7 +561,7 @@ AS $function$
       ), recipient AS MATERIALIZED (
         SELECT i.nth, r.instance_id, r.partition_no, notified.agents, row_number() OVER (ORDER BY i.nth, r.instance_id) AS number
         FROM item i JOIN member r ON r.of_meeting = i.of_meeting
-          -- OFFSET 0 keeps it from being computed twice, once for its value and once for the condition below.
+          -- OFFSET 0 keeps the list of agents from being computed twice: for its value, and for the condition below.
           CROSS JOIN LATERAL (SELECT CASE WHEN targets[i.place] IS NULL OR targets[i.place] = '[]' THEN r.agent_ids ELSE (
   SELECT coalesce('[' || string_agg(agent.value::text, ',' ORDER BY agent.place) || ']', '[]')
   FROM json_array_elements(r.agent_ids::json) WITH ORDINALITY AS agent(value, place)
@@ -619,7 +621,7 @@ AS $function$
     former_seqs bigint[];
     key_names text[];
   BEGIN
-    -- A batch that is sent again waits here for what becomes of the first.
+    -- A batch that is sent again waits here until the first try has ended.
     PERFORM 1 FROM runs WHERE run_no = my_run_no FOR UPDATE;
     IF NOT FOUND THEN
       RAISE EXCEPTION 'the run % is not known', my_run_no USING ERRCODE = 'CV001';
@@ -654,7 +656,7 @@ AS $function$
 
     PERFORM pg_advisory_xact_lock_shared(1668247158, 3);
 
-    -- Of one with a hint there is a row, unless the database has lost it.
+    -- A meeting with a hint already has a row, unless the database has lost it.
     IF array_position(hints, NULL) IS NOT NULL THEN
       
     INSERT INTO meetings (meeting_id, last_seq, created_at, last_activity_at)
@@ -706,13 +708,14 @@ AS $function$
       END IF;
     END IF;
 
-    -- With a lower bound few entries of the index are looked at, instead of all on its last page.
+    -- With a lower bound the search looks at few entries of the index, and not at all entries of its last page.
     SELECT array_agg(greatest(w.last_seq, coalesce(
         (SELECT m.seq FROM messages m WHERE m.meeting_id = w.meeting_id AND m.seq >= w.hint ORDER BY m.seq DESC LIMIT 1),
         (SELECT m.seq FROM messages m WHERE m.meeting_id = w.meeting_id ORDER BY m.seq DESC LIMIT 1))) ORDER BY w.place) INTO former_seqs
       FROM unnest(meeting_ids, hints, last_seqs) WITH ORDINALITY AS w(meeting_id, hint, last_seq, place);
 
-    -- None is before the last: that is found first, however many dead ones there are that cannot be removed yet.
+    -- Old batches slow down nothing until they are removed here. The look-up of the last batch begins at the end of the
+    -- index, so it finds that batch first, however many dead rows of others cannot be removed yet.
     IF my_batch_no % 100 = 0 THEN
       DELETE FROM batches WHERE run_no = my_run_no AND batch_no < my_batch_no;
     END IF;
@@ -722,7 +725,8 @@ AS $function$
         SELECT w.* FROM unnest(meeting_ids, new_counts, former_seqs) WITH ORDINALITY AS w(meeting_id, n, former_seq, of_meeting)
         WHERE w.n > 0
       ), item AS MATERIALIZED (
-        -- Without its texts: those are taken from their arrays by place where they are stored, and not carried through joins and sorts.
+        -- An item has no texts: the INSERTs take them from their arrays by place, so that no join and no sort carries
+        -- them.
         SELECT i.place, i.of_meeting, row_number() OVER (ORDER BY i.place) AS nth, row_number() OVER (PARTITION BY i.of_meeting ORDER BY i.place) AS rank
         FROM unnest(of_meetings) WITH ORDINALITY AS i(of_meeting, place)
         WHERE is_new IS NULL OR is_new[i.place]
@@ -735,7 +739,7 @@ AS $function$
       ), recipient AS MATERIALIZED (
         SELECT i.nth, r.instance_id, r.partition_no, notified.agents, row_number() OVER (ORDER BY i.nth, r.instance_id) AS number
         FROM item i JOIN member r ON r.of_meeting = i.of_meeting
-          -- OFFSET 0 keeps it from being computed twice, once for its value and once for the condition below.
+          -- OFFSET 0 keeps the list of agents from being computed twice: for its value, and for the condition below.
           CROSS JOIN LATERAL (SELECT CASE WHEN targets[i.place] IS NULL OR targets[i.place] = '[]' THEN r.agent_ids ELSE (
   SELECT coalesce('[' || string_agg(agent.value::text, ',' ORDER BY agent.place) || ']', '[]')
   FROM json_array_elements(r.agent_ids::json) WITH ORDINALITY AS agent(value, place)
@@ -797,7 +801,7 @@ AS $function$
     refused text;
     hops bigint[];
   BEGIN
-    -- A batch that is sent again waits here for what becomes of the first.
+    -- A batch that is sent again waits here until the first try has ended.
     PERFORM 1 FROM runs WHERE run_no = my_run_no FOR UPDATE;
     IF NOT FOUND THEN
       RAISE EXCEPTION 'the run % is not known', my_run_no USING ERRCODE = 'CV001';
@@ -832,7 +836,7 @@ AS $function$
 
     PERFORM pg_advisory_xact_lock_shared(1668247158, 3);
 
-    -- Of one with a hint there is a row, unless the database has lost it.
+    -- A meeting with a hint already has a row, unless the database has lost it.
     IF array_position(hints, NULL) IS NOT NULL THEN
       
     INSERT INTO meetings (meeting_id, last_seq, created_at, last_activity_at)
@@ -901,7 +905,7 @@ AS $function$
       END IF;
     END IF;
 
-    -- With a lower bound few entries of the index are looked at, instead of all on its last page.
+    -- With a lower bound the search looks at few entries of the index, and not at all entries of its last page.
     SELECT array_agg(greatest(w.last_seq, coalesce(
         (SELECT m.seq FROM messages m WHERE m.meeting_id = w.meeting_id AND m.seq >= w.hint ORDER BY m.seq DESC LIMIT 1),
         (SELECT m.seq FROM messages m WHERE m.meeting_id = w.meeting_id ORDER BY m.seq DESC LIMIT 1))) ORDER BY w.place) INTO former_seqs
@@ -923,7 +927,8 @@ AS $function$
               FROM unnest(of_meetings, from_agents, answered_nos) WITH ORDINALITY AS i(of_meeting, from_agent, answered_no, place)) u) w) k) c;
     END IF;
 
-    -- None is before the last: that is found first, however many dead ones there are that cannot be removed yet.
+    -- Old batches slow down nothing until they are removed here. The look-up of the last batch begins at the end of the
+    -- index, so it finds that batch first, however many dead rows of others cannot be removed yet.
     IF my_batch_no % 100 = 0 THEN
       DELETE FROM batches WHERE run_no = my_run_no AND batch_no < my_batch_no;
     END IF;
@@ -933,7 +938,8 @@ AS $function$
         SELECT w.* FROM unnest(meeting_ids, new_counts, former_seqs) WITH ORDINALITY AS w(meeting_id, n, former_seq, of_meeting)
         WHERE w.n > 0
       ), item AS MATERIALIZED (
-        -- Without its texts: those are taken from their arrays by place where they are stored, and not carried through joins and sorts.
+        -- An item has no texts: the INSERTs take them from their arrays by place, so that no join and no sort carries
+        -- them.
         SELECT i.place, i.of_meeting, row_number() OVER (ORDER BY i.place) AS nth, row_number() OVER (PARTITION BY i.of_meeting ORDER BY i.place) AS rank
         FROM unnest(of_meetings) WITH ORDINALITY AS i(of_meeting, place)
         WHERE is_new IS NULL OR is_new[i.place]
@@ -946,7 +952,7 @@ AS $function$
       ), recipient AS MATERIALIZED (
         SELECT i.nth, r.instance_id, r.partition_no, notified.agents, row_number() OVER (ORDER BY i.nth, r.instance_id) AS number
         FROM item i JOIN member r ON r.of_meeting = i.of_meeting
-          -- OFFSET 0 keeps it from being computed twice, once for its value and once for the condition below.
+          -- OFFSET 0 keeps the list of agents from being computed twice: for its value, and for the condition below.
           CROSS JOIN LATERAL (SELECT CASE WHEN targets[i.place] IS NULL OR targets[i.place] = '[]' THEN CASE WHEN from_agents[i.place] IS NULL THEN r.agent_ids ELSE (
             SELECT coalesce('[' || string_agg(agent.value::text, ',' ORDER BY agent.place) || ']', '[]')
             FROM json_array_elements(r.agent_ids::json) WITH ORDINALITY AS agent(value, place)
@@ -1011,7 +1017,7 @@ AS $function$
     refused text;
     hops bigint[];
   BEGIN
-    -- A batch that is sent again waits here for what becomes of the first.
+    -- A batch that is sent again waits here until the first try has ended.
     PERFORM 1 FROM runs WHERE run_no = my_run_no FOR UPDATE;
     IF NOT FOUND THEN
       RAISE EXCEPTION 'the run % is not known', my_run_no USING ERRCODE = 'CV001';
@@ -1046,7 +1052,7 @@ AS $function$
 
     PERFORM pg_advisory_xact_lock_shared(1668247158, 3);
 
-    -- Of one with a hint there is a row, unless the database has lost it.
+    -- A meeting with a hint already has a row, unless the database has lost it.
     IF array_position(hints, NULL) IS NOT NULL THEN
       
     INSERT INTO meetings (meeting_id, last_seq, created_at, last_activity_at)
@@ -1115,7 +1121,7 @@ AS $function$
       END IF;
     END IF;
 
-    -- With a lower bound few entries of the index are looked at, instead of all on its last page.
+    -- With a lower bound the search looks at few entries of the index, and not at all entries of its last page.
     SELECT array_agg(greatest(w.last_seq, coalesce(
         (SELECT m.seq FROM messages m WHERE m.meeting_id = w.meeting_id AND m.seq >= w.hint ORDER BY m.seq DESC LIMIT 1),
         (SELECT m.seq FROM messages m WHERE m.meeting_id = w.meeting_id ORDER BY m.seq DESC LIMIT 1))) ORDER BY w.place) INTO former_seqs
@@ -1137,7 +1143,8 @@ AS $function$
               FROM unnest(of_meetings, from_agents, answered_nos) WITH ORDINALITY AS i(of_meeting, from_agent, answered_no, place)) u) w) k) c;
     END IF;
 
-    -- None is before the last: that is found first, however many dead ones there are that cannot be removed yet.
+    -- Old batches slow down nothing until they are removed here. The look-up of the last batch begins at the end of the
+    -- index, so it finds that batch first, however many dead rows of others cannot be removed yet.
     IF my_batch_no % 100 = 0 THEN
       DELETE FROM batches WHERE run_no = my_run_no AND batch_no < my_batch_no;
     END IF;
@@ -1147,7 +1154,8 @@ AS $function$
         SELECT w.* FROM unnest(meeting_ids, new_counts, former_seqs) WITH ORDINALITY AS w(meeting_id, n, former_seq, of_meeting)
         WHERE w.n > 0
       ), item AS MATERIALIZED (
-        -- Without its texts: those are taken from their arrays by place where they are stored, and not carried through joins and sorts.
+        -- An item has no texts: the INSERTs take them from their arrays by place, so that no join and no sort carries
+        -- them.
         SELECT i.place, i.of_meeting, row_number() OVER (ORDER BY i.place) AS nth, row_number() OVER (PARTITION BY i.of_meeting ORDER BY i.place) AS rank
         FROM unnest(of_meetings) WITH ORDINALITY AS i(of_meeting, place)
         WHERE is_new IS NULL OR is_new[i.place]
@@ -1160,7 +1168,7 @@ AS $function$
       ), recipient AS MATERIALIZED (
         SELECT i.nth, r.instance_id, r.partition_no, notified.agents, row_number() OVER (ORDER BY i.nth, r.instance_id) AS number
         FROM item i JOIN member r ON r.of_meeting = i.of_meeting
-          -- OFFSET 0 keeps it from being computed twice, once for its value and once for the condition below.
+          -- OFFSET 0 keeps the list of agents from being computed twice: for its value, and for the condition below.
           CROSS JOIN LATERAL (SELECT CASE WHEN r.wake <> 'all' AND (r.wake = 'people' AND from_agents[i.place] IS NOT NULL
             OR r.wake = 'targeted' AND (targets[i.place] IS NULL OR targets[i.place] = '[]')) THEN '[]'
             WHEN targets[i.place] IS NULL OR targets[i.place] = '[]' THEN CASE WHEN from_agents[i.place] IS NULL THEN r.agent_ids ELSE (
@@ -1227,7 +1235,7 @@ AS $function$
     refused text;
     hops bigint[];
   BEGIN
-    -- A batch that is sent again waits here for what becomes of the first.
+    -- A batch that is sent again waits here until the first try has ended.
     PERFORM 1 FROM runs WHERE run_no = my_run_no FOR UPDATE;
     IF NOT FOUND THEN
       RAISE EXCEPTION 'the run % is not known', my_run_no USING ERRCODE = 'CV001';
@@ -1262,7 +1270,7 @@ AS $function$
 
     PERFORM pg_advisory_xact_lock_shared(1668247158, 3);
 
-    -- Of one with a hint there is a row, unless the database has lost it.
+    -- A meeting with a hint already has a row, unless the database has lost it.
     IF array_position(hints, NULL) IS NOT NULL THEN
       
     INSERT INTO meetings (meeting_id, last_seq, created_at, last_activity_at)
@@ -1331,7 +1339,7 @@ AS $function$
       END IF;
     END IF;
 
-    -- With a lower bound few entries of the index are looked at, instead of all on its last page.
+    -- With a lower bound the search looks at few entries of the index, and not at all entries of its last page.
     SELECT array_agg(greatest(w.last_seq, coalesce(
         (SELECT m.seq FROM messages m WHERE m.meeting_id = w.meeting_id AND m.seq >= w.hint ORDER BY m.seq DESC LIMIT 1),
         (SELECT m.seq FROM messages m WHERE m.meeting_id = w.meeting_id ORDER BY m.seq DESC LIMIT 1))) ORDER BY w.place) INTO former_seqs
@@ -1353,7 +1361,8 @@ AS $function$
               FROM unnest(of_meetings, from_agents, answered_nos) WITH ORDINALITY AS i(of_meeting, from_agent, answered_no, place)) u) w) k) c;
     END IF;
 
-    -- None is before the last: that is found first, however many dead ones there are that cannot be removed yet.
+    -- Old batches slow down nothing until they are removed here. The look-up of the last batch begins at the end of the
+    -- index, so it finds that batch first, however many dead rows of others cannot be removed yet.
     IF my_batch_no % 100 = 0 THEN
       DELETE FROM batches WHERE run_no = my_run_no AND batch_no < my_batch_no;
     END IF;
@@ -1363,7 +1372,8 @@ AS $function$
         SELECT w.* FROM unnest(meeting_ids, new_counts, former_seqs) WITH ORDINALITY AS w(meeting_id, n, former_seq, of_meeting)
         WHERE w.n > 0
       ), item AS MATERIALIZED (
-        -- Without its texts: those are taken from their arrays by place where they are stored, and not carried through joins and sorts.
+        -- An item has no texts: the INSERTs take them from their arrays by place, so that no join and no sort carries
+        -- them.
         SELECT i.place, i.of_meeting, row_number() OVER (ORDER BY i.place) AS nth, row_number() OVER (PARTITION BY i.of_meeting ORDER BY i.place) AS rank
         FROM unnest(of_meetings) WITH ORDINALITY AS i(of_meeting, place)
         WHERE is_new IS NULL OR is_new[i.place]
@@ -1376,7 +1386,7 @@ AS $function$
       ), recipient AS MATERIALIZED (
         SELECT i.nth, r.instance_id, r.partition_no, notified.agents, row_number() OVER (ORDER BY i.nth, r.instance_id) AS number
         FROM item i JOIN member r ON r.of_meeting = i.of_meeting
-          -- OFFSET 0 keeps it from being computed twice, once for its value and once for the condition below.
+          -- OFFSET 0 keeps the list of agents from being computed twice: for its value, and for the condition below.
           CROSS JOIN LATERAL (SELECT CASE WHEN r.wake <> 'all' AND (r.wake = 'people' AND from_agents[i.place] IS NOT NULL
             OR r.wake = 'targeted' AND (targets[i.place] IS NULL OR targets[i.place] = '[]')) THEN '[]'
             WHEN targets[i.place] IS NULL OR targets[i.place] = '[]' THEN CASE WHEN from_agents[i.place] IS NULL THEN r.agent_ids ELSE (
@@ -1580,7 +1590,8 @@ AS $function$
     present bigint[];
   BEGIN
     PERFORM pg_advisory_xact_lock_shared(1668247158, 4);
-    -- From partition 0 on, so that the epoch of partition n is present[n + 1]; looked up once, and not for each row.
+    -- The epochs from partition 0 on: that of partition n is present[n + 1]. They are looked up once, and not for each
+    -- row.
     SELECT array_agg(p.epoch ORDER BY p.partition_no) INTO present FROM partitions p;
     UPDATE instances x SET consecutive_failures = h.failures, last_success_at = h.last_success_at, last_failure = h.last_failure,
         backoff_step = h.backoff_step, backoff_until = h.backoff_until
@@ -1611,7 +1622,8 @@ AS $function$
     present bigint[];
   BEGIN
     PERFORM pg_advisory_xact_lock_shared(1668247158, 4);
-    -- From partition 0 on, so that the epoch of partition n is present[n + 1]; looked up once, and not for each row.
+    -- The epochs from partition 0 on: that of partition n is present[n + 1]. They are looked up once, and not for each
+    -- row.
     SELECT array_agg(p.epoch ORDER BY p.partition_no) INTO present FROM partitions p;
     UPDATE instances x SET consecutive_failures = h.failures, health_since = h.health_since, last_success_at = h.last_success_at, last_failure = h.last_failure,
         backoff_step = h.backoff_step, backoff_until = h.backoff_until
@@ -1642,7 +1654,8 @@ AS $function$
     present bigint[];
   BEGIN
     PERFORM pg_advisory_xact_lock_shared(1668247158, 4);
-    -- From partition 0 on, so that the epoch of partition n is present[n + 1]; looked up once, and not for each row.
+    -- The epochs from partition 0 on: that of partition n is present[n + 1]. They are looked up once, and not for each
+    -- row.
     SELECT array_agg(p.epoch ORDER BY p.partition_no) INTO present FROM partitions p;
     UPDATE instances x SET consecutive_failures = h.failures, health_since = h.health_since, last_success_at = h.last_success_at, last_failure = h.last_failure,
         backoff_step = h.backoff_step, backoff_until = h.backoff_until

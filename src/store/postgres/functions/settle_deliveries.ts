@@ -19,7 +19,8 @@ export const SETTLE_DELIVERIES = `
     present bigint[];
   BEGIN
     PERFORM pg_advisory_xact_lock_shared(${TAKEOVER});
-    -- From partition 0 on, so that the epoch of partition n is present[n + 1]; looked up once, and not for each row.
+    -- The epochs from partition 0 on: that of partition n is present[n + 1]. They are looked up once, and not for each
+    -- row.
     SELECT array_agg(p.epoch ORDER BY p.partition_no) INTO present FROM partitions p;
     UPDATE instances x SET consecutive_failures = h.failures, last_success_at = h.last_success_at, last_failure = h.last_failure,
         backoff_step = h.backoff_step, backoff_until = h.backoff_until
@@ -57,7 +58,8 @@ function settleDeliveries(name: string, also: string): string {
     present bigint[];
   BEGIN
     PERFORM pg_advisory_xact_lock_shared(${TAKEOVER});
-    -- From partition 0 on, so that the epoch of partition n is present[n + 1]; looked up once, and not for each row.
+    -- The epochs from partition 0 on: that of partition n is present[n + 1]. They are looked up once, and not for each
+    -- row.
     SELECT array_agg(p.epoch ORDER BY p.partition_no) INTO present FROM partitions p;
     UPDATE instances x SET consecutive_failures = h.failures, health_since = h.health_since, last_success_at = h.last_success_at, last_failure = h.last_failure,
         backoff_step = h.backoff_step, backoff_until = h.backoff_until
