@@ -20,8 +20,8 @@
  * Who writes what:
  *
  * - Accepting writes fresh deliveries, and their numbers are above the mark.
- * - Settling ends a delivery and clears `noted`, or puts it aside and notes it. For a delivery that waits in its lane it
- *   leaves `noted` as it was.
+ * - Settling ends a delivery and clears `noted`, or puts it aside and notes it. For a delivery that waits in its lane,
+ *   settling leaves `noted` as it was.
  * - Everything else that ends deliveries (expiry, drops, removal) clears `noted`. Queuing a delivery again puts it
  *   aside, and notes it.
  * - A sweep notes the deliveries that have been pending since the sweep before, and moves the mark: see
