@@ -452,7 +452,7 @@ AS $function$
     last_seqs bigint[];
     former_seqs bigint[];
   BEGIN
-    -- A batch that is sent again waits here for what becomes of the first.
+    -- A batch that is sent again waits here until the first try has ended.
     PERFORM 1 FROM runs WHERE run_no = my_run_no FOR UPDATE;
     IF NOT FOUND THEN
       RAISE EXCEPTION 'the run % is not known', my_run_no USING ERRCODE = 'CV001';
@@ -487,7 +487,7 @@ AS $function$
 
     PERFORM pg_advisory_xact_lock_shared(1668247158, 3);
 
-    -- Of one with a hint there is a row, unless the database has lost it.
+    -- A meeting with a hint already has a row, unless the database has lost it.
     IF array_position(hints, NULL) IS NOT NULL THEN
       
     INSERT INTO meetings (meeting_id, last_seq, created_at, last_activity_at)
@@ -531,13 +531,14 @@ AS $function$
       END IF;
     END IF;
 
-    -- With a lower bound few entries of the index are looked at, instead of all on its last page.
+    -- With a lower bound the search looks at few entries of the index, and not at all entries of its last page.
     SELECT array_agg(greatest(w.last_seq, coalesce(
         (SELECT m.seq FROM messages m WHERE m.meeting_id = w.meeting_id AND m.seq >= w.hint ORDER BY m.seq DESC LIMIT 1),
         (SELECT m.seq FROM messages m WHERE m.meeting_id = w.meeting_id ORDER BY m.seq DESC LIMIT 1))) ORDER BY w.place) INTO former_seqs
       FROM unnest(meeting_ids, hints, last_seqs) WITH ORDINALITY AS w(meeting_id, hint, last_seq, place);
 
-    -- None is before the last: that is found first, however many dead ones there are that cannot be removed yet.
+    -- Old batches slow down nothing until they are removed here. The look-up of the last batch begins at the end of the
+    -- index, so it finds that batch first, however many dead rows of others cannot be removed yet.
     IF my_batch_no % 100 = 0 THEN
       DELETE FROM batches WHERE run_no = my_run_no AND batch_no < my_batch_no;
     END IF;
@@ -547,7 +548,8 @@ AS $function$
         SELECT w.* FROM unnest(meeting_ids, new_counts, former_seqs) WITH ORDINALITY AS w(meeting_id, n, former_seq, of_meeting)
         WHERE w.n > 0
       ), item AS MATERIALIZED (
-        -- Without its texts: those are taken from their arrays by place where they are stored, and not carried through joins and sorts.
+        -- An item has no texts: the INSERTs take them from their arrays by place, so that no join and no sort carries
+        -- them.
         SELECT i.place, i.of_meeting, row_number() OVER (ORDER BY i.place) AS nth, row_number() OVER (PARTITION BY i.of_meeting ORDER BY i.place) AS rank
         FROM unnest(of_meetings) WITH ORDINALITY AS i(of_meeting, place)
         WHERE is_new IS NULL OR is_new[i.place]
@@ -560,7 +562,7 @@ AS $function$
       ), recipient AS MATERIALIZED (
         SELECT i.nth, r.instance_id, r.partition_no, notified.agents, row_number() OVER (ORDER BY i.nth, r.instance_id) AS number
         FROM item i JOIN member r ON r.of_meeting = i.of_meeting
-          -- OFFSET 0 keeps it from being computed twice, once for its value and once for the condition below.
+          -- OFFSET 0 keeps the list of agents from being computed twice: for its value, and for the condition below.
           CROSS JOIN LATERAL (SELECT CASE WHEN targets[i.place] IS NULL OR targets[i.place] = '[]' THEN r.agent_ids ELSE (
   SELECT coalesce('[' || string_agg(agent.value::text, ',' ORDER BY agent.place) || ']', '[]')
   FROM json_array_elements(r.agent_ids::json) WITH ORDINALITY AS agent(value, place)
@@ -620,7 +622,7 @@ AS $function$
     former_seqs bigint[];
     key_names text[];
   BEGIN
-    -- A batch that is sent again waits here for what becomes of the first.
+    -- A batch that is sent again waits here until the first try has ended.
     PERFORM 1 FROM runs WHERE run_no = my_run_no FOR UPDATE;
     IF NOT FOUND THEN
       RAISE EXCEPTION 'the run % is not known', my_run_no USING ERRCODE = 'CV001';
@@ -655,7 +657,7 @@ AS $function$
 
     PERFORM pg_advisory_xact_lock_shared(1668247158, 3);
 
-    -- Of one with a hint there is a row, unless the database has lost it.
+    -- A meeting with a hint already has a row, unless the database has lost it.
     IF array_position(hints, NULL) IS NOT NULL THEN
       
     INSERT INTO meetings (meeting_id, last_seq, created_at, last_activity_at)
@@ -707,13 +709,14 @@ AS $function$
       END IF;
     END IF;
 
-    -- With a lower bound few entries of the index are looked at, instead of all on its last page.
+    -- With a lower bound the search looks at few entries of the index, and not at all entries of its last page.
     SELECT array_agg(greatest(w.last_seq, coalesce(
         (SELECT m.seq FROM messages m WHERE m.meeting_id = w.meeting_id AND m.seq >= w.hint ORDER BY m.seq DESC LIMIT 1),
         (SELECT m.seq FROM messages m WHERE m.meeting_id = w.meeting_id ORDER BY m.seq DESC LIMIT 1))) ORDER BY w.place) INTO former_seqs
       FROM unnest(meeting_ids, hints, last_seqs) WITH ORDINALITY AS w(meeting_id, hint, last_seq, place);
 
-    -- None is before the last: that is found first, however many dead ones there are that cannot be removed yet.
+    -- Old batches slow down nothing until they are removed here. The look-up of the last batch begins at the end of the
+    -- index, so it finds that batch first, however many dead rows of others cannot be removed yet.
     IF my_batch_no % 100 = 0 THEN
       DELETE FROM batches WHERE run_no = my_run_no AND batch_no < my_batch_no;
     END IF;
@@ -723,7 +726,8 @@ AS $function$
         SELECT w.* FROM unnest(meeting_ids, new_counts, former_seqs) WITH ORDINALITY AS w(meeting_id, n, former_seq, of_meeting)
         WHERE w.n > 0
       ), item AS MATERIALIZED (
-        -- Without its texts: those are taken from their arrays by place where they are stored, and not carried through joins and sorts.
+        -- An item has no texts: the INSERTs take them from their arrays by place, so that no join and no sort carries
+        -- them.
         SELECT i.place, i.of_meeting, row_number() OVER (ORDER BY i.place) AS nth, row_number() OVER (PARTITION BY i.of_meeting ORDER BY i.place) AS rank
         FROM unnest(of_meetings) WITH ORDINALITY AS i(of_meeting, place)
         WHERE is_new IS NULL OR is_new[i.place]
@@ -736,7 +740,7 @@ AS $function$
       ), recipient AS MATERIALIZED (
         SELECT i.nth, r.instance_id, r.partition_no, notified.agents, row_number() OVER (ORDER BY i.nth, r.instance_id) AS number
         FROM item i JOIN member r ON r.of_meeting = i.of_meeting
-          -- OFFSET 0 keeps it from being computed twice, once for its value and once for the condition below.
+          -- OFFSET 0 keeps the list of agents from being computed twice: for its value, and for the condition below.
           CROSS JOIN LATERAL (SELECT CASE WHEN targets[i.place] IS NULL OR targets[i.place] = '[]' THEN r.agent_ids ELSE (
   SELECT coalesce('[' || string_agg(agent.value::text, ',' ORDER BY agent.place) || ']', '[]')
   FROM json_array_elements(r.agent_ids::json) WITH ORDINALITY AS agent(value, place)
@@ -798,7 +802,7 @@ AS $function$
     refused text;
     hops bigint[];
   BEGIN
-    -- A batch that is sent again waits here for what becomes of the first.
+    -- A batch that is sent again waits here until the first try has ended.
     PERFORM 1 FROM runs WHERE run_no = my_run_no FOR UPDATE;
     IF NOT FOUND THEN
       RAISE EXCEPTION 'the run % is not known', my_run_no USING ERRCODE = 'CV001';
@@ -833,7 +837,7 @@ AS $function$
 
     PERFORM pg_advisory_xact_lock_shared(1668247158, 3);
 
-    -- Of one with a hint there is a row, unless the database has lost it.
+    -- A meeting with a hint already has a row, unless the database has lost it.
     IF array_position(hints, NULL) IS NOT NULL THEN
       
     INSERT INTO meetings (meeting_id, last_seq, created_at, last_activity_at)
@@ -902,7 +906,7 @@ AS $function$
       END IF;
     END IF;
 
-    -- With a lower bound few entries of the index are looked at, instead of all on its last page.
+    -- With a lower bound the search looks at few entries of the index, and not at all entries of its last page.
     SELECT array_agg(greatest(w.last_seq, coalesce(
         (SELECT m.seq FROM messages m WHERE m.meeting_id = w.meeting_id AND m.seq >= w.hint ORDER BY m.seq DESC LIMIT 1),
         (SELECT m.seq FROM messages m WHERE m.meeting_id = w.meeting_id ORDER BY m.seq DESC LIMIT 1))) ORDER BY w.place) INTO former_seqs
@@ -924,7 +928,8 @@ AS $function$
               FROM unnest(of_meetings, from_agents, answered_nos) WITH ORDINALITY AS i(of_meeting, from_agent, answered_no, place)) u) w) k) c;
     END IF;
 
-    -- None is before the last: that is found first, however many dead ones there are that cannot be removed yet.
+    -- Old batches slow down nothing until they are removed here. The look-up of the last batch begins at the end of the
+    -- index, so it finds that batch first, however many dead rows of others cannot be removed yet.
     IF my_batch_no % 100 = 0 THEN
       DELETE FROM batches WHERE run_no = my_run_no AND batch_no < my_batch_no;
     END IF;
@@ -934,7 +939,8 @@ AS $function$
         SELECT w.* FROM unnest(meeting_ids, new_counts, former_seqs) WITH ORDINALITY AS w(meeting_id, n, former_seq, of_meeting)
         WHERE w.n > 0
       ), item AS MATERIALIZED (
-        -- Without its texts: those are taken from their arrays by place where they are stored, and not carried through joins and sorts.
+        -- An item has no texts: the INSERTs take them from their arrays by place, so that no join and no sort carries
+        -- them.
         SELECT i.place, i.of_meeting, row_number() OVER (ORDER BY i.place) AS nth, row_number() OVER (PARTITION BY i.of_meeting ORDER BY i.place) AS rank
         FROM unnest(of_meetings) WITH ORDINALITY AS i(of_meeting, place)
         WHERE is_new IS NULL OR is_new[i.place]
@@ -947,7 +953,7 @@ AS $function$
       ), recipient AS MATERIALIZED (
         SELECT i.nth, r.instance_id, r.partition_no, notified.agents, row_number() OVER (ORDER BY i.nth, r.instance_id) AS number
         FROM item i JOIN member r ON r.of_meeting = i.of_meeting
-          -- OFFSET 0 keeps it from being computed twice, once for its value and once for the condition below.
+          -- OFFSET 0 keeps the list of agents from being computed twice: for its value, and for the condition below.
           CROSS JOIN LATERAL (SELECT CASE WHEN targets[i.place] IS NULL OR targets[i.place] = '[]' THEN CASE WHEN from_agents[i.place] IS NULL THEN r.agent_ids ELSE (
             SELECT coalesce('[' || string_agg(agent.value::text, ',' ORDER BY agent.place) || ']', '[]')
             FROM json_array_elements(r.agent_ids::json) WITH ORDINALITY AS agent(value, place)
@@ -1012,7 +1018,7 @@ AS $function$
     refused text;
     hops bigint[];
   BEGIN
-    -- A batch that is sent again waits here for what becomes of the first.
+    -- A batch that is sent again waits here until the first try has ended.
     PERFORM 1 FROM runs WHERE run_no = my_run_no FOR UPDATE;
     IF NOT FOUND THEN
       RAISE EXCEPTION 'the run % is not known', my_run_no USING ERRCODE = 'CV001';
@@ -1047,7 +1053,7 @@ AS $function$
 
     PERFORM pg_advisory_xact_lock_shared(1668247158, 3);
 
-    -- Of one with a hint there is a row, unless the database has lost it.
+    -- A meeting with a hint already has a row, unless the database has lost it.
     IF array_position(hints, NULL) IS NOT NULL THEN
       
     INSERT INTO meetings (meeting_id, last_seq, created_at, last_activity_at)
@@ -1116,7 +1122,7 @@ AS $function$
       END IF;
     END IF;
 
-    -- With a lower bound few entries of the index are looked at, instead of all on its last page.
+    -- With a lower bound the search looks at few entries of the index, and not at all entries of its last page.
     SELECT array_agg(greatest(w.last_seq, coalesce(
         (SELECT m.seq FROM messages m WHERE m.meeting_id = w.meeting_id AND m.seq >= w.hint ORDER BY m.seq DESC LIMIT 1),
         (SELECT m.seq FROM messages m WHERE m.meeting_id = w.meeting_id ORDER BY m.seq DESC LIMIT 1))) ORDER BY w.place) INTO former_seqs
@@ -1138,7 +1144,8 @@ AS $function$
               FROM unnest(of_meetings, from_agents, answered_nos) WITH ORDINALITY AS i(of_meeting, from_agent, answered_no, place)) u) w) k) c;
     END IF;
 
-    -- None is before the last: that is found first, however many dead ones there are that cannot be removed yet.
+    -- Old batches slow down nothing until they are removed here. The look-up of the last batch begins at the end of the
+    -- index, so it finds that batch first, however many dead rows of others cannot be removed yet.
     IF my_batch_no % 100 = 0 THEN
       DELETE FROM batches WHERE run_no = my_run_no AND batch_no < my_batch_no;
     END IF;
@@ -1148,7 +1155,8 @@ AS $function$
         SELECT w.* FROM unnest(meeting_ids, new_counts, former_seqs) WITH ORDINALITY AS w(meeting_id, n, former_seq, of_meeting)
         WHERE w.n > 0
       ), item AS MATERIALIZED (
-        -- Without its texts: those are taken from their arrays by place where they are stored, and not carried through joins and sorts.
+        -- An item has no texts: the INSERTs take them from their arrays by place, so that no join and no sort carries
+        -- them.
         SELECT i.place, i.of_meeting, row_number() OVER (ORDER BY i.place) AS nth, row_number() OVER (PARTITION BY i.of_meeting ORDER BY i.place) AS rank
         FROM unnest(of_meetings) WITH ORDINALITY AS i(of_meeting, place)
         WHERE is_new IS NULL OR is_new[i.place]
@@ -1161,7 +1169,7 @@ AS $function$
       ), recipient AS MATERIALIZED (
         SELECT i.nth, r.instance_id, r.partition_no, notified.agents, row_number() OVER (ORDER BY i.nth, r.instance_id) AS number
         FROM item i JOIN member r ON r.of_meeting = i.of_meeting
-          -- OFFSET 0 keeps it from being computed twice, once for its value and once for the condition below.
+          -- OFFSET 0 keeps the list of agents from being computed twice: for its value, and for the condition below.
           CROSS JOIN LATERAL (SELECT CASE WHEN r.wake <> 'all' AND (r.wake = 'people' AND from_agents[i.place] IS NOT NULL
             OR r.wake = 'targeted' AND (targets[i.place] IS NULL OR targets[i.place] = '[]')) THEN '[]'
             WHEN targets[i.place] IS NULL OR targets[i.place] = '[]' THEN CASE WHEN from_agents[i.place] IS NULL THEN r.agent_ids ELSE (
@@ -1228,7 +1236,7 @@ AS $function$
     refused text;
     hops bigint[];
   BEGIN
-    -- A batch that is sent again waits here for what becomes of the first.
+    -- A batch that is sent again waits here until the first try has ended.
     PERFORM 1 FROM runs WHERE run_no = my_run_no FOR UPDATE;
     IF NOT FOUND THEN
       RAISE EXCEPTION 'the run % is not known', my_run_no USING ERRCODE = 'CV001';
@@ -1263,7 +1271,7 @@ AS $function$
 
     PERFORM pg_advisory_xact_lock_shared(1668247158, 3);
 
-    -- Of one with a hint there is a row, unless the database has lost it.
+    -- A meeting with a hint already has a row, unless the database has lost it.
     IF array_position(hints, NULL) IS NOT NULL THEN
       
     INSERT INTO meetings (meeting_id, last_seq, created_at, last_activity_at)
@@ -1332,7 +1340,7 @@ AS $function$
       END IF;
     END IF;
 
-    -- With a lower bound few entries of the index are looked at, instead of all on its last page.
+    -- With a lower bound the search looks at few entries of the index, and not at all entries of its last page.
     SELECT array_agg(greatest(w.last_seq, coalesce(
         (SELECT m.seq FROM messages m WHERE m.meeting_id = w.meeting_id AND m.seq >= w.hint ORDER BY m.seq DESC LIMIT 1),
         (SELECT m.seq FROM messages m WHERE m.meeting_id = w.meeting_id ORDER BY m.seq DESC LIMIT 1))) ORDER BY w.place) INTO former_seqs
@@ -1354,7 +1362,8 @@ AS $function$
               FROM unnest(of_meetings, from_agents, answered_nos) WITH ORDINALITY AS i(of_meeting, from_agent, answered_no, place)) u) w) k) c;
     END IF;
 
-    -- None is before the last: that is found first, however many dead ones there are that cannot be removed yet.
+    -- Old batches slow down nothing until they are removed here. The look-up of the last batch begins at the end of the
+    -- index, so it finds that batch first, however many dead rows of others cannot be removed yet.
     IF my_batch_no % 100 = 0 THEN
       DELETE FROM batches WHERE run_no = my_run_no AND batch_no < my_batch_no;
     END IF;
@@ -1364,7 +1373,8 @@ AS $function$
         SELECT w.* FROM unnest(meeting_ids, new_counts, former_seqs) WITH ORDINALITY AS w(meeting_id, n, former_seq, of_meeting)
         WHERE w.n > 0
       ), item AS MATERIALIZED (
-        -- Without its texts: those are taken from their arrays by place where they are stored, and not carried through joins and sorts.
+        -- An item has no texts: the INSERTs take them from their arrays by place, so that no join and no sort carries
+        -- them.
         SELECT i.place, i.of_meeting, row_number() OVER (ORDER BY i.place) AS nth, row_number() OVER (PARTITION BY i.of_meeting ORDER BY i.place) AS rank
         FROM unnest(of_meetings) WITH ORDINALITY AS i(of_meeting, place)
         WHERE is_new IS NULL OR is_new[i.place]
@@ -1377,7 +1387,7 @@ AS $function$
       ), recipient AS MATERIALIZED (
         SELECT i.nth, r.instance_id, r.partition_no, notified.agents, row_number() OVER (ORDER BY i.nth, r.instance_id) AS number
         FROM item i JOIN member r ON r.of_meeting = i.of_meeting
-          -- OFFSET 0 keeps it from being computed twice, once for its value and once for the condition below.
+          -- OFFSET 0 keeps the list of agents from being computed twice: for its value, and for the condition below.
           CROSS JOIN LATERAL (SELECT CASE WHEN r.wake <> 'all' AND (r.wake = 'people' AND from_agents[i.place] IS NOT NULL
             OR r.wake = 'targeted' AND (targets[i.place] IS NULL OR targets[i.place] = '[]')) THEN '[]'
             WHEN targets[i.place] IS NULL OR targets[i.place] = '[]' THEN CASE WHEN from_agents[i.place] IS NULL THEN r.agent_ids ELSE (
@@ -1581,7 +1591,8 @@ AS $function$
     present bigint[];
   BEGIN
     PERFORM pg_advisory_xact_lock_shared(1668247158, 4);
-    -- From partition 0 on, so that the epoch of partition n is present[n + 1]; looked up once, and not for each row.
+    -- The epochs from partition 0 on: that of partition n is present[n + 1]. They are looked up once, and not for each
+    -- row.
     SELECT array_agg(p.epoch ORDER BY p.partition_no) INTO present FROM partitions p;
     UPDATE instances x SET consecutive_failures = h.failures, last_success_at = h.last_success_at, last_failure = h.last_failure,
         backoff_step = h.backoff_step, backoff_until = h.backoff_until
@@ -1612,7 +1623,8 @@ AS $function$
     present bigint[];
   BEGIN
     PERFORM pg_advisory_xact_lock_shared(1668247158, 4);
-    -- From partition 0 on, so that the epoch of partition n is present[n + 1]; looked up once, and not for each row.
+    -- The epochs from partition 0 on: that of partition n is present[n + 1]. They are looked up once, and not for each
+    -- row.
     SELECT array_agg(p.epoch ORDER BY p.partition_no) INTO present FROM partitions p;
     UPDATE instances x SET consecutive_failures = h.failures, health_since = h.health_since, last_success_at = h.last_success_at, last_failure = h.last_failure,
         backoff_step = h.backoff_step, backoff_until = h.backoff_until
@@ -1643,7 +1655,8 @@ AS $function$
     present bigint[];
   BEGIN
     PERFORM pg_advisory_xact_lock_shared(1668247158, 4);
-    -- From partition 0 on, so that the epoch of partition n is present[n + 1]; looked up once, and not for each row.
+    -- The epochs from partition 0 on: that of partition n is present[n + 1]. They are looked up once, and not for each
+    -- row.
     SELECT array_agg(p.epoch ORDER BY p.partition_no) INTO present FROM partitions p;
     UPDATE instances x SET consecutive_failures = h.failures, health_since = h.health_since, last_success_at = h.last_success_at, last_failure = h.last_failure,
         backoff_step = h.backoff_step, backoff_until = h.backoff_until
@@ -1690,7 +1703,7 @@ AS $function$
         SELECT delivery_no FROM deliveries WHERE delivery_no > mark AND delivery_no <= to_no
           AND (state = 'pending' AND noted = 0 OR state = 'failed' AND failed_at IS NULL AND settled_at IS NOT NULL)
         ORDER BY delivery_no FOR NO KEY UPDATE SKIP LOCKED));
-    -- A new statement sees what was committed meanwhile, and what is locked as it was before.
+    -- A new statement sees what others committed meanwhile. It sees locked rows as they were before.
     SELECT min(delivery_no) INTO fresh_no FROM deliveries WHERE delivery_no > mark AND delivery_no <= to_no
       AND (state = 'pending' AND noted = 0 OR state = 'failed' AND failed_at IS NULL AND settled_at IS NOT NULL);
     to_no := coalesce(fresh_no - 1, to_no);

@@ -11,7 +11,8 @@ const GAP_WEIGHT = 0.1;
 
 /**
  * How long a batch of requests lingers, so that it can grow. Most senders wait for a response before they send again.
- * When all of them wait, no more requests are expected, and the batch starts at once. The class assumes that when
+ * When all of them wait, no more requests are expected, and the batch starts at once. The class assumes that all of
+ * them wait when
  *
  * - no request arrived while the last batch was in flight, and as many requests wait now as that batch had: these are
  *   all senders;

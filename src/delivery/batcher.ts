@@ -12,7 +12,7 @@ interface Waiting<Item, Result> {
 }
 
 export interface BatcherOptions {
-  /** The most items in a batch, read before each one. A batch has at least one item. */
+  /** The most items in a batch, read before each batch. A batch has at least one item. */
   items_max: () => number;
   weight_max: number;
   /** The most batches in flight. While they are in flight, the next batch grows. */

@@ -250,7 +250,7 @@ export class Engine {
     return this.#acceptor.send(send);
   }
 
-  /** Stores a list of messages in its order, see `Acceptor.sendAll`. Resolves with the result of each. */
+  /** Stores a list of messages in the order of the list: see `Acceptor.sendAll`. Resolves with the result of each. */
   sendAll(sends: Send[]): Promise<PromiseSettledResult<Sent>[]> {
     return this.#acceptor.sendAll(sends);
   }

@@ -23,8 +23,8 @@ export interface HistoryRead extends Omit<HistoryColumns, 'first_s' | 'end_s'> {
 
 /**
  * The counts and latencies of the last day, in memory. An event costs an addition. Once a second, while something
- * happens, the node adds its counts to the steps. In a cluster it also broadcasts these counts, and the others add them
- * to the second in which they arrive. So every node has the counts of all nodes.
+ * happens, the node adds its counts to the steps of the spans (see `SPANS`). In a cluster it also broadcasts these
+ * counts, and the others add them to the second in which they arrive. So every node has the counts of all nodes.
  */
 export class History {
   readonly #clock: Clock;

@@ -53,7 +53,10 @@ export class LocalChanges {
     dispatcher.run();
   }
 
-  /** The rules of a membership changed. The registration of an instance says whether it has any. */
+  /**
+   * The rules of a membership changed. The registration is read again, because it says whether the instance has any
+   * rules.
+   */
   memberRulesChanged(instance_id: string): void {
     const { recipients, dispatcher } = this.#parts;
     const recipient = recipients.known(instance_id);

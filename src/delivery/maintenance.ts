@@ -37,9 +37,9 @@ const REMOVING_PAUSE_FACTOR = 4;
 const REMOVING_SLOWLY_MS = 30_000;
 
 /**
- * The free pages that a file keeps for new rows: at least FREE_PAGES_MIN, and at least this share of the used pages.
- * The file gives the other free pages back in steps, which take a tenth of the time. That ends after
- * GIVING_BACK_MS_MAX, and the next round continues it.
+ * The free pages that a file keeps for new rows: at least FREE_PAGES_MIN, and at least this share of the used pages. A
+ * round gives the other free pages back in steps, which take a tenth of the time. It stops after GIVING_BACK_MS_MAX,
+ * and the next round continues.
  */
 const FREE_PAGES_MIN = 1_024;
 const FREE_PART = 0.1;

@@ -11,11 +11,11 @@ export interface MeetingsParts {
   store: Pick<Store, 'meetings'>;
   /** The storage failed: calls `again` later. */
   retryLater: (error: unknown, again: () => void) => void;
-  /** The settings of a meeting or its deliveries changed, and will be read. */
+  /** The settings of a meeting, or its deliveries, changed and will be read. */
   onChange: (meeting_id: string) => void;
   /** The settings of a meeting were read. The settings or its deliveries may have changed. */
   onRead: (meeting_id: string) => void;
-  /** Settings were read. */
+  /** All settings that had to be read were read. */
   onCaughtUp: () => void;
 }
 

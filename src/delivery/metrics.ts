@@ -14,8 +14,8 @@ import { HAND_OVERS, type HandOver } from './cluster/partitions.ts';
 
 /**
  * How often the library measures the delay of the event loop. Each measurement wakes the process. With the default of
- * 10 ms they took a third of the processor time of an idle node. The library counts the time between two measurements
- * as delay. This class subtracts all of it but 10 ms, so the metrics mean the same as with the default.
+ * 10 ms the measurements took a third of the processor time of an idle node. The library counts the time between two
+ * measurements as delay. This class subtracts all of it but 10 ms, so the metrics mean the same as with the default.
  */
 const LOOK_EVERY_MS = 100;
 const LOOK_EVERY_DEFAULT_MS = 10;
@@ -180,7 +180,8 @@ export class Metrics {
     for (const what of ['min', 'max', 'mean', 'p50', 'p90', 'p99']) {
       const lag = this.#registry.getSingleMetric(`${prefix}nodejs_eventloop_lag_${what}_seconds`);
       assert(lag instanceof Gauge);
-      // The first of these metrics that is collected sets the values of all of them.
+      // The library sets the values of all these metrics when it collects `nodejs_eventloop_lag_seconds`, which comes
+      // before them.
       Object.assign(lag, { collect: () => lag.dec((LOOK_EVERY_MS - LOOK_EVERY_DEFAULT_MS) / 1_000) });
     }
   }

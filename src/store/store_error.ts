@@ -1,4 +1,7 @@
-/** The storage failed (disk full, I/O error, connection lost): nothing was written. */
+/**
+ * The storage failed (disk full, I/O error, connection lost). Nothing was written, except that a lost connection can
+ * leave this in doubt.
+ */
 export class StoreError extends Error {
   /** The engine's own code, such as SQLITE_FULL. */
   readonly code: string;

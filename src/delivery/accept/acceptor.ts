@@ -40,7 +40,8 @@ const WAITING_BYTES_MAX = 64 << 20;
 /** The bytes that a message takes in memory besides its text. */
 const MESSAGE_OVERHEAD_BYTES = 512;
 /**
- * The most messages of one list in one transaction. How many deliveries they have is only known when they are stored.
+ * The most messages of one list in one transaction. The number is low, because how many deliveries they have is only
+ * known when they are stored.
  */
 const LIST_BATCH_MAX = 100;
 /**
@@ -142,10 +143,10 @@ export class Acceptor {
   }
 
   /**
-   * Stores a list of messages in its order: up to a hundred in one transaction, fewer when they have many deliveries,
-   * and one transaction after the other. A message that is refused changes nothing for the others. When the storage
-   * fails, or the service is overloaded, the rest of the list fails in the same way, so that no message overtakes
-   * another.
+   * Stores a list of messages in the order of the list: up to a hundred in one transaction, fewer when they have many
+   * deliveries, and one transaction after the other. A message that is refused changes nothing for the others. When the
+   * storage fails, or the service is overloaded, the rest of the list fails in the same way, so that no message
+   * overtakes another.
    *
    * @returns a result for each message; a refusal has an error that `send` throws
    */

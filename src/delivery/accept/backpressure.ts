@@ -34,9 +34,9 @@ export interface BackpressureParts {
 }
 
 /**
- * Decides whether dispatch is so far behind that acceptance should wait. Otherwise intake could take all the processor
- * time, and nothing would be delivered. When a node is behind although its processor is not busy, its receivers are
- * slow. Senders do not wait for slow receivers.
+ * Decides whether dispatch is so far behind that acceptance should wait. If it never waited, intake could take all the
+ * processor time, and nothing would be delivered. When a node is behind although its processor is not busy, its
+ * receivers are slow. Senders do not wait for slow receivers.
  */
 export class Backpressure {
   readonly #clock: Clock;

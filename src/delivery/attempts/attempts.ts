@@ -56,7 +56,7 @@ function attemptOf(
   };
 }
 
-/** The detail of the attempt, with the replies that were not sent. */
+/** The detail of the attempt, followed by the words about the replies that were not sent. */
 function inWords(detail: string, unsent: string): string {
   if (unsent === '' || detail === '') return unsent + detail;
   return `${detail}; ${unsent}`;

@@ -8,8 +8,8 @@ import type { Recipient } from '../lanes/recipient.ts';
 import { type HeadReadParts, readForHead } from './head_read.ts';
 
 /**
- * The most deliveries that a read looks at. When more wait, all messages of people may be pushed, and fewer missed
- * messages are counted.
+ * The most deliveries that a read looks at. When more wait, the newest message of a person may not be among them, and
+ * then all messages of people may be pushed. Fewer missed messages are counted, too.
  */
 const ROWS_MAX = 2_000;
 /** For how long a read stays valid for a head that then waits for its instance. Newer messages may arrive meanwhile. */

@@ -130,7 +130,10 @@ export class Dispatcher {
     this.#is_draining = true;
   }
 
-  /** Lists a lane with its recipient, and the recipient with its turn, when there is something that they can start. */
+  /**
+   * Puts a lane into the list of its recipient, and the recipient into the lists of turns, when they can start
+   * something.
+   */
   offer(recipient: Recipient, lane?: Lane): void {
     if (recipient.dropped) {
       this.#turns.end(recipient);
@@ -262,7 +265,7 @@ export class Dispatcher {
       (waiting) => in_turn === 0 || (in_turn < turns_max && !(waiting.isSpilled && this.#memory.isShareFull)),
     );
     if (recipient === undefined && this.#turns.has_behind && !this.#looks_for_room) {
-      // If every instance in its turn hangs, no other call checks whether there is room for more.
+      // If every instance that has its turn hangs, no other call checks whether there is room for more turns.
       this.#looks_for_room = true;
       this.#timers.schedule(now + CHECK_MS, () => {
         this.#looks_for_room = false;
@@ -313,8 +316,8 @@ export class Dispatcher {
   }
 
   /**
-   * Why the head is not pushed; null when it is pushed. `reading`: the answer must be read first, and then the lane is
-   * offered again. Deliveries aside are not judged: they were tried before, or somebody let them through.
+   * Why the head is not pushed; null when it is pushed. `reading`: the facts that decide are read first, and then the
+   * lane is offered again. Deliveries aside are not judged: they were tried before, or somebody let them through.
    */
   #judge(recipient: Recipient, lane: Lane, head: LaneDelivery): SuppressReason | 'reading' | null {
     if (lane.aside) return null;

@@ -2,7 +2,7 @@ import type { Lane } from '../lanes/lane.ts';
 import type { Recipient } from '../lanes/recipient.ts';
 import type { Settlements } from './settlements.ts';
 
-/** The calls that a judge of heads makes on the dispatcher after a read. */
+/** The methods of the dispatcher that the judges of heads (loop_guard.ts, catch_up.ts) call after a read. */
 export interface JudgedDispatcher {
   offer(recipient: Recipient, lane: Lane): void;
   invalidateLane(recipient: Recipient, lane: Lane): void;
@@ -18,7 +18,7 @@ export interface HeadReadParts {
 
 /**
  * Reads the facts that decide about the head of a lane, and offers the lane to the dispatcher again. First it waits
- * until all earlier results are on disk, so that it reads stopped deliveries as stopped.
+ * until all earlier results are on disk, so that the read finds cancelled deliveries as cancelled.
  *
  * @param take keeps the result of the read; it is not called when the lane changed meanwhile
  */

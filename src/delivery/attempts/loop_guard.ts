@@ -8,8 +8,8 @@ import type { Meetings } from '../meetings.ts';
 import { type HeadReadParts, readForHead } from './head_read.ts';
 
 /**
- * The most times in memory, over all lanes. With more, the windows that were used longest ago are dropped, and read
- * again when they are needed.
+ * The most times of messages in memory, over all lanes. With more, the windows that were used longest ago are dropped,
+ * and read again when they are needed.
  */
 const TIMES_MAX = 200_000;
 /** The most deliveries of an instance that are read to rebuild a window. Older deliveries are ignored. */
@@ -22,7 +22,9 @@ export interface LoopGuardParts extends HeadReadParts {
 
 /** The messages that a lane delivered lately, by sender and agent. */
 interface Window {
-  /** The window is valid for this recipient object only, and for limits up to `limit`. Otherwise it is read again. */
+  /**
+   * The window is valid for this recipient object only, and for limits up to `pair_limit`. Otherwise it is read again.
+   */
   recipient: Recipient;
   pair_limit: number;
   /** The last delivery that was judged. */

@@ -6,8 +6,8 @@ import type { Clock, Timer } from '../clock.ts';
 const RENEW_MS = 3_000;
 const TRY_AGAIN_MS = 500;
 /**
- * How long a stop waits until the store has recorded that this node releases everything. After that, only the end of
- * the lease releases it.
+ * How long a stop waits until the store has recorded that this node releases everything. After that, the partitions are
+ * free only when the lease ends.
  */
 const LEAVE_MS_MAX = 500;
 /** The topic of a broadcast: there are partitions to take or to release, so the other nodes renew at once. */
@@ -311,8 +311,8 @@ export class Partitions {
   // ── giving back ───────────────────────────────────────────────────────────────────────────────────────────────────
 
   /**
-   * Releases the partitions beyond this node's share. It picks those with the highest numbers, so that always the same
-   * few change their node.
+   * Releases the partitions beyond this node's share. It picks those with the highest numbers, so that the same few
+   * partitions always change their node.
    */
   #releaseSurplus({ node_no, nodes }: Lease): void {
     const staying = nodes.filter(({ stopping }) => !stopping);
@@ -351,7 +351,7 @@ export class Partitions {
     if (this.#joined) void this.#renew();
   }
 
-  /** Releases the rest and leaves the cluster. Nothing may be in flight any more. */
+  /** Releases the rest and leaves the cluster. Call it when nothing is in flight any more. */
   async leave(): Promise<void> {
     if (this.#cluster === null) return;
     this.#left = true;

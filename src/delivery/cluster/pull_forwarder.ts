@@ -143,7 +143,8 @@ export class PullForwarder {
   }
 
   /**
-   * The stamp shows that a node of this cluster forwards. It is for all pulls of some seconds, because the store signs.
+   * The stamp shows that a node of this cluster forwards the pull. One stamp serves all pulls of some seconds, because
+   * each signature takes a call of the store.
    */
   async #currentStamp(): Promise<string> {
     const now = this.#clock.now();
@@ -170,7 +171,8 @@ export class PullForwarder {
       agent: this.#agents[protocol],
       headers: {
         ...headers,
-        // This node has checked that a page of its own uses the session. The other node knows only its own address.
+        // This node has checked that a page of its own uses the session. The other node knows only its own address, so
+        // the request names that address as its origin.
         ...('cookie' in headers && { origin: base.origin }),
         'content-type': 'application/json',
         'content-length': String(Buffer.byteLength(body)),

@@ -60,9 +60,9 @@ export class Enqueuer {
       lane.contiguous_from = contiguous_from;
       // The message was read from the table before its broadcast arrived.
       if (seq <= lane.newest_seq) continue;
-      // In a cluster, a lane at 0 was read from its beginning, and nothing was pending. So this message may be
-      // delivered already: its broadcast may be older than that read, and a range says only which messages this node
-      // saw.
+      // In a cluster, a lane whose newest_seq is 0 was read from its beginning, and nothing was pending. So this
+      // message may be delivered already: its broadcast may be older than that read, and a range says only which
+      // messages this node saw.
       const may_be_done = contiguous_from !== null && lane.newest_seq === 0 && !is_known;
       const has_gap = is_after_gap && lane.newest_seq < seq - 1;
       if (has_gap || may_be_done) this.#memory.spillTail(lane);

@@ -18,7 +18,7 @@ export interface LaneDelivery extends Omit<QueuedDelivery, 'message'> {
 
 /**
  * Makes a row from the table into a delivery in memory. An earlier process with another clock may have written its
- * times, so they may be far off. No delivery waits for longer than until `latest_due`.
+ * times, so they may be far off. Whatever they say, no delivery waits beyond `latest_due`.
  *
  * @param latest_due the latest time at which a delivery written now can be due, in milliseconds of steady time
  */

@@ -127,7 +127,8 @@ export class LaneLoader {
     for (const row of before_tail) this.#memory.appendRead(lane, laneDeliveryOf(row, latest_due));
     const first_in_tail = rows[before_tail.length];
     const reaches_tail = first_in_tail !== undefined;
-    // The deliveries of the tail before this row were read from the table while their results were not written yet.
+    // The page shows that the deliveries of the tail before this row are settled. They came into the tail when they
+    // were read from the table while their results were not written yet.
     if (reaches_tail) this.#memory.dropSettled(lane, backlog, first_in_tail.seq);
     // The last page ends before the tail begins, so no delivery in the tail is pending any more.
     if (is_last && !reaches_tail && lane.tail_length > 0) this.#memory.spillTail(lane);

@@ -139,7 +139,7 @@ export class LaneMemory {
     this.#queued_backlog += count;
   }
 
-  /** The deliveries that follow are on disk only. */
+  /** Drops the tail: from now on, the deliveries behind the queue are on disk only. */
   spillTail(lane: Lane): Backlog {
     const backlog = lane.spill();
     this.#countOut(lane, backlog.dropTail());

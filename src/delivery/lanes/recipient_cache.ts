@@ -37,8 +37,8 @@ export class RecipientCache {
   }
 
   /**
-   * Deliveries of a meeting may have changed. Any instance can be in the meeting, even one without a lane, whose first
-   * message may have been requested before the change.
+   * Called when deliveries of a meeting may have changed. Invalidates all instances, because any of them can be in the
+   * meeting, even one without a lane: its first message may have been requested before the change.
    *
    * @param now the time of the invalidation clock
    */

@@ -85,7 +85,7 @@ export class Registration {
     if (this.#resets_when_replaced) this.resetBackoff();
   }
 
-  /** Forgets the keys, so that no push is made for now. */
+  /** Forgets the keys that sign pushes, because no push is made for now: see `Target.keys`. */
   forgetKeys(): void {
     if (this.#target !== null) this.#target.keys = null;
   }

@@ -9,7 +9,8 @@
  *
  * The recipients of a wide message (see enqueuer.ts) count as instances with a backlog until they have it.
  *
- * Instances with a backlog get a share even when the first list is never empty, and never more than their room.
+ * Instances with a backlog get a share of the steps even when the first list is never empty, and never more than their
+ * room.
  */
 import { Fifo } from '../fifo.ts';
 import type { Recipient } from './recipient.ts';

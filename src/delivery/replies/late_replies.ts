@@ -80,7 +80,7 @@ export class LateReplies {
       this.#observer.replied('later', sent.repeated ? 'repeated' : 'stored');
       return sent;
     } catch (error) {
-      // Another status says that the service could not store it now: then the agent sends it again.
+      // Another status says that the service could not store the reply now. The agent then sends it again.
       if (error instanceof Problem && error.status < 429) this.#observer.replied('later', 'refused');
       throw error;
     }
@@ -106,8 +106,8 @@ export class LateReplies {
     if (read.kind === 'refused') throw invalidField('reply', `cannot be sent: ${read.why}`);
     const { idempotency_key } = reply;
     const trace = reply.trace ?? (await this.#store.messages.get(delivery.message_id))?.trace ?? null;
-    // A reply with an idempotency key may be a repetition, and that can have any place. Other replies begin after the
-    // places that are known to be taken.
+    // A reply with an idempotency key may be a repetition, and a repetition can have any place. Other replies begin
+    // after the places that are known to be taken.
     const from = idempotency_key === undefined ? (this.#counts.get(delivery_id) ?? 0) : 0;
     const fingerprint = idempotency_key === undefined ? randomUUID() : hash('sha256', idempotency_key, 'base64');
     for (let place = from; place < REPLIES_MAX; place++) {

@@ -16,8 +16,8 @@ const STORING_BYTES_MAX = 32 << 20;
 const RETRY_MS = 500;
 
 /**
- * The same for all replies, so that a second reply with the same key counts as a repetition. Its text does not matter:
- * an agent that gets a push again may write another text.
+ * One fingerprint for all replies, so that a second reply with the same key counts as a repetition. The text of a reply
+ * does not matter: an agent that gets a push again may write another text.
  */
 const FINGERPRINT = '';
 
@@ -43,8 +43,8 @@ interface Storing {
  * Sends the replies in responses. A delivery counts as delivered when its replies are stored; until then its lane
  * waits.
  *
- * After a crash in between, the push is made again, and its response has replies again. They have the same keys, made
- * of the delivery and the place in the response, so no reply is stored twice.
+ * After a crash before the delivery counts as delivered, the push is made again, and its response has replies again.
+ * They have the same keys, made of the delivery and the place in the response, so no reply is stored twice.
  */
 export class Replies {
   readonly #clock: Clock;

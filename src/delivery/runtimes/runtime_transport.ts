@@ -30,7 +30,7 @@ export interface RuntimeTransportParts {
   onError: (error: unknown) => void;
 }
 
-/** A push to an instance with a runtime that may take long, while it is in flight. */
+/** A push that may take long, to an instance with a runtime, while it is in flight. */
 interface RuntimeAttempt {
   instance_id: string;
   is_given_up: boolean;
@@ -82,7 +82,8 @@ export class RuntimeTransport implements Transport {
     const { clock } = this.#parts;
     const started_at = clock.now();
     const running: RuntimeAttempt = { instance_id: push.instance_id, is_given_up: false, wake: () => {} };
-    // A short attempt ends by itself: giving it up would ask agents again that have answered.
+    // A short attempt is not given up: it ends by itself, and another attempt would ask agents again that have
+    // answered.
     if (mayTakeLong(way)) this.#running.add(running);
     const kept = this.#answers.ofPush();
     try {
@@ -91,7 +92,8 @@ export class RuntimeTransport implements Transport {
       const { excerpt, detail, ...result } = answer;
       return {
         ...result,
-        // A request may have the token for replies in its body, and a reason is a text of the runtime.
+        // The detail may contain secrets: a request may have the token for replies in its body, and the reason of a
+        // failure is a text of the runtime.
         detail: withoutSecrets(detail, { ...push.headers, ...way.headers }, false),
         response_excerpt: withoutSecrets(excerpt, push.headers, excerpt.length === RESPONSE_EXCERPT_CHARS_MAX),
         stages: [],

@@ -52,8 +52,8 @@ export async function verifySubscriber(
 }
 
 /**
- * Says once that the subscription has ended, because its key was revoked. Nobody waits for the response: a later
- * renewal fails in the same way.
+ * Says once that the subscription has ended, because its key was revoked. The response does not matter: a subscriber
+ * that misses this request learns of the end when its next renewal fails.
  *
  * @param nonce a text that no other such request has
  */

@@ -71,9 +71,10 @@ export class IdleConnections {
   /**
    * Returns the connection that closes because there is no room for `just_used`. Mostly that is `just_used` itself.
    *
-   * If the connection that has been unused for longest always closed, pushes to more instances in turn than there is
-   * room for would find no connection open: each would close just before its next push. If that connection never
-   * closed, an instance that comes later would keep none while the others get pushes.
+   * If the connection that has been unused for longest always closed, pushes that go in turn to more instances than
+   * there is room for would find no connection open: each connection would close just before its next push. If the
+   * connection that has been unused for longest never closed, an instance that comes later would keep no connection
+   * while the others get pushes.
    */
   whichCloses(just_used: PooledConnection): PooledConnection {
     this.#without_room = (this.#without_room + 1) % PLACE_TAKEN_EVERY;

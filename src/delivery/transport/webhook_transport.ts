@@ -28,7 +28,7 @@ export interface WebhookTransportOptions {
   hosts_path?: string;
   /** Certificate authorities in PEM, trusted beside those that Node trusts. */
   extra_ca?: readonly string[];
-  /** Unused connections kept over all instances, besides the limit of their memory. */
+  /** The most unused connections that are kept, over all instances. Their memory has a limit as well. */
   idle_connections_max?: number;
 }
 
@@ -89,7 +89,7 @@ class PooledTransport implements WebhookTransport, PushContext {
     this.pools.forget(instance_id);
   }
 
-  /** Other attempts end within 5 s by themselves. */
+  /** Gives up only the attempts that have a longer deadline. The others end within 5 s by themselves. */
   handOver(isTaken: (instance_id: string) => boolean): void {
     for (const attempt of this.own_deadlines)
       if (attempt.timeout_ms > this.deadline_ms && isTaken(attempt.instance_id)) attempt.giveUp();

@@ -24,8 +24,8 @@ export interface ApiKeyStore {
    */
   revoke(key_id: string, wall_ms: number): Promise<ApiKey | null>;
   /**
-   * The previous token stays valid for `overlap_ms`, and no session of it lasts longer. Null when there is no such key;
-   * rejects with `key_not_active`.
+   * The previous token stays valid for `overlap_ms`, and no session of that token lasts longer. Null when there is no
+   * such key; rejects with `key_not_active`.
    */
   rotate(key_id: string, digest: string, overlap_ms: number, wall_ms: number): Promise<ApiKey | null>;
   /**

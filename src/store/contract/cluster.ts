@@ -1,7 +1,10 @@
 import type { MessageOrigin } from '../../domain/message_origin.ts';
 import type { NewMessage, AcceptedMessage, AcceptedDelivery } from './messages.ts';
 
-/** A message that another node stored, with its deliveries in partitions of this node that have had no attempt yet. */
+/**
+ * A message that another node stored, with those of its deliveries that are in partitions of this node and have had no
+ * attempt yet.
+ */
 export interface StoredMessage
   extends
     Omit<AcceptedMessage, 'deliveries_queued'>,
@@ -66,7 +69,7 @@ export interface NodeRow {
 }
 
 export interface Lease {
-  /** True for this node. */
+  /** The number of this node. */
   node_no: number;
   /**
    * The partitions of this node. An epoch rises whenever its partition is taken, even by the node that had it before.
@@ -83,13 +86,13 @@ export interface Lease {
 export const BROADCAST_BYTES_MAX = 5_600;
 
 /**
- * The knowledge of the nodes on one store about each other.
+ * What the nodes on one store know about each other.
  *
  * No delivery is overlooked: the node that holds a partition gets a notification of every delivery that another node
  * stores in it. When an accept returns, the notifications of all its deliveries are sent, except for partitions that
  * this node certainly holds. A node certainly holds the partitions of its last lease that it has not released since it
- * requested that lease. `LEASE_SAFE_MS` after that request it certainly holds none. A node that takes a partition then
- * reads all of it.
+ * requested that lease. `LEASE_SAFE_MS` after that request it certainly holds none. After a node has taken a partition,
+ * it reads all of it.
  */
 export interface ClusterStore {
   /**

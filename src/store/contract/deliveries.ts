@@ -82,7 +82,7 @@ export interface DeliveryFilter extends DeliveryKeys, PageRequest {
   state?: DeliveryState | undefined;
 }
 
-/** The pending deliveries of an instance, of a meeting, or of one lane: then both ids are given. */
+/** The pending deliveries of an instance, of a meeting, or, when both ids are given, of one lane. */
 export interface Waiting {
   instance_id?: string | undefined;
   meeting_id?: string | undefined;
@@ -146,7 +146,7 @@ export interface LaneRequest extends LaneKey {
   limit: number;
 }
 
-/** The number of deliveries of a lane that ended at once, those aside included. */
+/** How many deliveries of a lane ended together, those aside included. */
 export interface EndedInLane extends LaneKey {
   count: number;
 }
@@ -154,7 +154,8 @@ export interface EndedInLane extends LaneKey {
 export interface DeliveryStore {
   /**
    * Changes only deliveries that are still pending and were not queued again by hand since they were read. In a cluster
-   * the partition must still have the epoch: a settlement of a node that lost the partition is ignored.
+   * the partition must still have the epoch of the settlement: a settlement of a node that lost the partition is
+   * ignored.
    */
   settle(deliveries: DeliverySettlement[], healths: HealthSettlement[]): Promise<void>;
   /**

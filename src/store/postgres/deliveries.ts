@@ -172,8 +172,8 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
     queuedDeliveryOf({ ...row, timestamp: timestampOf(timestamp) }, ids);
 
   /**
-   * Lanes with pending deliveries, ordered by partition, and within a partition by key. Reads fresh deliveries first,
-   * because a sweep between the statements makes them noted ones.
+   * Lanes with pending deliveries, ordered by partition, and within a partition by key. Reads fresh deliveries before
+   * noted ones. In the other order, a delivery that a sweep notes between the two reads would be missed.
    */
   async function pendingLanes(after: LaneKey | null, limit: number, partitions = ALL_PARTITIONS): Promise<LaneKey[]> {
     const lanes: LaneKey[] = [];

@@ -1,4 +1,6 @@
-/** The data keys of the database. All nodes must have the same one: checked when a node opens it. */
+/**
+ * The data keys of the database. All nodes must have the same key. Each node checks that when it opens the database.
+ */
 import { Problem } from '../../domain/problem.ts';
 import { DataKeys, type KeySource } from '../secrets/data_keys.ts';
 import { checkValueOf, passesCheck, SECRET_COLUMNS, secretPlace, type SecretRow } from '../secrets/instance_secrets.ts';
@@ -23,8 +25,8 @@ const REWRITE = statement(
 );
 
 /**
- * Finds the data key, and compares it with the check values in the database; the very first node stores its own there.
- * No other node runs this at the same time.
+ * Finds the data key, and compares it with the check values in the database; the very first node stores the check value
+ * of its key there. No other node runs this at the same time.
  *
  * @throws StoreError when the key is missing, is another one, or may be read by others
  */

@@ -183,7 +183,7 @@ export class Executor {
     }
   }
 
-  /** A row is damaged: the other messages of the batch are stored without it. */
+  /** Stores the messages one by one, because a row is damaged: only the messages that need this row are not stored. */
   async #acceptEach(call: Call, messages: NewMessage[], started_ms: number): Promise<void> {
     const value: Accepted[] = [];
     let failure: Omit<Reply, 'id'> = {};

@@ -44,7 +44,8 @@ export const FIRST_STEP = `
   ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
   CREATE INDEX instances_of_owner ON instances (owner_key_id) WHERE owner_key_id IS NOT NULL;
 
-  -- The instances that are switched on: accepting a message looks here. A row of instances has too many dead versions.
+  -- The instances that are switched on. Accepting a message looks here, because a row of instances has too many dead
+  -- versions.
   CREATE TABLE recipients (
     instance_id text COLLATE "C" PRIMARY KEY,
     partition_no smallint NOT NULL

@@ -3,8 +3,8 @@
  * half-way leaves nothing behind.
  *
  * Everything that clients know stays the same: the ids of messages and deliveries, seq, the keys, the invites, the
- * audit log. It does not move the sessions of browsers, which sign in again. Secrets are encrypted again under the data
- * key of the database.
+ * audit log. The import does not move the sessions of browsers, which sign in again. Secrets are encrypted again under
+ * the data key of the database.
  */
 import assert from 'node:assert/strict';
 import { dirname, join } from 'node:path';
@@ -192,7 +192,7 @@ function movesOf(
   const ids = new IdCodec(file.tag);
   const inPartition = (row: Row): Row => ({ ...row, partition_no: partitionOf(row['instance_id'] as string) });
   return {
-    // Meetings name no run: the first message on a node begins a run of that node.
+    // Meetings refer to no run, so the import makes none: the first message on a node begins a run of that node.
     meetings: { in_order_of: 'meeting_id' },
     meeting_settings: { in_order_of: 'meeting_id' },
     instances: {
@@ -214,7 +214,7 @@ function movesOf(
     },
     deliveries: {
       in_order_of: 'delivery_no',
-      // What is pending is noted, so the mark can be the last number: see pending_deliveries.ts.
+      // All pending deliveries are noted, so the mark can be the last number: see pending_deliveries.ts.
       made: (row) => ({
         ...inPartition(row),
         noted: row['state'] === 'pending' ? 1 : 0,
@@ -280,7 +280,7 @@ async function moveRows(
   let batch: Row[] = [];
   let chars = 0;
   const flush = async (): Promise<void> => {
-    // A column that only one of the two databases has would be lost silently.
+    // Without this check, a column that only one of the two databases has would be lost silently.
     assert.deepEqual(Object.keys(batch[0]!).toSorted(), names.toSorted(), `the columns of ${table}`);
     const values = names.map((name) => batch.map((row) => row[name]));
     moved += (await connection.query(insert, values, STATEMENT_MS_MAX)).changes;

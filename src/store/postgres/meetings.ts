@@ -195,7 +195,7 @@ export function meetingOperations(session: Session, { quotas }: { quotas: Quotas
       const values = { meeting_id, instance_id, agent_ids: list_text, ...givenRules(rules) };
       const row = await session.one<MembershipsTable>(CHANGE, values);
       if (row === undefined) return null;
-      // The Problem undoes the change.
+      // A Problem that is thrown here rolls the change back.
       if (list_text !== null) await assertRoomForAgents(session, meeting_id, instance_id, list_text);
       const membership = membershipOf(row);
       if (hasRules(membership)) await session.run(NOTE_RULES, { instance_id });

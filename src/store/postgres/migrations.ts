@@ -32,7 +32,9 @@ export const STEPS_KNOWN_MIN = 1;
 /** A node that knows this many steps reads attempts in their short form. */
 export const SHORT_ATTEMPTS_STEPS = 20;
 
-/** A node that knows this many steps finds deliveries by the columns of pending_deliveries.ts, and keeps them. */
+/**
+ * A node that knows this many steps finds deliveries by the columns of pending_deliveries.ts, and writes these columns.
+ */
 export const NOTED_STEPS = 24;
 
 export const MIGRATIONS: readonly string[] = [
@@ -74,7 +76,7 @@ export const MIGRATIONS: readonly string[] = [
     FOR EACH ROW EXECUTE FUNCTION refuse_removal_from_audit_log();
   `,
   `
-  -- A session that a node of the previous version begins has none of these: only such nodes accept it.
+  -- A session that a node of the previous version begins has none of these values: only such nodes accept it.
   ALTER TABLE sessions ADD COLUMN csrf_digest text NOT NULL DEFAULT '';
   ALTER TABLE sessions ADD COLUMN token_digest text;
   ALTER TABLE sessions ADD COLUMN node_id text COLLATE "C";
@@ -95,7 +97,7 @@ export const MIGRATIONS: readonly string[] = [
   ALTER TABLE instances ADD CONSTRAINT instances_agent_ids_are_a_list CHECK (json_typeof(agent_ids::json) = 'array') NOT VALID;
   `,
   `
-  -- One-time links. Of its secret an invite has the digest only.
+  -- One-time links. An invite stores only the digest of its secret.
   CREATE TABLE invites (
     invite_id text COLLATE "C" PRIMARY KEY,
     digest text COLLATE "C" NOT NULL UNIQUE,
@@ -118,8 +120,8 @@ export const MIGRATIONS: readonly string[] = [
   ${ACCEPT_MESSAGES_3}
   `,
   `
-  -- A machine that pulls instead of being pushed to, and what is known of it while it pulls. connected_epoch is that of its
-  -- partition then: under another epoch it is no longer connected.
+  -- A machine can pull instead of being pushed to. The columns say what is known of it while it pulls. connected_epoch
+  -- is the epoch of its partition at that time: under another epoch the machine is no longer connected.
   ALTER TABLE instances ADD COLUMN transport text NOT NULL DEFAULT 'webhook';
   ALTER TABLE instances ADD COLUMN ack_timeout_s integer NOT NULL DEFAULT 30;
   ALTER TABLE instances ADD COLUMN connected_since bigint;
@@ -128,8 +130,8 @@ export const MIGRATIONS: readonly string[] = [
   ALTER TABLE instances ADD COLUMN connected_epoch bigint;
   `,
   `
-  -- Beside the meetings: few have a row here, and every node holds all of them in memory. Null: the default of the service.
-  -- A node of the version before reads none of it, and pauses nothing.
+  -- A table beside meetings, because few meetings have a row here, and every node holds all these rows in memory. Null:
+  -- the default of the service. A node of the previous version reads none of it, and pauses nothing.
   CREATE TABLE meeting_settings (
     meeting_id text COLLATE "C" PRIMARY KEY,
     paused smallint NOT NULL,
@@ -140,7 +142,8 @@ export const MIGRATIONS: readonly string[] = [
   );
   `,
   `
-  -- Signed under the data key, as notifications are; null for a node of the version before, which takes no pulls.
+  -- The signature of the node's address, under the data key, as that of notifications; null for a node of the previous
+  -- version, which takes no pulls.
   ALTER TABLE nodes ADD COLUMN address_signature text;
   `,
   `
@@ -148,44 +151,45 @@ export const MIGRATIONS: readonly string[] = [
   ALTER TABLE instances ADD COLUMN replies smallint NOT NULL DEFAULT 0;
   `,
   `
-  -- How long an attempt may take, and the agent runtime at the address when pushes have a shape of its own: its name and its
-  -- options as JSON, encrypted.
+  -- How long an attempt may take. runtime: the agent runtime at the address, when pushes have the shape that it
+  -- expects. Its name and its options as JSON, encrypted.
   ALTER TABLE instances ADD COLUMN timeout_s integer NOT NULL DEFAULT 5;
   ALTER TABLE instances ADD COLUMN runtime text;
   `,
   `
-  -- What wakes a membership: all, targeted, people. A node of the version before wakes it always.
+  -- What wakes a membership: all, targeted, people. A node of the previous version wakes it always.
   ALTER TABLE memberships ADD COLUMN wake text NOT NULL DEFAULT 'all';
   ${ACCEPT_MESSAGES_4}
   `,
   `
-  -- What a machine that was away gets of what waited: all, latest; and how old a message may be, 0 for any age. has_rules is 1
-  -- for an instance with a membership that has a rule, or had one. A node of the version before pushes everything.
+  -- catch_up: which of the messages that waited a machine gets after it was away: all, latest. max_age_s: how old a
+  -- message may be; 0 for any age. has_rules is 1 for an instance with a membership that has a rule, or had one. A node
+  -- of the previous version pushes everything.
   ALTER TABLE memberships ADD COLUMN catch_up text NOT NULL DEFAULT 'all';
   ALTER TABLE memberships ADD COLUMN max_age_s bigint NOT NULL DEFAULT 0;
   ALTER TABLE instances ADD COLUMN has_rules smallint NOT NULL DEFAULT 0;
   UPDATE instances SET has_rules = 1 WHERE instance_id IN (SELECT instance_id FROM memberships WHERE wake <> 'all');
   `,
   `
-  -- How many steps of the schema a node knows; 0 for a node of the version before. While there is such a node, nothing is
-  -- written that only this version reads: see attempts_text.ts.
+  -- How many steps of the schema a node knows; 0 for a node of the previous version. While there is such a node,
+  -- nothing is written that only this version reads: see attempts_text.ts.
   ALTER TABLE nodes ADD COLUMN steps_known integer NOT NULL DEFAULT 0;
   ${RENEW_LEASE_3}
   `,
   `
-  -- The trace that a message belongs to: see src/domain/trace_context.ts. A node of the version before stores none.
+  -- The trace that a message belongs to: see src/domain/trace_context.ts. A node of the previous version stores none.
   ALTER TABLE messages ADD COLUMN trace text;
   ${ACCEPT_MESSAGES_5}
   `,
   `
-  -- When the health of an instance became what it is; null while nobody noted it. A node of the version before changes the
-  -- health and leaves this as it was, until the health changes on a node of this one.
+  -- When the health of an instance became what it is; null while nobody noted it. A node of the previous version
+  -- changes the health and leaves this time as it was, until the health changes on a node of this version.
   ALTER TABLE instances ADD COLUMN health_since bigint;
   ${SETTLE_DELIVERIES_2}
   `,
   `
-  -- Until when an instance is there without another registration; null: until it is deleted. Few instances have a lease, so
-  -- the index of those that end is small. It is made on a column without a value.
+  -- Until when an instance exists unless it registers again; null: until it is deleted. Few instances have a lease, so
+  -- the index of the leases is small. It is made while the column has no value in any row.
   ALTER TABLE instances ADD COLUMN lease_until bigint;
   CREATE INDEX instances_with_lease ON instances (lease_until) WHERE lease_until IS NOT NULL;
   `,

@@ -57,7 +57,7 @@ export async function migrate(connection: Connection): Promise<{ from: number; t
     );
   }
   if (from === 0) await connection.query('INSERT INTO schema_version (version, steps_known_min) VALUES (0, 0)');
-  // Whoever uses a table that a step locks holds up the step, and with it everybody else.
+  // A session that uses a table holds up a step that locks this table, and everybody else queues behind the step.
   await connection.query(`SET LOCAL lock_timeout = '${LOCK_TIMEOUT_S}s'`);
   try {
     for (const step of MIGRATIONS.slice(from)) await connection.script(step);
@@ -65,7 +65,7 @@ export async function migrate(connection: Connection): Promise<{ from: number; t
     throw (error as { code?: string }).code === LOCK_NOT_AVAILABLE ? inUse() : error;
   }
   if (from < to) {
-    // The end of an upgrade may have raised it: see pending/upgrade.ts.
+    // The end of an upgrade may have raised steps_known_min already: see pending/upgrade.ts.
     await connection.query(
       'UPDATE schema_version SET version = $1, steps_known_min = greatest(steps_known_min, $2::integer)',
       [to, STEPS_KNOWN_MIN],

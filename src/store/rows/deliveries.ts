@@ -13,8 +13,8 @@ import type { DeliveriesTable, MessagesTable } from './tables.ts';
 export const LANE_FRONT_MAX = 500;
 
 /**
- * How many of the oldest rows are checked for removal. Pending rows stay, but no delivery is pending for longer than 72
- * h.
+ * How many of the oldest rows are checked for removal. Pending rows stay among them, but not for long: no delivery is
+ * pending for longer than 72 h.
  */
 export const PRUNE_WINDOW = 5_000;
 

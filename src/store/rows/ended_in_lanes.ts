@@ -1,6 +1,6 @@
 import type { EndedInLane, LaneKey } from '../contract/deliveries.ts';
 
-/** Counts deliveries that ended at once, lane by lane. */
+/** Counts deliveries that ended together, lane by lane. */
 export class EndedInLanes {
   readonly #lanes = new Map<string, EndedInLane>();
 

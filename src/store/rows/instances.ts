@@ -45,7 +45,7 @@ export type PreviousRow = Pick<
   'transport' | 'webhook_url' | 'webhook_headers' | 'webhook_secret' | 'lease_until'
 >;
 
-/** How long the previous secret of a subscription signs too. */
+/** For how long the previous secret of a subscription also signs. */
 const SUBSCRIPTION_OVERLAP_MS = 300_000;
 
 /**
@@ -258,7 +258,7 @@ export function instanceReader(keys: DataKeys) {
   return { instanceOf, instanceRowOf, listedRowOf, encryptSecret, secretOf, registeredValues, patchedValues };
 }
 
-/** @throws Problem `instance_id_taken` for a subscription over an instance, and the other way round */
+/** @throws Problem `instance_id_taken` when a subscription would replace an instance, or an instance a subscription */
 function assertSameKind(lease_until: number | null, previous: PreviousRow | undefined): void {
   if (previous === undefined || (previous.lease_until === null) === (lease_until === null)) return;
   throw new Problem(

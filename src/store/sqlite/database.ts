@@ -77,9 +77,9 @@ export class Database {
       // that it is cut to this length.
       this.#db.exec(`PRAGMA journal_size_limit = ${WAL_BYTES_MAX}`);
       this.#migrate();
-      // Set after the migrations, because these may sort much. Otherwise SQLite may make a temporary file in the middle
-      // of a commit. That fails when no descriptor is left. The file may also take the descriptor that libuv keeps for
-      // refusing connections. Then new connections hang.
+      // Without this setting, SQLite may make a temporary file in the middle of a commit. That fails when no descriptor
+      // is left. The file may also take the descriptor that libuv keeps for refusing connections. Then new connections
+      // hang. Set after the migrations, because these may sort a lot.
       this.#db.exec('PRAGMA temp_store = MEMORY');
     } catch (error) {
       // Frees the file for the next start.

@@ -203,7 +203,7 @@ export function instanceOperations(
       const previous = db.prepare(GET_PREVIOUS).get({ instance_id, ...ownedBy(owner_scope) }) as
         (PreviousRow & { switched_on: number; is_owned: number }) | undefined;
       if (previous !== undefined && previous.is_owned !== 1) throw new Problem('instance_id_taken');
-      // A new instance is in no meeting yet.
+      // For a new instance `recipients` has nothing to forget, because it is in no meeting yet.
       const created = previous === undefined;
       if (created) assertRoomForInstance(db, quotas, registration);
       if (previous?.switched_on === 0) recipients.forgetAll();

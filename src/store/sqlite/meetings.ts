@@ -174,7 +174,7 @@ export function meetingOperations(
       const values = { meeting_id, instance_id, agent_ids: list_text, ...givenRules(rules), ...ownedBy(owner_scope) };
       const row = db.prepare(CHANGE).get(values) as MembershipsTable | undefined;
       if (row === undefined) return null;
-      // The Problem undoes the change.
+      // A Problem that is thrown here rolls the change back.
       if (list_text !== null) assertRoomForAgents(db, meeting_id, instance_id, list_text);
       recipients.forget(meeting_id);
       const membership = membershipOf(row);

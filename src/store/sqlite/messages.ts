@@ -194,7 +194,8 @@ export function messageOperations(
         return batch.map(accept);
       } catch (error) {
         if (isOfTheStorage(error)) throw error;
-        // A row is damaged: the other messages of the batch are stored without this one.
+        // A row is damaged. Stores the messages of the batch one by one, so that only those that need this row are not
+        // stored.
         db.prepare('ROLLBACK TO call').run();
         recipients.forgetAll();
         return batch.map(acceptAlone);

@@ -6,7 +6,8 @@
  * settlement writes one row.
  *
  * Numbers: a message takes `message_no`, and its deliveries take the numbers after it. So the deliveries of a message,
- * or of the messages of a meeting, are found without an index. An id is such a number behind the tag of the data file.
+ * or of the messages of a meeting, are found without an index. An id is the tag of the data file, followed by such a
+ * number.
  *
  * Every index of `deliveries` costs one more write for every delivery, so there are only four. The first two contain
  * pending deliveries only, so a long history does not enlarge them.
@@ -258,7 +259,7 @@ export const MIGRATIONS: readonly string[] = [
   ALTER TABLE this_file ADD COLUMN ran_until INTEGER;
   `,
   `
-  -- One-time links. Of its secret an invite has the digest only.
+  -- One-time links. An invite stores only the digest of its secret.
   CREATE TABLE invites (
     invite_id TEXT PRIMARY KEY,
     digest TEXT NOT NULL UNIQUE,
@@ -280,8 +281,9 @@ export const MIGRATIONS: readonly string[] = [
   ALTER TABLE messages ADD COLUMN hops INTEGER NOT NULL DEFAULT 0;
   `,
   `
-  -- A machine that pulls instead of being pushed to, and what is known of it while it pulls. connected_epoch is that of its
-  -- partition then; here, a number that each opening of the file has for itself: what was connected before no longer is.
+  -- A machine can pull instead of being pushed to. The columns say what is known of it while it pulls. With PostgreSQL,
+  -- connected_epoch is the epoch of its partition at that time. Here it is a number that each opening of the file has
+  -- for itself, so a machine that was connected before is no longer connected.
   ALTER TABLE instances ADD COLUMN transport TEXT NOT NULL DEFAULT 'webhook';
   ALTER TABLE instances ADD COLUMN ack_timeout_s INTEGER NOT NULL DEFAULT 30;
   ALTER TABLE instances ADD COLUMN connected_since INTEGER;
@@ -290,7 +292,8 @@ export const MIGRATIONS: readonly string[] = [
   ALTER TABLE instances ADD COLUMN connected_epoch INTEGER;
   `,
   `
-  -- Beside the meetings: few have a row here, and every node holds all of them in memory. Null: the default of the service.
+  -- A table beside meetings, because few meetings have a row here, and every node holds all these rows in memory. Null:
+  -- the default of the service.
   CREATE TABLE meeting_settings (
     meeting_id TEXT PRIMARY KEY,
     paused INTEGER NOT NULL,
@@ -305,8 +308,8 @@ export const MIGRATIONS: readonly string[] = [
   ALTER TABLE instances ADD COLUMN replies INTEGER NOT NULL DEFAULT 0;
   `,
   `
-  -- How long an attempt may take, and the agent runtime at the address when pushes have a shape of its own: its name and its
-  -- options as JSON, encrypted.
+  -- How long an attempt may take. runtime: the agent runtime at the address, when pushes have the shape that it
+  -- expects. Its name and its options as JSON, encrypted.
   ALTER TABLE instances ADD COLUMN timeout_s INTEGER NOT NULL DEFAULT 5;
   ALTER TABLE instances ADD COLUMN runtime TEXT;
   `,
@@ -315,8 +318,8 @@ export const MIGRATIONS: readonly string[] = [
   ALTER TABLE memberships ADD COLUMN wake TEXT NOT NULL DEFAULT 'all';
   `,
   `
-  -- What a machine that was away gets of what waited: all, latest; and how old a message may be, 0 for any age. has_rules is 1
-  -- for an instance with a membership that has a rule, or had one.
+  -- catch_up: which of the messages that waited a machine gets after it was away: all, latest. max_age_s: how old a
+  -- message may be; 0 for any age. has_rules is 1 for an instance with a membership that has a rule, or had one.
   ALTER TABLE memberships ADD COLUMN catch_up TEXT NOT NULL DEFAULT 'all';
   ALTER TABLE memberships ADD COLUMN max_age_s INTEGER NOT NULL DEFAULT 0;
   ALTER TABLE instances ADD COLUMN has_rules INTEGER NOT NULL DEFAULT 0;
@@ -331,8 +334,8 @@ export const MIGRATIONS: readonly string[] = [
   ALTER TABLE instances ADD COLUMN health_since INTEGER;
   `,
   `
-  -- Until when an instance is there without another registration; null: until it is deleted. Few instances have a lease, so
-  -- the index of those that end is small.
+  -- Until when an instance exists unless it registers again; null: until it is deleted. Few instances have a lease, so
+  -- the index of the leases is small.
   ALTER TABLE instances ADD COLUMN lease_until INTEGER;
   CREATE INDEX instances_with_lease ON instances (lease_until) WHERE lease_until IS NOT NULL;
   `,

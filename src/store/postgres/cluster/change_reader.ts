@@ -12,8 +12,8 @@ const NUMBERS_BEHIND_MAX = 500_000;
 /**
  * Reads batches: the seqs of all messages, and the deliveries for this node with their messages. A column is the JSON
  * text of a list, which costs less than rows. The statement finds all rows by their numbers, one table after the other;
- * the numbers of deliveries follow that of their message. OFFSET 0 keeps the planner from using the index of pending
- * deliveries.
+ * the numbers of deliveries follow that of their message. OFFSET 0 keeps the planner from using the index
+ * `deliveries_in_lane`, which exists until an upgrade has ended (see pending_deliveries.ts).
  */
 const READ = statement(`
   SELECT mine.delivery_nos, mine.of_messages, mine.expire_ats, mine.instance_ids, mine.agent_lists, said.*

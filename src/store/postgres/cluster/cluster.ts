@@ -22,7 +22,8 @@ const LISTEN_AGAIN_MS = 200;
 
 /**
  * Nodes of the previous version sign nothing. While there is such a node, and for UNSIGNED_HEARD_MS afterwards, this
- * node accepts unsigned notifications that only say where to read. It looks for such a node no more often than that.
+ * node accepts unsigned notifications that only say where to read. It looks for such a node at most once in
+ * LOOK_FOR_UNSIGNED_MS.
  */
 const UNSIGNED_HEARD_MS = 60_000;
 const LOOK_FOR_UNSIGNED_MS = 1_000;

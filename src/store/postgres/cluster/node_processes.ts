@@ -15,11 +15,11 @@ import {
 import { join } from 'node:path';
 
 /**
- * In the memory of the kernel: no other machine has these files, and they end with the kernel. Only Linux has this
- * directory.
+ * This directory is in the memory of the kernel: no other machine has its files, and they end with the kernel. Only
+ * Linux has it.
  */
 const NOTES = '/dev/shm';
-/** A file with such a name is always in the directory of the notes. */
+/** A node id of this form cannot lead out of the directory of the notes. */
 const NODE_ID = /^[\w-][\w.-]*$/;
 /** A note of a process that ended so long ago is not needed any more. */
 const FORGOTTEN_AFTER_MS = 3_600_000;
@@ -28,7 +28,7 @@ const NO_SIGNAL = 0;
 
 /**
  * A node leaves a note of its process on its host. Another node of the same user on the same running kernel can then
- * see that the process has ended, and need not wait for its lease.
+ * see that the process has ended, and need not wait until its lease ends.
  *
  * The file proves that the node ran on this kernel. A boot id alone would not: machines that were cloned while they ran
  * share it. The text of the file names the namespaces in which the number of the process is valid, and the time at

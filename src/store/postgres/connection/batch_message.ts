@@ -43,7 +43,10 @@ export function texts(values: readonly (string | null)[]): List {
   return { type: TEXT, values };
 }
 
-/** The server refuses a text that is no integer; a binary value would be read as some other number. */
+/**
+ * Sent as text, a value that is no integer would be refused by the server. Sent in binary, it would become some other
+ * number.
+ */
 function integers(values: readonly (number | null)[]): typeof values {
   for (const value of values) {
     if (value !== null && !Number.isSafeInteger(value)) throw new RangeError(`${String(value)} is not a safe integer`);
@@ -59,8 +62,8 @@ const BINARY = 1;
 const AS_TEXT = 0;
 
 /**
- * The number of dimensions, whether there are NULLs, and the type. A list that is not empty adds its length and its
- * first index.
+ * The head of a list: the number of dimensions, whether there are NULLs, and the type. A list that is not empty adds
+ * its length and its first index.
  */
 const EMPTY_HEAD_BYTES = 12;
 const HEAD_BYTES = 20;

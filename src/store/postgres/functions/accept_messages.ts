@@ -190,7 +190,7 @@ function acceptMessages(name: string, of: Keys, origin: OriginParts, wake = WAKE
     last_seqs bigint[];
     former_seqs bigint[];${of.declared}${origin.declared}
   BEGIN
-    -- A batch that is sent again waits here for what becomes of the first.
+    -- A batch that is sent again waits here until the first try has ended.
     PERFORM 1 FROM runs WHERE run_no = my_run_no FOR UPDATE;
     IF NOT FOUND THEN
       RAISE EXCEPTION 'the run % is not known', my_run_no USING ERRCODE = '${RUN_UNKNOWN}';
@@ -220,7 +220,7 @@ function acceptMessages(name: string, of: Keys, origin: OriginParts, wake = WAKE
 
     PERFORM pg_advisory_xact_lock_shared(${REMOVAL});
 
-    -- Of one with a hint there is a row, unless the database has lost it.
+    -- A meeting with a hint already has a row, unless the database has lost it.
     IF array_position(hints, NULL) IS NOT NULL THEN
       ${makeMeetings('w.hint IS NULL')}
     END IF;
@@ -245,13 +245,14 @@ function acceptMessages(name: string, of: Keys, origin: OriginParts, wake = WAKE
       END IF;
     END IF;
 ${origin.judge}
-    -- With a lower bound few entries of the index are looked at, instead of all on its last page.
+    -- With a lower bound the search looks at few entries of the index, and not at all entries of its last page.
     SELECT array_agg(greatest(w.last_seq, coalesce(
         (SELECT m.seq FROM messages m WHERE m.meeting_id = w.meeting_id AND m.seq >= w.hint ORDER BY m.seq DESC LIMIT 1),
         (SELECT m.seq FROM messages m WHERE m.meeting_id = w.meeting_id ORDER BY m.seq DESC LIMIT 1))) ORDER BY w.place) INTO former_seqs
       FROM unnest(meeting_ids, hints, last_seqs) WITH ORDINALITY AS w(meeting_id, hint, last_seq, place);
 ${origin.count}
-    -- None is before the last: that is found first, however many dead ones there are that cannot be removed yet.
+    -- Old batches slow down nothing until they are removed here. The look-up of the last batch begins at the end of the
+    -- index, so it finds that batch first, however many dead rows of others cannot be removed yet.
     IF my_batch_no % ${BATCHES_KEPT} = 0 THEN
       DELETE FROM batches WHERE run_no = my_run_no AND batch_no < my_batch_no;
     END IF;
@@ -261,7 +262,8 @@ ${origin.count}
         SELECT w.* FROM unnest(meeting_ids, new_counts, former_seqs) WITH ORDINALITY AS w(meeting_id, n, former_seq, of_meeting)
         WHERE w.n > 0
       ), item AS MATERIALIZED (
-        -- Without its texts: those are taken from their arrays by place where they are stored, and not carried through joins and sorts.
+        -- An item has no texts: the INSERTs take them from their arrays by place, so that no join and no sort carries
+        -- them.
         SELECT i.place, i.of_meeting, row_number() OVER (ORDER BY i.place) AS nth, row_number() OVER (PARTITION BY i.of_meeting ORDER BY i.place) AS rank
         FROM unnest(of_meetings) WITH ORDINALITY AS i(of_meeting, place)
         WHERE is_new IS NULL OR is_new[i.place]
@@ -274,7 +276,7 @@ ${origin.count}
       ), recipient AS MATERIALIZED (
         SELECT i.nth, r.instance_id, r.partition_no, notified.agents, row_number() OVER (ORDER BY i.nth, r.instance_id) AS number
         FROM item i JOIN member r ON r.of_meeting = i.of_meeting
-          -- OFFSET 0 keeps it from being computed twice, once for its value and once for the condition below.
+          -- OFFSET 0 keeps the list of agents from being computed twice: for its value, and for the condition below.
           CROSS JOIN LATERAL (SELECT CASE ${wake.asleep}WHEN targets[i.place] IS NULL OR targets[i.place] = '[]' THEN ${origin.everybody} ELSE (${AGENTS_TO_NOTIFY}) END AS agents OFFSET 0) notified
         WHERE notified.agents <> '[]'
       ), sent AS MATERIALIZED (

@@ -2,9 +2,9 @@
 import { TAKEOVER } from '../locks.ts';
 
 /**
- * Writes the results of attempts: instances first, as in every statement that writes both. No epoch changes while it
- * holds the shared lock, because a node that takes a partition waits for that lock. Later settlements find another
- * epoch.
+ * Writes the results of attempts. It writes instances before deliveries, as every statement does that writes both. No
+ * epoch changes while it holds the shared lock, because a node that takes a partition waits for that lock. Later
+ * settlements find another epoch.
  */
 export const SETTLE_DELIVERIES = `
   CREATE FUNCTION settle_deliveries(
@@ -19,7 +19,8 @@ export const SETTLE_DELIVERIES = `
     present bigint[];
   BEGIN
     PERFORM pg_advisory_xact_lock_shared(${TAKEOVER});
-    -- From partition 0 on, so that the epoch of partition n is present[n + 1]; looked up once, and not for each row.
+    -- The epochs from partition 0 on: that of partition n is present[n + 1]. They are looked up once, and not for each
+    -- row.
     SELECT array_agg(p.epoch ORDER BY p.partition_no) INTO present FROM partitions p;
     UPDATE instances x SET consecutive_failures = h.failures, last_success_at = h.last_success_at, last_failure = h.last_failure,
         backoff_step = h.backoff_step, backoff_until = h.backoff_until
@@ -42,7 +43,7 @@ export const SETTLE_DELIVERIES = `
   END $$;
 `;
 
-/** How the row of a delivery changes besides its result. */
+/** The function with this name. @param also sets further columns of a delivery, besides its result */
 function settleDeliveries(name: string, also: string): string {
   return `
   CREATE FUNCTION ${name}(
@@ -57,7 +58,8 @@ function settleDeliveries(name: string, also: string): string {
     present bigint[];
   BEGIN
     PERFORM pg_advisory_xact_lock_shared(${TAKEOVER});
-    -- From partition 0 on, so that the epoch of partition n is present[n + 1]; looked up once, and not for each row.
+    -- The epochs from partition 0 on: that of partition n is present[n + 1]. They are looked up once, and not for each
+    -- row.
     SELECT array_agg(p.epoch ORDER BY p.partition_no) INTO present FROM partitions p;
     UPDATE instances x SET consecutive_failures = h.failures, health_since = h.health_since, last_success_at = h.last_success_at, last_failure = h.last_failure,
         backoff_step = h.backoff_step, backoff_until = h.backoff_until
@@ -81,10 +83,10 @@ function settleDeliveries(name: string, also: string): string {
 `;
 }
 
-/** As SETTLE_DELIVERIES, with the time since when an instance has its health. */
+/** As SETTLE_DELIVERIES. It also writes since when an instance has its health. */
 export const SETTLE_DELIVERIES_2 = settleDeliveries('settle_deliveries_2', '');
 
-/** The same, with the columns by which deliveries are found: see pending_deliveries.ts. */
+/** As SETTLE_DELIVERIES_2. It also writes the columns by which deliveries are found: see pending_deliveries.ts. */
 export const SETTLE_DELIVERIES_3 = settleDeliveries(
   'settle_deliveries_3',
   `,

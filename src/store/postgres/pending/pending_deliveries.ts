@@ -1,50 +1,53 @@
 /**
- * Where pending deliveries are found. No statement but the ones of this folder decides it: all others read the views
+ * How statements find pending deliveries. Only the statements in this folder know it: all others read the views
  * `noted_deliveries` and `fresh_deliveries`, or `pending_deliveries`, which is both.
  *
- * PostgreSQL writes a new version of a row cheaply (HOT) only when no column changed that stands in an index, not even
- * in the condition of one. Most deliveries are accepted, pushed once and settled within milliseconds. So `state` is in
- * no index, and such a delivery touches none when it is settled. Two columns are in indexes instead, and it changes
- * neither:
+ * PostgreSQL updates a row cheaply (HOT) only when the update changes no column that an index uses, not even in the
+ * condition of the index. Most deliveries are accepted, pushed once and settled within milliseconds. So no index uses
+ * `state`, and settling such a delivery touches no index. The indexes use two other columns instead, and settling such
+ * a delivery changes neither:
  *
- * - `noted` is 1 while a delivery is pending and waits for longer. `deliveries_noted_in_lane` and
- *   `deliveries_noted_aside` have only those.
- * - `failed_at` is `settled_at` of a failed delivery, for `deliveries_ended_badly`.
+ * - `noted` is 1 while a delivery is pending and waits for longer. The indexes `deliveries_noted_in_lane` and
+ *   `deliveries_noted_aside` contain only noted deliveries.
+ * - `failed_at` is `settled_at` of a failed delivery, for the index `deliveries_ended_badly`.
  *
- * A delivery that is pending and not noted is _fresh_. Always true: a pending delivery is noted, or it is in its lane and
- * its number is above the mark, the last `swept_to` of the table `sweeps`. So readers find a pending delivery in an index
- * of `noted`, or by its number above the mark, with `deliveries_of_instance` or the primary key. A condition of the table
- * keeps a settled delivery from being noted, and one aside from being fresh.
+ * A delivery that is pending and not noted is _fresh_. This is always true: a pending delivery is noted, or it is in
+ * its lane and its number is above the mark. The mark is the last `swept_to` of the table `sweeps`. So readers find a
+ * pending delivery in an index of `noted`, or by its number above the mark, with the index `deliveries_of_instance` or
+ * the primary key. A constraint of the table keeps a settled delivery from being noted, and a delivery aside from being
+ * fresh.
  *
  * Who writes what:
  *
  * - Accepting writes fresh deliveries, and their numbers are above the mark.
- * - Settling ends a delivery, and with it `noted`; or leaves it as it was; or puts it aside, and notes it.
- * - Whatever else ends deliveries (expiry, drops, removal) clears `noted`. What queues one again puts it aside, and
- *   notes it.
- * - A sweep notes what has been pending since the sweep before, and moves the mark: see sweep_deliveries and sweeper.ts.
- *   It passes no delivery that is still fresh, and no number whose transaction may still be open. The mark is written in
- *   the same transaction, so every reader sees both or neither.
+ * - Settling ends a delivery and clears `noted`, or puts it aside and notes it. For a delivery that waits in its lane,
+ *   settling leaves `noted` as it was.
+ * - Everything else that ends deliveries (expiry, drops, removal) clears `noted`. Queuing a delivery again puts it
+ *   aside, and notes it.
+ * - A sweep notes the deliveries that have been pending since the sweep before, and moves the mark: see
+ *   sweep_deliveries and sweeper.ts. The mark passes no delivery that is still fresh, and no number whose transaction
+ *   may still be open. One transaction notes the deliveries and moves the mark, so every reader sees both or neither.
  *
- * The upgrade. Nodes of the version before know neither column, and their statements need the indexes on `state`. While
- * such a node may be there, a trigger keeps both columns, and the views still find deliveries by `state`: all pending
- * ones count as noted. One day after the step of the schema at the earliest, when all nodes know the columns and a sweep
- * has seen every row, one short transaction turns the views, and removes the trigger and the old indexes: see
- * upgrade.ts. The day is for operators who want to go back to the version before. So all nodes turn at the same moment, and no node
- * needs to know whether the views are turned. A new database starts that way.
+ * The upgrade. Nodes of the previous version know neither column, and their statements need the indexes on `state`.
+ * While such a node may be there, a trigger writes both columns, and the views still find deliveries by `state`: all
+ * pending deliveries count as noted. For a day after the step of the schema it stays so, and operators can go back to
+ * the previous version. Then, when all nodes know the columns and a sweep has seen every row, one short transaction
+ * turns the views to the new columns, and removes the trigger and the old indexes: see upgrade.ts. So all nodes change
+ * over at the same moment, and no node needs to know whether the views are turned. In a new database they are turned
+ * from the start.
  */
 import { DELIVERY_COLUMNS } from '../columns.ts';
 import { REMOVAL, SWEEP } from '../locks.ts';
 
 const COLUMNS = [...DELIVERY_COLUMNS, 'partition_no'].join(', ');
 
-/** The last number that a sweep has seen. One that was never given is damaged, and counts as none. */
+/** The last number that a sweep has seen. A mark above all numbers that were given is damaged, and counts as 0. */
 export const MARK =
   '(SELECT CASE WHEN max(swept_to) <= (SELECT last_value FROM numbers) THEN max(swept_to) ELSE 0 END FROM sweeps)';
 
 /**
- * The upper bound of the number makes the planner expect few rows above the mark: with one bound that it cannot know it
- * expects a third of the table.
+ * The upper bound of the number makes the planner expect few rows above the mark. With a lower bound alone, whose value
+ * the planner cannot know, it expects a third of the table.
  */
 const IS_FRESH = `noted = 0 AND aside = 0 AND state = 'pending' AND delivery_no > ${MARK} AND delivery_no < ${Number.MAX_SAFE_INTEGER}`;
 
@@ -54,7 +57,10 @@ function view(name: string, condition: string, also = ''): string {
   CREATE OR REPLACE VIEW ${name} AS SELECT ${COLUMNS}${also} FROM deliveries WHERE ${condition};`;
 }
 
-/** Each part has its index. Nothing reads this view in an order, because the planner sorts all of a union. */
+/**
+ * Each part of the union has its own index. No statement reads this view in an order, because the planner would sort
+ * the whole union.
+ */
 const PENDING_VIEW = `
   CREATE VIEW pending_deliveries AS
     SELECT ${COLUMNS} FROM noted_deliveries WHERE aside = 0
@@ -62,9 +68,9 @@ const PENDING_VIEW = `
     UNION ALL SELECT ${COLUMNS} FROM noted_deliveries WHERE aside = 1;`;
 
 /**
- * The first pending deliveries of a lane, or the last ones: columns of `d`. The fresh ones are read in the order of
- * their numbers, which is that of `seq`, because an index of them has no other: so it ends with the last one that is
- * wanted, however many an instance got since the last sweep.
+ * Selects columns of the first pending deliveries `d` of a lane, or of the last ones. Fresh deliveries are read in the
+ * order of their numbers, because their indexes have no other order. In a lane that is also the order of `seq`. So the
+ * read ends with the last delivery that is wanted, however many the instance got since the last sweep.
  *
  * @param condition chooses the lane by the columns of `d`
  */
@@ -75,24 +81,24 @@ export function partOfLane(columns: string, condition: string, order: 'ASC' | 'D
           UNION ALL (SELECT ${columns} FROM fresh_deliveries d WHERE ${condition} ORDER BY d.delivery_no ${order} LIMIT ${limit}) ${first}`;
 }
 
-/** What an UPDATE sets besides when it queues deliveries again, cancels them, or lets them expire. */
+/** What an UPDATE also sets when it queues deliveries again, cancels them, or lets them expire. */
 export const QUEUED_AGAIN = ', noted = 1, failed_at = NULL';
 export const CANCELLED = ', noted = 0';
 export const EXPIRED = ', noted = 0, failed_at = $wall_ms';
 
-/** The indexes that the new views use. They are made beside a running cluster, which must not wait. */
+/** The indexes that the new views use. An upgrade makes them while the cluster works and must not wait. */
 export const NEW_INDEXES: Readonly<Record<string, string>> = {
   deliveries_noted_in_lane: 'deliveries (partition_no, instance_id, meeting_id, seq) WHERE noted = 1 AND aside = 0',
   deliveries_noted_aside: 'deliveries (partition_no, instance_id, next_attempt_at) WHERE noted = 1 AND aside = 1',
   deliveries_ended_badly: 'deliveries (instance_id, failed_at) WHERE failed_at IS NOT NULL',
 };
 
-/** Removed by the turn, so it is there until then. */
+/** An index that the upgrade removes when it turns the views: while this index exists, the upgrade has not ended. */
 export const OLD_INDEX = 'deliveries_in_lane';
 
 /**
- * Turns the views to the new columns, and removes what only nodes of the version before need. More of a page is free
- * than before: room for the new version of every row on it.
+ * Turns the views to the new columns, and removes what only nodes of the previous version need. Also leaves more of
+ * each page free than before: room for a new version of every row on the page.
  *
  * @param steps how many steps of the schema a node must know from now on
  */
@@ -115,9 +121,9 @@ export function turnSearch(steps: number): string {
 /** The step of the schema. @param steps its number */
 export function noteDeliveries(steps: number): string {
   return `
-  -- Where pending deliveries are found: see pending_deliveries.ts.
+  -- How statements find pending deliveries: see pending_deliveries.ts.
   ALTER TABLE deliveries ADD COLUMN noted smallint NOT NULL DEFAULT 0, ADD COLUMN failed_at bigint;
-  -- A row is added for each new mark, because a row that is often written gets slow (see meetings).
+  -- Each new mark is a new row, because a row that is written often gets slow (see meetings).
   CREATE TABLE sweeps (swept_to bigint PRIMARY KEY);
   INSERT INTO sweeps (swept_to) VALUES (0);
   ALTER TABLE this_database ADD COLUMN upgrade_ends_at timestamptz;
@@ -147,8 +153,8 @@ export function noteDeliveries(steps: number): string {
 }
 
 /**
- * Waits until every accept that has taken its numbers is committed or undone. New accepts queue behind it, so it does
- * not wait for long: an accept may itself wait for a lock.
+ * Waits until every accept that has taken its numbers is committed or rolled back. New accepts queue behind this wait,
+ * and an accept may itself wait for a lock. So it gives up after 200 ms.
  */
 const AWAIT_ACCEPTS = `
   CREATE FUNCTION await_accepts() RETURNS void LANGUAGE plpgsql SET lock_timeout = '200ms' AS $$
@@ -158,10 +164,10 @@ const AWAIT_ACCEPTS = `
 
 /**
  * Notes the next deliveries above the mark that are pending, and moves the mark. The caller has made sure that every
- * number up to `reached` is committed or undone. Waits for no other transaction: a row that one has locked stays as it
- * is, and the mark stays before it when it is still fresh. Returns the mark.
+ * number up to `reached` is committed or rolled back. Waits for no other transaction: a row that another transaction
+ * has locked stays as it is, and if that row is still fresh, the mark stays before it. Returns the mark.
  *
- * What failed before the column `failed_at` was there gets it too.
+ * Also writes `failed_at` for deliveries that failed before this column existed.
  */
 const SWEEP_DELIVERIES = `
   CREATE FUNCTION sweep_deliveries(reached bigint, rows_max bigint) RETURNS bigint LANGUAGE plpgsql AS $$
@@ -184,7 +190,7 @@ const SWEEP_DELIVERIES = `
         SELECT delivery_no FROM deliveries WHERE delivery_no > mark AND delivery_no <= to_no
           AND (state = 'pending' AND noted = 0 OR state = 'failed' AND failed_at IS NULL AND settled_at IS NOT NULL)
         ORDER BY delivery_no FOR NO KEY UPDATE SKIP LOCKED));
-    -- A new statement sees what was committed meanwhile, and what is locked as it was before.
+    -- A new statement sees what others committed meanwhile. It sees locked rows as they were before.
     SELECT min(delivery_no) INTO fresh_no FROM deliveries WHERE delivery_no > mark AND delivery_no <= to_no
       AND (state = 'pending' AND noted = 0 OR state = 'failed' AND failed_at IS NULL AND settled_at IS NOT NULL);
     to_no := coalesce(fresh_no - 1, to_no);

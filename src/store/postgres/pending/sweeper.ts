@@ -3,11 +3,11 @@ import { type Database, type Session, statement } from '../database.ts';
 import { MARK, OLD_INDEX } from './pending_deliveries.ts';
 import { endUpgrade } from './upgrade.ts';
 
-/** A delivery that is pending for so long is noted by the next sweep. */
+/** The next sweep notes a delivery that has been pending for this long. */
 const SWEEP_EVERY_MS = 5_000;
 /** The most rows in one transaction. Settlements of these rows wait for it. */
 const ROWS_PER_STEP = 10_000;
-/** How soon the end of an upgrade is tried again when something held it up: twice as late each time. */
+/** How soon the node tries again to end an upgrade when something held that up; the pause doubles each time. */
 const END_AGAIN_MS = 30_000;
 const END_AGAIN_MS_MAX = 3_600_000;
 
@@ -20,7 +20,7 @@ const STEP = statement('SELECT sweep_deliveries($reached, $rows_max) AS swept_to
 interface Seen {
   last_no: number;
   swept_to: number;
-  /** Whether the views still find deliveries as nodes of the version before do, and the day to go back is over. */
+  /** Whether the views still find deliveries as nodes of the previous version do, and the day to go back is over. */
   may_end: boolean | null;
 }
 
@@ -57,7 +57,7 @@ export class Sweeper {
       .finally(() => (this.#sweeping = null));
   }
 
-  /** Sweeps once. @throws StoreError when something is in the way: the next sweep does it */
+  /** Sweeps once. @throws StoreError when something is in the way; the next sweep tries again */
   async sweep(): Promise<void> {
     const is_at_end = await this.#db.read((session) => this.#sweepOn(session));
     if (!is_at_end || this.#closed.signal.aborted || performance.now() < this.#end_at) return;
@@ -67,10 +67,11 @@ export class Sweeper {
   }
 
   /**
-   * Sweeps up to the last number of the sweep before, so that deliveries get a few seconds to be settled. All statements
-   * run on one connection: a database that lost its last commits may have taken over before this one.
+   * Sweeps up to the last number of the sweep before, so that deliveries get a few seconds to be settled. All
+   * statements run on one connection, so they see the same database. A database that lost its last commits may have
+   * taken over since the sweep before, so `last_no` can be lower than it was then.
    *
-   * @returns whether an upgrade can end: every row from before it was swept
+   * @returns whether an upgrade can end, because every row from before it was swept
    */
   async #sweepOn(session: Session): Promise<boolean> {
     const { last_no, swept_to, may_end } = (await session.one<Seen>(SEEN))!;

@@ -2,21 +2,25 @@
  * The end of an upgrade to the columns of pending_deliveries.ts, while nodes work. Any node may try at any time; nodes
  * try when a day has passed (see sweeper.ts):
  *
- * 1. While `nodes` has a row of a node of the version before, nothing happens. A node that was killed keeps its row for
- *    an hour, because it may only have been stopped.
- * 2. Such a node is refused at its start from now on. The try ends here: one that has just started joins before the next.
- * 3. The new indexes are made beside the work (CONCURRENTLY).
- * 4. If there is still no such node, one transaction turns the views. It needs all of `deliveries` for some
- *    milliseconds, and everybody queues behind it, so it gives up after a moment.
+ * 1. While `nodes` has a row of a node of the previous version, nothing happens. A node that was killed keeps its row
+ *    for an hour, because the others cannot tell it from a node that is only paused.
+ * 2. From now on a node of the previous version is refused when it starts. This try ends here: a node that has just
+ *    started joins before the next try, which then finds its row.
+ * 3. The new indexes are made while the nodes work (CONCURRENTLY).
+ * 4. If there is still no node of the previous version, one transaction turns the views. It locks all of `deliveries`
+ *    for some milliseconds. While it waits for the lock, everybody queues behind it, so it gives up after a moment.
  *
- * What stops half-way is continued by the next try.
+ * When a try stops half-way, the next one continues.
  */
 import { Connection } from '../connection/connection.ts';
 import { UPGRADE } from '../locks.ts';
 import { NOTED_STEPS } from '../migrations.ts';
 import { NEW_INDEXES, turnSearch } from './pending_deliveries.ts';
 
-/** How long all others may have to wait for the turn. Autovacuum gives way after one second. */
+/**
+ * How long the turn waits for its lock, while all others wait behind it. Long enough for autovacuum, which gives way
+ * after one second.
+ */
 const LOCK_TIMEOUT = '1500ms';
 /** How long an index of a large table may take. */
 const INDEX_MS_MAX = 6 * 3_600_000;
@@ -28,8 +32,8 @@ const IS_VALID = 'SELECT indisvalid AS is_valid FROM pg_index WHERE indexrelid =
 /**
  * Ends the upgrade, if that is possible now.
  *
- * @param stopped gives up at once: an index of a large table takes longer than a node may take to stop. The server ends
- *   the index that it makes, and the next try continues from there
+ * @param stopped makes this function give up at once, because an index of a large table takes longer than a node may
+ *   take to stop. The server finishes the index that it is making, and the next try continues from there
  * @throws StoreError when something is in the way
  */
 export async function endUpgrade(url: string, stopped?: AbortSignal): Promise<void> {
@@ -53,7 +57,7 @@ async function isAny(connection: Connection, query: string): Promise<boolean> {
   return (await connection.query(query)).rows.length > 0;
 }
 
-/** An index whose making was interrupted is there, and not valid. */
+/** An index whose creation was interrupted exists, but it is not valid. */
 async function makeIndex(connection: Connection, name: string, on: string): Promise<void> {
   const { rows } = await connection.query<{ is_valid: boolean }>(IS_VALID, [name]);
   if (rows[0]?.is_valid === true) return;
@@ -65,7 +69,7 @@ async function turn(connection: Connection): Promise<void> {
   await connection.query('BEGIN');
   try {
     await connection.query(`SET LOCAL lock_timeout = '${LOCK_TIMEOUT}'`);
-    // A node that joins waits until the end, and is then refused or knows the columns.
+    // A node that joins now waits until this transaction ends. Then it is refused, or it knows the columns.
     await connection.query('LOCK TABLE nodes IN SHARE MODE');
     if (!(await isAny(connection, OLD_NODE))) await connection.script(turnSearch(NOTED_STEPS));
     await connection.query('COMMIT');

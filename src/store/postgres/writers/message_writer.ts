@@ -97,8 +97,8 @@ export interface NotifySource {
  *
  * When the connection is lost before the result arrives, the batch may or may not be stored. The writer sends it again
  * under the same number, and the database returns the stored result instead of storing it twice. If the database does
- * not return in time, the writer fails the batch, which may be stored all the same. Before the next batch it finds out
- * whether the batch was stored. The engine then notices the stored messages, because it has not seen their seqs.
+ * not come back in time, the writer fails the batch, which may be stored all the same. Before the next batch it finds
+ * out whether the batch was stored. The engine then notices the stored messages, because it has not seen their seqs.
  *
  * The database may be behind this node: a standby without the last commits took over, or an older backup was restored.
  * The check of the last batch, or of the numbers, shows this. The writer then stores the batch in a new run, above all
@@ -160,7 +160,10 @@ export class MessageWriter {
     });
   }
 
-  /** Nothing of the batch is stored: stores the messages that are not refused. @param refused by place, from 1 */
+  /**
+   * Stores the messages that are not refused, because nothing of the batch is stored yet. @param refused by place, from
+   * 1
+   */
   async #acceptOthers(
     messages: NewMessage[],
     { places, sent }: Batch,
