@@ -127,7 +127,7 @@ export const SETTINGS = {
   pair_window_s: setting(
     wholeNumber(0, PAIR_WINDOW_S_MAX),
     '60',
-    'The window of pair_limit in seconds. A pair over its limit is silent for as long; 0 switches pair_limit off.',
+    'The window of pair_limit in seconds. A pair that is over its limit stays silent for as long as the window; 0 switches pair_limit off.',
   ),
   max_in_flight: setting(
     wholeNumber(1, 100_000),

@@ -194,7 +194,8 @@ export const PROBLEMS = {
   quota_exceeded: {
     status: 409,
     title: 'The maximum that the operator permits is reached',
-    advice: 'Remove some that you no longer need, or ask the operator to raise the setting that the detail names.',
+    advice:
+      'The detail names what has reached it. Remove some of those that you no longer need, or ask the operator to raise the setting that the detail names.',
   },
   callback_not_verified: {
     status: 409,

@@ -1,6 +1,7 @@
 import type { Clock } from '../delivery/clock.ts';
 import type { Visibility } from '../domain/access.ts';
 import type { About } from '../domain/feed_event.ts';
+import { TIMEOUT_S_MAX } from '../domain/runtimes/runtimes.ts';
 import type { FeedMemory, PublishedEvent } from './memory.ts';
 import type { Session } from '../domain/session.ts';
 import type { Store } from '../store/store.ts';
@@ -18,8 +19,8 @@ export interface FeedViewer {
 
 const PAGE = 500;
 
-/** How long an instance counts as young: longer than any short attempt takes. */
-const YOUNG_MS = 60_000;
+/** How long an instance counts as young: longer than any attempt takes. */
+const YOUNG_MS = (TIMEOUT_S_MAX + 60) * 1000;
 
 /**
  * Decides which events a listener sees. For a key with limits it holds the ids of the visible instances: the instances

@@ -7,6 +7,7 @@ import { describe, test, type TestContext } from 'node:test';
 import type { ApiKeyWithToken, Pulled, RegisteredInstance } from '@convoke/sdk';
 import { isSameOrigin } from '../../src/domain/webhook_url.ts';
 import { FeedMemory } from '../../src/feed/memory.ts';
+import { TIMEOUT_S_MAX } from '../../src/domain/runtimes/runtimes.ts';
 import { FeedView } from '../../src/feed/view.ts';
 import { type EventStream, openStream } from '../support/event_stream.ts';
 import { makeDatabase } from '../support/postgres.ts';
@@ -181,6 +182,10 @@ test('an attempt that was in flight when an id was removed is not shown to the n
   assert.equal(now.sees(attempted(created_at - 1)), false);
   // The control: the new owner sees what was sent since.
   assert.equal(now.sees(attempted(created_at)), true);
+  // The runtime of the removed instance took as long as it may.
+  const late = view(created_at + TIMEOUT_S_MAX * 1000);
+  await late.load(memory);
+  assert.equal(late.sees(attempted(created_at - 1)), false);
   // A wall clock that was set back by an hour hides no event.
   const set_back = view(created_at - 3_600_000);
   await set_back.load(memory);
