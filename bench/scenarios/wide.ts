@@ -46,7 +46,7 @@ function paced(contender: Contender, members: number): Row {
   };
 }
 
-/** The others, while a wide meeting gets a message each second, or none. */
+/** The others, while a wide meeting gets a message every four seconds, or none. */
 function others(home: Home, is_beside: boolean, name: string): Row {
   return { name, measure: (bench, seconds) => othersOf(bench, home, is_beside, Math.max(seconds, SECONDS_MIN)) };
 }
@@ -121,7 +121,7 @@ const BESIDE = (
 
 export const wideMeetings: Scenario = {
   name: 'q',
-  title: `wide meetings: one message a second to 10,000 instances, beside fan-out 100 with as many pushes; ${OTHERS} others get ${MESSAGES_PER_S} messages/s`,
+  title: `wide meetings: one message every four seconds to 10,000 instances, beside fan-out 100 with as many pushes; ${OTHERS} others get ${MESSAGES_PER_S} messages/s`,
   columns: [CPU_PER_PUSH, ...LATENCY, { figure: 'max_ms', title: 'the last has it after ms' }, LAG, MEMORY, ...FAULTS],
   rows: [
     paced(relay, WIDE),

@@ -1,11 +1,14 @@
-/** Packs JSON texts into lists, each of at most `bytes_max`, as long as no text is longer than that. */
+/**
+ * Packs JSON texts into JSON lists of at most `bytes_max` bytes each, brackets included. A text that does not fit is in
+ * a list of its own, which is longer.
+ */
 export function packedTexts(texts: readonly string[], bytes_max: number): string[] {
   const lists: string[] = [];
   let list: string[] = [];
   let bytes = 2;
   for (const text of texts) {
     const more = Buffer.byteLength(text) + 1;
-    if (bytes + more > bytes_max) {
+    if (bytes + more > bytes_max && list.length > 0) {
       lists.push(`[${list.join(',')}]`);
       list = [];
       bytes = 2;

@@ -105,9 +105,9 @@ function receivedOnce(received: readonly Arrival[], { from_ms, to_ms }: { from_m
 }
 
 /**
- * Leaves out messages that were sent in the lost time, as far as they are lost. A message whose sender got no response
- * may have been stored and pushed, then lost, and then stored again under the same key. The push of the lost one is
- * left out.
+ * Leaves out the messages of the time that the database lost, except those that are stored. A message whose sender got
+ * no response may have been stored and pushed, then lost, and then stored again under the same Idempotency-Key. The
+ * push of the lost one is left out.
  */
 function withoutLost(record: Record, may_be_lost: readonly Sent[]): Record {
   const stored = new Set(record.stored.map(({ number }) => number));

@@ -17,7 +17,7 @@ import { startService } from '../support/service.ts';
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const read = (path: string): string => readFileSync(join(ROOT, 'docs/deploy', path), 'utf8');
 
-/** What systemd finds wrong with a unit. Its paths lead to files on this machine. */
+/** What systemd finds wrong with a unit, after its paths to Node and to Convoke were replaced by those of this machine. */
 function faultsOf(t: TestContext, unit: string): string {
   const file = join(temporaryDirectory(t), 'convoke.service');
   const here = unit.replaceAll('/usr/bin/node', process.execPath).replaceAll('/opt/convoke', ROOT.replace(/\/$/, ''));

@@ -197,14 +197,13 @@ export class Checker {
   #noticed_at = 0;
   /** The most replies that a machine gave in one response, and those in its latest one, by delivery. */
   readonly #replies = new Map<string, { most: number; latest: number }>();
-  /**
-   * The results that machines that pull reported, by delivery and attempt; and those that a node confirmed as counted.
-   */
+  /** The results that pulling machines reported, by delivery and attempt. */
   readonly #reported = new Set<string>();
+  /** Those of them that a node confirmed as counted. */
   readonly #counted = new Set<string>();
   /** The circumstances in which an attempt was handed out, by delivery, attempt and pull. */
   readonly #handed_out = new Map<string, string>();
-  /** The attempts that machines that pull received, with the latest pull of each. */
+  /** The attempts that pulling machines received, with the latest pull of each. */
   readonly #received = new Map<string, { under: string | undefined; pull_id: string }>();
   /** The pulls that were made again, by their names: nobody can know whether their pushes arrived. */
   readonly #repeated_pulls = new Set<string>();
@@ -212,7 +211,10 @@ export class Checker {
   /** How many attempts at webhooks are in flight, by node. */
   readonly #in_flight = new Map<number, number>();
   #waits: Wait[] = [];
-  /** The last time at which nobody could be prompt because of a crash, a start or a failing disk. */
+  /**
+   * The last time at which no message could be expected in time, because of a crash, a start, a failing disk or a fault
+   * between nodes.
+   */
   disturbed_at = 0;
   /** Whether a machine that was away gets only the newest of the messages that waited. */
   is_latest = false;

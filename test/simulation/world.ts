@@ -103,6 +103,13 @@ const TALKING = 0x74616c6b;
 const TALKS = ['pair', 'pair', 'ring', 'crowd'] as const;
 type Talk = (typeof TALKS)[number];
 const RING = 3;
+const CROWD_MAX = 8;
+const BIG_CROWD = 40;
+const BIG_CROWD_SHARE = 0.01;
+const AGENT_THINKS_MS_MAX = 300;
+/** The most messages. Without the guard, fewer are enough to see that they do not stop. */
+const SAID_MAX = { on: 1_500, off: 300 };
+const SAID_MAX_OF_AGENT = 100;
 /**
  * In worlds that are late: how often writes of results, and reads of messages that another node stored, are late, and
  * by how much. Also how often a node may have missed something.
@@ -112,13 +119,6 @@ const LATE_SHARE = 0.5;
 const LATE_COMMITS_MS_MAX = { 'deliveries.settle': 4 * SECOND };
 const LATE_REPLIES_MS_MAX = { 'cluster.stored': 4 * SECOND };
 const MISSED_SHARE = 0.4;
-const CROWD_MAX = 8;
-const BIG_CROWD = 40;
-const BIG_CROWD_SHARE = 0.01;
-const AGENT_THINKS_MS_MAX = 300;
-/** The most messages. Without the guard, fewer are enough to see that they do not stop. */
-const SAID_MAX = { on: 1_500, off: 300 };
-const SAID_MAX_OF_AGENT = 100;
 const OFF = { hop_limit: 0, pair_limit: 0, pair_window_s: 0 };
 /**
  * How often the timers of machines that pull are checked. In the service it is every 100 ms; here they are all a little

@@ -214,8 +214,8 @@ function textOfQuery(place: Place): fc.Arbitrary<string> {
 }
 
 /**
- * Whether the service accepts a text in a query: it reads numbers and booleans from it, and takes one text as a list of
- * one.
+ * Whether the service accepts a text in a path, a query or a header. The service reads numbers and booleans from such
+ * a text, and takes one text as a list of one.
  */
 function isValidText(text: string, { type }: Schema, validator: Validator): boolean {
   if (type === 'array') return validator.Check([text]);

@@ -471,7 +471,7 @@ export class ConvokeClient {
   }
 
   /**
-   * Revokes an invite: from the response on its link is refused. Fails with `invite_redeemed` when a machine has
+   * Revokes an invite: once the response has come, its link is refused. Fails with `invite_redeemed` when a machine has
    * redeemed it; then revoke the key of the invite.
    */
   revokeInvite(invite_id: string, options?: CallOptions): Promise<void> {

@@ -268,8 +268,8 @@ function assertSameKind(lease_until: number | null, previous: PreviousRow | unde
 }
 
 /**
- * The headers that a change writes; null when they stay. Headers that are not given again do not follow an instance to
- * another server, as in a registration.
+ * The headers that a change writes; null when they stay. As in a registration, headers that are not given again are
+ * dropped when the instance goes to another server.
  *
  * @param previous the row of the instance; undefined when there is none
  */

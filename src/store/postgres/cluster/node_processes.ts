@@ -137,7 +137,10 @@ function hasEnded(pid: number, started: string): boolean {
   return present !== null && present !== started;
 }
 
-/** The text of a file of this user; null for anything else, because other users may write there too. */
+/**
+ * The text of a file that this user owns; null for anything else, because other users may write into the directory of
+ * the notes too.
+ */
 function ownText(path: string): string | null {
   let file: number | null = null;
   try {
