@@ -82,7 +82,7 @@ test('the commands make no Intl.Segmenter before they print a table: it takes 3.
 });
 
 test('OpenTelemetry is loaded only when its variables switch traces on', async (t) => {
-  // prom-client loads the API, which does nothing by itself.
+  // prom-client loads `@opentelemetry/api`, which does nothing by itself.
   const of = (loaded: string[]): string[] => loaded.filter((path) => /^@opentelemetry\/(?!api\/)/.test(path));
   const on = { OTEL_EXPORTER_OTLP_ENDPOINT: 'http://127.0.0.1:9' };
   assert.deepEqual(of(await loadedBy(t)), []);

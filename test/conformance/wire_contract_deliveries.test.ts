@@ -241,7 +241,7 @@ describe('what becomes of a delivery:', { concurrency: true }, () => {
       await receiver.up();
       await service.heartbeat(instance_id);
       assert.equal((await service.deliveriesOf(sent))[0]?.waiting_for, 'switched_off');
-      // When another instance gets a later push, the engine has also passed this one.
+      // When another instance gets a later push, the engine has already passed over this delivery.
       const other = await service.member(t, meeting_id);
       await service.send(meeting_id, { number: 2 });
       await other.receiver.next();

@@ -160,7 +160,7 @@ describe('the list of instances:', { concurrency: true }, () => {
     assert.deepEqual(await list('health=up'), ['three_']);
     assert.deepEqual(await list('health=unknown'), ['one', 'two']);
     assert.deepEqual(await list('health=down'), []);
-    // It compares the name and the id without case, and knows no wildcard.
+    // `q` is compared with the name and the id without regard to case, and knows no wildcard.
     assert.deepEqual(await list('q=one'), ['one', 'two']);
     assert.deepEqual(await list('q=100%25'), ['two']);
     assert.deepEqual(await list('q=%25'), ['two']);

@@ -333,7 +333,7 @@ describe('a step of the wall clock', () => {
       await node.clock.advance(SECOND);
       assert.equal(sent.accepted_at, node.clock.wall() - SECOND);
       assert.deepEqual(await node.states({ instance_id: 'later' }), ['delivered', 'delivered']);
-      // 72 hours stay 72 hours.
+      // The delivery still expires after 72 hours.
       await node.clock.advance(69 * HOUR);
       assert.deepEqual(await node.states({ instance_id: 'dead' }), ['pending']);
       await node.clock.advance(HOUR + 10 * MINUTE);

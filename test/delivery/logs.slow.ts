@@ -11,7 +11,7 @@ import { until } from '../support/wait.ts';
 import { VIRTUAL_START, VirtualClock } from '../support/virtual_clock.ts';
 
 const INSTANCES = 51_000;
-/** The measured rate when this many machines were down. */
+/** The rate that was measured while INSTANCES machines were down. */
 const ATTEMPTS_PER_SECOND = 3_000;
 const SECONDS = 120;
 

@@ -460,7 +460,7 @@ describe('a machine that misbehaves', { concurrency: 4 }, () => {
       assert.deepEqual(outcomeOf(result), ['bad_status', 500], result.detail);
       assertBounded(result);
       await receiver.allClosed();
-      // The buffers of both sockets come on top.
+      // The bytes in the buffers of both sockets count here too.
       const taken = receiver.sockets[0]!.bytesWritten;
       assert.ok(taken < 20 << 20, `${taken} bytes`);
     });

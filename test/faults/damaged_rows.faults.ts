@@ -104,7 +104,7 @@ interface Victim {
 interface Engine {
   name: string;
   settings: (t: TestContext) => Promise<Record<string, string>>;
-  /** Calls a function with another one, which runs statements on the data of the service. */
+  /** Calls `run`. The function that it passes to `run` executes statements on the data of the service. */
   on: (
     settings: Record<string, string>,
     run: (sql: (text: string) => Promise<Record<string, unknown>[]>) => Promise<void>,

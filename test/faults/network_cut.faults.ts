@@ -19,8 +19,8 @@ const BEFORE = 4;
 const MEANWHILE = 40;
 const AFTER = 4;
 /**
- * Far longer than the test waits. So a push that was on its way when the network failed arrives only because the
- * machine asks for it again by the name of its lost request.
+ * The timeout of a push, far longer than the test waits. So a push that was on its way when the network failed arrives
+ * only because the machine asks for it again by the name of its lost request.
  */
 const TURN_S = 600;
 

@@ -192,7 +192,7 @@ test('control: without the check of its lease, results count at the node that st
 });
 
 /**
- * Two nodes have pushes in hand. One stands still until the other one has its lease, and then gets results.
+ * Two nodes have pushes in hand. One stands still until the other one has its partitions, and then gets results.
  *
  * @param without what the node that stands still lacks
  */

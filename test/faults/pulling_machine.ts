@@ -16,7 +16,7 @@ export interface ReceivedPush {
   at_ms: number;
 }
 
-/** The service responded that a result of a push counts. */
+/** A result of a push of which the service responded that it counts. */
 export interface Counted {
   delivery_id: string;
   attempt: number;

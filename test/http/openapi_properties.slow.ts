@@ -47,7 +47,7 @@ describe('every operation:', () => {
   let operations: Operation[] = [];
 
   before(async () => {
-    // Making the first key during the test would end open mode.
+    // Otherwise a call of the test could make the first key, and end open mode.
     await service.endOpenMode();
     const { body } = await service.get<Parameters<typeof operationsOf>[0]>('/openapi.json');
     operations = operationsOf(body).filter(({ path }) => path !== REPLIES);

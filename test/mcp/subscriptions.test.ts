@@ -377,7 +377,7 @@ describe('a subscription', () => {
     await service.send('m', { content: 'one' });
     const [event] = await arrived(receiver, 1);
     assert.deepEqual(signersOf(event as Received), [SECRETS[0]]);
-    // The end of a lease is looked for now and then, and when a key changes.
+    // The service looks for leases that have ended now and then, and when a key changes.
     const path = `/api/v1/instances/${id}/`;
     await service.createKey({ scopes: ['read'] });
     assert.equal((await service.get(path)).status, 200, 'control');

@@ -117,8 +117,8 @@ export async function traces(runtime: Runtime, cwd: string): Promise<string> {
 const NOBODY = 65_534;
 
 /**
- * As in an image or under a service manager: root unpacked it, there is no npm, and its user may write only to the data
- * directory.
+ * Runs the package as in an image or under a service manager: root unpacked the package, there is no npm, and the user
+ * may write only to the data directory.
  */
 export async function unpacked(runtime: Runtime, tarball: string, cwd: string): Promise<string> {
   await chmod(dirname(cwd), 0o755);

@@ -399,7 +399,7 @@ describe('changing the key', () => {
     };
     const before = snapshot();
     await store.encryption.changeKey(WALL);
-    // The new key is in its file, and the transaction that notes it did not end.
+    // A kill when the new key was in its file, but the transaction that notes it had not ended.
     copyFileSync(key_file, join(dirname(before), KEY_FILE));
     snapshot();
     let rewritten = 0;
@@ -412,7 +412,7 @@ describe('changing the key', () => {
     }
     assert.equal(rewritten, COUNT);
     await store.encryption.endChange();
-    // The file still holds the previous key.
+    // The key file still holds the previous key.
     const ended = snapshot();
     await store.encryption.forgetPreviousKey();
     snapshot();
