@@ -456,7 +456,7 @@ class House {
   }
 }
 
-/** All of a response that a caller sees, without the requested ids and the time. */
+/** Everything that a caller sees of a response, but for the requested ids and the time. */
 function visiblePart({ status, headers, text }: Answer<unknown>, ids: Ids): string {
   const { date: _, ...others } = headers;
   let seen = JSON.stringify([status, others, text]);

@@ -90,7 +90,7 @@ async function linkFor({ service, owner }: House, input: PortalLinkInput = {}): 
 const list = ({ service }: House, token: string): Promise<Answer<Page<Instance>>> =>
   service.request('GET', '/api/v1/instances/', { headers: bearer(token) });
 
-/** Only a machine that pulls has a time for results. */
+/** Only a machine that pulls has an `ack_timeout_s`, the time for its results. */
 const transportOf = (field: string) => (field === 'ack_timeout_s' ? { transport: 'pull' } : WEBHOOK);
 
 async function seen(house: House, token: string): Promise<string[]> {

@@ -297,7 +297,7 @@ test('the SDK signs in, sends what protects the session, and signs out', async (
   assert.deepEqual(by_link.scopes, ['admin']);
 });
 
-/** The same requests to a service that gets a changed copy of them: this removes one protection. */
+/** The same requests, but the service looks at a changed copy of them. Each change removes one protection. */
 describe('control: a service that', () => {
   type Identify = (this: Sessions, request: FastifyRequest) => Promise<Standing | null>;
 

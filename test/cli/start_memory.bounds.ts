@@ -10,7 +10,7 @@ import { Worker } from 'node:worker_threads';
 
 const url = (path: string): string => JSON.stringify(new URL(path, import.meta.url).href);
 
-/** Starts a service on the file of its argument, and prints what its main thread loaded: modules, and Node's own. */
+/** Starts a service on the directory in its argument. Prints what its main thread loaded: modules, and those of Node. */
 const PROGRAM = `
   import { registerHooks } from 'node:module';
   const loaded = [];

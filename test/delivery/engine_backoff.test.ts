@@ -429,7 +429,7 @@ describe('a thousand machines whose backlog is found after a start', () => {
     });
   }
 
-  test('control: one of them waits, and so would all in one queue of reads', async (t) => {
+  test('control: a message to one of the thousand waits for its read; in one queue of reads every message would', async (t) => {
     const node = await startAgain(t, 'deliveries.loadLanes');
     await node.meeting('another', 'back0');
     await node.send('another');

@@ -73,7 +73,7 @@ const OF_THE_STORE = new Set([
   'sqlite_sequence',
 ]);
 
-/** A node that writes these holds the partitions, and delivers in place of ours. */
+/** With other values here, another node holds the partitions, and delivers in place of ours. */
 const LEASES = new Set(['nodes.node_no', 'nodes.node_id', 'nodes.lease_until']);
 
 interface Column {

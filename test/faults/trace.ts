@@ -17,7 +17,7 @@ const ATTACHED_MS_MAX = 10_000;
 
 export const has_strace = run('strace', '-V').status === 0;
 
-/** The command before the command. It follows all threads, and the process keeps its own id. */
+/** What comes before a command to run it under strace, which follows all threads. The process keeps its own id. */
 export function straceTo(file: string): string[] {
   return ['strace', '-D', '-f', '-y', '-s', String(STRING_BYTES_MAX), '-e', `trace=${SYSCALLS}`, '-o', file];
 }

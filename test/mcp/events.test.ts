@@ -339,7 +339,7 @@ describe('a feed that has no place', () => {
     for (let i = 0; i < 3; i++) keys.push(await service.createKey({ scopes: ['read'] }));
   });
 
-  test('a key that has one less gets a place, and the stream that had it says what to do', async (t) => {
+  test('a key that has fewer places gets one, and the stream that had it says what to do', async (t) => {
     const [rich, poor, late] = keys;
     const first = await openStream(t, service, rich!.token, params);
     const second = await openStream(t, service, rich!.token, params);

@@ -151,7 +151,7 @@ describe('a database that went back while nodes are at work on it', () => {
     ['the last batch', 'DELETE FROM batches WHERE batch_no = 2'],
     ['the run', 'WITH gone AS (DELETE FROM batches) DELETE FROM runs'],
   ] as const) {
-    test(`does not know ${lost} of a node: that accepts all the same, in a new run, and everything is looked at`, async (t) => {
+    test(`does not know ${lost} of a node: the node accepts all the same, in a new run, and everything is looked at`, async (t) => {
       const url = await makeDatabase();
       const store = await open(t, url);
       const changes: Change[] = [];
@@ -391,7 +391,7 @@ describe('numbers', () => {
   const LOCKED = `
     SELECT objid FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`;
 
-  test('are taken without a lock that outlasts it: others take theirs while the transaction is still open', async (t) => {
+  test('are taken without a lock that is held afterwards: others take theirs while the transaction is still open', async (t) => {
     const url = await makeDatabase();
     const client = new pg.Client(url);
     await client.connect();
@@ -871,7 +871,7 @@ describe('an instance that is removed while others send', () => {
   });
 
   for (const excludes of [true, false]) {
-    const name = 'waits for those who have looked already who is to hear';
+    const name = 'waits for sends that have already looked for their recipients';
     test(excludes ? name : 'control: without waiting something is stored for nobody', async (t) => {
       const url = await makeDatabase();
       const [a, b] = [await open(t, url), await open(t, url)];
