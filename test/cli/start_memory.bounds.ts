@@ -10,7 +10,7 @@ import { Worker } from 'node:worker_threads';
 
 const url = (path: string): string => JSON.stringify(new URL(path, import.meta.url).href);
 
-/** Starts a service on the directory in its argument. Prints what its main thread loaded: modules, and those of Node. */
+/** Starts a service on the directory in its argument. Prints the modules that its main thread loaded, and Node's. */
 const PROGRAM = `
   import { registerHooks } from 'node:module';
   const loaded = [];

@@ -1,7 +1,7 @@
 /**
- * When a node was killed and its host proves that the process has ended, its partitions are taken over at once: by its
- * next start, or by a neighbour. The leases last ten minutes, and the clocks by which nodes watch them hardly move. So
- * only the proof explains a takeover.
+ * When a node was killed and its host proves that the process has ended, its partitions are taken over at once: by the
+ * next start of the node, or by a neighbour. The leases last ten minutes, and the clocks by which nodes watch them
+ * hardly move. So only the proof explains a takeover.
  */
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';

@@ -16,7 +16,7 @@ export interface ReceivedPush {
   at_ms: number;
 }
 
-/** A result of a push of which the service responded that it counts. */
+/** A result of a push. The service responded that the result counts. */
 export interface Counted {
   delivery_id: string;
   attempt: number;

@@ -39,7 +39,7 @@ interface Body {
 
 const bodyOf = ({ text }: Received) => JSON.parse(text) as Body;
 
-/** As a receiver of Standard Webhooks verifies a request; which of the secrets signed it. */
+/** Which of the secrets signed a request, as a receiver of Standard Webhooks finds out. */
 function signersOf({ headers, body }: Received): string[] {
   const given = String(headers['webhook-signature']).split(' ');
   return SECRETS.filter((secret) => {
