@@ -82,7 +82,7 @@ for (const engine of ['SQLite', 'PostgreSQL']) {
       const { service, anna, ben } = await startWithKeys(t, engine);
       const annas = await startReceiver(t);
       const pulledAs = async (key: ApiKeyWithToken): Promise<Record<string, string>> => {
-        // One push of a meeting is in hand at a time.
+        // Only one push of a meeting is in hand at a time, so each pull has its own meeting.
         const meeting = service.name('meeting');
         await service.join(meeting, 'laptop', ['a']);
         await service.send(meeting, { content: 'x' });

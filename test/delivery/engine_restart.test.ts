@@ -399,7 +399,7 @@ describe('a start with a clock that is four days ahead', () => {
     assert.deepEqual(await node.states(), ['pending', 'pending']);
     assert.equal(node.expiry.heldAt(node.clock.now()), AHEAD_MS);
     await node.clock.advance(HOUR);
-    // And the next process has the same clock, so it knows no better.
+    // The next process has the same clock, so it cannot know either that the clock is ahead.
     await node.maintenance().run();
     await node.restart(0);
     await node.clock.advance(70 * HOUR);

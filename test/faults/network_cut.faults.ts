@@ -102,7 +102,7 @@ test(`the network of a laptop drops everything for ${CUT_S} s: what waited arriv
   await say(MEANWHILE, (CUT_S * 1000) / MEANWHILE);
   assert.equal(received.length, BEFORE, 'nothing passes');
   proxy.onRequest = proxy.onAnswer = () => 'pass';
-  // Nothing on the way remembers the earlier connections.
+  // As after a real cut, nothing on the way remembers the earlier connections.
   proxy.cutAll();
   const back_ms = performance.now();
   await until(

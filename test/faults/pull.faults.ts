@@ -222,7 +222,7 @@ async function standStill(t: TestContext, without: readonly Protection[] = []) {
   const again = await Promise.all(machines.map((instance_id) => pulled(url, instance_id, { wait_s: 1 })));
   const lost = machines.filter((_, k) => again[k]!.pushes.length > 0);
   assert.ok(lost.length > 0 && lost.length < machines.length, `${lost.length} were in hand there`);
-  // The results wait at that node until it continues.
+  // The results wait at the node that stands still until it continues.
   const late = machines.map((instance_id, k) => pulled(paused_url, instance_id, resultsOf(first[k]!, 'late')));
   paused.child.kill('SIGCONT');
   const counted: string[] = [];

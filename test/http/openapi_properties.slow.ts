@@ -84,7 +84,7 @@ describe('every operation:', () => {
     assert.ok(operations.length >= 18);
     for (const operation of operations) {
       await check(validInput(operation), async (input) => {
-        // The route needs one of the two, and its schema cannot say so.
+        // The route needs an instance_id or a meeting_id, and its schema cannot say so.
         if (operation.path === DROP) fc.pre('instance_id' in input.body || 'meeting_id' in input.body);
         // A seq counts the messages of one meeting, so it needs a meeting_id. The schema cannot say so.
         const has_seq = 'after_seq' in input.query || 'before_seq' in input.query;

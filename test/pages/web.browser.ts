@@ -225,7 +225,7 @@ describe('the pages', { concurrency: 3 }, () => {
     await visitor.visit(url, { has_locale: false }, async (page) => {
       await main(page).getByRole('heading', { name: 'Throughput per second' }).waitFor();
       await main(page).locator('.plot canvas').first().waitFor();
-      // The control: this browser does send the cookie.
+      // The control: the language of this browser is no language tag.
       const elsewhere = await page.context().newPage();
       await assert.rejects(
         elsewhere.evaluate(() => Intl.getCanonicalLocales(navigator.language)),

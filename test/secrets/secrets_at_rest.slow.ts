@@ -178,8 +178,8 @@ describe('in the file', () => {
     const flipped = secret.slice(0, -10) + (secret.at(-10) === 'A' ? 'B' : 'A') + secret.slice(-9);
 
     for (const [column, text] of [
-      // Otherwise pushes to their address would carry credentials of mine, or a signature with the secret that my
-      // machine knows.
+      // Otherwise pushes to `theirs` would carry credentials of `mine`, or a signature with the secret that the machine
+      // of `mine` knows.
       ['webhook_secret', secret],
       ['webhook_headers', headers],
       ['webhook_headers', sealedOf(file, 'theirs', 'webhook_secret')],
