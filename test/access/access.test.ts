@@ -331,7 +331,7 @@ const MISSING: Ids = {
   link: 'l'.repeat(43),
 };
 
-/** A service with the keys of the columns, a message of an agent in the meeting HERE, and one in `elsewhere`. */
+/** A service with the keys of the columns, and with a message in each of the meetings HERE and ELSEWHERE. */
 class House {
   readonly service: Service;
   readonly tokens = {} as Record<Column, string>;

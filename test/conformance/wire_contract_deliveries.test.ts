@@ -161,7 +161,7 @@ describe('what becomes of a delivery:', { concurrency: true }, () => {
     assertAtOnce(await service.settled(first));
     const after = await service.instance(instance_id);
     assert.deepEqual([after.health, after.consecutive_failures, after.pending_deliveries], ['up', 0, 0]);
-    // The failure stays in the delivery.
+    // The instance still shows its last failure.
     assert.equal(after.last_failure?.outcome, 'connect_refused');
   });
 
