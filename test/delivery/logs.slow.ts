@@ -15,7 +15,7 @@ const INSTANCES = 51_000;
 const ATTEMPTS_PER_SECOND = 3_000;
 const SECONDS = 120;
 
-/** A real log. The test keeps only its size and its last lines. */
+/** A real log. The test keeps only its size and its first 2,000 lines. */
 function measured(level: string) {
   const written = { bytes: 0, lines: [] as LogLine[] };
   const write = (line: string): void => {

@@ -40,7 +40,7 @@ export interface Ending {
   url: string;
   /** When it could write no more. What its URL accepts after that may be the work of a later process. */
   from_ms: number;
-  /** Until when its pushes may still arrive; Infinity: it still sent pushes. */
+  /** Until when its pushes may still arrive; Infinity for a process that ended, because it sends nothing more. */
   to_ms: number;
 }
 

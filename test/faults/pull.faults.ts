@@ -16,7 +16,7 @@ import type { Protection } from './without.ts';
 
 const KILLS = numberFrom('FAULTS_PULL_KILLS', 10);
 const LOAD_MS_MAX = 1_500;
-/** A counted result may not be written yet: on a busy machine this once took half a second. */
+/** How long a counted result may wait to be written: on a busy machine it once took half a second. */
 const IN_FLIGHT_MS = 1_000;
 const MEMBERS = new Map([
   ['alpha', ['one', 'two', 'three', 'four']],

@@ -37,8 +37,9 @@ export interface Order {
 }
 
 /**
- * Whether the disk had each message before its 201. The message was written to the log file of the database. An fsync
- * of that file began after this write, and ended before the response was written to the socket.
+ * Whether the disk had each message before its 201. It had the message when the message was written to the log file of
+ * the database, and an fsync of that file began after this write and ended before the response was written to the
+ * socket.
  */
 export function syncedBeforeAnswered(trace: string, messages: readonly Marked[]): Order {
   const lines = callsOf(trace);

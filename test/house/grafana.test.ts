@@ -53,7 +53,7 @@ const VALUES: Record<string, readonly string[]> = {
   reason: [...DELIVERY_REASONS, 'none'],
 };
 
-/** The metrics of a real service that has delivered something, and failed to deliver something. */
+/** The metrics in the text that a service exports. */
 function metricsOf(text: string): Metrics {
   const metrics: Metrics = new Map([[OF_PROMETHEUS.metric, new Map()]]);
   for (const [, name = '', labels = ''] of text.matchAll(/^([a-z_]\w*)(?:\{(.*)\})? \S+$/gm)) {

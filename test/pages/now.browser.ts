@@ -18,7 +18,7 @@ const legend = (page: Page, name: string, line: string) =>
     .locator('.legend > div', { has: page.getByText(line, { exact: true }) })
     .locator('dd');
 
-/** Moves the pointer over a chart, from left to right, until its legend has shown a value above 0 for each line. */
+/** Moves the pointer over a chart, from right to left, until its legend has shown a value above 0 for each line. */
 async function pointed(page: Page, name: string, lines: readonly string[]): Promise<void> {
   const plot = chart(page, name).locator('.u-over');
   const { width } = (await plot.boundingBox())!;

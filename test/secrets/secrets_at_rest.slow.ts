@@ -71,7 +71,7 @@ async function refusal(file: string, keys: GivenKeys | null = null): Promise<Sto
   assert.fail('this must not open');
 }
 
-/** The files beside the data file in which one of the secrets is in plain text. */
+/** The secrets that are in plain text in the data file or in a file beside it, each with the name of the file. */
 function legible(file: string, secrets: readonly string[]): string[] {
   const found: string[] = [];
   for (const [name, bytes] of contentsOf(dirname(file))) {

@@ -19,7 +19,7 @@ import { lane, meeting, messages, settled, WALL } from '../support/store_content
 
 for (const engine of ENGINES) describe(engine.name, () => holdsTheContract(engine));
 
-/** A list of the largest size, with four bytes for each two units of UTF-16. */
+/** A list of the largest size, mostly of characters that take four bytes and two units of UTF-16. */
 const LONG = Array.from(
   { length: AGENT_IDS_BYTES_MAX / 100 },
   (_, i) => `${String(i).padStart(4, '0')}${'😀'.repeat(24)}`,

@@ -86,7 +86,7 @@ function idsOf(accepted: Awaited<ReturnType<Store['messages']['accept']>>): stri
   );
 }
 
-/** Replaces a function in the database by a copy without a part of it. */
+/** Replaces a function in the database by a copy that has `instead` in place of a part. */
 async function withoutPart(url: string, definition: string, part: string | RegExp, instead: string): Promise<void> {
   const spoilt = definition.replace(part, instead);
   assert.notEqual(spoilt, definition);
