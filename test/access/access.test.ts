@@ -52,7 +52,8 @@ const COLUMNS = [...Object.keys(KEYS), 'link'] as Column[];
 
 /**
  * yes: done. no: answered exactly as for what does not exist. `-`: 403 not_permitted, whether it exists or not.
- * taken: 409, the one place where somebody learns that an id exists. The word in brackets tells cases of one operation.
+ * taken: 409, the one response from which somebody learns that an id exists. Words in brackets distinguish the cases of
+ * one operation.
  */
 // prettier-ignore
 const TABLE: Record<string, string> = {
@@ -153,8 +154,8 @@ const WEBHOOK_URL = 'http://127.0.0.1:1/';
 const instances = (id: string, rest = ''): string => `/api/v1/instances/${id}/${rest}`;
 
 /**
- * One request for each row, about existing objects. Each is also made about missing objects, unless it is about
- * nothing.
+ * One request for each row, about existing objects. The test makes each of them also about missing objects, except for
+ * the rows in ABOUT_NOTHING.
  */
 const ASKS: Record<string, (ids: Ids) => Ask> = {
   register: ({ instance_id, agent_id }) => ({
@@ -330,7 +331,7 @@ const MISSING: Ids = {
   link: 'l'.repeat(43),
 };
 
-/** A service with the keys of the columns, a message of an agent in the meeting HERE, and one in `elsewhere`. */
+/** A service with the keys of the columns, and with a message in each of the meetings HERE and ELSEWHERE. */
 class House {
   readonly service: Service;
   readonly tokens = {} as Record<Column, string>;
@@ -351,7 +352,7 @@ class House {
     for (const meeting_id of [HERE, ELSEWHERE]) await this.service.send(meeting_id, {});
   }
 
-  /** The token of a new portal link: a new data key ends those that were made before. */
+  /** The token of a new portal link. No link can be kept, because a new data key ends those that were made before. */
   async #newLink(): Promise<string> {
     const { body } = await this.service.post<PortalLink>(`/api/v1/keys/${this.#owner}/portal-link/`);
     return new URL(body.link).hash.replace('#link=', '');
@@ -421,7 +422,7 @@ class House {
     const { code } = results?.[0]?.problem ?? ((answer.body ?? {}) as { code?: string });
     if (code === 'not_permitted') return missing === null || is_alike ? '-' : 'forbidden, but not as what is missing';
     if (code === 'instance_id_taken') return 'taken';
-    // The service has no room for listeners, so that the response ends. The guard let this caller in.
+    // The guard let this caller in. The service has no room for listeners, because a feed would not end its response.
     if (code === 'overloaded') return 'yes';
     // This route asks every caller for the token of a push, whatever key they have.
     if (code === 'reply_token_not_valid') return 'yes';
@@ -455,7 +456,7 @@ class House {
   }
 }
 
-/** All of a response that a caller sees, without the requested ids and the time. */
+/** Everything that a caller sees of a response, but for the requested ids and the time. */
 function visiblePart({ status, headers, text }: Answer<unknown>, ids: Ids): string {
   const { date: _, ...others } = headers;
   let seen = JSON.stringify([status, others, text]);

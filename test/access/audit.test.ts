@@ -23,14 +23,14 @@ async function entriesOf(client: ConvokeClient, query: ListAuditQuery = {}): Pro
 }
 
 describe('every route that changes something', () => {
-  /** Operations that leave no entry, with the reason. */
+  /** Operations that this test leaves out, with the reason. */
   const EXEMPT: Record<string, string> = {
     heartbeat: 'a machine says it every minute',
     pull: 'a machine does it all the time',
     sendMessage: 'the history tells of it',
     sendMessages: 'the same',
     sendReply: 'the same',
-    // test/access/sessions.test.ts tests what they leave.
+    // test/access/sessions.test.ts tests the entries of the next two.
     signIn: 'every key may, so that it cannot be refused here',
     signInByLink: 'nobody is asked for a key',
     redeemInvite: 'nobody is asked for a key: test/access/invites.test.ts',

@@ -18,7 +18,7 @@ test('SQL removes exactly those entries of the log that its last entry names', a
   const { store, opened } = openSqliteStore(file, null);
   await opened;
   for (let day = 1; day <= 9; day++) await store.audit.append(entryOf(day), day * DAY_MS);
-  // The first entry is from today, and keeps all that follow.
+  // Only entries at the beginning are removed. The first one is from today, so all that follow stay too.
   assert.equal(await store.audit.prune(5 * DAY_MS, 500, 20 * DAY_MS), 0);
   const removed = await store.audit.prune(Date.now() + 30 * DAY_MS, 3, 20 * DAY_MS);
   await store.close();

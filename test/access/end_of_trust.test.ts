@@ -1,8 +1,8 @@
 /**
  * The end of trust: when a token is no longer valid, everything that depends on it ends, on every node. Each kind of
- * end is tested with each kind of thing, on one node with SQLite and on two with PostgreSQL. There the end happens on
- * one node, and the things are on the other. As a control, the same things also depend on another key, which stays
- * valid.
+ * end is tested with each kind of thing that depends on a token, on one node with SQLite and on two with PostgreSQL.
+ * With two nodes the end happens on one, and the things are on the other. As a control, the same things also depend on
+ * another key, which stays valid.
  */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
@@ -90,7 +90,7 @@ function ask(service: Service, headers: Record<string, string>): Promise<Answer<
   return service.request('GET', KEYS, { headers: { cookie: '', ...headers } });
 }
 
-/** The number of keys that held requests made. */
+/** How many keys the held requests made. */
 async function madeOf(service: Service): Promise<number> {
   const { data } = (await service.get<Page<ApiKey>>(`${KEYS}?limit=500`)).body;
   return data.filter(({ name }) => name === 'held back').length;

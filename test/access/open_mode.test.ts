@@ -148,7 +148,7 @@ test('the audit log grows no faster than CONVOKE_CHANGE_RATE allows, whatever a 
   ] as const) {
     assertProblem(await service.request(method, path, body === undefined ? {} : { body }), 429, 'rate_limited');
   }
-  // A route without an audit entry still works, and so does an admin.
+  // The limit does not apply to a route without an audit entry, and not to an admin.
   await service.heartbeat('i');
   service.token = admin;
   for (let i = 0; i < 8; i++) await service.patch('i', { instance_name: `n${i}` });

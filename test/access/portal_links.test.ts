@@ -90,7 +90,7 @@ async function linkFor({ service, owner }: House, input: PortalLinkInput = {}): 
 const list = ({ service }: House, token: string): Promise<Answer<Page<Instance>>> =>
   service.request('GET', '/api/v1/instances/', { headers: bearer(token) });
 
-/** Only a machine that pulls has a time for results. */
+/** Only a machine that pulls has an `ack_timeout_s`, the time for its results. */
 const transportOf = (field: string) => (field === 'ack_timeout_s' ? { transport: 'pull' } : WEBHOOK);
 
 async function seen(house: House, token: string): Promise<string[]> {
@@ -100,7 +100,7 @@ async function seen(house: House, token: string): Promise<string[]> {
 }
 
 describe('a portal link', () => {
-  // The feed has no place, so that its response ends.
+  // There is no place for a listener, because the response of a feed would not end.
   const service = useService({ max_feed_listeners: '0' });
   let house: House;
   before(async () => {
@@ -137,7 +137,7 @@ describe('a portal link', () => {
     const open: string[] = [];
     for (const route of routes) {
       const [method = '', url = ''] = route.split(' ');
-      // Nothing has this id, so what is open changes nothing.
+      // No object has this id, so a request to an open route changes nothing.
       const path = url.replaceAll(/:\w+/g, 'missing');
       const answer = await service.request<{ detail?: string }>(method, path, { headers });
       if (answer.status !== 403) {

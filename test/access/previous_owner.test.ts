@@ -82,7 +82,7 @@ for (const engine of ['SQLite', 'PostgreSQL']) {
       const { service, anna, ben } = await startWithKeys(t, engine);
       const annas = await startReceiver(t);
       const pulledAs = async (key: ApiKeyWithToken): Promise<Record<string, string>> => {
-        // One push of a meeting is in hand at a time.
+        // Only one push of a meeting is in hand at a time, so each pull has its own meeting.
         const meeting = service.name('meeting');
         await service.join(meeting, 'laptop', ['a']);
         await service.send(meeting, { content: 'x' });
@@ -182,7 +182,7 @@ test('an attempt that was in flight when an id was removed is not shown to the n
   assert.equal(now.sees(attempted(created_at - 1)), false);
   // The control: the new owner sees what was sent since.
   assert.equal(now.sees(attempted(created_at)), true);
-  // The runtime of the removed instance took as long as it may.
+  // The attempt ends as late as it can: the runtime of the removed instance took the longest time that it may take.
   const late = view(created_at + TIMEOUT_S_MAX * 1000);
   await late.load(memory);
   assert.equal(late.sees(attempted(created_at - 1)), false);

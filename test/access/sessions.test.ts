@@ -198,7 +198,7 @@ describe('a session', () => {
     assertProblem(await use(), 401, 'sign_in_link_not_valid');
     const { reads, headers } = browserOf(service, answer);
     assert.equal((await service.request('GET', '/api/v1/keys/', { headers: reads })).status, 200);
-    // This session belongs to no key, and the new key still does not count as a first key.
+    // This session belongs to no key. The new key still does not count as the first one, which must be an admin key.
     const made = await service.request('POST', '/api/v1/keys/', { headers, body: { scopes: ['read'] } });
     assert.equal(made.status, 201, made.text);
     const { data } = (await service.get<Page<AuditEntry>>('/api/v1/audit/?key_id=sign-in%20link')).body;
@@ -297,7 +297,7 @@ test('the SDK signs in, sends what protects the session, and signs out', async (
   assert.deepEqual(by_link.scopes, ['admin']);
 });
 
-/** The same requests to a service that gets a changed copy of them: this removes one protection. */
+/** The same requests, but the service looks at a changed copy of them. Each change removes one protection. */
 describe('control: a service that', () => {
   type Identify = (this: Sessions, request: FastifyRequest) => Promise<Standing | null>;
 

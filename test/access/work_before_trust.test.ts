@@ -49,14 +49,13 @@ async function routesOf(): Promise<Route[]> {
 const MAX_CONNECTIONS = 16;
 /** Node publishes here when it has made a request object from the bytes that it read. */
 const REQUEST_READ = 'http.server.request.start';
-/** As many requests as one connection may have in progress. */
+/** How many requests one connection may have in progress. */
 const PIPELINED = 8;
-/**
- * As many bytes the service may read after its last response. What lies in the buffers of the system comes in addition.
- */
+/** How many bytes the service may read after its last response. Bytes in the buffers of the system come in addition. */
 const REST_BYTES_MAX = 16 << 20;
 /**
- * Processor time for one response, with the client's share: five times the cost of the most expensive response today.
+ * Processor time for one response, including the client's share: five times the cost of the most expensive response
+ * today.
  */
 const ANSWER_MS_MAX = 1;
 /** One millisecond of processor time must be enough for this many bytes of a body. */

@@ -9,7 +9,7 @@ import { MEETING, MESSAGE, placesOf, requestText, writeDigits, COUNT_DIGITS } fr
 import { median, Samples } from '../../bench/measure/figures.ts';
 import { cpuSeconds } from '../../bench/measure/processes.ts';
 
-/** The processor time that Linux counts in ticks of 10 ms may be a tick behind, for each thread that ran. */
+/** Linux counts processor time in ticks of 10 ms, and can be one tick behind for each thread that ran. */
 const TICKS_S = 0.1;
 const BURNT_S = 0.3;
 

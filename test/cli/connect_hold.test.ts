@@ -13,7 +13,7 @@ async function given(
   let posts = 0;
   const post = async (): Promise<PushResult> => {
     const result = results[posts++] as PushResult;
-    // The pause before the next attempt begins first.
+    // The process is to end only after the pause before the next attempt has begun.
     if (result === ENDS) setImmediate(() => ending.abort());
     return result;
   };

@@ -33,7 +33,7 @@ interface Left {
   first_message: { message_id: string; seq: number; deliveries_queued: number };
 }
 
-/** Makes the data of a service on SQLite that stopped while its machine was down: with messages of each kind. */
+/** Makes the data of a service on SQLite that stopped while its machine was down. It has messages of each kind. */
 async function leaveData(t: TestContext): Promise<Left> {
   const directory = join(temporaryDirectory(t), 'data');
   const service = await serve(directory);
@@ -89,7 +89,7 @@ test('a service that stopped with pending deliveries continues in PostgreSQL: sa
   const data = temporaryDirectory(t);
   const env = {
     CONVOKE_DATABASE_URL: await makeDatabase({ migrated: false }),
-    // A key other than that of the file, as nodes share it.
+    // Not the key of the file: nodes on PostgreSQL share a key.
     CONVOKE_ENCRYPTION_KEY: randomBytes(32).toString('base64'),
   };
   const moved = await convoke(['import', '--from', file, '--data', data], { env });
@@ -135,8 +135,8 @@ test('a service that stopped with pending deliveries continues in PostgreSQL: sa
 });
 
 /**
- * Asserts that every lane continues from a seq in order and without a gap. Each delivery has its previous id, and its
- * signature has the secret that the machine has.
+ * Asserts that every lane continues from a seq in order and without a gap. Each delivery has its previous id, and is
+ * signed with the secret that the machine has.
  */
 function assertSpoken(pushes: Received[], { delivery_ids, webhook_secret }: Left, first_seq_of_a: number): void {
   const webhook = new Webhook(webhook_secret);

@@ -58,7 +58,7 @@ async function npmStart(
 test('npm start answers before the pages are built, and shows them as soon as they are', async (t) => {
   const { child, url, said } = await npmStart(t, await copyOfRepository(t));
   assert.equal((await fetch(`${url}/readyz`)).status, 200);
-  // The first page reloads by itself; a slower browser already finds the real one.
+  // The first page reloads by itself. A request that comes later already gets the real one.
   const first = await fetch(url, AS_A_BROWSER);
   if (first.status !== 200) {
     assert.deepEqual([first.status, first.headers.get('refresh')], [503, '2']);

@@ -10,7 +10,7 @@ import { Worker } from 'node:worker_threads';
 
 const url = (path: string): string => JSON.stringify(new URL(path, import.meta.url).href);
 
-/** Starts a service on the file of its argument, and prints what its main thread loaded: modules, and Node's own. */
+/** Starts a service on the directory in its argument. Prints the modules that its main thread loaded, and Node's. */
 const PROGRAM = `
   import { registerHooks } from 'node:module';
   const loaded = [];
@@ -82,7 +82,7 @@ test('the commands make no Intl.Segmenter before they print a table: it takes 3.
 });
 
 test('OpenTelemetry is loaded only when its variables switch traces on', async (t) => {
-  // prom-client loads the API, which does nothing by itself.
+  // prom-client loads `@opentelemetry/api`, which does nothing by itself.
   const of = (loaded: string[]): string[] => loaded.filter((path) => /^@opentelemetry\/(?!api\/)/.test(path));
   const on = { OTEL_EXPORTER_OTLP_ENDPOINT: 'http://127.0.0.1:9' };
   assert.deepEqual(of(await loadedBy(t)), []);

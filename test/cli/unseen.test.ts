@@ -27,7 +27,7 @@ describe('invisible characters', () => {
   for (const [what, text, by_code] of UNSEEN) {
     test(`is shown: ${what}`, () => {
       assert.equal(shown(text), by_code);
-      // There only spaces and line breaks count as white space.
+      // `plain` makes a space of white space, and these two count as such. A sign replaces each of the others.
       assert.match(
         plain(text),
         what === 'a separator of lines' || what === 'a byte order mark' ? /x y|^admin/ : /\ufffd/,

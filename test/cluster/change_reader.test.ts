@@ -1,4 +1,4 @@
-/** A node reads what other nodes stored in the order of their commits. It looks again for what it cannot read. */
+/** A node reads what other nodes stored, in the order of the commits. When it cannot read something, it looks again. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { ChangeReader } from '../../src/store/postgres/cluster/change_reader.ts';

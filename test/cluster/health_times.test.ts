@@ -36,7 +36,7 @@ test('each node says the same of instances of both', async (t) => {
   for (const instance_id of ids) {
     const [here, there] = [await timesOn(nodes[0], instance_id), await timesOn(nodes[1], instance_id)];
     assert.equal(there.health_since, here.health_since);
-    // A probe between the two reads would only move it on.
+    // A probe between the two reads can only make this time later.
     assert.ok(there.next_try_at! >= here.next_try_at!);
     const since = Date.parse(here.health_since!);
     assert.ok(since >= started_at && since <= Date.now());

@@ -52,7 +52,7 @@ for (const message of MESSAGES) {
     const [strange = ''] = nodeOf(makeDataKey()).payloadsOf(message);
     assert.equal(listener.messageOf(strange), null);
     const [payload = ''] = speaker.payloadsOf(message);
-    // The numbers of `stored` come from the database, so a node acts on it once, whatever they are.
+    // No MAC covers the numbers of `stored`, because the database adds them. Whatever they are, a MAC allows one read.
     const said = payload.replace(/"first_no".*/, '');
     for (let at = 0; at < said.length; at += 7) {
       const changed = payload.slice(0, at) + (payload[at] === '7' ? '8' : '7') + payload.slice(at + 1);
@@ -172,7 +172,7 @@ const FORGED_EVENT = {
   data: { instance_id: 'forged' },
   about: { kind: 'everybody', meeting_id: null, instance_ids: [] },
 };
-/** Nodes would believe these of a node of the previous version. */
+/** Nodes would believe these while a node of the previous version is in the cluster. */
 const HINTS: string[] = [
   '{"from":"x","kind":"stored","first_no":0,"last_no":9007199254740991}',
   '{"from":"x","kind":"stored","first_no":0,"last_no":10}',
@@ -205,7 +205,7 @@ test('a role that may only connect to the database ends no node, forges no event
   t.after(() => streams.forEach((stream) => stream.close()));
   const neighbour = await neighbourAt(t, url);
   for (const payload of FORGED) await neighbour.notify(payload);
-  // Both broadcasts use one channel: both nodes get the events of both, after everything that was forged.
+  // Everything uses one channel: when a node gets the events of the other node, it has got everything that was forged.
   const ids = await Promise.all(
     nodes.map(async (node) => (await node.register({ webhook_url: 'http://127.0.0.1:1/' })).instance_id),
   );

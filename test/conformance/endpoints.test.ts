@@ -145,7 +145,7 @@ describe('spec 4, the endpoints:', { concurrency: true }, () => {
             );
           }
         }
-        // Only a meeting id may be a number. The service never turns another value into text without an error.
+        // Only a meeting id may be a number. In any other field a number is an error: the service makes no text of it.
         assertProblem(await service.post(path, { ...whole, instance_id: 1 }), 422, 'invalid_fields');
       });
     }

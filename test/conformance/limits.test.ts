@@ -116,7 +116,7 @@ describe('spec 8, each webhook POST has a timeout of 5 seconds:', { concurrency:
   });
 
   test('a response that arrives before the limit counts', async (t) => {
-    // A timer of the receiver and not of the test: only the service waits for it.
+    // Only the service waits for this timer of the receiver; the test has no timer of its own.
     const url = await startSocketServer(t, (socket) => {
       const late = setTimeout(() => socket.end('HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n'), 4_000);
       socket.on('close', () => clearTimeout(late));
@@ -251,7 +251,7 @@ describe('limits that the contract adds:', { concurrency: true }, () => {
     const sent = [];
     for (const meeting_id of meetings) sent.push(await service.send(meeting_id, {}));
     await receiver.count(4);
-    // When another instance gets a later push, the engine has also passed this one.
+    // When another instance gets a later push, the engine has already passed over the four deliveries that wait.
     const other = await service.member(t, service.name('meeting'));
     const last = meetings.at(-1) ?? '';
     await service.join(last, other.instance_id, ['b']);

@@ -161,7 +161,7 @@ describe('what becomes of a delivery:', { concurrency: true }, () => {
     assertAtOnce(await service.settled(first));
     const after = await service.instance(instance_id);
     assert.deepEqual([after.health, after.consecutive_failures, after.pending_deliveries], ['up', 0, 0]);
-    // The failure stays in the delivery.
+    // The instance still shows its last failure.
     assert.equal(after.last_failure?.outcome, 'connect_refused');
   });
 
@@ -241,7 +241,7 @@ describe('what becomes of a delivery:', { concurrency: true }, () => {
       await receiver.up();
       await service.heartbeat(instance_id);
       assert.equal((await service.deliveriesOf(sent))[0]?.waiting_for, 'switched_off');
-      // When another instance gets a later push, the engine has also passed this one.
+      // When another instance gets a later push, the engine has already passed over this delivery.
       const other = await service.member(t, meeting_id);
       await service.send(meeting_id, { number: 2 });
       await other.receiver.next();

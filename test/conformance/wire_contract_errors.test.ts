@@ -152,7 +152,7 @@ describe('every code about keys:', { concurrency: true }, () => {
       headers: { authorization: `Bearer ${token}` },
       ...(body === undefined ? {} : { body }),
     });
-  /** Requests with a cookie carry no key. */
+  /** Signs in, and returns the cookie and the CSRF token: requests with a cookie carry no key. */
   const signIn = async () => {
     const { headers, body } = await as(
       (await service.createKey({ scopes: ['read'] })).token,
@@ -513,7 +513,10 @@ describe('while the service is stopping:', () => {
     assert.match(received(), /HTTP\/1\.1 201 /);
   });
 
-  /** Connections that the service has not accepted when it stops. It accepts one in each turn of its loop. */
+  /**
+   * How many of 20 connections get their response when the service stops before it has accepted them. It accepts one in
+   * each turn of its loop.
+   */
   async function answersToQueued(t: TestContext, drain_ms: number): Promise<number> {
     const CONNECTIONS = 20;
     const service = await startService(t);

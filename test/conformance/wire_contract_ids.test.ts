@@ -118,7 +118,7 @@ describe('ids:', { concurrency: true }, () => {
         ['/api/v1/instances/leave-meeting/', { instance_id: id, meeting_id: 'm' }, 'instance_id'],
         [messagesPath('m'), { message: {}, target_agents: [id] }, 'target_agents.0'],
       ] as const) {
-        // JSON.stringify writes lone surrogates as escapes, and so they arrive.
+        // JSON.stringify writes lone surrogates as escapes, so they reach the service.
         const answer = await service.post(path, body);
         const problem = assertProblem(answer, 422, 'invalid_fields');
         assert.deepEqual(

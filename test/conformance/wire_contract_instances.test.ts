@@ -160,7 +160,7 @@ describe('the list of instances:', { concurrency: true }, () => {
     assert.deepEqual(await list('health=up'), ['three_']);
     assert.deepEqual(await list('health=unknown'), ['one', 'two']);
     assert.deepEqual(await list('health=down'), []);
-    // It compares the name and the id without case, and knows no wildcard.
+    // `q` is compared with the name and the id without regard to case, and knows no wildcard.
     assert.deepEqual(await list('q=one'), ['one', 'two']);
     assert.deepEqual(await list('q=100%25'), ['two']);
     assert.deepEqual(await list('q=%25'), ['two']);
@@ -359,7 +359,7 @@ describe('cursor pagination:', { concurrency: true }, () => {
         );
       }
     }
-    // These have the right form, but lie beyond all items: the response is an empty page and no failure.
+    // These have the right form, but belong to no item: the response is a page or a refusal, and never a failure.
     for (const cursor of [code([1e300, 1e300]), code([-1, -1]), code([0.5, 0.5])]) {
       const answer = await service.get(`/api/v1/deliveries/?cursor=${cursor}`);
       assert.ok(answer.status === 200 || answer.status === 422, answer.text);

@@ -21,7 +21,7 @@ function batcher(options: Partial<BatcherOptions>) {
       return new Promise((resolve) => ends.push(() => resolve(items)));
     },
   );
-  /** Adds each list in a turn of its own. */
+  /** Adds each list in its own turn of the event loop. */
   const add = async (...turns: number[][]): Promise<void> => {
     for (const items of turns) {
       for (const item of items) void it.add(item, WEIGHT);
@@ -55,7 +55,7 @@ test('what the consumer coalesces goes at once, however many small batches are i
 test('no more of it is in flight than in full batches, by number and by weight', async () => {
   const by_number = batcher({ consumer_coalesces: true });
   await by_number.add([1, 2, 3], [4, 5, 6], [7, 8, 9, 10, 11], [12]);
-  // A batch that is not full takes more items: the last one has all of them.
+  // Two full batches have eight items. While fewer are in flight, another batch starts, with as many as it can take.
   assert.deepEqual(by_number.batches, [
     [1, 2, 3],
     [4, 5, 6],

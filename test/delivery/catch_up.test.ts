@@ -58,7 +58,7 @@ describe('latest', () => {
     assert.equal(await node.store.deliveries.countPending(), 0);
   });
 
-  // Control: the rule decides, and not the way to the machine.
+  // Control: the machine was away here too, so only the rule makes the difference.
   test('without it everything is pushed, and nothing is read or counted for it', async (t) => {
     const node = await startNode(t);
     let reads = 0;

@@ -279,7 +279,7 @@ describe('the end of a delivery', () => {
     await node.sendMany('m2', 30);
     await node.clock.advance(SECOND);
     assert.equal(node.transport.to('i').length, 2);
-    // The deletion is in steps of seven, as a large one would be.
+    // The deletion is made in steps of seven deliveries. A large deletion has steps too.
     await node.remove('i', 7);
     node.transport.release(500);
     await node.clock.advance(3 * HOUR);

@@ -307,7 +307,7 @@ describe('a thousand machines that come back at once', () => {
     const node = await comeBack(t, MAX_IN_FLIGHT);
     for (let k = 1; k <= 20; k++) {
       await node.send('other');
-      // Settling moves no time.
+      // `settle` does not move the clock.
       await node.clock.settle();
       assert.equal(node.transport.to('bystander').length, k);
       await node.clock.advance(PUSH_MS);
@@ -396,8 +396,8 @@ describe('what is written of the health of an instance', () => {
 
 describe('a thousand machines whose backlog is found after a start', () => {
   /**
-   * For these machines, reads of one kind hang. The scan hangs after its first page, so the lanes must be read one by
-   * one.
+   * Starts the process again. Then the reads of one kind hang for these machines. The scan hangs after its first page,
+   * so the lanes must be read one by one.
    */
   async function startAgain(t: TestContext, reads: string): Promise<TestNode> {
     const node = await startNode(t);
@@ -429,7 +429,7 @@ describe('a thousand machines whose backlog is found after a start', () => {
     });
   }
 
-  test('control: one of them waits, and so would all in one queue of reads', async (t) => {
+  test('control: a message to one of the thousand waits for its read; in one queue of reads every message would', async (t) => {
     const node = await startAgain(t, 'deliveries.loadLanes');
     await node.meeting('another', 'back0');
     await node.send('another');

@@ -113,7 +113,7 @@ describe('a node that may have missed something, and gets a broadcast about a me
         node.engine.onChange({ kind: 'resync' });
         await node.clock.advance(SECOND);
 
-        // Each broadcast is read from the table before the results are written, and arrives by itself.
+        // The broadcasts arrive one by one. The node read each of them from the table before the results were written.
         for (const [k, message] of messages.entries()) {
           if (k === early) {
             written.resolve();
@@ -319,7 +319,7 @@ describe('what does not fit into memory', () => {
     const full = node.engine.stats.queued_in_memory;
     assert.ok(full >= 4_000, `${full} in memory`);
     const other = node.send('other');
-    // Not before the engine knows that the machine hangs.
+    // The send waits until the engine knows that the machine hangs.
     await node.clock.advance(400);
     await other;
     assert.deepEqual(node.transport.seqsTo('fine'), [1]);
@@ -427,7 +427,7 @@ describe('a lane that other nodes write into', () => {
     await node.clock.advance(SECOND);
     assert.deepEqual(node.transport.seqsTo('i'), upTo(7));
     assert.equal(reads.length, 2);
-    // This message arrives after the table was read, as if that read had included it.
+    // The same broadcast arrives again after the table was read, as if that read had included its messages.
     broadcast(node, late);
     broadcast(node, await storeElsewhere(node, ['{}']));
     await node.clock.advance(SECOND);
@@ -449,7 +449,7 @@ describe('a lane that other nodes write into', () => {
     await node.clock.advance(SECOND);
     assert.deepEqual(node.transport.seqsTo('i'), [1]);
     assert.deepEqual(await node.states(), ['delivered', 'cancelled instance_deleted']);
-    // The engine accepts what the node reads after the change, without a read of the table.
+    // A broadcast that the node reads after the change is enough: the engine does not read the lane from the table.
     const before = reads.length;
     broadcast(node, await storeElsewhere(node, ['{}']));
     await node.clock.advance(SECOND);
@@ -537,7 +537,7 @@ describe('acceptance', () => {
     let accepted = 0;
     const send = () => node.send('m').then(() => accepted++);
     await send();
-    // The control: fewer than a node may have waiting, and a broadcast with another topic.
+    // The control: the send waits neither for 3,000, fewer than a node may have waiting, nor for another topic.
     node.engine.onChange({ kind: 'broadcast', topic: 'backlog', text: '3000 another' });
     node.engine.onChange({ kind: 'broadcast', topic: 'other', text: '9000 another' });
     await send();
@@ -560,7 +560,7 @@ describe('acceptance', () => {
     broadcast(node, await storeElsewhere(node, texts));
     await node.send('m');
     broadcast(node, await storeElsewhere(node, texts));
-    // The engine checks again when this long has passed since its last check.
+    // The engine checks again 100 ms after its last check.
     await node.clock.advance(100);
     let accepted = false;
     const sent = node.send('m').then(() => (accepted = true));
@@ -585,7 +585,7 @@ describe('acceptance', () => {
     node.transport.script = () => ({ says: 200, after_ms: 1 });
     node.meddle = (name) => (name === 'deliveries.loadLanes' ? gate : undefined);
     await node.started();
-    // By then all of them have their turn.
+    // After this second all 30 instances have their turn.
     await node.clock.advance(SECOND);
     await node.sendMany('m', 140);
     let accepted = false;
@@ -627,7 +627,7 @@ describe('a list of messages', () => {
   test('is stored in its order, one transaction after the other when it has too many deliveries for one', async (t) => {
     const node = await startNode(t);
     for (const k of upTo(WIDE)) await node.meeting('m', `i${k}`);
-    // From now on the engine knows how many instances the meeting has.
+    // From these sends the engine knows how many instances the meeting has.
     for (let k = 0; k < 20; k++) await node.send('m');
     await node.clock.advance(MINUTE);
     const sizes: number[] = [];

@@ -274,10 +274,10 @@ describe('a lane that is forgotten and made again', () => {
   });
 });
 
-describe('what is read while it has to be read once more, and cannot be read', () => {
+describe('a read that fails after a change has made another read necessary', () => {
   for (const aside of [false, true]) {
     const name = aside ? 'deliveries.loadAside' : 'deliveries.loadLanes';
-    test(`is read once when the store is back: ${name}`, async (t) => {
+    test(`is made once more when the store is back: ${name}`, async (t) => {
       const node = await startNode(t);
       await node.meeting('m', 'i');
       node.transport.answer('i', 500);

@@ -333,7 +333,7 @@ describe('a step of the wall clock', () => {
       await node.clock.advance(SECOND);
       assert.equal(sent.accepted_at, node.clock.wall() - SECOND);
       assert.deepEqual(await node.states({ instance_id: 'later' }), ['delivered', 'delivered']);
-      // 72 hours stay 72 hours.
+      // The delivery still expires after 72 hours.
       await node.clock.advance(69 * HOUR);
       assert.deepEqual(await node.states({ instance_id: 'dead' }), ['pending']);
       await node.clock.advance(HOUR + 10 * MINUTE);
@@ -399,7 +399,7 @@ describe('a start with a clock that is four days ahead', () => {
     assert.deepEqual(await node.states(), ['pending', 'pending']);
     assert.equal(node.expiry.heldAt(node.clock.now()), AHEAD_MS);
     await node.clock.advance(HOUR);
-    // And the next process has the same clock, so it knows no better.
+    // The next process has the same clock, so it cannot know either that the clock is ahead.
     await node.maintenance().run();
     await node.restart(0);
     await node.clock.advance(70 * HOUR);

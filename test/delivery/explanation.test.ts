@@ -112,7 +112,7 @@ function serviceOf(store: Store): Service {
 }
 
 type Limits = Service['limits_of_meetings'];
-/** The limits of a meeting; null: that of the service. */
+/** The limits of a meeting. Where one is null, the limit of the service applies. */
 type OwnLimits = { [Name in keyof Limits]: number | null };
 
 /** The limits of the service. */
@@ -126,7 +126,7 @@ interface GivenMachine extends MemberRules {
 }
 
 type Step =
-  /** `answers`: how many messages before the newest is the one that it answers; null when it names none. */
+  /** `answers`: how many messages before the newest one the answered message is; null when it answers none. */
   | { kind: 'send'; message: Message; answers: number | null }
   | { kind: 'wait'; ms: number }
   | { kind: 'pause'; paused: boolean }
@@ -170,7 +170,7 @@ const world: fc.Arbitrary<World> = fc.record({
   steps: fc.array(step, { minLength: 25, maxLength: 25 }),
 });
 
-/** The rule of ten seconds: what waits for a machine is superseded only if something has waited that long. */
+/** A machine for the rule of ten seconds: what waits for it is superseded only if something has waited that long. */
 const puller: GivenMachine = {
   agent_ids: ['b'],
   transport: 'pull',
@@ -183,13 +183,13 @@ const says: Step = { kind: 'send', message: { target_agents: ['b'], from_agent: 
 const wait = (ms: number): Step => ({ kind: 'wait', ms });
 const turn = (is_up: boolean): Step => ({ kind: 'machine', of: 0, is_up });
 const one_in_40_s = { hop_limit: 0, pair_limit: 1, pair_window_s: 40 };
-/** It is back sooner than explain assumes, so the first message counts. */
+/** The machine is back sooner than explain assumes, so the first message counts for the pair limit. */
 const BACK_SOON: World = {
   machines: [puller],
   limits: one_in_40_s,
   steps: [turn(false), wait(12_000), says, wait(2_500), says, turn(true)],
 };
-/** It is away longer than explain assumes, so the first message does not count. */
+/** The machine is away longer than explain assumes, so the first message does not count for the pair limit. */
 const BACK_LATE: World = {
   machines: [puller],
   limits: one_in_40_s,
@@ -236,7 +236,7 @@ describe('with the guard, pauses, and machines that go away', () => {
   });
 });
 
-/** What explain says with `may_become`. */
+/** The cases in which a message became something other than predicted, and explain said so with `may_become`. */
 const DIFFERS = [
   'delivered, became cancelled superseded',
   'delivered, became cancelled max_age',
@@ -321,7 +321,7 @@ interface Check {
 /**
  * Lives through the steps in a meeting of its own, and explains each message before it is sent.
  *
- * @param limits_of_meetings the limits of the service that explain is given
+ * @param limits_of_meetings what explain gets as the limits of the service
  * @returns what explain predicted, and what became of messages for which it named several possibilities
  */
 async function live(

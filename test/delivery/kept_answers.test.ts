@@ -18,7 +18,7 @@ describe('the answers of one push', () => {
       const agent_ids = Array.from({ length: agents }, (_, i) => `a${i}`);
       await service.member(t, m, {
         agent_ids,
-        // To what the others answer, an agent answers nothing.
+        // To the answers of the others, an agent answers nothing.
         behaviour: ({ text }) => ({ body: JSON.stringify({ said: text.includes('there?') ? LONG : '' }) }),
         registration: {
           runtime: 'template',

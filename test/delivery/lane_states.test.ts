@@ -41,7 +41,7 @@ class Subject {
 
 type Event = (subject: Subject) => void;
 
-/** What may happen to a lane. An event that its state does not allow throws. */
+/** What can happen to a lane. An event that its state does not allow throws. */
 const EVENTS: Record<string, Event> = {
   accepted(subject) {
     const seq = subject.next_seq++;
@@ -82,7 +82,7 @@ const EVENTS: Record<string, Event> = {
   },
 };
 
-/** The part of a lane's state that decides what may happen; numbers of deliveries count up to two. */
+/** The part of a lane's state that decides what can happen. Of a number of deliveries, only 0, 1 or more counts. */
 function stateOf({ lane }: Subject): string {
   const { state, queue, backlog, tail_length } = lane;
   const some = (count: number): string => (count === 0 ? '0' : count === 1 ? '1' : 'n');

@@ -247,7 +247,7 @@ describe('a clock that is set', () => {
     await node.maintenance().run();
     node.clock.stepWall(-25 * HOUR);
     assert.equal((await node.post('m', { key: 'reply' })).repeated, true);
-    // The control: after a day the service has forgotten it.
+    // The control: after a day the service has forgotten the key.
     await node.clock.advance(25 * HOUR);
     await node.maintenance().run();
     assert.equal((await node.post('m', { key: 'reply' })).repeated, false);

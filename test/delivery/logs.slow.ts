@@ -11,11 +11,11 @@ import { until } from '../support/wait.ts';
 import { VIRTUAL_START, VirtualClock } from '../support/virtual_clock.ts';
 
 const INSTANCES = 51_000;
-/** The measured rate when this many machines were down. */
+/** The rate that was measured while INSTANCES machines were down. */
 const ATTEMPTS_PER_SECOND = 3_000;
 const SECONDS = 120;
 
-/** A real log. The test keeps only its size and its last lines. */
+/** A real log. The test keeps only its size and its first 2,000 lines. */
 function measured(level: string) {
   const written = { bytes: 0, lines: [] as LogLine[] };
   const write = (line: string): void => {

@@ -195,7 +195,7 @@ describe('the way out for machines that pull', () => {
     for (let k = 0; k < 16; k++) pull({ instance_id: 'modest', max: 256 });
     for (let k = 0; transport.canPush('modest', WAY); k++) void pushTo('modest', k);
     assert.ok(transport.counts.awaited - others > 8, `${transport.counts.awaited - others}`);
-    // A report of one of them makes room, and the refused instance learns of it.
+    // When a greedy machine reports, there is room, and the engine learns that the refused instance can have a push.
     await clock.advance(1);
     ready.length = 0;
     const result = { attempt: 1, status_code: 200, detail: '', retry_after: null, body: '' };
@@ -217,7 +217,7 @@ describe('the way out for machines that pull', () => {
       const { clock, transport, ready, pull } = setUp();
       const pushTo = (instance_id: string, k: number) =>
         transport.push({ ...pushOf(`${instance_id} ${k}`, 64 << 10), instance_id }, WAY);
-      // Each of them may have one push, whatever the others have, while their owner has room.
+      // While their owner has room, each greedy machine may have one push, whatever the others have.
       for (let machine = 0; machine < 2_000; machine++) {
         const instance_id = `greedy ${machine}`;
         pull({ instance_id, permit: permitAt(1, 'a'), max: 256 });

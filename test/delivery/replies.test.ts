@@ -207,7 +207,7 @@ test('while very many replies wait to be stored, nothing starts; then everything
   for (const meeting_id of meetings) void node.send(meeting_id);
   await node.clock.advance(3 * SECOND);
   const pushed = node.transport.pushes.length;
-  // They have 32 MiB of replies.
+  // The replies to these pushes take 32 MiB.
   assert.ok(pushed > 500 && pushed < 640, `${pushed} were pushed`);
   stored.resolve();
   await node.clock.advance(3 * SECOND);

@@ -27,7 +27,7 @@ import type { WebhookTransport, WebhookTransportOptions } from '../../src/delive
 import { startScriptedDns } from '../support/scripted_dns.ts';
 import { beforeTimer } from '../support/wait.ts';
 
-/** Long enough that a busy machine still sees the status line first, short enough to wait for. */
+/** Long enough that a status line arrives before it, on a busy machine too, and short enough for a test to wait. */
 const SHORT_DEADLINE_MS = 1000;
 /** The promise: the deadline is 5 s, and every attempt is over by 5.1 s. */
 const LATE_MS_MAX = 100;
@@ -460,7 +460,7 @@ describe('a machine that misbehaves', { concurrency: 4 }, () => {
       assert.deepEqual(outcomeOf(result), ['bad_status', 500], result.detail);
       assertBounded(result);
       await receiver.allClosed();
-      // The buffers of both sockets come on top.
+      // The bytes in the buffers of both sockets count here too.
       const taken = receiver.sockets[0]!.bytesWritten;
       assert.ok(taken < 20 << 20, `${taken} bytes`);
     });

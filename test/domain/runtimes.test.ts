@@ -143,7 +143,7 @@ describe('template', () => {
     ]) {
       assert.throws(() => checkedRuntime('template', options), /at most 8/, JSON.stringify(options).slice(0, 80));
     }
-    // What is always short may be there often.
+    // A placeholder whose value is always short may occur often.
     checkedRuntime('template', { body: { a: '{{agent_id}}{{meeting_id}}{{seq}}'.repeat(100) } });
   });
 
@@ -595,7 +595,7 @@ describe('a model whose agent missed messages', () => {
   ];
 
   test('is told how many, in words, by every runtime; and nothing when there are none', () => {
-    // A subscription is a program that gets every message, and no model.
+    // A subscription belongs to a program that gets every message. It has no model.
     const models = Object.keys(RUNTIMES).filter((name) => name !== 'mcp_events');
     assert.deepEqual(TOLD.map(([name]) => name).toSorted(), models.toSorted());
     for (const [name, options, textOf] of TOLD) {

@@ -1,4 +1,4 @@
-/** Every place that takes a time refuses what is not one. With what Date.parse makes of it, a key might never end. */
+/** Every place that takes a time refuses other texts. With what Date.parse makes of them, a key might never end. */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
 import fc from 'fast-check';

@@ -42,7 +42,7 @@ const policyOf = (mode: EgressMode, ...allow: string[]): MutablePolicy => ({
 });
 
 function transportFor(t: TestContext, policy: EgressPolicy): WebhookTransport {
-  // A question to a name server would wait for one that does not exist, and the test would see it.
+  // There is no name server at this address: a push that asked it would wait, and the test would see that.
   const transport = createWebhookTransport({ policy, name_servers: ['127.0.0.1:1'], hosts_path: '/nonexistent' });
   t.after(() => transport.close());
   return transport;
@@ -50,7 +50,7 @@ function transportFor(t: TestContext, policy: EgressPolicy): WebhookTransport {
 
 let pushes = 0;
 
-/** Every second push is like one of webhook-test: over a connection of its own. */
+/** Every second push has a connection of its own, as a push of webhook-test has. */
 function push(transport: WebhookTransport, url: string): Promise<PushResult> {
   return transport.push({
     instance_id: 'machine',
@@ -126,7 +126,7 @@ test('control: under local, every notation of this machine reaches it, and the t
   for (const url of urls) {
     const { outcome, detail } = await push(transport, url);
     assert.equal(outcome, 'ok', `${url}: ${detail}`);
-    // A connection that is reused is not a new one.
+    // Otherwise the next push would reuse this connection, and would not open the one that the test counts.
     transport.forget('machine');
   }
   assert.deepEqual([tap.dialled.length, tap.opened, machine.accepted()], [urls.length, urls.length, urls.length]);
@@ -190,7 +190,7 @@ test('a connection that ends up elsewhere than it was told to is closed before a
   await once(machine.listen(0, '127.0.0.1'), 'listening');
   t.after(() => machine.close().closeAllConnections());
   const { port } = machine.address() as AddressInfo;
-  // As a firewall rule, or a defect above the socket, would redirect it.
+  // The tap redirects the connection, as a firewall rule, or a defect above the socket, would.
   const tap = tapSockets(t, ({ host }) => (host === '192.0.2.7' ? { host: '127.0.0.1', port } : 'pass'));
   const astray = await push(transportFor(t, policyOf('public', '192.0.2.7/32')), 'http://192.0.2.7:8080/');
   assert.equal(astray.outcome, 'blocked', astray.detail);

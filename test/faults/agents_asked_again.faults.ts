@@ -21,7 +21,7 @@ function askedIn({ text }: Received): string | null {
 }
 
 /**
- * Sends the question to two agents, kills the service when `isTime`, and starts it again.
+ * Sends the question to two agents, kills the service when `isTime` returns true, and starts it again.
  * @returns the agents in the order of the requests
  */
 async function killedBetween(
@@ -87,7 +87,7 @@ test('an agent whose answer is on disk is not asked again after a crash: only th
   assert.deepEqual(asked.toSorted(), ['anna', 'ben', 'ben']);
 });
 
-// The control: during the attempt, none of its responses is on disk.
+// The control: while the attempt lasts, none of its responses is on disk.
 test('after a crash in the middle of an attempt both agents get the push again, and each answer is in the meeting once', async (t) => {
   const asked = await killedBetween(
     t,

@@ -4,7 +4,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { WAIT_MS_MAX, until } from '../support/wait.ts';
 import type { Stored } from './checker.ts';
 
-/** When a sender gives up on a process that stands still and does not respond. */
+/** After this time a sender gives up on a process that stands still and does not respond. */
 const SEND_MS_MAX = 10_000;
 const LOOK_EVERY_MS = 100;
 const DRAIN_MS_MAX = 120_000;

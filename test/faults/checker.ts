@@ -40,7 +40,7 @@ export interface Ending {
   url: string;
   /** When it could write no more. What its URL accepts after that may be the work of a later process. */
   from_ms: number;
-  /** Until when its pushes may still arrive; Infinity: it still sent pushes. */
+  /** Until when its pushes may still arrive; Infinity for a process that ended, because it sends nothing more. */
   to_ms: number;
 }
 
@@ -91,8 +91,8 @@ export interface Figures {
   /** The most pushes that arrived again because of one end. */
   again_per_end_max: number;
   /**
-   * For pushes that arrived again: the longest time from the first response to the sends that show how much its process
-   * had written.
+   * For pushes that arrived again: the longest time from the response to the earlier one to `storedUntil`, the time up
+   * to which its process had written its results.
    */
   again_age_ms_max: number;
 }
@@ -209,14 +209,15 @@ function disorderedOf(record: Record): string[] {
 const IN_FLIGHT_MS = 1_000;
 /**
  * How many sends the process may accept meanwhile. A result waits for the commit in progress and is part of the next
- * one or the one after it. Among this many sends, one sender made several in a row, and each of these needed a commit
- * of its own.
+ * one or the one after it. Among this many sends, at least one sender made several in a row, and each of these needed
+ * its own commit.
  */
 const SENDS_MEANWHILE = 25;
 
 /**
- * A push may arrive again when its process ended before its result was written. The test of that is what the process
- * did, not how long it took, because a disk or a machine that stands still for seconds delays results and sends alike.
+ * A push may arrive again when its process ended before its result was written. The checker decides this by what the
+ * process did, not by how long it took, because a disk or a machine that stands still for seconds delays results and
+ * sends alike.
  */
 function repetitionsOf(record: Record): { repeated: string[]; ages_ms: number[]; per_end: Map<Ending, number> } {
   const stored_until_ms = new Map(record.endings.map((ending) => [ending, storedUntil(record.sent, ending)]));

@@ -17,7 +17,10 @@ const MACHINES = [...Array.from({ length: 11 }, (_, k) => `machine-${k}`), 'slow
 const MEMBERS = new Map(
   ['alpha', 'beta', 'gamma'].map((meeting_id, k) => [meeting_id, MACHINES.filter((_, i) => i % 3 !== k)]),
 );
-/** The deliveries of a lost node should not take longer than its lease, on a busy machine either. */
+/**
+ * The pause between two sends. With it the deliveries of a lost node should take no longer than its lease, on a busy
+ * machine too.
+ */
 const PAUSE_MS = 50;
 /** Far longer than the 15 s of a lease, so that a busy machine fails no test. */
 const TAKEN_OVER_MS_MAX = 60_000;
@@ -48,7 +51,7 @@ export class Nodes {
     const data = await temporaryDirectory(t);
     const [first_url, ...others] = database_urls as [string, ...string[]];
     const first = NodeProcess.serveOn(t, first_url, data, { machines });
-    // This one makes the key that all of them use.
+    // The first node makes the key that all nodes use.
     const url = await first.ready;
     const processes = [
       first,

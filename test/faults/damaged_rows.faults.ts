@@ -73,7 +73,7 @@ const OF_THE_STORE = new Set([
   'sqlite_sequence',
 ]);
 
-/** A node that writes these holds the partitions, and delivers in place of ours. */
+/** With other values here, another node holds the partitions, and delivers in place of ours. */
 const LEASES = new Set(['nodes.node_no', 'nodes.node_id', 'nodes.lease_until']);
 
 interface Column {
@@ -104,7 +104,7 @@ interface Victim {
 interface Engine {
   name: string;
   settings: (t: TestContext) => Promise<Record<string, string>>;
-  /** Calls a function with another one, which runs statements on the data of the service. */
+  /** Calls `run`. The function that it passes to `run` executes statements on the data of the service. */
   on: (
     settings: Record<string, string>,
     run: (sql: (text: string) => Promise<Record<string, unknown>[]>) => Promise<void>,

@@ -109,8 +109,8 @@ test(
       );
       t.diagnostic(`newcomers are accepted again after ${Math.round(accepted_ms)} ms`);
       t.diagnostic(`senders: ${JSON.stringify(Object.fromEntries(speakers.statuses))}`);
-      // Storing needs no more descriptors: without one it would fail, or take the one that the service needs to refuse
-      // clients.
+      // Storing needs no further descriptor. If it needed one, it would fail, or take the one that the service needs to
+      // refuse clients.
       assert.deepEqual([...speakers.statuses.keys()], [201]);
       assert.deepEqual(removedFilesOf(node.pid), []);
     });

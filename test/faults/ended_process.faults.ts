@@ -1,7 +1,7 @@
 /**
- * A node that was killed is succeeded at once where its host proves that its process has ended: by its next start, or by a
- * neighbour. The leases last ten minutes, and the clocks by which they are watched hardly move, so only the proof explains
- * what is taken.
+ * When a node was killed and its host proves that the process has ended, its partitions are taken over at once: by the
+ * next start of the node, or by a neighbour. The leases last ten minutes, and the clocks by which nodes watch them
+ * hardly move. So only the proof explains a takeover.
  */
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
@@ -29,7 +29,7 @@ const SLOW = `data:text/javascript,import { isMainThread } from 'node:worker_thr
   const now = performance.now.bind(performance);
   if (!isMainThread) performance.now = () => now() / 900;`;
 
-/** Starts a node, and waits until it has everything. */
+/** Starts a node, and waits until it has every partition. */
 async function start(t: TestContext, database_url: string): Promise<NodeProcess> {
   const node = NodeProcess.run(
     t,

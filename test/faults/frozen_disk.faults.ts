@@ -49,7 +49,8 @@ test(
         ]);
         assert.deepEqual(new Set(asked_later.map(({ status }) => status)), new Set([503]));
         assert.match(String(asked_later[3]?.body['detail']), /Nothing was stored/);
-        // On a quick machine the service refuses no send of the load: they wait, and their result is unknown.
+        // The control below needs a refused send. On a quick machine the service refuses no send of the load: those
+        // wait, and their result is unknown.
         const refused = { number: -1_000 - round, meeting_id: 'alpha', message_id: null, seq: null, accepted: null };
         speakers.sent.push({ ...refused, result: 'failed' });
         const asked_first = await at_once;

@@ -10,10 +10,13 @@ import { assertClean, assertControls, numberFrom, runUnderLoad, seededRandom } f
 const KILLS = numberFrom('FAULTS_KILLS', 100);
 /** The longest time between the ready line and a kill. */
 const LOAD_MS_MAX = 400;
-/** One in ten lives longer than a push can be in flight, so that the checker sees a repetition without an excuse. */
+/**
+ * One process in ten lives longer than a push can be in flight. If the process then repeated an older push, the checker
+ * would see that it has no excuse.
+ */
 const LONG_SHARE = 1 / 10;
 const LONG_MS_MAX = 3_000;
-/** One in six is killed while it starts. */
+/** One process in six is killed while it starts. */
 const EARLY_SHARE = 1 / 6;
 const START_MS_MAX = 600;
 

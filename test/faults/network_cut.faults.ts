@@ -19,8 +19,8 @@ const BEFORE = 4;
 const MEANWHILE = 40;
 const AFTER = 4;
 /**
- * Far longer than the test waits. So a push that was on its way when the network failed arrives only because the
- * machine asks for it again by the name of its lost request.
+ * The timeout of a push, far longer than the test waits. So a push that was on its way when the network failed arrives
+ * only because the machine asks for it again by the name of its lost request.
  */
 const TURN_S = 600;
 
@@ -102,7 +102,7 @@ test(`the network of a laptop drops everything for ${CUT_S} s: what waited arriv
   await say(MEANWHILE, (CUT_S * 1000) / MEANWHILE);
   assert.equal(received.length, BEFORE, 'nothing passes');
   proxy.onRequest = proxy.onAnswer = () => 'pass';
-  // Nothing on the way remembers the earlier connections.
+  // As after a real cut, nothing on the way remembers the earlier connections.
   proxy.cutAll();
   const back_ms = performance.now();
   await until(

@@ -19,7 +19,7 @@ const PAUSED_MS = 20_000;
  */
 const FIRST_PART_MS = 8_000;
 const SENDERS = 8;
-/** The pause between two sends of one sender, so that refusals are no flood. */
+/** The pause between two sends of one sender: without it refused senders would send a flood. */
 const PAUSE_MS = 100;
 
 const RECIPE = readFileSync(resolve(import.meta.dirname, '../../docs/deploy/nginx.conf'), 'utf8');

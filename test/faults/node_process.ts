@@ -96,7 +96,7 @@ export class NodeProcess {
 
   /**
    * An ending for the checker: the process ended now. A later process may listen on the same port, and its sends do
-   * not count. With two times: it could not write from the first on, and sent nothing after the second.
+   * not count. With the two times: the process could not write from `from_ms` on, and sent nothing after `to_ms`.
    */
   ending(from_ms = Date.now(), to_ms = Infinity): Ending {
     return { sender: this.sender, url: this.#url, from_ms, to_ms };

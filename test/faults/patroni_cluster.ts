@@ -275,7 +275,7 @@ export class PatroniCluster {
       etcd.kill('SIGKILL');
       await ended;
     }
-    // Only now, because this directory shows which processes there are.
+    // Last, because files in this directory show which processes there are.
     rmSync(this.#directory, { recursive: true, force: true, maxRetries: 5, retryDelay: 100 });
   }
 }

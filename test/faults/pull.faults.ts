@@ -16,7 +16,7 @@ import type { Protection } from './without.ts';
 
 const KILLS = numberFrom('FAULTS_PULL_KILLS', 10);
 const LOAD_MS_MAX = 1_500;
-/** A counted result may not be written yet: on a busy machine this once took half a second. */
+/** How long a counted result may wait to be written: on a busy machine it once took half a second. */
 const IN_FLIGHT_MS = 1_000;
 const MEMBERS = new Map([
   ['alpha', ['one', 'two', 'three', 'four']],
@@ -192,7 +192,7 @@ test('control: without the check of its lease, results count at the node that st
 });
 
 /**
- * Two nodes have pushes in hand. One stands still until the other one has its lease, and then gets results.
+ * Two nodes have pushes in hand. One stands still until the other one has its partitions, and then gets results.
  *
  * @param without what the node that stands still lacks
  */
@@ -222,7 +222,7 @@ async function standStill(t: TestContext, without: readonly Protection[] = []) {
   const again = await Promise.all(machines.map((instance_id) => pulled(url, instance_id, { wait_s: 1 })));
   const lost = machines.filter((_, k) => again[k]!.pushes.length > 0);
   assert.ok(lost.length > 0 && lost.length < machines.length, `${lost.length} were in hand there`);
-  // The results wait at that node until it continues.
+  // The results wait at the node that stands still until it continues.
   const late = machines.map((instance_id, k) => pulled(paused_url, instance_id, resultsOf(first[k]!, 'late')));
   paused.child.kill('SIGCONT');
   const counted: string[] = [];

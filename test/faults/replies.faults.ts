@@ -25,16 +25,16 @@ import type { Protection } from './without.ts';
 const KILLS = numberFrom('FAULTS_KILLS', 60);
 /** The longest time between the ready line and a kill. */
 const LOAD_MS_MAX = 500;
-/** One in six is killed while it starts. */
+/** One process in six is killed while it starts. */
 const EARLY_SHARE = 1 / 6;
 const START_MS_MAX = 600;
 /** The pause between two sends of a speaker. */
 const SEND_PAUSE_MS = 4;
-/** For one of two nodes. Its instances wait until its lease has ended, so there is less time for load. */
+/** For a kill of one of two nodes. Its instances wait until its lease has ended, so there is less time for load. */
 const NODE_KILLS = numberFrom('FAULTS_NODE_KILLS', 3);
 const NODE_SEND_PAUSE_MS = 100;
 const MEETINGS = ['alpha', 'beta', 'gamma'];
-/** The service soon tries a push again whose machine never got the response. */
+/** When a machine never got the response with its push, the service soon tries the push again. */
 const ACK_TIMEOUT_S = 5;
 const SETTINGS = { CONVOKE_RETRY_SCHEDULE: '50ms,50ms,50ms,50ms,50ms,50ms,50ms,50ms' };
 

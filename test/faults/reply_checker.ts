@@ -19,7 +19,7 @@ export interface StoredReply {
   message_id: string;
   from_agent: string | undefined;
   in_reply_to: string | undefined;
-  /** The text of the machine: the push that it answers, and which of the replies this one is. */
+  /** What the machine wrote into the reply: the push that it answers, and which of the replies to this push it is. */
   answers: string;
   place: number;
 }

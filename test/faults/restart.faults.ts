@@ -86,7 +86,7 @@ function lanesOf(requests: readonly Received[]): Map<string, number[]> {
   return lanes;
 }
 
-/** Sends to the meetings, to each as fast as it responds, until the test stops it or the service has ended. */
+/** Sends to each meeting as fast as the service responds, until the test stops the senders or the service has ended. */
 function speak(
   client: ConvokeClient,
   meetings: string[],

@@ -12,7 +12,7 @@ import { headerOf, pushOf, type Receiver, startReceiver } from '../support/recei
 const NODES = 3;
 const MEETINGS = ['a', 'b', 'c', 'd'];
 const SENDERS_PER_MEETING = 2;
-/** The pause between two sends of one sender: it uses each connection more often than a stopping node waits for. */
+/** The pause between two sends of one sender. Each connection gets the next one while a stopping node still waits. */
 const PAUSE_MS = 10;
 /**
  * A stopping node waits a second for the next request of an open connection. If a busy machine delays a sender by half

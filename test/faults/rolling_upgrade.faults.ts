@@ -58,7 +58,7 @@ async function assertGoesOn(t: TestContext, store: Store, midway: () => Promise<
   const answered = new Set<string>();
   for (const [i, command] of log!.entries()) {
     if (i === COMMANDS / 2) await midway();
-    // Lists the leases too. They are not renewed, because settlements of this log have the first epoch.
+    // The leases are listed too. The test renews none, because the settlements of this log have the first epoch.
     if (i % 100 === 0) assert.deepEqual(await store.cluster!.list(), []);
     const [answer, expected] = await Promise.all(logs.map((each) => each.run(command)));
     assert.deepEqual(answer, expected, `command ${i} of the log, ${JSON.stringify(command)}`);

@@ -20,7 +20,8 @@ export class Speakers {
   /** The pause between two sends of one sender; 0: the next one follows the response. */
   pause_ms = 0;
   /**
-   * Whether a 503 leaves it open if the message was stored: the service itself does not know when it lost the database.
+   * Whether a 503 leaves open whether the message was stored. When the service has lost the database, it does not know
+   * this itself.
    */
   is_503_in_doubt = false;
   #numbers = 0;
@@ -58,12 +59,12 @@ export class Speakers {
     }
   }
 
-  /** After a send without a response, the refusal of a repetition says nothing of the first try. */
+  /** Repeats a send without a response until it is accepted: a refused repetition says nothing about the first try. */
   async #insist(sent: Sent): Promise<void> {
     while (sent.result === 'unknown' && !this.#is_ending) {
       await pause(REFUSED_PAUSE_MS);
       if ((await this.#try(sent, true)) !== 'ok') continue;
-      // The first try may have stored it, and then this one shows no commit.
+      // The first try may have stored the message. Then this response shows no commit.
       Object.assign(sent, { result: 'ok', accepted: null });
     }
   }

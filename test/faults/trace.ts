@@ -17,7 +17,7 @@ const ATTACHED_MS_MAX = 10_000;
 
 export const has_strace = run('strace', '-V').status === 0;
 
-/** The command before the command. It follows all threads, and the process keeps its own id. */
+/** What comes before a command to run it under strace, which follows all threads. The process keeps its own id. */
 export function straceTo(file: string): string[] {
   return ['strace', '-D', '-f', '-y', '-s', String(STRING_BYTES_MAX), '-e', `trace=${SYSCALLS}`, '-o', file];
 }
@@ -37,8 +37,9 @@ export interface Order {
 }
 
 /**
- * Whether the disk had each message before its 201. The message was written to the log file of the database. An fsync
- * of that file began after this write, and ended before the response was written to the socket.
+ * Whether the disk had each message before its 201. It had the message when the message was written to the log file of
+ * the database, and an fsync of that file began after this write and ended before the response was written to the
+ * socket.
  */
 export function syncedBeforeAnswered(trace: string, messages: readonly Marked[]): Order {
   const lines = callsOf(trace);

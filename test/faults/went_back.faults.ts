@@ -92,7 +92,7 @@ async function flowsOn(t: TestContext, database: Database): Promise<void> {
   assertClean(t, withoutLost({ ...record, received: receivedOnce(record.received, forgotten) }, may_be_lost));
 }
 
-/** Leaves out what machines got again because the database lost that time. */
+/** Leaves out the pushes that machines got again because the database lost the commits of that time. */
 function receivedOnce(received: readonly Arrival[], { from_ms, to_ms }: { from_ms: number; to_ms: number }): Arrival[] {
   const first = new Map<string, Arrival>();
   return received

@@ -1,4 +1,4 @@
-/** Ten thousand idle connections. They need a process of their own, and as many file descriptors here as there. */
+/** Ten thousand idle connections. The service has a process of its own; each side needs as many file descriptors. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';

@@ -1,6 +1,6 @@
-"""What no schema can say of a valid request, so that what is made from the schemas is valid.
+"""Makes requests valid where no schema can say what is valid.
 
-Only values that their schema allows are replaced: those made to be refused stay as they are.
+Only values that their schema allows are replaced. Values that are made to be refused stay as they are.
 """
 
 import re

@@ -106,9 +106,9 @@ interface Compose {
   networks: Record<string, { ipam: { config: { subnet: string }[] } }>;
 }
 
-test('every setting that the files name is one', () => {
+test('every setting that the files name exists', () => {
   const known = settingNames().map(variableOf);
-  // The table of the document has it when the nodes use PostgreSQL.
+  // compose.yaml sets this one, because its nodes use PostgreSQL.
   known.push('CONVOKE_DATABASE_URL');
   for (const file of ['convoke.service', 'Dockerfile', 'compose.yaml', 'nginx.conf']) {
     const named = [...read(file).matchAll(/\bCONVOKE_[A-Z_]+\b/g)].map(([name]) => name);

@@ -53,7 +53,7 @@ const VALUES: Record<string, readonly string[]> = {
   reason: [...DELIVERY_REASONS, 'none'],
 };
 
-/** The metrics of a real service that has delivered something, and failed to deliver something. */
+/** The metrics in the text that a service exports. */
 function metricsOf(text: string): Metrics {
   const metrics: Metrics = new Map([[OF_PROMETHEUS.metric, new Map()]]);
   for (const [, name = '', labels = ''] of text.matchAll(/^([a-z_]\w*)(?:\{(.*)\})? \S+$/gm)) {
@@ -158,7 +158,7 @@ function serviceMetrics(deliveries: object): ServiceMetrics {
 test('the delay of an event loop without work is far from what raises its alert, although it is looked at every 100 ms', async () => {
   const metrics = serviceMetrics({ countPending: async () => 0, oldestPending: async () => null });
   const least = async (): Promise<number> => {
-    // A read begins a new series of looks, and the second of a series has the first value.
+    // A read of the metrics begins a new series of looks at the event loop. The second look gives the first value.
     await pause(SERIES_MS);
     const { text } = await metrics.text();
     return Number(/^convoke_nodejs_eventloop_lag_min_seconds (.*)$/m.exec(text)?.[1]);

@@ -107,7 +107,7 @@ test('control: a circle is found', () => {
   assert.deepEqual(circleIn(imports), ['src/store/a.ts', 'src/store/b.ts', 'src/domain/c.ts', 'src/store/a.ts']);
 });
 
-/** The packages that the pages may import, beside their own files. */
+/** What the pages may import: their own files and these packages. */
 const OF_PAGES = /^(\.|@convoke\/sdk$|preact(\/hooks)?$|uplot(\/|$))/;
 
 function foreignToPages(imports: Import[]): string[] {

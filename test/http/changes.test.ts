@@ -30,7 +30,7 @@ interface Ids {
   secret: string;
 }
 
-/** Why this one need not know. */
+/** Why the audit log, the feed or the engine need not know of a change. */
 type Reason = { because: string };
 
 type EngineCall =
@@ -208,7 +208,7 @@ async function makeIds(service: Service, client: ConvokeClient, t: TestContext):
   const { key_id } = await service.createKey({ scopes: ['instance'] });
   await service.post('/api/v1/session/');
   const { session_id } = (await client.listSessions({ limit: 1 })).data[0]!;
-  // The instance exists, so that it gets another owner.
+  // The invite is for an instance that exists, so that its redemption gives the instance another owner.
   const invite = await client.createInvite({ meeting_ids: [meeting_id], agent_ids: ['a'], instance_id });
   const { invite_id } = invite;
   const secret = invite.link.split('/').at(-1)!;

@@ -52,7 +52,7 @@ describe('an origin that is listed', () => {
         'access-control-max-age': '7200',
       });
     }
-    // The first wrong key gets this refusal, so the earlier requests did not count.
+    // Only the first request that counts gets this refusal for its wrong key, so the earlier requests did not count.
     const refused = await service.request('GET', LIST, { headers: { origin: APP } });
     assertProblem(refused, 401, 'api_key_malformed');
     assert.equal(refused.headers['access-control-allow-origin'], APP, 'the page can read why');

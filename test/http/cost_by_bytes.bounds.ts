@@ -141,7 +141,7 @@ for (const store of ['SQLite', 'PostgreSQL'] as const) {
 
 test('machines that wait for pushes keep no bodies of others out', async (t) => {
   const service = await startService(t, { max_request_bytes_in_flight: '33554432' });
-  // Twice as much as all bodies together may have.
+  // Together these bodies have twice as many bytes as all bodies may have.
   const body = '{"wait_s":60}'.padEnd(PULL_BODY_BYTES_MAX, ' ');
   const machines = await Promise.all([1, 2, 3, 4, 5].map(() => PullingMachine.start(service, [])));
   const clients = machines.flatMap(({ instance_id }) =>

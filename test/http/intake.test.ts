@@ -1,7 +1,7 @@
 /**
- * Clients that must not do harm. Each case is what a client sends, byte for byte, and what it gets back. After each of
- * them the next request works as before. The control is the same routes without our checks, with Node's parser set to
- * be lenient. The table shows its response beside ours, so each case would fail without the check.
+ * Clients that must not do harm. Each case is what a client sends, byte for byte, and what it gets back. After each
+ * case the next request works as before. The control has the same routes without our checks, and Node's parser is set
+ * to be lenient. The table shows the control's response beside ours: each case would fail without the check.
  */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -423,7 +423,7 @@ describe('what a client sends, to the byte:', () => {
 
   test('the answer to a list that is too long takes no longer than to read it', async () => {
     const [, bytes] = CASES['JSON that is none, or too much']?.find(([name]) => name === '60,000 agents') ?? [];
-    // It took 450 ms more when the service looked at each of them.
+    // It took 450 ms more when the service looked at each of the 60,000 agents.
     const took_ms = await leastCost(400, async () => {
       const before = process.cpuUsage();
       await outcomeOf(service.url, bytes ?? '');
@@ -526,7 +526,7 @@ describe('many large bodies at once:', () => {
     assert.ok(held.length * MESSAGE_BYTES <= LEAST && held.length >= 4, `${held.length} are held`);
     await assertAnswersAsBefore(service);
     for (const client of held) client.destroy();
-    // As many as at the start, because nothing of the budget was lost.
+    // As many requests fit as at the start, because nothing of the budget was lost.
     const whole = Math.floor((LEAST * 0.75) / LARGE.length);
     await until(
       'room for as many as fit',
@@ -772,6 +772,6 @@ test('the document of the API is made to text once: a thousand requests for it c
   };
   const nothing = Math.min(await costOf('/healthz'), await costOf('/healthz'), await costOf('/healthz'));
   const cost = await leastCost(4 * nothing, () => costOf('/openapi.json'));
-  // As an object, each one cost 3 ms more.
+  // When each response made the text from the object, it cost 3 ms more.
   assert.ok(cost <= 4 * nothing, `${cost} µs, and ${nothing} for /healthz`);
 });

@@ -47,7 +47,7 @@ describe('every operation:', () => {
   let operations: Operation[] = [];
 
   before(async () => {
-    // Making the first key during the test would end open mode.
+    // Otherwise a call of the test could make the first key, and end open mode.
     await service.endOpenMode();
     const { body } = await service.get<Parameters<typeof operationsOf>[0]>('/openapi.json');
     operations = operationsOf(body).filter(({ path }) => path !== REPLIES);
@@ -84,7 +84,7 @@ describe('every operation:', () => {
     assert.ok(operations.length >= 18);
     for (const operation of operations) {
       await check(validInput(operation), async (input) => {
-        // The route needs one of the two, and its schema cannot say so.
+        // The route needs an instance_id or a meeting_id, and its schema cannot say so.
         if (operation.path === DROP) fc.pre('instance_id' in input.body || 'meeting_id' in input.body);
         // A seq counts the messages of one meeting, so it needs a meeting_id. The schema cannot say so.
         const has_seq = 'after_seq' in input.query || 'before_seq' in input.query;

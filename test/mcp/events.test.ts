@@ -154,7 +154,8 @@ describe('the events of a meeting', () => {
     const first = await poll({ arguments: { meeting_id }, cursor: begun.cursor, maxEvents: 1 });
     assert.deepEqual([contentsOf(first), first.cursor, first.hasMore], [['one'], '2', true]);
     assert.deepEqual([first.events[0]?.eventId, first.events[0]?.name], [sent.message_id, NAME]);
-    // The time is in the id, and never before that of the row by more than the millisecond in which both are made.
+    // The time of the event comes from its id. It can be before `accepted_at` by no more than the millisecond in which
+    // the service makes both.
     assert.ok(Math.abs(Date.parse(String(first.events[0]?.timestamp)) - Date.parse(sent.accepted_at)) < 60_000);
     const second = await poll({ arguments: { meeting_id }, cursor: first.cursor });
     assert.deepEqual([contentsOf(second), second.cursor, second.hasMore], [['two'], '3', false]);
@@ -301,7 +302,7 @@ for (const store of ['SQLite', 'PostgreSQL']) {
       await until(
         'the end of old messages',
         async () => {
-          // A round that still runs begins its next minute only at its end.
+          // While a round still runs, no minute has begun that could be over: the next one begins when the round ends.
           clock.minuteIsOver();
           return (await service.get<Page<object>>(messagesPath('m'))).body.data.length;
         },
@@ -338,7 +339,7 @@ describe('a feed that has no place', () => {
     for (let i = 0; i < 3; i++) keys.push(await service.createKey({ scopes: ['read'] }));
   });
 
-  test('a key that has one less gets a place, and the stream that had it says what to do', async (t) => {
+  test('a key that has fewer places gets one, and the stream that had it says what to do', async (t) => {
     const [rich, poor, late] = keys;
     const first = await openStream(t, service, rich!.token, params);
     const second = await openStream(t, service, rich!.token, params);

@@ -1,7 +1,8 @@
 /**
- * Streams of MCP Events for many keys, whose clients do not read the largest messages. What waits for them has a bound
- * in bytes over all keys, memory stays what it is, and no turn of the event loop is long. The time is the processor time
- * of this thread, which includes the clients' share, so other work on the machine does not count.
+ * Streams of MCP Events for many keys. The messages are the largest ones, and the clients do not read them. What waits
+ * for the clients has a bound in bytes over all keys, memory is bounded too, and no turn of the event loop is long. The
+ * time is the processor time of this thread, which includes the clients' share, so other work on the machine does not
+ * count.
  */
 import assert from 'node:assert/strict';
 import type { ServerResponse } from 'node:http';
@@ -16,14 +17,14 @@ import { until } from '../support/wait.ts';
 
 const KEYS = 16;
 const STREAMS_OF_KEY = 16;
-/** The largest that an event has whole, and more of them than the system takes for one connection. */
+/** The largest message that an event contains whole, and more of them than the system takes for one connection. */
 const MESSAGE_CHARS = 189_000;
 const MESSAGES = 40;
 const LONG = { text: 'x'.repeat(MESSAGE_CHARS) };
-/** Takes the most time and memory for its bytes. */
+/** A message of this size that takes the most time and memory. */
 const MANY_VALUES = { list: Array.from({ length: MESSAGE_CHARS / 3 }, () => ({})) };
 const WAITING_BYTES_MAX = 33 << 20;
-/** Mostly garbage of what was sent: 0.6 GB today. */
+/** Memory grows by 0.6 GB today, most of it garbage of what was sent. */
 const GROWN_BYTES_MAX = 1 << 30;
 /** 30 today, and 65 when one read takes 8 messages. */
 const TURN_MS_MAX = 50;
@@ -71,7 +72,7 @@ async function longestTurn(work: () => Promise<unknown>): Promise<number> {
 /**
  * Opens all streams, and waits until each of them waits for its client or was cut off.
  *
- * @param message of a meeting, which has many of them
+ * @param message the meeting has MESSAGES of them
  */
 async function fill(t: TestContext, message: object) {
   const waits = watchRoom(t);

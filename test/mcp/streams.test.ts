@@ -140,7 +140,7 @@ describe('a stream', () => {
   test('shares what it reads with the other streams of its meeting', async (t) => {
     const shared = new NextMessages();
     const read = await messagesRead(t, () => shared);
-    // A message may be read again, when it is needed later than others are kept.
+    // Messages that were read are kept for a while. A stream that needs a message later reads it again.
     assert.ok(read < MESSAGES * 4, `${read} messages`);
     const alone = await messagesRead(t, () => new NextMessages());
     assert.ok(alone >= MESSAGES * STREAMS, `control: ${alone} messages`);

@@ -39,7 +39,7 @@ interface Body {
 
 const bodyOf = ({ text }: Received) => JSON.parse(text) as Body;
 
-/** As a receiver of Standard Webhooks verifies a request; which of the secrets signed it. */
+/** Which of the secrets signed a request, as a receiver of Standard Webhooks finds out. */
 function signersOf({ headers, body }: Received): string[] {
   const given = String(headers['webhook-signature']).split(' ');
   return SECRETS.filter((secret) => {
@@ -377,7 +377,7 @@ describe('a subscription', () => {
     await service.send('m', { content: 'one' });
     const [event] = await arrived(receiver, 1);
     assert.deepEqual(signersOf(event as Received), [SECRETS[0]]);
-    // The end of a lease is looked for now and then, and when a key changes.
+    // The service looks for leases that have ended now and then, and when a key changes.
     const path = `/api/v1/instances/${id}/`;
     await service.createKey({ scopes: ['read'] });
     assert.equal((await service.get(path)).status, 200, 'control');

@@ -24,7 +24,10 @@ export async function demo(runtime: Runtime, cwd: string, command = ['npx', 'con
   return done.replace(/^done +/, '');
 }
 
-/** It measures 103 with Node 24, and 97 with Node 22. A start that loads more than it needs, or frees nothing, takes 115. */
+/**
+ * An idle service takes 103 with Node 24, and 97 with Node 22. After a start that loads more than it needs, or frees
+ * nothing, it takes 115.
+ */
 const IDLE_MIB_MAX = 110;
 
 /** The resident memory of a process after it had time to settle; 0 where the system does not tell it. */
@@ -117,8 +120,8 @@ export async function traces(runtime: Runtime, cwd: string): Promise<string> {
 const NOBODY = 65_534;
 
 /**
- * As in an image or under a service manager: root unpacked it, there is no npm, and its user may write only to the data
- * directory.
+ * Runs the package as in an image or under a service manager: root unpacked the package, there is no npm, and the user
+ * may write only to the data directory.
  */
 export async function unpacked(runtime: Runtime, tarball: string, cwd: string): Promise<string> {
   await chmod(dirname(cwd), 0o755);

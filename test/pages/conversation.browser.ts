@@ -211,7 +211,7 @@ describe("a meeting's page", { concurrency: 2 }, () => {
       async () => (await service.get<Counts>('/api/v1/counts/')).body.deliveries.pending,
       (pending) => pending === 0,
     );
-    /** How many functions one keystroke and a message that arrives call. Counts do not depend on the speed of the machine. */
+    /** How many functions a keystroke and a new message call. Counts do not depend on the speed of the machine. */
     const costOf = async (
       meeting_id: string,
       seq: number,
@@ -240,7 +240,7 @@ describe("a meeting's page", { concurrency: 2 }, () => {
             for (let i = 0; i < 20; i++) await Promise.resolve();
           });
         // Other work of the page adds calls, and never takes any away: the smallest figure is the keystroke's own.
-        // The page still loads what it draws beside the messages when the last of them is there.
+        // When the last message is there, the page still loads what it draws beside the messages, so the test waits.
         const keystroke = await leastCost(most, async () => {
           await until('the page to do nothing', calls, (count) => count === 0);
           await type();

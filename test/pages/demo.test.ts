@@ -12,7 +12,7 @@ import { assertProblem, type Service, startService } from '../support/service.ts
 import { until } from '../support/wait.ts';
 
 const DEMO = '/api/v1/demo/';
-/** The limit of the service. */
+/** The limit of hops of the service. */
 const HOPS = 16;
 
 const clientOf = ({ url, token }: Service): ConvokeClient =>

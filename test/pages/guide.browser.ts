@@ -56,7 +56,7 @@ describe('the guide', () => {
     const service = await startService(t);
     await visitor.visit(service.url, { path: '/start' }, async (page) => {
       await startDemo(page);
-      // The control: what somebody else does is ticked off, and nothing else.
+      // The control: a machine of somebody else ticks off its step, and no other step is ticked off.
       await service.member(t, 'mine');
       await done(page, 'Connect a machine');
       assert.equal(await page.getByText('(done)').count(), 1);

@@ -371,7 +371,7 @@ for (const origin of ORIGINS)
         await stands;
         await service.patch('box', { instance_name: 'Second' });
         for (const tab of others) await tab.getByRole('row', { name: 'Second' }).waitFor();
-        // It goes on, and leaves the lead to the one that has it.
+        // The tab runs again, and leaves the connection to the tab that has it now.
         await browser.send('Debugger.resume');
         await hung;
         await leader.getByRole('row', { name: 'Second' }).waitFor();

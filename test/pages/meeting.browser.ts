@@ -82,7 +82,7 @@ describe("a meeting's page", { concurrency: 2 }, () => {
       await page.getByRole('button', { name: /change what GPU box gets/ }).click();
       const dialog = page.getByRole('dialog', { name: 'What GPU box gets' });
       await dialog.getByRole('radio', { name: 'Only what people say' }).check({ force: true });
-      // It leaves when the change is already on its way.
+      // The member leaves when the request for the change is already on its way.
       await page.route(/\/(join-meeting|instances\/gpu)\/$/, async (route) => {
         await service.post('/api/v1/instances/leave-meeting/', { instance_id: 'gpu', meeting_id: 'ruled' });
         await route.continue();

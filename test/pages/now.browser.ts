@@ -18,7 +18,7 @@ const legend = (page: Page, name: string, line: string) =>
     .locator('.legend > div', { has: page.getByText(line, { exact: true }) })
     .locator('dd');
 
-/** Moves the pointer over a chart, from left to right, until its legend has shown a value above 0 for each line. */
+/** Moves the pointer over a chart, from right to left, until its legend has shown a value above 0 for each line. */
 async function pointed(page: Page, name: string, lines: readonly string[]): Promise<void> {
   const plot = chart(page, name).locator('.u-over');
   const { width } = (await plot.boundingBox())!;
@@ -49,14 +49,14 @@ describe('the page Now', { concurrency: 2 }, () => {
       async () => (await service.get<ServiceHistory>('/api/v1/history/')).body,
       ({ delivered, failed_attempts }) => sum(delivered) >= 20 && sum(failed_attempts) >= 1,
     );
-    // A day has no step of this minute until the minute has ended.
+    // The history of a day shows nothing of this minute until the minute has ended.
     ahead_ms = 61_000;
     await visitor.visit(service.url, { path: '/now' }, async (page) => {
       for (const span of ['5 min', '1 h', '24 h']) {
         await page.getByRole('radio', { name: span }).check({ force: true });
         const p50 = legend(page, 'Latency, from acceptance to delivery', 'p50');
         await until(`a latency of ${span}`, () => p50.innerText(), isDuration);
-        // In a day this was less than a point ago.
+        // On the chart of a day, all this happened less than one point ago.
         if (span !== '24 h') await pointed(page, 'Throughput per second', ['accepted', 'delivered', 'failed attempts']);
       }
     });

@@ -149,7 +149,7 @@ describe('the pages', { concurrency: 3 }, () => {
       const composer = page.getByRole('form', { name: 'Send a message' });
       await composer.getByText('Laptop will not hear it: paused').waitFor();
       await composer.getByRole('button', { name: 'ben' }).click();
-      // What the previous choice meant disappears first.
+      // What the composer says about the previous choice disappears first.
       await composer.getByText('Laptop').waitFor({ state: 'detached' });
       await composer.getByText('GPU box will hear it', { exact: true }).waitFor();
       assert.equal(await composer.getByText('Laptop').count(), 0);
@@ -225,7 +225,7 @@ describe('the pages', { concurrency: 3 }, () => {
     await visitor.visit(url, { has_locale: false }, async (page) => {
       await main(page).getByRole('heading', { name: 'Throughput per second' }).waitFor();
       await main(page).locator('.plot canvas').first().waitFor();
-      // The control: this browser does send the cookie.
+      // The control: the language of this browser is no language tag.
       const elsewhere = await page.context().newPage();
       await assert.rejects(
         elsewhere.evaluate(() => Intl.getCanonicalLocales(navigator.language)),
@@ -846,7 +846,7 @@ describe('the pages', { concurrency: 3 }, () => {
       await page.getByRole('alert').waitFor();
       await key.fill(token);
       await page.getByRole('button', { name: 'Sign in' }).click();
-      // The view that the person wanted.
+      // The page shows the view that the person wanted.
       await row(page, /inside/).waitFor();
       await page.getByRole('link', { name: 'Keys', exact: true }).click();
       await row(page, /reader/).waitFor();

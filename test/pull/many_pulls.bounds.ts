@@ -83,7 +83,7 @@ describe('a key whose pulls take all connections', () => {
     await service.endOpenMode();
     const { waits, pulls } = await fill(t, service);
     const held: RawClient[] = [];
-    // The first one takes the last place; then each key has one pull.
+    // The first of these requests takes the last place. The others end pulls, until each key has one.
     while (held.length < CONNECTIONS - 2) held.push(await heldRequest(t, service));
     assert.deepEqual(new Set(held.map(({ answers }) => describeAnswers(answers))), new Set(['100']));
     // The pulls that wait longest end first.

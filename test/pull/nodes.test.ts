@@ -14,7 +14,7 @@ const MACHINES = 8;
 /** What a machine reports about itself. */
 const AGENT = { 'user-agent': 'agent/1.0' };
 
-/** A forwarded request is not forwarded again: a node that does not deliver to the instance says so. */
+/** Whether a node delivers to the instance. Of a forwarded pull, which it does not forward again, the node says so. */
 async function isWith(service: Service, { instance_id }: PullingMachine): Promise<boolean> {
   const answer = await service.post(
     pullPath(instance_id),

@@ -1,8 +1,8 @@
 /**
  * `npm run test:python`: the Python SDK, as people get it. It builds the packages, tries them in an environment that
  * has nothing else, and runs lint, both type checkers, and the tests against the real service. Words after `--` go to
- * pytest. sdk/python/requirements.txt pins all that it needs of others by digest; a change of that file installs it
- * into node_modules/.cache. CONVOKE_PYTHON names a Python other than python3.
+ * pytest. sdk/python/requirements.txt pins by digest all packages of others that this needs. The first run after a
+ * change of that file installs them into node_modules/.cache. CONVOKE_PYTHON names a Python other than python3.
  */
 import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -68,8 +68,8 @@ async function pythonVersion(): Promise<string> {
 }
 
 /**
- * An environment with everything of requirements.txt, complete or not there. It is made in its final place, because its
- * programs contain its path.
+ * An environment with everything of requirements.txt. An incomplete one is made again from the start. It is made in its
+ * final place, because its programs contain its path.
  */
 async function environment(version: string): Promise<string> {
   const requirements = await readFile(join(SDK, 'requirements.txt'));

@@ -128,7 +128,7 @@ async function replyTo(service: Service, { message_id }: SentMessage): Promise<M
   return found.find(({ in_reply_to }) => in_reply_to === message_id)!;
 }
 
-/** The first turn of a runtime that has just started takes minutes on a busy machine. */
+/** Looks again and again: the first turn of a runtime that has just started takes minutes on a busy machine. */
 export async function pollUntil<T>(look: () => Promise<T>, looks_max = LOOKS_MAX): Promise<T> {
   for (let looks = 1; looks < looks_max; looks++) {
     try {

@@ -32,7 +32,7 @@ export class HermesGateway {
     this.api_url = `http://127.0.0.1:${api_port}/v1`;
     this.#home = home;
     const env = { PATH: process.env['PATH'], HOME: home, HERMES_HOME: home, NO_COLOR: '1' };
-    // It leads a group of its own, so that its children end with it.
+    // The gateway leads a process group of its own, so that its children end with it.
     this.#process = spawn(join(directory, 'bin/hermes'), ['gateway', 'run'], { env, cwd: home, detached: true });
     for (const stream of [this.#process.stdout!, this.#process.stderr!]) {
       stream.on('data', (chunk: Buffer) => (this.output += chunk.toString()));
@@ -83,7 +83,7 @@ function configOf(webhook_port: number, api_port: number, { url }: ModelServer):
       api_server: { enabled: true, extra: { host: '127.0.0.1', port: api_port, key: API_KEY } },
     },
     platform_toolsets: { webhook: ['terminal'] },
-    // Each run makes one call of the model.
+    // So that each run makes one call of the model.
     auxiliary: { title_generation: { enabled: false } },
   };
 }

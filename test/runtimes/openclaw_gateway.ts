@@ -80,7 +80,7 @@ export class Gateway {
       NO_COLOR: '1',
     };
     const before = this.output.length;
-    // It leads a group of its own, so that its children end with it.
+    // The gateway leads a process group of its own, so that its children end with it.
     const gateway = spawn(process.execPath, [this.#program, 'gateway', 'run'], { env, cwd: home, detached: true });
     this.#process = gateway;
     for (const stream of [gateway.stdout, gateway.stderr]) {
@@ -148,7 +148,7 @@ function providerOf({ url }: ModelServer): object {
 async function endGroup(process_: ChildProcess): Promise<void> {
   if (process_.exitCode !== null || process_.signalCode !== null) return;
   const closed = once(process_, 'close');
-  // After SIGTERM it waits for runs in progress for minutes.
+  // After SIGTERM the gateway would wait for minutes for the runs in progress.
   process.kill(-(process_.pid as number), 'SIGKILL');
   await closed;
 }

@@ -93,7 +93,7 @@ async function showRepeat(gateway: Gateway, model: ModelServer): Promise<void> {
   assert.equal(runsIn(model)('Only once'), 1);
 }
 
-/** What the runtime avoids. */
+/** What the runtime avoids: the gateway refuses a message when an earlier run of the same session takes too long. */
 async function showControl({ url, token }: Gateway, model: ModelServer): Promise<void> {
   const runs = model.turns.length;
   const post = (message: string) =>

@@ -44,7 +44,7 @@ export async function installFromPyPi(pinned: readonly [string, ...string[]]): P
   const directory = join(CACHE, pinned[0]);
   const whole = join(directory, 'whole');
   if (existsSync(whole)) return directory;
-  // It is made in its final place, because its programs contain its path.
+  // The environment is made in its final place, because its programs contain its path.
   await rm(directory, { recursive: true, force: true });
   await mkdir(CACHE, { recursive: true });
   const settings = { timeout: INSTALL_MS_MAX, maxBuffer: 64 << 20 };

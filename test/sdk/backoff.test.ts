@@ -6,7 +6,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { ConvokeError, untilReached } from '@convoke/sdk';
 
-/** When a machine made its requests, counted from the loss; the last one succeeds. */
+/** When a machine made its requests, counted from the loss of the service; the last request succeeds. */
 async function requestsOf(away_ms: number, failure: (at_ms: number) => ConvokeError): Promise<number[]> {
   let now_ms = 0;
   const at_ms: number[] = [];

@@ -439,7 +439,7 @@ describe('a push that arrives again', () => {
     const heard: string[] = [];
     const onPush = ({ webhook_id }: Push): string => {
       heard.push(webhook_id);
-      // Six of them fit with two bytes a character.
+      // Six of these answers fit into 16 MiB, at two bytes a character.
       return 'a'.repeat(1_250_000);
     };
     const { receive } = start({ onPush });

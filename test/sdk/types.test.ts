@@ -39,7 +39,7 @@ const answer = <S extends TSchema, T>(_equal: Equal<Static<S>, T>): void => {};
 const input = <S extends TSchema, T>(_equal: Equal<Lenient<Static<S>>, T>): void => {};
 
 test('every kind of type that is written for the SDK is the type of its schema on the server', () => {
-  // Named, nested, null, one of several words, a list, a record, a number or a text, inherited, optional.
+  // The kinds: named, nested, null, one of several words, a list, a record, a number or a text, inherited, optional.
   answer<typeof instances.InstanceSchema, sdk.Instance>(true);
   answer<typeof instances.RegisteredInstanceSchema, sdk.RegisteredInstance>(true);
   answer<typeof instances.DiagnosisSchema, sdk.Diagnosis>(true);

@@ -87,7 +87,7 @@ class Watched {
     for (const [name, bytes] of contentsOf(directory)) if (name !== KEY_FILE) this.keep(`${where} ${name}`, bytes);
   }
 
-  /** Calls the API. Of a response that shows a secret just made, everything else is kept. */
+  /** Calls the API, and keeps the response. If the response shows a secret that was just made, the rest is kept. */
   async call(method: string, path: string, body?: unknown, headers: Record<string, string> = {}) {
     const is_raw = typeof body === 'string' || Buffer.isBuffer(body);
     const answer = await fetch(this.#url + path, {

@@ -71,7 +71,7 @@ async function refusal(file: string, keys: GivenKeys | null = null): Promise<Sto
   assert.fail('this must not open');
 }
 
-/** The files beside the data file in which one of the secrets is in plain text. */
+/** The secrets that are in plain text in the data file or in a file beside it, each with the name of the file. */
 function legible(file: string, secrets: readonly string[]): string[] {
   const found: string[] = [];
   for (const [name, bytes] of contentsOf(dirname(file))) {
@@ -178,8 +178,8 @@ describe('in the file', () => {
     const flipped = secret.slice(0, -10) + (secret.at(-10) === 'A' ? 'B' : 'A') + secret.slice(-9);
 
     for (const [column, text] of [
-      // Otherwise pushes to their address would carry credentials of mine, or a signature with the secret that my
-      // machine knows.
+      // Otherwise pushes to `theirs` would carry credentials of `mine`, or a signature with the secret that the machine
+      // of `mine` knows.
       ['webhook_secret', secret],
       ['webhook_headers', headers],
       ['webhook_headers', sealedOf(file, 'theirs', 'webhook_secret')],
@@ -399,7 +399,7 @@ describe('changing the key', () => {
     };
     const before = snapshot();
     await store.encryption.changeKey(WALL);
-    // The new key is in its file, and the transaction that notes it did not end.
+    // A kill when the new key was in its file, but the transaction that notes it had not ended.
     copyFileSync(key_file, join(dirname(before), KEY_FILE));
     snapshot();
     let rewritten = 0;
@@ -412,7 +412,7 @@ describe('changing the key', () => {
     }
     assert.equal(rewritten, COUNT);
     await store.encryption.endChange();
-    // The file still holds the previous key.
+    // The key file still holds the previous key.
     const ended = snapshot();
     await store.encryption.forgetPreviousKey();
     snapshot();

@@ -334,7 +334,7 @@ function holdsTheContract(engine: EngineUnderTest): void {
         'repeated 1',
       ]);
       assert.deepEqual(await originOf([by('', 'f')]), ['repeated 3']);
-      // The first key has expired, and the others remain.
+      // By then the earlier keys have expired, so `one` can use its key for another message.
       const later = WALL + IDEMPOTENCY_MS;
       assert.deepEqual(await originOf([by('three', 'h', later), by('one', 'x', later), by('three', 'h', later)]), [
         'accepted 4',

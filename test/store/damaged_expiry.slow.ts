@@ -1,4 +1,4 @@
-/** A delivery whose stored expiry time no number can hold is pushed once, and its result is written once. */
+/** A delivery whose stored expiry time no JavaScript number can hold is pushed once, and its result is written once. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';

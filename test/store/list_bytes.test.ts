@@ -19,7 +19,7 @@ import { lane, meeting, messages, settled, WALL } from '../support/store_content
 
 for (const engine of ENGINES) describe(engine.name, () => holdsTheContract(engine));
 
-/** A list of the largest size, with four bytes for each two units of UTF-16. */
+/** A list of the largest size, mostly of characters that take four bytes and two units of UTF-16. */
 const LONG = Array.from(
   { length: AGENT_IDS_BYTES_MAX / 100 },
   (_, i) => `${String(i).padStart(4, '0')}${'😀'.repeat(24)}`,
@@ -42,8 +42,8 @@ function register(store: Store, instance_id: string, agent_ids: string[]) {
 }
 
 /**
- * Makes instances with long lists, in a meeting as far as their lists fit into one; among them one that an earlier
- * version accepted.
+ * Makes instances with long lists. They join a meeting as far as their lists fit into it. One instance has a list that
+ * only an earlier version accepted.
  */
 async function fill(store: Store, count: number): Promise<string[]> {
   const names = Array.from({ length: count }, (_, i) => `i${String(i).padStart(3, '0')}`);
@@ -254,7 +254,7 @@ describe('what was stored before lists were counted', () => {
       found.rows.map(({ agent_id }) => agent_id),
       ['a', 'b'],
     );
-    // The row counts when it is read, until it is written again.
+    // A row of the earlier version has no count of its own: its agents are counted on each read until it is written.
     await client.query(`UPDATE memberships SET agent_ids = '["a"]'`);
     const counted = await client.query<{ agent_count: number }>('SELECT agent_count FROM memberships');
     assert.equal(counted.rows[0]!.agent_count, 1);

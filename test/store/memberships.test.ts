@@ -26,7 +26,7 @@ for (const engine of ENGINES) {
       assert.deepEqual([agent_ids, wake, catch_up, max_age_s], [['b', 'c'], 'all', 'latest', 60]);
     });
 
-    test('leaves an instance that has left where it is, and is none for another owner or a outsider', async (t) => {
+    test('is refused to another owner, without a membership, and after a leave; it brings nobody back', async (t) => {
       const store = await engine.open(t);
       await register(store, 'i');
       await store.meetings.join('m', 'i', ['a'], WALL);

@@ -76,7 +76,7 @@ async function isTurned(client: pg.Client): Promise<boolean> {
   return (await client.query("SELECT to_regclass('deliveries_in_lane') IS NULL AS turned")).rows[0].turned;
 }
 
-/** Both views say what the columns `state` say. */
+/** Asserts that both views agree with the column `state` of each delivery. */
 async function assertFound(client: pg.Client): Promise<void> {
   const { rows } = await client.query(`
     SELECT count(*) FILTER (WHERE (state = 'pending') <> (delivery_no IN (SELECT delivery_no FROM pending_deliveries)))::int AS pending,
@@ -289,7 +289,7 @@ describe('an upgrade', () => {
     await nodeLeaves(client);
     await endUpgrade(url);
     assert.deepEqual([await isTurned(client), await needs()], [false, NOTED_STEPS]);
-    // One that had started before joins now.
+    // A node of the earlier version that had already started joins now.
     await client.query("SELECT renew_lease_2('before', '0', 'http://127.0.0.1:1', 0::smallint, '{}')");
     await endUpgrade(url);
     assert.equal(await isTurned(client), false);
@@ -388,7 +388,7 @@ for (const in_an_index of [false, true]) {
     const url = await makeDatabase();
     const client = await connect(t, url);
     if (in_an_index) await client.query("CREATE INDEX on_state ON deliveries (instance_id) WHERE state = 'pending'");
-    // On a slow machine a sweep would note some first.
+    // The lock holds up sweeps: on a slow machine a sweep would note some deliveries first.
     await client.query(`SELECT pg_advisory_lock(${SWEEP})`);
     const store = await open(t, url);
     await meeting(store, 'm', 'i', 'j');

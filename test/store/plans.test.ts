@@ -1,7 +1,7 @@
 /**
- * How SQLite finds rows: no statement of the store reads a table, or the history of an instance, to find a few. All
- * statements that random commands run are asked for their plans; the plans do not depend on how many rows there are,
- * because no file has statistics.
+ * How SQLite finds rows: no statement of the store reads a table, or the history of an instance, to find a few rows.
+ * The test reads the plans of all statements that random commands run. The plans do not depend on how many rows there
+ * are, because no file has statistics.
  */
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
@@ -21,7 +21,7 @@ const GROWING = ['deliveries', 'messages', 'idempotency_keys', 'audit_log'];
 /** These indexes hold what is pending. */
 const OF_PENDING = ['deliveries_in_lane', 'deliveries_aside'];
 
-/** Statements that read a growing table in the order of its numbers, up to a limit of theirs. */
+/** Statements that read a growing table in the order of its numbers, up to their LIMIT. */
 const IN_ORDER =
   /ORDER BY (m\.|d\.)?"?(message_no|delivery_no|id|seq)"?( (asc|desc))?(,|\s|\)|$)[^]*LIMIT|SELECT (coalesce\()?m(ax|in)\(\w+\)/i;
 
@@ -31,7 +31,7 @@ const IS_PENDING = /state = 'pending' AND (d\.)?aside = \d/;
 const file = new DatabaseSync(':memory:');
 for (const step of MIGRATIONS) file.exec(step);
 
-/** The tables that a statement calls by other names, by those names. */
+/** The tables of a statement, by the names that it uses for them. */
 function namesIn(sql: string): Map<string, string> {
   const names = new Map(GROWING.map((table) => [table, table]));
   for (const [, table, name] of sql.matchAll(/\b(?:from|join)\s+"?(\w+)"?\s+(?:as\s+)?"?(\w)"?(?=\s|\)|,|$)/gi))
@@ -44,7 +44,7 @@ function faultsOf(sql: string): string[] {
   const names = namesIn(sql);
   const faults: string[] = [];
   const plan = file.prepare(`EXPLAIN QUERY PLAN ${sql}`).all() as { detail: string }[];
-  // It reads all rows to sort them, before it returns the first.
+  // To sort, a statement reads all rows before it returns the first one.
   const sorts = plan.some(({ detail }) => detail === 'USE TEMP B-TREE FOR ORDER BY');
   if (sorts && /ORDER BY (m\.seq DESC, )?d\.delivery_no/i.test(sql.replaceAll('"', '')))
     faults.push('it sorts deliveries');
@@ -62,8 +62,8 @@ function faultsOf(sql: string): string[] {
 }
 
 /**
- * Whether a statement that reads the deliveries of messages ends with those of each message. The plan says only that
- * there is an upper bound, so this looks into the program for the sum that is the bound.
+ * Whether a statement that reads the deliveries of messages stops after the last delivery of each message. The plan
+ * says only that there is an upper bound, so this looks into SQLite's program for the sum that is the bound.
  */
 function endsWithTheMessage(sql: string): boolean {
   const { rootpage } = file.prepare(`SELECT rootpage FROM sqlite_schema WHERE name = 'deliveries'`).get()!;

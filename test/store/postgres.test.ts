@@ -86,7 +86,7 @@ function idsOf(accepted: Awaited<ReturnType<Store['messages']['accept']>>): stri
   );
 }
 
-/** Replaces a function in the database by a copy without a part of it. */
+/** Replaces a function in the database by a copy that has `instead` in place of a part. */
 async function withoutPart(url: string, definition: string, part: string | RegExp, instead: string): Promise<void> {
   const spoilt = definition.replace(part, instead);
   assert.notEqual(spoilt, definition);
@@ -118,7 +118,7 @@ describe('a database that knows less than a node, because it took over without t
     assert.deepEqual(await store.messages.accept([newMessage('m')]), [{ kind: 'damaged' }]);
   });
 
-  /** Makes the same for a meeting that is gone, between two others. */
+  /** Makes a meeting that the node has seen and that the database has lost, between two others. */
   async function lost(t: TestContext, url: string): Promise<Store> {
     const store = await open(t, url);
     await store.messages.accept([newMessage('l'), newMessage('m'), newMessage('n')]);
@@ -151,7 +151,7 @@ describe('a database that went back while nodes are at work on it', () => {
     ['the last batch', 'DELETE FROM batches WHERE batch_no = 2'],
     ['the run', 'WITH gone AS (DELETE FROM batches) DELETE FROM runs'],
   ] as const) {
-    test(`does not know ${lost} of a node: that accepts all the same, in a new run, and everything is looked at`, async (t) => {
+    test(`does not know ${lost} of a node: the node accepts all the same, in a new run, and everything is looked at`, async (t) => {
       const url = await makeDatabase();
       const store = await open(t, url);
       const changes: Change[] = [];
@@ -165,7 +165,7 @@ describe('a database that went back while nodes are at work on it', () => {
       assert.deepEqual(seqsOf(await store.messages.accept(messages('m', 1))), [3]);
       const runs = await sql<{ run_no: string }>(url, 'SELECT run_no FROM runs ORDER BY started_at');
       assert.equal(runs.length, lost === 'the run' ? 1 : 2);
-      // Far above the numbers that the database gives in turn.
+      // The number of a run is far above the numbers that the database counts up.
       for (const { run_no } of runs) assert.ok(Number(run_no) > 1e12);
     });
   }
@@ -221,7 +221,7 @@ test('a key of a sender is found by a node of the version before, and one that s
     url,
     'SELECT key, sender FROM idempotency_keys ORDER BY sender',
   );
-  // The node looks for the key itself.
+  // A node of the version before looks for the key as it is.
   assert.deepEqual(rows, [
     { key: 'k', sender: 'one' },
     { key: 'two\nk', sender: 'two' },
@@ -391,7 +391,7 @@ describe('numbers', () => {
   const LOCKED = `
     SELECT objid FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`;
 
-  test('are taken without a lock that outlasts it: others take theirs while the transaction is still open', async (t) => {
+  test('are taken without a lock that is held afterwards: others take theirs while the transaction is still open', async (t) => {
     const url = await makeDatabase();
     const client = new pg.Client(url);
     await client.connect();
@@ -527,7 +527,7 @@ describe('partitions', () => {
       }
       const counts: number[] = [];
       for (let renewals = 0; renewals < 7; renewals++) counts.push(await held());
-      // Another node watches it from its last renewal on, for the duration of its lease.
+      // Node b watches node a from its last renewal on, for the duration of its lease.
       assert.deepEqual(counts, [32, 32, 32, 32, 32, 64, 64]);
     });
   }
@@ -871,7 +871,7 @@ describe('an instance that is removed while others send', () => {
   });
 
   for (const excludes of [true, false]) {
-    const name = 'waits for those who have looked already who is to hear';
+    const name = 'waits for sends that have already looked for their recipients';
     test(excludes ? name : 'control: without waiting something is stored for nobody', async (t) => {
       const url = await makeDatabase();
       const [a, b] = [await open(t, url), await open(t, url)];

@@ -37,7 +37,7 @@ for (const engine of ENGINES) {
       return store;
     };
 
-    /** Sends one message for each time, at which its deliveries fail. Returns those of the instance `i`. */
+    /** For each time, sends one message whose deliveries fail then. Returns the deliveries to the instance `i`. */
     async function failAt(store: Store, times: number[]): Promise<string[]> {
       const of_i: string[] = [];
       for (const settled_at of times) {

@@ -99,7 +99,7 @@ function findsThem(engine: EngineUnderTest): void {
     assert.deepEqual(await seqs(store, { meeting_id: 'nowhere' }), []);
     assert.deepEqual(await seqs(store, { text: 'x', meeting_ids: ['a', 'b'] }), ['a3', 'b1', 'a1']);
     assert.deepEqual(await seqs(store, { meeting_ids: [] }), []);
-    // At `since`, and before `until`.
+    // A message at `since` is found, and one at `until` is not.
     assert.deepEqual(await seqs(store, { since_ms: NOW - 20 * 60_000 }), ['a3', 'c1', 'a2', 'b1']);
     assert.deepEqual(await seqs(store, { since_ms: NOW - 20 * 60_000, until_ms: NOW - 5 * 60_000 }), ['a2', 'b1']);
     assert.deepEqual(await seqs(store, { meeting_id: 'a', until_ms: NOW - 10 * 60_000 }), ['a1']);

@@ -9,7 +9,7 @@ import { logFailure } from '../../src/node/start.ts';
 import { openSqliteStore, startSqliteThread } from '../../src/store/sqlite/open.ts';
 import { StoreError } from '../../src/store/store_error.ts';
 
-/** Without keys of its own, a store makes a file with a key beside its data. */
+/** The keys that the test gives to a store. Without them the store would make a file with a key beside its data. */
 const GIVEN = { current: generateKeySync('aes', { length: 256 }), previous: null };
 
 test('a thread that was started before opens the store that it is given, and answers calls made at once', async () => {

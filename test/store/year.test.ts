@@ -75,7 +75,7 @@ test('a year of data has the rows that the store writes for the same messages', 
   });
   assert.deepEqual(rowsOf(empty, 'SELECT * FROM messages ORDER BY message_no').map(as_in_year), messages);
 
-  // What a push changes is left out.
+  // The columns that a push changes are left out.
   const ACCEPTED = `message_no, delivery_no - message_no AS place, meeting_id, seq, instance_id, target_agents, aside,
     next_attempt_at, expires_at, created_at FROM deliveries ORDER BY delivery_no`;
   assert.deepEqual(rowsOf(empty, `SELECT ${ACCEPTED}`).map(as_in_year), rowsOf(file, `SELECT ${ACCEPTED}`));

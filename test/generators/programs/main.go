@@ -17,7 +17,7 @@ const (
 	instanceId = "oapi-codegen"
 )
 
-// What a push is known to be.
+// The fields that a push is known to have.
 func describe(push convoke.NewMessageJSONRequestBody) []string {
 	return []string{string(push.Event), push.MeetingId, push.Timestamp, fmt.Sprint(push.Message), fmt.Sprint(push.TargetAgents)}
 }

@@ -46,5 +46,5 @@ export const exact = rawJson('{"id": 12345678901234567890}');
 
 // @ts-expect-error The types are found, and are not `any`.
 export const wrong: number = convoke.base_url;
-// @ts-expect-error A field that there is not.
+// @ts-expect-error There is no such field.
 void convoke.joinMeeting({ instance: 'laptop-anna' });
