@@ -12,6 +12,7 @@ import {
   type Pulled,
   type RedeemedInvite,
 } from '@convoke/sdk';
+import { buildIfStale } from '../../scripts/web.ts';
 import { makeDatabase } from '../support/postgres.ts';
 import {
   type Answer,
@@ -184,6 +185,8 @@ for (const engine of ['SQLite', 'two nodes on PostgreSQL']) {
 }
 
 test('a page, a preview or a prefetch of the link redeems nothing, and no cache or log of others gets it', async (t) => {
+  // Without the pages a browser gets plain text.
+  await buildIfStale();
   const service = await startService(t);
   await service.endOpenMode();
   const made = await invite(service, { agent_ids: ['<b>anna</b>'] });
