@@ -55,7 +55,7 @@ async function othersOf(bench: Bench, home: Home, is_beside: boolean, seconds: n
   const receivers = new Tool<Receivers>('./load/receivers.ts');
   const senders = new Tool<Senders>('./load/load.ts');
   const { port } = await receivers.call('up', { port: 0 });
-  // The wide meeting has the number 0, because the senders of a load begin with that meeting.
+  // The wide meeting has the number 0, because senders without `first_meeting`, such as those of `toAll`, begin there.
   const wide: Fleet = { meetings: 1, members: WIDE, origin: `http://127.0.0.1:${port}` };
   const narrow: Fleet = { meetings: OTHERS, members: 1, first: WIDE, origin: bench.origin };
   const { data, env: env_of_home, leave } = await home([{ fleet: wide }, { fleet: narrow }]);

@@ -1,4 +1,4 @@
-/** Whether a node ended with its process: what counts as a proof, and what does not. */
+/** What counts as proof that the process of a node has ended, and what does not. */
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';

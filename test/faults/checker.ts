@@ -40,7 +40,10 @@ export interface Ending {
   url: string;
   /** When it could write no more. What its URL accepts after that may be the work of a later process. */
   from_ms: number;
-  /** Until when its pushes may still arrive; Infinity for a process that ended, because it sends nothing more. */
+  /**
+   * A push of this process that arrived by then may come again: from another process at any time, from this process
+   * only afterwards. Infinity for a process that ended: it sends nothing more, so there is no limit.
+   */
   to_ms: number;
 }
 

@@ -1,8 +1,8 @@
 /**
- * Long inputs and results cost time by their bytes, and the bytes are bounded. The test sends the largest accepted
- * request to every route of the server's own table, on both stores, which hold the longest accepted values. No turn of
- * the event loop is long, and memory does not grow. The time is the processor time of this thread, which includes the
- * client's share, so other work on the machine does not count.
+ * The time for a long input or result grows with its bytes, and the bytes are bounded. The test sends the largest
+ * accepted request to every route of the server's own table, on both stores, which hold the longest accepted values. No
+ * turn of the event loop is long, and memory does not grow. Time is measured as processor time of this thread, so other
+ * work on the machine does not count. It includes the client's share.
  */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';

@@ -16,11 +16,14 @@ export interface AgentOf {
   agent: string;
   instance_id: string;
   meeting_id: string;
-  /** Its answer to a message: the meeting, the sender, and the targets; null: everybody. */
+  /** Its answer to a message: the meeting, the sender, and the targets (null: everybody). Null: it never answers. */
   answers: { meeting_id: string; from_agent: string; to: string[] | null } | null;
 }
 
-/** Each agent answers every message, `after_ms` later. `said_max` ends a conversation that would never stop. */
+/**
+ * Each agent whose `answers` is not null answers every message that it gets, `after_ms` later. After `said_max` answers
+ * nobody answers, so that a conversation without an end stops.
+ */
 export async function talk(
   t: TestContext,
   agents: AgentOf[],

@@ -36,7 +36,10 @@ export function isAway(code: string): boolean {
 }
 
 interface FeedOptions {
-  /** Whether a hidden tab shows it too, as its title. */
+  /**
+   * Whether the title of the tab shows what the caller keeps up to date. Then the callback comes while the tab is
+   * hidden too.
+   */
   is_seen_hidden?: boolean;
 }
 

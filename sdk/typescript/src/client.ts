@@ -301,7 +301,7 @@ export class ConvokeClient {
 
   /**
    * Replies to an earlier push, with its `reply_token` and without a key. The reply is a message in the meeting of that
-   * push, by one of its agents. Tries again as sendMessage does.
+   * push, from one of the agents that the push was for. Tries again as sendMessage does.
    *
    * @param reply a text, which becomes `{ content: text }`, or a message with the agent that says it
    */

@@ -88,7 +88,7 @@ const READING = new Set(['GET', 'HEAD']);
 
 /** The callers that a route permits. */
 export function accessOf({ config, method, url }: RouteOptions): Access {
-  // The page of the documents contains only files of the repository.
+  // The page that documents the API needs no key: it contains only files of the repository.
   if (/^\/docs(\/|$)/.test(url)) return 'public';
   if (config?.access !== undefined) return config.access;
   throw new Error(`${String(method)} ${url} does not say who may call it: give it config.access`);

@@ -22,7 +22,7 @@ export const expected = (text: string) => ({ 'x-expected': text });
 /** The most bytes of the texts in a list, or of the names and values in an object, as UTF-8. */
 export const bytesMax = (bytes: number) => ({ 'x-bytes-max': bytes });
 
-/** For a list in a body: its route validates each item by itself, and a bad one does not refuse the others. */
+/** For a list in a body: its route validates each item by itself, and accepts the good ones beside a bad one. */
 export const JUDGED_APART = { 'x-judged-apart': true };
 
 /** For an object: `field` is required, unless `other` has this value. */

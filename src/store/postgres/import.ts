@@ -141,7 +141,10 @@ export async function importDataFile({
   }
 }
 
-/** Checks the file before anything is moved: reads every page, index and entry of it. */
+/**
+ * Checks the file before anything is moved: its schema, every page and index, that each pending delivery has its
+ * message, and the chain of the audit log.
+ */
 function wholeFile(from: string) {
   const { present, wanted } = schemaOfFile(from);
   if (present < wanted) {
