@@ -7,7 +7,7 @@ import { parentPort } from 'node:worker_threads';
 import { type Call, failureOf } from '../thread/thread_protocol.ts';
 import type { KeySource } from '../secrets/data_keys.ts';
 import type { Quotas } from '../contract/quotas.ts';
-import { releaseStartMemory } from '../thread/start_memory.ts';
+import { releaseStartMemoryLater } from '../thread/start_memory.ts';
 import { dataOfThread } from '../thread/thread_start.ts';
 import { onDamagedValue } from '../rows/stored_values.ts';
 import { wallNow } from '../../wall_clock.ts';
@@ -38,4 +38,4 @@ try {
   port.postMessage(failureOf(error));
   port.close();
 }
-releaseStartMemory();
+releaseStartMemoryLater();

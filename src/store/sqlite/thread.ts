@@ -7,7 +7,7 @@ import { type MessagePort, parentPort, receiveMessageOnPort } from 'node:worker_
 import type { KeySource } from '../secrets/data_keys.ts';
 import type { Quotas } from '../contract/quotas.ts';
 import { type Answer, type Call, failureOf, itemsIn, packReply, unpackCall } from '../thread/thread_protocol.ts';
-import { releaseStartMemory } from '../thread/start_memory.ts';
+import { releaseStartMemoryLater } from '../thread/start_memory.ts';
 import { dataOfThread } from '../thread/thread_start.ts';
 import { onDamagedValue } from '../rows/stored_values.ts';
 import { wallNow } from '../../wall_clock.ts';
@@ -62,7 +62,7 @@ try {
   port.postMessage(failureOf(storeErrorOf(error)));
   port.close();
 }
-releaseStartMemory();
+releaseStartMemoryLater();
 
 function receive(): Call[] | 'close' | undefined {
   return receiveMessageOnPort(port)?.message;
