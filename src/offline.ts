@@ -65,12 +65,25 @@ export async function openKeys(config: Config, { log }: { log: Logger }): Promis
   };
 }
 
+/** The schema of the data. */
+export interface SchemaState {
+  /** How many steps it has taken. */
+  present: number;
+  /** How many this program knows. */
+  wanted: number;
+  /**
+   * After when nodes end an upgrade that cannot be taken back afterwards, in milliseconds since the epoch; absent when
+   * none has to end.
+   */
+  upgrade_ends_at?: number;
+}
+
 /**
- * The schema version of the data, and the version that this program wants, as numbers of steps. Changes nothing.
+ * The schema version of the data, and the version that this program wants. Changes nothing.
  *
  * @throws StoreError when the data file is in use, or is not a data file; when the database cannot be reached
  */
-export async function schemaOf({ data, database_url }: Config): Promise<{ present: number; wanted: number }> {
+export async function schemaOf({ data, database_url }: Config): Promise<SchemaState> {
   if (database_url === null) {
     const { schemaOfFile } = await import('./store/sqlite/schema.ts');
     return schemaOfFile(join(data, DATABASE_FILE));

@@ -14,7 +14,7 @@ import { REMOVAL, SWEEP } from '../../src/store/postgres/locks.ts';
 import { MIGRATIONS, NOTED_STEPS } from '../../src/store/postgres/migrations.ts';
 import { Sweeper } from '../../src/store/postgres/pending/sweeper.ts';
 import { endUpgrade } from '../../src/store/postgres/pending/upgrade.ts';
-import { migrateDatabase } from '../../src/store/postgres/schema.ts';
+import { migrateDatabase, schemaOfDatabase } from '../../src/store/postgres/schema.ts';
 import type { Store } from '../../src/store/store.ts';
 import { openPostgresHere } from '../support/engines.ts';
 import { openStoreHere } from '../support/node.ts';
@@ -51,6 +51,7 @@ async function databaseOfBefore(t: TestContext): Promise<{ url: string; client: 
   await client.query('CREATE TABLE schema_version (version integer NOT NULL, steps_known_min integer NOT NULL)');
   for (const step of MIGRATIONS.slice(0, NOTED_STEPS - 1)) await client.query(step);
   await client.query('INSERT INTO schema_version VALUES ($1, 1)', [NOTED_STEPS - 1]);
+  await client.query("INSERT INTO this_database (tag) VALUES ('abcdefgh')");
   await client.query("SELECT renew_lease_3('before', '0', 'http://127.0.0.1:1', 0::smallint, '{}', $1)", [
     NOTED_STEPS - 1,
   ]);
@@ -309,6 +310,8 @@ describe('an upgrade', () => {
       await nodeLeaves(client);
       await meeting(store, 'm', 'i');
       await store.messages.accept(messages('m', 1));
+      const day_ms = (await schemaOfDatabase(url)).upgrade_ends_at! - Date.now();
+      assert.ok(day_ms > 23 * 3_600_000 && day_ms < 25 * 3_600_000, `operators read that it ends in ${day_ms} ms`);
       if (day_is_over) await client.query('UPDATE this_database SET upgrade_ends_at = now()');
       // Each sweeper tries once: it waits for half a minute before it tries again.
       for (const sweeper of [sweeperOf(t, url), sweeperOf(t, url)]) {
@@ -317,6 +320,7 @@ describe('an upgrade', () => {
       }
       const { rows } = await client.query('SELECT steps_known_min FROM schema_version');
       assert.deepEqual([await isTurned(client), rows[0].steps_known_min], [day_is_over, day_is_over ? NOTED_STEPS : 1]);
+      assert.equal('upgrade_ends_at' in (await schemaOfDatabase(url)), !day_is_over);
     });
   }
 

@@ -5,12 +5,17 @@ import { StoreError } from '../store_error.ts';
 import { Connection } from './connection/connection.ts';
 import { MIGRATION } from './locks.ts';
 import { openingFailure } from './connection/opening_failure.ts';
-import { MIGRATIONS, STEPS_KNOWN_MIN } from './migrations.ts';
+import { MIGRATIONS, NOTED_STEPS, STEPS_KNOWN_MIN } from './migrations.ts';
+import { OLD_INDEX } from './pending/pending_deliveries.ts';
 
 const VERSION_MIN = 140_000;
 
 const LOCK_TIMEOUT_S = 5;
 const LOCK_NOT_AVAILABLE = '55P03';
+
+const END_OF_UPGRADE = `
+  SELECT (extract(epoch FROM upgrade_ends_at) * 1000)::bigint AS ends_at FROM this_database
+  WHERE to_regclass('${OLD_INDEX}') IS NOT NULL`;
 
 const inUse = (): StoreError =>
   new StoreError(
@@ -87,11 +92,14 @@ export async function migrateDatabase(url: string): Promise<{ from: number; to: 
 }
 
 /**
- * How many schema steps a database has taken, and how many this version knows. Changes nothing.
+ * How many schema steps a database has taken, how many this version knows, and after when nodes end an upgrade
+ * (pending/upgrade.ts), in milliseconds since the epoch; absent when none has to end. Changes nothing.
  *
  * @throws StoreError when it cannot be reached
  */
-export async function schemaOfDatabase(url: string): Promise<{ present: number; wanted: number }> {
+export async function schemaOfDatabase(
+  url: string,
+): Promise<{ present: number; wanted: number; upgrade_ends_at?: number }> {
   const connection = await Connection.open(url).catch((error: unknown) => {
     throw openingFailure(error, url);
   });
@@ -99,7 +107,9 @@ export async function schemaOfDatabase(url: string): Promise<{ present: number; 
     const { rows } = await connection.query<{ exists: boolean }>(
       "SELECT to_regclass('schema_version') IS NOT NULL AS exists",
     );
-    return { present: rows[0]!.exists ? (await versionOf(connection)).version : 0, wanted: MIGRATIONS.length };
+    const present = rows[0]!.exists ? (await versionOf(connection)).version : 0;
+    const ends_at = present >= NOTED_STEPS ? await endOfUpgrade(connection) : null;
+    return { present, wanted: MIGRATIONS.length, ...(ends_at !== null && { upgrade_ends_at: ends_at }) };
   } finally {
     await connection.close().catch(() => {});
   }
@@ -110,6 +120,11 @@ async function versionOf(connection: Connection): Promise<{ version: number; ste
     'SELECT version, steps_known_min FROM schema_version',
   );
   return rows[0] ?? { version: 0, steps_known_min: 0 };
+}
+
+async function endOfUpgrade(connection: Connection): Promise<number | null> {
+  const { rows } = await connection.query<{ ends_at: string | null }>(END_OF_UPGRADE);
+  return rows[0]?.ends_at == null ? null : Number(rows[0].ends_at);
 }
 
 /** The tag in every id that this database makes. */

@@ -1,4 +1,5 @@
 import { Command } from 'commander';
+import { isoTime } from '../../../domain/time.ts';
 import { dataFile } from '../data_directory.ts';
 import { withExamples } from '../examples.ts';
 import { CommandFailure, EXIT } from '../exit.ts';
@@ -33,17 +34,18 @@ async function migrate({ check, json }: MigrateOptions, command: Command): Promi
   if (config.database_url === null) await assertThere(file);
   const { schemaOf, migrateStore } = await import('../../../offline.ts');
   try {
-    const { present, wanted } = await schemaOf(config);
+    const { present, wanted, upgrade_ends_at } = await schemaOf(config);
+    const ends_at = upgrade_ends_at === undefined ? null : isoTime(upgrade_ends_at);
     if (check) {
-      if (json) printJson({ present, wanted });
-      else print(describeVersions(present, wanted));
+      if (json) printJson({ present, wanted, upgrade_ends_at: ends_at });
+      else print(describeVersions(present, wanted, ends_at));
       if (present !== wanted) process.exitCode = EXIT.failed;
       return;
     }
     if (present > wanted) throw new CommandFailure(EXIT.failed, describeVersions(present, wanted));
     await migrateStore(config);
     if (json) printJson({ present: wanted, wanted, was: present });
-    else if (present === wanted) print(describeVersions(present, wanted));
+    else if (present === wanted) print(describeVersions(present, wanted, ends_at));
     else print(`the schema was ${present}, and is ${wanted} now`);
   } catch (error) {
     if (!isSystemError(error) || error.code !== 'SQLITE_BUSY') throw error;
@@ -54,8 +56,12 @@ async function migrate({ check, json }: MigrateOptions, command: Command): Promi
   }
 }
 
-function describeVersions(present: number, wanted: number): string {
-  if (present === wanted) return `the schema is ${present}, which this Convoke wants: nothing to do`;
+function describeVersions(present: number, wanted: number, ends_at: string | null = null): string {
+  if (present === wanted) {
+    const end =
+      ends_at === null ? '' : `; nodes end its upgrade after ${ends_at}, and then none of the previous version starts`;
+    return `the schema is ${present}, which this Convoke wants: nothing to do${end}`;
+  }
   if (present > wanted) {
     return `the schema is ${present}, and this Convoke knows up to ${wanted}: start the newer version that made it`;
   }

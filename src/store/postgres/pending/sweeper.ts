@@ -13,7 +13,7 @@ const END_AGAIN_MS_MAX = 3_600_000;
 
 const SEEN = statement(`
   SELECT (SELECT last_value FROM numbers) AS last_no, ${MARK} AS swept_to,
-    to_regclass('${OLD_INDEX}') IS NOT NULL AND now() >= (SELECT max(upgrade_ends_at) FROM this_database) AS may_end`);
+    to_regclass('${OLD_INDEX}') IS NOT NULL AND now() >= (SELECT coalesce(max(upgrade_ends_at), now()) FROM this_database) AS may_end`);
 const AWAIT_ACCEPTS = statement('SELECT await_accepts()');
 const STEP = statement('SELECT sweep_deliveries($reached, $rows_max) AS swept_to');
 
@@ -21,7 +21,7 @@ interface Seen {
   last_no: number;
   swept_to: number;
   /** Whether the views still find deliveries as nodes of the previous version do, and the day to go back is over. */
-  may_end: boolean | null;
+  may_end: boolean;
 }
 
 export class Sweeper {
@@ -87,6 +87,6 @@ export class Sweeper {
         mark = (await session.one<{ swept_to: number | null }>(STEP, values))!.swept_to;
       }
     }
-    return may_end === true && mark !== null && mark >= reached;
+    return may_end && mark !== null && mark >= reached;
   }
 }
