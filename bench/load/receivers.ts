@@ -22,7 +22,7 @@ const MEETING_AT = '{"event":"new_message","meeting_id":"'.length;
 const MEETING_CHARS = ID_DIGITS + 1;
 
 const arrivals = new Arrivals();
-/** Not null while each message is accounted for. */
+/** What arrived of each message; null unless the last `reset` asked for it. */
 let arrived: Arrived | null = null;
 let hangs = true;
 const sockets = new Set<Socket>();

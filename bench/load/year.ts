@@ -116,7 +116,7 @@ export async function fillSqlite(file: string, year: Year, onProgress: (messages
   db.exec(
     `PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF; PRAGMA cache_size = -1000000; PRAGMA locking_mode = EXCLUSIVE`,
   );
-  // Sorts once instead of adding each of the rows.
+  // Makes this index after all rows are inserted: then SQLite sorts them once, instead of adding each row to the index.
   const { sql: index } = db.prepare(`SELECT sql FROM sqlite_schema WHERE name = 'deliveries_of_instance'`).get() as {
     sql: string;
   };

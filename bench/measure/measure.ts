@@ -13,7 +13,8 @@ import type { Receivers } from '../load/receivers.ts';
 export type Figures = Record<string, number>;
 
 /**
- * The pause between two looks at the receivers. After the second look without a new push, none is expected any more.
+ * The pause between two looks at the receivers; how long without a new push until none is expected any more; and the
+ * longest wait in all.
  */
 const LOOK_MS = 20;
 const SILENCE_MS_MAX = 4_000;

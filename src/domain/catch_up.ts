@@ -82,8 +82,8 @@ export interface MaybeMissed {
 }
 
 /**
- * Counts the missed messages since the last push: those for the agents of a membership that are not pushed. They did
- * not wake the membership, were superseded, or became too old.
+ * Counts the messages since the last push that were for the agents of a membership and were not pushed: they did not
+ * wake it, were superseded, became too old, or expired. Counts up to MISSED_MAX.
  */
 export function missedOf(messages: Iterable<MaybeMissed>, agent_ids: readonly string[]): number {
   let missed = 0;

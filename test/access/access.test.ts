@@ -552,7 +552,7 @@ describe('every route with every kind of principal:', () => {
         // The service refuses a wrong key even where it needs none.
         const is_asked = row === 'getSession' && token !== null;
         if (PUBLIC.includes(row) && !is_asked) {
-          // The invite of this row can be redeemed once, by anybody.
+          // Anybody may redeem an invite, so the key changes nothing. There is no invite with this secret.
           if (row === 'redeemInvite') assertProblem(answer, 404, 'invite_does_not_exist');
           else if (row === 'signInByLink') assertProblem(answer, 401, 'sign_in_link_not_valid');
           // The route takes the token of a push; a key is not one.

@@ -12,7 +12,10 @@ import { headerOf, pushOf, type Receiver, startReceiver } from '../support/recei
 const NODES = 3;
 const MEETINGS = ['a', 'b', 'c', 'd'];
 const SENDERS_PER_MEETING = 2;
-/** The pause between two sends of one sender. Each connection gets the next one while a stopping node still waits. */
+/**
+ * The pause between two sends of one sender. It is so short that each open connection gets its next request while a
+ * stopping node still waits for one.
+ */
 const PAUSE_MS = 10;
 /**
  * A stopping node waits a second for the next request of an open connection. If a busy machine delays a sender by half

@@ -9,7 +9,10 @@ import type { Change, ClusterStore, Lease, NodeRow, StoredRange } from '../../sr
 import type { Store } from '../../src/store/store.ts';
 import type { ModelStore, StoreOperations } from './model_store.ts';
 
-/** The calls of one node on the store. Within the store, also the reads of what others stored. */
+/**
+ * The calls that one node makes to the store. `stored` is not part of ClusterStore: the node's side of the model store
+ * calls it to read what other nodes stored.
+ */
 export type ClusterOperations = StoreOperations & { cluster: Sync<ClusterStore> & Following };
 
 interface Following {

@@ -687,7 +687,8 @@ export class World {
    */
   #onRebalance(partition_no: number, node_id: string, how: Parameters<OnHandOver>[2]): void {
     this.checker.disturbed_at = this.#steady();
-    // The store goes back only while the partitions stay with the same nodes.
+    // Calls off a takeover by the standby that was planned: the store returns to an earlier state only while every
+    // partition stays with its node.
     this.#goBack = null;
     const concerns = (machine: Machine): boolean => partitionOf(machine.instance_id) === partition_no;
     const life = this.#lives.find((other) => other.node_id === node_id);

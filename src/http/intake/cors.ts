@@ -22,7 +22,8 @@ const RESPONSE_HEADERS = 'date, idempotency-replayed, retry-after, www-authentic
 const REMEMBERED_S = 7_200;
 
 /**
- * Adds the check to every route. Call it before hooks that do work: browsers ask for permission before each new URL.
+ * Adds the CORS headers to responses under `/api/`, and answers preflights. Call it before hooks that do work: a browser
+ * sends a preflight before its first request to each URL.
  */
 export function addCors(app: App, origins: readonly string[]): void {
   if (origins.length === 0) return;

@@ -148,8 +148,8 @@ export function walksOf(
 }
 
 /**
- * Whether the sources that the caller may see are a walk for this list, because no key of the list selects fewer
- * deliveries.
+ * Whether this list also walks along the sources that the caller may see: yes, unless it is limited to a message, to an
+ * instance, or to a meeting that the caller's key names.
  */
 export function isWalkOfSeen(
   { meeting_id, instance_id, message_id }: DeliveryKeys,

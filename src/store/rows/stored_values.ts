@@ -99,8 +99,8 @@ export function storedTransport(text: string, row: string): TransportName {
 }
 
 /**
- * A runtime that this version does not know was registered with a later version. Its instance gets the pushes of the
- * specification.
+ * The runtime of an instance; null when the row is damaged. A later version may have registered a runtime that this
+ * version does not know. The instance then gets ordinary pushes, as without a runtime.
  */
 export function storedRuntime(json: string, row: string): RuntimeSettings | null {
   const value = valueOf(json);

@@ -13,7 +13,7 @@ import { client } from '../service.ts';
 import { counted, failureInWords, outcomeInWords } from '../format.ts';
 
 const HEALTHS = ['up', 'failing', 'down', 'unknown'] as const;
-/** The most machines of each kind that are read; the page of instances lists all. */
+/** The most instances that are read for each health, `down` and `failing`; the page of instances lists all. */
 const READ_MAX = 500;
 /** How many are shown before somebody asks for the rest. */
 const SHOWN_FIRST = 30;
