@@ -135,6 +135,11 @@ describe('dialogs', { concurrency: 2 }, () => {
     const service = await startService(t);
     const receiver = await startReceiver(t);
     await visitor.visit(service.url, { path: '/instances' }, async (page) => {
+      // The notice stays for six seconds. On a busy machine the pictures take longer.
+      await page.evaluate(`{
+        const { setTimeout } = window;
+        window.setTimeout = (work, ms) => setTimeout(work, ms > 5_000 ? 100 * ms : ms);
+      }`);
       await page.getByRole('button', { name: 'Register' }).click();
       const dialog = page.getByRole('dialog');
       await dialog.getByLabel('Instance id').fill('mine');
