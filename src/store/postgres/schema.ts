@@ -124,7 +124,8 @@ async function versionOf(connection: Connection): Promise<{ version: number; ste
 
 async function endOfUpgrade(connection: Connection): Promise<number | null> {
   const { rows } = await connection.query<{ ends_at: string | null }>(END_OF_UPGRADE);
-  return rows[0]?.ends_at == null ? null : Number(rows[0].ends_at);
+  const ends_at = rows[0]?.ends_at ?? null;
+  return ends_at === null ? null : Number(ends_at);
 }
 
 /** The tag in every id that this database makes. */
