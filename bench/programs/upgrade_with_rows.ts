@@ -75,7 +75,7 @@ async function measure(): Promise<void> {
     }
   });
   await besideWork(store, epoch, 'the first try', () => endUpgrade(url));
-  await besideWork(store, epoch, 'three indexes and the turn', () => endUpgrade(url));
+  await besideWork(store, epoch, 'three indexes and the switch of the views', () => endUpgrade(url));
   await besideWork(store, epoch, 'nothing else, for 5 s', () => new Promise((resolve) => setTimeout(resolve, 5_000)));
   const { rows: counts } = await client.query<{ found: number; pending: number; failed: number; failures: number }>(
     `SELECT (SELECT count(*) FROM pending_deliveries)::int AS found, (SELECT count(*) FROM deliveries WHERE state = 'pending')::int AS pending,

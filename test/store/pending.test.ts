@@ -73,8 +73,8 @@ async function markOf(client: pg.Client): Promise<number> {
   return Number((await client.query('SELECT max(swept_to) AS mark FROM sweeps')).rows[0].mark);
 }
 
-async function isTurned(client: pg.Client): Promise<boolean> {
-  return (await client.query("SELECT to_regclass('deliveries_in_lane') IS NULL AS turned")).rows[0].turned;
+async function hasSwitched(client: pg.Client): Promise<boolean> {
+  return (await client.query("SELECT to_regclass('deliveries_in_lane') IS NULL AS switched")).rows[0].switched;
 }
 
 /** Asserts that both views agree with the column `state` of each delivery. */
@@ -107,7 +107,7 @@ describe('a store answers as without sweeps', () => {
   test('when everything is swept before each command, or a few rows', async (t) => {
     const url = await makeDatabase();
     const client = await connect(t, url);
-    assert.equal(await isTurned(client), true, 'a new database needs no upgrade');
+    assert.equal(await hasSwitched(client), true, 'a new database needs no upgrade');
     await assertSameAsSqlite(await open(t, url), async (i) => {
       if (i % 3 > 0) await sweepAll(client, i % 3 === 1 ? 1_000_000 : 3);
     });
@@ -120,12 +120,12 @@ describe('a store answers as without sweeps', () => {
     await assertSameAsSqlite(await open(t, url), async (i) => {
       if (i % 5 === 0) await sweepAll(client, 10);
       if (i !== COMMANDS / 2) return;
-      assert.equal(await isTurned(client), false);
+      assert.equal(await hasSwitched(client), false);
       await nodeLeaves(client);
       await sweepAll(client);
       await endUpgrade(url);
       await endUpgrade(url);
-      assert.equal(await isTurned(client), true);
+      assert.equal(await hasSwitched(client), true);
     });
     await assertFound(client);
   });
@@ -262,7 +262,7 @@ describe('an upgrade', () => {
     await nodeLeaves(client);
     await endUpgrade(url);
     await endUpgrade(url);
-    assert.equal(await isTurned(client), true);
+    assert.equal(await hasSwitched(client), true);
     await assertFound(client);
     const { rows } = await client.query(
       'SELECT array_agg(seq::int ORDER BY seq) AS seqs, (SELECT array_agg(failed_at::int) FROM failed_deliveries) AS failed_ats FROM pending_deliveries',
@@ -286,17 +286,17 @@ describe('an upgrade', () => {
     const needs = async (): Promise<number> =>
       (await client.query('SELECT steps_known_min FROM schema_version')).rows[0].steps_known_min;
     await endUpgrade(url);
-    assert.deepEqual([await isTurned(client), await needs()], [false, 1]);
+    assert.deepEqual([await hasSwitched(client), await needs()], [false, 1]);
     await nodeLeaves(client);
     await endUpgrade(url);
-    assert.deepEqual([await isTurned(client), await needs()], [false, NOTED_STEPS]);
+    assert.deepEqual([await hasSwitched(client), await needs()], [false, NOTED_STEPS]);
     // A node of the earlier version that had already started joins now.
     await client.query("SELECT renew_lease_2('before', '0', 'http://127.0.0.1:1', 0::smallint, '{}')");
     await endUpgrade(url);
-    assert.equal(await isTurned(client), false);
+    assert.equal(await hasSwitched(client), false);
     await nodeLeaves(client);
     await endUpgrade(url);
-    assert.equal(await isTurned(client), true);
+    assert.equal(await hasSwitched(client), true);
     await endUpgrade(url).catch(() => {});
     assert.deepEqual(await migrateDatabase(url), { from: MIGRATIONS.length, to: MIGRATIONS.length });
     assert.equal(await needs(), NOTED_STEPS);
@@ -319,7 +319,10 @@ describe('an upgrade', () => {
         await sweeper.sweep();
       }
       const { rows } = await client.query('SELECT steps_known_min FROM schema_version');
-      assert.deepEqual([await isTurned(client), rows[0].steps_known_min], [day_is_over, day_is_over ? NOTED_STEPS : 1]);
+      assert.deepEqual(
+        [await hasSwitched(client), rows[0].steps_known_min],
+        [day_is_over, day_is_over ? NOTED_STEPS : 1],
+      );
       assert.equal('upgrade_ends_at' in (await schemaOfDatabase(url)), !day_is_over);
     });
   }
@@ -332,13 +335,13 @@ describe('an upgrade', () => {
     const idle = await connect(t, url);
     await idle.query('BEGIN; SELECT count(*) FROM deliveries');
     await assert.rejects(endUpgrade(url), { code: '55P03' });
-    assert.equal(await isTurned(client), false);
+    assert.equal(await hasSwitched(client), false);
     await idle.query('ROLLBACK');
     await client.query(
       "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'deliveries_noted_in_lane'::regclass",
     );
     await endUpgrade(url);
-    assert.equal(await isTurned(client), true);
+    assert.equal(await hasSwitched(client), true);
     const { rows } = await client.query(
       "SELECT indisvalid FROM pg_index WHERE indexrelid = 'deliveries_noted_in_lane'::regclass",
     );
@@ -367,7 +370,7 @@ describe('an upgrade', () => {
     await assert.rejects(ended, { code: 'CONNECTION_LOST' });
     await idle.query('ROLLBACK');
     // The server finishes the index first, and only then sees that nobody wants it any more.
-    while (!(await isTurned(client))) await endUpgrade(url);
+    while (!(await hasSwitched(client))) await endUpgrade(url);
     await assertFound(client);
   });
 

@@ -32,9 +32,8 @@
  * While such a node may be there, a trigger writes both columns, and the views still find deliveries by `state`: all
  * pending deliveries count as noted. For a day after the step of the schema it stays so, and operators can go back to
  * the previous version. Then, when all nodes know the columns and a sweep has seen every row, one short transaction
- * turns the views to the new columns, and removes the trigger and the old indexes: see upgrade.ts. So all nodes change
- * over at the same moment, and no node needs to know whether the views are turned. In a new database they are turned
- * from the start.
+ * switches the views to the new columns, and removes the trigger and the old indexes: see upgrade.ts. So all nodes change
+ * over at the same moment, and no node needs to know whether it has happened. A new database starts that way.
  */
 import { DELIVERY_COLUMNS } from '../columns.ts';
 import { REMOVAL, SWEEP } from '../locks.ts';
@@ -93,7 +92,7 @@ export const NEW_INDEXES: Readonly<Record<string, string>> = {
   deliveries_ended_badly: 'deliveries (instance_id, failed_at) WHERE failed_at IS NOT NULL',
 };
 
-/** An index that the upgrade removes when it turns the views: while this index exists, the upgrade has not ended. */
+/** An index that the upgrade removes when it switches the views: while this index exists, the upgrade has not ended. */
 export const OLD_INDEX = 'deliveries_in_lane';
 
 /**
@@ -102,7 +101,7 @@ export const OLD_INDEX = 'deliveries_in_lane';
  *
  * @param steps how many steps of the schema a node must know from now on
  */
-export function turnSearch(steps: number): string {
+export function switchViews(steps: number): string {
   return `
   ${view('noted_deliveries', 'noted = 1')}
   ${view('fresh_deliveries', IS_FRESH)}
@@ -147,7 +146,7 @@ export function noteDeliveries(steps: number): string {
       ${Object.entries(NEW_INDEXES)
         .map(([name, on]) => `CREATE INDEX ${name} ON ${on};`)
         .join('\n      ')}
-      ${turnSearch(steps)}
+      ${switchViews(steps)}
     END IF;
   END $new$;`;
 }
@@ -161,6 +160,9 @@ const AWAIT_ACCEPTS = `
   BEGIN
     PERFORM pg_advisory_xact_lock(${REMOVAL});
   END $$;`;
+
+/** What a sweep has to note. */
+const UNSWEPT = `(state = 'pending' AND noted = 0 OR state = 'failed' AND failed_at IS NULL AND settled_at IS NOT NULL)`;
 
 /**
  * Notes the next deliveries above the mark that are pending, and moves the mark. The caller has made sure that every
@@ -188,11 +190,11 @@ const SWEEP_DELIVERIES = `
     UPDATE deliveries SET noted = (state = 'pending')::int, failed_at = CASE WHEN state = 'failed' THEN settled_at END
       WHERE delivery_no = ANY (ARRAY(
         SELECT delivery_no FROM deliveries WHERE delivery_no > mark AND delivery_no <= to_no
-          AND (state = 'pending' AND noted = 0 OR state = 'failed' AND failed_at IS NULL AND settled_at IS NOT NULL)
+          AND ${UNSWEPT}
         ORDER BY delivery_no FOR NO KEY UPDATE SKIP LOCKED));
     -- A new statement sees what others committed meanwhile. It sees locked rows as they were before.
     SELECT min(delivery_no) INTO fresh_no FROM deliveries WHERE delivery_no > mark AND delivery_no <= to_no
-      AND (state = 'pending' AND noted = 0 OR state = 'failed' AND failed_at IS NULL AND settled_at IS NOT NULL);
+      AND ${UNSWEPT};
     to_no := coalesce(fresh_no - 1, to_no);
     IF to_no > mark THEN
       INSERT INTO sweeps (swept_to) VALUES (to_no) ON CONFLICT DO NOTHING;

@@ -7,7 +7,7 @@
  * 2. From now on a node of the previous version is refused when it starts. This try ends here: a node that has just
  *    started joins before the next try, which then finds its row.
  * 3. The new indexes are made while the nodes work (CONCURRENTLY).
- * 4. If there is still no node of the previous version, one transaction turns the views. It locks all of `deliveries`
+ * 4. If there is still no node of the previous version, one transaction switches the views. It locks all of `deliveries`
  *    for some milliseconds. While it waits for the lock, everybody queues behind it, so it gives up after a moment.
  *
  * When a try stops half-way, the next one continues.
@@ -15,10 +15,10 @@
 import { Connection } from '../connection/connection.ts';
 import { UPGRADE } from '../locks.ts';
 import { NOTED_STEPS } from '../migrations.ts';
-import { NEW_INDEXES, turnSearch } from './pending_deliveries.ts';
+import { NEW_INDEXES, switchViews } from './pending_deliveries.ts';
 
 /**
- * How long the turn waits for its lock, while all others wait behind it. Long enough for autovacuum, which gives way
+ * How long the switch waits for its lock, while all others wait behind it. Long enough for autovacuum, which gives way
  * after one second.
  */
 const LOCK_TIMEOUT = '1500ms';
@@ -46,7 +46,7 @@ export async function endUpgrade(url: string, stopped?: AbortSignal): Promise<vo
     if (!rows[0]!.mine || (await isAny(connection, OLD_NODE))) return;
     if ((await connection.query(CLOSE_DOOR)).changes > 0) return;
     for (const [name, on] of Object.entries(NEW_INDEXES)) await makeIndex(connection, name, on);
-    await turn(connection);
+    await switchOver(connection);
   } finally {
     stopped?.removeEventListener('abort', giveUp);
     await connection.close();
@@ -65,13 +65,13 @@ async function makeIndex(connection: Connection, name: string, on: string): Prom
   await connection.query(`CREATE INDEX CONCURRENTLY ${name} ON ${on}`, [], INDEX_MS_MAX);
 }
 
-async function turn(connection: Connection): Promise<void> {
+async function switchOver(connection: Connection): Promise<void> {
   await connection.query('BEGIN');
   try {
     await connection.query(`SET LOCAL lock_timeout = '${LOCK_TIMEOUT}'`);
     // A node that joins now waits until this transaction ends. Then it is refused, or it knows the columns.
     await connection.query('LOCK TABLE nodes IN SHARE MODE');
-    if (!(await isAny(connection, OLD_NODE))) await connection.script(turnSearch(NOTED_STEPS));
+    if (!(await isAny(connection, OLD_NODE))) await connection.script(switchViews(NOTED_STEPS));
     await connection.query('COMMIT');
   } catch (error) {
     await connection.query('ROLLBACK').catch(() => connection.destroy());
