@@ -12,6 +12,7 @@ import { Limits } from './http/auth/limits.ts';
 import { Sessions } from './http/auth/sessions.ts';
 import { ownersRoutes } from './http/routes/routes.ts';
 import { createServer } from './http/server.ts';
+import type { SchemaState } from './store/contract/schema_state.ts';
 import { givenKeys, openStore } from './store/open.ts';
 import { DerivedSecrets } from './store/secrets/derived_secrets.ts';
 import type { Imported } from './store/postgres/import.ts';
@@ -63,19 +64,6 @@ export async function openKeys(config: Config, { log }: { log: Logger }): Promis
       await store.close();
     },
   };
-}
-
-/** The schema of the data. */
-export interface SchemaState {
-  /** How many steps it has taken. */
-  present: number;
-  /** How many this program knows. */
-  wanted: number;
-  /**
-   * After when nodes end an upgrade that cannot be taken back afterwards, in milliseconds since the epoch; absent when
-   * none has to end.
-   */
-  upgrade_ends_at?: number;
 }
 
 /**

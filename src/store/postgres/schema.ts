@@ -1,6 +1,7 @@
 /** Brings a database to the schema of this version, and refuses a server that cannot keep our guarantees. */
 import { randomBytes } from 'node:crypto';
 import { makeTag } from '../../domain/id.ts';
+import type { SchemaState } from '../contract/schema_state.ts';
 import { StoreError } from '../store_error.ts';
 import { Connection } from './connection/connection.ts';
 import { MIGRATION } from './locks.ts';
@@ -92,14 +93,11 @@ export async function migrateDatabase(url: string): Promise<{ from: number; to: 
 }
 
 /**
- * How many schema steps a database has taken, how many this version knows, and after when nodes end an upgrade
- * (pending/upgrade.ts), in milliseconds since the epoch; absent when none has to end. Changes nothing.
+ * The schema of a database, and when nodes end its upgrade (pending/upgrade.ts). Changes nothing.
  *
  * @throws StoreError when it cannot be reached
  */
-export async function schemaOfDatabase(
-  url: string,
-): Promise<{ present: number; wanted: number; upgrade_ends_at?: number }> {
+export async function schemaOfDatabase(url: string): Promise<SchemaState> {
   const connection = await Connection.open(url).catch((error: unknown) => {
     throw openingFailure(error, url);
   });

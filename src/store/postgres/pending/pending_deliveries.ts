@@ -32,8 +32,8 @@
  * While such a node may be there, a trigger writes both columns, and the views still find deliveries by `state`: all
  * pending deliveries count as noted. For a day after the step of the schema it stays so, and operators can go back to
  * the previous version. Then, when all nodes know the columns and a sweep has seen every row, one short transaction
- * switches the views to the new columns, and removes the trigger and the old indexes: see upgrade.ts. So all nodes change
- * over at the same moment, and no node needs to know whether it has happened. A new database starts that way.
+ * switches the views to the new columns, and removes the trigger and the old indexes: see upgrade.ts. So all nodes
+ * change over at the same moment, and no node needs to know whether it has happened. A new database starts that way.
  */
 import { DELIVERY_COLUMNS } from '../columns.ts';
 import { REMOVAL, SWEEP } from '../locks.ts';
