@@ -1,6 +1,6 @@
 /**
- * Tests start hundreds of services, and each starts a thread for its store. From TypeScript such a start takes three
- * times the processor time that it takes from a bundle, because Node transforms every module again. So a run of tests
+ * Tests start hundreds of services, and each starts a thread for its store. From TypeScript such a start takes twice
+ * the processor time that it takes from a bundle, because Node transforms every module again. So a run of tests
  * bundles the threads once, as the package does (run_setup.ts), and this module, loaded before each file (`--import`),
  * starts the bundle instead. A file that runs by itself, and every process that a test starts, uses the TypeScript.
  */

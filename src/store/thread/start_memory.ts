@@ -2,8 +2,8 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 
 /**
- * When the start of a service is over: its calls of the store would wait for the collection. A thread that ends sooner,
- * as in most tests, makes none.
+ * When the start of a service is over. Until then the service waits for calls of its store, and a collection would hold
+ * them up. A thread that ends sooner, as in most tests, needs no collection.
  */
 const START_MS = 1_000;
 
