@@ -21,6 +21,7 @@ import type { Limits } from './auth/limits.ts';
 import type { Sessions } from './auth/sessions.ts';
 import type { Connections } from './intake/connections.ts';
 import type { JsonBody } from '../domain/request_body.ts';
+import type { LateResponses } from './late_responses.ts';
 import type { Pages } from './pages.ts';
 
 /** The parts that the server needs for every request. Each file of routes also names the parts that it needs itself. */
@@ -74,6 +75,7 @@ export type RequestFor<Shape extends RouteShape> = FastifyRequest<
 declare module 'fastify' {
   interface FastifyInstance {
     connections: Connections;
+    late_responses: LateResponses;
     /** All routes, for tests that check each of them. */
     route_table: { methods: string[]; url: string; access: Access }[];
   }

@@ -144,8 +144,7 @@ function answerTo(app: App, request: InsideRequest, signal: AbortSignal | null):
     request,
     response,
     awaits_continue: false,
-    refuseBody: null,
-    release: null,
+    body: null,
     connection: null,
   };
   (request as Watched)[EXCHANGE] = exchange;
@@ -160,7 +159,7 @@ function answerTo(app: App, request: InsideRequest, signal: AbortSignal | null):
     });
     response.on('close', () => {
       signal?.removeEventListener('abort', hangUp);
-      exchange.release?.();
+      exchange.body?.release();
       const reason = (signal?.reason as Error | undefined) ?? new Error('the request was given up');
       response.endStream(reason);
       reject(reason);

@@ -10,13 +10,12 @@ import type { ProblemSchema } from './schemas/problem.ts';
 const PROBLEM_JSON = 'application/problem+json';
 
 export function sendProblem(reply: FastifyReply, problem: Problem): FastifyReply {
-  if (problem.status === 401) void reply.header('www-authenticate', challengeOf(problem));
-  if (problem.retry_after_s !== undefined) void reply.header('retry-after', String(problem.retry_after_s));
+  const document = documentOf(problem);
   return reply
     .code(problem.status)
-    .type(PROBLEM_JSON)
+    .headers(headersOf(problem, document))
     .serializer((text: string) => text)
-    .send(documentOf(problem));
+    .send(document);
 }
 
 /** The whole response as text, for a connection that has no request to respond to. */
@@ -32,17 +31,23 @@ export function endWithProblem(response: ServerResponse, problem: Problem): void
   response.writeHead(problem.status, lastHeadersOf(problem, document)).end(document);
 }
 
-function lastHeadersOf({ retry_after_s }: Problem, document: string): Record<string, string> {
+function lastHeadersOf(problem: Problem, document: string): Record<string, string> {
+  return { ...headersOf(problem, document), connection: 'close' };
+}
+
+/** @param document the problem as JSON */
+export function headersOf(problem: Problem, document: string): Record<string, string> {
+  const { status, retry_after_s } = problem;
   return {
     'content-type': PROBLEM_JSON,
     'x-content-type-options': 'nosniff',
     'content-length': String(Buffer.byteLength(document)),
-    ...(retry_after_s === undefined ? {} : { 'retry-after': String(retry_after_s) }),
-    connection: 'close',
+    ...(status === 401 && { 'www-authenticate': challengeOf(problem) }),
+    ...(retry_after_s !== undefined && { 'retry-after': String(retry_after_s) }),
   };
 }
 
-function documentOf(problem: Problem): string {
+export function documentOf(problem: Problem): string {
   return JSON.stringify(wireProblem(problem));
 }
 

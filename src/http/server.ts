@@ -8,6 +8,8 @@ import { addIntake, addUnknownRoutes } from './intake/intake.ts';
 import { Pages } from './pages.ts';
 import type { App, HttpContext } from './context.ts';
 import { problemOf, sendProblem } from './problems.ts';
+import { ANSWER_BYTES_IN_FLIGHT_MAX, LargeResponses } from './intake/slow_readers.ts';
+import { LateResponses } from './late_responses.ts';
 import { addStalls } from './intake/stalls.ts';
 import { validatorCompiler } from './intake/validate.ts';
 
@@ -62,6 +64,7 @@ export async function createServer(
   collect: (app: App) => Promise<void> = async () => {},
 ): Promise<App> {
   const connections = new Connections(context.max_connections, context.clock);
+  const large_responses = new LargeResponses(ANSWER_BYTES_IN_FLIGHT_MAX);
   const app: App = Fastify({
     // Fastify's own log makes a logger and listeners for each request and reports little. Errors are logged below, and
     // the command that starts the service prints its address.
@@ -91,8 +94,9 @@ export async function createServer(
   app.decorateRequest('signed_in', null);
   app.decorate('connections', connections);
   app.decorate('route_table', []);
+  app.decorate('late_responses', new LateResponses(connections, large_responses));
   connections.watch(app.server);
-  addIntake(app, connections, context);
+  addIntake(app, connections, large_responses, context);
   addCors(app, context.cors_origins ?? []);
   if (context.stall !== undefined) addStalls(app, context.stall);
   app.addHook('onRequest', (request, _reply, done) => {

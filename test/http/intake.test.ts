@@ -12,7 +12,7 @@ import Fastify from 'fastify';
 import { type Clock, systemClock } from '../../src/delivery/clock.ts';
 import { READ_LIMITS } from '../../src/http/intake/connection.ts';
 import { Connections } from '../../src/http/intake/connections.ts';
-import { limitSlowReaders } from '../../src/http/intake/slow_readers.ts';
+import { LargeResponses, limitSlowReaders } from '../../src/http/intake/slow_readers.ts';
 import { outcomeOf, RawClient, describeAnswers } from '../support/raw_client.ts';
 import {
   assertAnswersAsBefore,
@@ -637,7 +637,9 @@ describe('a client that asks for a large response and does not read it:', () => 
     const app = Fastify({ forceCloseConnections: true });
     if (read_limits !== null)
       new Connections(connections_max, clock, { ...READ_LIMITS, ...read_limits }).watch(app.server);
-    if (bytes_in_flight_max !== null) app.addHook('onSend', limitSlowReaders(bytes_in_flight_max ?? Infinity));
+    if (bytes_in_flight_max !== null) {
+      app.addHook('onSend', limitSlowReaders(new LargeResponses(bytes_in_flight_max ?? Infinity)));
+    }
     app.addHook('onRequest', (_, reply, done) => {
       ends.push(once(reply.raw, 'close'));
       done();

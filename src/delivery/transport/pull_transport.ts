@@ -12,6 +12,7 @@ import {
   type PullEnd,
   type PullPermit,
   type PullRequest,
+  type Revocable,
   WaitingPull,
 } from './pulling_instance.ts';
 import { describeStatus } from './failures.ts';
@@ -315,10 +316,9 @@ export class PullTransport implements Transport {
 
   #end(pull: WaitingPull, code: ProblemCode | null): void {
     if (!this.#leave(pull)) return;
-    const { onEnd } = pull.request;
-    if (code === null) return onEnd({ pushes: pull.pushes });
+    if (code === null) return pull.request.onEnd({ pushes: pull.pushes });
     this.#giveBack(pull.pushes);
-    onEnd({ code });
+    pull.request.onEnd({ code });
   }
 
   /** @returns whether the pull still waited */
@@ -382,4 +382,4 @@ export class PullTransport implements Transport {
   }
 }
 
-export type { HandedOut, PullEnd, PullPermit, PullRequest, WaitingPull };
+export type { HandedOut, PullEnd, PullPermit, PullRequest, Revocable, WaitingPull };

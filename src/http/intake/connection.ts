@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { type IntrusiveList, ListNode } from '../../delivery/intrusive_list.ts';
-import type { Problem } from '../../domain/problem.ts';
+import type { Body } from './body.ts';
 
 /**
  * The most requests of one connection that have no response yet, or that arrived in one turn of the event loop. Node
@@ -22,10 +22,11 @@ export interface Exchange {
   readonly response: ServerResponse;
   /** Whether the client sends the body only after 100 Continue (Expect: 100-continue). */
   awaits_continue: boolean;
-  /** Ends the reading of the body with a problem; null while no body is read. */
-  refuseBody: ((problem: Problem) => void) | null;
-  /** Frees the room that the body takes: at the latest when the response is written or the connection is gone. */
-  release: (() => void) | null;
+  /**
+   * Null while no body was read. It counts against the budget for bodies until the response is written or the
+   * connection is gone.
+   */
+  body: Body | null;
   /** Null for a request that this process makes to itself. */
   readonly connection: Connection | null;
 }
@@ -101,7 +102,7 @@ export class Connection extends ListNode {
   /** @returns whether the client reads so slowly that the connection should close */
   look(now: number, { answer_ms, bytes_per_s_min }: typeof READ_LIMITS): boolean {
     const unread = this.socket.writableLength;
-    if (unread === 0 && (this.exchange?.refuseBody ?? null) === null) {
+    if (unread === 0 && this.exchange?.body?.is_awaited !== true) {
       this.waits_since = null;
       return false;
     }
@@ -124,7 +125,7 @@ export class Connection extends ListNode {
  */
 function onResponseClosed(this: ServerResponse): void {
   const exchange = (this.req as Watched)[EXCHANGE];
-  exchange?.release?.();
+  exchange?.body?.release();
   exchange?.connection?.end(exchange);
 }
 

@@ -15,7 +15,7 @@ import {
 } from './connection.ts';
 import { hasBody } from './framing.ts';
 import { ignoreRest } from './ignore_rest.ts';
-import { WaitingRequests } from './waiting_requests.ts';
+import { type Waiter, type WaitingRequest, WaitingRequests } from './waiting_requests.ts';
 import { answerOf, endWithProblem } from '../problems.ts';
 
 /**
@@ -148,17 +148,14 @@ export class Connections {
    * A request waits until something happens, and may end early to make room for another connection.
    *
    * @param key_id the key that it was made with; null while no key is needed
-   * @param end ends the wait with a response
-   * @returns a function to call when the wait is over
+   * @returns what to give to `endsWait` when the wait is over
    */
-  waits(request: IncomingMessage, key_id: string | null, end: () => void): () => void {
-    const { socket } = request;
-    const waiting = this.#waiting.add(key_id, () => {
-      const connection = this.#open.get(socket);
-      if (connection !== undefined) this.#leave(connection);
-      end();
-    });
-    return () => this.#waiting.delete(waiting);
+  waits(request: IncomingMessage, key_id: string | null, waiter: Waiter): WaitingRequest {
+    return this.#waiting.add(key_id, request, waiter);
+  }
+
+  endsWait(waiting: WaitingRequest): void {
+    this.#waiting.delete(waiting);
   }
 
   /** Null for a request on a connection that is closing: nobody will read its response, so it must have no effect. */
@@ -191,9 +188,8 @@ export class Connections {
     if (connection.is_over) return;
     const problem = problemOf(error);
     const { exchange } = connection;
-    const refuseBody = exchange?.refuseBody ?? null;
-    if (refuseBody !== null) {
-      refuseBody(problem);
+    if (exchange?.body?.is_awaited) {
+      exchange.body.refuse(problem);
     } else if (connection.is_idle) {
       this.#end(connection, problem);
     } else if (exchange?.request.complete) {
@@ -227,8 +223,11 @@ export class Connections {
   /** @returns whether a request waited, and its connection closes with its response */
   #endWait(): boolean {
     const waiting = this.#waiting.take();
-    waiting?.end();
-    return waiting !== null;
+    if (waiting === null) return false;
+    const connection = this.#open.get(waiting.request.socket);
+    if (connection !== undefined) this.#leave(connection);
+    waiting.waiter.makeRoom();
+    return true;
   }
 
   /** The connection gets one more response, and no longer takes a place. */
@@ -287,8 +286,7 @@ export class Connections {
       request,
       response,
       awaits_continue: false,
-      refuseBody: null,
-      release: null,
+      body: null,
       connection,
     };
     (request as Watched)[EXCHANGE] = exchange;

@@ -13,8 +13,9 @@ import { assertMayHaveBody, assertPlainHead } from './framing.ts';
 import { parseJsonBody } from '../../domain/request_body.ts';
 import type { Pages } from '../pages.ts';
 import type { App } from '../context.ts';
-import { BodyBudget, BodyReader } from './body_reader.ts';
-import { ANSWER_BYTES_IN_FLIGHT_MAX, limitSlowReaders } from './slow_readers.ts';
+import { BodyBudget } from './body.ts';
+import { BodyReader } from './body_reader.ts';
+import { type LargeResponses, limitSlowReaders } from './slow_readers.ts';
 
 /** How many bytes of a body are read for a route that takes no body: enough to see that it is empty or `{}`. */
 const NO_BODY_BYTES_MAX = 1024;
@@ -25,6 +26,7 @@ const NoQuery = Type.Object({}, { additionalProperties: false });
 export function addIntake(
   app: App,
   connections: Connections,
+  large_responses: LargeResponses,
   { max_request_bytes_in_flight, clock }: { max_request_bytes_in_flight: number; clock: Clock },
 ): void {
   const bodies = new BodyReader(new BodyBudget(max_request_bytes_in_flight), clock);
@@ -39,7 +41,7 @@ export function addIntake(
       done(error as Error);
     }
   });
-  app.addHook('onSend', limitSlowReaders(ANSWER_BYTES_IN_FLIGHT_MAX));
+  app.addHook('onSend', limitSlowReaders(large_responses));
   app.addHook('onSend', (request, reply, _payload, done) => {
     void reply.header('x-content-type-options', 'nosniff');
     // No response of the API may be cached: some contain secrets, and any of them may change at any moment.

@@ -8,5 +8,5 @@ import { EXCHANGE, type Watched } from './connection.ts';
 export function letGoOfBody(request: FastifyRequest): void {
   request.body = undefined;
   request.json = null;
-  (request.raw as Watched)[EXCHANGE]?.release?.();
+  (request.raw as Watched)[EXCHANGE]?.body?.release();
 }

@@ -1,4 +1,5 @@
 import type { onSendHookHandler } from 'fastify';
+import type { ServerResponse } from 'node:http';
 import { Problem } from '../../domain/problem.ts';
 
 /**
@@ -12,19 +13,36 @@ const RETRY_AFTER_S = 2;
 /** The most memory for all larger responses together. connections.ts disconnects clients that do not read them. */
 export const ANSWER_BYTES_IN_FLIGHT_MAX = 256 << 20;
 
+/** The larger responses that are not written yet. Their bytes together have a limit. */
+export class LargeResponses {
+  readonly #bytes_max: number;
+  #bytes = 0;
+
+  /** @param bytes_max the most bytes of all of them together */
+  constructor(bytes_max: number) {
+    this.#bytes_max = bytes_max;
+  }
+
+  /** @returns null when the response may be made, or else the problem to respond with */
+  admit(response: ServerResponse, payload: string): Problem | null {
+    const bytes = Buffer.byteLength(payload);
+    if (bytes <= SMALL_ANSWER_BYTES) return null;
+    if (this.#bytes + bytes > this.#bytes_max) return overloaded();
+    this.#bytes += bytes;
+    response.once('close', () => {
+      this.#bytes -= bytes;
+    });
+    return null;
+  }
+}
+
 /** Refuses to make more large responses while too many of them are unread. */
-export function limitSlowReaders(bytes_in_flight_max: number): onSendHookHandler {
-  let bytes_in_flight = 0;
+export function limitSlowReaders(large_responses: LargeResponses): onSendHookHandler {
   return (_request, reply, payload, done) => {
     // Streams and buffers do not count. A stream is read as it is sent, and a buffer is shared by all clients.
-    const bytes = typeof payload === 'string' ? Buffer.byteLength(payload) : 0;
-    if (bytes <= SMALL_ANSWER_BYTES) return done();
-    if (bytes_in_flight + bytes > bytes_in_flight_max) return done(overloaded());
-    bytes_in_flight += bytes;
-    reply.raw.once('close', () => {
-      bytes_in_flight -= bytes;
-    });
-    done();
+    const problem = typeof payload === 'string' ? large_responses.admit(reply.raw, payload) : null;
+    if (problem === null) done();
+    else done(problem);
   };
 }
 

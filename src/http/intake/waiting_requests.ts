@@ -1,15 +1,23 @@
+import type { IncomingMessage } from 'node:http';
 import { IntrusiveList, ListNode } from '../../delivery/intrusive_list.ts';
+
+/** Knows how a wait ends. */
+export interface Waiter {
+  /** Ends the wait early, with a response that says when to ask again. */
+  makeRoom(): void;
+}
 
 /** A request that waits until something happens, such as a pull. */
 export class WaitingRequest extends ListNode {
   readonly holder: Holder;
-  /** Ends the wait early, with a response that says when to ask again. */
-  readonly end: () => void;
+  readonly request: IncomingMessage;
+  readonly waiter: Waiter;
 
-  constructor(holder: Holder, end: () => void) {
+  constructor(holder: Holder, request: IncomingMessage, waiter: Waiter) {
     super();
     this.holder = holder;
-    this.end = end;
+    this.request = request;
+    this.waiter = waiter;
   }
 }
 
@@ -37,24 +45,24 @@ export class WaitingRequests {
   #largest = 0;
 
   /** @param key_id the key that the request was made with; null while no key is needed */
-  add(key_id: string | null, end: () => void): WaitingRequest {
+  add(key_id: string | null, request: IncomingMessage, waiter: Waiter): WaitingRequest {
     let holder = this.#holders.get(key_id);
     if (holder === undefined) this.#holders.set(key_id, (holder = new Holder(key_id)));
-    const request = new WaitingRequest(holder, end);
-    holder.waiting.add(request);
+    const waiting = new WaitingRequest(holder, request, waiter);
+    holder.waiting.add(waiting);
     this.#place(holder);
-    return request;
+    return waiting;
   }
 
-  delete(request: WaitingRequest): void {
-    if (request.holder.waiting.delete(request)) this.#place(request.holder);
+  delete(waiting: WaitingRequest): void {
+    if (waiting.holder.waiting.delete(waiting)) this.#place(waiting.holder);
   }
 
   /** Takes the request that makes room; null when none waits. */
   take(): WaitingRequest | null {
-    const request = this.#with_count[this.#largest]?.first?.waiting.first ?? null;
-    if (request !== null) this.delete(request);
-    return request;
+    const waiting = this.#with_count[this.#largest]?.first?.waiting.first ?? null;
+    if (waiting !== null) this.delete(waiting);
+    return waiting;
   }
 
   /** Lists a holder again after it got or lost a request. */

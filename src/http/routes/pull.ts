@@ -7,8 +7,10 @@ import type {
   HandedOut,
   PullEnd,
   PullPermit,
+  PullRequest,
   PullResult,
   PullTransport,
+  Revocable,
   WaitingPull,
 } from '../../delivery/transport/pull_transport.ts';
 import type { OwnerScope } from '../../domain/access.ts';
@@ -21,6 +23,8 @@ import type { App, RequestFor, RouteShape } from '../context.ts';
 import type { Connections } from '../intake/connections.ts';
 import { letGoOfBody } from '../intake/let_go_of_body.ts';
 import { readNoBodyAsEmpty } from '../intake/no_body.ts';
+import type { WaitingRequest } from '../intake/waiting_requests.ts';
+import type { LateResponses } from '../late_responses.ts';
 import { responses } from '../responses.ts';
 import { InstanceParams } from '../schemas/instances.ts';
 import { PULL_BODY_BYTES_MAX, PullBody, PulledSchema, RESULT_BODY_BYTES_MAX } from '../schemas/pull.ts';
@@ -50,11 +54,15 @@ export interface PullContext {
   pull_forwarder: Pick<PullForwarder, 'forward' | 'addressIn' | 'is_draining'> | null;
 }
 
-/** `PullContext`, and the connections of the server on which the route is registered. */
-type Context = PullContext & { connections: Pick<Connections, 'waits'> };
+/** `PullContext`, and the parts of the server on which the route is registered. */
+type Context = PullContext & {
+  connections: Pick<Connections, 'waits' | 'endsWait'>;
+  late_responses: Pick<LateResponses, 'send' | 'refuse'>;
+};
 
 export function pullRoutes(app: App, parts: PullContext): void {
-  const context: Context = { ...parts, connections: app.connections };
+  const { connections, late_responses } = app;
+  const context: Context = { ...parts, connections, late_responses };
   app.post('/api/v1/instances/:instance_id/pull/', PULL, (request, reply) => pull(context, request, reply));
 }
 
@@ -100,7 +108,8 @@ async function pull(context: Context, request: PullingRequest, reply: FastifyRep
   if (pull_id !== null) pull_transport.takeBack(instance_id, pull_id);
   // A machine that is about to end takes no more pushes.
   if (max === 0) return { pushes: [], results };
-  const waits = waitFor(context, request, reply.raw, {
+  reply.hijack();
+  new Pulling(context, reply.raw, {
     instance_id,
     pull_id,
     permit,
@@ -109,10 +118,10 @@ async function pull(context: Context, request: PullingRequest, reply: FastifyRep
     address,
     client: clientOf(request.headers['user-agent']),
     standing: request.standing as Standing,
-  });
-  const end = await waits;
-  if ('code' in end) throw end.code === 'overloaded' ? noRoom() : new Problem(end.code);
-  return { pushes: end.pushes.map(wirePush), results };
+    results,
+    key_id: request.principal.key_id,
+  }).begin();
+  return reply;
 }
 
 /**
@@ -150,7 +159,7 @@ async function forward({ pull_forwarder, limits, connections }: Context, request
   // A request is forwarded only once, even if a third node has taken over meanwhile.
   if (pull_forwarder === null || FORWARDED_HEADER in request.headers) throw holderNotReached();
   const { body, params, headers, raw, principal } = request;
-  let over = (): void => {};
+  let waiting: WaitingRequest | null = null;
   let made_room = false;
   const passed_on = PASSED_ON.map((name) => [name, headers[name]]).filter(([, value]) => typeof value === 'string');
   raw.socket.setTimeout(QUIET_MS);
@@ -164,15 +173,18 @@ async function forward({ pull_forwarder, limits, connections }: Context, request
     },
     (cancel) => {
       reply.raw.once('close', cancel);
-      over = connections.waits(raw, principal.key_id, () => {
+      const makeRoom = (): void => {
         made_room = true;
         cancel();
-      });
+      };
+      waiting = connections.waits(raw, principal.key_id, { makeRoom });
     },
   );
   const brings_results = (body.results ?? []).length > 0;
   letGoOfBody(request);
-  const response = await forwarded.finally(() => over());
+  const response = await forwarded.finally(() => {
+    if (waiting !== null) connections.endsWait(waiting);
+  });
   if (response === null) {
     if (made_room) throw noRoom();
     // It is unknown whether the results in the request count, so the machine has to bring them again.
@@ -235,59 +247,110 @@ async function take({ store, engine, pull_transport, clock }: PullContext, insta
 
 const PULLING: unique symbol = Symbol('pull');
 
-/** A pull in progress: its wait, and the pushes of its response. */
-interface Pulling {
-  pull_transport: PullContext['pull_transport'];
-  waiting: WaitingPull | null;
-  pushes: readonly HandedOut[];
-  /** Called when the request no longer waits. */
-  over: () => void;
-}
-
 type PullResponse = ServerResponse & { [PULLING]?: Pulling };
 
-function waitFor(
-  { pull_transport, connections }: Context,
-  { raw, principal }: PullingRequest,
-  response: PullResponse,
-  asked: Omit<Parameters<PullTransport['pull']>[0], 'onEnd'>,
-): Promise<PullEnd> {
-  const pulling: Pulling = { pull_transport, waiting: null, pushes: [], over: () => {} };
-  response[PULLING] = pulling;
-  response.on('close', onClosed);
-  raw.socket.setTimeout(QUIET_MS);
-  return new Promise((resolve) => {
-    let has_ended = false;
-    const onEnd = (end: PullEnd): void => {
-      has_ended = true;
-      pulling.over();
-      pulling.waiting = null;
-      if ('pushes' in end) pulling.pushes = end.pushes;
-      resolve(end);
-    };
-    const waiting = pull_transport.pull({ ...asked, onEnd });
-    // The pull may have ended at once.
-    if (!has_ended) {
-      pulling.waiting = waiting;
-      const makeRoom = (): void => pull_transport.refuse(waiting, 'overloaded');
-      pulling.over = connections.waits(raw, principal.key_id, makeRoom);
-    }
-    if (response.closed || response.destroyed) onClosed.call(response);
-  });
-}
+/** What a request asks for. */
+type Asked = Omit<PullRequest, 'onEnd'> & {
+  /** The key that it was made with; null while no key is needed. */
+  key_id: string | null;
+  results: Awaited<ReturnType<typeof takeAll>>;
+};
 
 /**
- * The response was written, or its connection is gone. Pushes that did not leave this process count as not handed out.
+ * A pull in progress: its wait, and then the pushes of its response. It is one object without closures, and the
+ * framework no longer has its request, because thousands of machines may wait.
  */
+class Pulling implements PullRequest {
+  readonly #context: Context;
+  readonly #response: PullResponse;
+  readonly instance_id: string;
+  readonly pull_id: string | null;
+  readonly permit: PullPermit;
+  readonly max: number;
+  readonly wait_ms: number;
+  readonly address: string | null;
+  readonly client: string | null;
+  readonly standing: Revocable;
+  readonly #key_id: string | null;
+  readonly #results: Asked['results'];
+  /** Null when the pull does not wait. */
+  #waiting: WaitingPull | null = null;
+  /** Null when the pull does not wait. */
+  #makes_room: WaitingRequest | null = null;
+  #pushes: readonly HandedOut[] = [];
+  #has_ended = false;
+
+  constructor(context: Context, response: ServerResponse, asked: Asked) {
+    this.#context = context;
+    this.#response = response;
+    this.instance_id = asked.instance_id;
+    this.pull_id = asked.pull_id;
+    this.permit = asked.permit;
+    this.max = asked.max;
+    this.wait_ms = asked.wait_ms;
+    this.address = asked.address;
+    this.client = asked.client;
+    this.standing = asked.standing;
+    this.#key_id = asked.key_id;
+    this.#results = asked.results;
+  }
+
+  /** Waits, and responds when the wait is over. */
+  begin(): void {
+    const { pull_transport, connections } = this.#context;
+    const response = this.#response;
+    // The client is gone, or has a response because the storage stalled.
+    if (response.closed || response.destroyed || response.writableEnded) return;
+    response[PULLING] = this;
+    response.on('close', onClosed);
+    response.req.socket.setTimeout(QUIET_MS);
+    const waiting = pull_transport.pull(this);
+    // The pull may have ended at once.
+    if (this.#has_ended) return;
+    this.#waiting = waiting;
+    this.#makes_room = connections.waits(response.req, this.#key_id, this);
+  }
+
+  makeRoom(): void {
+    if (this.#waiting !== null) this.#context.pull_transport.refuse(this.#waiting, 'overloaded');
+  }
+
+  onEnd(end: PullEnd): void {
+    const { late_responses } = this.#context;
+    this.#has_ended = true;
+    this.#leave();
+    if ('code' in end) {
+      late_responses.refuse(this.#response, end.code === 'overloaded' ? noRoom() : new Problem(end.code));
+    } else {
+      this.#pushes = end.pushes;
+      late_responses.send(this.#response, { pushes: end.pushes.map(wirePush), results: this.#results });
+    }
+  }
+
+  /**
+   * The response was written, or its connection is gone. Pushes that did not leave this process count as not handed
+   * out.
+   */
+  close(): void {
+    const { pull_transport } = this.#context;
+    const { writableFinished, statusCode, req } = this.#response;
+    const waiting = this.#waiting;
+    this.#leave();
+    if (waiting !== null) pull_transport.cancel(waiting);
+    // When a connection breaks while Node 22 writes a response, Node still calls the response finished.
+    const is_written = writableFinished && !req.socket.destroyed;
+    if (!is_written || statusCode !== 200) pull_transport.giveBack(this.#pushes);
+  }
+
+  #leave(): void {
+    if (this.#makes_room !== null) this.#context.connections.endsWait(this.#makes_room);
+    this.#makes_room = this.#waiting = null;
+  }
+}
+
+/** One listener for all responses. */
 function onClosed(this: PullResponse): void {
-  const pulling = this[PULLING];
-  if (pulling === undefined) return;
-  const { pull_transport, waiting, pushes } = pulling;
-  pulling.over();
-  if (waiting !== null) pull_transport.cancel(waiting);
-  // When a connection breaks while Node 22 writes a response, Node still calls the response finished.
-  const is_written = this.writableFinished && !this.req.socket.destroyed;
-  if (!is_written || this.statusCode !== 200) pull_transport.giveBack(pushes);
+  this[PULLING]?.close();
 }
 
 function wirePush({ delivery_id, attempt, push, deadline_at }: HandedOut) {
