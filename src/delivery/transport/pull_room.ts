@@ -58,7 +58,7 @@ export class PullOwner {
 export interface PullHolder {
   readonly instance_id: string;
   readonly owner: PullOwner;
-  readonly in_hand: { readonly size: number };
+  readonly in_hand_count: number;
   readonly in_hand_bytes: number;
 }
 
@@ -103,13 +103,13 @@ export class PullRoom {
     return false;
   }
 
-  #hasRoom({ owner, in_hand, in_hand_bytes }: PullHolder): boolean {
+  #hasRoom({ owner, in_hand_count, in_hand_bytes }: PullHolder): boolean {
     const free = (COUNT_MAX - this.#in_hand.count - owner.in_hand.count) * SHARE_OF_OWNER;
     const free_bytes = (BYTES_MAX - this.#in_hand.bytes - owner.in_hand.bytes) * SHARE_OF_OWNER;
     if (free <= 0 || free_bytes <= 0) return false;
-    if (in_hand.size === 0) return true;
+    if (in_hand_count === 0) return true;
     return (
-      in_hand.size < Math.min(OF_MACHINE_MAX, free * SHARE_OF_MACHINE) && in_hand_bytes < free_bytes * SHARE_OF_MACHINE
+      in_hand_count < Math.min(OF_MACHINE_MAX, free * SHARE_OF_MACHINE) && in_hand_bytes < free_bytes * SHARE_OF_MACHINE
     );
   }
 

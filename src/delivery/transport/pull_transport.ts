@@ -75,6 +75,9 @@ export class PullTransport implements Transport {
   #judge_timer: Timer | null = null;
   #changes = 0;
   #is_draining = false;
+  /** One function each for all pulls and machines. */
+  readonly #onWaitOver = (pull: WaitingPull): void => this.#end(pull, null);
+  readonly #onIdle = (instance: PullingInstance): void => this.#disconnect(instance);
 
   constructor({ clock, onReady, onConnection }: PullTransportParts) {
     this.#clock = clock;
@@ -112,8 +115,8 @@ export class PullTransport implements Transport {
     const instance = this.#connect(request);
     const { permit } = request;
     if (permit !== instance.permit) instance.permit = permit.as_of === this.#changes ? permit : null;
-    const pull = new WaitingPull(request, instance, (pull) => this.#end(pull, null));
-    instance.waiting.push(pull);
+    const pull = new WaitingPull(request, instance, this.#onWaitOver);
+    instance.beginWait(pull);
     this.#waiting++;
     this.#wheel.add(pull, request.wait_ms);
     if (instance.waiting.length > WAITING_MAX) this.#end(instance.waiting[0] as WaitingPull, null);
@@ -150,7 +153,7 @@ export class PullTransport implements Transport {
       this.#end(pull, null);
       this.#giveBack(pushes);
     }
-    this.#giveBack([...instance.in_hand.values()].filter((awaited) => awaited.pull_id === pull_id));
+    this.#giveBack(instance.in_hand.filter((awaited) => awaited.pull_id === pull_id));
   }
 
   /**
@@ -159,8 +162,8 @@ export class PullTransport implements Transport {
    * @returns whether it counts: the push was handed out to this instance, and its result is awaited
    */
   take(instance_id: string, result: PullResult): boolean {
-    const awaited = this.#instances.get(instance_id)?.in_hand.get(result.delivery_id);
-    if (awaited === undefined || awaited.attempt !== result.attempt) return false;
+    const awaited = this.#instances.get(instance_id)?.awaited(result.delivery_id) ?? null;
+    if (awaited === null || awaited.attempt !== result.attempt) return false;
     this.#settle(awaited, this.#resultOf(awaited, result));
     return true;
   }
@@ -189,9 +192,8 @@ export class PullTransport implements Transport {
     const known = this.#instances.get(instance_id);
     if (known === undefined) {
       const connection = { since: this.#clock.wall(), address, client };
-      const instance = new PullingInstance(instance_id, this.#room.enter(owner_key_id), connection, now, (idle) =>
-        this.#disconnect(idle),
-      );
+      const owner = this.#room.enter(owner_key_id);
+      const instance = new PullingInstance(instance_id, owner, connection, now, this.#onIdle);
       this.#instances.set(instance_id, instance);
       this.#onConnection(instance_id, connection);
       return instance;
@@ -240,9 +242,8 @@ export class PullTransport implements Transport {
   #handOut(pull: WaitingPull, push: Push, ack_timeout_ms: number, resolve: (result: PushResult | null) => void): void {
     const { instance } = pull;
     const times = { started_at: this.#clock.now(), deadline_at: this.#clock.wall() + ack_timeout_ms };
-    const awaited = new AwaitedResult(push, pull, times, resolve, (late) => this.#onTimeout(late));
-    instance.in_hand.set(awaited.delivery_id, awaited);
-    instance.in_hand_bytes += push.body.byteLength;
+    const awaited = new AwaitedResult(push, pull, times, resolve, this.#onDeadline);
+    instance.handOut(awaited);
     this.#room.take(awaited.owner, push.body.byteLength);
     this.#wheel.add(awaited, ack_timeout_ms);
     pull.pushes.push(awaited);
@@ -284,15 +285,15 @@ export class PullTransport implements Transport {
 
   /** Ends all waiting pulls, and takes back the pushes in hand. */
   #release(instance: PullingInstance): void {
-    for (const pull of instance.waiting.slice()) this.#end(pull, null);
-    this.#giveBack([...instance.in_hand.values()]);
+    for (const pull of instance.waiting) this.#end(pull, null);
+    this.#giveBack(instance.in_hand);
     this.#disconnect(instance);
   }
 
   /** Ends all pulls without a push, and each new pull at once. Results still count. */
   drain(): void {
     this.#is_draining = true;
-    for (const { waiting } of this.#instances.values()) for (const pull of waiting.slice()) this.#end(pull, null);
+    for (const { waiting } of this.#instances.values()) for (const pull of waiting) this.#end(pull, null);
   }
 
   async close(): Promise<void> {
@@ -324,30 +325,26 @@ export class PullTransport implements Transport {
   /** @returns whether the pull still waited */
   #leave(pull: WaitingPull): boolean {
     const { instance } = pull;
-    const index = instance.waiting.indexOf(pull);
-    if (index === -1) return false;
-    instance.waiting.splice(index, 1);
+    if (!instance.endWait(pull)) return false;
     this.#waiting--;
     this.#wheel.delete(pull);
     this.#noteIfIdle(instance);
     return true;
   }
 
-  #onTimeout(awaited: AwaitedResult): void {
+  readonly #onDeadline = (awaited: AwaitedResult): void => {
     const empty = this.#emptyResult(awaited);
     const detail = `no result within ${Math.round(empty.duration_ms / 1000)} s`;
     this.#settle(awaited, { ...empty, outcome: 'timeout', detail });
-  }
+  };
 
   #giveBack(pushes: readonly AwaitedResult[]): void {
     for (const awaited of pushes) this.#settle(awaited, null);
   }
 
   #settle(awaited: AwaitedResult, result: PushResult | null): void {
-    const { instance, delivery_id, push } = awaited;
-    if (instance.in_hand.get(delivery_id) !== awaited) return;
-    instance.in_hand.delete(delivery_id);
-    instance.in_hand_bytes -= push.body.byteLength;
+    const { instance, push } = awaited;
+    if (!instance.settle(awaited)) return;
     this.#wheel.delete(awaited);
     this.#noteIfIdle(instance);
     awaited.resolve(result);

@@ -116,6 +116,9 @@ export class AwaitedResult extends WheelEntry implements HandedOut {
   }
 }
 
+/** Shared by the thousands of machines that only wait. */
+const NONE: readonly never[] = [];
+
 /** An instance whose machine pulls, or did a moment ago. */
 export class PullingInstance extends WheelEntry {
   readonly instance_id: string;
@@ -125,12 +128,10 @@ export class PullingInstance extends WheelEntry {
   permit: PullPermit | null = null;
   /** When the connection was last announced, on the steady clock. */
   announced_at: number;
-  /** The waiting pulls, in the order in which they began to wait. */
-  readonly waiting: WaitingPull[] = [];
-  /** The pushes whose results are awaited, by delivery_id. */
-  readonly in_hand = new Map<string, AwaitedResult>();
-  /** The bytes of the bodies of these pushes. */
-  in_hand_bytes = 0;
+  #waiting: readonly WaitingPull[] = NONE;
+  /** Null while there are none, because most machines only wait. */
+  #in_hand: Map<string, AwaitedResult> | null = null;
+  #in_hand_bytes = 0;
   readonly #onIdle: (instance: PullingInstance) => void;
 
   constructor(
@@ -148,9 +149,60 @@ export class PullingInstance extends WheelEntry {
     this.#onIdle = onIdle;
   }
 
+  /** The waiting pulls, in the order in which they began to wait. */
+  get waiting(): readonly WaitingPull[] {
+    return this.#waiting;
+  }
+
+  /** The pushes whose results are awaited. */
+  get in_hand(): readonly AwaitedResult[] {
+    return this.#in_hand === null ? NONE : [...this.#in_hand.values()];
+  }
+
+  get in_hand_count(): number {
+    return this.#in_hand?.size ?? 0;
+  }
+
+  /** The bytes of the bodies of the pushes in hand. */
+  get in_hand_bytes(): number {
+    return this.#in_hand_bytes;
+  }
+
   /** Whether the machine neither waits nor has pushes in hand. */
   get isIdle(): boolean {
-    return this.waiting.length === 0 && this.in_hand.size === 0;
+    return this.#waiting.length === 0 && this.#in_hand === null;
+  }
+
+  beginWait(pull: WaitingPull): void {
+    // The array of `concat` has exactly the room that it needs; `push` would make room for 17.
+    this.#waiting = this.#waiting.concat(pull);
+  }
+
+  /** @returns whether the pull waited */
+  endWait(pull: WaitingPull): boolean {
+    if (!this.#waiting.includes(pull)) return false;
+    this.#waiting = this.#waiting.length === 1 ? NONE : this.#waiting.filter((each) => each !== pull);
+    return true;
+  }
+
+  /** The push with this delivery, while its result is awaited. */
+  awaited(delivery_id: string): AwaitedResult | null {
+    return this.#in_hand?.get(delivery_id) ?? null;
+  }
+
+  handOut(awaited: AwaitedResult): void {
+    this.#in_hand ??= new Map();
+    this.#in_hand.set(awaited.delivery_id, awaited);
+    this.#in_hand_bytes += awaited.push.body.byteLength;
+  }
+
+  /** @returns whether the result was awaited */
+  settle(awaited: AwaitedResult): boolean {
+    if (this.#in_hand === null || this.#in_hand.get(awaited.delivery_id) !== awaited) return false;
+    this.#in_hand.delete(awaited.delivery_id);
+    if (this.#in_hand.size === 0) this.#in_hand = null;
+    this.#in_hand_bytes -= awaited.push.body.byteLength;
+    return true;
   }
 
   /** The instance was idle for as long as a machine may pause between two pulls. */

@@ -39,9 +39,18 @@ export const EXCHANGE: unique symbol = Symbol('exchange');
 
 export type Watched = IncomingMessage & { [EXCHANGE]?: Exchange };
 
+/** The property in which a socket keeps its connection. */
+const CONNECTION: unique symbol = Symbol('connection');
+
+/** One listener for all sockets. */
+function onSocketClosed(this: Socket & { [CONNECTION]?: Connection }): void {
+  this[CONNECTION]?.close();
+}
+
 export class Connection extends ListNode {
   readonly socket: Socket;
   readonly #idle: IntrusiveList<Connection>;
+  readonly #onClose: (connection: Connection) => void;
   /** Requests without a response: more than one when the client pipelines. */
   #unanswered = 0;
   /**
@@ -62,12 +71,22 @@ export class Connection extends ListNode {
   closing = false;
   #gone = false;
 
-  /** @param idle the list of connections without a request; a new connection begins in it */
-  constructor(socket: Socket, idle: IntrusiveList<Connection>) {
+  /**
+   * @param idle the list of connections without a request; a new connection begins in it
+   * @param onClose called once, when the socket has closed
+   */
+  constructor(socket: Socket, idle: IntrusiveList<Connection>, onClose: (connection: Connection) => void) {
     super();
     this.socket = socket;
     this.#idle = idle;
+    this.#onClose = onClose;
     idle.add(this);
+    (socket as Socket & { [CONNECTION]?: Connection })[CONNECTION] = this;
+    socket.on('close', onSocketClosed);
+  }
+
+  close(): void {
+    this.#onClose(this);
   }
 
   get is_idle(): boolean {

@@ -67,6 +67,8 @@ export class Connections {
   /** Each connection closes with its next response. */
   #is_draining = false;
   #onLastGone: (() => void) | null = null;
+  /** One function for all connections. */
+  readonly #onClose = (connection: Connection): void => this.#forget(connection);
 
   constructor(connections_max: number, clock: Clock, read_limits = READ_LIMITS) {
     this.#connections_max = connections_max;
@@ -207,9 +209,7 @@ export class Connections {
       socket.end(answerOf(tooManyConnections()), () => socket.destroy());
       return;
     }
-    const connection = new Connection(socket, this.#idle);
-    this.#open.set(socket, connection);
-    socket.once('close', () => this.#forget(connection));
+    this.#open.set(socket, new Connection(socket, this.#idle, this.#onClose));
   }
 
   #makeRoom(): boolean {

@@ -101,7 +101,7 @@ async function pull(context: Context, request: PullingRequest, reply: FastifyRep
   const permit =
     pull_transport.permitOf(instance_id, owner_scope) ?? (await readPermit(context, instance_id, owner_scope));
   const { max = MAX, wait_s = WAIT_S, pull_id = null } = request.body;
-  const results = await takeAll(context, request);
+  const results = request.body.results?.length ? await takeAll(context, request) : NO_RESULTS;
   const address = await addressOf(context, request);
   letGoOfBody(request);
   // No other code may run between this call and the wait, so that of two requests with one name only one waits.
@@ -213,6 +213,11 @@ function noRoom(): Problem {
   });
 }
 
+/** Shared by the thousands of pulls that bring no results. */
+const NO_RESULTS: Awaited<ReturnType<typeof takeAll>> = [];
+/** Shared by the thousands of pulls that wait. */
+const NO_PUSHES: readonly HandedOut[] = [];
+
 /** Judges the results in a request. */
 function takeAll(context: PullContext, { params, body }: PullingRequest) {
   const given = (body.results ?? []).map(resultOf);
@@ -277,7 +282,7 @@ class Pulling implements PullRequest {
   #waiting: WaitingPull | null = null;
   /** Null when the pull does not wait. */
   #makes_room: WaitingRequest | null = null;
-  #pushes: readonly HandedOut[] = [];
+  #pushes = NO_PUSHES;
   #has_ended = false;
 
   constructor(context: Context, response: ServerResponse, asked: Asked) {
