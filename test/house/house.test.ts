@@ -205,6 +205,10 @@ test('only the webhook transport opens outgoing sockets, and what forwards pulls
     'src/http/routes/events.ts',
     'src/http/stream_room.ts',
     'src/http/routes/pull.ts',
+    'src/http/late_responses.ts',
+    'src/http/intake/body.ts',
+    'src/http/intake/slow_readers.ts',
+    'src/http/intake/waiting_requests.ts',
     'src/http/intake/framing.ts',
     'src/http/intake/intake.ts',
     // Requests and responses without a socket.

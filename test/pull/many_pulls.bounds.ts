@@ -4,7 +4,9 @@
  */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
+import { createRequire } from 'node:module';
 import { describe, test, type TestContext } from 'node:test';
+import { queryObjects } from 'node:v8';
 import type { Pulled } from '@convoke/sdk';
 import { makeDatabase } from '../support/postgres.ts';
 import { pullPath, pullsWaiting } from '../support/pulling.ts';
@@ -133,6 +135,30 @@ describe('a key whose pulls take all connections', () => {
       (count) => count === 0,
     );
   });
+});
+
+/** The class that Fastify makes the classes of its requests from. */
+const FastifyRequest = createRequire(import.meta.url)('fastify/lib/request.js') as new () => unknown;
+const requestsInMemory = (): number => queryObjects(FastifyRequest, { format: 'count' });
+
+test('a pull that waits takes no memory for the framework: its request is forgotten', async (t) => {
+  const service = await startService(t);
+  await service.endOpenMode();
+  const machines = await machinesOfKey(service, 20, 'waiting');
+  const before = requestsInMemory();
+  for (const machine of machines) waitingPull(t, service, machine);
+  await waitingOnes(service, machines.length);
+  assert.ok(requestsInMemory() <= before + 1, `${before}, then ${requestsInMemory()}`);
+});
+
+test('control: the request of a route that responds itself stays in memory until then', async (t) => {
+  const service = await startService(t);
+  await service.endOpenMode();
+  const before = requestsInMemory();
+  const held: RawClient[] = [];
+  while (held.length < 20) held.push(await heldRequest(t, service));
+  assert.ok(requestsInMemory() >= before + held.length);
+  for (const client of held) client.destroy();
 });
 
 test('a machine that does not read what it pulled delays nobody, and its push arrives again as if it was not handed out', async (t) => {
