@@ -102,12 +102,16 @@ export class ConnectAttempt {
     const host = formatAddress(bytes);
     const socket = connectTcp({ host, port: this.#target.port, noDelay: true });
     this.#sockets.add(socket);
-    socket.on('error', (error) => {
+    const onError = (error: Error): void => {
       if (this.#ended || !this.#sockets.delete(socket)) return;
       this.#keepError(error);
       this.#tryNextAddress();
+    };
+    socket.on('error', onError);
+    socket.once('connect', () => {
+      detach(socket, onError);
+      this.#onConnect(socket, host);
     });
-    socket.once('connect', () => this.#onConnect(socket, host));
     if (this.#addresses_tried < this.#addresses.length) {
       this.#next_address = setTimeout(() => this.#tryNextAddress(), NEXT_ADDRESS_WAIT_MS);
     }
@@ -144,10 +148,12 @@ export class ConnectAttempt {
     });
     this.#sockets.delete(socket);
     this.#sockets.add(secured);
-    secured.on('error', (error: NodeJS.ErrnoException) => {
+    const onError = (error: NodeJS.ErrnoException): void => {
       if (this.#sockets.has(secured)) this.#fail('tls_failed', describeTlsError(error, hostname));
-    });
+    };
+    secured.on('error', onError);
     secured.once('secureConnect', () => {
+      detach(secured, onError);
       if (this.#ended) return;
       this.#observer.endStage(true, secured.getProtocol() ?? '');
       this.#succeed(secured);
@@ -176,6 +182,17 @@ export class ConnectAttempt {
     if (this.#error?.code !== 'ECONNREFUSED') this.#error = error;
   }
 }
+
+/**
+ * Lets a connected socket forget the attempt. The socket may stay open for long, and would keep the push that it was
+ * opened for in memory, with its body.
+ */
+function detach(socket: Socket, onError: (error: Error) => void): void {
+  socket.on('error', ignore);
+  socket.off('error', onError);
+}
+
+function ignore(): void {}
 
 function describeAddresses(addresses: readonly AddressBytes[]): string {
   const shown = addresses.slice(0, ADDRESSES_SHOWN_MAX).map(formatAddress).join(', ');
