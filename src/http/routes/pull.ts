@@ -213,11 +213,6 @@ function noRoom(): Problem {
   });
 }
 
-/** Shared by the thousands of pulls that bring no results. */
-const NO_RESULTS: Awaited<ReturnType<typeof takeAll>> = [];
-/** Shared by the thousands of pulls that wait. */
-const NO_PUSHES: readonly HandedOut[] = [];
-
 /** Judges the results in a request. */
 function takeAll(context: PullContext, { params, body }: PullingRequest) {
   const given = (body.results ?? []).map(resultOf);
@@ -250,6 +245,12 @@ async function take({ store, engine, pull_transport, clock }: PullContext, insta
   return { ...about, became: made?.outcome === 'timeout' ? 'late' : 'repeated', state } as const;
 }
 
+type Results = Awaited<ReturnType<typeof takeAll>>;
+
+/** Shared by the thousands of pulls that bring no results and wait for pushes. */
+const NO_RESULTS: Results = [];
+const NO_PUSHES: readonly HandedOut[] = [];
+
 const PULLING: unique symbol = Symbol('pull');
 
 type PullResponse = ServerResponse & { [PULLING]?: Pulling };
@@ -258,7 +259,7 @@ type PullResponse = ServerResponse & { [PULLING]?: Pulling };
 type Asked = Omit<PullRequest, 'onEnd'> & {
   /** The key that it was made with; null while no key is needed. */
   key_id: string | null;
-  results: Awaited<ReturnType<typeof takeAll>>;
+  results: Results;
 };
 
 /**
@@ -277,7 +278,7 @@ class Pulling implements PullRequest {
   readonly client: string | null;
   readonly standing: Revocable;
   readonly #key_id: string | null;
-  readonly #results: Asked['results'];
+  readonly #results: Results;
   /** Null when the pull does not wait. */
   #waiting: WaitingPull | null = null;
   /** Null when the pull does not wait. */
