@@ -185,7 +185,7 @@ describe('pull', () => {
     const { service, pauses_ms, asked, taken, pushes } = await start(t);
     service.push('d1');
     await taken(1);
-    service.failures.push('cut', 503, 502, ...Array.from({ length: 9 }, () => 'cut' as const));
+    service.failures.push('cut', 503, 502, 408, ...Array.from({ length: 8 }, () => 'cut' as const));
     pushes[0]!.respond({ status_code: 200 });
     await asked();
     const with_result = service.requests.filter(({ results }) => results.length === 1);

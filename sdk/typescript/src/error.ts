@@ -43,7 +43,8 @@ export class ConvokeError extends Error {
 
 /** Whether the failure may pass by itself. A wrong key, for example, stays wrong. */
 export function isPassing({ code, status }: ConvokeError): boolean {
-  return code === 'unreachable' || code === 'timeout' || status === 429 || (status !== null && status >= 500);
+  if (status === null) return code === 'unreachable' || code === 'timeout';
+  return status === 408 || status === 429 || status >= 500;
 }
 
 /** When only one field is invalid, the detail already names it. */
