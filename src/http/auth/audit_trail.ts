@@ -32,8 +32,8 @@ export interface AuditTrailParts {
 const REFUSALS_MS = 60_000;
 
 /**
- * The largest number of different refusals that are written in this time. Further refusals are only counted, so that a
- * flood cannot fill the disk.
+ * The most different refusals that are written within REFUSALS_MS. Further refusals are only counted, so that a flood
+ * cannot fill the disk.
  */
 const REFUSALS_MAX = 100;
 

@@ -13,7 +13,7 @@ interface KnownKey {
   previous_digest: Buffer;
   by_current: TokenStanding;
   by_previous: TokenStanding;
-  /** When its use was last recorded. */
+  /** When the use of the key was last recorded. */
   noted_at: number;
   /** The last characters of the latest token that was verified. */
   right_end: string | null;
@@ -123,7 +123,7 @@ export class Keyring {
     if (this.#is_closed) return;
     this.#following = this.#clock.after(FOLLOW_EVERY_MS, () => {
       const again = (): void => this.follow();
-      // Other calls report a store that does not respond.
+      // An error is not reported here: when the store does not respond, other calls report that.
       this.refresh().then(again, again);
     });
   }
@@ -255,7 +255,7 @@ export class Keyring {
   }
 }
 
-/** A damaged digest equals no other. */
+/** The bytes of a digest. For a damaged digest these are NO_DIGEST, which no token has. */
 function digestIn(hex: string): Buffer {
   const bytes = Buffer.from(hex, 'hex');
   return bytes.length === DIGEST_BYTES ? bytes : NO_DIGEST;

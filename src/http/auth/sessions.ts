@@ -2,11 +2,11 @@
  * Signing in on a page: the page sends a key once and gets a cookie, which no script can read. The store has the
  * session, and every request reads it, so signing out holds on every node.
  *
- * A browser adds a cookie by itself to the requests of any page, and over http also sends it to every other port of
- * this host. Three things protect it. The cookie goes to no other site (SameSite=Strict). A request with it must be
- * from a page of this origin. And the request must have a second value, csrf_token. Only the response to signing in
- * contains that value. The page keeps it in a place that only pages of this origin can read. So the cookie alone gives
- * no access.
+ * A browser adds a cookie by itself to the requests of any page. Over http it also sends the cookie to every other port
+ * of this host. Three things protect the cookie. The browser sends it with no request from another site
+ * (SameSite=Strict). A request with the cookie must be from a page of this origin. And the request must have a second
+ * value, csrf_token. Only the response to signing in contains that value. The page keeps the value where only pages of
+ * this origin can read it. So the cookie alone gives no access.
  *
  * The cookie is written and parsed here, in ten lines: one name, one value of 43 characters that need no quoting, and
  * fixed attributes. A library would bring quoting, decoding and signing that must not happen to this value.
@@ -43,7 +43,7 @@ const SAFE_METHODS = new Set(['GET', 'HEAD', 'OPTIONS']);
 /** A session that a request has signed in with. */
 export interface SignedIn {
   session: Session;
-  /** Every request of the page has it as a header. */
+  /** Every request of the page has this value as a header. */
   csrf_token: string;
 }
 
@@ -195,7 +195,8 @@ export class Sessions {
   }
 
   /**
-   * Ends a session for its holder or for an admin, and the feeds that it opened. Null when there is no such session.
+   * Ends a session, and the feeds that were opened with it. The caller is its holder or an admin. Null when there is no
+   * such session.
    */
   async end(author: Author, by: { digest: string } | { session_id: string }): Promise<Session | null> {
     const { sessions } = author.storeFor();

@@ -15,8 +15,8 @@ const BODY_BYTES_PER_S_MIN = 65_536;
 const LOOK_MS = 500;
 
 /**
- * The listeners of every request with a body. They are not made for each request: closures would hold what belongs to
- * the request for as long as it waits. They are never removed, because removing four costs more than a check.
+ * The listeners of all requests with a body. Closures made for each request would hold the parts of that request for as
+ * long as it waits. The listeners are never removed, because to remove four costs more than the check in each.
  */
 function onData(this: Watched, chunk: Buffer): void {
   this[EXCHANGE]?.body?.take(chunk);

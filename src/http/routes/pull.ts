@@ -104,7 +104,7 @@ async function pull(context: Context, request: PullingRequest, reply: FastifyRep
   const results = request.body.results?.length ? await takeAll(context, request) : NO_RESULTS;
   const address = await addressOf(context, request);
   letGoOfBody(request);
-  // No other code may run between this call and the wait, so that of two requests with one name only one waits.
+  // No other code may run between this call and the wait. So of two requests with the same pull_id, only one waits.
   if (pull_id !== null) pull_transport.takeBack(instance_id, pull_id);
   // A machine that is about to end takes no more pushes.
   if (max === 0) return { pushes: [], results };
@@ -256,7 +256,7 @@ type PullResponse = ServerResponse & { [PULLING]?: Pulling };
 
 /** What a request asks for. */
 type Asked = Omit<PullRequest, 'onEnd'> & {
-  /** The key that it was made with; null while no key is needed. */
+  /** The key of the request; null while no key is needed. */
   key_id: string | null;
   results: Awaited<ReturnType<typeof takeAll>>;
 };
