@@ -1,11 +1,11 @@
 /**
  * The live feed: publishes events as they happen (GET /api/v1/events/).
  *
- * While nobody listens it costs nothing: `is_active` is false, and publishers make no object. Otherwise each event
- * becomes text once, in a memory of the last events that all listeners share. A listener has a position in that memory,
- * and gets the next events when its connection takes more. So a slow listener needs no memory of its own. A listener
- * that falls too far behind is disconnected, and resumes with the id of the last event it has seen. The memory stays
- * for some minutes after the last listener.
+ * While nobody listens, the feed costs nothing: `is_active` is false, and publishers make no object. Otherwise each
+ * event becomes text once, in a memory of the last events that all listeners share. A listener has a position in that
+ * memory, and gets the next events when its connection takes more. So a slow listener needs no memory of its own. A
+ * listener that falls too far behind is disconnected, and resumes with the id of the last event it has seen. The memory
+ * stays for some minutes after the last listener.
  */
 import { randomBytes } from 'node:crypto';
 import type { Clock, Timer } from '../delivery/clock.ts';
@@ -52,7 +52,7 @@ export interface FeedRequest {
   viewer: FeedViewer;
   /** The id of the last event seen; null: from now on. */
   last_event_id: string | null;
-  /** The right to the feed. When that is no longer valid, the feed ends. */
+  /** The right to the feed. When the right is no longer valid, the feed ends. */
   standing: Revocable;
 }
 
@@ -310,7 +310,7 @@ export class OpenedFeed {
     this.#beginning = beginning;
   }
 
-  /** Begins to send events; `onEnd` of the sink ends it. */
+  /** Begins to send events. When the connection closes, the listener leaves the feed. */
   begin(sink: FeedSink): void {
     const { replayed, gap, id } = this.#beginning;
     const texts = replayed.map(({ text }) => text);

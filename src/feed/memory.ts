@@ -90,7 +90,7 @@ export class FeedMemory {
     if (this.#events.length > EVENTS_MAX || this.#chars > CHARS_MAX) this.#dropSome();
   }
 
-  /** Drops an eighth at a time, because all remaining events must move. */
+  /** Drops an eighth at a time, because each call copies all remaining events. */
   #dropSome(): void {
     const dropped = this.#events.slice(0, Math.ceil(this.#events.length / 8));
     this.#events = this.#events.slice(dropped.length);

@@ -18,7 +18,7 @@ const LOST = 'lost';
 const ASK_EVERY_MS = 5_000;
 const ASKED_FOR_MS = 15_000;
 const LINGER_MS = 50;
-/** The most bytes that a node sends to the others at a time. Further events are lost. */
+/** The most bytes of events that wait to be broadcast. Further events are lost. */
 const BYTES_MAX = 256 << 10;
 
 interface RelayParts {

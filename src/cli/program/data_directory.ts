@@ -7,7 +7,7 @@ export function dataFile(directory: string): string {
   return resolve(directory, DATABASE_FILE);
 }
 
-/** The path of the file that holds the data key, unless that is a setting. */
+/** The path of the file that holds the data key, unless a setting gives the key. */
 export function keyFile(directory: string): string {
   return resolve(directory, KEY_FILE);
 }

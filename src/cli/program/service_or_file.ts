@@ -35,9 +35,9 @@ export function withServiceOrFile(command: Command): Command {
 }
 
 /**
- * Calls the API on the data. It takes the first of these that there is: the service of `--url`, the file in the
- * directory of `--data`, the service at the usual address, the file in the usual directory. When CONVOKE_DATABASE_URL
- * names a database, the database replaces the file.
+ * Calls the API on the data. Uses the first of these that exists: the service of `--url`, the file in the directory of
+ * `--data`, the service at the usual address, the file in the usual directory. When CONVOKE_DATABASE_URL names a
+ * database, the database replaces the file.
  */
 export async function onServiceOrFile<T>(
   options: ServiceOrFileOptions,

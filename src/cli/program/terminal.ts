@@ -36,7 +36,7 @@ export function note(line: string): void {
   process.stderr.write(`${line}\n`);
 }
 
-/** Shows progress on one line that the next one overwrites; prints nothing when stderr is not a terminal. */
+/** Shows progress on one line, which the next text overwrites; prints nothing when stderr is not a terminal. */
 export function noteProgress(text: string): void {
   if (process.stderr.isTTY) process.stderr.write(`\r${text}\u001b[K\r`);
 }

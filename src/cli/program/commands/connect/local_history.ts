@@ -11,7 +11,7 @@ const MEETINGS_MAX = 200;
 export class LocalHistory {
   readonly #meetings = new Map<string, PastMessage[]>();
 
-  /** The newest messages before one, the oldest first. */
+  /** The newest messages before a seq, the oldest of them first. */
   before(meeting_id: string, seq: number, limit: number): PastMessage[] {
     const messages = this.#meetings.get(meeting_id) ?? [];
     return messages.filter((message) => message.seq < seq).slice(-limit);
