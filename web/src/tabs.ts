@@ -4,10 +4,10 @@
  *
  * They agree by messages to one another. A tab claims the lead, and leads when no other tab objects. A leader that is
  * hidden or closed says so. A leader that crashes or hangs gives no sign of life, so after a while another tab claims
- * its place. When two tabs lead, because one of them was too busy to object, the one that began later stays.
+ * its place. When two tabs lead, because one of them was too busy to object, the tab that began later goes on.
  *
- * A lock of the browser would do, but pages over plain HTTP from another machine have no locks. A SharedWorker cannot
- * do it, because the page permits no Trusted Types policy, and so no URL of a worker.
+ * A lock of the browser would be simpler, but pages over plain HTTP from another machine have no locks. A SharedWorker
+ * is not possible either, because the page permits no Trusted Types policy, and so no URL of a worker.
  */
 
 interface TabsParts<News> {
@@ -111,7 +111,7 @@ export class Tabs<News extends object> {
   /** Gives a sign of life, or looks whether the leader gives one. */
   #look(): void {
     const now_ms = performance.now();
-    // A tab that hung itself may have missed the signs.
+    // If this tab hung, it may have missed the signs of life.
     if (now_ms - this.#looked_ms > 2 * SIGN_MS) this.#heard_ms = now_ms;
     this.#looked_ms = now_ms;
     this.#greet();

@@ -63,7 +63,7 @@ function useDown(): Query<number> {
 const ICON_PX = 64;
 const link = document.querySelector('link[rel=icon]') as HTMLLinkElement;
 const plain = link.href;
-/** The icon loads at once, because the service may be away when it is needed. */
+/** The icon loads at once, because the service may be away when the page needs the icon. */
 const image = new Image();
 image.src = plain;
 const loaded = image.decode().catch(() => {});

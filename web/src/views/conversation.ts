@@ -107,7 +107,10 @@ export class Conversation {
     );
   }
 
-  /** @param seq the seq of a message that was sent; Infinity when there may be new messages, 0 when there is none */
+  /**
+   * @param seq the seq of a message that was sent; Infinity when there may be new messages; 0 when there is no new
+   * message
+   */
   #isStale({ from, to }: Changed, seq: number): void {
     this.#changed = { from: Math.min(this.#changed.from, from), to: Math.max(this.#changed.to, to) };
     if (seq === 0) return;

@@ -4,7 +4,7 @@ import { Foreign } from '../parts/foreign.tsx';
 import type { Line } from './conversation.ts';
 
 export interface Thread {
-  /** Null when it answers no message, or a message that is not loaded. */
+  /** Null when the message answers no other message, or one that is not loaded. */
   answered: Line | null;
   answers: Line[];
 }
@@ -30,7 +30,7 @@ export function threadsOf(messages: readonly Line[]): ReadonlyMap<string, Thread
 type Jump = (message_id: string) => void;
 
 interface AnsweredProps {
-  /** Null when it is not loaded. */
+  /** Null when the answered message is not loaded. */
   answered: Line | null;
   message_id: string;
   onJump: Jump;
