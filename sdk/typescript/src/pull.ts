@@ -87,7 +87,8 @@ interface Held {
  * The pushes of one instance, pulled over as many requests as needed.
  *
  * One request waits at the service for pushes while there is room for them. A result that is given meanwhile goes with
- * a second request, which does not wait. Both bring results, and take the pushes that are there.
+ * a second request, which does not wait. Each of the two requests hands in results, and takes the pushes that are
+ * there.
  *
  * A push may be handed out again, because its result was lost or late. The caller does not get it twice: the push gets
  * the result of the running call, or the remembered success.
