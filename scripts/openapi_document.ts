@@ -62,8 +62,8 @@ function mendBody({ requestBody }: Operation): void {
 }
 
 /**
- * Changes the name of a parameter for oapi-codegen. It makes the same identifier of `last_event_id` in the query and
- * `Last-Event-ID` in the head, and its result would not compile.
+ * Changes the name of a parameter for oapi-codegen. That generator makes the same identifier of `last_event_id` in the
+ * query and `Last-Event-ID` in the head, so the generated client would not compile.
  */
 function mendParameters({ parameters = [] }: Operation): void {
   const plainName = (name: string): string => name.replaceAll(/[^a-z]/gi, '').toLowerCase();

@@ -29,7 +29,7 @@ export class KeyChanges {
   }
 
   /**
-   * Null when there is no such key.
+   * Returns null when there is no such key.
    *
    * @throws Problem `last_admin_key`
    */
@@ -41,7 +41,7 @@ export class KeyChanges {
   }
 
   /**
-   * Gives a key another token; the old one works for `overlap_ms` more. Null when there is no such key.
+   * Gives a key another token; the old token works for `overlap_ms` more. Returns null when there is no such key.
    *
    * @param digest the digest of the new token
    * @throws Problem `key_not_active`

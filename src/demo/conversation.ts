@@ -228,7 +228,7 @@ export class Conversation {
 
   /**
    * Whether an agent answers a message. If so, `say` is called with the answer later. Each turn answers the previous
-   * one, so that the loop guard counts the turns and stops the agents after a while.
+   * turn, so that the loop guard counts the turns and stops the agents after a while.
    */
   #answer(agent_id: AgentName, { seq, message }: Question, say: (said: Said) => void): boolean {
     const { turns, answers_max } = this.#options;

@@ -202,7 +202,7 @@ export class Feed {
     if (this.#memory === null) {
       const { clock, store } = this.#parts;
       const last = await store.messages.last();
-      // Another call may have made the memory while this one waited.
+      // Another call may have made the memory while this call waited.
       this.#memory ??= new FeedMemory(nameOfMemory(), new FeedPosition(last, clock.wall()));
     }
     this.#memory_until = null;
@@ -277,7 +277,7 @@ export class Feed {
     if (this.is_active && !this.#is_stopped) this.#tick ??= this.#parts.clock.after(TICK_MS, () => this.#onTick());
   }
 
-  /** Ends all feeds at once, and accepts no new ones. */
+  /** Ends all feeds at once, and opens no new feeds. */
   stop(): void {
     this.#is_stopped = true;
     for (const listener of this.#listeners) listener.end('end', { code: 'shutting_down' }, LAST_WORD_MS);

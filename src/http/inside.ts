@@ -66,8 +66,8 @@ class InsideRequest extends http.IncomingMessage {
 const STREAM_BYTES_MAX = 65_536;
 
 /**
- * Keeps everything that a route writes to it. It does not keep a stream of events, but passes it on as the events
- * arrive. Its socket takes every byte and sends none.
+ * Keeps everything that a route writes to it, except a stream of events: the events are passed on as they arrive. Its
+ * socket takes every byte and sends none.
  */
 class InsideResponse extends http.ServerResponse {
   readonly chunks: Buffer[] = [];

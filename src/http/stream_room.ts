@@ -4,7 +4,7 @@ import type { ServerResponse } from 'node:http';
  * The most bytes that the clients of one key may leave unread in their streams. With more, all streams of the key wait.
  */
 const KEY_BYTES_MAX = 16 << 20;
-/** The same for the clients of all keys. With more, the slowest one is disconnected. */
+/** The same for the clients of all keys. With more, the slowest client is disconnected. */
 const ALL_BYTES_MAX = 32 << 20;
 
 /**

@@ -443,7 +443,7 @@ export class ConvokeClient {
     return this.#requests.call('DELETE', ['keys', key_id], { ...options });
   }
 
-  /** Makes a new token. Until the overlap ends, the old one is accepted too. */
+  /** Makes a new token. Until the overlap ends, the old token is accepted too. */
   rotateKey(key_id: string, input: RotateKeyInput = {}, options?: CallOptions): Promise<ApiKeyWithToken> {
     return this.#requests.call('POST', ['keys', key_id, 'rotate'], { ...options, body: input });
   }

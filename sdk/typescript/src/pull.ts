@@ -391,7 +391,8 @@ export class Puller {
 }
 
 /**
- * Runs after everything that is due in this turn of the event loop; in a runtime without such a call, a little later.
+ * Runs after everything that is due in this turn of the event loop; in a runtime without `setImmediate`, a little
+ * later.
  */
 const soon: (step: () => void) => unknown =
   (globalThis as { setImmediate?: (step: () => void) => unknown }).setImmediate ?? ((step) => setTimeout(step, 0));

@@ -29,7 +29,7 @@ export interface TraceOptions {
 }
 
 export interface ReplyOptions extends CallOptions, TraceOptions {
-  /** A random one when absent. Give your own to repeat a reply safely across restarts of your program. */
+  /** A random key when absent. Give your own key to repeat a reply safely across restarts of your program. */
   idempotency_key?: string | undefined;
 }
 
@@ -45,7 +45,7 @@ export interface SendOptions extends CallOptions, TraceOptions {
   in_reply_to?: string | undefined;
   /** After this many seconds the message is no longer pushed, if that is earlier than the limit of the service. */
   expires_in_s?: number | undefined;
-  /** A random one when absent. Give your own to repeat a send safely after a restart of your program. */
+  /** A random key when absent. Give your own key to repeat a send safely after a restart of your program. */
   idempotency_key?: string | undefined;
 }
 

@@ -245,9 +245,9 @@ function isHeaders(headers: HeadersLike): headers is Headers {
 }
 
 /**
- * The webhook-id of a webhook test begins with this; the id of a delivery has no hyphen there. The signature covers the
- * id. It does not cover the header convoke-test, so anybody between sender and receiver could add that to a real push,
- * and the push would wake no agent.
+ * The webhook-id of a webhook test begins with this text; the id of a delivery has no hyphen there. The signature
+ * covers the id. It does not cover the header convoke-test: anybody between sender and receiver could add that header
+ * to a real push, and then the push would wake no agent.
  */
 const TEST_ID_PREFIX = 'dlv_test-';
 

@@ -99,7 +99,7 @@ export async function assertThere(file: string): Promise<void> {
   );
 }
 
-/** The settings that the service would have here. They are needed because the data key may be one of them. */
+/** The settings that the service would have here. This command needs them, because the data key may be a setting. */
 function configOf(data: string): Config {
   try {
     return readConfig({ flags: { data }, env: process.env }).config;

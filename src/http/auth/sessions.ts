@@ -261,9 +261,9 @@ export class Sessions {
 }
 
 /**
- * A browser names the origin of a request. On a secure or local connection it does so in Sec-Fetch-Site, which no page
- * can set. Otherwise it does so in Origin, on every request that changes something. A request with neither is not from
- * a page of this service.
+ * A browser names the origin of a request. On a secure or local connection the name is in Sec-Fetch-Site, which no page
+ * can set. Otherwise the name is in Origin, on every request that changes something. A request with neither header is
+ * not from a page of this service.
  *
  * @throws Problem `origin_not_allowed`
  */

@@ -5,8 +5,8 @@ import { Body, type BodyBudget, type BodyDone, tooLarge } from './body.ts';
 import { EXCHANGE, type Exchange, type Watched } from './connection.ts';
 
 /**
- * A body may take this long, and one second more for each 64 KiB that arrived. That stops a client that sends byte by
- * byte, and stops no client on a slow network.
+ * A body may take this long, and one second more for each 64 KiB that arrived. This limit stops a client that sends
+ * byte by byte, and stops no client on a slow network.
  */
 const BODY_MS = 5_000;
 const BODY_BYTES_PER_S_MIN = 65_536;

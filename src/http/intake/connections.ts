@@ -46,10 +46,10 @@ const SLOW_MS = 3_000;
 const RETRY_AFTER_S = 1;
 
 /**
- * The connections of clients. Idle ones are listed in the order in which they became idle. When there are too many
- * connections, the one that has been idle longest is closed. If none is idle, the one that has waited longest for its
- * client is closed. If no connection waits for its client, a waiting request, such as a pull, gets its response early.
- * A request that Convoke works on is never closed.
+ * The connections of clients. Idle connections are listed in the order in which they became idle. When there are too
+ * many connections, the one that has been idle longest is closed. If none is idle, the one that has waited longest for
+ * its client is closed. If no connection waits for its client, a waiting request, such as a pull, gets its response
+ * early. A request that Convoke works on is never closed.
  */
 export class Connections {
   readonly #connections_max: number;
@@ -95,8 +95,8 @@ export class Connections {
       exchange.awaits_continue = true;
       server.emit('request', request, response);
     });
-    // A request with such a header passes the same checks as others. They refuse it with a problem; Node's own response
-    // would be only a status.
+    // A request with such a header passes the same checks as others. These checks refuse it with a problem; Node's own
+    // response would be only a status.
     server.on('checkExpectation', (request, response) => server.emit('request', request, response));
     server.on('connect', (_request, socket) => {
       socket.on('error', () => {});
@@ -105,9 +105,9 @@ export class Connections {
   }
 
   /**
-   * The first step of a stop. It accepts no new connection, so that a proxy takes another node at once. Each open
-   * connection gets one more response, with `connection: close`, because a request may already be on its way. Resolves
-   * when all connections have closed, or when the time is up.
+   * The first step of a stop. The server accepts no new connection, so that a proxy takes another node at once. Each
+   * open connection gets one more response, with `connection: close`, because a request may already be on its way.
+   * Resolves when all connections have closed, or when the time is up.
    */
   async drain(server: Server, drain_ms: number): Promise<void> {
     this.#is_draining = true;
@@ -140,8 +140,9 @@ export class Connections {
   }
 
   /**
-   * Called when the server stops. Node closes idle connections that had a request before, but waits 5 s for those that
-   * never had one. This method closes those after UNUSED_MS, so that a request on its way can still arrive.
+   * Called when the server stops. Node closes idle connections that had a request before, but waits 5 s for connections
+   * that never had a request. This method closes the unused connections after UNUSED_MS, so that a request on its way
+   * can still arrive.
    */
   closeUnused(): void {
     for (const connection of this.#idle.toArray()) {

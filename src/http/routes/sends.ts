@@ -171,8 +171,8 @@ async function sendMessages(
   const failed = results.find(
     (result) => result.status === 'rejected' && problemOf(result.reason as Error).status >= 500,
   );
-  // When no message was stored and one may succeed later, the status of the whole response says so, because some
-  // clients read only the status.
+  // When the service failed and stored no message, the status of the whole response says so, because some clients read
+  // only the status.
   if (failed?.status === 'rejected' && !results.some(({ status }) => status === 'fulfilled')) throw failed.reason;
   const next = results.values();
   return { results: refused.map((problem) => wireResult(problem ?? (next.next().value as Result))) };

@@ -59,7 +59,8 @@ export function Detail({ title, label, back, back_label, actions, children }: De
   }, [label]);
   useEffect(() => {
     body.current?.scrollTo(0, 0);
-    // Then Tab moves to the actions of the item, and Escape leads back to the row that opened it.
+    // With the focus in the item, Tab moves to the actions of the item, and Escape leads back to the row that opened
+    // the item.
     if (followed.by_keyboard) body.current?.focus({ preventScroll: true });
     followed.by_keyboard = false;
   }, [label]);

@@ -92,7 +92,7 @@ class ConvokeClient(Operations):
         :param in_reply_to: The message_id of the message that this one answers, in the same meeting.
         :param expires_in_s: After this many seconds the message is no longer pushed, if that is earlier than the limit
             of the service.
-        :param idempotency_key: A random one when absent. Give your own to repeat a send safely after a restart.
+        :param idempotency_key: A random key when absent. Give your own key to repeat a send safely after a restart.
         :param traceparent: The trace that the message belongs to, as in W3C Trace Context. An `httpx` that
             OpenTelemetry instruments adds it by itself.
         :param tracestate: The state of that trace.

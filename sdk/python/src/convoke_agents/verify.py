@@ -19,9 +19,9 @@ _TOLERANCE_S = 300
 _SECRET_PREFIX = "whsec_"
 _SECRET_BYTES_MIN = 24
 _SECRET_BYTES_MAX = 64
-# The webhook-id of a webhook test begins with this; the id of a delivery has no hyphen there. The signature covers the
-# id. It does not cover the header convoke-test, so anybody between sender and receiver could add that to a real push,
-# and the push would wake no agent.
+# The webhook-id of a webhook test begins with this text; the id of a delivery has no hyphen there. The signature covers
+# the id. It does not cover the header convoke-test: anybody between sender and receiver could add that header to a real
+# push, and then the push would wake no agent.
 _TEST_ID_PREFIX = "dlv_test-"
 
 VerificationReason: TypeAlias = Literal[
