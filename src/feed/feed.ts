@@ -5,7 +5,7 @@
  * event becomes text once, in a memory of the last events that all listeners share. A listener has a position in that
  * memory, and gets the next events when its connection takes more. So a slow listener needs no memory of its own. A
  * listener that falls too far behind is disconnected, and resumes with the id of the last event it has seen. The memory
- * stays for some minutes after the last listener.
+ * stays for two minutes after the last listener has left.
  */
 import { randomBytes } from 'node:crypto';
 import type { Clock, Timer } from '../delivery/clock.ts';
@@ -20,7 +20,7 @@ import { type ReplayedEvent, replayOf } from './replay.ts';
 import { FeedRelay, type BroadcastToNodes } from './relay.ts';
 import { FeedView, type FeedViewer } from './view.ts';
 
-/** Events linger this long, and are then sent together. */
+/** How long events wait for further events, to be sent together. */
 const LINGER_MS = 20;
 /** How often listeners are checked, and how often a silent connection gets a comment. */
 const TICK_MS = 500;
@@ -158,8 +158,8 @@ export class Feed {
   }
 
   /**
-   * When a key has at least two listeners more than the key that asks, the latest of its listeners gives up its place.
-   * Otherwise one key could keep all others from the feed.
+   * When another key has at least two listeners more than the key that asks, the latest listener of that other key
+   * gives up its place. Otherwise one key could keep all other keys from the feed.
    */
   #makeRoomFor(key_id: string | null): boolean {
     const by_key = Map.groupBy(this.#listeners, (listener) => listener.key_id);

@@ -1,7 +1,7 @@
 /**
  * The live feed over several nodes. A node with a listener broadcasts from time to time that it has a listener. The
- * nodes that got this broadcast lately broadcast their events, several in one text. A node that has too many events
- * drops some and broadcasts `lost`.
+ * nodes that got this broadcast in the last 15 s broadcast their events, several in one text. A node that has too many
+ * events drops some and broadcasts `lost`.
  */
 import type { Clock, Timer } from '../delivery/clock.ts';
 import { type FeedEvent, feedEventsIn } from '../domain/feed_event.ts';

@@ -94,7 +94,7 @@ export class Notices {
     this.#note('store_failed', {}, error instanceof Error ? error.message : String(error));
   }
 
-  /** Sends the gathered notices, if the store takes them at once. */
+  /** Sends the gathered notices. Waits at most CLOSE_MS_MAX until the store has them. */
   async close(): Promise<void> {
     this.#is_closed = true;
     this.#timer?.cancel();

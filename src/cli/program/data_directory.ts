@@ -13,8 +13,8 @@ export function keyFile(directory: string): string {
 }
 
 /**
- * Makes a directory and the missing directories above it. Does not use the option `recursive`: Node 24 never returns
- * from that when the system refuses with ENOENT, as under /proc.
+ * Makes a directory and the missing directories above it. Does not use the option `recursive`: with it, Node 24 never
+ * returns when the system refuses with ENOENT, as under /proc.
  *
  * @throws the system's error, with its code
  */

@@ -39,7 +39,7 @@ const REFUSALS_MAX = 100;
 
 export class AuditTrail {
   readonly #parts: AuditTrailParts;
-  /** Refusals of anonymous callers count separately, so that they cannot crowd out the refusals of keys. */
+  /** Refusals of anonymous callers count separately, so that they cannot use up the limit for the refusals of keys. */
   readonly #of_anonymous: Refusals;
   readonly #of_keys: Refusals;
 

@@ -82,8 +82,8 @@ class ConvokeClient(Operations):
     ) -> SentMessage:
         """Sends a message in a meeting. When it returns, the message is stored and its pushes are queued.
 
-        Tries again, with the same idempotency key and therefore without a second message, when Convoke cannot be reached,
-        does not respond in time, or responds 429, 502, 503 or 504; the pause is the one that the server asks for.
+        Tries again, with the same idempotency key and therefore without a second message, when Convoke cannot be
+        reached, does not respond in time, or responds 429, 502, 503 or 504. It pauses for as long as the server asks.
 
         :param message: Any JSON object. A `RawJson` is sent as it is written.
         :param target_agents: Push only to these agents; empty or absent: to all agents of the meeting.
