@@ -187,7 +187,8 @@ export class Feed {
     }
     const since = parsed === null ? null : new Date(parsed.position.at).toISOString();
     const nothing: Beginning = { replayed: [], gap: { since, replayed: [] }, id: here };
-    // Several nodes do not publish messages in the order of their numbers, so the id does not say which were published.
+    // Several nodes do not publish messages in the order of their numbers, so the id does not say which messages were
+    // published.
     if (parsed === null || this.#relay !== null) return nothing;
     const { store, clock, written } = this.#parts;
     await written();

@@ -33,7 +33,7 @@ export class FeedMemory {
   #events: PublishedEvent[] = [];
   #first = 1;
   #chars = 0;
-  /** The characters of all events so far, dropped ones included. */
+  /** The characters of all events so far, dropped events included. */
   #chars_put = 0;
   /**
    * By instance_id: the number of the event that last removed an instance with this id. Older events are about the

@@ -14,7 +14,9 @@ export type Access = 'public' | readonly Scope[];
 declare module 'fastify' {
   interface FastifyContextConfig {
     access?: Access;
-    /** Whether a portal link may call the route, or why not. Without this property, no link may. */
+    /**
+     * Whether a portal link may call the route, or why not. Without this property, no portal link may call the route.
+     */
     portal_link?: PortalRight;
     /** Limits how often a key and an address may call the route. */
     limited?: Limited;

@@ -24,7 +24,7 @@ export interface TokenHint {
   key_id: string;
   /** Whether the key exists and can be used. */
   is_in_use: boolean;
-  /** Whether a token with the same end was verified since the start. */
+  /** Whether a token with the same last characters was verified since the start. */
   verified_before: boolean;
 }
 
@@ -50,8 +50,8 @@ const END_CHARS = 6;
 
 const BEARER = /^Bearer +(\S+) *$/i;
 /**
- * The use of a key is recorded at most once in NOTE_EVERY_MS. It is written WRITE_AFTER_MS later, together with the use
- * of other keys.
+ * The use of a key is recorded at most once in NOTE_EVERY_MS. The record is written WRITE_AFTER_MS later, together with
+ * the use of other keys.
  */
 const NOTE_EVERY_MS = 60_000;
 const WRITE_AFTER_MS = 1_000;

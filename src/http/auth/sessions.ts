@@ -49,7 +49,7 @@ export interface SignedIn {
 
 declare module 'fastify' {
   interface FastifyRequest {
-    /** The session of the request's cookie; null without a cookie, and with a key. */
+    /** The session of the request's cookie; null when the request has no cookie, or has a key. */
     signed_in: SignedIn | null;
   }
 }
@@ -67,7 +67,7 @@ export interface SessionParts {
 /** The standing of a request with a session. It depends on the session and on the token that began it. */
 class SessionStanding implements Standing {
   readonly principal: Principal;
-  /** A session cannot begin another one. */
+  /** A session cannot begin another session. */
   readonly token = null;
   readonly #session: Session;
   readonly #by: Token | null;
@@ -108,7 +108,7 @@ export class Sessions {
   }
 
   /**
-   * Identifies the caller of a request; null when it has no cookie of ours.
+   * Identifies the caller of a request; null when the request has no cookie of Convoke.
    *
    * @throws Problem `session_ended`, `origin_not_allowed`, `csrf_token_wrong`, and those of a key that cannot be used
    */

@@ -11,7 +11,7 @@ import { EXCHANGE, type Exchange, type Watched } from './connection.ts';
 const BODY_MS = 5_000;
 const BODY_BYTES_PER_S_MIN = 65_536;
 
-/** How often bodies in progress are checked for lateness. */
+/** How often the reader checks whether a body is late. */
 const LOOK_MS = 500;
 
 /**

@@ -59,7 +59,9 @@ export class Connections {
   readonly #idle = new IntrusiveList<Connection>();
   /** Requests that wait until something happens, such as pulls. */
   readonly #waiting = new WaitingRequests();
-  /** Connections that wait too long for their clients, as of the last check; the longest waiting one is last. */
+  /**
+   * Connections that waited too long for their clients at the last check; the connection that waits longest is last.
+   */
   #slow: Connection[] = [];
   #is_looking = false;
   /** Counts the turns of the event loop in which requests arrive. */
@@ -67,7 +69,7 @@ export class Connections {
   #is_turn_counted = false;
   /** Connections since the start, refused ones included. */
   #connection_count = 0;
-  /** Each connection closes with its next response. */
+  /** Whether each connection closes with its next response. */
   #is_draining = false;
   #onLastGone: (() => void) | null = null;
   /** One function for all connections. */
@@ -164,7 +166,10 @@ export class Connections {
     this.#waiting.delete(waiting);
   }
 
-  /** Null for a request on a connection that is closing: nobody will read its response, so it must have no effect. */
+  /**
+   * The exchange of a request. Null when its connection is closing: nobody will read the response, so the request must
+   * have no effect.
+   */
   exchangeOf(request: IncomingMessage): Exchange | null {
     const exchange = (request as Watched)[EXCHANGE];
     if (exchange === undefined) return null;

@@ -40,7 +40,7 @@ class Holder extends ListNode {
  */
 export class WaitingRequests {
   readonly #holders = new Map<string | null, Holder>();
-  /** The holders by how many of their requests wait, so that the largest one is found without a search. */
+  /** The holders by how many of their requests wait, so that the holder with the most is found without a search. */
   readonly #with_count: IntrusiveList<Holder>[] = [];
   #largest = 0;
 

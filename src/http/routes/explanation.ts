@@ -25,7 +25,7 @@ export interface ExplanationContext {
     deliveries: Pick<DeliveryStore, 'ofAgentsBefore'>;
   };
   clock: Clock;
-  /** The limits of meetings that have none of their own. */
+  /** The limits of meetings without limits of their own. */
   limits_of_meetings: GuardLimits;
 }
 

@@ -125,8 +125,8 @@ async function pull(context: Context, request: PullingRequest, reply: FastifyRep
 }
 
 /**
- * @throws Problem `instance_does_not_exist`, also for an instance of another owner; `invalid_fields` when it does not
- * pull
+ * @throws Problem `instance_does_not_exist`, also for an instance of another owner; `invalid_fields` when the instance
+ * does not pull
  */
 async function readPermit(
   { store, pull_transport }: PullContext,
@@ -142,7 +142,7 @@ async function readPermit(
   return { owner_scope, owner_key_id, updated_at, as_of };
 }
 
-/** The address of the client. For a forwarded request the forwarding node names it. */
+/** The address of the client. For a forwarded request, the forwarding node names this address. */
 async function addressOf({ limits, pull_forwarder }: PullContext, request: PullingRequest): Promise<string | null> {
   const mark = request.headers[FORWARDED_HEADER];
   const forwarded =

@@ -191,7 +191,10 @@ async function endSession(
   return reply.code(204).send();
 }
 
-/** Null without a key, and with a cookie whose session has ended. A wrong key is refused as everywhere. */
+/**
+ * The principal of a request. Null without a key, and with a cookie whose session has ended. A wrong key is refused as
+ * everywhere.
+ */
 async function principalOf(
   { sessions, keyring, limits }: SessionContext,
   request: FastifyRequest,

@@ -7,7 +7,7 @@ export { ID_PATTERN };
 
 export const NO_CONTROLS_PATTERN = '^[^\\u0000-\\u001f\\u007f-\\u009f\\ud800-\\udfff]*$';
 
-/** The largest body with a list of agent ids and webhook headers. One byte of them can take 6 bytes in JSON. */
+/** The largest body with a list of agent ids and webhook headers. One byte of these texts can take 6 bytes in JSON. */
 export const LIST_BODY_BYTES_MAX = 384 << 10;
 
 /**

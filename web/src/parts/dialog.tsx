@@ -37,7 +37,7 @@ export function Dialog({ title, onClose, children, is_kept = false }: DialogProp
     addEventListener('beforeunload', onLeave);
     return () => removeEventListener('beforeunload', onLeave);
   }, [is_kept]);
-  /** Whether the dialog may close now. If somebody has written in it, the dialog asks them. */
+  /** Whether the dialog may close now. If somebody has written in the dialog, it asks first. */
   const mayClose = (event: Event): boolean => {
     if (!is_kept && !is_written) return true;
     event.preventDefault();

@@ -35,14 +35,14 @@ export function Page({ title, tools, actions, children, detail }: PageProps): JS
   );
 }
 
-/** The name of the item that is open beside the list; null while none is. */
+/** The name of the item that is open beside the list; null while no item is open. */
 const opened = new Observable<string | null>(null);
 
 interface DetailProps {
   title: ComponentChildren;
   /** The name that screen readers say. */
   label: string;
-  /** The address to which closing it leads. */
+  /** The address that opens when somebody closes the item. */
   back: string;
   back_label: string;
   actions?: ComponentChildren;

@@ -64,8 +64,8 @@ const ALL_CHANGED: Changed = { from: 0, to: Infinity };
 export class Conversation {
   readonly stretch = new Observable<Stretch>(NOTHING);
   /**
-   * Whether the reader is at the end of the meeting. New messages are shown only then, so that nothing moves while they
-   * read, and the stretch stays bounded.
+   * Whether the reader is at the end of the meeting. New messages are shown only then, so that nothing moves while
+   * somebody reads, and the stretch stays bounded.
    */
   is_followed = true;
   readonly #meeting_id: string;

@@ -9,7 +9,10 @@ export interface Thread {
   answers: Line[];
 }
 
-/** The threads by message_id, for each message that answers one of these messages or is answered by one. */
+/**
+ * The threads by message_id, for each message that answers one of these messages, or that one of these messages
+ * answers.
+ */
 export function threadsOf(messages: readonly Line[]): ReadonlyMap<string, Thread> {
   const by_id = new Map(messages.map((message) => [message.message_id, message]));
   const threads = new Map<string, Thread>();
