@@ -1,6 +1,6 @@
 /**
- * Notices for operators: each is sent as a message to a meeting of their choice. So it is stored, ordered and delivered
- * like every other message.
+ * Notices for operators. Each notice is sent as a message to a meeting that the operators choose. So it is stored,
+ * ordered and delivered like every other message.
  */
 import type { Clock, Timer } from '../delivery/clock.ts';
 import type { AttemptEvent, SuppressedDelivery, SuppressReason } from '../delivery/events.ts';
