@@ -30,8 +30,8 @@ const THREADS = {
 const ENTRIES = { main: 'src/cli/program/program.ts', ...THREADS };
 
 /**
- * What dependencies load only on demand: the native binding of pg, and Fastify's test client and compilers, which ours
- * replace.
+ * What dependencies load only on demand: the native binding of pg, Fastify's test client, and Fastify's compilers, in
+ * whose place Convoke has its own.
  */
 const NEVER_LOADED = [
   'pg-native',

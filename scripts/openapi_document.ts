@@ -1,12 +1,12 @@
 /**
  * Makes the document from what @fastify/swagger collects. The schemas of the routes contain no references, so that
- * requests are validated and handlers typed without look-ups. Here the title of a schema shows that it is used in
- * several places.
+ * requests are validated and handlers typed without look-ups. Here the title of a schema shows that several places use
+ * the schema.
  */
 
 /**
  * Left out of patterns, because regular expressions of other languages cannot name surrogates. Validation refuses a
- * lone surrogate anyway, which only an escape in JSON can be.
+ * lone surrogate anyway; only an escape in JSON can contain one.
  */
 const SURROGATES = String.raw`\\ud800-\\udfff`;
 
@@ -62,8 +62,8 @@ function mendBody({ requestBody }: Operation): void {
 }
 
 /**
- * Changes the name of a parameter for oapi-codegen. It makes the same identifier of `last_event_id` in the query and
- * `Last-Event-ID` in the head, and its result would not compile.
+ * Changes the name of a parameter for oapi-codegen. That generator makes the same identifier of `last_event_id` in the
+ * query and `Last-Event-ID` in the head, so the generated client would not compile.
  */
 function mendParameters({ parameters = [] }: Operation): void {
   const plainName = (name: string): string => name.replaceAll(/[^a-z]/gi, '').toLowerCase();

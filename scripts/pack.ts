@@ -1,9 +1,9 @@
 /**
  * Turns a workspace into what is published while `npm pack` reads it: `prepack` runs this with the name of the
  * workspace, `postpack` with `restore`. A clone runs its TypeScript, but Node runs no TypeScript under node_modules. So
- * the package.json in the package differs from the one in the clone.
+ * the package.json in the package differs from the package.json of the clone.
  *
- * After an interrupted pack, the next one or `node scripts/pack.ts restore` puts the files of the clone back.
+ * After an interrupted pack, the next pack or `node scripts/pack.ts restore` puts the files of the clone back.
  */
 import { execFileSync } from 'node:child_process';
 import { existsSync, globSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';

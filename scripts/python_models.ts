@@ -1,7 +1,7 @@
 /**
  * Writes the Python SDK's models from the OpenAPI document: a pydantic model for each object, and a type for each set
  * of words. datamodel-code-generator would need Python on the machine of everybody who changes a route. It also makes
- * closed enumerations, and a client would fail at the first new word of a newer service.
+ * closed enumerations, with which a client would fail at the first new word of a newer service.
  */
 import { type Document, nameOf, type Schema } from './openapi_shapes.ts';
 

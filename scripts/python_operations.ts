@@ -149,7 +149,7 @@ function inputType(schema: Schema, schemas: Record<string, Schema>): string {
   return type === 'datetime' ? 'datetime | str' : type;
 }
 
-/** Fields of the path are positional arguments, all others named ones. */
+/** Fields of the path are positional arguments; all other fields are named arguments. */
 function signatureOf(args: Argument[]): string {
   const of_path = args.filter((each) => each.in === 'path').map(({ name, type }) => `        ${name}: ${type},\n`);
   const others = args

@@ -1,6 +1,6 @@
 /**
  * Takes the pictures of the pages in docs/images: a real browser shows a real service, with real receivers that talk
- * and fail for a minute. It takes about two minutes.
+ * and fail for a minute. The script takes about two minutes.
  */
 import { mkdir, stat } from 'node:fs/promises';
 import { setTimeout as pause } from 'node:timers/promises';

@@ -64,7 +64,10 @@ function answerType(name: string, schema: Schema, answers: Record<string, Schema
   return `${comment(schema)}export interface ${sdk_name} ${base === null ? '' : `extends ${base} `}${objectOf(own)}\n`;
 }
 
-/** The component that these properties begin with, and the number of its fields: a schema may spread another one. */
+/**
+ * The component that these properties begin with, and the number of its fields: a schema may begin with all fields of
+ * another schema.
+ */
 function baseOf(properties: Record<string, Schema>, answers: Record<string, Schema>): [string, number] | undefined {
   const texts = (fields: Record<string, Schema> = {}): string[] =>
     Object.entries(fields).map((each) => JSON.stringify(each));
@@ -110,7 +113,7 @@ function objectOf({ properties = {}, required = [] }: Schema, beside = ''): stri
   return `{\n${fields.join('')}}`;
 }
 
-/** @param indent how far prettier indents it */
+/** @param indent how far prettier indents the comment */
 function comment({ description }: Schema, indent = 0): string {
   if (description === undefined) return '';
   if (indent + description.length + '/**  */'.length <= WIDTH) return `/** ${description} */\n`;

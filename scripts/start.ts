@@ -14,7 +14,7 @@ const ORPHANED_LOOK_MS = 300;
 const build = spawn(process.execPath, [WEB, '--if-stale'], { stdio: ['ignore', STDERR, STDERR] });
 build.on('error', (error) => console.error(`the pages could not be built: ${error.message}`));
 build.unref();
-// The service has priority, because on a machine with few cores both would be slow.
+// The service has priority, because the build would slow it down on a machine with few cores.
 if (build.pid !== undefined) setPriority(build.pid, constants.priority.PRIORITY_BELOW_NORMAL);
 
 // Some versions of npm send SIGTERM to the shell that runs this process, and not to this process.

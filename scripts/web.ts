@@ -1,6 +1,6 @@
 /**
  * Builds the pages in `web/` into `web/dist`, where the service finds them. With --if-stale it builds only when a
- * source has changed. It takes about a second. Without the pages the service still serves its API.
+ * source has changed. A build takes about a second. Without the pages the service still serves its API.
  */
 import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';

@@ -1,6 +1,6 @@
 /**
- * The composition root: builds all parts and connects them. Read this first, then src/delivery/engine.ts. A part for a
- * single command is loaded with that command.
+ * The composition root: builds all parts and connects them. Read this first, then src/delivery/engine.ts. A part that
+ * only one command needs is loaded with that command.
  *
  *   http ──► engine ──► transport ──► receivers
  *     │        │
@@ -76,7 +76,7 @@ export interface Convoke {
   close(drain_ms?: number): Promise<void>;
 }
 
-/** Other machines could reach the service, and without a key everybody could use it. */
+/** Thrown when other machines could reach the service while no key exists: everybody could use it then. */
 export class NoKeyError extends Error {
   readonly code = 'NO_KEY';
 }
@@ -258,7 +258,7 @@ export async function createConvoke(
       webhook_transport,
       pull_transport,
       pull_forwarder,
-      // A result counts only while this node holds the lease: after a pause another node may deliver.
+      // A result counts only while this node holds the lease: after a pause of this process, another node may deliver.
       takesPullsOf: (instance_id) => delivers(instance_id) && partitions.isLeaseValid(clock.now()),
       clock,
       log,

@@ -83,7 +83,7 @@ export async function schemaOf({ data, database_url }: Config): Promise<SchemaSt
 /**
  * Brings the schema of the data up to date, as a start does.
  *
- * @throws StoreError when it cannot be used, or was written by a newer Convoke
+ * @throws StoreError when the data cannot be used, or a newer Convoke has written it
  */
 export async function migrateStore(config: Config): Promise<void> {
   // Changes only the schema, because nodes of the previous version may work on the database.

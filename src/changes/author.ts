@@ -9,7 +9,7 @@ import type { AuditedStore } from '../store/store.ts';
 export interface Author {
   /** The key that owns the instances that the author registers; null without a key. */
   readonly key_id: string | null;
-  /** The instances that the author may change; null: every one. */
+  /** The instances that the author may change; null: all instances. */
   readonly owner_scope: OwnerScope | null;
   /**
    * The store for one change: it writes the change and its audit entry in one transaction.

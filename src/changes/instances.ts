@@ -58,7 +58,7 @@ export class InstanceChanges {
   }
 
   /**
-   * Records a heartbeat. There is no audit entry and no event for it, because every instance sends one each minute.
+   * Records a heartbeat. A heartbeat has no audit entry and no event, because every instance sends one each minute.
    * Null when there is no such instance.
    */
   async heartbeat({ owner_scope }: Author, instance_id: string): Promise<InstanceRow | null> {
@@ -69,7 +69,8 @@ export class InstanceChanges {
   }
 
   /**
-   * Makes `new_secret` the webhook secret; the old one signs too for `overlap_ms`. Null when there is no such instance.
+   * Makes `new_secret` the webhook secret; the old secret signs too for `overlap_ms`. Null when there is no such
+   * instance.
    */
   async rotateSecret(
     author: Author,
@@ -121,7 +122,7 @@ export class InstanceChanges {
   }
 }
 
-/** The audit log has its own action for an instance that gets another owner, and names the new one. */
+/** The audit log has its own action for an instance that gets another owner, and names the new owner. */
 function handOver({ owner_key_id }: InstancePatch): Partial<AuditSubject> {
   return owner_key_id === undefined ? {} : { action: 'instance.hand_over', details: { owner_key_id } };
 }

@@ -32,7 +32,7 @@ export class InviteChanges {
   }
 
   /**
-   * Null when there is no such invite.
+   * Returns null when there is no such invite.
    *
    * @throws Problem `invite_redeemed`
    */

@@ -18,8 +18,8 @@ export class KeyChanges {
   }
 
   /**
-   * @param is_first true when the author may make the key only because there is none yet
-   * @throws Problem `first_key_not_admin`; `api_key_missing` when it is not the first after all
+   * @param is_first true when the author may make the key only because no key exists yet
+   * @throws Problem `first_key_not_admin`; `api_key_missing` when another key exists after all
    */
   async create(author: Author, key: NewApiKey, is_first: boolean): Promise<ApiKey> {
     const { key_id: target_id, scopes } = key;
@@ -29,7 +29,7 @@ export class KeyChanges {
   }
 
   /**
-   * Null when there is no such key.
+   * Returns null when there is no such key.
    *
    * @throws Problem `last_admin_key`
    */
@@ -41,7 +41,7 @@ export class KeyChanges {
   }
 
   /**
-   * Gives a key another token; the old one works for `overlap_ms` more. Null when there is no such key.
+   * Gives a key another token; the old token works for `overlap_ms` more. Returns null when there is no such key.
    *
    * @param digest the digest of the new token
    * @throws Problem `key_not_active`

@@ -58,7 +58,7 @@ export class MembershipChanges {
     return membership;
   }
 
-  /** Null when there was no such membership. */
+  /** Returns null when there was no such membership. */
   async leave(author: Author, meeting_id: string, instance_id: string): ReturnType<MeetingStore['leave']> {
     const { feed, clock } = this.#parts;
     const { meetings } = author.storeFor({ details: { meeting_id } });

@@ -25,7 +25,7 @@ export class ServiceChanges {
   }
 
   /**
-   * Changes the data key and encrypts every secret with the new one. One call does a part: call again until `done`.
+   * Changes the data key and encrypts every secret with the new key. One call does a part: call again until `done`.
    *
    * @throws Problem `encryption_key_given`
    */

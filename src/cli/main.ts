@@ -1,10 +1,9 @@
 #!/usr/bin/env node
-/*
- * The entry point, for any version of Node. The program needs a recent Node; an older one would end with
- * ERR_UNKNOWN_FILE_EXTENSION before any line of ours runs. So every Node can load this file: it is CommonJS (hence the
- * package.json beside it), without types, in old syntax. A recent Node continues in ./program. An older one starts the
- * Node that `npm ci` put into node_modules, with the same arguments, and exits with its exit code.
- */
+/* The entry point, for any version of Node. The program needs a recent Node; an older Node would end with
+   ERR_UNKNOWN_FILE_EXTENSION before any line of ours runs. So every Node can load this file: it is CommonJS (that is
+   why package.json is beside it), without types, in old syntax. A recent Node continues in ./program. An older Node
+   starts the Node that `npm ci` put into node_modules, with the same arguments, and exits with the exit code of that
+   Node. */
 (() => {
   /*
    * The directory for compiled code, which makes the next start faster. Node runs the code that it finds there. So the
@@ -53,7 +52,7 @@
       process.stdout.write(`${version}\n`);
       return;
     }
-    // Node 22 warns about its SQLite with every command. The tests run on it as well.
+    // Node 22 would warn about its SQLite with every command. The tests run on Node 22 as well.
     process.emitWarning = new Proxy(process.emitWarning.bind(process), {
       apply(emitWarning, self, args) {
         if (!String(args[0]).startsWith('SQLite is an experimental')) Reflect.apply(emitWarning, self, args);
@@ -72,7 +71,7 @@
     );
     process.exitCode = 1;
   };
-  // npm installed the package for this platform.
+  // Finds Node in the package that npm installed for this platform.
   const node = Object.keys(optionalDependencies || {})
     .map((name) => {
       try {

@@ -17,7 +17,7 @@ const HIDDEN = '(hidden)';
 /** Variables with our prefix that are not the server's: the commands that call the API read them. */
 const CLIENT_VARIABLES = ['CONVOKE_URL', 'CONVOKE_API_KEY'];
 
-/** The origin of a setting's value, and the value as text. */
+/** Where the value of a setting comes from, and the value as text. */
 export interface Source {
   from: 'default' | 'environment' | 'flag';
   value: string;

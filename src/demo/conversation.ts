@@ -52,7 +52,7 @@ interface Said {
   created_at: string;
 }
 
-/** Her API as a template of Convoke: the request, and the place of the answer in the response. */
+/** The API of Ada as a template of Convoke: the request, and the place of the answer in the response. */
 const API = {
   runtime: 'template',
   runtime_options: { path: '/questions', body: { seq: '{{seq}}', message: '{{message}}' }, reply: '/answer' },
@@ -228,7 +228,7 @@ export class Conversation {
 
   /**
    * Whether an agent answers a message. If so, `say` is called with the answer later. Each turn answers the previous
-   * one, so that the loop guard counts the turns and stops the agents after a while.
+   * turn, so that the loop guard counts the turns and stops the agents after a while.
    */
   #answer(agent_id: AgentName, { seq, message }: Question, say: (said: Said) => void): boolean {
     const { turns, answers_max } = this.#options;
@@ -255,7 +255,7 @@ export class Conversation {
 
   /**
    * Ben thinks after he has responded to the push: Convoke waits 5 seconds for the response of a webhook, and some
-   * agents think longer. For the response of Ada it waits two minutes.
+   * agents think longer. For the response of Ada, Convoke waits two minutes.
    */
   #think(then: () => void): void {
     const { clock, pause_ms } = this.#options;

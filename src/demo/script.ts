@@ -13,8 +13,8 @@ export const OPENING = 'Ada, Ben: what does a machine need to take part in a mee
 
 /**
  * The messages of the two agents in turn; Ada begins. The first four turns also work as a conversation of their own.
- * Each turn answers the previous one. So the loop guard, with its default limit, stops the 17th turn. The others follow
- * when somebody lets that turn through.
+ * Each turn answers the previous turn. So the loop guard, with its default limit, stops the 17th turn. The later turns
+ * follow after somebody lets the 17th turn through.
  */
 export const TURNS = [
   'An address. I have an API of my own: Convoke writes its requests by my template, and says here what I respond.',

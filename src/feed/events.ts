@@ -56,7 +56,7 @@ export function attemptedEvent(
   };
 }
 
-/** The event for the health that an attempt changed; null when it changed nothing. */
+/** The event for the health that an attempt changed; null when the health stayed the same. */
 export function healthEvent(
   { instance_id, accepted_at }: Pick<AttemptEvent, 'instance_id' | 'accepted_at'>,
   before: InstanceHealth,

@@ -1,11 +1,11 @@
 /**
  * The live feed: publishes events as they happen (GET /api/v1/events/).
  *
- * While nobody listens it costs nothing: `is_active` is false, and publishers make no object. Otherwise each event
- * becomes text once, in a memory of the last events that all listeners share. A listener has a position in that memory,
- * and gets the next events when its connection takes more. So a slow listener needs no memory of its own. A listener
- * that falls too far behind is disconnected, and resumes with the id of the last event it has seen. The memory stays
- * for some minutes after the last listener.
+ * While nobody listens, the feed costs nothing: `is_active` is false, and publishers make no object. Otherwise each
+ * event becomes text once, in a memory of the last events that all listeners share. A listener has a position in that
+ * memory, and gets the next events when its connection takes more. So a slow listener needs no memory of its own. A
+ * listener that falls too far behind is disconnected, and resumes with the id of the last event it has seen. The memory
+ * stays for two minutes after the last listener has left.
  */
 import { randomBytes } from 'node:crypto';
 import type { Clock, Timer } from '../delivery/clock.ts';
@@ -20,7 +20,7 @@ import { type ReplayedEvent, replayOf } from './replay.ts';
 import { FeedRelay, type BroadcastToNodes } from './relay.ts';
 import { FeedView, type FeedViewer } from './view.ts';
 
-/** Events linger this long, and are then sent together. */
+/** How long events wait for further events, to be sent together. */
 const LINGER_MS = 20;
 /** How often listeners are checked, and how often a silent connection gets a comment. */
 const TICK_MS = 500;
@@ -52,7 +52,7 @@ export interface FeedRequest {
   viewer: FeedViewer;
   /** The id of the last event seen; null: from now on. */
   last_event_id: string | null;
-  /** The right to the feed. When that is no longer valid, the feed ends. */
+  /** The right to the feed. When the right is no longer valid, the feed ends. */
   standing: Revocable;
 }
 
@@ -158,8 +158,8 @@ export class Feed {
   }
 
   /**
-   * When a key has at least two listeners more than the key that asks, the latest of its listeners gives up its place.
-   * Otherwise one key could keep all others from the feed.
+   * When another key has at least two listeners more than the key that asks, the latest listener of that other key
+   * gives up its place. Otherwise one key could keep all other keys from the feed.
    */
   #makeRoomFor(key_id: string | null): boolean {
     const by_key = Map.groupBy(this.#listeners, (listener) => listener.key_id);
@@ -187,7 +187,8 @@ export class Feed {
     }
     const since = parsed === null ? null : new Date(parsed.position.at).toISOString();
     const nothing: Beginning = { replayed: [], gap: { since, replayed: [] }, id: here };
-    // Several nodes do not publish messages in the order of their numbers, so the id does not say which were published.
+    // Several nodes do not publish messages in the order of their numbers, so the id does not say which messages were
+    // published.
     if (parsed === null || this.#relay !== null) return nothing;
     const { store, clock, written } = this.#parts;
     await written();
@@ -202,7 +203,7 @@ export class Feed {
     if (this.#memory === null) {
       const { clock, store } = this.#parts;
       const last = await store.messages.last();
-      // Another call may have made the memory while this one waited.
+      // Another call may have made the memory while this call waited.
       this.#memory ??= new FeedMemory(nameOfMemory(), new FeedPosition(last, clock.wall()));
     }
     this.#memory_until = null;
@@ -277,7 +278,7 @@ export class Feed {
     if (this.is_active && !this.#is_stopped) this.#tick ??= this.#parts.clock.after(TICK_MS, () => this.#onTick());
   }
 
-  /** Ends all feeds at once, and accepts no new ones. */
+  /** Ends all feeds at once, and opens no new feeds. */
   stop(): void {
     this.#is_stopped = true;
     for (const listener of this.#listeners) listener.end('end', { code: 'shutting_down' }, LAST_WORD_MS);
@@ -310,7 +311,7 @@ export class OpenedFeed {
     this.#beginning = beginning;
   }
 
-  /** Begins to send events; `onEnd` of the sink ends it. */
+  /** Begins to send events. When the connection closes, the listener leaves the feed. */
   begin(sink: FeedSink): void {
     const { replayed, gap, id } = this.#beginning;
     const texts = replayed.map(({ text }) => text);

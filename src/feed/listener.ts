@@ -37,8 +37,8 @@ interface ListenerParts {
 }
 
 /**
- * A listener: a position in the memory of events, and a connection. It writes the events as fast as the connection
- * takes them.
+ * A listener: a position in the memory of events, and a connection. The listener writes the events as fast as the
+ * connection takes them.
  */
 export class FeedListener {
   readonly standing: Revocable;

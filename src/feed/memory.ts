@@ -33,7 +33,7 @@ export class FeedMemory {
   #events: PublishedEvent[] = [];
   #first = 1;
   #chars = 0;
-  /** The characters of all events so far, dropped ones included. */
+  /** The characters of all events so far, dropped events included. */
   #chars_put = 0;
   /**
    * By instance_id: the number of the event that last removed an instance with this id. Older events are about the
@@ -90,7 +90,7 @@ export class FeedMemory {
     if (this.#events.length > EVENTS_MAX || this.#chars > CHARS_MAX) this.#dropSome();
   }
 
-  /** Drops an eighth at a time, because all remaining events must move. */
+  /** Drops an eighth at a time, because each call copies all remaining events. */
   #dropSome(): void {
     const dropped = this.#events.slice(0, Math.ceil(this.#events.length / 8));
     this.#events = this.#events.slice(dropped.length);

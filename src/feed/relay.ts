@@ -1,7 +1,7 @@
 /**
- * The live feed over several nodes. A node with a listener broadcasts from time to time that it has one. The nodes that
- * got such a broadcast lately broadcast their events, several in one text. When there are too many events, they drop
- * some and broadcast `lost`.
+ * The live feed over several nodes. A node with a listener broadcasts from time to time that it has a listener. The
+ * nodes that got this broadcast in the last 15 s broadcast their events, several in one text. A node that has too many
+ * events drops some and broadcasts `lost`.
  */
 import type { Clock, Timer } from '../delivery/clock.ts';
 import { type FeedEvent, feedEventsIn } from '../domain/feed_event.ts';
@@ -18,7 +18,7 @@ const LOST = 'lost';
 const ASK_EVERY_MS = 5_000;
 const ASKED_FOR_MS = 15_000;
 const LINGER_MS = 50;
-/** The most bytes that a node sends to the others at a time. Further events are lost. */
+/** The most bytes of events that wait to be broadcast. Further events are lost. */
 const BYTES_MAX = 256 << 10;
 
 interface RelayParts {

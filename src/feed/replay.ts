@@ -79,7 +79,7 @@ async function messagesAfter(
   return data.map((head) => ({ at: head.accepted_at, event: acceptedEvent(head, []) }));
 }
 
-/** Reads all deliveries, the newest first, because no index finds those with a late attempt. */
+/** Reads all deliveries, the newest first, because no index finds the deliveries with a late attempt. */
 async function deliveriesChangedAfter(
   store: Pick<Store, 'deliveries'>,
   from: FeedPosition,
@@ -137,7 +137,7 @@ function isWithoutAttempt(reason: DeliveryReason | null): reason is DeliveryReas
   return reason !== null && WITHOUT_ATTEMPT.has(reason);
 }
 
-/** The state of the delivery after an attempt: the store knows it only for the last attempt. */
+/** The state of the delivery after an attempt. The store has this state only for the last attempt. */
 function verdictOf({ state, reason }: DeliveryRow, { outcome }: Attempt, is_last: boolean) {
   const settled_by_it = is_last && reason !== 'expired' && (state === 'delivered' || state === 'failed');
   if (!settled_by_it) return { state: 'pending' as const, reason: null, retry_in_ms: null };

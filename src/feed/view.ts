@@ -24,7 +24,8 @@ const YOUNG_MS = (TIMEOUT_S_MAX + 60) * 1000;
 
 /**
  * Decides which events a listener sees. For a key with limits it holds the ids of the visible instances: the instances
- * that the key owns, and those in its meetings. It reads the ids once, and updates them from the events of instances.
+ * that the key owns, and the instances in its meetings. It reads the ids once, and updates them from the events of
+ * instances.
  */
 export class FeedView {
   readonly viewer: FeedViewer;

@@ -24,7 +24,9 @@ import type { JsonBody } from '../domain/request_body.ts';
 import type { LateResponses } from './late_responses.ts';
 import type { Pages } from './pages.ts';
 
-/** The parts that the server needs for every request. Each file of routes also names the parts that it needs itself. */
+/**
+ * The parts that the server needs for every request. Each file of routes names the other parts that its routes need.
+ */
 export interface HttpContext {
   clock: Clock;
   log: Log;
@@ -40,7 +42,7 @@ export interface HttpContext {
   limits: Limits;
   sessions: Sessions;
   audit_trail: AuditTrail;
-  /** Detects a storage that stalls; when absent, requests wait for it without end. */
+  /** Detects a storage that stalls; when absent, requests wait for the storage without end. */
   stall?: Stall | undefined;
   /** The built pages; when absent, those of the repository. */
   pages?: Pages;

@@ -21,9 +21,9 @@ const PASSED_ON = [
 ] as const;
 
 /**
- * A `fetch` whose requests pass every check of the routes, as if the client of `outer` had made them. So they have the
- * key, the address, the rights and the limits of that client, and the audit log names it. Nothing opens a socket. It
- * also works after the connection of `outer` has closed.
+ * A `fetch` whose requests pass every check of the routes, as if the client of `outer` had made them. So the requests
+ * have the key, the address, the rights and the limits of that client, and the audit log names that client. Nothing
+ * opens a socket. The requests also work after the connection of `outer` has closed.
  */
 export function insideFetch(app: App, outer: FastifyRequest): typeof fetch {
   const passed_on = Object.fromEntries(
@@ -66,8 +66,8 @@ class InsideRequest extends http.IncomingMessage {
 const STREAM_BYTES_MAX = 65_536;
 
 /**
- * Keeps everything that is written to it, or passes it on as it arrives when it is a stream of events. Its socket takes
- * every byte and sends none.
+ * Keeps everything that a route writes to it, except a stream of events: the events are passed on as they arrive. Its
+ * socket takes every byte and sends none.
  */
 class InsideResponse extends http.ServerResponse {
   readonly chunks: Buffer[] = [];
@@ -78,7 +78,8 @@ class InsideResponse extends http.ServerResponse {
 
   constructor(request: IncomingMessage) {
     super(request);
-    // Sets a header first, because Node keeps no headers of a response that is written at once without one.
+    // Sets and removes a header: without that, `getHeader` would not find the headers that a route gives to
+    // `writeHead`.
     this.setHeader('date', '');
     this.removeHeader('date');
     this.assignSocket(this.#nowhere as Socket);
@@ -116,7 +117,7 @@ class InsideResponse extends http.ServerResponse {
     return controller as unknown as ReadableStreamDefaultController<Uint8Array>;
   }
 
-  /** Ends the stream; with a reason when it is cut off. */
+  /** Ends the stream. With a reason, the stream is cut off, and its reader gets the reason. */
   endStream(reason: unknown = null): void {
     const stream = this.#stream;
     this.#stream = null;

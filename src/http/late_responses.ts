@@ -5,8 +5,8 @@ import type { LargeResponses } from './intake/slow_readers.ts';
 import { documentOf, headersOf } from './problems.ts';
 
 /**
- * Writes the responses to requests that the framework has given up (`reply.hijack()`), because they wait long. While the
- * framework has a request, it holds some 5 KB in memory for it, and ten thousand pulls may wait.
+ * Writes the responses to requests that the framework has given up (`reply.hijack()`), because they wait long. The
+ * framework holds some 5 KB in memory for each request that it has, and ten thousand pulls may wait.
  */
 export class LateResponses {
   readonly #connections: Connections;

@@ -58,8 +58,8 @@ export function wireProblem({ code, message: detail, errors }: Problem): Static<
 }
 
 /**
- * The value of WWW-Authenticate (RFC 6750, section 3). A client that sent a wrong key learns from it that the key is
- * wrong.
+ * The value of WWW-Authenticate (RFC 6750, section 3). From this value, a client that sent a wrong key learns that the
+ * key is wrong.
  */
 function challengeOf({ code }: Problem): string {
   return code === 'api_key_missing' ? 'Bearer realm="convoke"' : 'Bearer realm="convoke", error="invalid_token"';

@@ -134,8 +134,8 @@ function assertLocalCaller({ url, headers }: FastifyRequest): void {
 
 /**
  * Whether a page of another site makes the request, for an image, a script or a frame. Such a request has no Origin,
- * but the browser names the site (Fetch Metadata). If it succeeded, that page could learn which ids exist. A person may
- * follow a link to a page of this service.
+ * but the browser names the site (Fetch Metadata). If the request succeeded, that page could learn which ids exist. But
+ * a person may follow a link to a page of this service.
  */
 function isOfForeignPage(url: string, headers: IncomingHttpHeaders): boolean {
   const site = headers['sec-fetch-site'] ?? 'none';

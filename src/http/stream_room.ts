@@ -4,7 +4,7 @@ import type { ServerResponse } from 'node:http';
  * The most bytes that the clients of one key may leave unread in their streams. With more, all streams of the key wait.
  */
 const KEY_BYTES_MAX = 16 << 20;
-/** The same for the clients of all keys. With more, the slowest one is disconnected. */
+/** The same for the clients of all keys. With more, the slowest client is disconnected. */
 const ALL_BYTES_MAX = 32 << 20;
 
 /**
@@ -21,8 +21,8 @@ class KeyStreams {
 /**
  * Says when a stream may write more. A client that does not read stops its own stream. Many such clients stop the other
  * streams of their key too, until the limit for slow readers (`READ_LIMITS`) disconnects them. When clients of many
- * keys do not read, the slowest client of the key with the most unread bytes is disconnected first. A client continues
- * with its cursor.
+ * keys do not read, the slowest client of the key with the most unread bytes is disconnected first. A disconnected
+ * client continues with its cursor.
  */
 export class StreamRoom {
   readonly #keys = new Map<string, KeyStreams>();
@@ -63,7 +63,7 @@ export class StreamRoom {
     if (this.#bytes > ALL_BYTES_MAX) this.endSlowest();
   }
 
-  /** Disconnects the client that has waited longest, of the key whose clients leave the most. */
+  /** Finds the key whose clients leave the most bytes unread, and disconnects its slowest client. */
   endSlowest(): void {
     let most: KeyStreams | null = null;
     for (const of_key of this.#keys.values()) if (of_key.bytes > (most?.bytes ?? 0)) most = of_key;
@@ -71,7 +71,7 @@ export class StreamRoom {
   }
 }
 
-/** Resolves at the next event of this name, when the response is closed, or when the other promise does. */
+/** Resolves at the next event of this name, when the response is closed, or when `or` resolves. */
 function next(response: ServerResponse, name: 'drain' | 'close', or?: Promise<void>): Promise<void> {
   return new Promise((resolve) => {
     const go = (): void => {

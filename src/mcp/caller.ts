@@ -9,7 +9,7 @@ export class Caller {
   readonly onAnswered: (callback: (was_written: boolean) => void) => void;
   /** Resolves when the client takes more of a stream, so that unread events do not fill the memory. */
   readonly hasRoom: () => Promise<void>;
-  /** Called when messages were given to a model and could not be settled. They are pushed again. */
+  /** Called when messages were given to a model and could not be settled. Convoke pushes these messages again. */
   readonly onUnsettled: (error: unknown) => void;
   /** The trace that the client names in `_meta` of a request; empty when it names none. */
   readonly trace: { traceparent?: string; tracestate?: string };
@@ -47,8 +47,8 @@ export class Caller {
   }
 
   /**
-   * The instance of an agent: the named instance; otherwise the instance of a key that is limited to one; otherwise an
-   * instance with the name of the agent.
+   * The instance of an agent: the named instance; otherwise the instance of a key that is limited to one instance;
+   * otherwise an instance with the name of the agent.
    */
   async instanceOf({ agent_id, instance_id }: { agent_id: string; instance_id?: string | undefined }): Promise<string> {
     return instance_id ?? (await this.session()).instance_id ?? agent_id;

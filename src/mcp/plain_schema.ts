@@ -1,5 +1,6 @@
 /**
- * Keywords that only the service's own validator reads, and those that readers of schemas understand in different ways.
+ * Keywords that a schema for a model does not have. Only the service's own validator reads them, or readers of schemas
+ * understand them in different ways.
  */
 const LEFT_OUT = new Set(['title', 'examples', 'pattern', 'format']);
 

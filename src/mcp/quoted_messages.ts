@@ -52,7 +52,7 @@ export function quoted<About extends Pick<Message, 'message'>>(
   return { ...rest, part };
 }
 
-/** As many of the messages as fit, counted from the first or from the last. */
+/** As many of the messages as fit into a result, counted from the first or from the last. */
 export function fitting(messages: readonly QuotedMessage[], end: 'first' | 'last'): QuotedMessage[] {
   const in_order = end === 'first' ? messages : messages.toReversed();
   const kept: QuotedMessage[] = [];

@@ -1,6 +1,6 @@
 /**
- * Notices for operators: each is sent as a message to a meeting of their choice. So it is stored, ordered and delivered
- * like every other message.
+ * Notices for operators. Each notice is sent as a message to a meeting that the operators choose. So it is stored,
+ * ordered and delivered like every other message.
  */
 import type { Clock, Timer } from '../delivery/clock.ts';
 import type { AttemptEvent, SuppressedDelivery, SuppressReason } from '../delivery/events.ts';
@@ -25,7 +25,8 @@ const CLOSE_MS_MAX = 500;
 
 /**
  * The event. `instance_switched_off`: a receiver responded 410. `deliveries_failed`: deliveries failed for good.
- * `loop_guard`: it stopped deliveries. `store_failed`: a write or a read failed, and is tried again.
+ * `loop_guard`: the loop guard stopped deliveries. `store_failed`: a write or a read failed, and Convoke tries it
+ * again.
  */
 export type NoticeKind =
   'instance_down' | 'instance_up' | 'instance_switched_off' | 'deliveries_failed' | 'loop_guard' | 'store_failed';
@@ -79,7 +80,7 @@ export class Notices {
     if (state === 'failed') this.failed({ instance_id, meeting_id }, reason ?? '', 1);
   }
 
-  /** Deliveries are given up. */
+  /** Deliveries failed for good. */
   failed({ instance_id, meeting_id }: LaneKey, reason: string, deliveries: number): void {
     if (meeting_id !== this.#parts.meeting_id) this.#note('deliveries_failed', { instance_id }, reason, deliveries);
   }
@@ -93,7 +94,7 @@ export class Notices {
     this.#note('store_failed', {}, error instanceof Error ? error.message : String(error));
   }
 
-  /** Sends the gathered notices, if the store takes them at once. */
+  /** Sends the gathered notices. Waits at most CLOSE_MS_MAX until the store has them. */
   async close(): Promise<void> {
     this.#is_closed = true;
     this.#timer?.cancel();

@@ -37,8 +37,8 @@ function draw(): void {
 }
 
 /**
- * Begins the list with the latest attempts, so that it is not empty after a reload. Earlier entries belong to the
- * previous session, and so perhaps to another person.
+ * Begins the list with the latest attempts, so that the list is not empty after a reload. Removes earlier entries,
+ * because they belong to the previous session, and so perhaps to another person.
  */
 export async function recallActivity(): Promise<void> {
   const whose = session.value;
@@ -60,7 +60,7 @@ function latestOf(delivery: Delivery): FeedEvent | null {
   if (last_attempt === null || state === 'cancelled') return null;
   const of = { delivery_id, message_id, meeting_id, seq, instance_id, state, reason };
   const { response_excerpt: _, answered_agents: __, ...attempt } = last_attempt;
-  // A time that has passed is no promise: the delivery waits for its turn, or for its instance.
+  // A time that has passed does not say when the next attempt is: the delivery waits for its turn, or for its instance.
   const left_ms = next_attempt_at === null ? 0 : Date.parse(next_attempt_at) - Date.now();
   const retry_in_ms = left_ms > 0 ? left_ms : null;
   const sent: SentEvent = { name: 'delivery.attempted', data: { ...of, ...attempt, retry_in_ms }, id: '' };

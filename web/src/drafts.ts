@@ -12,7 +12,7 @@ const NO_DRAFT: Draft = { text: '', form: 'text', targets: [] };
 
 /** The number of latest drafts that are kept. */
 const KEPT_MAX = 20;
-/** The browser keeps them until the tab is closed, so they are there after a reload. */
+/** The browser keeps the drafts until the tab is closed, so they are there after a reload. */
 const DRAFTS = 'convoke.drafts';
 
 const drafts = new Map<string, Draft>(stored());
@@ -42,6 +42,6 @@ export function keepDraft(meeting_id: string, draft: Draft): void {
   try {
     sessionStorage.setItem(DRAFTS, JSON.stringify([...drafts]));
   } catch {
-    // The draft stays in this page until it is closed.
+    // The draft stays in this page until the page is closed.
   }
 }

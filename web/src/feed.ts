@@ -55,7 +55,7 @@ class Feed {
     });
   }
 
-  /** The next session may belong to another person: they must not get the events of this one. */
+  /** The next session may belong to another person, who must not get the events of this session. */
   stop(): void {
     this.#tabs?.leave();
     this.#tabs = null;
@@ -87,7 +87,7 @@ class Feed {
     };
     const query = this.#last_event_id === undefined ? {} : { last_event_id: this.#last_event_id };
     for await (const sent of client.events(query, { signal, onConnection })) {
-      // The next leader asks for the events that this one leaves out.
+      // The next leader asks for the events that this leader leaves out.
       if (signal.aborted) return;
       this.#publish(this.state.value, eventOf(sent));
     }

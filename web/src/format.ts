@@ -62,7 +62,7 @@ export function failureInWords(attempt: Pick<Attempt, 'outcome' | 'status_code' 
   return detail === '' || outcome.startsWith(detail) ? outcome : detail;
 }
 
-/** After these the whole instance waits, because its receiver was not reached. */
+/** After these outcomes the whole instance waits, because its receiver was not reached. */
 const NOT_REACHED: ReadonlySet<Outcome> = new Set([
   'blocked',
   'dns_failed',

@@ -50,7 +50,10 @@ class Steps {
     for (const at of this.#rows.keys()) if (at < oldest_s) this.#rows.delete(at);
   }
 
-  /** Somebody may have set the clock of the service: then its steps no longer begin at whole minutes. */
+  /**
+   * Puts a step at the nearest multiple of the step. After somebody has set the clock of the service, its steps no
+   * longer begin at such multiples.
+   */
   #stepAt(second: number): number {
     return Math.round(second / this.#step_s) * this.#step_s;
   }
@@ -97,7 +100,7 @@ interface HistoryRead {
   problem: ConvokeError | null;
 }
 
-/** Asks for the steps of a span as they end, while the page is seen. Null: for none. */
+/** Asks for the steps of a span as they end, while somebody sees the page. Null: asks for no steps. */
 export function useHistory(span: Span | null): HistoryRead {
   const [, draw] = useState({});
   const problem = useRef<ConvokeError | null>(null);

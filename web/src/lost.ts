@@ -12,7 +12,7 @@ export const lost_since = new Observable<number | null>(null);
 let since: number | null = null;
 let timer: ReturnType<typeof setTimeout> | undefined;
 
-/** A hidden page may have no connection. Its break begins to count when somebody looks at it. */
+/** A hidden page may have no connection. Its break counts only from the moment when somebody looks at the page. */
 function look(): void {
   if (feed.state.value !== 'live') since ??= Date.now();
   else lost_since.value = since = null;

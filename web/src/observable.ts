@@ -1,6 +1,6 @@
 import { useEffect, useState } from 'preact/hooks';
 
-/** A value that components use: they are drawn again when it changes. */
+/** A value that components use. The components are drawn again when the value changes. */
 export class Observable<T> {
   #value: T;
   readonly #listeners = new Set<() => void>();

@@ -154,7 +154,7 @@ interface ListState<T> {
   cursor: string | null;
   problem: ConvokeError | null;
   is_busy: boolean;
-  /** Whether something changed while the list was loading; it is then read again. */
+  /** Whether something changed while the list was loading; the list is then read again. */
   is_stale: boolean;
   is_more_wanted: boolean;
 }

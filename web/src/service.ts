@@ -33,7 +33,7 @@ export function keepCsrfToken(token: string | null): void {
   }
 }
 
-/** Whether a session is about to replace this one. Until then a refused request signs nobody out. */
+/** Whether another session is about to replace this session. Until then a refused request signs nobody out. */
 let is_changing = false;
 
 /** Does work that ends this session and begins another one. */
@@ -50,7 +50,7 @@ export const client = new ConvokeClient({
     const response = await fetch(input, is_portal ? byLink(init) : bySession(init));
     if (value === null || value.state === 'signed_out') return response;
     const code = await whySignIn(response);
-    // A response to a request of an earlier session says nothing about this one.
+    // A response to a request of an earlier session says nothing about this session.
     if (code !== null && !is_changing && session.value === value) {
       signed_out_because.value =
         WHY_SIGN_IN[code === 'session_ended' ? (feed_end ?? code) : code] ??

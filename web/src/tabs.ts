@@ -2,12 +2,12 @@
  * The tabs of one browser share a connection: one visible tab leads, and passes the events on to the others. A browser
  * opens at most six connections to a host over HTTP/1.1, so tabs with a connection each would block one another.
  *
- * They agree by messages to one another. A tab claims the lead, and leads when no other tab objects. A leader that is
- * hidden or closed says so. A leader that crashes or hangs gives no sign of life, so after a while another tab claims
- * its place. When two tabs lead, because one of them was too busy to object, the one that began later stays.
+ * The tabs agree by messages to one another. A tab claims the lead, and leads when no other tab objects. A leader that
+ * is hidden or closed says so. A leader that crashes or hangs gives no sign of life, so after a while another tab
+ * claims its place. When two tabs lead, because one of them was too busy to object, the tab that began later goes on.
  *
- * A lock of the browser would do, but pages over plain HTTP from another machine have no locks. A SharedWorker cannot
- * do it, because the page permits no Trusted Types policy, and so no URL of a worker.
+ * A lock of the browser would be simpler, but pages over plain HTTP from another machine have no locks. A SharedWorker
+ * is not possible either, because the page permits no Trusted Types policy, and so no URL of a worker.
  */
 
 interface TabsParts<News> {
@@ -36,7 +36,7 @@ type Said<News> =
   /** From a tab that led or claimed, and is hidden now. */
   | { kind: 'bye' };
 
-/** A number that no other tab has, and that is higher than all earlier ones. */
+/** A number that no other tab has, and that is higher than all earlier numbers. */
 const nextNumber = (): number => Date.now() + Math.random();
 
 export class Tabs<News extends object> {
@@ -108,10 +108,10 @@ export class Tabs<News extends object> {
     this.send(this.#parts.greeting());
   }
 
-  /** Gives a sign of life, or looks whether the leader gives one. */
+  /** Gives a sign of life, or checks that the leader gives signs of life. */
   #look(): void {
     const now_ms = performance.now();
-    // A tab that hung itself may have missed the signs.
+    // If this tab hung, it may have missed the signs of life.
     if (now_ms - this.#looked_ms > 2 * SIGN_MS) this.#heard_ms = now_ms;
     this.#looked_ms = now_ms;
     this.#greet();

@@ -44,7 +44,7 @@ class Service:
         self.start()
 
     def start(self) -> None:
-        """Starts it; after `stop`, again on the same port and data."""
+        """Starts the service. After `stop`, starts it again on the same port and with the same data."""
         settings = {name: value for name, value in os.environ.items() if not name.startswith("CONVOKE_")}
         node = os.environ.get("CONVOKE_NODE", str(ROOT / "node_modules/.bin/node"))
         self._process = subprocess.Popen(

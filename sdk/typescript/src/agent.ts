@@ -27,8 +27,8 @@ export interface AgentOptions extends Pick<PullOptions, 'concurrency' | 'signal'
   /** The meetings to join at the start. The agent also stays in those that it joined before. */
   meetings?: readonly string[] | undefined;
   /**
-   * Which messages are pushed in these meetings. When absent, the choice of an earlier join stays; without one it is
-   * `all`.
+   * Which messages are pushed in these meetings. When absent, the choice of an earlier join stays; without an earlier
+   * join it is `all`.
    */
   wake?: JoinMeetingInput['wake'];
   /** Which of the messages that waited while the machine was away are pushed: `all`, or only the `latest`. */
@@ -42,7 +42,10 @@ export interface AgentOptions extends Pick<PullOptions, 'concurrency' | 'signal'
   base_url?: string | undefined;
   /** The variable CONVOKE_API_KEY when absent. */
   api_key?: string | undefined;
-  /** The agent_id when absent. Keep it the same at every start: messages that waited meanwhile then arrive. */
+  /**
+   * The agent_id when absent. Keep it the same at every start: then the messages arrive that waited while the agent was
+   * away.
+   */
   instance_id?: string | undefined;
   /** The name that people see; the instance_id when absent. */
   instance_name?: string | undefined;
@@ -62,8 +65,8 @@ export interface AgentOptions extends Pick<PullOptions, 'concurrency' | 'signal'
  * think(message) }));
  *
  * Waits for a service that cannot be reached, at the start and later. Resolves when `signal` is aborted and the pushes
- * in progress have their answers. Without a `signal`, SIGTERM and SIGINT end it in the same way, if the runtime has
- * signals; a second one ends the process.
+ * in progress have their answers. Without an option `signal`, SIGTERM and SIGINT end the agent in the same way, if the
+ * runtime has signals. A second signal ends the process.
  *
  * @throws ConvokeError when the service refuses the agent
  */

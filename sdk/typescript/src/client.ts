@@ -115,7 +115,7 @@ export class ConvokeClient {
     return this.#requests.call('GET', ['instances', instance_id], { ...options });
   }
 
-  /** The results of its pushes in the last day, in steps of ten minutes. */
+  /** The results of the pushes to an instance in the last day, in steps of ten minutes. */
   getInstanceHistory(instance_id: string, options?: CallOptions): Promise<InstanceHistory> {
     return this.#requests.call('GET', ['instances', instance_id, 'history'], { ...options });
   }
@@ -171,7 +171,8 @@ export class ConvokeClient {
 
   /**
    * The pushes of an instance with the transport `pull`, as they arrive. Each of them needs a result. When the
-   * connection is lost, the client connects again. The iteration throws when the service refuses that for good.
+   * connection is lost, the client connects again. The iteration throws when the service refuses the connection for
+   * good.
    *
    *     for await (const push of client.pull('laptop-anna')) {
    *       await handle(push.message);
@@ -196,7 +197,7 @@ export class ConvokeClient {
 
   /**
    * Changes the agents or the rules of an instance in a meeting. Another join would do that too, but it would also undo
-   * a leave. Fails with `membership_does_not_exist` when it is not in the meeting.
+   * a leave. Fails with `membership_does_not_exist` when the instance is not in the meeting.
    */
   updateMembership(
     meeting_id: string | number,
@@ -442,7 +443,7 @@ export class ConvokeClient {
     return this.#requests.call('DELETE', ['keys', key_id], { ...options });
   }
 
-  /** Makes a new token. Until the overlap ends, the old one is accepted too. */
+  /** Makes a new token. Until the overlap ends, the old token is accepted too. */
   rotateKey(key_id: string, input: RotateKeyInput = {}, options?: CallOptions): Promise<ApiKeyWithToken> {
     return this.#requests.call('POST', ['keys', key_id, 'rotate'], { ...options, body: input });
   }
@@ -482,7 +483,8 @@ export class ConvokeClient {
    * Redeems the link of an invite, once, and returns a key. Needs no key: make the client with the part of the link
    * before `/invite/` as `base_url`. When the response is lost, the link cannot be redeemed again.
    *
-   * @throws ConvokeError `invite_does_not_exist`; `invite_ended` when it was redeemed or revoked, or has expired
+   * @throws ConvokeError `invite_does_not_exist`; `invite_ended` when the invite was redeemed or revoked, or has
+   * expired
    * @throws TypeError when it is not a link of this service
    */
   async redeemInvite(link: string, options: CallOptions = {}): Promise<RedeemedInvite> {
@@ -518,8 +520,8 @@ export class ConvokeClient {
   }
 
   /**
-   * Who is signed in. A page of Convoke itself asks this first: when the state is `signed_out`, it asks for a key. The
-   * client remembers the token that protects a session, and sends it with every request.
+   * Who is signed in. A page of Convoke itself calls this first: when the state is `signed_out`, the page asks for a
+   * key. The client remembers the token that protects a session, and sends it with every request.
    */
   async session(options?: CallOptions): Promise<Session> {
     return this.#remember(await this.#requests.call('GET', ['session'], { ...options }));

@@ -1,9 +1,9 @@
 import type { DeliveryPush } from './types.ts';
 
 /**
- * A curl command that makes the request of a delivery again, for a POSIX shell; null when the delivery has no URL, or
- * the runtime of its instance expects requests of another shape. The command has `[hidden]` and `[signature]` instead
- * of secrets. A receiver that checks these refuses the request until you put the real values in.
+ * A curl command that makes the request of a delivery again, for a POSIX shell. Null when the delivery has no URL, or
+ * when the runtime of its instance expects requests of another shape. The command has `[hidden]` and `[signature]`
+ * instead of secrets. A receiver that checks these refuses the request until you put the real values in.
  */
 export function curlOf({ url, runtime, headers, body }: DeliveryPush): string | null {
   if (url === null || runtime !== null) return null;

@@ -47,7 +47,7 @@ export async function* listen(
         }
         if (event.id !== null) id = event.id;
         if (event.data === '') continue;
-        // This event says why the connection closes. The next connection shows whether that is final.
+        // This event says why the connection closes. The next connection shows whether the end is final.
         if (event.name === 'end') error = endOf(event.data);
         if (event.name === 'end' || event.name === 'overflow') continue;
         yield { name: event.name, data: JSON.parse(event.data) as unknown, id: id ?? '' } as FeedEvent;

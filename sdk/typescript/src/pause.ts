@@ -1,4 +1,4 @@
-/** Resolves after this many milliseconds; rejects with the signal's reason when that is aborted first. */
+/** Resolves after this many milliseconds; rejects with the signal's reason when the signal is aborted first. */
 export function pause(ms: number, signal: AbortSignal | undefined): Promise<void> {
   return new Promise((resolve, reject) => {
     const end = () => {

@@ -87,7 +87,8 @@ interface Held {
  * The pushes of one instance, pulled over as many requests as needed.
  *
  * One request waits at the service for pushes while there is room for them. A result that is given meanwhile goes with
- * a second request, which does not wait. Both bring results, and take the pushes that are there.
+ * a second request, which does not wait. Each of the two requests hands in results, and takes the pushes that are
+ * there.
  *
  * A push may be handed out again, because its result was lost or late. The caller does not get it twice: the push gets
  * the result of the running call, or the remembered success.
@@ -390,7 +391,8 @@ export class Puller {
 }
 
 /**
- * Runs after everything that is due in this turn of the event loop; in a runtime without such a call, a little later.
+ * Runs after everything that is due in this turn of the event loop; in a runtime without `setImmediate`, a little
+ * later.
  */
 const soon: (step: () => void) => unknown =
   (globalThis as { setImmediate?: (step: () => void) => unknown }).setImmediate ?? ((step) => setTimeout(step, 0));

@@ -57,8 +57,8 @@ export interface ReceiverOptions extends VerifyOptions {
 }
 
 /**
- * Makes a webhook endpoint out of a function: a handler from Request to Response, for any server that speaks those
- * (`toNodeListener` of `@convoke/sdk/node` for node:http).
+ * Makes a webhook endpoint out of a function: a handler from Request to Response, for any server that uses these two
+ * types (`toNodeListener` of `@convoke/sdk/node` for node:http).
  *
  * A push may arrive more than once. If its webhook-id was handled, it gets a 200 without a call of onPush. If the first
  * call still runs, it waits for that call. If the first call threw, onPush is called again. This memory ends with the

@@ -182,8 +182,8 @@ function parseBaseUrl(base_url: string): string {
 }
 
 /**
- * An id as one segment of a path. An empty one would address the list instead, and `.` and `..` cannot be written:
- * URL parsers resolve them even when they are percent-encoded.
+ * An id as one segment of a path. An empty id would address the list instead, and `.` and `..` cannot be written: URL
+ * parsers resolve them even when they are percent-encoded.
  */
 function segment(id: string | number): string {
   const text = String(id);

@@ -29,20 +29,23 @@ export interface TraceOptions {
 }
 
 export interface ReplyOptions extends CallOptions, TraceOptions {
-  /** A random one when absent. Give your own to repeat a reply safely across restarts of your program. */
+  /** A random key when absent. Give your own key to repeat a reply safely across restarts of your program. */
   idempotency_key?: string | undefined;
 }
 
 export interface SendOptions extends CallOptions, TraceOptions {
   /** Push only to these agents; empty or absent: to all agents of the meeting. */
   target_agents?: readonly string[] | undefined;
-  /** The agent that sends the message: a broadcast leaves it out. Absent: a person, or a program that is no agent. */
+  /**
+   * The agent that sends the message. A message to all agents is not pushed to this agent. Absent: a person, or a
+   * program that is no agent.
+   */
   from_agent?: string | undefined;
-  /** The message_id of the message in the same meeting that it answers. */
+  /** The message_id of the message that this one answers, in the same meeting. */
   in_reply_to?: string | undefined;
   /** After this many seconds the message is no longer pushed, if that is earlier than the limit of the service. */
   expires_in_s?: number | undefined;
-  /** A random one when absent. Give your own to repeat a send safely after a restart of your program. */
+  /** A random key when absent. Give your own key to repeat a send safely after a restart of your program. */
   idempotency_key?: string | undefined;
 }
 

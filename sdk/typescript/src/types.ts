@@ -14,11 +14,11 @@ export type * from './schemas.ts';
 
 export interface Page<T> {
   data: T[];
-  /** Give it as `cursor` to get the next page; null on the last one. */
+  /** Give it as `cursor` to get the next page; null on the last page. */
   next_cursor: string | null;
 }
 
-/** A page of a search, which may end before it has read everything. */
+/** A page of a search. A search may end before it has read everything. */
 export interface SearchPage<T> extends Page<T> {
   /**
    * Present when the search stopped before the page was full: everything since this time was searched. The page may be
@@ -129,7 +129,7 @@ export type FeedEvent = {
   [Name in keyof FeedData]: {
     name: Name;
     data: FeedData[Name];
-    /** Give it as `last_event_id` to continue after it. */
+    /** Give the id as `last_event_id` to continue after this event. */
     id: string;
   };
 }[keyof FeedData];

@@ -35,7 +35,8 @@ export interface Push {
    */
   in_reply_to: string | null;
   /**
-   * How many messages of agents in a row led to it, from convoke-hops; null when absent. Not covered by the signature.
+   * How many messages of agents in a row led to the message, from convoke-hops; null when absent. Not covered by the
+   * signature.
    */
   hops: number | null;
   /**
@@ -207,7 +208,7 @@ function decodeSecret(secret: unknown): Uint8Array<ArrayBuffer> {
   return bytes;
 }
 
-/** `whsec_` alone would be an empty key, under which anybody can sign. */
+/** The error for a secret that cannot be used. `whsec_` alone would be an empty key, with which anybody can sign. */
 function invalidSecret(): VerificationError {
   return new VerificationError(
     'invalid_secret',
@@ -244,9 +245,9 @@ function isHeaders(headers: HeadersLike): headers is Headers {
 }
 
 /**
- * The webhook-id of a webhook test begins with this; the id of a delivery has no hyphen there. The signature covers the
- * id. It does not cover the header convoke-test, so anybody between sender and receiver could add that to a real push,
- * and the push would wake no agent.
+ * The webhook-id of a webhook test begins with this text; the id of a delivery has no hyphen there. The signature
+ * covers the id. It does not cover the header convoke-test: anybody between sender and receiver could add that header
+ * to a real push, and then the push would wake no agent.
  */
 const TEST_ID_PREFIX = 'dlv_test-';
 

@@ -25,7 +25,10 @@ export function typedExample(line: string): string {
   return line.replace(/(^|\s)convoke(?=\s)/, (_, before: string) => `${before}${commandName()}`);
 }
 
-/** npm adds the `.bin` of a project to the path of its scripts. The shell of a terminal does not have it. */
+/**
+ * Leaves out the `.bin` of a project: npm adds it to the path of its scripts, and the shell of a terminal does not have
+ * it.
+ */
 function isOnPath(): boolean {
   const directories = (process.env['PATH'] ?? '').split(delimiter);
   return directories.some((directory) => {

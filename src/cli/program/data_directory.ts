@@ -7,14 +7,14 @@ export function dataFile(directory: string): string {
   return resolve(directory, DATABASE_FILE);
 }
 
-/** The path of the file that holds the data key, unless that is a setting. */
+/** The path of the file that holds the data key, unless a setting gives the key. */
 export function keyFile(directory: string): string {
   return resolve(directory, KEY_FILE);
 }
 
 /**
- * Makes a directory and the missing directories above it. Does not use the option `recursive`: Node 24 never returns
- * from that when the system refuses with ENOENT, as under /proc.
+ * Makes a directory and the missing directories above it. Does not use the option `recursive`: with it, Node 24 never
+ * returns when the system refuses with ENOENT, as under /proc.
  *
  * @throws the system's error, with its code
  */

@@ -13,7 +13,7 @@ export interface Log {
   written: () => Promise<void>;
 }
 
-/** One line of JSON for each event. @param dest a file, or the number of an open one */
+/** One line of JSON for each event. @param dest a file, or the number of an open file */
 export function jsonLog({ log_level }: Pick<Config, 'log_level'>, dest: number | string = STDERR): Log {
   // Asynchronous: lines that arrive during a write share the next system call.
   const destination = pino.destination({ dest, sync: false });

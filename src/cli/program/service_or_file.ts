@@ -35,9 +35,9 @@ export function withServiceOrFile(command: Command): Command {
 }
 
 /**
- * Calls the API on the data. It takes the first of these that there is: the service of `--url`, the file in the
- * directory of `--data`, the service at the usual address, the file in the usual directory. When CONVOKE_DATABASE_URL
- * names a database, the database replaces the file.
+ * Calls the API on the data. Uses the first of these that exists: the service of `--url`, the file in the directory of
+ * `--data`, the service at the usual address, the file in the usual directory. When CONVOKE_DATABASE_URL names a
+ * database, the database replaces the file.
  */
 export async function onServiceOrFile<T>(
   options: ServiceOrFileOptions,
@@ -99,7 +99,7 @@ export async function assertThere(file: string): Promise<void> {
   );
 }
 
-/** The settings that the service would have here. They are needed because the data key may be one of them. */
+/** The settings that the service would have here. This command needs them, because the data key may be a setting. */
 function configOf(data: string): Config {
   try {
     return readConfig({ flags: { data }, env: process.env }).config;

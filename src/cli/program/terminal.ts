@@ -36,7 +36,7 @@ export function note(line: string): void {
   process.stderr.write(`${line}\n`);
 }
 
-/** Shows progress on one line that the next one overwrites; prints nothing when stderr is not a terminal. */
+/** Shows progress on one line, which the next text overwrites; prints nothing when stderr is not a terminal. */
 export function noteProgress(text: string): void {
   if (process.stderr.isTTY) process.stderr.write(`\r${text}\u001b[K\r`);
 }
@@ -66,7 +66,9 @@ export interface Column<Row> {
   gives_way?: boolean;
 }
 
-/** Prints rows under titles. Columns are as wide as their texts. If the terminal is too narrow, some are cut. */
+/**
+ * Prints rows under titles. Columns are as wide as their texts. If the terminal is too narrow, some columns are cut.
+ */
 export function printTable<Row>(rows: readonly Row[], columns: readonly Column<Row>[]): void {
   const cells = rows.map((row) => columns.map((column) => plain(column.text(row))));
   const widths = columns.map(({ title }, i) =>
@@ -113,7 +115,9 @@ function joined(cells: string[]): string {
   return cells.join('  ').trimEnd();
 }
 
-/** Made when a table is printed: it costs 20 ms and 3.5 MiB, which a start of the service does not need. */
+/**
+ * Made only when a table is printed, because it takes 20 ms and 3.5 MiB, which a start of the service does not need.
+ */
 let segmenter: Intl.Segmenter | null = null;
 
 /** Splits a text into the characters that people count: an emoji of several code points is one. */

@@ -14,7 +14,9 @@ export type Access = 'public' | readonly Scope[];
 declare module 'fastify' {
   interface FastifyContextConfig {
     access?: Access;
-    /** Whether a portal link may call the route, or why not. Without this property, no link may. */
+    /**
+     * Whether a portal link may call the route, or why not. Without this property, no portal link may call the route.
+     */
     portal_link?: PortalRight;
     /** Limits how often a key and an address may call the route. */
     limited?: Limited;
@@ -31,8 +33,9 @@ declare module 'fastify' {
 export const SECURITY_SCHEME = 'api_key';
 
 /**
- * Puts a guard before a route. It identifies the request and checks its rate before the body is read, and checks again
- * when the body is there. It also adds the security of the route to the OpenAPI document. Called for every route.
+ * Puts a guard before a route; called for every route. The guard identifies the caller and checks the rate before the
+ * body is read. When the body is there, it checks the key again. This function also adds the security of the route to
+ * the OpenAPI document.
  *
  * @throws Error when the route does not say in its `config.access` who may call it: the service does not start then
  */
@@ -67,8 +70,8 @@ export function guard(
     else admit(null);
   };
   /**
-   * Checks again when the body is there. A client can hold its body back for half a minute, and in that time the key
-   * may be revoked, or the first key made.
+   * Checks the key again when the body is there. A client can hold its body back for half a minute. In that time an
+   * admin may revoke the key, or make the first key.
    */
   const identifyAgain: preValidationHookHandler = (request: FastifyRequest, _reply, done) => {
     const { standing, signed_in } = request;
@@ -101,7 +104,7 @@ export function assertAudited({ config, method, url }: RouteOptions): void {
   throw new Error(`${String(method)} ${url} does not say what it writes to the audit log: give it config.audit`);
 }
 
-/** One alternative for each scope that permits the call. */
+/** The security of a route in the OpenAPI document: one alternative for each scope that permits the call. */
 function securityOf(access: Access) {
   if (access === 'public') return [];
   return [...new Set<Scope>([...access, 'admin'])].map((scope) => ({ [SECURITY_SCHEME]: [scope] }));

@@ -28,18 +28,21 @@ export interface AuditTrailParts {
   onError: (error: unknown) => void;
 }
 
-/** Equal refusals are written once in this time. At its end one more entry says how often they were repeated. */
+/**
+ * Equal refusals are written once in this time. At the end of the time one more entry says how often they were
+ * repeated.
+ */
 const REFUSALS_MS = 60_000;
 
 /**
- * The largest number of different refusals that are written in this time. Further refusals are only counted, so that a
- * flood cannot fill the disk.
+ * The most different refusals that are written within REFUSALS_MS. Further refusals are only counted, so that a flood
+ * cannot fill the disk.
  */
 const REFUSALS_MAX = 100;
 
 export class AuditTrail {
   readonly #parts: AuditTrailParts;
-  /** Refusals of anonymous callers count separately, so that they cannot crowd out the refusals of keys. */
+  /** Refusals of anonymous callers count separately, so that they cannot use up the limit for the refusals of keys. */
   readonly #of_anonymous: Refusals;
   readonly #of_keys: Refusals;
 
@@ -140,7 +143,7 @@ interface Refusal {
   again: number;
 }
 
-/** Collects refusals: equal ones are written once a minute. */
+/** Collects refusals: equal refusals are written once a minute. */
 class Refusals {
   readonly #parts: Pick<AuditTrailParts, 'store' | 'clock' | 'onError'>;
   #kinds = new Map<string, Refusal>();
@@ -222,7 +225,10 @@ function detailsOf(body: unknown): AuditDetails {
   };
 }
 
-/** A refused body may have any number of fields with any names, so names that do not look like ours are left out. */
+/**
+ * A refused body may have any number of fields with any names, so names that do not look like names of the API are left
+ * out.
+ */
 const KNOWN_FIELD = /^[a-z_]{1,40}$/;
 const FIELDS_MAX = 20;
 

@@ -13,7 +13,7 @@ interface KnownKey {
   previous_digest: Buffer;
   by_current: TokenStanding;
   by_previous: TokenStanding;
-  /** When its use was last recorded. */
+  /** When the use of the key was last recorded. */
   noted_at: number;
   /** The last characters of the latest token that was verified. */
   right_end: string | null;
@@ -24,7 +24,7 @@ export interface TokenHint {
   key_id: string;
   /** Whether the key exists and can be used. */
   is_in_use: boolean;
-  /** Whether a token with the same end was verified since the start. */
+  /** Whether a token with the same last characters was verified since the start. */
   verified_before: boolean;
 }
 
@@ -50,8 +50,8 @@ const END_CHARS = 6;
 
 const BEARER = /^Bearer +(\S+) *$/i;
 /**
- * The use of a key is recorded at most once in NOTE_EVERY_MS. It is written WRITE_AFTER_MS later, together with the use
- * of other keys.
+ * The use of a key is recorded at most once in NOTE_EVERY_MS. The record is written WRITE_AFTER_MS later, together with
+ * the use of other keys.
  */
 const NOTE_EVERY_MS = 60_000;
 const WRITE_AFTER_MS = 1_000;
@@ -123,7 +123,7 @@ export class Keyring {
     if (this.#is_closed) return;
     this.#following = this.#clock.after(FOLLOW_EVERY_MS, () => {
       const again = (): void => this.follow();
-      // Other calls report a store that does not respond.
+      // An error is not reported here: when the store does not respond, other calls report that.
       this.refresh().then(again, again);
     });
   }
@@ -255,7 +255,7 @@ export class Keyring {
   }
 }
 
-/** A damaged digest equals no other. */
+/** The bytes of a digest. For a damaged digest these are NO_DIGEST, which no token has. */
 function digestIn(hex: string): Buffer {
   const bytes = Buffer.from(hex, 'hex');
   return bytes.length === DIGEST_BYTES ? bytes : NO_DIGEST;

@@ -97,8 +97,8 @@ export class Limits {
     if (failures === null) return attempt();
     const { buckets, setting } = failures.address;
     const group = this.#groupOf(request);
-    // The guess is counted before the attempt, because guesses may arrive at the same moment: otherwise all of them
-    // begin before the first one fails.
+    // The guess is counted before the attempt. Many guesses may arrive at the same moment, and otherwise all of them
+    // would begin before the first guess fails.
     const wait_ms = buckets.take(group, this.#clock.now());
     if (wait_ms > 0) throw rateLimited(setting, wait_ms);
     let has_guessed_wrong = false;
@@ -134,10 +134,10 @@ export class Limits {
    * Identifies who makes a request, and limits how often an address may guess.
    *
    * For an address with too many failures this function computes no digest any more. Two exceptions admit other clients
-   * at the same address. The first is a token with the same end as one that was verified before (35 bits, which a guess
-   * hits once in 5 · 10^10 times). The second is any token of a key in use, until there are too many failures with that
-   * key. So an attacker who does not know a key_id cannot delay the clients of that key. An attacker who knows it
-   * cannot delay clients whose token was verified since the start.
+   * at the same address. The first is a token whose last characters are those of a token that was verified before (35
+   * bits, which a guess hits once in 5 · 10^10 times). The second is any token of a key in use, until there are too
+   * many failures with that key. So an attacker who does not know a key_id cannot delay the clients of that key. An
+   * attacker who knows the key_id cannot delay clients whose token was verified since the start.
    *
    * @throws Problem `rate_limited`, and those of `Keyring.identify`
    */
@@ -186,7 +186,7 @@ function rateLimited(setting: string, wait_ms: number): Problem {
   );
 }
 
-/** The URL at which people reach the service: the configured one, or the one that this client used. */
+/** The URL at which people reach the service: the configured URL, or the URL that this client used. */
 export function publicUrlOf(
   request: FastifyRequest,
   limits: Pick<Limits, 'isHttps'>,

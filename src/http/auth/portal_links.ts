@@ -37,8 +37,8 @@ class PortalStanding implements Standing {
 }
 
 /**
- * Portal links: an admin makes a link for a key. For an hour, anybody who opens it sees the instances of the key, and
- * may do what helps their machines to get messages again: see domain/portal_rights.ts.
+ * Portal links: an admin makes a link for a key. For an hour, anybody who opens the link sees the instances of the key,
+ * and may do what helps their machines to get messages again: see domain/portal_rights.ts.
  */
 export class PortalLinks {
   readonly #secrets: DerivedSecrets;
@@ -71,8 +71,8 @@ export class PortalLinks {
   /**
    * Identifies the caller of a request with the token of a link; null for any other text.
    *
-   * @throws Problem `api_key_unknown` when it was not made here, or one of its keys has another token by now;
-   * `api_key_expired`, `api_key_revoked`
+   * @throws Problem `api_key_unknown` when the link was not made here, or when one of its two keys has another token
+   * now; `api_key_expired`, `api_key_revoked`
    */
   identify(token: string): Standing | null {
     const terms = portalClaims(token);

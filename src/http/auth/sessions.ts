@@ -2,11 +2,11 @@
  * Signing in on a page: the page sends a key once and gets a cookie, which no script can read. The store has the
  * session, and every request reads it, so signing out holds on every node.
  *
- * A browser adds a cookie by itself to the requests of any page, and over http also sends it to every other port of
- * this host. Three things protect it. The cookie goes to no other site (SameSite=Strict). A request with it must be
- * from a page of this origin. And the request must have a second value, csrf_token. Only the response to signing in
- * contains that value. The page keeps it in a place that only pages of this origin can read. So the cookie alone gives
- * no access.
+ * A browser adds a cookie by itself to the requests of any page. Over http it also sends the cookie to every other port
+ * of this host. Three things protect the cookie. The browser sends it with no request from another site
+ * (SameSite=Strict). A request with the cookie must be from a page of this origin. And the request must have a second
+ * value, csrf_token. Only the response to signing in contains that value. The page keeps the value where only pages of
+ * this origin can read it. So the cookie alone gives no access.
  *
  * The cookie is written and parsed here, in ten lines: one name, one value of 43 characters that need no quoting, and
  * fixed attributes. A library would bring quoting, decoding and signing that must not happen to this value.
@@ -43,13 +43,13 @@ const SAFE_METHODS = new Set(['GET', 'HEAD', 'OPTIONS']);
 /** A session that a request has signed in with. */
 export interface SignedIn {
   session: Session;
-  /** Every request of the page has it as a header. */
+  /** Every request of the page has this value as a header. */
   csrf_token: string;
 }
 
 declare module 'fastify' {
   interface FastifyRequest {
-    /** The session of the request's cookie; null without a cookie, and with a key. */
+    /** The session of the request's cookie; null when the request has no cookie, or has a key. */
     signed_in: SignedIn | null;
   }
 }
@@ -67,7 +67,7 @@ export interface SessionParts {
 /** The standing of a request with a session. It depends on the session and on the token that began it. */
 class SessionStanding implements Standing {
   readonly principal: Principal;
-  /** A session cannot begin another one. */
+  /** A session cannot begin another session. */
   readonly token = null;
   readonly #session: Session;
   readonly #by: Token | null;
@@ -108,7 +108,7 @@ export class Sessions {
   }
 
   /**
-   * Identifies the caller of a request; null when it has no cookie of ours.
+   * Identifies the caller of a request; null when the request has no cookie of Convoke.
    *
    * @throws Problem `session_ended`, `origin_not_allowed`, `csrf_token_wrong`, and those of a key that cannot be used
    */
@@ -195,7 +195,8 @@ export class Sessions {
   }
 
   /**
-   * Ends a session for its holder or for an admin, and the feeds that it opened. Null when there is no such session.
+   * Ends a session, and the feeds that were opened with it. The caller is its holder or an admin. Null when there is no
+   * such session.
    */
   async end(author: Author, by: { digest: string } | { session_id: string }): Promise<Session | null> {
     const { sessions } = author.storeFor();
@@ -260,9 +261,9 @@ export class Sessions {
 }
 
 /**
- * A browser names the origin of a request. On a secure or local connection it does so in Sec-Fetch-Site, which no page
- * can set. Otherwise it does so in Origin, on every request that changes something. A request with neither is not from
- * a page of this service.
+ * A browser names the origin of a request. On a secure or local connection the name is in Sec-Fetch-Site, which no page
+ * can set. Otherwise the name is in Origin, on every request that changes something. A request with neither header is
+ * not from a page of this service.
  *
  * @throws Problem `origin_not_allowed`
  */

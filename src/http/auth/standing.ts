@@ -10,8 +10,8 @@ export interface Token {
 }
 
 /**
- * The ground of a request, a session or a feed: a token of a key, a session, or the fact that no key was ever made.
- * When the standing ends, they end.
+ * What permits a request, a session or a feed: a token of a key, a session, or the fact that no key was ever made. When
+ * the standing ends, the request, session or feed ends.
  */
 export interface Standing {
   readonly principal: Principal;

@@ -9,7 +9,7 @@ interface Route {
 /**
  * Finds the methods of a path, for the Allow header of a 405 (RFC 9110, section 15.5.6).
  *
- * @returns a function that takes a path without its query, and returns nothing when there is no route
+ * @returns a function that takes a path without its query, and returns an empty list when no route has this path
  */
 export function collectMethods(app: App): (path: string) => string[] {
   const routes: Route[] = [];

@@ -2,9 +2,7 @@ import type { IncomingMessage } from 'node:http';
 import { ListNode } from '../../delivery/intrusive_list.ts';
 import { Problem } from '../../domain/problem.ts';
 
-/**
- * Bodies below this size have a share of the budget for themselves, so that a few large bodies cannot block small ones.
- */
+/** A share of the budget is only for bodies up to this size, so that a few large bodies cannot block small ones. */
 const SMALL_BODY_BYTES = 65_536;
 const SMALL_BODIES_SHARE = 0.25;
 
@@ -41,8 +39,8 @@ export class BodyBudget {
 export type BodyDone = (problem: Problem | null, bytes?: Buffer) => void;
 
 /**
- * The body of a request. After it was read it holds nothing but the number of its bytes, because a request may wait long
- * for its response.
+ * The body of a request. After the body was read, this object holds only the number of its bytes, because a request may
+ * wait long for its response.
  */
 export class Body extends ListNode {
   readonly #budget: BodyBudget;
@@ -104,7 +102,7 @@ export class Body extends ListNode {
     if (this.#done !== null) this.refuse(cutShort());
   }
 
-  /** Its bytes no longer count against the budget. */
+  /** The bytes of this body no longer count against the budget. */
   release(): void {
     this.#budget.release(this.#bytes);
     this.#bytes = 0;

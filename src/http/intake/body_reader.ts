@@ -5,18 +5,18 @@ import { Body, type BodyBudget, type BodyDone, tooLarge } from './body.ts';
 import { EXCHANGE, type Exchange, type Watched } from './connection.ts';
 
 /**
- * A body may take this long, and one second more for each 64 KiB that arrived. That stops a client that sends byte by
- * byte, and stops no client on a slow network.
+ * A body may take this long, and one second more for each 64 KiB that arrived. This limit stops a client that sends
+ * byte by byte, and stops no client on a slow network.
  */
 const BODY_MS = 5_000;
 const BODY_BYTES_PER_S_MIN = 65_536;
 
-/** How often bodies in progress are checked for lateness. */
+/** How often the reader checks whether a body is late. */
 const LOOK_MS = 500;
 
 /**
- * The listeners of every request with a body. They are not made for each request: closures would hold what belongs to
- * the request for as long as it waits. They are never removed, because removing four costs more than a check.
+ * The listeners of all requests with a body. Closures made for each request would hold the parts of that request for as
+ * long as it waits. The listeners are never removed, because to remove four costs more than the check in each.
  */
 function onData(this: Watched, chunk: Buffer): void {
   this[EXCHANGE]?.body?.take(chunk);

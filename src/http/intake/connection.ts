@@ -11,8 +11,8 @@ import type { Body } from './body.ts';
 export const PIPELINED_MAX = 8;
 
 /**
- * How long a client may take to read: `answer_ms`, and a second more for each 64 KiB written since it began to lag. The
- * limit holds for every response, also for a stream without a length.
+ * How long a client may take to read: `answer_ms`, and a second more for each 64 KiB written since the client began to
+ * lag. The limit holds for every response, also for a stream without a length.
  */
 export const READ_LIMITS = { answer_ms: 30_000, bytes_per_s_min: 65_536 };
 
@@ -23,8 +23,8 @@ export interface Exchange {
   /** Whether the client sends the body only after 100 Continue (Expect: 100-continue). */
   awaits_continue: boolean;
   /**
-   * Null while no body was read. It counts against the budget for bodies until the response is written or the
-   * connection is gone.
+   * Null while no body was read. The body counts against the budget until the response is written or the connection is
+   * gone.
    */
   body: Body | null;
   /** Null for a request that this process makes to itself. */
@@ -125,8 +125,8 @@ export class Connection extends ListNode {
       this.waits_since = null;
       return false;
     }
-    // Read only here, because the getter must add up the buffers of the socket, and thousands of connections do not
-    // wait for anything.
+    // Read only for a connection that waits: the getter adds up the buffers of the socket, and thousands of connections
+    // do not wait.
     const written = this.socket.bytesWritten;
     if (this.waits_since === null) {
       this.waits_since = now;

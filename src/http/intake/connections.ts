@@ -37,16 +37,19 @@ const QUEUED_MAX = 511;
 /** How often the server checks which connections wait for their clients. */
 const LOOK_MS = 1_000;
 
-/** A connection that has waited this long for its client makes room for others, although its request is in progress. */
+/**
+ * A connection that has waited this long for its client may be closed to make room, although its request is in
+ * progress.
+ */
 const SLOW_MS = 3_000;
 
 const RETRY_AFTER_S = 1;
 
 /**
- * The connections of clients. Idle ones are listed in the order in which they became idle. When there are too many
- * connections, the one that has been idle longest is closed. If none is idle, the one that has waited longest for its
- * client is closed. If no connection waits for its client, a waiting request, such as a pull, gets its response early.
- * A request that Convoke works on is never closed.
+ * The connections of clients. Idle connections are listed in the order in which they became idle. When there are too
+ * many connections, the one that has been idle longest is closed. If none is idle, the one that has waited longest for
+ * its client is closed. If no connection waits for its client, a waiting request, such as a pull, gets its response
+ * early. A request that Convoke works on is never closed.
  */
 export class Connections {
   readonly #connections_max: number;
@@ -56,7 +59,9 @@ export class Connections {
   readonly #idle = new IntrusiveList<Connection>();
   /** Requests that wait until something happens, such as pulls. */
   readonly #waiting = new WaitingRequests();
-  /** Connections that wait too long for their clients, as of the last check; the longest waiting one is last. */
+  /**
+   * Connections that waited too long for their clients at the last check; the connection that waits longest is last.
+   */
   #slow: Connection[] = [];
   #is_looking = false;
   /** Counts the turns of the event loop in which requests arrive. */
@@ -64,7 +69,7 @@ export class Connections {
   #is_turn_counted = false;
   /** Connections since the start, refused ones included. */
   #connection_count = 0;
-  /** Each connection closes with its next response. */
+  /** Whether each connection closes with its next response. */
   #is_draining = false;
   #onLastGone: (() => void) | null = null;
   /** One function for all connections. */
@@ -92,8 +97,8 @@ export class Connections {
       exchange.awaits_continue = true;
       server.emit('request', request, response);
     });
-    // Runs the same checks as for other heads. They refuse the request with a problem, while Node's own response would
-    // be only a status.
+    // A request with such a header passes the same checks as others. These checks refuse it with a problem; Node's own
+    // response would be only a status.
     server.on('checkExpectation', (request, response) => server.emit('request', request, response));
     server.on('connect', (_request, socket) => {
       socket.on('error', () => {});
@@ -102,9 +107,9 @@ export class Connections {
   }
 
   /**
-   * The first step of a stop. It accepts no new connection, so that a proxy takes another node at once. Each open
-   * connection gets one more response, with `connection: close`, because a request that is already on its way needs
-   * one. Resolves when all connections have closed, or when the time is up.
+   * The first step of a stop. The server accepts no new connection, so that a proxy takes another node at once. Each
+   * open connection gets one more response, with `connection: close`, because a request may already be on its way.
+   * Resolves when all connections have closed, or when the time is up.
    */
   async drain(server: Server, drain_ms: number): Promise<void> {
     this.#is_draining = true;
@@ -123,8 +128,8 @@ export class Connections {
 
   /**
    * Accepts the connections that wait in the system's queue, perhaps with a request written: closing the server would
-   * reset them. Node accepts one in each turn of the event loop, so this repeats until a turn accepts none. Its bound
-   * is a number and not a time, because a busy machine may need any time.
+   * reset them. Node accepts one in each turn of the event loop, so this repeats until a turn accepts none. The loop
+   * ends after a number of connections and not after a time, because a busy machine may need any time.
    */
   async #acceptQueued(until: number): Promise<void> {
     const count_max = this.#connection_count + QUEUED_MAX;
@@ -137,8 +142,9 @@ export class Connections {
   }
 
   /**
-   * Called when the server stops. Node closes idle connections that had a request before, but waits 5 s for those that
-   * never had one. This method gives these UNUSED_MS, so that a request on its way can still arrive.
+   * Called when the server stops. Node closes idle connections that had a request before, but waits 5 s for connections
+   * that never had a request. This method closes the unused connections after UNUSED_MS, so that a request on its way
+   * can still arrive.
    */
   closeUnused(): void {
     for (const connection of this.#idle.toArray()) {
@@ -149,7 +155,7 @@ export class Connections {
   /**
    * A request waits until something happens, and may end early to make room for another connection.
    *
-   * @param key_id the key that it was made with; null while no key is needed
+   * @param key_id the key of the request; null while no key is needed
    * @returns what to give to `endsWait` when the wait is over
    */
   waits(request: IncomingMessage, key_id: string | null, waiter: Waiter): WaitingRequest {
@@ -160,7 +166,10 @@ export class Connections {
     this.#waiting.delete(waiting);
   }
 
-  /** Null for a request on a connection that is closing: nobody will read its response, so it must have no effect. */
+  /**
+   * The exchange of a request. Null when its connection is closing: nobody will read the response, so the request must
+   * have no effect.
+   */
   exchangeOf(request: IncomingMessage): Exchange | null {
     const exchange = (request as Watched)[EXCHANGE];
     if (exchange === undefined) return null;
@@ -168,9 +177,9 @@ export class Connections {
   }
 
   /**
-   * Called before a response is sent. A connection whose request has not ended cannot be used again.
+   * Called before a response is sent. A connection whose request did not arrive completely cannot be used again.
    *
-   * @returns whether the response must say so
+   * @returns whether the response must have `connection: close`
    */
   closesAfter(request: IncomingMessage): boolean {
     const connection = this.#open.get(request.socket);
@@ -186,7 +195,7 @@ export class Connections {
       socket.destroy();
       return;
     }
-    // The last response of the connection is already written, and later bytes need not be HTTP.
+    // The connection gets no more responses, and the bytes that still arrive need not be HTTP.
     if (connection.is_over) return;
     const problem = problemOf(error);
     const { exchange } = connection;
@@ -336,7 +345,7 @@ export class Connections {
     this.#leaveSlowly(socket);
   }
 
-  /** Node calls destroySoon when the response is written, and that closes the connection too early. */
+  /** Node calls destroySoon when the response is written. Its own destroySoon would close the connection too early. */
   #leaveSlowly(socket: Socket): void {
     socket.destroySoon = () => {
       socket.end();

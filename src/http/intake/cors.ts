@@ -1,6 +1,6 @@
 /**
  * Lets pages of other origins call the API (CORS), for the origins that the operator lists. Without a list, no header
- * of CORS is ever sent, and browsers keep such pages out.
+ * of CORS is ever sent, and browsers let no page of another origin read a response.
  *
  * No response permits credentials (`access-control-allow-credentials`), so a browser gives a page of another origin no
  * response to a request with a cookie. Such a page sends its key as a bearer token, as every other client does.

@@ -1,7 +1,8 @@
 /**
  * Judges the head of a request before a route sees it. It refuses everything that a proxy might read in another way
  * than Convoke does (RFC 9112, sections 3 and 6), because request smuggling needs such a difference. Node's parser
- * refuses the rest: both lengths at once, folded lines, bare line feeds, lengths that are no number.
+ * refuses the rest: Content-Length and Transfer-Encoding together, folded lines, bare line feeds, lengths that are no
+ * number.
  */
 import type { IncomingMessage } from 'node:http';
 import { Problem } from '../../domain/problem.ts';

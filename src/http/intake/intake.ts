@@ -93,7 +93,10 @@ export function addUnknownRoutes(app: App, pages: Pages): void {
   });
 }
 
-/** A field in the wrong place would be dropped in silence: `?target_agents=a` on a send would become a broadcast. */
+/**
+ * Refuses a query or a body that the route does not take. Otherwise the service would ignore it in silence: a send with
+ * `?target_agents=a` in its URL would go to all agents.
+ */
 function refuseWhatIsNotTaken(route: RouteOptions): void {
   if (!isOfApi(route.url)) return;
   const schema = (route.schema ??= {});

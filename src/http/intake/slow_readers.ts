@@ -18,7 +18,7 @@ export class LargeResponses {
   readonly #bytes_max: number;
   #bytes = 0;
 
-  /** @param bytes_max the most bytes of all of them together */
+  /** @param bytes_max the most bytes of all larger responses together */
   constructor(bytes_max: number) {
     this.#bytes_max = bytes_max;
   }

@@ -1,6 +1,6 @@
 /**
- * Responses while the storage stalls. Only the client stops waiting. The handler continues: its call may still succeed,
- * and then reaches the engine and the live feed as always.
+ * Responds to clients while the storage stalls. Only the client stops waiting; the handler continues. Its call of the
+ * store may still succeed. Then the change reaches the engine and the live feed as always.
  */
 import type { RouteHandlerMethod, RouteOptions } from 'fastify';
 import { ListNode, IntrusiveList } from '../../delivery/intrusive_list.ts';

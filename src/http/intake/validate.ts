@@ -20,7 +20,7 @@ const NAME_CHARS_SHOWN = 80;
 /**
  * Makes a function that returns a value if it is as a schema describes, for parts of a body that are judged one by one.
  *
- * @throws Problem `invalid_fields` (the function)
+ * @throws Problem `invalid_fields`, from the returned function
  */
 export function validator<Schema extends TSchema>(schema: Schema): (value: unknown) => Static<Schema> {
   const validate = validatorCompiler({ schema, httpPart: 'body', method: '', url: '' }) as Validate;
@@ -49,7 +49,7 @@ export const validatorCompiler: FastifySchemaCompiler<TSchema> = ({ schema, http
   };
 };
 
-/** Leaves to the route the items of lists that are judged one by one. */
+/** Removes from a schema the items of lists that the route itself judges one by one. */
 function withoutItems(schema: TSchema): TSchema {
   const { properties } = schema as SchemaNode;
   const lists = Object.entries(properties ?? {}).filter(([, node]) => node['x-judged-apart'] === true);
@@ -194,7 +194,7 @@ function unescapePointer(step: string): string {
   return step.replaceAll('~1', '/').replaceAll('~0', '~');
 }
 
-/** Turns the text of query parameters into numbers, booleans and lists of one, if the schema expects these. */
+/** Turns the text of query parameters into numbers, booleans and lists with one item, if the schema expects these. */
 function fromText(schema: SchemaNode, query: Record<string, unknown>): Record<string, unknown> {
   return Object.fromEntries(
     Object.entries(query).map(([name, text]) => {

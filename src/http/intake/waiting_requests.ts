@@ -1,7 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import { IntrusiveList, ListNode } from '../../delivery/intrusive_list.ts';
 
-/** Knows how a wait ends. */
+/** The part that ends the wait of a request. */
 export interface Waiter {
   /** Ends the wait early, with a response that says when to ask again. */
   makeRoom(): void;
@@ -40,11 +40,11 @@ class Holder extends ListNode {
  */
 export class WaitingRequests {
   readonly #holders = new Map<string | null, Holder>();
-  /** The holders by how many of their requests wait, so that the largest one is found without a search. */
+  /** The holders by how many of their requests wait, so that the holder with the most is found without a search. */
   readonly #with_count: IntrusiveList<Holder>[] = [];
   #largest = 0;
 
-  /** @param key_id the key that the request was made with; null while no key is needed */
+  /** @param key_id the key of the request; null while no key is needed */
   add(key_id: string | null, request: IncomingMessage, waiter: Waiter): WaitingRequest {
     let holder = this.#holders.get(key_id);
     if (holder === undefined) this.#holders.set(key_id, (holder = new Holder(key_id)));

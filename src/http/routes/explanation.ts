@@ -15,7 +15,7 @@ import { meetingNotFound } from './meetings.ts';
 
 /** The size of a page when the loop guard may stop messages, because each row then needs a read of its own. */
 const GUARDED_ROWS_MAX = 100;
-/** How many deliveries of an instance the read for a row looks at: as many as the guard itself does. */
+/** The most deliveries of an instance that are read for its row: as many as the guard itself reads. */
 const BEFORE_ROWS_MAX = 2_000;
 
 export interface ExplanationContext {
@@ -25,7 +25,7 @@ export interface ExplanationContext {
     deliveries: Pick<DeliveryStore, 'ofAgentsBefore'>;
   };
   clock: Clock;
-  /** The limits of meetings that have none of their own. */
+  /** The limits of meetings without limits of their own. */
   limits_of_meetings: GuardLimits;
 }
 

@@ -379,7 +379,10 @@ function webhookHeaders(headers: Record<string, string> | undefined): Record<str
   return Object.fromEntries(lowered);
 }
 
-/** While a cluster is upgraded, a node of the previous version may deliver to the instance. */
+/**
+ * Refuses a runtime while a node of the previous version runs: that node may deliver to the instance, and knows no
+ * runtimes.
+ */
 async function assertNodesKnowRuntimes(cluster: Pick<ClusterStore, 'hasOlderNode'> | null): Promise<void> {
   if (cluster === null || !(await cluster.hasOlderNode())) return;
   throw new Problem(

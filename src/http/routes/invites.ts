@@ -223,7 +223,7 @@ function findInvite(
   });
 }
 
-/** Why an invite could not be redeemed. The invite is read again: somebody else may have been faster. */
+/** Why an invite could not be redeemed. The invite is read again: another machine may have redeemed it first. */
 async function ended({ store, clock }: Pick<InviteContext, 'store' | 'clock'>, invite: Invite): Promise<Problem> {
   const now = (await store.invites.find(invite.digest)) ?? invite;
   return new Problem('invite_ended', endedInWords(now, inviteState(now, clock.wall())));

@@ -13,7 +13,10 @@ import { McpMessageBody } from '../schemas/mcp.ts';
  * all connections.
  */
 const OF_KEY_MAX = 256;
-/** The largest body of a call other than a send. A larger body counts as in memory until its request has a response. */
+/**
+ * The largest body of a call that sends no message. A larger body counts against the budget for bodies until its
+ * request has a response.
+ */
 const SMALL_BODY_BYTES = 16_384;
 const RETRY_AFTER_S = 1;
 
@@ -56,7 +59,7 @@ export function mcpRoutes(app: App, context: McpContext): void {
 }
 
 /**
- * Counts a request of a key until its connection is done with it.
+ * Counts a request of a key until its response is written or its connection is gone.
  *
  * @throws Problem `overloaded` when the key has too many in progress
  */
@@ -109,7 +112,7 @@ async function answer({ app, room, endpoint }: AnswerContext, request: RequestFo
   if (Number(request.headers['content-length'] ?? Infinity) <= SMALL_BODY_BYTES) letGoOfBody(request);
   const hasRoom = (): Promise<void> => room.wait(request.principal.key_id ?? '', reply.raw);
   const inside = insideFetch(app, request);
-  // Another node may know of the end of a key before this one does.
+  // Another node may know that the key has ended before this node knows it.
   let refused: ProblemCode | null = null;
   const answered = await endpoint.answer({
     body,

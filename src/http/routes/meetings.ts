@@ -33,7 +33,7 @@ export interface MeetingContext {
   store: { meetings: Pick<MeetingStore, 'get' | 'list' | 'instances'> };
   changes: Pick<Changes, 'meetings' | 'memberships'>;
   log: Log;
-  /** The limits of meetings that have none of their own. */
+  /** The limits of meetings without limits of their own. */
   limits_of_meetings: GuardLimits;
   audit_trail: Pick<AuditTrail, 'authorOf'>;
 }
@@ -261,7 +261,7 @@ export function meetingNotFound(meeting_id: string): Problem {
   );
 }
 
-/** An integer keeps the digits that it has in the body: JavaScript would round a long one. */
+/** An integer keeps the digits that it has in the body: JavaScript would round a long integer. */
 export function meetingIdOf(given: string | number, json: JsonBody | null): string {
   if (typeof given === 'string') return given;
   const digits = json?.textOf('meeting_id') ?? '';

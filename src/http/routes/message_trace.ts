@@ -77,8 +77,8 @@ async function getMessage(
 }
 
 /**
- * Finds the answers to a message; most follow soon. Makes one call after the other, so that the store can do other work
- * meanwhile.
+ * Finds the answers to a message; most answers follow soon after their message. Makes one call after the other, so that
+ * the store can do other work meanwhile.
  */
 async function answersTo(
   messages: MessageTraceContext['store']['messages'],

@@ -104,7 +104,7 @@ async function pull(context: Context, request: PullingRequest, reply: FastifyRep
   const results = request.body.results?.length ? await takeAll(context, request) : NO_RESULTS;
   const address = await addressOf(context, request);
   letGoOfBody(request);
-  // No other code may run between this call and the wait, so that of two requests with one name only one waits.
+  // No other code may run between this call and the wait. So of two requests with the same pull_id, only one waits.
   if (pull_id !== null) pull_transport.takeBack(instance_id, pull_id);
   // A machine that is about to end takes no more pushes.
   if (max === 0) return { pushes: [], results };
@@ -125,8 +125,8 @@ async function pull(context: Context, request: PullingRequest, reply: FastifyRep
 }
 
 /**
- * @throws Problem `instance_does_not_exist`, also for an instance of another owner; `invalid_fields` when it does not
- * pull
+ * @throws Problem `instance_does_not_exist`, also for an instance of another owner; `invalid_fields` when the instance
+ * does not pull
  */
 async function readPermit(
   { store, pull_transport }: PullContext,
@@ -142,7 +142,7 @@ async function readPermit(
   return { owner_scope, owner_key_id, updated_at, as_of };
 }
 
-/** The address of the client. For a forwarded request the forwarding node names it. */
+/** The address of the client. For a forwarded request, the forwarding node names this address. */
 async function addressOf({ limits, pull_forwarder }: PullContext, request: PullingRequest): Promise<string | null> {
   const mark = request.headers[FORWARDED_HEADER];
   const forwarded =
@@ -257,7 +257,7 @@ type PullResponse = ServerResponse & { [PULLING]?: Pulling };
 
 /** What a request asks for. */
 type Asked = Omit<PullRequest, 'onEnd'> & {
-  /** The key that it was made with; null while no key is needed. */
+  /** The key of the request; null while no key is needed. */
   key_id: string | null;
   results: Results;
 };

@@ -70,7 +70,7 @@ function recoveryOf(instance_id: string, body: Static<typeof RecoverBody>, wall_
   }
   if (since === undefined) throw invalidField('since', 'is required, unless delivery_ids names the deliveries');
   const since_ms = Date.parse(since);
-  // The call does not queue deliveries again that fail after it began.
+  // Deliveries that fail after the call began are not queued again.
   const until_ms = until === undefined ? wall_ms : Math.min(Date.parse(until), wall_ms);
   if (until !== undefined && Date.parse(until) < since_ms) throw invalidField('until', 'must not be before since');
   return { instance_id, since_ms, until_ms };

@@ -4,11 +4,11 @@ import { type Reads, SEARCH_READS, type SearchPage } from '../../store/contract/
 
 /** How long one request searches. A read that has begun by then is finished. */
 export const SEARCH_MS_MAX = 400;
-/** How long one request reads a list. An index finds the rows of a list, perhaps with other rows between them. */
+/** How long one request reads a list. An index finds the rows of the list, but other rows may lie between them. */
 export const LIST_MS_MAX = 50;
 /** The most calls of the store that one request makes. */
 const CALLS_MAX = 40;
-/** Each call may read this many times the rows of the one before: most pages are full after the first. */
+/** Each call may read this many times the rows of the call before it. Most pages are full after the first call. */
 const READS_FACTOR = 4;
 /** The page ends when its items have this many characters. */
 const PAGE_CHARS_MAX = 1 << 20;

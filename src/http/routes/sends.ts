@@ -53,7 +53,7 @@ export function sendRoutes(app: App, context: SendContext): void {
 const LINKS_SAY_NOTHING = 'A portal link sends no message: it takes part in no meeting.';
 
 const SEND_MESSAGE = {
-  // No audit entry: there are too many messages, and the history has every one.
+  // No audit entry: there are too many messages, and the history has every message.
   config: { access: ['send', 'instance'], portal_link: LINKS_SAY_NOTHING, limited: 'send', audit: 'none' },
   schema: {
     operationId: 'sendMessage',
@@ -171,7 +171,8 @@ async function sendMessages(
   const failed = results.find(
     (result) => result.status === 'rejected' && problemOf(result.reason as Error).status >= 500,
   );
-  // Some clients read only the status. The status shows them that they should try again.
+  // When the service failed and stored no message, the status of the whole response says so, because some clients read
+  // only the status.
   if (failed?.status === 'rejected' && !results.some(({ status }) => status === 'fulfilled')) throw failed.reason;
   const next = results.values();
   return { results: refused.map((problem) => wireResult(problem ?? (next.next().value as Result))) };
@@ -225,9 +226,9 @@ function originOf(principal: Principal, { from_agent, in_reply_to }: SendInput):
 }
 
 /**
- * Two sends are the same when they have the same fingerprint. It covers the text of the message, its targets, and the
- * fields that are not in the specification. Without these fields it equals the fingerprint of version 0.1.0, so that
- * the service recognizes a send that is repeated after an upgrade.
+ * Two sends are the same when they have the same fingerprint. The fingerprint covers the text of the message, its
+ * targets, and the fields that are not in the specification. Without these fields it equals the fingerprint of version
+ * 0.1.0, so that the service recognizes a send that is repeated after an upgrade.
  */
 function fingerprintOf(message: string, target_agents: string[] | null, body: SendInput): string {
   const { from_agent, in_reply_to, expires_in_s } = body;

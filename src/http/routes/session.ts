@@ -34,7 +34,7 @@ export interface SessionContext {
   limits: Limits;
   keyring: Keyring;
   audit_trail: Pick<AuditTrail, 'authorOf' | 'holderOfLink'>;
-  /** Null: it has no name. */
+  /** The name of this environment; null when it has none. */
   environment: string | null;
 }
 
@@ -83,8 +83,8 @@ const SIGN_IN = {
 async function signIn(context: SessionContext, request: RequestFor<typeof SIGN_IN>, reply: FastifyReply) {
   const { sessions, audit_trail } = context;
   const { principal, signed_in, standing } = request;
-  // A session begins no other session, because it could then last for ever. While the API is open, signing in has no
-  // purpose.
+  // A session cannot begin another session. Otherwise a client could stay signed in for ever. While the API is open,
+  // signing in has no purpose.
   const token = standing?.token ?? null;
   if (token === null) return wireSession(context, principal, signed_in);
   const begun = await sessions.begin(audit_trail.authorOf(request), request, reply, token);
@@ -191,7 +191,10 @@ async function endSession(
   return reply.code(204).send();
 }
 
-/** Null without a key, and with a cookie whose session has ended. A wrong key is refused as everywhere. */
+/**
+ * The principal of a request. Null without a key, and with a cookie whose session has ended. A wrong key is refused as
+ * everywhere.
+ */
 async function principalOf(
   { sessions, keyring, limits }: SessionContext,
   request: FastifyRequest,

@@ -7,12 +7,12 @@ export { ID_PATTERN };
 
 export const NO_CONTROLS_PATTERN = '^[^\\u0000-\\u001f\\u007f-\\u009f\\ud800-\\udfff]*$';
 
-/** The largest body with a list of agent ids and webhook headers. One byte of them can take 6 bytes in JSON. */
+/** The largest body with a list of agent ids and webhook headers. One byte of these texts can take 6 bytes in JSON. */
 export const LIST_BODY_BYTES_MAX = 384 << 10;
 
 /**
- * The name of a schema in the OpenAPI document, in the clients that are made from it, and in the SDK: `finished` in
- * openapi_document.ts makes a component of every schema with a title.
+ * The name of a schema in the OpenAPI document, in the clients that are made from the document, and in the SDK.
+ * `finished` in openapi_document.ts makes a component of every schema with a title.
  */
 export const named = (title: string, description: string) => ({ title, description });
 

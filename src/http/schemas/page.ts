@@ -15,7 +15,7 @@ export const pageOf = <T extends TSchema & { title?: string }>(item: T) =>
     { title: `${item.title}Page`, description: 'One page of a list.' },
   );
 
-/** A page of a search, which may end before it has read everything. */
+/** A page of a search. A search may end before it has read everything. */
 export const searchPageOf = <T extends TSchema & { title?: string }>(item: T) => {
   const { properties, title } = pageOf(item) as ReturnType<typeof pageOf<T>> & { title: string };
   const searched_to = Type.Optional(

@@ -3,7 +3,7 @@ import Type from 'typebox';
 import { agentIds, JsonObject, MeetingId } from './fields.ts';
 
 // The schema has no title, so that it becomes no component. oapi-codegen drops components that only a webhook names,
-// and its result then does not compile.
+// and then the client that it makes does not compile.
 export const PushBody = Type.Object(
   {
     event: Type.Unsafe<'new_message'>({ type: 'string', enum: ['new_message'], description: 'Always `new_message`.' }),

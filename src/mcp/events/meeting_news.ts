@@ -16,7 +16,7 @@ export class MeetingNews {
   /**
    * Resolves when the feed is open.
    *
-   * @throws ConvokeError when the feed cannot be opened now; its client gets the error and asks again
+   * @throws ConvokeError when the feed cannot be opened now; the client of the stream gets the error and asks again
    */
   static async follow({ client }: Caller, meeting_id: string, signal: AbortSignal): Promise<MeetingNews> {
     const news = new MeetingNews(signal);

@@ -43,7 +43,7 @@ export interface Next {
 }
 
 interface Read {
-  /** The number of the question for which the read began. */
+  /** The number of the call of `after` for which the read began. */
   begun: number;
   next: Promise<Next>;
 }
@@ -146,7 +146,8 @@ export class NextMessages {
     }
     if (this.#forgetting) return;
     this.#forgetting = true;
-    // Messages that retention removed, or that a restored store does not have, must not be sent for longer than this.
+    // Messages that retention removed, or that a restored store does not have, must not be sent for longer than
+    // KEPT_MS.
     setTimeout(() => {
       this.#kept.clear();
       this.#kept_chars = 0;

@@ -44,7 +44,7 @@ export async function streamEvents(
   let is_open = false;
   let truncated = false;
   try {
-    // The feed is open before the first page is read, so that no message falls between the two.
+    // The feed opens before the first message is read, so that no message is missed between the two.
     const news = await MeetingNews.follow(caller, wanted.meeting_id, signal);
     let seq = cursor === null ? await newestSeq(caller, wanted.meeting_id) : Number(cursor);
     const open = async (from: number): Promise<void> => {
@@ -71,7 +71,7 @@ export async function streamEvents(
     while (!signal.aborted) {
       // Messages that were sent are in the response after a turn of the event loop.
       await nextTurn();
-      // No message is in memory while the client does not read.
+      // Waits before the read, so that no message is in memory while the client does not read.
       await caller.hasRoom();
       news.reset();
       const has_sent = await messages.inHand(sendNext);

@@ -57,7 +57,7 @@ export async function subscribe(caller: Caller, params: SubscribeParams) {
   const { health, last_success_at, pending_deliveries } = before;
   return {
     ...about,
-    // While a delivery is pending, only the position that the client has is safe.
+    // While a delivery is pending, a later position than the client's own could skip a message.
     cursor: pending_deliveries === 0 ? String(last_seq) : cursor,
     truncated: false,
     deliveryStatus: { active: health !== 'down', lastDeliveryAt: last_success_at, lastError: lastError(before) },
@@ -89,7 +89,7 @@ function leaseSeconds(ttl_ms: number | null | undefined): number {
   return ttl_ms === null ? LEASE_S.max : Math.min(Math.max(Math.floor(ttl_ms / 1000), LEASE_S.min), LEASE_S.max);
 }
 
-/** The category of the last failure since the last success. The extension permits no more of it. */
+/** The category of the last failure since the last success. The extension permits no other details of the failure. */
 function lastError({
   consecutive_failures,
   last_failure,

@@ -116,7 +116,7 @@ export class OtelTracer implements Tracer {
       trace: traceBy(span, trace),
       ended: (made) => {
         this.#open--;
-        // A span that does not end is not sent.
+        // The span of an attempt that counts as not made never ends, so the span is not sent.
         if (made !== null) end(span, made, started_at);
       },
     };

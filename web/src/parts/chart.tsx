@@ -26,7 +26,7 @@ interface ChartProps {
   inWords: (value: number) => string;
   /** Sparse values: each is drawn as a point. */
   is_sparse?: boolean;
-  /** Called with a range that somebody selects; absent: none can be selected. Seconds since 1970. */
+  /** Called with a range that somebody selects, in seconds since 1970; absent: no range can be selected. */
   onSelect?: (since_s: number, until_s: number) => void;
 }
 
@@ -226,7 +226,7 @@ function labelsOf(ticks: readonly (number | null)[], inWords: (value: number) =>
   return labels.map((label, i) => (label === labels[i - 1] ? '' : label));
 }
 
-/** Shows the deliveries of a range of a chart: of an instance, or of all. */
+/** Shows the deliveries of a range of a chart: of one instance, or of all instances. */
 export function deliveriesOf(query: Record<string, string>): (since_s: number, until_s: number) => void {
   const at = (s: number): string => new Date(s * 1000).toISOString();
   return (since_s, until_s) => go(addressOf(['deliveries'], { ...query, since: at(since_s), until: at(until_s) }));

@@ -7,7 +7,7 @@ import { Ago } from './time.tsx';
 
 type Pulling = Pick<Instance, 'connected'>;
 
-/** Whether its machine pulls; an instance with a webhook does not. */
+/** Whether the machine of an instance pulls; false for an instance with a webhook. */
 export function doesPull({ connected }: Pulling): boolean {
   return connected !== undefined;
 }

@@ -7,9 +7,10 @@ import { Foreign } from './foreign.tsx';
 const SHOWN_MS = 1500;
 
 /**
- * A page that was loaded over plain HTTP from another machine has no clipboard: it can only copy the selection.
+ * Copies a text. A page that was loaded over plain HTTP from another machine has no clipboard: it can only copy the
+ * selection.
  *
- * @param beside the element that was pressed; outside of its dialog nothing can be selected
+ * @param beside the element that was pressed; while it is in a dialog, nothing outside of that dialog can be selected
  */
 async function copy(text: string, beside: Element): Promise<void> {
   if (navigator.clipboard !== undefined) return navigator.clipboard.writeText(text);

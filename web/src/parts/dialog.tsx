@@ -13,8 +13,8 @@ interface DialogProps {
 }
 
 /**
- * A dialog over the page: the browser keeps the focus in it, and gives it back at the end. Escape and a click beside it
- * close it. They do not when a secret that is shown once, or a written text, would be lost.
+ * A dialog over the page: the browser keeps the focus in the dialog, and gives the focus back at the end. Escape and a
+ * click beside the dialog close it, unless a secret that is shown once, or a written text, would be lost.
  */
 export function Dialog({ title, onClose, children, is_kept = false }: DialogProps): JSX.Element {
   const dialog = useRef<HTMLDialogElement>(null);
@@ -37,7 +37,7 @@ export function Dialog({ title, onClose, children, is_kept = false }: DialogProp
     addEventListener('beforeunload', onLeave);
     return () => removeEventListener('beforeunload', onLeave);
   }, [is_kept]);
-  /** Whether the dialog may close now. If somebody has written in it, the dialog asks them. */
+  /** Whether the dialog may close now. If somebody has written in the dialog, it asks first. */
   const mayClose = (event: Event): boolean => {
     if (!is_kept && !is_written) return true;
     event.preventDefault();

@@ -90,7 +90,7 @@ function placed<T>(
   }
   const last = known.at(-1);
   const end = last === undefined ? [] : (after.get(idOf(last)) ?? []);
-  // Rows behind the last one in `fresh` may still exist.
+  // Rows behind the last row of `fresh` may still exist.
   const read_to = is_complete ? known.length : known.findLastIndex((row) => by_id.has(idOf(row)));
   const gone = known.slice(0, Math.max(0, read_to)).filter((row) => !by_id.has(idOf(row)));
   return {

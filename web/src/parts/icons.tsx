@@ -1,4 +1,4 @@
-/** Drawn on a grid of 16, in the colour of the text beside them. */
+/** Icons, drawn on a grid of 16, in the colour of the text beside them. */
 import type { JSX } from 'preact';
 
 const PATHS = {

@@ -83,7 +83,7 @@ export function State({ state, waiting_for = null }: StateProps): JSX.Element {
 
 interface HealthProps {
   health: Health;
-  /** A paused instance gets nothing, so its health is no news. */
+  /** A paused instance gets no pushes, so its health does not matter now. */
   is_paused?: boolean;
 }
 

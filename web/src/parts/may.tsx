@@ -9,8 +9,8 @@ export function May({ scope, children }: { scope: Scope; children: ComponentChil
 }
 
 /**
- * Whether the signed-in key may change an instance. An admin key changes all instances, any other key only those that
- * it owns; it may see others.
+ * Whether the signed-in key may change an instance. An admin key may change all instances. Any other key may change
+ * only the instances that it owns, but may see others.
  */
 export function mayChange({ instance_id, owner_key_id }: Pick<Instance, 'instance_id' | 'owner_key_id'>): boolean {
   if (may('admin')) return true;

@@ -43,7 +43,7 @@ export function showProblem(error: unknown): void {
   notify([detail, ...fields].join(' '), { is_bad: true });
 }
 
-/** Does something for the user and shows the result, with a button that takes it back. */
+/** Does something for the user and shows the result, with a button that takes the action back. */
 export async function doing<T>(
   work: Promise<T>,
   done: (value: T) => string,
@@ -59,7 +59,7 @@ export async function doing<T>(
   }
 }
 
-/** Dialogs that were opened later than the notice cover it until it is raised again. */
+/** Dialogs that were opened later than the notice cover the notice, until this function raises it. */
 export function raiseNotices(): void {
   document.querySelector<HTMLElement>('.notice')?.hidePopover();
   document.querySelector<HTMLElement>('.notice')?.showPopover();

@@ -35,14 +35,14 @@ export function Page({ title, tools, actions, children, detail }: PageProps): JS
   );
 }
 
-/** The name of the item that is open beside the list; null while none is. */
+/** The name of the item that is open beside the list; null while no item is open. */
 const opened = new Observable<string | null>(null);
 
 interface DetailProps {
   title: ComponentChildren;
   /** The name that screen readers say. */
   label: string;
-  /** The address to which closing it leads. */
+  /** The address that opens when somebody closes the item. */
   back: string;
   back_label: string;
   actions?: ComponentChildren;
@@ -59,7 +59,8 @@ export function Detail({ title, label, back, back_label, actions, children }: De
   }, [label]);
   useEffect(() => {
     body.current?.scrollTo(0, 0);
-    // Then Tab moves to the actions of the item, and Escape leads back to the row that opened it.
+    // With the focus in the item, Tab moves to the actions of the item, and Escape leads back to the row that opened
+    // the item.
     if (followed.by_keyboard) body.current?.focus({ preventScroll: true });
     followed.by_keyboard = false;
   }, [label]);

@@ -1,8 +1,8 @@
 /**
  * A table of any length. Only the visible rows are in the document. All rows have the same height, so the position of a
- * row is a multiplication. With 10,000 rows it draws some forty.
+ * row is a multiplication. With 10,000 rows the page draws some forty.
  *
- * Rows do not move while somebody points at one, has the focus on one, has scrolled, or has paused the list.
+ * Rows do not move while somebody points at a row, has the focus on a row, has scrolled, or has paused the list.
  */
 import type { ComponentChildren, JSX } from 'preact';
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';

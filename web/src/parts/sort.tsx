@@ -41,7 +41,7 @@ interface SortHeadProps<T> {
   onSort: () => void;
 }
 
-/** The head of a column. A click sorts, a second one turns the order round, a third one ends the sorting. */
+/** The head of a column. A click sorts, a second click reverses the order, a third click ends the sorting. */
 export function SortHead<T>({ column, sort, among, onSort }: SortHeadProps<T>): JSX.Element {
   const { head, is_number = false, sortBy } = column;
   const { name, is_down } = read(sort);

@@ -1,4 +1,4 @@
-/** Shown in a list instead of rows: that it is loading, that it is empty, or why it failed. */
+/** Shown in a list instead of rows: that the list is loading, that it is empty, or why it could not be read. */
 import type { ComponentChildren, JSX } from 'preact';
 import type { ConvokeError } from '@convoke/sdk';
 import { isAway } from '../queries.ts';

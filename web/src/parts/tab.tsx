@@ -28,7 +28,7 @@ const LOOK_EVERY_MS = 10_000;
 /** The events after which another number of instances may be down. */
 const CHANGES = ['instance.up', 'instance.down', 'instance.changed', 'instance.removed'];
 
-/** The title, with a mark in front while something is wrong: a tab shows only its beginning. */
+/** The title. While something is wrong, it begins with a mark, because a tab shows only the beginning of its title. */
 export function TabTitle(): null {
   const text = useObservable(title);
   const environment = useObservable(session)?.environment ?? null;
@@ -63,7 +63,7 @@ function useDown(): Query<number> {
 const ICON_PX = 64;
 const link = document.querySelector('link[rel=icon]') as HTMLLinkElement;
 const plain = link.href;
-/** The icon loads at once, because the service may be away when it is needed. */
+/** The icon loads at once, because the service may be away when the page needs the icon. */
 const image = new Image();
 image.src = plain;
 const loaded = image.decode().catch(() => {});

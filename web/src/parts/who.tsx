@@ -3,7 +3,7 @@ import { useObservable } from '../observable.ts';
 import { session } from '../service.ts';
 import { Foreign } from './foreign.tsx';
 
-/** The operator's name for this environment, so that nobody mistakes production for another one. */
+/** The operator's name for this environment, so that nobody mistakes production for another environment. */
 export function Environment(): JSX.Element | null {
   const environment = useObservable(session)?.environment ?? null;
   return environment === null ? null : (

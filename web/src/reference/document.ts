@@ -1,4 +1,4 @@
-/** The parts of the service's OpenAPI document that its page reads. */
+/** The parts of the service's OpenAPI document that the page of the API reads. */
 
 export interface Schema {
   $ref?: string;

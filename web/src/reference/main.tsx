@@ -11,7 +11,7 @@ const root = document.querySelector('#reference') as HTMLElement;
 
 try {
   render(<Reference document={(await apiDocument()) as ApiDocument} />, root);
-  // The browser looked for the target of the address before it existed.
+  // The browser looked for the target of the address before the page had drawn the target.
   if (location.hash !== '') document.getElementById(location.hash.slice(1))?.scrollIntoView();
 } catch (error) {
   render(<p role="alert">The description of the API could not be loaded: {(error as Error).message}</p>, root);

@@ -9,8 +9,8 @@ import { readable } from './readable.ts';
 /** How many messages a request asks for. */
 const PAGE = 50;
 /**
- * The most messages that are kept, and drawn. Beyond them, each message that enters at one end removes one at the
- * other. The kept messages must fill the highest screen several times.
+ * The most messages that are kept, and drawn. With more, each message that enters at one end removes a message at the
+ * other end. The kept messages must fill the highest screen several times.
  */
 const KEPT_MAX = 150;
 const DELIVERIES_PAGE = 500;
@@ -64,14 +64,14 @@ const ALL_CHANGED: Changed = { from: 0, to: Infinity };
 export class Conversation {
   readonly stretch = new Observable<Stretch>(NOTHING);
   /**
-   * Whether the reader is at the end of the meeting. New messages are shown only then, so that nothing moves while they
-   * read, and the stretch stays bounded.
+   * Whether the reader is at the end of the meeting. New messages are shown only then, so that nothing moves while
+   * somebody reads, and the stretch stays bounded.
    */
   is_followed = true;
   readonly #meeting_id: string;
   #changed = UNCHANGED;
   #newest_seq = 0;
-  /** The last step; the next one begins when it has ended. */
+  /** The last step; the next step begins when this step has ended. */
   #step: Promise<void> = Promise.resolve();
   #is_growing = false;
   #is_refreshing = false;
@@ -107,7 +107,10 @@ export class Conversation {
     );
   }
 
-  /** @param seq the seq of a message that was sent; Infinity when there may be new messages, 0 when there is none */
+  /**
+   * @param seq the seq of a message that was sent; Infinity when there may be new messages; 0 when there is no new
+   * message
+   */
   #isStale({ from, to }: Changed, seq: number): void {
     this.#changed = { from: Math.min(this.#changed.from, from), to: Math.max(this.#changed.to, to) };
     if (seq === 0) return;
@@ -115,7 +118,10 @@ export class Conversation {
     if (!this.is_followed) this.#show({ is_to_end: false });
   }
 
-  /** Shows the message with this seq and those around it, or the latest; false when there is no such message. */
+  /**
+   * Shows the message with this seq and the messages around it, or the latest messages; false when there is no such
+   * message.
+   */
   async open(seq: number | null): Promise<boolean> {
     const isThere = (): boolean => this.stretch.value.lines?.some((line) => line.seq === seq) === true;
     if (seq !== null && isThere()) return true;

@@ -104,7 +104,7 @@ export function Deliveries({ delivery_id }: { delivery_id: string | null }): JSX
   const { query } = usePlace();
   const state = STATES.find(([value]) => value === query.get('state'))?.[0] ?? '';
   const valueOf = (name: (typeof ALL)[number]): string => query.get(name) ?? '';
-  // While a person types a status, it has fewer digits.
+  // While a person types a status, it has fewer than three digits.
   const isGiven = (name: (typeof ALL)[number]): boolean =>
     name === 'status_code' ? /^[1-9]\d\d$/.test(valueOf(name)) : valueOf(name) !== '';
   const filters = Object.fromEntries(

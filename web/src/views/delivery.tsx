@@ -134,7 +134,7 @@ export function DeliveryStatus({
 
 interface AttemptsProps {
   delivery: DeliveryWithAttempts;
-  /** Its request, shown beside each response; absent: only the responses are shown. */
+  /** The request of the delivery, shown beside each response; absent: only the responses are shown. */
   push?: DeliveryPush | null;
 }
 
@@ -153,7 +153,7 @@ export function Attempts({ delivery: { attempts, attempt_count }, push = null }:
   );
 }
 
-/** The shortest pause that the service makes. After a shorter one, somebody asked for the attempt. */
+/** The shortest pause that the service makes. After a shorter pause, somebody asked for the attempt. */
 const PAUSE_MS_MIN = 500;
 
 /** How long a delivery waited between two attempts, and why. */

@@ -146,7 +146,7 @@ function headersOf(text: string): Record<string, string> {
 
 /**
  * A function that takes the changes back; null when headers were replaced or dropped, because nobody can read the old
- * ones.
+ * headers.
  */
 function undoOf(
   before: Instance,

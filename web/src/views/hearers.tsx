@@ -51,7 +51,10 @@ export function Hearers({ meeting_id, targets }: HearersProps): JSX.Element {
   );
 }
 
-/** A pause is the first reason that the service gives, also for an instance that hosts none of the agents. */
+/**
+ * Whether an instance hosts one of the targets. Its reason does not show that: during a pause the reason is the pause,
+ * also for an instance that hosts none of the targets.
+ */
 function isFor({ agent_ids }: Explanation, targets: readonly string[]): boolean {
   return targets.length === 0 || agent_ids.some((agent_id) => targets.includes(agent_id));
 }

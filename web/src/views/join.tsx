@@ -4,7 +4,7 @@ import { Dialog, Form, TextField } from '../parts/dialog.tsx';
 import { client } from '../service.ts';
 import { idsOf } from './register.tsx';
 
-/** Lets an instance join a meeting, from the page of either. */
+/** Lets an instance join a meeting: from the page of the instance, or from the page of the meeting. */
 export function JoinDialog(props: {
   instance_id?: string;
   meeting_id?: string;

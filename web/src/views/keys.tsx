@@ -68,7 +68,7 @@ export function Keys({ key_id }: { key_id: string | null }): JSX.Element {
   const [is_making, setMaking] = useState(false);
   useAsked('new', () => setMaking(may('admin')));
   const [is_looking, setLooking] = useState(false);
-  // The list may still be loading when the dialog opens, so it cannot say whether a key is the first one.
+  // The list may still be loading when the dialog opens, so it cannot say whether a key is the first key.
   const is_open = useObservable(session)?.state === 'open';
   const { rows, problem, is_complete, more, again } = useList(
     'keys',
@@ -233,7 +233,7 @@ function MakeDialog({ is_first, onClose }: { is_first: boolean; onClose: () => v
     // After the first key, this page needs a session: sign in with that key.
     if (is_first) await doing(signIn(key.token), () => 'From now on a key is needed; you are signed in with this one.');
   };
-  // Meanwhile the service refuses the requests of the page. That must not close the only view of the token.
+  // Meanwhile the service refuses the requests of the page. Such a refusal must not close the only view of the token.
   const submit = (): Promise<void> => (is_first ? changingSession(make) : make());
   if (made !== null) return <TokenDialog made={made} onClose={onClose} />;
   return (

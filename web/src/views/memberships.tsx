@@ -105,7 +105,8 @@ export function MeetingsOf({ instance }: { instance: Instance }): JSX.Element {
 }
 
 /**
- * Takes an instance out of a meeting. The undo joins it again with the same rules. Cancelled deliveries stay cancelled.
+ * Takes an instance out of a meeting. The undo lets the instance join again, with the same rules. Cancelled deliveries
+ * stay cancelled.
  */
 function leaving(member: MeetingInstance, done: string, again?: () => void): Promise<unknown> {
   const { instance_id, meeting_id, agent_ids, wake, catch_up, max_age_s } = member;

@@ -66,7 +66,7 @@ const COLUMNS: Column<ServiceNode>[] = [
   },
 ];
 
-/** The processes that share the work, and how much of it each has. */
+/** The processes that share the work, and the share of each process. */
 export function Nodes({ node_id }: { node_id: string | null }): JSX.Element {
   const { value, problem, again } = useQuery('nodes', () => client.listNodes());
   useEffect(() => {

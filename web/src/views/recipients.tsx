@@ -76,7 +76,7 @@ function OneMore({ agent_ids, onChoose }: { agent_ids: readonly string[]; onChoo
         spellcheck={false}
         onInput={(event) => {
           const { value } = event.currentTarget;
-          // A suggestion that the person chose. A typed name may be the beginning of another one.
+          // A suggestion that the person chose. A typed name may be the beginning of a longer name.
           const is_chosen = !(event instanceof InputEvent) || event.inputType === 'insertReplacementText';
           if (is_chosen && agent_ids.includes(value)) choose(value);
           else setTyped(value);

@@ -41,7 +41,7 @@ export function RegisterDialog({ onClose }: { onClose: () => void }): JSX.Elemen
       onClose();
       go(addressOf(['instances', registered.instance_id]));
     };
-    // `connect` makes a secret of its own, so nobody has to copy this one.
+    // `connect` makes a secret of its own, so nobody has to copy this secret.
     if (way === 'pull') return <WaitingDialog registered={registered} onClose={show} />;
     return (
       <SecretDialog title="Registered: save this secret" secret={registered.webhook_secret ?? ''} onClose={show}>

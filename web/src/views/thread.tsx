@@ -4,12 +4,15 @@ import { Foreign } from '../parts/foreign.tsx';
 import type { Line } from './conversation.ts';
 
 export interface Thread {
-  /** Null when it answers no message, or a message that is not loaded. */
+  /** Null when the message answers no other message, or one that is not loaded. */
   answered: Line | null;
   answers: Line[];
 }
 
-/** The threads by message_id, for each message that answers one of these messages or is answered by one. */
+/**
+ * The threads by message_id, for each message that answers one of these messages, or that one of these messages
+ * answers.
+ */
 export function threadsOf(messages: readonly Line[]): ReadonlyMap<string, Thread> {
   const by_id = new Map(messages.map((message) => [message.message_id, message]));
   const threads = new Map<string, Thread>();
@@ -30,7 +33,7 @@ export function threadsOf(messages: readonly Line[]): ReadonlyMap<string, Thread
 type Jump = (message_id: string) => void;
 
 interface AnsweredProps {
-  /** Null when it is not loaded. */
+  /** Null when the answered message is not loaded. */
   answered: Line | null;
   message_id: string;
   onJump: Jump;

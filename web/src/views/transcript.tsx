@@ -16,7 +16,7 @@ import { threadsOf } from './thread.tsx';
 
 /** Messages are loaded when fewer screens than this are left before them. */
 const SPARE_SCREENS = 2;
-/** How far from the end, in pixels, is still at the end. */
+/** A reader who is at most this many pixels from the end counts as at the end. */
 const END_PX = 2;
 
 interface TranscriptProps {

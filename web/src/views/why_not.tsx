@@ -37,7 +37,7 @@ interface WhyNotProps {
   meeting_id: string;
   /** The message, as it would be sent again. */
   message: Pick<ExplainQuery, 'target_agents' | 'from_agent'>;
-  /** The instances that got it. */
+  /** The instances that got the message. */
   got: readonly string[];
 }
 

@@ -18,9 +18,9 @@ _PAUSE_SOON_S_MAX = 0.5
 class Backoff:
     """The pauses before a request is made again: 0.1 s, doubling to 5 s, or the pause that the service asked for.
 
-    While nothing responds at the address, they stay at 0.5 s for a minute. Such a request costs the service nothing,
-    and the service is found within half a second of its return. A service that responds, and is too busy, gets longer
-    and longer pauses. Up to half of each pause is left out at random, so that not all machines return at once.
+    While nothing responds at the address, the pauses stay at 0.5 s for a minute. Such a request costs the service
+    nothing, and the service is found within half a second of its return. A service that responds, and is too busy, gets
+    longer and longer pauses. Up to half of each pause is left out at random, so that not all machines return at once.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic, chance: Callable[[], float] = random.random) -> None:
@@ -37,7 +37,7 @@ class Backoff:
         """How long to pause after a request that failed."""
         if self._lost_at_s is None:
             self._lost_at_s = self._now()
-        # Nothing received the request: there was no connection, or a proxy found nothing behind it.
+        # The service did not get the request: there was no connection, or a proxy did not reach the service.
         is_away = error.code == "unreachable" or error.status == 502
         is_soon = is_away and self._now() - self._lost_at_s < _SOON_S
         pause_s = min(self._pause_s, _PAUSE_SOON_S_MAX if is_soon else _PAUSE_S_MAX)

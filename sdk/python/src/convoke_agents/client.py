@@ -82,19 +82,19 @@ class ConvokeClient(Operations):
     ) -> SentMessage:
         """Sends a message in a meeting. When it returns, the message is stored and its pushes are queued.
 
-        Tries again, with the same idempotency key and therefore without a second message, when Convoke cannot be reached,
-        does not respond in time, or responds 429, 502, 503 or 504; the pause is the one that the server asks for.
+        Tries again, with the same idempotency key and therefore without a second message, when Convoke cannot be
+        reached, does not respond in time, or responds 429, 502, 503 or 504. It pauses for as long as the server asks.
 
         :param message: Any JSON object. A `RawJson` is sent as it is written.
         :param target_agents: Push only to these agents; empty or absent: to all agents of the meeting.
-        :param from_agent: The agent that says it: a broadcast leaves it out. Absent: a person, or a program that is no
-            agent.
-        :param in_reply_to: The message_id of the message in the same meeting that it answers.
-        :param expires_in_s: After this many seconds it is no longer pushed, if that is earlier than the limit of the
-            service.
-        :param idempotency_key: A random one when absent. Give your own to repeat a send safely after a restart.
-        :param traceparent: The trace that it belongs to, as in W3C Trace Context. An `httpx` that OpenTelemetry
-            instruments adds it by itself.
+        :param from_agent: The agent that sends the message. A message to all agents is not pushed to this agent.
+            Absent: a person, or a program that is no agent.
+        :param in_reply_to: The message_id of the message that this one answers, in the same meeting.
+        :param expires_in_s: After this many seconds the message is no longer pushed, if that is earlier than the limit
+            of the service.
+        :param idempotency_key: A random key when absent. Give your own key to repeat a send safely after a restart.
+        :param traceparent: The trace that the message belongs to, as in W3C Trace Context. An `httpx` that
+            OpenTelemetry instruments adds it by itself.
         :param tracestate: The state of that trace.
         """
         return self._store(
@@ -181,7 +181,8 @@ class ConvokeClient(Operations):
         Needs no key: make the client with the part of the link before `/invite/` as `base_url`. When the response is
         lost, the link cannot be redeemed again.
 
-        :raises ConvokeError: `invite_does_not_exist`; `invite_ended` when it was redeemed or revoked, or has expired
+        :raises ConvokeError: `invite_does_not_exist`; `invite_ended` when the invite was redeemed or revoked, or has
+            expired
         :raises ValueError: it is no link of this service
         """
         body = {"secret": self._target.secret_of(link)}
@@ -197,8 +198,8 @@ class ConvokeClient(Operations):
     ) -> Pulling:
         """The pushes of an instance with the transport `pull`, as they arrive. Each of them needs a result.
 
-        When the connection is lost, the client connects again. The iteration raises when the service refuses that for
-        good.
+        When the connection is lost, the client connects again. The iteration raises when the service refuses the
+        connection for good.
 
             for push in client.pull("laptop-anna"):
                 handle(push.message)
@@ -206,7 +207,8 @@ class ConvokeClient(Operations):
 
         :param concurrency: How many pushes you can have in your hands at a time, each of another meeting. With more than
             one, do the work in threads of your own, and not in the loop.
-        :param secret: The webhook_secret of the instance: then each push is verified, and one that is not genuine refused.
+        :param secret: The webhook_secret of the instance: then each push is verified, and a push that is not genuine is
+            refused.
         :param on_connection: Called when the service responds, and when it is lost and will be asked again.
         """
         target = self._target

@@ -63,8 +63,8 @@ async def listen(
                     async for piece in response.aiter_text():
                         for event in parser.push(piece):
                             last_event_id = event.id or last_event_id
-                            # These two events say why the connection closes. The next connection shows whether that is
-                            # final.
+                            # These two events say why the connection closes. The next connection shows whether the end
+                            # is final.
                             if event.data and event.name not in ("end", "overflow"):
                                 yield FeedEvent(event.name, parse_json(event.data), last_event_id or "")
             except ConvokeError as error:

@@ -108,7 +108,8 @@ class AsyncPulling:
     handed in before the program continues.
 
     One request waits at the service for pushes while there is room for them. A result that is given meanwhile goes with
-    a second request, which does not wait. Both bring results, and take the pushes that are there.
+    a second request, which does not wait. Each of the two requests hands in results, and takes the pushes that are
+    there.
 
     A push may be handed out again, because its result was lost or late. The caller does not get it twice: the push gets
     the result of the running call, or the remembered success.
@@ -144,8 +145,8 @@ class AsyncPulling:
         self._asked = 0
         self._is_waiting = False
         self._is_handing_in = False
-        # The names of the request that waits and of the one that hands in. A request that is repeated after its
-        # response was lost keeps its name. So the service takes the pushes of the lost response back at once.
+        # The names of the waiting request and of the request that hands in results. A request that is repeated after
+        # its response was lost keeps its name. So the service takes the pushes of the lost response back at once.
         self._pull_ids: dict[_Kind, str] = {}
         self._is_backing_off = False
         self._is_connected = False
@@ -301,8 +302,7 @@ class AsyncPulling:
                 self._is_handing_in = False
             else:
                 self._is_waiting = False
-        # The results of pushes that have just arrived may be ready in a moment. Then
-        # they go with the next request.
+        # The results of pushes that have just arrived may be ready in a moment. Then the next request hands them in.
         await asyncio.sleep(0)
         self._step()
 

@@ -68,10 +68,12 @@ class Receiver:
         :param secret: The instance's webhook_secret, or several of them while it is being rotated.
         :param on_push: Called once for a push, `def` or `async def`. The response is 200 when it returns, and Convoke
             waits 5 s for it: put the push into a queue of your own, or start the agent without waiting. While it runs,
-            the next push of the same meeting is held back. Its return value is sent in the meeting, if the instance is
-            registered with `replies=True`: see `Answer`. Later the agent can reply with `push.reply_token`.
-        :param on_test: Called instead for the sample push of a webhook test.
-        :param on_error: Called with the exception of on_push; the logger `convoke_agents` has it when absent.
+            the next push of the same meeting is held back. The return value of the function is sent in the meeting, if
+            the instance is registered with `replies=True`: see `Answer`. Later the agent can reply with
+            `push.reply_token`.
+        :param on_test: Called instead of on_push for the sample push of a webhook test.
+        :param on_error: Called with the exception of on_push. When absent, the logger `convoke_agents` gets the
+            exception.
         :param body_bytes_max: A larger body gets the response 413.
         :param remember_s: How long a handled push is remembered.
         :param remembered_max: How many handled pushes are remembered. With more, the push that was not seen for the

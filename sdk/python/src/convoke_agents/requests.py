@@ -86,7 +86,7 @@ def segment(text: str | int) -> str:
     An empty id would address the list instead, and `.` and `..` cannot be written: URL parsers resolve them even when
     they are percent-encoded.
 
-    :raises ValueError: it is one of these
+    :raises ValueError: the id is one of these
     """
     if text in ("", ".", ".."):
         raise ValueError(f"an id that goes into the path cannot be {json.dumps(text)}")

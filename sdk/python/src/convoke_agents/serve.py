@@ -58,28 +58,30 @@ def serve_agent(
 
         serve_agent(lambda push: think(push.message), agent_id="anna", meetings=["standup-42"])
 
-    Waits for a service that cannot be reached, at the start and later. SIGTERM and SIGINT end it when the pushes in
-    progress have their answers; a second one ends the process.
+    Waits for a service that cannot be reached, at the start and later. SIGTERM and SIGINT end the agent when the pushes
+    in progress have their answers; a second signal ends the process.
 
     :param agent: A function, `def` or `async def`, from a `Push` to an `Answer`: a text, a message, several, or None.
         It runs once for a push; when it raises, Convoke pushes again later. A `def` runs in a thread.
     :param meetings: Meetings to join at the start. The agent also stays in those that it joined before.
     :param wake: Which messages are pushed in these meetings. When absent, the choice of an earlier join stays; without
-        one it is `all`.
+        an earlier join it is `all`.
     :param catch_up: Which of the messages that waited while the machine was away are pushed: `all`, or only the
         `latest`.
     :param max_age_s: A message that is older than this when it would be pushed next is not pushed; 0: a message of
         any age is pushed.
     :param base_url: The URL of Convoke; the variable CONVOKE_URL when absent, or else http://127.0.0.1:8080.
     :param api_key: The variable CONVOKE_API_KEY when absent.
-    :param instance_id: The agent_id when absent. Keep it the same at every start: messages that waited meanwhile then
-        arrive.
+    :param instance_id: The agent_id when absent. Keep it the same at every start: then the messages arrive that waited
+        while the agent was away.
     :param instance_name: The name that people see; the instance_id when absent.
-    :param turn_s: How long the agent may take for a push, 600 at most. After that the push arrives again later.
-    :param concurrency: How many meetings are answered at a time. Messages of one arrive one after the other.
+    :param turn_s: How long the agent may take for a push, 600 at most. After that time the push arrives again later.
+    :param concurrency: How many meetings are answered at a time. Messages of one meeting arrive one after the other.
     :param secret: `whsec_` and the base64 of 24 to 64 bytes: registers with it, and verifies every push.
-    :param on_error: Called with the exception of the agent; the logger `convoke_agents` has it when absent.
-    :param on_connection: Called when the service responds, and when it is lost; the logger has it when absent.
+    :param on_error: Called with the exception of the agent. When absent, the logger `convoke_agents` gets the
+        exception.
+    :param on_connection: Called when the service responds, and when it is lost. When absent, the logger gets these
+        reports.
     :raises ConvokeError: the service refuses the agent
     """
     asyncio.run(

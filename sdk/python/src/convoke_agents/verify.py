@@ -19,9 +19,9 @@ _TOLERANCE_S = 300
 _SECRET_PREFIX = "whsec_"
 _SECRET_BYTES_MIN = 24
 _SECRET_BYTES_MAX = 64
-# The webhook-id of a webhook test begins with this; the id of a delivery has no hyphen there. The signature covers the
-# id. It does not cover the header convoke-test, so anybody between sender and receiver could add that to a real push,
-# and the push would wake no agent.
+# The webhook-id of a webhook test begins with this text; the id of a delivery has no hyphen there. The signature covers
+# the id. It does not cover the header convoke-test: anybody between sender and receiver could add that header to a real
+# push, and then the push would wake no agent.
 _TEST_ID_PREFIX = "dlv_test-"
 
 VerificationReason: TypeAlias = Literal[
@@ -71,7 +71,7 @@ class Push:
     in_reply_to: str | None
     """The message_id of the message that this one answers; None: the sender named none. Not covered by the signature."""
     hops: int | None
-    """How many messages of agents in a row led to it; None when absent. Not covered by the signature."""
+    """How many messages of agents in a row led to the message; None when absent. Not covered by the signature."""
     reply_url: str | None
     """With this and `reply_token` the instance can reply later, for a day: `client.send_reply(push.reply_token, …)`, or a
     POST to the address. None unless the instance may reply. Not covered by the signature."""
@@ -192,7 +192,7 @@ def _decode_secret(secret: str) -> bytes:
 
 
 def _invalid_secret() -> VerificationError:
-    """`whsec_` alone would be an empty key, under which anybody can sign."""
+    """The error for a secret that cannot be used. `whsec_` alone would be an empty key, with which anybody can sign."""
     return VerificationError(
         "invalid_secret",
         "the secret must be whsec_ followed by the base64 of 24 to 64 bytes, as the registration returned it",

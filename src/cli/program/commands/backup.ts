@@ -1,6 +1,6 @@
 /**
- * A copy of all data in one file. It is made while the service runs, and read from end to end before it counts as a
- * copy.
+ * A copy of all data in one file. The copy is made while the service runs, and is read from end to end before it counts
+ * as a backup.
  */
 import { Command } from 'commander';
 import { access, link, mkdir, open, rm } from 'node:fs/promises';
@@ -39,7 +39,7 @@ async function backUp(file: string, options: ServiceOrFileOptions): Promise<void
   refusePostgres(options);
   const to = resolve(file);
   await assertAbsent(to);
-  // The copy has another name until it is complete, so that every file with the name of a backup is a whole one.
+  // The copy has another name until it is complete, so that every file with the name of a backup is a complete backup.
   const part = `${to}.part`;
   await rm(part, { force: true });
   const where = await whereIsData(options);

@@ -24,7 +24,7 @@ const SETTLED_TRIES_MAX = 100;
 
 const SHOWN_TURNS = TURNS.slice(0, 4);
 
-/** The opening goes to both agents, each turn to the other one. */
+/** The opening goes to both agents; each turn goes only to the agent that did not send it. */
 const PUSHES = 2 + SHOWN_TURNS.length;
 
 interface Service {

@@ -134,7 +134,9 @@ interface LimitOptions extends ApiOptions {
   window?: Limit;
 }
 
-/** `default`, or a whole number. It cannot give null, because commander would make that an empty text. */
+/**
+ * `default`, or a whole number. The parser cannot return null, because commander would turn null into an empty text.
+ */
 function limitUpTo(max: number): (text: string) => Limit {
   const parse = wholeNumber(0, max);
   return (text) => (text === DEFAULT ? DEFAULT : parse(text));

@@ -61,8 +61,8 @@ async function agentsIn(client: ConvokeClient, meeting_id: string, instance_id: 
 }
 
 /**
- * Prints a note about likely mistakes: an unknown agent gets no messages, and a join replaces the list of an earlier
- * one.
+ * Prints a note about likely mistakes: an unknown agent gets no messages, and a join replaces the agents of an earlier
+ * join.
  */
 function noteSurprises(instance_id: string, before: string[], now: string[], hosted: string[]): void {
   const replaced = before.filter((agent_id) => !now.includes(agent_id));

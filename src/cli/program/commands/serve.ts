@@ -88,7 +88,8 @@ export async function serve(config: Config): Promise<void> {
 
 async function start(config: Config, log: Logger): Promise<Convoke> {
   await makeDirectory(config.data);
-  // Half of a start is the loading of code. Meanwhile another core loads the code of the store, in its thread.
+  // Half of a start is the loading of code. So the thread of the store loads its code on another core, while this
+  // thread loads the rest.
   const store_thread = startStoreThread(config);
   const { createConvoke } = await import('../../../convoke.ts');
   const { settings: traces, warnings } = readTraces(process.env);

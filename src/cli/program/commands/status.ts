@@ -41,7 +41,9 @@ export function statusCommand(): Command {
   });
 }
 
-/** Null for a key that does not see the whole service. Such a key gets only the counts of the rows that it sees. */
+/**
+ * Returns null for a key that does not see the whole service. That key gets only the counts of the rows that it sees.
+ */
 async function historyOf(client: ConvokeClient, span: Span): Promise<ServiceHistory | null> {
   try {
     return await client.getHistory({ span });

@@ -38,7 +38,7 @@ export async function connect(connection: Connection, { json }: { json?: true })
     const ack_timeout_ms = (connection.ack_timeout_s ?? ACK_TIMEOUT_S) * 1000;
     for await (const push of pushes) void carry(push, agents ?? runtime, ack_timeout_ms, signal, json);
   } catch (error) {
-    // The process was asked to end before this was done.
+    // The process was asked to end before the runtime took part.
     if (!signal.aborted) throw error;
   } finally {
     release();

@@ -31,9 +31,9 @@ export interface Connection {
   ack_timeout_s: number | null;
   /** Whether a reply in the runtime's response is sent in the meeting. */
   replies: boolean;
-  /** The rules of its memberships; absent: those of an earlier join stay. */
+  /** The rules of the memberships; absent: the rules of an earlier join stay. */
   rules?: Partial<MemberRules> | undefined;
-  /** The runtime that listens there, if its requests have a shape of their own. */
+  /** The runtime that listens at `to`, if its requests have a shape of their own. */
   runtime?: RuntimeSettings | undefined;
 }
 

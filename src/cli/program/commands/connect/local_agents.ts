@@ -86,7 +86,7 @@ export class LocalAgents {
   }
 
   /**
-   * The messages before this one; if the key may not read them, only those that this machine got. When the push has to
+   * The messages before this push; if the key may not read them, only those that this machine got. When the push has to
    * be made again, returns a text that says why.
    */
   async #historyOf({ meeting_id, seq }: PushInHand, limit: number): Promise<PastMessage[] | string> {

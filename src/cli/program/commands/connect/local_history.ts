@@ -5,13 +5,13 @@ import { HISTORY_MAX } from '../../../../domain/runtimes/words.ts';
 const MEETINGS_MAX = 200;
 
 /**
- * The messages that this machine got since it began, and its answers. They are the history for a runtime if the key may
- * not read messages.
+ * The messages that this machine got since `convoke connect` began, and its answers. They are the history for a runtime
+ * if the key may not read messages.
  */
 export class LocalHistory {
   readonly #meetings = new Map<string, PastMessage[]>();
 
-  /** The newest messages before one, the oldest first. */
+  /** The newest messages before a seq, the oldest of them first. */
   before(meeting_id: string, seq: number, limit: number): PastMessage[] {
     const messages = this.#meetings.get(meeting_id) ?? [];
     return messages.filter((message) => message.seq < seq).slice(-limit);

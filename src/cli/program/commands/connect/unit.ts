@@ -8,7 +8,7 @@ import { fileName } from './connection.ts';
 export interface Unit {
   path: string;
   text: string;
-  /** The commands that start it, and that show its log. */
+  /** The commands that start the unit, and that show its log. */
   commands: string[];
 }
 
