@@ -17,9 +17,9 @@ export interface AuditStore {
   append(entry: NewAuditEntry, wall_ms: number): Promise<AuditHead>;
   list(filter: AuditFilter): Promise<Page<AuditEntry>>;
   /**
-   * Removes at most `limit` of the first entries, if they were written before a time, and adds an entry that records
-   * the removal. Does nothing while the first entry was written less than a day before that time. Returns how many were
-   * removed.
+   * Removes at most `limit` entries from the beginning of the log that were written before `before_ms`, and adds an
+   * entry that records the removal. Removes nothing while the first entry is less than a day older than `before_ms`.
+   * Returns how many entries it removed.
    */
   prune(before_ms: number, limit: number, wall_ms: number): Promise<number>;
 }

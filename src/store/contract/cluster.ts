@@ -26,8 +26,8 @@ export interface StoredRange {
 /** A change by another node that concerns this one. */
 export type Change =
   /**
-   * Another node stored messages, and this node begins to read them. The next `stored` has their state of now or of a
-   * later time.
+   * Another node stored messages, and this node begins to read them. The next `stored` shows these messages as they are
+   * now, or as they are later.
    */
   | { kind: 'reading' }
   | { kind: 'stored'; ranges: StoredRange[] }
@@ -47,7 +47,7 @@ export type Change =
   | { kind: 'broadcast'; topic: string; text: string }
   /**
    * Changes may have been missed, so everything must be read again. Either the connection was lost, or a node gave up
-   * on a batch and does not know whether it was stored.
+   * on a batch and does not know whether that batch was stored.
    */
   | { kind: 'resync' };
 

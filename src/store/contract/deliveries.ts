@@ -55,7 +55,10 @@ export interface DeliverySettlement {
 export interface HealthSettlement extends InstanceHealth {
   instance_id: string;
   webhook_url: string;
-  /** A 410 switches the webhook off, unless the instance was changed after this `updated_at`. */
+  /**
+   * The `updated_at` of the instance to which the receiver answered 410; null: no 410. The store then switches the
+   * webhook off, unless the instance was changed since.
+   */
   gone_as_of: number | null;
   /** The epoch of the instance's partition, as this node held it; 0 without a cluster. */
   epoch: number;
@@ -184,9 +187,9 @@ export interface DeliveryStore {
    */
   pendingAside(partitions?: number[]): Promise<{ instance_id: string; next_at: number }[]>;
   /**
-   * Sets the due time of deliveries aside to `latest_ms` if it is later. Only a process whose clock was ahead can have
-   * written a later time. With `partitions`, only deliveries to instances in these partitions. Returns how many it
-   * changed.
+   * Sets the due time of a delivery aside to `latest_ms` when the due time is later. Only a process whose clock was
+   * ahead can have written a later time. With `partitions`, only for deliveries to instances in these partitions.
+   * Returns how many deliveries it changed.
    */
   boundAside(latest_ms: number, partitions?: number[]): Promise<number>;
   /**
@@ -200,9 +203,10 @@ export interface DeliveryStore {
     rows_max: number,
   ): Promise<AgentDelivery[]>;
   /**
-   * The rules of the membership of a delivery, and the facts to apply them: the newest deliveries that wait behind it
-   * and do not expire sooner, and how many messages were missed before it. Reads at most `rows_max` deliveries of each
-   * kind. Counts no messages that were accepted before `known_since_ms`, because their deliveries may be removed.
+   * The rules of the membership of `head`, and the facts to apply them: the newest deliveries that wait behind `head`
+   * and do not expire sooner, and how many messages the membership missed before `head`. Reads at most `rows_max`
+   * deliveries of each kind. Counts no messages that were accepted before `known_since_ms`, because their deliveries
+   * may be removed.
    */
   rulesAtHead(
     head: LaneKey & { delivery_id: string; seq: number; expires_at: number },
@@ -267,15 +271,16 @@ export interface DeliveryStore {
    */
   drop(waiting: Waiting, limit: number, wall_ms: number, owner_scope?: OwnerScope | null): Promise<EndedInLane[]>;
   /**
-   * Removes at most `limit` rows of each kind that are older than their retention; returns their number. SQLite has one
-   * writer, and others wait for it: there the call ends after `ms_max` with a few rows of each kind.
+   * Removes at most `limit` rows of each kind that are older than their retention; returns how many it removed. SQLite
+   * has one writer, and all other writes wait for it. So with SQLite the call ends after `ms_max`, but not before it
+   * has removed a few rows of each kind.
    */
   prune(
     before: { deliveries_ms: number; messages_ms: number; idempotency_ms: number },
     limit: number,
     ms_max: number,
   ): Promise<number>;
-  /** The time that was noted last; null before the first. */
+  /** The time that was noted last; null when none was noted yet. */
   timeNoted(): Promise<number | null>;
   /** Notes that a node ran until this time, on the steady clock. */
   noteTime(now_ms: number): Promise<void>;

@@ -134,7 +134,7 @@ export interface InstanceStore {
    * Switches an instance off and cancels its pending deliveries, at most `limit` in one call. Call it again while
    * `done` is false. The last call deletes the instance and its memberships.
    *
-   * @param lease_ended_at removes it only if its lease had ended by this time; null or absent: in any case
+   * @param lease_ended_at removes the instance only if its lease had ended by this time; null or absent: in any case
    */
   remove(
     instance_id: string,

@@ -116,7 +116,8 @@ const EXPIRE_ASIDE = statement(`
     SELECT delivery_no FROM noted_deliveries WHERE aside = 1 AND expires_at <= $now_ms)) RETURNING instance_id, meeting_id`);
 
 /**
- * A delivery of an instance that the caller owns. A caller that owns everything also finds one whose instance is gone.
+ * A delivery of an instance that the caller owns. A caller that owns everything also finds a delivery whose instance is
+ * deleted.
  */
 const FIND_OWNED = statement(`
   SELECT instance_id FROM deliveries

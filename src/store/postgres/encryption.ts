@@ -105,7 +105,7 @@ export function encryptionOperations(session: Session, { keys }: { keys: DataKey
     },
     derivedKeys: async (purpose) => keys.all.map((key) => derivedKey(key, purpose)),
     async forgetPreviousKey() {
-      // Nothing to drop, because the previous key is a setting.
+      // There is nothing to drop, because the previous key is a setting.
     },
   };
 }

@@ -163,8 +163,8 @@ export class Executor {
     const messages = batches.flat();
     try {
       const accepted = await this.#message_writer.accept(messages);
-      // Lets the earlier batches of other nodes go first. If they arrived later, the engine would see a gap and read
-      // these messages from the table.
+      // Waits until the engine has the earlier batches of other nodes. If the engine got these results first, it would
+      // see a gap, and the lanes would read these messages from the table.
       await this.#cluster.caughtUp(CATCH_UP_MS_MAX);
       let at = 0;
       const replies = calls.map(({ id }, i) => ({ id, value: accepted.slice(at, (at += batches[i]!.length)) }));

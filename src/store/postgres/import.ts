@@ -142,8 +142,8 @@ export async function importDataFile({
 }
 
 /**
- * Checks the file before anything is moved: its schema, every page and index, that each pending delivery has its
- * message, and the chain of the audit log.
+ * Checks the file before anything is moved: its schema, every page and index, the chain of the audit log, and that each
+ * pending delivery has its message.
  */
 function wholeFile(from: string) {
   const { present, wanted } = schemaOfFile(from);

@@ -24,7 +24,9 @@ const inUse = (): StoreError =>
     `The schema cannot be brought up to date, because somebody has used a table for more than ${LOCK_TIMEOUT_S} s, such as pg_dump, a VACUUM by hand, or a session that is idle in a transaction. Nothing was changed: start again when that has ended.`,
   );
 
-/** Runs a function under the lock that only one node at a time can hold; even the first look at the schema needs it. */
+/**
+ * Runs a function under a lock that only one node at a time can hold. Even the first look at the schema needs the lock.
+ */
 export async function exclusively<T>(url: string, run: (connection: Connection) => Promise<T>): Promise<T> {
   // A step may take long, and other nodes wait for it.
   const connection = await Connection.open(
@@ -95,7 +97,7 @@ export async function migrateDatabase(url: string): Promise<{ from: number; to: 
 /**
  * The schema of a database, and when nodes end its upgrade (pending/upgrade.ts). Changes nothing.
  *
- * @throws StoreError when it cannot be reached
+ * @throws StoreError when the database cannot be reached
  */
 export async function schemaOfDatabase(url: string): Promise<SchemaState> {
   const connection = await Connection.open(url).catch((error: unknown) => {

@@ -128,9 +128,10 @@ export type Source =
 export const SOURCES_MAX = 500;
 
 /**
- * Walks along indexes that each meet all deliveries of a list. For two lists no index has exactly their deliveries:
- * those of an instance in a meeting, and those that a key with limits may see. Then a walk meets other deliveries too.
- * So each call ends after some rows, and the next call continues from the walk that got furthest.
+ * The ways to find all deliveries of a list. Each way is a walk: it reads along the indexes of its sources, from the
+ * newest delivery on. Two lists have no index with exactly their deliveries: the deliveries of an instance in a
+ * meeting, and the deliveries that a key with limits may see. A walk for such a list also meets other deliveries. So
+ * each call ends after some rows, and the next call continues where the furthest walk of this call ended.
  *
  * @param seen the sources that the caller may see; null: everything, or more than SOURCES_MAX sources
  */

@@ -71,7 +71,9 @@ export function instanceReader(keys: DataKeys) {
   const encryptHeaders = (instance_id: string, headers: Record<string, string>): string =>
     encryptSecret('webhook_headers', instance_id, JSON.stringify(headers));
 
-  /** Copies field by field, because the columns of a single engine are no part of an Instance. */
+  /**
+   * Copies field by field, because a row may also have columns of only one engine, which are no part of an Instance.
+   */
   function instanceOf(row: InstancesTable): Instance {
     const { instance_id } = row;
     const decrypt = (column: SecretColumn, text: string): string =>
@@ -163,7 +165,7 @@ export function instanceReader(keys: DataKeys) {
   }
 
   /**
-   * The headers that a registration drops because they were meant for the old server, and the owner of the new one
+   * The headers that a registration drops because they were meant for the old server, and the owner of the new server
    * would read them. A registration without headers drops all of them when it names another server, or a machine that
    * pulls.
    *

@@ -102,7 +102,7 @@ export class Missed {
     return { since_ms: Math.max(this.#span.since_ms, joined_at), until_ms: this.#span.until_ms };
   }
 
-  /** Some memberships are not read any more. */
+  /** Some memberships were not read, so the instance may have missed more messages. */
   stop(): void {
     this.#at_least = true;
   }

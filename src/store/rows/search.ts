@@ -66,16 +66,17 @@ export interface Walked {
 }
 
 /**
- * How many rows a call reads from each of its sources: all that the call may read, if the rows of all sources together
- * are not too many.
+ * How many rows a call reads from each source: as many as the call may read in all, but fewer when all sources together
+ * would have more than `SEARCH_READS.rows`.
  */
 export function rowsOfEach(sources: number, { rows }: Reads): number {
   return Math.min(rows, Math.ceil(SEARCH_READS.rows / sources));
 }
 
 /**
- * Merges the rows of some sources. A source may have more rows than the call took from it. Older rows than the last one
- * taken from such a source are left out, because some of them are missing.
+ * Merges the rows of some sources. A source may have more rows than the call took from it. Then all rows that are older
+ * than the last row taken from this source are left out, whatever their source: among them, rows of this source are
+ * missing.
  *
  * @param sources the rows of each source, newest first: at most `of_each + 1`
  */
@@ -114,7 +115,7 @@ export interface Dialect {
 const ANY_OF = sql` OR `;
 const ALL_OF = sql` AND `;
 
-/** Makes the same text in every call, because a prepared statement is kept for each text. */
+/** Makes the same SQL text in every call, because a prepared statement is kept for each text. */
 function within(column: string, { since_ms, until_ms }: MadeWithin): RawBuilder<boolean> {
   const made_at = sql.ref<number>(column);
   return sql<boolean>`${made_at} >= ${since_ms ?? -Number.MAX_SAFE_INTEGER} AND ${made_at} < ${until_ms ?? Number.MAX_SAFE_INTEGER}`;

@@ -130,7 +130,7 @@ export function storedTrace(text: string | null, message_no: number): TraceConte
   return null;
 }
 
-/** A number that counts something. */
+/** A number that counts something; 0 when the value is damaged. */
 export function storedCount(number: number, table: string, column: string, row: string): number {
   if (Number.isSafeInteger(number) && number >= 0) return number;
   reportDamaged(table, column, row);
@@ -149,7 +149,7 @@ export function storedSeconds(
   return otherwise;
 }
 
-/** A time that has a date. */
+/** A time that has a date; 0 when the value is damaged. */
 export function storedTime<Time extends number | null>(ms: Time, table: string, column: string, row: string): Time {
   if (ms === null || Math.abs(ms) <= TIME_MAX) return ms;
   reportDamaged(table, column, row);

@@ -78,7 +78,8 @@ export function encrypt({ key_id, key }: DataKey, secret: string, place: SecretP
  * Decrypts a text that `encrypt` made for the same place.
  *
  * @param keys all keys that it may be under
- * @throws StoreError SECRET_UNREADABLE when it was changed, moved, is not encrypted, or is under none of the keys
+ * @throws StoreError SECRET_UNREADABLE when the text was changed or moved, is not encrypted, or is under none of the
+ * keys
  */
 export function decrypt(keys: readonly DataKey[], encrypted: string, place: SecretPlace): string {
   const data_key = keys.find(({ key_id }) => encrypted.startsWith(encryptedPrefix(key_id)));

@@ -82,7 +82,7 @@ const IS_MOVED = '($webhook_url IS NOT NULL AND $webhook_url <> webhook_url)';
 
 /**
  * A change of owner drops the headers of an instance that pulls, because the new owner would get them with the pushes.
- * A webhook keeps them: its server stays the same.
+ * An instance with a webhook keeps its headers: its server stays the same.
  */
 const PATCH = `
   UPDATE instances SET

@@ -26,8 +26,9 @@ interface Kept {
 
 /**
  * The recipients of each meeting, kept from one message to the next, because reading a hundred members costs more than
- * all other work on a message. The file has one writer, this thread. Code that changes a membership, switches an
- * instance on or off, or undoes a transaction calls `forget` or `forgetAll`.
+ * all other work on a message. The file has one writer, this thread. So memory is right as long as the code of this
+ * thread calls `forget` or `forgetAll` whenever it changes a membership, switches an instance on or off, or undoes a
+ * transaction.
  */
 export class Recipients {
   readonly #db: Database;

@@ -26,7 +26,9 @@ import {
 } from '../rows/messages.ts';
 import { storedObjectJson, reportDamaged } from '../rows/stored_values.ts';
 
-/** The previous version stored keys without their senders. For one day such a key counts for every sender. */
+/**
+ * The previous version stored keys without their senders. Such a key counts for every sender, until it is a day old.
+ */
 const FIND_KEY = `
   SELECT fingerprint, result FROM idempotency_keys WHERE meeting_id = ? AND key IN (?, ?) AND created_at > ?
   ORDER BY created_at DESC LIMIT 1`;

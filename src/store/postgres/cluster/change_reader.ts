@@ -40,7 +40,7 @@ const READ = statement(`
   ORDER BY b.place`);
 
 /**
- * Reads the messages and deliveries that other nodes store, batch by batch in the order of their commits. To read the
+ * Reads the messages and deliveries that other nodes store, batch by batch in the order of their commits. Reading the
  * same deliveries lane by lane would cost six times as much.
  */
 export class ChangeReader {
@@ -79,7 +79,7 @@ export class ChangeReader {
   }
 
   /**
-   * Resolves when all announced batches are read, or after `ms_max`. Mostly there are none, and it resolves at once.
+   * Resolves when all announced batches are read, or after `ms_max`. Mostly no batch waits, and it resolves at once.
    */
   async caughtUp(ms_max: number): Promise<void> {
     if (this.#reading === null) return;

@@ -203,7 +203,7 @@ export class Cluster implements ClusterStore, NotifySource {
     return this.#messages.isSignatureOf(signature, TEXT, text);
   }
 
-  /** Only another node can be gone, because this one is running. */
+  /** Only another node can be gone, because this node is running. */
   #isGone(row: NodesTable, my_node_no: number | null): boolean {
     return row.node_no !== my_node_no && (this.#watched.isGone(row) || this.#processes.hasEnded(row.node_id));
   }
@@ -287,8 +287,8 @@ export class Cluster implements ClusterStore, NotifySource {
     const { message } = received;
     switch (message.kind) {
       case 'stored':
-        // Only the partitions that this node holds now matter. A node that takes a partition later reads all of it, so
-        // it misses nothing.
+        // Reads only deliveries in the partitions that this node holds now. When this node takes a partition later, it
+        // reads all of that partition, so it misses nothing.
         return this.#change_reader.onBatchStored(message);
       case 'instance': {
         const { instance_id, lifts, requeued } = message;

@@ -189,7 +189,7 @@ function derived(key: KeyObject, purpose: string): KeyObject {
   return createSecretKey(createHmac('sha256', key).update(purpose).digest());
 }
 
-/** A key for each start of a node, so that no nonce occurs twice under it. */
+/** A key for each start of a node, so that no nonce occurs twice under one key. */
 function broadcastKeyOf({ key_id, key }: DataKey, name: string): DataKey {
   return { key_id, key: derived(key, `convoke seals what ${name} tells`) };
 }

@@ -42,8 +42,8 @@ export interface BatchRow {
 
 /**
  * A change as the thread of the store posts it: as texts, because passing texts between threads costs almost nothing. A
- * batch of 118 messages, half of them for this node, takes both threads 90 µs together. If the thread that reads made
- * the objects, it would be 230 µs.
+ * batch of 118 messages, half of them for this node, takes both threads 90 µs together. If the thread of the store made
+ * the objects, both threads would take 230 µs.
  */
 export type RawChange = Exclude<Change, { kind: 'stored' }> | { kind: 'stored'; tag: string; rows: BatchRow[] };
 

@@ -17,8 +17,9 @@ interface Watched {
 
 /**
  * Decides which nodes are gone, by this node's own clock: those that did not renew for as long as a lease lasts. So
- * setting the clock of the database has no effect. Only for a node that is seen for the first time, the clock of the
- * database says whether its lease has ended. So a node that starts after a long pause of all nodes need not wait.
+ * nothing happens when somebody sets the clock of the database. Only when this node sees another node for the first
+ * time, the clock of the database says whether the lease of that node has ended. So a node that starts after a long
+ * pause of all nodes need not wait.
  */
 export class WatchedNodes {
   readonly #now_ms: () => number;

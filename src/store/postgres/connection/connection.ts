@@ -103,7 +103,7 @@ export class Connection {
 
   /**
    * Tries the servers one after the other, and begins with the server that was used last. Each new connection chooses
-   * its server by itself, so all of them follow when another server becomes the primary.
+   * its server by itself. So all connections follow when another server becomes the primary.
    *
    * @throws StoreError with the reason; ConnectionLost when a later try may succeed
    */
@@ -249,7 +249,7 @@ const GONE = /^(08...|57P0[1-4]|25006|53300)$/;
 const STORAGE = /^(53|54|55|57|58|40|25|XX)/;
 const OF_THE_SETTING = /^(28...|3D000|42501)$/;
 
-/** Whether a transaction that failed with this error was undone because of another one, and may be run again. */
+/** Whether the server undid a transaction with this error because of another transaction. Then it may be run again. */
 export function isCollision(error: unknown): boolean {
   return error instanceof StoreError && (error.code === '40P01' || error.code === '40001');
 }

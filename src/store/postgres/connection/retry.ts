@@ -1,7 +1,7 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import { ConnectionLost, isCollision } from './connection.ts';
 
-/** How long a call tries to reach the database before it fails: a restart is over by then. */
+/** How long a call tries to reach the database before it fails. A restart of the database takes less time. */
 export const RETRY_WINDOW_MS = 5_000;
 export const RETRY_PAUSE_MS = 100;
 

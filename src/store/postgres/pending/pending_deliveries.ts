@@ -1,11 +1,11 @@
 /**
- * How statements find pending deliveries. Only the statements in this folder know it: all others read the views
- * `noted_deliveries` and `fresh_deliveries`, or `pending_deliveries`, which is both.
+ * How statements find pending deliveries. Only the statements in this folder use the columns below: all others read the
+ * views `noted_deliveries` and `fresh_deliveries`, or `pending_deliveries`, which is both.
  *
  * PostgreSQL updates a row cheaply (HOT) only when the update changes no column that an index uses, not even in the
  * condition of the index. Most deliveries are accepted, pushed once and settled within milliseconds. So no index uses
- * `state`, and settling such a delivery touches no index. The indexes use two other columns instead, and settling such
- * a delivery changes neither:
+ * `state`, and settling such a delivery touches no index. The indexes use two other columns instead. Settling such a
+ * delivery changes neither column:
  *
  * - `noted` is 1 while a delivery is pending and waits for longer. The indexes `deliveries_noted_in_lane` and
  *   `deliveries_noted_aside` contain only noted deliveries.
@@ -30,10 +30,11 @@
  *
  * The upgrade. Nodes of the previous version know neither column, and their statements need the indexes on `state`.
  * While such a node may be there, a trigger writes both columns, and the views still find deliveries by `state`: all
- * pending deliveries count as noted. For a day after the step of the schema it stays so, and operators can go back to
- * the previous version. Then, when all nodes know the columns and a sweep has seen every row, one short transaction
- * switches the views to the new columns, and removes the trigger and the old indexes: see upgrade.ts. So all nodes
- * change over at the same moment, and no node needs to know whether it has happened. A new database starts that way.
+ * pending deliveries count as noted. This lasts at least a day after the step of the schema, and until then operators
+ * can go back to the previous version. Then, when all nodes know the columns and a sweep has seen every row, one short
+ * transaction switches the views to the new columns, and removes the trigger and the old indexes: see upgrade.ts. So
+ * all nodes change over at the same moment, and no node needs to know whether it has happened. A new database has the
+ * new columns in its views from the start.
  */
 import { DELIVERY_COLUMNS } from '../columns.ts';
 import { REMOVAL, SWEEP } from '../locks.ts';
@@ -96,8 +97,8 @@ export const NEW_INDEXES: Readonly<Record<string, string>> = {
 export const OLD_INDEX = 'deliveries_in_lane';
 
 /**
- * Turns the views to the new columns, and removes what only nodes of the previous version need. Also leaves more of
- * each page free than before: room for a new version of every row on the page.
+ * Makes the views use the new columns, and removes what only nodes of the previous version need. Also makes PostgreSQL
+ * leave more of each page free than before, so that a page has room for a new version of each of its rows.
  *
  * @param steps how many steps of the schema a node must know from now on
  */
@@ -153,7 +154,7 @@ export function noteDeliveries(steps: number): string {
 
 /**
  * Waits until every accept that has taken its numbers is committed or rolled back. New accepts queue behind this wait,
- * and an accept may itself wait for a lock. So it gives up after 200 ms.
+ * and an accept may itself wait for a lock. So this function gives up after 200 ms.
  */
 const AWAIT_ACCEPTS = `
   CREATE FUNCTION await_accepts() RETURNS void LANGUAGE plpgsql SET lock_timeout = '200ms' AS $$

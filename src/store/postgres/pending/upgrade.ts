@@ -18,8 +18,8 @@ import { NOTED_STEPS } from '../migrations.ts';
 import { NEW_INDEXES, switchViews } from './pending_deliveries.ts';
 
 /**
- * How long the switch waits for its lock, while all others wait behind it. Long enough for autovacuum, which gives way
- * after one second.
+ * How long the switch waits for its lock, while all others wait behind it. The time is long enough for autovacuum,
+ * which stops for others after one second.
  */
 const LOCK_TIMEOUT = '1500ms';
 /** How long an index of a large table may take. */

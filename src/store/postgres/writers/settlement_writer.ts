@@ -41,8 +41,8 @@ export class SettlementWriter {
 
 /**
  * Keeps one settlement for each delivery, because a statement with several values for a row writes any one of them.
- * When a settlement has ended a delivery, later ones for it are dropped. They would have no effect in a later statement
- * either.
+ * When a settlement ends a delivery, later settlements of that delivery are dropped. In a later statement they would
+ * have no effect either.
  */
 function inOneStep(deliveries: DeliverySettlement[]): DeliverySettlement[] {
   const last = new Map<string, DeliverySettlement>();
