@@ -11,11 +11,11 @@ const GAP_WEIGHT = 0.1;
 
 /**
  * How long a batch of requests lingers, so that it can grow. Most senders wait for a response before they send again.
- * When all of them wait, no more requests are expected, and the batch starts at once. The class assumes that all of
- * them wait when
+ * When all senders wait, no more requests are expected, and the batch starts at once. The class assumes that all
+ * senders wait when
  *
- * - no request arrived while the last batch was in flight, and as many requests wait now as that batch had: these are
- *   all senders;
+ * - no request arrived while the last batch was in flight, and as many requests wait now as that batch had: each sender
+ *   has one of them;
  * - or no request arrived for a while.
  */
 export class AdaptiveLinger {
@@ -29,8 +29,8 @@ export class AdaptiveLinger {
   /** The average time between two turns that add requests to the same batch. */
   #gap_ms = 0;
   /**
-   * How many requests were in flight right after the last batch started, and whether more arrived before that batch
-   * ended.
+   * How many requests were in flight right after the last batch started, and whether other requests arrived before that
+   * batch ended.
    */
   #in_flight = 0;
   #others = false;

@@ -10,7 +10,10 @@ type Level = 'info' | 'warn' | 'error';
 /** Writes lines. A text is constant; what differs from line to line is in the fields. */
 export type Log = { [L in Level | 'debug']: (fields: object, text: string) => void } & Pick<Logger, 'isLevelEnabled'>;
 
-/** The bytes that one text may write at once, and how fast its allowance refills: about 60 lines, then 30 a minute. */
+/**
+ * The bytes that the lines of one text may take at once, and how fast this allowance refills: about 60 lines, then 30
+ * lines a minute.
+ */
 const BYTES_AT_ONCE = 16 << 10;
 const BYTES_PER_SECOND = 128;
 

@@ -23,8 +23,8 @@ export interface DeliveryLogParts {
 }
 
 /**
- * A failed attempt is a warning until its instance is down. From then on the summary counts it, and its own line is at
- * level debug, as for a success. No line holds a message or a secret.
+ * A failed attempt is a warning until its instance is down. From then on, the summary counts the failed attempts, and
+ * the line of each attempt is at level debug, as for a success. No line holds a message or a secret.
  */
 export class DeliveryLog {
   readonly #parts: DeliveryLogParts;

@@ -73,7 +73,7 @@ export class History {
     this.#closing?.cancel();
     this.#closing = null;
     this.#spans.add(this.#second, this.#present);
-    // When this broadcast fails, the other nodes lack these counts. They notice it, because a resync follows.
+    // When this broadcast fails, the other nodes lack these counts. They notice that, because a resync follows.
     this.#cluster?.broadcast(TOPIC, this.#present.text).catch(() => {});
     this.#present.clear();
   }

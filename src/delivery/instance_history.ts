@@ -20,7 +20,7 @@ export interface InstanceHistoryRead extends Omit<InstanceColumns, 'first_s'> {
 
 /**
  * The results of the last day's pushes, for the instances with the latest attempts. In a cluster, each node broadcasts
- * its counts every 10 s, so that every node can respond for any instance.
+ * its counts every 10 s, so that every node has the history of every instance.
  */
 export class InstanceHistory {
   readonly #clock: Clock;

@@ -64,7 +64,7 @@ function inWords(detail: string, unsent: string): string {
 
 /**
  * The result of a push. Its replies count only if the instance still has the same owner and address. An attempt may
- * take ten minutes, and either may change meanwhile.
+ * take ten minutes, and the owner or the address may change meanwhile.
  *
  * @param now the target as it is now; null when it is not known
  */
@@ -148,8 +148,8 @@ export class Attempts {
       const isLost = (): boolean => recipient.dropped;
       const unsent = target.replies ? this.#replies.take(head, result, isLost) : '';
       if (typeof unsent === 'string') return end(() => settle(unsent));
-      // When the replies are given up, the delivery is not settled. The push is made again, by the next owner or after
-      // the next start.
+      // When this node gives up on storing the replies, it does not settle the delivery. So the push is made again, by
+      // the next node that holds the partition or after the next start.
       void unsent.then((words) => end(words === null ? null : () => settle(words)));
       // Other lanes of the instance continue meanwhile.
       this.#dispatcher.offer(recipient);

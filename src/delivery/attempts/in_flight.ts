@@ -3,8 +3,8 @@ import { mayTakeLong, type Target } from '../transport/target.ts';
 
 /**
  * The limits that an attempt counts against. `first`: the limits for an instance without a backlog. `in_turn`: the
- * limits for a turn. `in_hand`: neither, because the attempt may take as long as an agent thinks; its transport has
- * other limits.
+ * limits for a turn. `in_hand`: none of these limits, because the attempt may take as long as an agent thinks; its
+ * transport has other limits.
  */
 export type AttemptKind = 'first' | 'in_turn' | 'in_hand';
 

@@ -6,8 +6,8 @@ import type { Clock, Timer } from '../clock.ts';
 const RENEW_MS = 3_000;
 const TRY_AGAIN_MS = 500;
 /**
- * How long a stop waits until the store has recorded that this node releases everything. After that, the partitions are
- * free only when the lease ends.
+ * How long a stop waits until the store has recorded that this node releases everything. If the store has not recorded
+ * it by then, the partitions are free only when the lease ends.
  */
 const LEAVE_MS_MAX = 500;
 /** The topic of a broadcast: there are partitions to take or to release, so the other nodes renew at once. */
@@ -24,7 +24,7 @@ export class Partition {
   in_flight = 0;
   /**
    * The time of the invalidation clock when this node took the partition. Rows that were requested earlier do not count
-   * for it.
+   * for this partition.
    */
   acquired_at = 0;
   /** The time of the wall clock when this node took the partition. */
@@ -61,13 +61,13 @@ export class Partition {
   }
 }
 
-/** Reacts to gains and losses of partitions. */
+/** Is called when this node takes, releases or loses partitions. */
 export interface PartitionsListener {
   /** Finds the pending deliveries of these partitions; resolves when all are found. */
   onAcquired(partitions: readonly Partition[]): Promise<void>;
   /** Starts nothing more for the instances of these partitions, because another node delivers to them, now or soon. */
   onRevoked(partitions: ReadonlySet<Partition>): void;
-  /** The partition is released when its attempts have ended. So the listener ends those that may take long. */
+  /** The partition is released when its attempts have ended. So the listener ends the attempts that may take long. */
   onReleasing(partition: Partition): void;
   /** Resolves when the results of all attempts so far are on disk. */
   flush(): Promise<void>;
@@ -283,8 +283,8 @@ export class Partitions {
     const previous = this.#ending.get(partition_no);
     this.#ending.delete(partition_no);
     if (previous === undefined || previous.in_flight === 0) return partition;
-    // Attempts that began before the loss still count against the limits of the partition's instances, so the partition
-    // starts none until they have ended.
+    // Attempts that began before the loss still count against the limits of the partition's instances. So no attempt of
+    // the new partition starts until they have ended.
     partition.paused = true;
     previous.onIdle = () => {
       if (this.#releasing.has(partition)) return;
@@ -342,7 +342,7 @@ export class Partitions {
 
   // ── the end ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-  /** Begins to release everything; partitions without an attempt in flight go at once. */
+  /** Begins to release everything; partitions without an attempt in flight are released at once. */
   drain(): void {
     this.#stopping = true;
     this.#found_first.resolve();
@@ -351,7 +351,7 @@ export class Partitions {
     if (this.#joined) void this.#renew();
   }
 
-  /** Releases the rest and leaves the cluster. Call it when nothing is in flight any more. */
+  /** Releases the partitions that are left, and leaves the cluster. Call it when nothing is in flight any more. */
   async leave(): Promise<void> {
     if (this.#cluster === null) return;
     this.#left = true;

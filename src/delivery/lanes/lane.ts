@@ -10,7 +10,7 @@ import type { LaneDelivery } from './lane_delivery.ts';
  *                         ├──── a step ──► loading ──────► idle
  *                         └──── a step ──► judging ──────► idle
  *
- * An idle lane that is not empty is held until a time, or its instance may start nothing.
+ * A lane that is idle and not empty waits: it is held until a time, or its instance may start nothing.
  */
 export type LaneState = 'idle' | 'ready' | 'loading' | 'judging' | 'attempting';
 
@@ -40,7 +40,7 @@ export class Lane {
   last_seq: number;
   /** No attempt of this lane starts before this time; Infinity while its meeting is paused. */
   held_until = 0;
-  /** How many deliveries in memory were read from the table and not tried since. */
+  /** How many deliveries in memory were read from the table and were not attempted since. */
   queued_backlog = 0;
   /**
    * In a cluster, the first seq of the range (see cluster/seen_ranges.ts) for which this lane is complete: this node

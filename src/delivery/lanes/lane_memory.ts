@@ -24,7 +24,7 @@ const SLOW_AFTER_MS = 250;
 /** The most deliveries in memory, and the most bytes of their messages. */
 const MEMORY_DELIVERIES_MAX = 50_000;
 const MEMORY_BYTES_MAX = 64 << 20;
-/** The share of that room for instances with a backlog. The rest is for messages that are accepted meanwhile. */
+/** The share of that memory for instances with a backlog. The rest is for messages that are accepted meanwhile. */
 const BACKLOG_SHARE = 0.5;
 
 const NO_ATTEMPTS: Attempt[] = [];
@@ -123,8 +123,8 @@ export class LaneMemory {
     this.#queued--;
     this.tried(lane, delivery);
     this.#bytes -= bytesOf(delivery);
-    // For the garbage collector, a delivery that waited for long is an old object. An old object would keep its young
-    // attempts in memory until the next full collection.
+    // For the garbage collector, a delivery that waited for long is an old object. An old object keeps the young
+    // objects that it refers to in memory until the next full collection, here its attempts.
     delivery.attempts = NO_ATTEMPTS;
   }
 

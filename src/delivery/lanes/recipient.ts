@@ -8,7 +8,7 @@ import { Registration } from './registration.ts';
 
 /** The assumed duration of a push before the first one ended, in milliseconds. */
 export const PUSH_MS_GUESS = 5;
-/** A machine is away when an attempt has waited this long for its next pull. */
+/** A machine is away when an attempt has waited this long for the next pull of the machine. */
 export const AWAY_AFTER_MS = 250;
 /** After a wait of this length the machine counts as away for the messages that waited: see `away_until`. */
 const GONE_AFTER_MS = 10_000;
@@ -23,7 +23,7 @@ export class Recipient {
   readonly lanes = new Map<string, Lane>();
   /** Lanes that are in the state `ready`, in the order of their turns. */
   readonly ready = new Fifo<Lane>();
-  /** The deliveries that stepped aside and are due: see retries.ts. Null until there was one. */
+  /** The deliveries that went aside and are due: see retries.ts. Null until there was such a delivery. */
   #aside: Lane | null = null;
   /** When the next delivery aside is due; null when none is known. */
   aside_due_at: number | null = null;
@@ -36,7 +36,7 @@ export class Recipient {
   dropped = false;
   /** True when the instance has a backlog, or was away (see turns.ts). */
   is_behind = false;
-  /** A message was accepted for it since its last attempt. */
+  /** A message was accepted for the instance since its last attempt. */
   is_touched = false;
   /** How many attempts the instance started in its turn; null while it has no turn. */
   turn: number | null = null;
@@ -72,7 +72,7 @@ export class Recipient {
    */
   returned_at: number;
   #is_backing_off = false;
-  /** How long a push to it took lately, on average. */
+  /** How long a push to the instance took lately, on average. */
   push_ms = PUSH_MS_GUESS;
 
   constructor(instance_id: string, partition: Partition) {
@@ -137,13 +137,16 @@ export class Recipient {
     this.waits_since = null;
   }
 
-  /** A message was accepted for the instance. While the instance is away, the message waits with all others. */
+  /**
+   * A message was accepted for the instance. While the instance backs off or is away, the message waits like its other
+   * messages.
+   */
   touch(now: number): void {
     const { backoff_until } = this.registration.health;
     if ((backoff_until === null || backoff_until <= now) && !this.isAway(now)) this.is_touched = true;
   }
 
-  /** Whether something has waited longer than AWAY_AFTER_MS for a pull of its machine. */
+  /** Whether an attempt has waited AWAY_AFTER_MS or longer for a pull of the machine. */
   isAway(now: number): boolean {
     return this.waits_since !== null && now - this.waits_since >= AWAY_AFTER_MS;
   }

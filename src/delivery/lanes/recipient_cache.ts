@@ -84,7 +84,7 @@ export class RecipientCache {
       left--;
     }
     // The next search waits until the number has grown. If most instances have something to deliver, a search for each
-    // new one would take quadratic time.
+    // new instance would take quadratic time.
     this.#evict_at = Math.max(IDLE_MAX, Math.ceil(this.#recipients.size * 1.1));
   }
 
@@ -104,8 +104,8 @@ export class RecipientCache {
   }
 
   /**
-   * @param known_to for a lane that is not in memory: no delivery up to this seq is pending; null: the lane must be
-   * read
+   * @param known_to counts only when the lane is not in memory: no delivery of the lane up to this seq is pending;
+   * null: the lane must be read
    */
   laneOf(recipient: Recipient, meeting_id: string, known_to: number | null): Lane {
     const known = recipient.lanes.get(meeting_id);
@@ -128,7 +128,7 @@ export class RecipientCache {
 
   /**
    * Forgets an empty lane, but only after all pending lanes were found. Before that, only the lane knows which of its
-   * deliveries are done.
+   * deliveries are delivered already.
    */
   evictIfIdle(recipient: Recipient, lane: Lane): void {
     if (!lane.isEmpty || lane.isBusy || lane.aside || !recipient.partition.discovered) return;

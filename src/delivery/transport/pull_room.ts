@@ -6,18 +6,18 @@ const OF_MACHINE_MAX = 256;
 const COUNT_MAX = 40_000;
 const BYTES_MAX = 64 << 20;
 /**
- * The share of the free room that the machines of one owner may have together. An owner leaves as much for all others
- * as it takes, however many machines it has.
+ * The share of the free room that the machines of one owner may have together. So an owner leaves as much for all other
+ * owners as it takes, however many machines it has.
  */
 const SHARE_OF_OWNER = 1 / 2;
 /**
- * The share of the free room of its owner that one machine may take. So machines that take much and report nothing
- * leave room for the other machines of their owner: after seven such machines more than a third is still free.
+ * The share of the free room of an owner that one of its machines may take. So machines that take much and report
+ * nothing leave room for the other machines of their owner: after seven such machines, more than a third is still free.
  */
 const SHARE_OF_MACHINE = 1 / 8;
 /**
- * How many waiting machines are tried again when a result arrives. Each result makes room for one push, but some of
- * these machines may no longer need it.
+ * How many waiting machines may try again when a result arrives. Each result makes room for one push, but some of these
+ * machines may no longer need the room.
  */
 const WOKEN_MAX = 16;
 
@@ -39,10 +39,10 @@ class Amount {
 
 /** The machines of one owner. */
 export class PullOwner {
-  /** The key that owns their instances; null when none does. */
+  /** The key that owns the instances of these machines; null when no key does. */
   readonly key_id: string | null;
   readonly in_hand = new Amount();
-  /** How many of its machines are known. The owner is forgotten with the last one. */
+  /** How many of its machines are known. The owner is forgotten when it has no machine left and nothing in hand. */
   machines = 0;
   /**
    * Instances of this owner that got no push because too much was in hand, in the order in which they began to wait.

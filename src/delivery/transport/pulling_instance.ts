@@ -15,7 +15,7 @@ export interface HandedOut {
   readonly deadline_at: number;
 }
 
-/** How a pull ends: with pushes (none when its time was up), or with the problem of its key or session. */
+/** How a pull ends: with pushes (an empty list when its time was up), or with the problem of its key or session. */
 export type PullEnd = { pushes: readonly HandedOut[] } | { code: ProblemCode };
 
 /** The right to pull: a key, a session, or the fact that no key exists. */
@@ -58,7 +58,7 @@ export class WaitingPull extends WheelEntry {
   readonly instance: PullingInstance;
   readonly #onTimeout: (pull: WaitingPull) => void;
   readonly pushes: AwaitedResult[] = [];
-  /** The bytes of the bodies of these pushes. */
+  /** The bytes of the bodies of `pushes`. */
   bytes = 0;
   /** The pull ends with this turn of the loop. */
   is_closing = false;
@@ -119,7 +119,7 @@ export class AwaitedResult extends WheelEntry implements HandedOut {
 /** Shared by the thousands of machines that only wait. */
 const NONE: readonly never[] = [];
 
-/** An instance whose machine pulls, or did a moment ago. */
+/** An instance whose machine pulls, or pulled a moment ago. */
 export class PullingInstance extends WheelEntry {
   readonly instance_id: string;
   owner: PullOwner;
@@ -129,7 +129,7 @@ export class PullingInstance extends WheelEntry {
   /** When the connection was last announced, on the steady clock. */
   announced_at: number;
   #waiting: readonly WaitingPull[] = NONE;
-  /** Null while there are none, because most machines only wait. */
+  /** Null while the machine has nothing in hand, because most machines only wait. */
   #in_hand: Map<string, AwaitedResult> | null = null;
   #in_hand_bytes = 0;
   readonly #onIdle: (instance: PullingInstance) => void;

@@ -29,7 +29,8 @@ export interface Target {
   previous_secret: string | null;
   previous_secret_until: number;
   /**
-   * The keys of both secrets. Null while nothing is pushed: a key takes a kilobyte, most of it outside of the heap.
+   * The keys of both secrets. Null while nothing is pushed, because a key takes a kilobyte of memory, most of it
+   * outside of the heap.
    */
   keys: Keys | null;
   switched_on: boolean;
@@ -84,7 +85,10 @@ export function isSamePlace(a: Pick<Target, 'url' | 'transport'>, b: Pick<Target
   return a.url === b.url && a.transport === b.transport;
 }
 
-/** The keys that sign a push at this time: the current one, and the previous one while a rotation overlaps. */
+/**
+ * The keys that sign a push at this time: the current key, and after a rotation also the previous key, until its
+ * overlap ends.
+ */
 export function signingKeysOf(target: SigningTarget, wall_ms: number): SigningKey[] {
   const { secret, previous_secret, previous_secret_until } = target;
   target.keys ??= keysOf(secret, previous_secret);

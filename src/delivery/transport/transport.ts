@@ -49,7 +49,7 @@ export interface PushResult {
   retry_after: string | null;
   /** The body of a success, for a push that keeps it. */
   kept_body?: KeptBody;
-  /** For an instance with a runtime, the answers of its agents. They count whatever the outcome is. */
+  /** For an instance with a runtime, the answers of its agents. The answers count whatever the outcome is. */
   answered?: readonly AnsweredPart[];
 }
 
