@@ -1,6 +1,6 @@
 /**
  * The audit log: who changed what, from where and when. Each entry contains the hash of the previous one. So an entry
- * that is changed, removed, inserted or moved breaks the chain from there on.
+ * that is changed, removed, inserted or moved breaks the chain at its place.
  */
 import { hash } from 'node:crypto';
 
@@ -79,8 +79,8 @@ export interface AuditEntry extends NewAuditEntry {
 }
 
 /**
- * The last entry. An auditor who keeps a copy of it elsewhere can prove later that no earlier entry was changed or cut
- * off.
+ * The last entry. An auditor who keeps a copy of this value elsewhere can prove later that nobody changed or removed an
+ * entry up to that one.
  */
 export interface AuditHead {
   seq: number;
@@ -119,7 +119,7 @@ export interface ChainFault {
 
 /** The details of an entry `audit.prune`: all entries up to `removed_to` were removed, in the same transaction. */
 export interface Removal {
-  /** The number of entries that this prune removed; earlier ones may have removed others. */
+  /** The number of entries that this prune removed. Earlier prunes may have removed other entries. */
   removed: number;
   removed_to: number;
   /** The hash of the last removed entry: the first remaining entry follows it. */
@@ -165,7 +165,7 @@ export class ChainVerifier {
     return this.#start.seq === 0 ? null : { entries: this.#start.seq, until: this.#removal?.removed_until ?? '' };
   }
 
-  /** Checks the next entry in the order of seq; null when it fits. */
+  /** Checks the next entry in the order of seq; null when the entry continues the chain. */
   next(entry: AuditEntry): ChainFault | null {
     if (this.#head.seq === 0 && entry.seq > 1) this.#begin({ seq: entry.seq - 1, hash: entry.prev_hash });
     const seq = this.#head.seq + 1;

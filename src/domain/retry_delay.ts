@@ -1,4 +1,4 @@
-/** A longer Retry-After is shortened to this. */
+/** The longest Retry-After that counts: a longer one is shortened to this. */
 export const RETRY_AFTER_MS_MAX = 3_600_000;
 
 /**

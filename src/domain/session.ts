@@ -1,8 +1,8 @@
 /** A sign-in on a page. A cookie, together with a value that only the page knows, has the rights of a key. */
 
 /**
- * A session as it is stored. It has neither the token in the cookie nor the page's value, so the data alone opens no
- * session.
+ * A session as it is stored. The token in the cookie and the value of the page are not stored, so nobody can use a
+ * session with the stored data alone.
  */
 export interface Session {
   /** Digest of the token in the cookie: see `digestOf`. */
@@ -26,7 +26,8 @@ export interface Session {
 const SESSION_MS = 12 * 3_600_000;
 
 /**
- * How many characters of the digest make the id of a session. They distinguish sessions, and are too few to use one.
+ * How many characters of the digest make the id of a session. They are enough to distinguish sessions, and too few to
+ * use a session.
  */
 export const SESSION_ID_CHARS = 20;
 

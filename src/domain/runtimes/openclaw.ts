@@ -15,8 +15,8 @@ const PROBE_KEY = 'webhook-test:convoke';
 const WHY_CHARS_MAX = 200;
 
 /**
- * The hooks of an OpenClaw gateway. The response never has the text of the agent, so the agent answers with a request
- * of its own.
+ * The hooks of an OpenClaw gateway. The response to a hook never has the text of the agent, so the agent answers with a
+ * request of its own.
  */
 export const openclaw: Runtime = {
   says: 'the hooks of an OpenClaw gateway; the agent answers with a tool that makes HTTP requests',
@@ -40,7 +40,7 @@ export const openclaw: Runtime = {
     },
   },
   // A run may take as long as its model thinks. The attempt waits for the end of the run, because the gateway would
-  // refuse the next run of the session when this one takes longer than 15 s.
+  // refuse the next run of the session when the present run takes longer than 15 s.
   timeout_s: 600,
   historyOf: (options) => numberOption(options, 'history', 0),
   asksEach: () => true,
