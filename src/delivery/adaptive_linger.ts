@@ -21,12 +21,12 @@ const GAP_WEIGHT = 0.1;
 export class AdaptiveLinger {
   readonly #linger: () => Linger;
   readonly #timer = new LingerTimer();
-  /** Whether a request arrived since the last turn. */
+  /** Whether a request arrived since the last turn of the event loop. */
   #has_added = false;
-  /** How many requests waited at the end of the last turn. */
+  /** How many requests waited at the end of the last turn of the event loop. */
   #left = 0;
   #added_ms = -Infinity;
-  /** The average time between two turns that add requests to the same batch. */
+  /** The average time between two turns of the event loop that add requests to the same batch. */
   #gap_ms = 0;
   /**
    * How many requests were in flight right after the last batch started, and whether other requests arrived before that

@@ -128,7 +128,7 @@ export class Batcher<Item, Result> {
     this.#timer?.cancel();
     this.#timer = null;
     const batch = this.#take();
-    // The callers were rejected meanwhile.
+    // The callers were rejected before the batch started.
     if (batch.length === 0) return;
     const weight = batch.reduce((sum, waiting) => sum + waiting.weight, 0);
     this.#in_flight++;

@@ -1,6 +1,6 @@
 /**
  * The log of the service, bounded in bytes, because a failure may repeat without end. Each text has its own allowance,
- * so that a flood of one kind of line hides no other kind.
+ * so that many lines of one kind do not hide the lines of another kind.
  */
 import type { Logger } from 'pino';
 import type { Clock, Timer } from './clock.ts';
@@ -17,7 +17,7 @@ export type Log = { [L in Level | 'debug']: (fields: object, text: string) => vo
 const BYTES_AT_ONCE = 16 << 10;
 const BYTES_PER_SECOND = 128;
 
-/** The most texts with an allowance of their own; the others share one. */
+/** The most texts with an allowance of their own. All other texts share one allowance. */
 const TEXTS_MAX = 100;
 const OTHERS = 'others';
 

@@ -7,7 +7,7 @@ export interface Timer {
 
 /**
  * The time of the engine. There are two clocks, because people set the wall clock. Schedules run on the steady clock:
- * when the wall clock is set an hour ahead or back, no retry starts early and none gets stuck.
+ * when the wall clock is set an hour ahead or back, every retry still starts at the right time.
  */
 export interface Clock {
   /**

@@ -38,7 +38,10 @@ export class ConnectionNotes {
     this.#timer ??= this.#parts.clock.after(LINGER_MS, () => void this.#write());
   }
 
-  /** Writes nothing more, because this node releases its partitions, and the notes about their machines with them. */
+  /**
+   * Writes nothing more, because this node releases its partitions, and another node then notes the connections of
+   * their machines.
+   */
   stop(): void {
     this.#is_stopped = true;
     this.#timer?.cancel();

@@ -4,7 +4,7 @@ import type { DeliveryStore } from '../store/contract/deliveries.ts';
 import type { InstanceCounts, InstanceStore } from '../store/contract/instances.ts';
 import type { Clock } from './clock.ts';
 
-/** How many instances one call counts. It takes the store some milliseconds, so no other call waits long. */
+/** How many instances one call counts. To count them takes the store some milliseconds, so no other call waits long. */
 const INSTANCES_AT_ONCE = 2_000;
 /**
  * Counts are kept 19 times as long as the counting took. So for callers with equal rights, counting takes at most 5 %

@@ -84,7 +84,8 @@ export class Discovery {
     const { recipients, dispatcher } = this.#parts;
     const recipient = recipients.of(instance_id);
     if (recipient === null) return;
-    // If the lane is in memory, the scan may have found only deliveries that memory has too. These are no backlog.
+    // If the lane is in memory, the scan may have found only deliveries that memory has too. Such deliveries are no
+    // backlog.
     if (!recipient.lanes.has(meeting_id)) recipient.is_behind = true;
     const lane = recipients.laneOf(recipient, meeting_id, null);
     // Of an empty lane, memory knows only the position (seq). The scan found a delivery before or behind that position.

@@ -303,7 +303,7 @@ export class Engine {
     return this.#local_changes.dropped(of, deliveries);
   }
 
-  /** Another node changed something that concerns this one. */
+  /** Another node changed something that concerns this node. */
   onChange(change: Change): void {
     this.#remote_changes?.onChange(change);
   }
@@ -323,7 +323,7 @@ export class Engine {
 
   /**
    * Begins to stop: starts no more attempts and releases the partitions. A message that arrives now is still stored:
-   * other nodes deliver it, or this one after its next start.
+   * other nodes deliver it, or this node after its next start.
    */
   drain(): void {
     if (this.is_draining) return;

@@ -91,8 +91,8 @@ export class LocalChanges {
   }
 
   /**
-   * A delivery was queued again by hand. An attempt on it should start at once, so the back-off ends too. But when
-   * other deliveries are before it in its lane, it waits for them.
+   * A delivery was queued again by hand. An attempt on this delivery should start at once, so the back-off ends too.
+   * But when other deliveries are before it in its lane, it waits for them.
    */
   deliveryRetried(retried: LaneKey & { aside: boolean; delivery_id?: string }): void {
     const { clock, recipients, registrations, retries, dispatcher } = this.#parts;
@@ -129,8 +129,8 @@ export class LocalChanges {
   }
 
   /**
-   * The deliveries of a meeting may have changed, so its lanes are read again. A dropped delivery must not be pushed
-   * from memory, nor from a read that began before the change.
+   * The deliveries of a meeting may have changed, so its lanes are read again. Otherwise a dropped delivery could be
+   * pushed from memory, or from a read that began before the change.
    */
   invalidateMeeting(meeting_id: string): void {
     const { invalidations, recipients, dispatcher } = this.#parts;

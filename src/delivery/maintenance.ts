@@ -38,8 +38,8 @@ const REMOVING_SLOWLY_MS = 30_000;
 
 /**
  * The free pages that a file keeps for new rows: at least FREE_PAGES_MIN, and at least this share of the used pages. A
- * round gives the other free pages back in steps, which take a tenth of the time. It stops after GIVING_BACK_MS_MAX,
- * and the next round continues.
+ * round gives the other free pages back in steps, which take a tenth of the time. The round stops after
+ * GIVING_BACK_MS_MAX, and the next round continues.
  */
 const FREE_PAGES_MIN = 1_024;
 const FREE_PART = 0.1;
@@ -71,7 +71,7 @@ export class Maintenance {
   #stopped = false;
   #reported_at: number | null = null;
 
-  /** @param isMine whether this node does the maintenance: one node of a cluster does it for all */
+  /** @param isMine whether this node does the maintenance: one node of a cluster does it for all nodes */
   constructor(
     clock: Clock,
     store: MaintainedStore,

@@ -46,7 +46,7 @@ export class Meetings {
     return this.#paused.size > 0 && this.#paused.has(meeting_id);
   }
 
-  /** The limits in force. */
+  /** The limits that hold for a meeting. */
   limitsOf(meeting_id: string): GuardLimits {
     const own = this.#set.get(meeting_id);
     return own === undefined ? this.#parts.limits : limitsInForce(own, this.#parts.limits);

@@ -181,8 +181,8 @@ export class Metrics {
     for (const what of ['min', 'max', 'mean', 'p50', 'p90', 'p99']) {
       const lag = this.#registry.getSingleMetric(`${prefix}nodejs_eventloop_lag_${what}_seconds`);
       assert(lag instanceof Gauge);
-      // The library sets the values of all these metrics when it collects `nodejs_eventloop_lag_seconds`, which comes
-      // before them.
+      // When the library collects `nodejs_eventloop_lag_seconds`, it sets the values of all these metrics. It collects
+      // that metric before these.
       Object.assign(lag, { collect: () => lag.dec((LOOK_EVERY_MS - LOOK_EVERY_DEFAULT_MS) / 1_000) });
     }
   }

@@ -22,8 +22,8 @@ export interface Found {
 }
 
 /**
- * Finds pending deliveries in the table: all of them after a start, and later those that another node stored without
- * this node's knowledge.
+ * Finds pending deliveries in the table: after a start all of them, and later the deliveries that another node stored
+ * without this node's knowledge.
  */
 export class PendingScan {
   readonly #clock: Clock;

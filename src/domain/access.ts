@@ -5,7 +5,7 @@
 import type { ApiKey, Scope } from './api_key.ts';
 import { Problem } from './problem.ts';
 
-/** The instances that a key owns. If the key is limited to one instance, only that one. */
+/** The instances that a key owns. If the key is limited to one instance, only that instance. */
 export interface OwnerScope {
   key_id: string;
   instance_id: string | null;

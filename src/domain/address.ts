@@ -1,7 +1,7 @@
 /**
  * IP addresses as bytes, and which of them a push may reach. An address is never judged as text, because the same
- * address has many spellings. This file does not use `net.BlockList`: when the caller gives the wrong family, it
- * returns "not listed".
+ * address has many spellings. This file does not use `net.BlockList`: `net.BlockList` returns "not listed" when the
+ * caller gives the wrong family.
  */
 
 /** 4 bytes for IPv4 (and for IPv4 written as ::ffff:a.b.c.d), 16 for IPv6, in network order. */
@@ -146,8 +146,8 @@ const NEVER = named({
 
 /**
  * IPv6 ranges that a translator or a tunnel maps to IPv4, with the bytes that hold the IPv4 address. A network may also
- * choose a prefix of its own for its translator (RFC 6052), and such prefixes are unknown here. So an IPv6 address that
- * ends with 32 zero bits and an IPv4 address may belong to such a network: see MIDDLES.
+ * choose a prefix of its own for its translator (RFC 6052). Convoke does not know these prefixes. So an IPv6 address
+ * that ends with 32 zero bits and an IPv4 address may belong to such a network: see MIDDLES.
  */
 const CARRIERS: readonly { cidr: Cidr; at: readonly [number, number, number, number]; inverted?: true }[] = [
   // NAT64 (RFC 6052), SIIT (RFC 2765), IPv4-compatible.

@@ -53,7 +53,7 @@ export function makeKeyId(random_bytes: Uint8Array): string {
 }
 
 /**
- * Makes the token of a key. It is shown once; only its `digestOf` is stored.
+ * Makes the token of a key. The token is shown once; only its `digestOf` is stored.
  *
  * @param random_bytes 32 bytes from a cryptographic source
  */

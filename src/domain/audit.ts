@@ -1,5 +1,5 @@
 /**
- * The audit log: who changed what, from where and when. Each entry contains the hash of the previous one. So an entry
+ * The audit log: who changed what, from where and when. Each entry contains the hash of the previous entry. So an entry
  * that is changed, removed, inserted or moved breaks the chain at its place.
  */
 import { hash } from 'node:crypto';
@@ -44,7 +44,7 @@ export type AuditTarget = (typeof AUDIT_TARGETS)[number];
 export const AUDIT_OUTCOMES = ['done', 'refused'] as const;
 export type AuditOutcome = (typeof AUDIT_OUTCOMES)[number];
 
-/** Names, numbers and ids; never a secret or the value of a field that may hold one. */
+/** Names, numbers and ids; never a secret, and never the value of a field that may hold a secret. */
 export type AuditDetails = Record<string, string | number | boolean | null | string[]>;
 
 /** The author of a change, its target, and the address of the author. The change may have been refused. */
@@ -79,8 +79,8 @@ export interface AuditEntry extends NewAuditEntry {
 }
 
 /**
- * The last entry. An auditor who keeps a copy of this value elsewhere can prove later that nobody changed or removed an
- * entry up to that one.
+ * The last entry. An auditor who keeps a copy of this value elsewhere can prove later that nobody changed or removed
+ * any entry up to and including the last entry of that time.
  */
 export interface AuditHead {
   seq: number;

@@ -148,7 +148,7 @@ export function isProbed(health: InstanceHealth): boolean {
 
 /**
  * Appends an attempt to the attempts that are kept with the delivery. When there are too many, drops an attempt in the
- * middle, never one of the first or of the latest.
+ * middle, never one of the first ten or of the latest.
  */
 export function withAttempt(attempts: readonly Attempt[], attempt: Attempt): Attempt[] {
   const all = [...attempts, attempt];

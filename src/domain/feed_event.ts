@@ -115,7 +115,7 @@ export interface About {
   instance_ids: readonly string[];
   /** When the event began, in milliseconds since the epoch. For an attempt: when its message was accepted. */
   since?: number;
-  /** Only for changes of an instance: its present owner, and when this instance was registered. */
+  /** Only for changes of an instance: its present owner, and when it was first registered under this id. */
   owner_key_id?: string | null;
   created_at?: number;
 }

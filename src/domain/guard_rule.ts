@@ -36,7 +36,7 @@ export type GuardReason = 'hop_limit' | 'pair_limit';
  *
  * @param accepted_at when the message was accepted, in milliseconds of the wall clock
  * @param pairs for each agent that gets the message: when the earlier messages of this sender to that agent were
- * accepted, the newest last; at least the newest `pair_limit` of those that were delivered
+ * accepted, the newest last; at least the newest `pair_limit` of the delivered messages
  */
 export function guardReason(
   { hops, accepted_at }: { hops: number; accepted_at: number },

@@ -103,8 +103,8 @@ export interface Instance extends InstanceHealth {
 }
 
 /**
- * The health in a word. It is `down` from DOWN_AFTER_FAILURES failures in a row on, `failing` from the first failure
- * on, and `unknown` before the first attempt has ended.
+ * The health in a word: `down` from DOWN_AFTER_FAILURES failures in a row on, `failing` from the first failure on, and
+ * `unknown` before the first attempt has ended.
  */
 export function healthOf(health: Pick<InstanceHealth, 'consecutive_failures' | 'last_success_at'>): Health {
   if (health.consecutive_failures >= DOWN_AFTER_FAILURES) return 'down';

@@ -1,6 +1,9 @@
 import { invalidField, Problem } from './problem.ts';
 
-/** The agent that sent a message, and the message that it answers. Null for a message that has neither. */
+/**
+ * The agent that sent a message, and the message that it answers. Null for a message that has no sending agent and
+ * answers no message.
+ */
 export interface MessageOrigin {
   /** The agent that sent the message; null: a person, or a program that is no agent. */
   from_agent: string | null;

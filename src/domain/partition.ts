@@ -35,7 +35,7 @@ export function partitionOf(instance_id: string): number {
  * How many partitions a node should hold. The staying nodes share all partitions evenly. When some partitions are left
  * over, each of the nodes that joined first holds one more. A node that is stopping should hold none.
  *
- * @param staying the numbers of the nodes that are neither gone nor stopping
+ * @param staying the numbers of the nodes that are not gone and not stopping
  */
 export function fairShare(node_no: number, staying: readonly number[]): number {
   if (!staying.includes(node_no)) return 0;

@@ -1,7 +1,7 @@
 import { fieldText } from './request_body.ts';
 
 /**
- * The part of a push's body that is the same for every instance. It contains the message as the sender wrote it.
+ * The part of a push's body that is the same for every instance. This part contains the message as the sender wrote it.
  *
  * @param message the sender's own JSON text
  */

@@ -50,8 +50,9 @@ export interface TokenTerms {
 }
 
 /**
- * Makes the token for replies to the message of a delivery. It expires REPLY_TOKEN_MS from now, or up to SAME_TOKEN_MS
- * earlier. The token must not last longer, because the store counts the replies to a delivery only for REPLY_TOKEN_MS.
+ * Makes the token for replies to the message of a delivery. The token expires REPLY_TOKEN_MS from now, or up to
+ * SAME_TOKEN_MS earlier. The token must not last longer, because the store counts the replies to a delivery only for
+ * REPLY_TOKEN_MS.
  */
 export function makeReplyToken(key: KeyObject, terms: TokenTerms, wall_ms: number): string {
   const { delivery_id, accepted_at, standing } = terms;

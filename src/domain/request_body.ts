@@ -49,8 +49,9 @@ export interface JsonBody {
 /**
  * Parses a request body.
  *
- * @throws Problem `malformed_json` for a body that is not UTF-8, not JSON, or too deep, and for a repeated field, because
- *   JSON.parse would drop one of the two without an error; `body_too_large` for a large body with too many values
+ * @throws Problem `malformed_json` for a body that is not UTF-8, not JSON, or too deep, and for a field that is there
+ *   twice, because JSON.parse would drop one of the two without an error; `body_too_large` for a large body with too
+ *   many values
  */
 export function parseJsonBody(bytes: Buffer): JsonBody {
   if (!isUtf8(bytes)) throw new Problem('malformed_json', 'The body is not valid UTF-8.');
@@ -167,7 +168,7 @@ const NO_NAMES: ReadonlySet<string> = new Set();
  */
 function spansOf(bytes: Buffer, { repeats_allowed = false } = {}): Map<string, Span> {
   const spans = new Map<string, Span>();
-  /** One entry for each open object or list: the names in it so far, or null if nobody needs them. */
+  /** One entry for each open object or list: the names in it so far; null when repeated names do not matter there. */
   const open: (ReadonlySet<string> | null)[] = [];
   let is_object = false;
   let is_free = repeats_allowed;

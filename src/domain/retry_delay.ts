@@ -2,8 +2,8 @@
 export const RETRY_AFTER_MS_MAX = 3_600_000;
 
 /**
- * How long a delivery waits after a bad response, in milliseconds. It is the delay of the schedule with its jitter, or
- * Retry-After if that is longer and the status is 429 or 503.
+ * How long a delivery waits after a bad response, in milliseconds. The delay of the schedule with its jitter; or
+ * Retry-After, if that is longer and the status is 429 or 503.
  *
  * @param random a number in [0, 1), for the jitter
  */

@@ -26,8 +26,8 @@ export interface Session {
 const SESSION_MS = 12 * 3_600_000;
 
 /**
- * How many characters of the digest make the id of a session. They are enough to distinguish sessions, and too few to
- * use a session.
+ * How many characters of the digest make the id of a session. These characters are enough to distinguish sessions, and
+ * too few to use a session.
  */
 export const SESSION_ID_CHARS = 20;
 

@@ -1,6 +1,6 @@
 /**
- * The trace that a message belongs to, as in W3C Trace Context (https://www.w3.org/TR/trace-context/). It is one text:
- * the traceparent, and after a space the tracestate, if there is one.
+ * The trace that a message belongs to, as in W3C Trace Context (https://www.w3.org/TR/trace-context/). The trace is one
+ * text: the traceparent and, if there is a tracestate, a space and the tracestate.
  */
 export type TraceContext = string;
 

@@ -82,7 +82,9 @@ export function isLocalhostName(hostname: string): boolean {
   return hostname === 'localhost' || hostname.endsWith('.localhost');
 }
 
-/** Refuses URLs that the URL parser would correct silently, because another parser may correct them differently. */
+/**
+ * Refuses URLs that the URL parser would correct without an error, because another parser may correct them differently.
+ */
 function faultOfForm(text: string): string | null {
   if (Buffer.byteLength(text) > WEBHOOK_URL_BYTES_MAX) return `is over ${WEBHOOK_URL_BYTES_MAX} bytes`;
   if (!text.isWellFormed()) return 'is not well-formed Unicode';
@@ -167,7 +169,7 @@ function judgePort(port: number, address: AddressBytes | null, policy: EgressPol
   };
 }
 
-/** Whether two URLs belong to one server, so that credentials for one may go to the other. */
+/** Whether two URLs belong to the same server, so that credentials for the one URL may go to the other. */
 export function isSameOrigin(a: string, b: string): boolean {
   return URL.parse(a)?.origin === URL.parse(b)?.origin;
 }

@@ -36,7 +36,7 @@ const RECENT_MS = 100;
  */
 export class LingerTimer {
   #started_ms = -Infinity;
-  /** The number of recent items; older items count for less. */
+  /** The number of recent items. The older an item is, the less it counts. */
   #recent_items = 0;
 
   /** How long the waiting items should still linger, in milliseconds; 0: the batch may start. */

@@ -1,5 +1,5 @@
 /**
- * The contract of the store: rows in, rows out. It knows nothing of HTTP and decides nothing about deliveries.
+ * The contract of the store: rows in, rows out. The store knows nothing of HTTP and decides nothing about deliveries.
  *
  * Each method is one transaction, or shares a transaction with others. When its promise resolves, its writes are on
  * disk. Arguments and results are plain data, so that an engine may live in another thread or behind a socket. Times

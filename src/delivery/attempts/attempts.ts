@@ -63,8 +63,8 @@ function inWords(detail: string, unsent: string): string {
 }
 
 /**
- * The result of a push. Its replies count only if the instance still has the same owner and address. An attempt may
- * take ten minutes, and the owner or the address may change meanwhile.
+ * The result of a push. The replies in it count only if the instance still has the same owner and address. An attempt
+ * may take ten minutes, and the owner or the address may change meanwhile.
  *
  * @param now the target as it is now; null when it is not known
  */
@@ -137,7 +137,7 @@ export class Attempts {
       this.#in_flight.end(recipient, kind);
       if (result === null) return end(null);
       recipient.moved(this.#clock.now(), result.duration_ms);
-      // An agent behind a pull may think for minutes. Such a time says nothing about the speed of receivers.
+      // An agent behind a pull may think for minutes. That time says nothing about the speed of receivers.
       if (kind !== 'in_hand') this.#memory.pushed(result.duration_ms);
       const judged = this.#results.judge(recipient, target, head, result);
       const settle = (words: string): void => {

@@ -22,7 +22,7 @@ import type { Settlements } from './settlements.ts';
 
 /** The most results of attempts that are not written yet. When there are more, no new attempt starts. */
 const UNSETTLED_MAX = 4_000;
-/** How long the dispatcher takes steps in a row. Then other work of this thread, such as requests, has its turn. */
+/** How long the dispatcher takes steps in a row. Then it pauses for other work of this thread, such as requests. */
 const RUN_MS_MAX = 10;
 /** How long to wait before a failed call of the store is repeated. */
 const RETRY_MS = 500;
@@ -84,7 +84,7 @@ export class Dispatcher {
   readonly #instance_concurrency: number;
   #steps!: Steps;
   #is_running = false;
-  /** Other work of this thread has its turn before the next step. */
+  /** True while the dispatcher pauses, so that this thread does other work before the next step. */
   #gives_way = false;
   #is_draining = false;
   #looks_for_room = false;
@@ -166,7 +166,7 @@ export class Dispatcher {
     return false;
   }
 
-  /** Drops the deliveries of an instance from memory when its machine stays away. They are on disk. */
+  /** Drops the deliveries of an instance from memory when its machine stays away. The deliveries stay on disk. */
   #watchWait(recipient: Recipient, at: number): void {
     recipient.wait_watched = true;
     this.#timers.schedule(at, () => {

@@ -12,7 +12,7 @@ export interface JudgedDispatcher {
 
 export interface HeadReadParts {
   settlements: Pick<Settlements, 'flush'>;
-  /** A function, because the dispatcher is made after its judges: each uses the other. */
+  /** A function, because the dispatcher and its judges use each other, and the dispatcher is made after its judges. */
   dispatcher: () => JudgedDispatcher;
 }
 

@@ -44,7 +44,7 @@ export class InFlight {
     return kind;
   }
 
-  /** An attempt ended. The caller then notes its result, if it has one, and calls `conclude`. */
+  /** An attempt ended. Then the caller notes the result of the attempt, if there is one, and calls `conclude`. */
   end(recipient: Recipient, kind: AttemptKind): void {
     this.#add(recipient, kind, -1);
   }

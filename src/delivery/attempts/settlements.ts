@@ -76,7 +76,7 @@ export class Settlements {
     this.#schedule();
   }
 
-  /** An instance without failures had one more success. Its time joins a batch within a second. */
+  /** An instance without failures had one more success. The time of this success joins a batch within a second. */
   markSucceeded(instance: Recipient): void {
     if (this.#instances.has(instance)) return;
     instance.registration.health_dirty = true;
@@ -95,7 +95,7 @@ export class Settlements {
   }
 
   /**
-   * Resolves when everything that was added so far is on disk. It does not wait for later additions: under load they
+   * Resolves when everything that was added so far is on disk. Does not wait for later additions: under load, additions
    * never end.
    */
   async flush(): Promise<void> {

@@ -16,7 +16,7 @@ export interface LaneCursor extends Pick<Lane, 'contiguous_from' | 'last_seq'> {
 interface CursorsOfRecipient {
   /** By meeting; the first lane has been empty for the longest time. */
   by_meeting: Map<string, LaneCursor>;
-  /** When the lane became empty that did so last among the forgotten lanes. */
+  /** Of the forgotten lanes, the time at which the last one became empty. */
   forgotten_at: number;
 }
 

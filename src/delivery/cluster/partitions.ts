@@ -89,7 +89,7 @@ export interface PartitionsObserver {
   storageFailed(error: unknown): void;
 }
 
-/** How the other nodes know this one. */
+/** What the other nodes know about this node. */
 export interface NodeIdentity {
   node_id: string;
   version: string;
@@ -255,7 +255,8 @@ export class Partitions {
     if (gone.size > 0) this.#listener?.onRevoked(gone);
     void this.#find(taken);
     this.#listener?.onRenewed();
-    // A joining node waits for partitions that others release, and others may take released ones.
+    // When this node joins, it waits for partitions that other nodes release. When it releases partitions, other nodes
+    // may take them.
     if (given_back.length > 0 || !this.#joined) this.#notifyOthers();
     this.#joined = true;
     this.#node_count = lease.nodes.length;
@@ -311,8 +312,8 @@ export class Partitions {
   // ── giving back ───────────────────────────────────────────────────────────────────────────────────────────────────
 
   /**
-   * Releases the partitions beyond this node's share. It picks those with the highest numbers, so that the same few
-   * partitions always change their node.
+   * Releases the partitions beyond this node's share. Picks the partitions with the highest numbers, so that the same
+   * few partitions always change their node.
    */
   #releaseSurplus({ node_no, nodes }: Lease): void {
     const staying = nodes.filter(({ stopping }) => !stopping);

@@ -88,7 +88,8 @@ export class PullForwarder {
 
   /**
    * @param onRequest called with a function that ends the request when the client has gone
-   * @returns the response; null when no node holds the instance, or that node did not respond
+   * @returns the response; null when no node holds the partition of the instance, or when the node that holds it did
+   * not respond
    */
   async forward(pull: ForwardedPull, onRequest: (cancel: () => void) => void): Promise<IncomingMessage | null> {
     const partition_no = partitionOf(pull.instance_id);

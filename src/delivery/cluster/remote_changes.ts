@@ -69,7 +69,7 @@ export class RemoteChanges implements PartitionsListener {
 
   // ── changes of other nodes ─────────────────────────────────────────────────────────────────────────────────────────
 
-  /** Another node did something that concerns this one. */
+  /** Another node did something that concerns this node. */
   onChange(change: Change): void {
     const { partitions, transport, cluster_backlog, invalidations, meetings, dispatcher } = this.#parts;
     switch (change.kind) {

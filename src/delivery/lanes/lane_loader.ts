@@ -118,7 +118,7 @@ export class LaneLoader {
   }
 
   #take(lane: Lane, backlog: Backlog, rows: QueuedDelivery[], may_be_last: boolean): void {
-    // The table has deliveries behind the tail: other nodes stored them before this node listened.
+    // The table has deliveries behind the tail: other nodes stored these before this node listened.
     const is_beyond_tail = lane.tail_length > 0 && (rows.at(-1)?.seq ?? 0) > backlog.tail_to;
     if (is_beyond_tail) this.#memory.spillTail(lane);
     const is_last = may_be_last && !is_beyond_tail;

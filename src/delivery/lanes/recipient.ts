@@ -21,7 +21,7 @@ export class Recipient {
   readonly partition: Partition;
   readonly registration = new Registration();
   readonly lanes = new Map<string, Lane>();
-  /** Lanes that are in the state `ready`, in the order of their turns. */
+  /** Lanes that are in the state `ready`, in the order in which they take steps. */
   readonly ready = new Fifo<Lane>();
   /** The deliveries that went aside and are due: see retries.ts. Null until there was such a delivery. */
   #aside: Lane | null = null;
@@ -165,7 +165,7 @@ export class Recipient {
 
   /**
    * Whether the instance goes before the instances with a backlog: it has no backlog itself, or a message was just
-   * accepted for it. Such a message is worth one attempt.
+   * accepted for it. Because of such a message, the instance goes first for one attempt.
    */
   get goes_first(): boolean {
     return !this.is_behind || this.is_touched;

@@ -38,7 +38,7 @@ export class RecipientCache {
 
   /**
    * Called when deliveries of a meeting may have changed. Invalidates all instances, because any of them can be in the
-   * meeting, even one without a lane: its first message may have been requested before the change.
+   * meeting. Even an instance without a lane can: its first message may have been requested before the change.
    *
    * @param now the time of the invalidation clock
    */
@@ -119,7 +119,7 @@ export class RecipientCache {
   }
 
   /**
-   * Whether a lane that was forgotten may already have delivered a message that was requested at this time. Such a
+   * Whether a lane that was forgotten may already have delivered a message that was requested at this time. Then that
    * message may no longer be pending.
    */
   mayHaveRead(recipient: Recipient, requested_at: number): boolean {

@@ -71,7 +71,10 @@ export class Registration {
     if (this.reading === 'paused') this.reading = 'none';
   }
 
-  /** Takes over a row. Its health counts only when it is the first row, or when the URL or the transport changed. */
+  /**
+   * Takes over a row. The health in the row counts only when this is the first row, or when the URL or the transport
+   * changed.
+   */
   replace(row: Instance): void {
     const target = targetOf(row);
     if (this.#target === null || !isSamePlace(this.#target, target)) {

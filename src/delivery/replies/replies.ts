@@ -9,8 +9,8 @@ import type { AnsweredPart, PushResult } from '../transport/transport.ts';
 import { replySend } from './reply_send.ts';
 
 /**
- * The most responses whose replies are being stored, and the most bytes of these replies. From then on, no attempt
- * starts.
+ * The most responses whose replies are being stored, and the most bytes of these replies. While there are that many, no
+ * attempt starts.
  */
 const STORING_MAX = 2_000;
 const STORING_BYTES_MAX = 32 << 20;
@@ -36,7 +36,7 @@ type PlacedReply = ReadReply & { place: string };
 interface Storing {
   delivery: LaneDelivery;
   read: PlacedReply[];
-  /** Whether this node no longer holds the partition of the instance; then the next node makes the push again. */
+  /** Whether this node no longer delivers to the instance. Then the node that delivers to it makes the push again. */
   isLost: () => boolean;
 }
 
@@ -78,7 +78,7 @@ export class Replies {
   /**
    * Stores the replies in the response to a push. Returns at once when there is none.
    *
-   * @param isLost whether this node no longer holds the partition of the instance
+   * @param isLost whether this node no longer delivers to the instance
    * @returns a text that says which replies were not sent, empty when all were sent; null when this node gave up on
    * storing the replies, and the push has to be made again
    */

@@ -83,7 +83,8 @@ export class ConnectAttempt {
 
   #onAddresses(addresses: AddressBytes[]): void {
     this.#observer.beginStage('connect');
-    // One denied address denies the name. Otherwise chance would decide whether the connection reaches that address.
+    // One denied address denies the name. Otherwise the order of the addresses would decide whether the connection
+    // reaches that address.
     for (const bytes of addresses) {
       const denial = judgeAddress(bytes, this.#options.policy);
       if (denial !== null) return this.#fail('blocked', `address ${describeDenial(denial)}`);

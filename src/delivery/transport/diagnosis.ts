@@ -16,7 +16,7 @@ export interface Diagnosis extends Omit<PushResult, 'detail' | 'retry_after' | '
   advice: string;
 }
 
-/** How long a test may take. Its caller waits on a connection that is closed after a minute without a byte. */
+/** How long a test may take. The caller waits on a connection that is closed after a minute without a byte. */
 const TEST_S_MAX = 30;
 
 /**

@@ -67,7 +67,7 @@ export class PullRoom {
   readonly #onRoom: (instance_id: string) => void;
   readonly #owners = new Map<string | null, PullOwner>();
   readonly #in_hand = new Amount();
-  /** Owners with a machine without room, in the order of their turns. */
+  /** Owners with a machine that got no room. The first one is served next. */
   readonly #without_room = new Set<PullOwner>();
 
   /** @param onRoom called when there may be room again for an instance that had none */
@@ -88,7 +88,7 @@ export class PullRoom {
     return owner;
   }
 
-  /** Removes a machine, because it has gone or has another owner. */
+  /** Removes a machine, because it no longer pulls or has another owner. */
   leave(owner: PullOwner, instance_id: string): void {
     owner.without_room.delete(instance_id);
     if (owner.without_room.size === 0) this.#without_room.delete(owner);
@@ -125,7 +125,7 @@ export class PullRoom {
     this.#in_hand.subtract(bytes);
     if (owner.machines === 0 && owner.in_hand.count === 0) this.#owners.delete(owner.key_id);
     this.#wake(owner);
-    // All other owners have more room too. They take turns.
+    // All other owners have more room too. They are served in rotation.
     const [next] = this.#without_room;
     if (next === undefined) return;
     this.#without_room.delete(next);

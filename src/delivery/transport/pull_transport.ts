@@ -138,7 +138,7 @@ export class PullTransport implements Transport {
     this.#end(pull, code);
   }
 
-  /** Takes back pushes that never left this node. Their attempts count as not made. */
+  /** Takes back pushes that never left this node. The attempts with these pushes count as not made. */
   giveBack(pushes: readonly HandedOut[]): void {
     this.#giveBack(pushes as readonly AwaitedResult[]);
   }
@@ -161,7 +161,7 @@ export class PullTransport implements Transport {
   /**
    * Takes the result of a push.
    *
-   * @returns whether it counts: the push was handed out to this instance, and its result is awaited
+   * @returns whether the result counts: the push was handed out to this instance, and its result is awaited
    */
   take(instance_id: string, result: PullResult): boolean {
     const awaited = this.#instances.get(instance_id)?.awaited(result.delivery_id) ?? null;

@@ -60,7 +60,7 @@ export class WaitingPull extends WheelEntry {
   readonly pushes: AwaitedResult[] = [];
   /** The bytes of the bodies of `pushes`. */
   bytes = 0;
-  /** The pull ends with this turn of the loop. */
+  /** The pull ends after this turn of the event loop. */
   is_closing = false;
 
   constructor(request: PullRequest, instance: PullingInstance, onTimeout: (pull: WaitingPull) => void) {
@@ -168,7 +168,7 @@ export class PullingInstance extends WheelEntry {
     return this.#in_hand_bytes;
   }
 
-  /** Whether the machine neither waits nor has pushes in hand. */
+  /** Whether no pull of the machine waits and it has no push in hand. */
   get isIdle(): boolean {
     return this.#waiting.length === 0 && this.#in_hand === null;
   }

@@ -145,7 +145,10 @@ class DnsLookup implements Lookup {
 
 const NO_RECORD_CODES = new Set(['ENODATA', 'ENOTFOUND']);
 
-/** IPv6 and IPv4 in turn (RFC 8305, section 4), starting with the family of the first answer. */
+/**
+ * Makes a list that alternates between IPv6 and IPv4 (RFC 8305, section 4). The list starts with the family of the
+ * first answer.
+ */
 function alternate(addresses: readonly AddressBytes[]): AddressBytes[] {
   const seen = new Set<string>();
   const distinct = addresses.filter((bytes) => {
@@ -194,7 +197,7 @@ class HostsFile {
       this.#names = size <= HOSTS_BYTES_MAX ? parseHosts(readFileSync(this.#path, 'utf8')) : new Map();
       this.#version = version;
     } catch {
-      // A system without a readable hosts file has no names in it.
+      // Without a readable hosts file, no name is in it.
       this.#names = new Map();
       this.#version = '';
     }

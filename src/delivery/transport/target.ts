@@ -78,9 +78,7 @@ export function mayTakeLong({ transport, timeout_ms }: Pick<Target, 'transport' 
   return transport === 'pull' || timeout_ms > TIMEOUT_S * 1000;
 }
 
-/**
- * Whether two targets reach the same receiver in the same way, so that the health of one is the health of the other.
- */
+/** Whether two targets reach the same receiver in the same way. Then both have the same health. */
 export function isSamePlace(a: Pick<Target, 'url' | 'transport'>, b: Pick<Target, 'url' | 'transport'>): boolean {
   return a.url === b.url && a.transport === b.transport;
 }

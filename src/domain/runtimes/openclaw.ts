@@ -55,8 +55,8 @@ export const openclaw: Runtime = {
       deliver: false,
       waitForCompletion: true,
     };
-    // The gateway recognizes a repeated request by this key, and compares the requests too. It ignores a key of more
-    // than 256 characters.
+    // The gateway recognizes a repeated request by this key, and compares the requests too. The gateway ignores a key
+    // of more than 256 characters.
     const headers = { ...JSON_HEADERS, 'idempotency-key': asked.delivery_id };
     return { method: 'POST', url: urlOf(base_url), headers, body: JSON.stringify(body) };
   },

@@ -21,11 +21,11 @@ export interface Asked {
   missed: number;
   /** The text of the specification's body. */
   body: string;
-  /** Messages of the meeting before this one, the oldest first. */
+  /** Messages of the meeting before this message, the oldest first. */
   history: readonly PastMessage[];
 }
 
-/** A message of the meeting that was sent before the pushed one. */
+/** A message of the meeting that was sent before the pushed message. */
 export interface PastMessage {
   seq: number;
   from_agent: string | null;

@@ -12,7 +12,9 @@ export interface AuditFilter extends PageRequest {
   until_ms?: number | undefined;
 }
 
-/** Entries never change. They are removed only from the beginning of the log, and an entry records each removal. */
+/**
+ * Entries never change. Entries are removed only from the beginning of the log, and a new entry records each removal.
+ */
 export interface AuditStore {
   append(entry: NewAuditEntry, wall_ms: number): Promise<AuditHead>;
   list(filter: AuditFilter): Promise<Page<AuditEntry>>;

@@ -23,7 +23,7 @@ export interface StoredRange {
   messages: StoredMessage[];
 }
 
-/** A change by another node that concerns this one. */
+/** A change by another node that concerns this node. */
 export type Change =
   /**
    * Another node stored messages, and this node begins to read them. The next `stored` shows these messages as they are

@@ -89,7 +89,7 @@ export interface DeliveryFilter extends DeliveryKeys, PageRequest {
 export interface Waiting {
   instance_id?: string | undefined;
   meeting_id?: string | undefined;
-  /** Only deliveries of messages up to this one; null: there is no message. */
+  /** The message_id of the last message whose deliveries count; null: there is no message. */
   up_to: string | null;
 }
 
@@ -105,8 +105,8 @@ export interface Span {
 }
 
 /**
- * Deliveries of an instance to queue again: those that failed within a period, or those with these ids that may be
- * queued again.
+ * Deliveries of an instance to queue again: all that failed within a period, or all with these ids that may be queued
+ * again.
  */
 export type Recovery = { instance_id: string } & (Span | { delivery_ids: readonly string[] });
 
@@ -177,8 +177,8 @@ export interface DeliveryStore {
   ): Promise<{ deliveries: QueuedDelivery[]; next_at: number | null }>;
   /**
    * Lanes with pending deliveries; with `partitions`, only the lanes of instances in these partitions. The order is
-   * always the same, so that they can be read in pages. SQLite orders by the keys of the lanes, PostgreSQL by partition
-   * and then by the keys.
+   * always the same, so that callers can read page by page. SQLite orders by the keys of the lanes, PostgreSQL by
+   * partition and then by the keys.
    */
   pendingLanes(after: LaneKey | null, limit: number, partitions?: number[]): Promise<LaneKey[]>;
   /**
@@ -194,8 +194,8 @@ export interface DeliveryStore {
   boundAside(latest_ms: number, partitions?: number[]): Promise<number>;
   /**
    * The messages of agents to an instance in a meeting, after `since_ms` and before a delivery, in the order of seq.
-   * Leaves out those that were cancelled, or that expired before an attempt. Reads at most the `rows_max` deliveries of
-   * the instance before that delivery; without a delivery_id, its latest ones.
+   * Leaves out those that were cancelled, or that expired before an attempt. Reads at most `rows_max` deliveries of the
+   * instance: the last ones before that delivery; without a delivery_id, its latest ones.
    */
   ofAgentsBefore(
     before: LaneKey & { delivery_id: string | null; seq: number },
@@ -249,8 +249,9 @@ export interface DeliveryStore {
   countRecoverable(of: Recovery, most: number, owner_scope?: OwnerScope | null): Promise<number | null>;
   /**
    * How many messages for the agents of an instance were accepted in this period and have no delivery, because the
-   * instance was switched off. Its present memberships decide which messages count. Reads at most `rows_max` messages
-   * and memberships, the newest messages of each meeting first; `at_least` says that there may be more.
+   * instance was switched off. The present memberships of the instance decide which messages count. Reads at most
+   * `rows_max` messages and memberships, the newest messages of each meeting first; `at_least` says that there may be
+   * more.
    */
   countMissed(instance_id: string, span: Span, rows_max: number): Promise<{ messages: number; at_least: boolean }>;
   /**

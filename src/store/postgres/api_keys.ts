@@ -9,7 +9,10 @@ import { API_KEY_COLUMNS } from './columns.ts';
 import { type Session, statement } from './database.ts';
 import { KEYS } from './locks.ts';
 
-/** Changes of keys run one after the other: their numbers rise in the order in which they are committed. */
+/**
+ * Changes of keys run one after the other. So the numbers of the changes rise in the order in which the changes are
+ * committed.
+ */
 const LOCK = statement(`SELECT pg_advisory_xact_lock(${KEYS})`);
 
 const NEXT_CHANGE = `(SELECT coalesce(max(change_no), 0) + 1 FROM api_keys WHERE change_no < ${CHANGE_NO_MAX})`;

@@ -42,8 +42,8 @@ export interface ThreadPort {
 }
 
 /**
- * Runs calls on the database. One connection stores messages, another one settlements, each one batch at a time. A few
- * more connections serve all other calls.
+ * Runs calls on the database. One connection stores messages, and another connection stores settlements, each of them
+ * one batch at a time. A few more connections serve all other calls.
  */
 export class Executor {
   readonly #db: Database;

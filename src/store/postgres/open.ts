@@ -1,5 +1,5 @@
 /**
- * The store on PostgreSQL. It keeps the contract of store.ts on a server that several nodes share:
+ * The store on PostgreSQL. This is how it keeps the contract of store.ts on a server that several nodes share:
  *
  * - Order. A message gets its `seq` under the lock of the row of its meeting. Every node locks meetings in the same
  *   order.

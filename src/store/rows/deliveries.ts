@@ -149,8 +149,8 @@ export function walksOf(
 }
 
 /**
- * Whether this list also walks along the sources that the caller may see: yes, unless it is limited to a message, to an
- * instance, or to a meeting that the caller's key names.
+ * Whether the walks of a list also include a walk along the sources that the caller may see. They do, unless the list
+ * is limited to a message, to an instance, or to a meeting that the caller's key names.
  */
 export function isWalkOfSeen(
   { meeting_id, instance_id, message_id }: DeliveryKeys,

@@ -126,8 +126,8 @@ export function instanceReader(keys: DataKeys) {
   }
 
   /**
-   * The row for a list. An instance whose secrets cannot be decrypted is shown without them, so that it does not hide
-   * the others.
+   * The row for a list. An instance whose secrets cannot be decrypted is shown without its secrets. Otherwise one such
+   * instance would make the whole list fail.
    */
   function listedRowOf(row: CountedRow): InstanceRow {
     try {
@@ -213,8 +213,8 @@ export function instanceReader(keys: DataKeys) {
     return { values, dropped_header_names: dropped ?? [] };
 
     /**
-     * A subscriber has no other way to change its secret than to register again, so the old secret and the new one both
-     * sign for a while.
+     * A subscriber can change its secret only by a new registration. So for a while, the old secret and the new secret
+     * both sign.
      */
     function previousSecret() {
       const old =
@@ -271,7 +271,7 @@ function assertSameKind(lease_until: number | null, previous: PreviousRow | unde
 
 /**
  * The headers that a change writes; null when they stay. As in a registration, headers that are not given again are
- * dropped when the instance goes to another server.
+ * dropped when the instance moves to another server.
  *
  * @param previous the row of the instance; undefined when there is none
  */

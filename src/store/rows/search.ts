@@ -21,8 +21,8 @@ export interface Numbers {
 }
 
 /**
- * How far the number and the time of a row may be apart. They come from two clocks, which are read one after the other.
- * With PostgreSQL the two clocks are on two machines.
+ * How far the number and the time of a row may be apart. The number and the time come from two clocks, which are read
+ * one after the other. With PostgreSQL the two clocks are on two machines.
  */
 export const CLOCKS_APART_MS = 60_000;
 
@@ -31,7 +31,7 @@ export function numberSince(since_ms: number | undefined): number {
   return since_ms === undefined ? 0 : numberAt(since_ms - CLOCKS_APART_MS);
 }
 
-/** The row at which a call of a search stops: neither this row nor those behind it are read. */
+/** The row at which a call of a search stops: the call does not read this row or the rows behind it. */
 export interface Beyond {
   number: number;
   made_at: number;
@@ -143,9 +143,9 @@ export function isMessageFound(
 }
 
 /**
- * The condition for the deliveries `d`. It looks for parts of stored JSON, which Convoke wrote itself. A name with its
- * quote marks cannot be part of a string in that JSON, because the marks would be escaped. `isFoundDelivery` leaves out
- * other rows that fit.
+ * The condition for the deliveries `d`. The condition looks for parts of stored JSON, which Convoke wrote itself. A
+ * name with its quote marks cannot be part of a string in that JSON, because the marks would be escaped.
+ * `isFoundDelivery` leaves out other rows that fit.
  */
 export function isDeliveryFound(search: DeliverySearch, dialect: Dialect): RawBuilder<boolean> {
   const { state, status_code, outcome, agent_id, text } = search;

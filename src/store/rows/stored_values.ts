@@ -1,6 +1,7 @@
 /**
  * Reads the values of a row. A value that this service would not write is damaged: it is reported once, with its place,
- * and read as the emptiest value of its type. So a damaged value stops neither the reader nor the other rows.
+ * and read as the emptiest value of its type. So the reader continues after a damaged value, and the other rows are
+ * read.
  */
 import { firstSuccessOf } from '../../domain/attempts_text.ts';
 import { type Wake, WAKES } from '../../domain/agents_to_notify.ts';

@@ -16,8 +16,8 @@ export type KeySource = { kind: 'given'; keys: GivenKeys } | { kind: 'file'; pat
  * The data key that encrypts, and the previous key while some rows are still encrypted under it.
  *
  * The table `encryption_keys` names the keys that encrypt the data, with a check value for each. During a change there
- * are two. The new key is in the key file before it encrypts anything, and the previous one leaves the file only when
- * no row is under it. So after a crash every secret can be decrypted.
+ * are two. The new key is in the key file before it encrypts anything. The previous key leaves the file only when no
+ * row is under it. So after a crash every secret can be decrypted.
  */
 export class DataKeys {
   readonly #source: KeySource;

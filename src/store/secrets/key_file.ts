@@ -20,7 +20,7 @@ export interface FileKeys {
 /**
  * Reads the keys; null when there is no such file.
  *
- * @throws StoreError when others may read the file, when this user may not, or when it holds no key
+ * @throws StoreError when other users may read the file, when this user may not read it, or when it holds no key
  */
 export function readKeyFile(path: string): FileKeys | null {
   const text = readPrivate(path);

@@ -185,7 +185,8 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
         | undefined;
       if (row === undefined) return null;
       if (row.state === 'pending') {
-        // A delivery in its lane keeps its place, and only its wait ends. A delivery aside becomes due now.
+        // A delivery in its lane keeps its place, but it no longer waits for its time. A delivery aside becomes due
+        // now.
         const next_attempt_at = row.aside === 1 ? now_ms : null;
         db.prepare('UPDATE deliveries SET next_attempt_at = ? WHERE delivery_no = ?').run(next_attempt_at, delivery_no);
       } else if (mayQueueAgain(row) && instanceExists(db, row.instance_id)) {

@@ -13,10 +13,12 @@ export function releaseStartMemoryLater(): void {
 }
 
 /**
- * Gives memory back to the system that only the start of a thread needed. It stops the calling thread for some 20 ms.
+ * Gives the memory back to the system that only the start of a thread needed. The call stops the calling thread for
+ * some 20 ms.
  *
  * A start makes V8 grow its young generation, and V8 keeps the empty pages: 8 MiB in the thread that serves, 4 in that
- * of the store. Only V8's collection of last resort releases them, and only this call starts it.
+ * of the store. Only V8's collection of last resort releases these pages, and only a call of `gc` like the one below
+ * starts that collection.
  *
  * In the collection, V8 also forgets every layout of objects that no object has at that moment, and everything that it
  * has learned about objects of that layout. So this function keeps one tick in Node's queue of ticks, which is

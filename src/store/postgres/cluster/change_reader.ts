@@ -12,7 +12,7 @@ const NUMBERS_BEHIND_MAX = 500_000;
 /**
  * Reads batches: the seqs of all messages, and the deliveries for this node with their messages. A column is the JSON
  * text of a list, which costs less than rows. The statement finds all rows by their numbers, one table after the other;
- * the numbers of deliveries follow that of their message. OFFSET 0 keeps the planner from using the index
+ * the numbers of deliveries follow the number of their message. OFFSET 0 keeps the planner from using the index
  * `deliveries_in_lane`, which exists until an upgrade has ended (see pending_deliveries.ts).
  */
 const READ = statement(`

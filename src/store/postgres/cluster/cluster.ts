@@ -1,4 +1,4 @@
-/** The leases of this node, and its notifications to and from the other nodes. */
+/** The leases of this node, and its notifications to and from other nodes. */
 import { fairShare } from '../../../domain/partition.ts';
 import { BROADCAST_BYTES_MAX, type ClusterStore, type Lease, type NodeRow } from '../../contract/cluster.ts';
 import { wallNow } from '../../../wall_clock.ts';
@@ -79,7 +79,10 @@ export class Cluster implements ClusterStore, NotifySource {
   readonly #db: Database;
   readonly #messages: NodeMessages;
   readonly #onChange: (raw: RawChange) => void;
-  /** The partitions of this node by the last lease. This node needs the deliveries that others store in them. */
+  /**
+   * The partitions of this node by the last lease. This node needs the deliveries that other nodes store in these
+   * partitions.
+   */
   #leased: number[] = [];
   readonly #change_reader: ChangeReader;
   #node_id: string | null = null;

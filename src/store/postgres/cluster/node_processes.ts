@@ -1,4 +1,4 @@
-/** Which nodes ended with their process, as far as this host can prove it. */
+/** Which nodes have ended because their process has ended, as far as this host can prove that. */
 import {
   closeSync,
   constants,

@@ -6,13 +6,13 @@
  * its notifications under the data key, which only nodes have, and believes only signed notifications:
  *
  * - `from` is `NAME NUMBER MAC`. NAME is the node; it uses each NUMBER once, so that no notification counts twice.
- * - In `stored` the database adds the numbers of the rows after the MAC. They only say where to read, and each MAC
- *   allows one read.
+ * - In `stored` the database adds the numbers of the rows after the MAC. These numbers only say where to read, and each
+ *   MAC allows one read.
  * - A broadcast is encrypted, because it contains the events of a node. The other kinds only say where something
  *   changed.
  *
- * While the data key is changed, a node sends every notification under both keys, and the others count it once. Signing
- * takes 4 µs and checking takes 7 µs. For the longest text of events they take 25 and 20 µs.
+ * While the data key is changed, a node sends every notification under both keys, and the other nodes count it once.
+ * Signing takes 4 µs and checking takes 7 µs. For the longest text of events they take 25 and 20 µs.
  */
 import { createHmac, createSecretKey, type KeyObject, timingSafeEqual } from 'node:crypto';
 import { ID_CHARS_MAX } from '../../../domain/id.ts';
@@ -227,7 +227,7 @@ function headOf(text: string): ({ from: string; kind: unknown } & Record<string,
   }
 }
 
-/** A message with the fields of its kind and no others; null when it is not a message of a node. */
+/** A message with only the fields of its kind; null when the value is not a message of a node. */
 function messageIn({ kind, ...fields }: { kind: unknown } & Record<string, unknown>): Message | null {
   switch (kind) {
     case 'stored': {

@@ -30,9 +30,9 @@ const SESSION = `
 
 /**
  * Set for a session that runs only one statement, which accepts, settles or reads changes, with up to ten thousand
- * values. One plan is kept, because planning each time would take as long as running. The kept plan uses the indexes
- * even when the tables are full. It joins values by hashes, and looks rows up in a nested loop. LATERAL leaves no other
- * plan.
+ * values. One plan is kept, because planning each time would take as long as running. The kept plan must use the
+ * indexes even when the tables are full: it joins values by hashes, and looks rows up in a nested loop, because LATERAL
+ * leaves no other plan.
  */
 export const BATCH_SESSION = `
   SET plan_cache_mode = force_generic_plan;

@@ -14,7 +14,7 @@ import { NO_ORIGINS, type OriginParts, ORIGINS } from './who_says.ts';
 
 /** The SQLSTATE of a run that the database does not know. */
 export const RUN_UNKNOWN = 'CV001';
-/** The most batches of a run that are kept. Nodes only ever ask for the last one. */
+/** The most batches of a run that are kept. Nodes ask only for the last batch. */
 const BATCHES_KEPT = 100;
 
 /**
@@ -44,7 +44,7 @@ const LOCK_MEETINGS = `
       FROM unnest(meeting_ids) WITH ORDINALITY AS w(meeting_id, place)
         CROSS JOIN LATERAL (SELECT g.last_seq FROM meetings g WHERE g.meeting_id = w.meeting_id OFFSET 0 FOR UPDATE) g;`;
 
-/** How a message with an Idempotency-Key finds an earlier one with the same key, and how it stores its own. */
+/** How a message with an Idempotency-Key finds an earlier message with the same key, and how its key is stored. */
 interface Keys {
   /** The parameters of the function for each message, apart from its key. */
   parameters: string;
@@ -82,8 +82,8 @@ const OF_MEETING: Keys = {
 };
 
 /**
- * A key belongs to its meeting and its sender. Nodes of the previous version share the table. They find a key by the
- * key alone, and store no sender with it. So a key is stored under its own name, where those nodes find it. When
+ * A key belongs to its meeting and its sender. Nodes of the previous version share the table. Those nodes find a key by
+ * the key alone, and store no sender with it. So a key is stored under its own name, where those nodes find it. When
  * another sender already uses that name, the key is stored under sender and key together. No other key has that name,
  * because no key contains a line feed.
  */
@@ -154,10 +154,11 @@ function repeatedKeys({ same_key, latest }: Keys, origin: OriginParts, items: st
 }
 
 /**
- * Stores a batch. All nodes sort the meetings in the same order and lock them in it; a message names its meeting by its
- * place in that order. When several messages have the same key in a meeting, the caller sends only the first.
+ * Stores a batch. All nodes sort the meetings in the same order, and lock them in this order. A message names its
+ * meeting by the place of the meeting in this order. When several messages have the same key in a meeting, the caller
+ * sends only the first.
  *
- * A hint is a seq of the meeting that the node knows, or null. It changes the cost and never the result.
+ * A hint is a seq of the meeting that the node knows, or null. A hint changes the cost and never the result.
  *
  * A batch may arrive again because its result was lost. Then the function returns the stored result: see the table
  * batches.

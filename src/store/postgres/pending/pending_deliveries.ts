@@ -1,6 +1,6 @@
 /**
  * How statements find pending deliveries. Only the statements in this folder use the columns below: all others read the
- * views `noted_deliveries` and `fresh_deliveries`, or `pending_deliveries`, which is both.
+ * views `noted_deliveries` and `fresh_deliveries`, or the view `pending_deliveries`, which has the rows of both.
  *
  * PostgreSQL updates a row cheaply (HOT) only when the update changes no column that an index uses, not even in the
  * condition of the index. Most deliveries are accepted, pushed once and settled within milliseconds. So no index uses
@@ -26,7 +26,8 @@
  *   aside, and notes it.
  * - A sweep notes the deliveries that have been pending since the sweep before, and moves the mark: see
  *   sweep_deliveries and sweeper.ts. The mark passes no delivery that is still fresh, and no number whose transaction
- *   may still be open. One transaction notes the deliveries and moves the mark, so every reader sees both or neither.
+ *   may still be open. One transaction notes the deliveries and moves the mark. So no reader sees only one of these two
+ *   changes.
  *
  * The upgrade. Nodes of the previous version know neither column, and their statements need the indexes on `state`.
  * While such a node may be there, a trigger writes both columns, and the views still find deliveries by `state`: all
@@ -68,9 +69,9 @@ const PENDING_VIEW = `
     UNION ALL SELECT ${COLUMNS} FROM noted_deliveries WHERE aside = 1;`;
 
 /**
- * Selects columns of the first pending deliveries `d` of a lane, or of the last ones. Fresh deliveries are read in the
- * order of their numbers, because their indexes have no other order. In a lane that is also the order of `seq`. So the
- * read ends with the last delivery that is wanted, however many the instance got since the last sweep.
+ * Selects columns of the first or of the last pending deliveries `d` of a lane. Fresh deliveries are read in the order
+ * of their numbers, because their indexes have no other order. In a lane that is also the order of `seq`. So the read
+ * ends with the last delivery that is wanted, however many the instance got since the last sweep.
  *
  * @param condition chooses the lane by the columns of `d`
  */
@@ -168,7 +169,7 @@ const UNSWEPT = `(state = 'pending' AND noted = 0 OR state = 'failed' AND failed
 /**
  * Notes the next deliveries above the mark that are pending, and moves the mark. The caller has made sure that every
  * number up to `reached` is committed or rolled back. Waits for no other transaction: a row that another transaction
- * has locked stays as it is, and if that row is still fresh, the mark stays before it. Returns the mark.
+ * has locked stays as it is. If that row is still fresh, the mark does not pass it. Returns the mark.
  *
  * Also writes `failed_at` for deliveries that failed before this column existed.
  */

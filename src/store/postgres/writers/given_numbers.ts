@@ -10,7 +10,8 @@ export class GivenNumbers {
   readonly #now_ms: () => number;
   #last = 0;
   /**
-   * Numbers follow the clock of the database. This is how far that clock is ahead of this node's, counted in numbers.
+   * Numbers follow the clock of the database. This is how far the clock of the database is ahead of the clock of this
+   * node, counted in numbers.
    */
   #ahead = -Infinity;
 
@@ -30,7 +31,9 @@ export class GivenNumbers {
     return this.#last;
   }
 
-  /** A lower bound of the numbers that the database may have given to any node by now; 0 before this node got one. */
+  /**
+   * A lower bound of the numbers that the database may have given to any node by now; 0 before this node got a number.
+   */
   get reached(): number {
     return this.#last === 0 ? 0 : Math.floor(this.#ahead + this.#now_ms() * NUMBERS_PER_MS);
   }

@@ -25,7 +25,7 @@ const HINTS_MAX = 20_000;
 
 /**
  * $25 is the number of the last batch with a result. A run counts as known only if that batch is stored. Otherwise the
- * database is behind this node, and the run with that number may be another one.
+ * database is behind this node, and another run may have that number.
  */
 const ACCEPT = `SELECT * FROM accept_messages_5(
   CASE WHEN $25::bigint = 0 OR EXISTS (SELECT 1 FROM batches WHERE run_no = $1 AND batch_no >= $25::bigint) THEN $1 END,

@@ -71,8 +71,8 @@ function deliveryColumns(deliveries: DeliverySettlement[], ids: IdCodec, is_shor
 }
 
 /**
- * Bounds a count. The count of a damaged row plus one may not be a safe integer. It would then stop all settlements of
- * the node.
+ * Bounds a count. The count of a damaged row plus one may not be a safe integer. Such a number would stop all
+ * settlements of the node.
  */
 function counted(count: number): number {
   return Math.min(count, Number.MAX_SAFE_INTEGER);

@@ -1,4 +1,4 @@
-/** Rewrites a data file that no service has open, without its free pages. */
+/** Rewrites a data file without its free pages. No service may have the file open. */
 import { statfsSync, statSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';

@@ -1,4 +1,4 @@
-/** Copies of a data file: makes one, and verifies it. */
+/** Makes and verifies copies of a data file. */
 import { closeSync, fdatasync, fsyncSync, openSync, rmSync, statSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { backup, DatabaseSync } from 'node:sqlite';
