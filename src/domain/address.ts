@@ -1,7 +1,7 @@
 /**
  * IP addresses as bytes, and which of them a push may reach. An address is never judged as text, because the same
- * address has many spellings. This file does not use `net.BlockList`: `net.BlockList` returns "not listed" when the
- * caller gives the wrong family.
+ * address has many spellings. This file does not use `net.BlockList`, which returns "not listed" when the caller gives
+ * the wrong family.
  */
 
 /** 4 bytes for IPv4 (and for IPv4 written as ::ffff:a.b.c.d), 16 for IPv6, in network order. */

@@ -151,7 +151,7 @@ function whyNobody(candidate: Candidate, { targets, from_agent }: Imagined): Why
   return is_broadcast && candidate.agent_ids.length > 0 ? 'is_sender' : 'nobody_named';
 }
 
-/** Runs the guard on all messages before the message in its lane, and then on the message itself. */
+/** Runs the guard on all messages before the message in its lane, and then on this message itself. */
 function stoppedBy(
   message: Imagined,
   target_agents: readonly string[],

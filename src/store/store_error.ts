@@ -1,6 +1,6 @@
 /**
- * The storage failed (disk full, I/O error, connection lost). Nothing was written; only after a lost connection it is
- * unknown whether something was written.
+ * The storage failed (disk full, I/O error, connection lost). Nothing was written. Only after a lost connection, nobody
+ * knows whether something was written.
  */
 export class StoreError extends Error {
   /** The engine's own code, such as SQLITE_FULL. */

@@ -49,9 +49,9 @@ export class Enqueuer {
       // Another node delivers to this recipient, and learns of the message from the store.
       if (recipient === null) continue;
       // This node saw every message of the meeting and put it into its lanes. So a delivery that is not in memory is
-      // not pending. That does not hold for two kinds of messages. Such a message of another node may have been read
-      // from the table by this node long ago. A message of this node may have been read from the table before the
-      // response to its commit arrived.
+      // not pending. That does not hold for two kinds of messages. First, a message that another node stored: this node
+      // may have read it from the table long ago. Second, a message that this node stored: this node may have read it
+      // from the table before the response to its commit arrived.
       const is_whole = contiguous_from === null || contiguous_from === 1;
       const was_unread = is_own && !this.#recipients.mayHaveRead(recipient, requested_at);
       const is_known = was_unread && is_whole && recipient.partition.discovered;

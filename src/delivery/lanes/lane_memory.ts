@@ -123,8 +123,8 @@ export class LaneMemory {
     this.#queued--;
     this.tried(lane, delivery);
     this.#bytes -= bytesOf(delivery);
-    // For the garbage collector, a delivery that waited for long is an old object. An old object keeps the young
-    // objects that it refers to in memory until the next full collection, here its attempts.
+    // For the garbage collector, a delivery that waited for long is an old object. Until the next full collection, an
+    // old object keeps the young objects that it refers to in memory: here its attempts.
     delivery.attempts = NO_ATTEMPTS;
   }
 

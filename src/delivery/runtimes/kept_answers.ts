@@ -32,7 +32,8 @@ export class AnswersOfPush {
   }
 
   /**
-   * `too_long`: the answers of this push are too long. `no_room`: the answers of all pushes together leave no room now.
+   * `too_long`: the answers of this push are longer than ANSWERS_CHARS_MAX. `no_room`: the answers of all pushes
+   * together leave no room now.
    */
   take(chars: number): 'kept' | 'too_long' | 'no_room' {
     if (this.#chars + chars > ANSWERS_CHARS_MAX) return 'too_long';

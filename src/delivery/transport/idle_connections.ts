@@ -71,10 +71,10 @@ export class IdleConnections {
   /**
    * Returns the connection that closes because there is no room for `just_used`. Mostly that is `just_used` itself.
    *
-   * Why not always close the connection that has been unused for longest? When pushes go in rotation to more instances
-   * than there is room for, each connection would close just before its next push, and no push would find an open
-   * connection. Why not never close it? Then an instance that comes later would keep no connection as long as the
-   * others get pushes.
+   * If the connection that has been unused for longest always closed, no push would find an open connection while
+   * pushes go in rotation to more instances than there is room for: each connection would close just before its next
+   * push. If that connection never closed, an instance that comes later would keep no connection as long as the other
+   * instances get pushes.
    */
   whichCloses(just_used: PooledConnection): PooledConnection {
     this.#without_room = (this.#without_room + 1) % PLACE_TAKEN_EVERY;

@@ -197,7 +197,7 @@ class HostsFile {
       this.#names = size <= HOSTS_BYTES_MAX ? parseHosts(readFileSync(this.#path, 'utf8')) : new Map();
       this.#version = version;
     } catch {
-      // Without a readable hosts file, no name is in it.
+      // When the hosts file cannot be read, it counts as empty.
       this.#names = new Map();
       this.#version = '';
     }

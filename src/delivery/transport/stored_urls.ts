@@ -4,10 +4,7 @@ import type { Store } from '../../store/store.ts';
 
 const PAGE = 1_000;
 
-/**
- * An instance whose stored URL the current policy refuses. Of addresses, the reason names only those that are in the
- * URL.
- */
+/** An instance whose stored URL the current policy refuses. The reason names an address only if the URL contains it. */
 export interface RefusedUrl {
   instance_id: string;
   reason: string;

@@ -5,8 +5,8 @@ export interface SchemaState {
   /** How many steps this program knows. */
   wanted: number;
   /**
-   * From this time on, nodes may end an upgrade. After its end, nobody can go back to the previous version. In
-   * milliseconds since the epoch; absent when no upgrade has to end.
+   * From this time on, nodes may end an upgrade. After the end of the upgrade, nobody can go back to the previous
+   * version. In milliseconds since the epoch; absent when no upgrade has to end.
    */
   upgrade_ends_at?: number;
 }

@@ -45,8 +45,8 @@ const REVOKE_INVITES = statement(`
   WHERE created_by = $key_id AND redeemed_at IS NULL AND revoked_at IS NULL AND expires_at > $wall_ms`);
 
 /**
- * The previous token stays valid for a while, and its sessions end when it ends. Sessions of earlier tokens end at
- * once.
+ * The previous token stays valid for a while, and its sessions end when the token ends. Sessions of earlier tokens end
+ * at once.
  */
 const SHORTEN_SESSIONS = statement(`
   UPDATE sessions SET expires_at = CASE WHEN token_digest = $digest THEN least(expires_at, $until::bigint) ELSE 0 END

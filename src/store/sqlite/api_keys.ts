@@ -38,8 +38,8 @@ const REVOKE_INVITES = `
   WHERE created_by = $key_id AND redeemed_at IS NULL AND revoked_at IS NULL AND expires_at > $wall_ms`;
 
 /**
- * The previous token stays valid for a while, and its sessions end when it ends. Sessions of earlier tokens end at
- * once.
+ * The previous token stays valid for a while, and its sessions end when the token ends. Sessions of earlier tokens end
+ * at once.
  */
 const SHORTEN_SESSIONS = `
   UPDATE sessions SET expires_at = CASE WHEN token_digest = $digest THEN min(expires_at, $until) ELSE 0 END WHERE key_id = $key_id`;

@@ -56,8 +56,8 @@ export function encryptionOperations(db: Database, keys: DataKeys): Sync<Encrypt
       const known = checkedKeyIds(db);
       const is_noted = known.some(({ key_id }) => key_id === keys.current.key_id);
       if (is_noted && known.length === 1 && keys.change() === null) throw new Problem('encryption_key_given');
-      // Needed also when an earlier call made the key and its transaction was undone: the key file already holds that
-      // key.
+      // The note is needed also when an earlier call made the key and its transaction was undone: the key file already
+      // holds that key.
       noteKey(db, keys.current, wall_ms);
       return keyIds();
     },

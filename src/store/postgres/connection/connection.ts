@@ -249,7 +249,10 @@ const GONE = /^(08...|57P0[1-4]|25006|53300)$/;
 const STORAGE = /^(53|54|55|57|58|40|25|XX)/;
 const OF_THE_SETTING = /^(28...|3D000|42501)$/;
 
-/** Whether the server undid a transaction with this error because of another transaction. Then it may be run again. */
+/**
+ * Whether the server undid a transaction with this error because of another transaction. Then the caller may run the
+ * transaction again.
+ */
 export function isCollision(error: unknown): boolean {
   return error instanceof StoreError && (error.code === '40P01' || error.code === '40001');
 }
