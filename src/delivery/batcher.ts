@@ -5,7 +5,7 @@ import { AdaptiveLinger } from './adaptive_linger.ts';
 interface Waiting<Item, Result> {
   item: Item;
   weight: number;
-  /** The item goes into the batch of the previous item, even if the batch then exceeds its limits. */
+  /** True: the item goes into the batch of the previous item, even if that batch then exceeds its limits. */
   is_joined: boolean;
   resolve: (result: Result) => void;
   reject: (error: unknown) => void;

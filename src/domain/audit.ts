@@ -79,8 +79,8 @@ export interface AuditEntry extends NewAuditEntry {
 }
 
 /**
- * The last entry. An auditor who keeps a copy of this value elsewhere can prove later that nobody changed or removed
- * any entry up to and including the last entry of that time.
+ * The last entry. An auditor may keep a copy of this value elsewhere. With this copy, the auditor can prove later that
+ * nobody changed or removed an entry that was in the log at that time.
  */
 export interface AuditHead {
   seq: number;
@@ -128,7 +128,7 @@ export interface Removal {
   removed_until: string;
 }
 
-/** The entry that replaces removed entries at the start of the log. */
+/** The entry that records that entries were removed from the beginning of the log. */
 export function removalEntry(removal: Removal): NewAuditEntry {
   return {
     principal: 'service',

@@ -11,8 +11,8 @@ const NETWORK_BYTES = 8;
 const HOPS_MAX = 32;
 
 /**
- * The address of the client. Without a trusted proxy it is the other end of the connection. Otherwise it is the last
- * address in X-Forwarded-For that is not a trusted proxy, because the client could have written everything before that
+ * The address of the client. Without a trusted proxy it is the other end of the connection. With a trusted proxy it is
+ * the last address in X-Forwarded-For that is not a trusted proxy: the client could have written everything before that
  * address. If the header ends or cannot be read, the last readable address counts.
  */
 export function clientAddress(

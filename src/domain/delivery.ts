@@ -37,8 +37,8 @@ export function mayQueueAgain({ state, reason }: { state: string; reason: string
 export const LANE_HELD_THROUGH_ATTEMPT = 3;
 
 /**
- * When the clock jumped ahead between two runs of the service, the service believes the clock at a start only if the
- * jump is not larger than this share of the time until a delivery expires.
+ * The clock may have jumped ahead between two runs of the service. At a start, the service believes a jump up to this
+ * share of the time until a delivery expires.
  */
 export const BELIEVED_SHARE = 1 / 3;
 

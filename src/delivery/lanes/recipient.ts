@@ -41,8 +41,8 @@ export class Recipient {
   /** How many attempts the instance started in its turn; null while it has no turn. */
   turn: number | null = null;
   /**
-   * Whether the instance is in the first list of `Turns`, and whether it is in one of the lists for instances with a
-   * backlog.
+   * `listed`: the instance is in the first list of `Turns`. `listed_behind`: it is in one of the lists for instances
+   * with a backlog.
    */
   listed = false;
   listed_behind = false;

@@ -71,9 +71,9 @@ export class IdleConnections {
   /**
    * Returns the connection that closes because there is no room for `just_used`. Mostly that is `just_used` itself.
    *
-   * If the connection that has been unused for longest always closed, no push would find an open connection while
-   * pushes go in rotation to more instances than there is room for: each connection would close just before its next
-   * push. If that connection never closed, an instance that comes later would keep no connection as long as the other
+   * Two simple rules are bad. The first: always close the connection that has been unused for longest. When pushes go
+   * in rotation to more instances than there is room for, each connection then closes just before its next push. The
+   * second: never close that connection. An instance that comes later then keeps no connection as long as the other
    * instances get pushes.
    */
   whichCloses(just_used: PooledConnection): PooledConnection {

@@ -46,7 +46,10 @@ export const RESERVED_HEADERS: ReadonlySet<string> = new Set([
  * to read.
  */
 const SECRET_CHARS_MIN = 8;
-/** At the end of a cut text, a part of a secret that is shorter than this is not hidden, because it reveals nothing. */
+/**
+ * A cut text may end with a part of a secret. A part that is shorter than this is not hidden, because it reveals
+ * nothing.
+ */
 const PART_CHARS_MIN = 4;
 const HIDDEN = '[hidden]';
 

@@ -70,8 +70,8 @@ function answerSoon(found: Resolution, done: (found: Resolution) => void): Looku
 }
 
 /**
- * Looks up A and AAAA at the same time, on one channel. The lookup ends when both queries have ended, when one query
- * has ended and the wait for the other query is over, or at the deadline.
+ * Looks up A and AAAA at the same time, on one channel. The lookup ends when both queries have ended, or at the
+ * deadline. It also ends when one query has ended and the wait for the other query is over.
  */
 class DnsLookup implements Lookup {
   readonly #resolver: Resolver;

@@ -2,8 +2,8 @@ import type { MessageOrigin } from '../../domain/message_origin.ts';
 import type { NewMessage, AcceptedMessage, AcceptedDelivery } from './messages.ts';
 
 /**
- * A message that another node stored, with those of its deliveries that are in partitions of this node and have had no
- * attempt yet.
+ * A message that another node stored. `deliveries` has only deliveries that are in partitions of this node and have had
+ * no attempt yet.
  */
 export interface StoredMessage
   extends
@@ -112,12 +112,14 @@ export interface ClusterStore {
   broadcast(topic: string, text: string): Promise<void>;
   /**
    * For each partition, the URL of the node that holds it. A partition is missing while no node holds it, or when that
-   * node has not signed its address. An unsigned address is not used, because requests with credentials go to it.
+   * node has not signed its address. An unsigned address is not used, because requests with credentials go to that
+   * address.
    */
   addressesOfHolders(): Promise<Map<number, string>>;
   /**
    * Whether a node of the previous version runs. Such a node does not know the runtimes of instances. It would push the
-   * body of the specification to them, and if it changed the data key, their options would become unreadable.
+   * body of the specification to these instances. If it changed the data key, nobody could read the options of their
+   * runtimes any more.
    */
   hasOlderNode(): Promise<boolean>;
   /**

@@ -142,8 +142,8 @@ export interface MessageStore {
   /**
    * The messages that were accepted after a message (null: from the first that is kept), in the order of acceptance.
    * Returns messages of all meetings or of some; with an instance, only messages for it. With several nodes the order
-   * holds within a meeting only. So a message of another meeting that is stored at the same time as `after` may precede
-   * it, and is then missing. Stops early when the lists of agents reach `chars_max`.
+   * holds within a meeting only. So a message of another meeting that is stored at the same time as `after` may count
+   * as earlier than `after`. Then it is missing in the result. Stops early when the lists of agents reach `chars_max`.
    */
   since(
     after: string | null,

@@ -46,8 +46,7 @@ const BETWEEN = 'd.delivery_no >= $from AND d.delivery_no < $below';
 
 /**
  * The newest deliveries of each source of a kind, with the place of the source. LATERAL finds them source by source.
- * OFFSET 0 keeps the planner from joining the other way round, because it cannot estimate how few deliveries follow a
- * message.
+ * The planner cannot estimate how few deliveries follow a message. OFFSET 0 keeps it from joining in the other order.
  */
 const newestOf = (has_text: boolean): Record<Source['of'], Statement> => ({
   all: statement(`

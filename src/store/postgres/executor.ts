@@ -74,7 +74,7 @@ export class Executor {
 
   /**
    * @param wall_ms the time of the wall clock
-   * @param now_ms reads a clock that is never set, by which other nodes are watched
+   * @param now_ms reads a clock that nobody can set: this node watches the other nodes by this clock
    * @throws StoreError with the reason why the database cannot be used, and what to do
    */
   static async open(

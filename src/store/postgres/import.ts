@@ -56,7 +56,7 @@ const MOVED_TABLES = [
 type MovedTable = (typeof MOVED_TABLES)[number];
 
 interface Move {
-  /** The order of an index of the file, so that nothing is sorted. */
+  /** The columns by which the rows of the file are read. An index has this order, so nothing is sorted. */
   in_order_of: string;
   /** Converts a row of SQLite into a row of PostgreSQL; absent when both have the same columns. */
   made?: (row: Row) => Row;

@@ -84,7 +84,7 @@ export function writeKeyFile(path: string, { current, previous }: FileKeys): voi
   syncDirectory(dirname(path));
 }
 
-/** Returns when every file that was renamed, made or removed in the directory is on disk. */
+/** Returns when the directory is on disk, with every change of its files: made, renamed and removed files. */
 export function syncDirectory(path: string): void {
   const directory = openSync(path, 'r');
   try {

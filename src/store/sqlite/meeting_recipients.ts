@@ -25,10 +25,9 @@ interface Kept {
 }
 
 /**
- * The recipients of each meeting, kept from one message to the next, because reading a hundred members costs more than
- * all other work on a message. The file has one writer, this thread. So memory is right as long as the code of this
- * thread calls `forget` or `forgetAll` whenever it changes a membership, switches an instance on or off, or undoes a
- * transaction.
+ * Keeps the recipients of each meeting in memory, because reading a hundred members costs more than all other work on a
+ * message. The file has one writer, this thread. So the code of this thread keeps this memory right: it calls `forget`
+ * or `forgetAll` when it changes a membership, switches an instance on or off, or undoes a transaction.
  */
 export class Recipients {
   readonly #db: Database;

@@ -279,7 +279,7 @@ export class Cluster implements ClusterStore, NotifySource {
         this.#onChange({ kind: 'resync' });
         return;
       } catch {
-        // The database is still away.
+        // The database is still unreachable.
       }
     }
   }

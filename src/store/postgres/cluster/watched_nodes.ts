@@ -34,7 +34,7 @@ export class WatchedNodes {
   /** Takes the rows of all nodes, and updates this node's knowledge of them. */
   look(nodes: readonly SeenNode[]): void {
     const now_ms = this.#now_ms();
-    // Since the last look the database may have been away, so that no node could renew.
+    // Since the last look the database may have been unreachable, so that no node could renew.
     const was_away = now_ms - this.#looked_ms > LEASE_MS;
     this.#looked_ms = now_ms;
     const watched = new Map<number, Watched>();

@@ -2,10 +2,10 @@
  * How statements find pending deliveries. Only the statements in this folder use the columns below: all others read the
  * views `noted_deliveries` and `fresh_deliveries`, or the view `pending_deliveries`, which has the rows of both.
  *
- * PostgreSQL updates a row cheaply (HOT) only when the update changes no column that an index uses, not even in the
- * condition of the index. Most deliveries are accepted, pushed once and settled within milliseconds. So no index uses
- * `state`, and settling such a delivery touches no index. The indexes use two other columns instead. Settling such a
- * delivery changes neither column:
+ * PostgreSQL updates a row cheaply (HOT) only when the update changes no column that an index uses. A column in the
+ * condition of an index counts too. Most deliveries are accepted, pushed once and settled within milliseconds. So no
+ * index uses `state`, and settling such a delivery touches no index. The indexes use two other columns instead.
+ * Settling such a delivery changes neither column:
  *
  * - `noted` is 1 while a delivery is pending and waits for longer. The indexes `deliveries_noted_in_lane` and
  *   `deliveries_noted_aside` contain only noted deliveries.
@@ -13,9 +13,9 @@
  *
  * A delivery that is pending and not noted is _fresh_. This is always true: a pending delivery is noted, or it is in
  * its lane and its number is above the mark. The mark is the last `swept_to` of the table `sweeps`. So readers find a
- * pending delivery in an index of `noted`, or by its number above the mark, with the index `deliveries_of_instance` or
- * the primary key. A constraint of the table keeps a settled delivery from being noted, and a delivery aside from being
- * fresh.
+ * pending delivery in one of two ways: in an index of `noted`, or by its number above the mark. For such a number they
+ * use the index `deliveries_of_instance` or the primary key. A constraint of the table keeps a settled delivery from
+ * being noted, and a delivery aside from being fresh.
  *
  * Who writes what:
  *
@@ -32,10 +32,10 @@
  * The upgrade. Nodes of the previous version know neither column, and their statements need the indexes on `state`.
  * While such a node may be there, a trigger writes both columns, and the views still find deliveries by `state`: all
  * pending deliveries count as noted. This lasts at least a day after the step of the schema, and until then operators
- * can go back to the previous version. Then, when all nodes know the columns and a sweep has seen every row, one short
- * transaction switches the views to the new columns, and removes the trigger and the old indexes: see upgrade.ts. So
- * all nodes change over at the same moment, and no node needs to know whether it has happened. A new database has the
- * new columns in its views from the start.
+ * can go back to the previous version. Afterwards, all nodes must know the columns, and a sweep must have seen every
+ * row. Then one short transaction switches the views to the new columns, and removes the trigger and the old indexes:
+ * see upgrade.ts. So all nodes change over at the same moment, and no node needs to know whether it has happened. A new
+ * database has the new columns in its views from the start.
  */
 import { DELIVERY_COLUMNS } from '../columns.ts';
 import { REMOVAL, SWEEP } from '../locks.ts';

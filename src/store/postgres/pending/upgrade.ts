@@ -7,8 +7,9 @@
  * 2. From now on a node of the previous version is refused when it starts. This try ends here: a node that has just
  *    started joins before the next try, which then finds its row.
  * 3. The new indexes are made while the nodes work (CONCURRENTLY).
- * 4. If there is still no node of the previous version, one transaction switches the views. It locks all of `deliveries`
- *    for some milliseconds. While it waits for the lock, everybody queues behind it, so it gives up after a moment.
+ * 4. If there is still no node of the previous version, one transaction switches the views. It locks all of
+ *    `deliveries` for some milliseconds. While this transaction waits for the lock, all others wait behind it. So it
+ *    gives up after a moment.
  *
  * When a try stops half-way, the next one continues.
  */
