@@ -68,7 +68,7 @@ export class AdaptiveLinger {
    * A batch starts.
    *
    * @param items the items in the batch
-   * @param in_flight the items in this batch and in those still in flight
+   * @param in_flight the items in this batch and in the batches that are still in flight
    * @param left how many items wait for the next batch
    */
   onFlush(items: number, in_flight: number, left: number, now_ms: number): void {

@@ -32,7 +32,7 @@ export class ConnectionNotes {
   /** @param connection null when the machine no longer pulls */
   note(instance_id: string, connection: Connection | null): void {
     const epoch = this.#parts.epochOf(instance_id);
-    // Another node owns the instance and notes its connection.
+    // Another node delivers to the instance, and notes its connection.
     if (epoch === null || this.#is_stopped) return;
     this.#changes.set(instance_id, { instance_id, connection, epoch });
     this.#timer ??= this.#parts.clock.after(LINGER_MS, () => void this.#write());

@@ -55,7 +55,7 @@ export class DeliveryLog {
     else if (before === 'down' && after !== 'down') this.#cameBack(event);
   }
 
-  /** Writes one line for a burst. Only the metrics count further stops in the same meeting. */
+  /** Writes one line for a burst. The later deliveries of the burst get no line; only the metrics count them. */
   suppressed({ origin, ...delivery }: SuppressedDelivery, reason: SuppressReason): void {
     const { log, clock } = this.#parts;
     const burst = `${delivery.meeting_id}\n${reason}`;

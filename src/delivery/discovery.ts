@@ -61,7 +61,7 @@ export class Discovery {
       const found = { lane, aside: this.#onAside, page: () => dispatcher.run() };
       return await pending_scan.run(partitions, found);
     } catch {
-      // This node is stopping: the next process, or the next owner, finds them.
+      // This node is stopping. The next process, or the next node that takes the partition, finds these deliveries.
       return 0;
     }
   }

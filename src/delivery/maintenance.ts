@@ -133,7 +133,7 @@ export class Maintenance {
     await this.#giveBack();
   }
 
-  /** Removes rows until none are left to remove. */
+  /** Removes rows step by step, until there is nothing to remove. */
   async #inSteps(remove: () => Promise<number>): Promise<void> {
     const from = this.#clock.now();
     while (!this.#stopped) {

@@ -79,8 +79,8 @@ export class PendingScan {
   }
 
   /**
-   * Makes the deliveries aside due at `latest_ms` at the latest: a process whose clock was ahead may have written later
-   * times. Rejects only after `stop`.
+   * Sets the due times of deliveries aside to `latest_ms` where they are later: a process whose clock was ahead may
+   * have written later times. Rejects only after `stop`.
    */
   async bound(partitions: readonly Partition[], latest_ms: number): Promise<void> {
     const only = numbersOf(partitions);

@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto';
 
-/** The rights that a key may have. `admin` includes the others. */
+/** The rights that a key may have. `admin` includes the other rights. */
 export const SCOPES = ['admin', 'send', 'read', 'instance'] as const;
 export type Scope = (typeof SCOPES)[number];
 

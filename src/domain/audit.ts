@@ -50,7 +50,8 @@ export type AuditDetails = Record<string, string | number | boolean | null | str
 /** The author of a change, its target, and the address of the author. The change may have been refused. */
 export interface AuditSubject {
   /**
-   * A key_id; or `open`, `local command`, `sign-in link`, `invite link`, `service`, and `unknown` without a valid key.
+   * A key_id; or `open`, `local command`, `sign-in link`, `invite link`, `service`, and `unknown` when the request had
+   * no valid key.
    */
   principal: string;
   /** Null for a command that opens the data file itself. */

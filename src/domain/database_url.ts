@@ -6,7 +6,7 @@
 /** The most servers. If no server responds, a request waits for all of them, one after the other. */
 export const DATABASE_SERVERS_MAX = 8;
 
-/** The values of `target_session_attrs` that Convoke can use, each with whether the server must accept writes. */
+/** The values of `target_session_attrs` that Convoke can use. True: the server must accept writes. */
 const SESSION_ATTRS = new Map([
   ['any', false],
   ['read-write', true],

@@ -90,7 +90,7 @@ export function isGuarded({ from_agent }: Imagined, limits: GuardLimits): boolea
 }
 
 /**
- * @param before the messages of agents to the instance in this meeting, the oldest first, without the cancelled ones
+ * @param before the messages of agents to the instance in this meeting, the oldest first, without cancelled messages
  */
 export function explained(
   candidate: Candidate,
@@ -128,8 +128,8 @@ function cancelledBy({ catch_up, max_age_s }: MemberRules): MayBecome[] {
 }
 
 /**
- * Whether an earlier message is probably cancelled before the guard judges the message to explain: the earlier message
- * waits, and is too old, or its machine is away.
+ * Whether an earlier message is probably cancelled before the guard judges the message to explain. That is so when the
+ * earlier message waits, and either is too old or waits for a machine that is away.
  */
 function isLeftOut(sent: Before, candidate: Candidate, { accepted_at }: Imagined): boolean {
   if (!sent.may_be_left_out) return false;

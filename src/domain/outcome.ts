@@ -1,6 +1,6 @@
 /**
- * How an attempt ended. The list follows the stages of an attempt; each outcome but `ok` names the stage that failed.
- * `reached` says whether the receiver may have seen the push. See the table in docs/delivery.md.
+ * How an attempt ended. The list follows the stages of an attempt; each outcome except `ok` names the stage that
+ * failed. `reached` says whether the receiver may have seen the push. See the table in docs/delivery.md.
  */
 export const OUTCOMES = {
   blocked: { reached: false, says: 'address not allowed' },

@@ -8,11 +8,14 @@ export interface Session {
   /** Digest of the token in the cookie: see `digestOf`. */
   digest: string;
   /**
-   * Digest of the value that the page sends with every request. The cookie is not enough, because a browser adds it to
-   * requests of any page.
+   * Digest of the value that the page sends with every request. The cookie is not enough, because a browser adds the
+   * cookie to requests of any page.
    */
   csrf_digest: string;
-  /** The session ends with this key; null when it began with the link that `convoke serve` prints. */
+  /**
+   * The key of the session: when this key ends, the session ends. Null when the session began with the link that
+   * `convoke serve` prints.
+   */
   key_id: string | null;
   /** Digest of the token that began the session: when that token is refused, the session ends. */
   token_digest: string | null;

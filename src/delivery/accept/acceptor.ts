@@ -245,7 +245,7 @@ export class Acceptor {
   }
 }
 
-/** Whether a send failed for a reason that makes the next one fail too. */
+/** Whether a send failed for a reason that makes the next send fail too. */
 function isOfTheService(result: PromiseSettledResult<Sent>): result is PromiseRejectedResult {
   if (result.status === 'fulfilled') return false;
   const { reason } = result as { reason: unknown };

@@ -49,7 +49,7 @@ export class Saturation {
     return this.#attempts_max;
   }
 
-  /** Instances with a backlog that may have their turn at a time. */
+  /** How many instances with a backlog may have their turn at the same time. */
   get turns_max(): number {
     return this.#attempts_max * TURNS_PER_ATTEMPT;
   }

@@ -61,7 +61,7 @@ export class Partition {
   }
 }
 
-/** Is called when this node takes, releases or loses partitions. */
+/** What is called when this node takes, releases or loses partitions. */
 export interface PartitionsListener {
   /** Finds the pending deliveries of these partitions; resolves when all are found. */
   onAcquired(partitions: readonly Partition[]): Promise<void>;
@@ -195,7 +195,7 @@ export class Partitions {
     await this.#found_first.promise;
   }
 
-  /** Another node says that there are partitions to take or to release. */
+  /** Another node reports that there are partitions to take or to release. */
   onBroadcast(topic: string): void {
     if (topic === TOPIC && this.#joined) void this.#renew();
   }
@@ -299,7 +299,7 @@ export class Partitions {
     try {
       if (taken.length > 0) await this.#listener?.onAcquired(taken);
     } catch {
-      // This node is stopping: the next owner finds the pending deliveries.
+      // This node is stopping. The next node that takes the partition finds the pending deliveries.
     }
     this.#found_first.resolve();
   }

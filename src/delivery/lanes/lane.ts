@@ -125,7 +125,7 @@ export class Lane {
     else this.backlog.push(delivery);
   }
 
-  /** Adds the next delivery that was read from the backlog, or the next one of a lane without a backlog. */
+  /** Adds the next delivery that was read from the backlog; without a backlog, the next delivery of the lane. */
   appendRead(delivery: LaneDelivery): void {
     this.queue.push(delivery);
     if (!this.aside) this.last_seq = delivery.seq;

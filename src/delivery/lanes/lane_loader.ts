@@ -17,7 +17,7 @@ import type { LaneMemory } from './lane_memory.ts';
 import type { Recipient } from './recipient.ts';
 import type { RecipientCache } from './recipient_cache.ts';
 
-/** The most deliveries that are read into a lane at once. When memory has no room, only one is read. */
+/** The most deliveries that are read into a lane at once. When memory has no room, only one delivery is read. */
 export const LANE_PAGE = 64;
 /** The most lanes that one batch reads. */
 const LANES_READ_MAX = 500;

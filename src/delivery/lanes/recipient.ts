@@ -6,7 +6,7 @@ import type { Target } from '../transport/target.ts';
 import { Lane } from './lane.ts';
 import { Registration } from './registration.ts';
 
-/** The assumed duration of a push before the first one ended, in milliseconds. */
+/** The assumed duration of a push before the first push ended, in milliseconds. */
 export const PUSH_MS_GUESS = 5;
 /** A machine is away when an attempt has waited this long for the next pull of the machine. */
 export const AWAY_AFTER_MS = 250;
@@ -32,7 +32,7 @@ export class Recipient {
    * changed it since.
    */
   invalidated_at: number;
-  /** True when the instance was deleted or belongs to another node. This node then starts nothing more for it. */
+  /** True when the instance was deleted, or another node delivers to it. This node then starts nothing more for it. */
   dropped = false;
   /** True when the instance has a backlog, or was away (see turns.ts). */
   is_behind = false;

@@ -88,7 +88,7 @@ export class RecipientCache {
     this.#evict_at = Math.max(IDLE_MAX, Math.ceil(this.#recipients.size * 1.1));
   }
 
-  /** Drops an instance that was deleted or belongs to another node now: no more attempts start for it. */
+  /** Drops an instance that was deleted, or to which another node delivers now: no more attempts start for it. */
   drop(recipient: Recipient): void {
     for (const lane of recipient.allLanes) {
       // An attempt in flight ends by itself. Its settlement changes nothing, because the row is no longer pending. A

@@ -33,7 +33,7 @@ export interface ConnectionObserver {
   onConnectFailed(outcome: Outcome, detail: string): void;
 }
 
-/** How long an attempt waits for one address before it also tries the next (RFC 8305, section 5). */
+/** How long an attempt waits for one address before it also tries the next address (RFC 8305, section 5). */
 const NEXT_ADDRESS_WAIT_MS = 250;
 const ADDRESSES_TRIED_MAX = 6;
 /** The most addresses of a name that a diagnosis lists. */

@@ -11,7 +11,7 @@ export abstract class DeadlineEntry extends ListNode {
   abstract expire(): void;
 }
 
-/** The least time between two sweeps. Deadlines in between end together. */
+/** The least time between two sweeps. Deadlines that end between two sweeps end at the second one. */
 const SWEEP_INTERVAL_MS_MIN = 5;
 
 export class Deadlines {

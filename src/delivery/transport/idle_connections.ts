@@ -10,7 +10,9 @@ const IDLE_MAX_UNKNOWN = 4_096;
 const OTHER_DESCRIPTORS = 1_000;
 /** The share of the descriptors that unused connections have even where clients and pushes may need all of them. */
 const DESCRIPTORS_SHARE_MIN = 1 / 8;
-/** While there is no room, every eighth connection takes the place of the one that has been unused for longest. */
+/**
+ * While there is no room, every eighth connection takes the place of the connection that has been unused for longest.
+ */
 const PLACE_TAKEN_EVERY = 8;
 
 /** The most file descriptors that this process may have; null where the system does not say it. */

@@ -28,7 +28,7 @@ export interface Revocable {
 export interface PullPermit {
   /** The scope of the caller; null for admins. */
   owner_scope: OwnerScope | null;
-  /** The key that owns the instance; null when none does. */
+  /** The key that owns the instance; null when no key does. */
   owner_key_id: string | null;
   /** When the registration last changed. */
   updated_at: number;

@@ -240,7 +240,7 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
     this.#connect(started_at_ms + this.timeout_ms - this.#context.now());
   }
 
-  /** The status line alone decides the outcome, even if the body breaks off. */
+  /** The status line alone decides the outcome, even if the body does not arrive whole. */
   #settleByStatus(complete: boolean): void {
     const status_code = this.#status_code!;
     const outcome = outcomeOfStatus(status_code, this.#push.success_statuses);

@@ -8,7 +8,7 @@ const AGENT = '{{agent_id}}';
 const SESSIONS = ['persistent', 'isolated'] as const;
 const KEY_PREFIX = 'hook:convoke:';
 /**
- * The session key of a webhook test. No gateway allows it, so no agent runs, and the response says which keys are
+ * The session key of a webhook test. No gateway allows this key, so no agent runs, and the response says which keys are
  * allowed.
  */
 const PROBE_KEY = 'webhook-test:convoke';

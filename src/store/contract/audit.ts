@@ -2,7 +2,7 @@ import type { AuditAction, AuditEntry, AuditHead, AuditSubject, NewAuditEntry } 
 import type { Page, PageRequest } from './page.ts';
 
 export interface AuditFilter extends PageRequest {
-  /** True: the newest entry is first. False: the oldest is. */
+  /** True: the newest entry is first. False: the oldest entry is first. */
   newest_first: boolean;
   action?: AuditAction | undefined;
   /** A key_id, or another value of `AuditSubject.principal`. */

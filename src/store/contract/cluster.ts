@@ -51,7 +51,10 @@ export type Change =
    */
   | { kind: 'resync' };
 
-/** One node of a cluster. Times are on the clock of the database. They are for people: no decision depends on them. */
+/**
+ * One node of a cluster. Times are on the clock of the database. These times are for people: no decision depends on
+ * them.
+ */
 export interface NodeRow {
   /** Different for each start of a node. */
   node_id: string;

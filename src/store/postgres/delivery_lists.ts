@@ -34,7 +34,7 @@ import { keyOf, rowsOfPage } from './page.ts';
 import { DIALECT, LAST_OF_MESSAGE, numbersOf, seqsOf } from './search.ts';
 import { waitsOf } from './waits.ts';
 
-/** The deliveries `d` of the message `m`: their numbers follow that of the message. */
+/** The deliveries `d` of the message `m`: their numbers follow the number of the message. */
 export const OF_MESSAGE = `d.delivery_no > m.message_no AND d.delivery_no <= ${LAST_OF_MESSAGE}`;
 
 const TEXT_BYTES = 'coalesce((SELECT octet_length(x.message) FROM messages x WHERE x.message_no = d.message_no), 0)';

@@ -102,7 +102,7 @@ const UPDATE = statement(`
     updated_at = $wall_ms
   WHERE instance_id = $instance_id`);
 
-/** Whether a change names another URL: the health of the old one no longer applies. */
+/** Whether a change names another URL. Then the health no longer applies, because it belongs to the old URL. */
 const IS_MOVED = '($webhook_url::text IS NOT NULL AND $webhook_url <> webhook_url)';
 
 /**

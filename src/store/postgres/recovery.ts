@@ -1,4 +1,7 @@
-/** Queues failed deliveries of an instance again, and counts the messages that it missed while it was switched off. */
+/**
+ * Queues failed deliveries of an instance again, and counts the messages that the instance missed while it was switched
+ * off.
+ */
 import { MAY_QUEUE_AGAIN } from '../rows/deliveries.ts';
 import type { DeliveryStore, Recovery } from '../contract/deliveries.ts';
 import { membershipOf } from '../rows/meetings.ts';

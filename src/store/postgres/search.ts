@@ -6,8 +6,8 @@ import { type Beyond, CLOCKS_APART_MS, type Dialect, type Numbers, numberSince }
 import { type Session, statement } from './database.ts';
 
 /**
- * The number of the last delivery of the message `m`: its deliveries have the numbers after its own. The bounds keep
- * the sum of a damaged row within bigint, otherwise the statement would fail.
+ * The number of the last delivery of the message `m`: the numbers of its deliveries follow its own number. The bounds
+ * keep the sum of a damaged row within bigint. Otherwise the statement would fail.
  */
 export const LAST_OF_MESSAGE = `least(m.message_no, ${2 ** 60}) + least(m.deliveries_queued, ${2 ** 30})`;
 

@@ -116,7 +116,7 @@ export function notRetryable(row: { state: string; reason: string | null }): Pro
   return new Problem('delivery_not_retryable', why());
 }
 
-/** Deliveries that an index has in the order of their numbers. */
+/** Deliveries that one index lists in the order of their numbers. */
 export type Source =
   | { of: 'all' }
   | { of: 'message'; message_no: number }

@@ -76,7 +76,7 @@ const FIND_OWNED = `
   WHERE delivery_no = $delivery_no AND ($owner_key_id IS NULL OR instance_id IN
     (SELECT i.instance_id FROM instances i WHERE i.instance_id = deliveries.instance_id AND first_no <= $delivery_no AND ${IS_OWNED}))`;
 
-/** How many rows are removed between two looks at the clock. */
+/** How many rows are removed before the clock is read again. */
 const REMOVED_AT_ONCE = 25;
 
 const PRUNE_DELIVERIES = `

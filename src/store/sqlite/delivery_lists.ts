@@ -32,7 +32,7 @@ import { DIALECT, numbersOf, seqsOf } from './search.ts';
 import type { Sync } from './sync.ts';
 import { waitsOf } from './waits.ts';
 
-/** The deliveries `d` of the message `m`: their numbers follow that of the message. */
+/** The deliveries `d` of the message `m`: their numbers follow the number of the message. */
 export const OF_MESSAGE = 'd.delivery_no > m.message_no AND d.delivery_no <= m.message_no + m.deliveries_queued';
 
 /**

@@ -15,7 +15,7 @@ const ROWS_PER_PAGE = 1_000;
  * Finds the data key, or makes it for a new file, and compares it with the check value in the file. Encrypts secrets
  * that an older Convoke wrote in plain text, and leaves no plain text in the file.
  *
- * @throws StoreError when the key is missing, does not fit, or may be read by others
+ * @throws StoreError when the key is missing, does not fit, or may be read by other users
  */
 export function openDataKeys(db: Database, source: KeySource, wall_ms: number): DataKeys {
   const key_ids = checkedKeyIds(db);

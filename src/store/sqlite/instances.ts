@@ -77,7 +77,7 @@ const REGISTER = `
     last_seen_at = $wall_ms,
     updated_at = $wall_ms`;
 
-/** Whether a change names another URL: the health of the old one no longer applies. */
+/** Whether a change names another URL. Then the health no longer applies, because it belongs to the old URL. */
 const IS_MOVED = '($webhook_url IS NOT NULL AND $webhook_url <> webhook_url)';
 
 /**

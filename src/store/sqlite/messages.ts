@@ -106,7 +106,7 @@ export function messageOperations(
 
   function accept(message: NewMessage): Accepted {
     const { meeting_id, idempotency, wall_ms, origin: given } = message;
-    // A line feed separates the sender from the key, because no key contains one.
+    // A line feed separates the sender from the key, because no key contains a line feed.
     const key = idempotency === null ? '' : `${idempotency.sender}\n${idempotency.key}`;
     if (idempotency !== null) {
       const existing = db.prepare(FIND_KEY).get(meeting_id, key, idempotency.key, wall_ms - IDEMPOTENCY_MS);

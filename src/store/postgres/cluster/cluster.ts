@@ -16,7 +16,7 @@ import { NodeProcesses } from './node_processes.ts';
 import type { RawChange } from './stored_rows.ts';
 import { WatchedNodes } from './watched_nodes.ts';
 
-/** How often the listening connection is tested, and how soon after a loss a new one is opened. */
+/** How often the listening connection is tested, and how soon after its loss a new connection is opened. */
 const PROBE_EVERY_MS = 5_000;
 const LISTEN_AGAIN_MS = 200;
 
@@ -244,7 +244,9 @@ export class Cluster implements ClusterStore, NotifySource {
     await this.#notify([{ kind: 'broadcast', topic, text }]);
   }
 
-  /** Writes notifications into the transaction of a session: others receive them when it is committed. */
+  /**
+   * Writes notifications into the transaction of a session: other nodes receive them when the transaction is committed.
+   */
   async notifyWithin(session: Session, messages: Message[]): Promise<void> {
     if (messages.length > 0)
       await session.query(NOTIFY, [messages.flatMap((message) => this.#messages.payloadsOf(message))]);

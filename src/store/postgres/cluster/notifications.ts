@@ -106,7 +106,7 @@ export class NodeMessages {
   /**
    * Signs something other than a notification, such as an address.
    *
-   * @param purpose a text without a space, because the purpose of a notification has one
+   * @param purpose a text without a space, because the purpose of a notification contains a space
    */
   signatureOf(purpose: string, text: string): string {
     return this.#keys()

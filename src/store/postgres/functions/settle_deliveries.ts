@@ -43,7 +43,7 @@ export const SETTLE_DELIVERIES = `
   END $$;
 `;
 
-/** The function with this name. @param also sets further columns of a delivery, besides its result */
+/** The SQL of the function with this name. @param also sets further columns of a delivery, besides its result */
 function settleDeliveries(name: string, also: string): string {
   return `
   CREATE FUNCTION ${name}(

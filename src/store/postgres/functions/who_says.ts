@@ -6,7 +6,7 @@ import { FOLLOWS_MS } from '../../../domain/message_origin.ts';
 /** The SQLSTATE of a batch with messages that are refused. Its detail is the JSON text of a list of [place, field]. */
 export const REFUSED = 'CV003';
 
-/** Each field is a part of the text of the function. */
+/** Each field is a part of the text of a function accept_messages. */
 export interface OriginParts {
   /** Parameters after the texts of the messages. */
   parameters: string;

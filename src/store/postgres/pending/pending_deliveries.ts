@@ -7,8 +7,8 @@
  * index uses `state`, and settling such a delivery touches no index. The indexes use two other columns instead.
  * Settling such a delivery changes neither column:
  *
- * - `noted` is 1 while a delivery is pending and waits for longer. The indexes `deliveries_noted_in_lane` and
- *   `deliveries_noted_aside` contain only noted deliveries.
+ * - `noted` is 1 for a pending delivery that is aside, or that a sweep has found. The indexes
+ *   `deliveries_noted_in_lane` and `deliveries_noted_aside` contain only noted deliveries.
  * - `failed_at` is `settled_at` of a failed delivery, for the index `deliveries_ended_badly`.
  *
  * A delivery that is pending and not noted is _fresh_. This is always true: a pending delivery is noted, or it is in
@@ -24,7 +24,7 @@
  *   settling leaves `noted` as it was.
  * - Everything else that ends deliveries (expiry, drops, removal) clears `noted`. Queuing a delivery again puts it
  *   aside, and notes it.
- * - A sweep notes the deliveries that have been pending since the sweep before, and moves the mark: see
+ * - A sweep notes the deliveries that have been pending since the previous sweep, and moves the mark: see
  *   sweep_deliveries and sweeper.ts. The mark passes no delivery that is still fresh, and no number whose transaction
  *   may still be open. One transaction notes the deliveries and moves the mark. So no reader sees only one of these two
  *   changes.

@@ -20,7 +20,10 @@ const STEP = statement('SELECT sweep_deliveries($reached, $rows_max) AS swept_to
 interface Seen {
   last_no: number;
   swept_to: number;
-  /** Whether the views still find deliveries as nodes of the previous version do, and the day to go back is over. */
+  /**
+   * True when the views still find deliveries by `state`, and operators had their day to go back to the previous
+   * version.
+   */
   may_end: boolean;
 }
 
@@ -71,7 +74,7 @@ export class Sweeper {
    * settled. All statements run on one connection, so they see the same database. A standby without the last commits
    * may have taken over since the previous sweep, so `last_no` can be lower than it was then.
    *
-   * @returns whether an upgrade can end, because every row from before it was swept
+   * @returns whether an upgrade can end, because a sweep has seen every row from before the upgrade
    */
   async #sweepOn(session: Session): Promise<boolean> {
     const { last_no, swept_to, may_end } = (await session.one<Seen>(SEEN))!;

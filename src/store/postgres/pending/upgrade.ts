@@ -3,9 +3,9 @@
  * try when a day has passed (see sweeper.ts):
  *
  * 1. While `nodes` has a row of a node of the previous version, nothing happens. A node that was killed keeps its row
- *    for an hour, because the others cannot tell it from a node that is only paused.
- * 2. From now on a node of the previous version is refused when it starts. This try ends here: a node that has just
- *    started joins before the next try, which then finds its row.
+ *    for an hour, because the other nodes cannot distinguish it from a paused node.
+ * 2. From now on a node of the previous version is refused when it starts. This try ends here. A node that has just
+ *    started joins before the next try, and the next try finds its row.
  * 3. The new indexes are made while the nodes work (CONCURRENTLY).
  * 4. If there is still no node of the previous version, one transaction switches the views. It locks all of
  *    `deliveries` for some milliseconds. While this transaction waits for the lock, all others wait behind it. So it
@@ -33,8 +33,8 @@ const IS_VALID = 'SELECT indisvalid AS is_valid FROM pg_index WHERE indexrelid =
 /**
  * Ends the upgrade, if that is possible now.
  *
- * @param stopped makes this function give up at once, because an index of a large table takes longer than a node may
- *   take to stop. The server finishes the index that it is making, and the next try continues from there
+ * @param stopped makes this function give up at once: an index of a large table takes longer than a node may take to
+ *   stop. The server finishes the index that it is making, and the next try continues from there
  * @throws StoreError when something is in the way
  */
 export async function endUpgrade(url: string, stopped?: AbortSignal): Promise<void> {

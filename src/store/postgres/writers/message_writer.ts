@@ -174,7 +174,7 @@ export class MessageWriter {
       const place = places[i]!;
       const field = refused.get(place + 1);
       if (field === undefined) return others[next++]!;
-      // A message with the same key as a refused message was not judged.
+      // The database judged only the first message with this key. This message has the same key, and was not sent.
       const is_same = idempotency?.fingerprint === sent[place]!.idempotency?.fingerprint;
       return is_same ? { kind: 'refused', field } : { kind: 'key_reused' };
     });
