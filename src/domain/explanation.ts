@@ -129,7 +129,7 @@ function cancelledBy({ catch_up, max_age_s }: MemberRules): MayBecome[] {
 
 /**
  * Whether an earlier message is probably cancelled before the guard judges the message to explain. That is so when the
- * earlier message waits, and either is too old or waits for a machine that is away.
+ * earlier message waits and is too old. With `latest`, it is also so when the machine of the earlier message is away.
  */
 function isLeftOut(sent: Before, candidate: Candidate, { accepted_at }: Imagined): boolean {
   if (!sent.may_be_left_out) return false;

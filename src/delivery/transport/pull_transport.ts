@@ -28,7 +28,7 @@ const DEADLINE_MS_MAX = 600_000;
 const WAITING_MAX = 16;
 /** The most bytes of bodies in one response; a single push may be larger. */
 const RESPONSE_BYTES_MAX = 512 << 10;
-/** A machine counts as connected as long as it does not pause longer than this between two pulls. */
+/** The longest pause between two pulls of a machine that still counts as connected. */
 const CONNECTED_MS = 10_000;
 /**
  * How often the keys and sessions of waiting pulls are checked, so that a pull ends within a second after its key
