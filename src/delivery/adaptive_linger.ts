@@ -11,26 +11,26 @@ const GAP_WEIGHT = 0.1;
 
 /**
  * How long a batch of requests lingers, so that it can grow. Most senders wait for a response before they send again.
- * When all of them wait, no more requests are expected, and the batch starts at once. The class assumes that all of
- * them wait when
+ * When all senders wait, no more requests are expected, and the batch starts at once. The class assumes that all
+ * senders wait when
  *
- * - no request arrived while the last batch was in flight, and as many requests wait now as that batch had: these are
- *   all senders;
+ * - no request arrived while the last batch was in flight, and as many requests wait now as that batch had: each sender
+ *   has one of them;
  * - or no request arrived for a while.
  */
 export class AdaptiveLinger {
   readonly #linger: () => Linger;
   readonly #timer = new LingerTimer();
-  /** Whether a request arrived since the last turn. */
+  /** Whether a request arrived since the last turn of the event loop. */
   #has_added = false;
-  /** How many requests waited at the end of the last turn. */
+  /** How many requests waited at the end of the last turn of the event loop. */
   #left = 0;
   #added_ms = -Infinity;
-  /** The average time between two turns that add requests to the same batch. */
+  /** The average time between two turns of the event loop that add requests to the same batch. */
   #gap_ms = 0;
   /**
-   * How many requests were in flight right after the last batch started, and whether more arrived before that batch
-   * ended.
+   * How many requests were in flight right after the last batch started, and whether other requests arrived before that
+   * batch ended.
    */
   #in_flight = 0;
   #others = false;
@@ -68,7 +68,7 @@ export class AdaptiveLinger {
    * A batch starts.
    *
    * @param items the items in the batch
-   * @param in_flight the items in this batch and in those still in flight
+   * @param in_flight the items in this batch and in the batches that are still in flight
    * @param left how many items wait for the next batch
    */
   onFlush(items: number, in_flight: number, left: number, now_ms: number): void {

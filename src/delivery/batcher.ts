@@ -5,7 +5,7 @@ import { AdaptiveLinger } from './adaptive_linger.ts';
 interface Waiting<Item, Result> {
   item: Item;
   weight: number;
-  /** The item goes into the batch of the previous item, even if the batch then exceeds its limits. */
+  /** True: the item goes into the batch of the previous item, even if that batch then exceeds its limits. */
   is_joined: boolean;
   resolve: (result: Result) => void;
   reject: (error: unknown) => void;
@@ -18,8 +18,8 @@ export interface BatcherOptions {
   /** The most batches in flight. While they are in flight, the next batch grows. */
   in_flight_max: number;
   /**
-   * Whether the consumer merges the batches that wait for it. Then the limit counts items, not batches: as many items
-   * as `in_flight_max` full batches have.
+   * Whether the consumer merges the batches that wait for it. Then the batcher limits the items in flight, not the
+   * batches: to as many items as `in_flight_max` full batches have.
    */
   consumer_coalesces?: boolean;
   /** How long a batch lingers; a full batch starts at once. Read before each batch. */
@@ -39,7 +39,7 @@ export class Batcher<Item, Result> {
   #waiting: Waiting<Item, Result>[] = [];
   #waiting_weight = 0;
   #in_flight = 0;
-  /** The batches in flight. `rejectInFlight` can end their calls before they end by themselves. */
+  /** The batches in flight. `rejectInFlight` can reject the callers of their items before the batches end. */
   readonly #batches_in_flight: Waiting<Item, Result>[][] = [];
   #size_in_flight = { items: 0, weight: 0 };
   #scheduled = false;
@@ -128,7 +128,7 @@ export class Batcher<Item, Result> {
     this.#timer?.cancel();
     this.#timer = null;
     const batch = this.#take();
-    // The callers were rejected meanwhile.
+    // The callers were rejected before the batch started.
     if (batch.length === 0) return;
     const weight = batch.reduce((sum, waiting) => sum + waiting.weight, 0);
     this.#in_flight++;

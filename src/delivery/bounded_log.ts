@@ -1,6 +1,6 @@
 /**
  * The log of the service, bounded in bytes, because a failure may repeat without end. Each text has its own allowance,
- * so that a flood of one kind of line hides no other kind.
+ * so that many lines of one kind do not hide the lines of another kind.
  */
 import type { Logger } from 'pino';
 import type { Clock, Timer } from './clock.ts';
@@ -10,11 +10,14 @@ type Level = 'info' | 'warn' | 'error';
 /** Writes lines. A text is constant; what differs from line to line is in the fields. */
 export type Log = { [L in Level | 'debug']: (fields: object, text: string) => void } & Pick<Logger, 'isLevelEnabled'>;
 
-/** The bytes that one text may write at once, and how fast its allowance refills: about 60 lines, then 30 a minute. */
+/**
+ * The bytes that the lines of one text may take at once, and how fast this allowance refills: about 60 lines, then 30
+ * lines a minute.
+ */
 const BYTES_AT_ONCE = 16 << 10;
 const BYTES_PER_SECOND = 128;
 
-/** The most texts with an allowance of their own; the others share one. */
+/** The most texts with an allowance of their own. All other texts share one allowance. */
 const TEXTS_MAX = 100;
 const OTHERS = 'others';
 

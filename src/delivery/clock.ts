@@ -7,7 +7,7 @@ export interface Timer {
 
 /**
  * The time of the engine. There are two clocks, because people set the wall clock. Schedules run on the steady clock:
- * when the wall clock is set an hour ahead or back, no retry starts early and none gets stuck.
+ * when the wall clock is set an hour ahead or back, every retry still starts at the right time.
  */
 export interface Clock {
   /**
@@ -40,12 +40,12 @@ export function systemClock(): Clock {
   };
 }
 
-/** A longer measurement does not show the present load. */
+/** A measurement over a longer time does not show the present load. */
 const LOAD_WINDOW_MS_MAX = 1_000;
 
 /**
  * How busy the event loop of this thread was since the last call, 0 to 1. Returns 1 when the last call was long ago: a
- * caller asks only when it suspects that the thread is busy.
+ * caller asks only when something is slow, and then the thread is probably busy.
  */
 export function eventLoopLoad(): () => number {
   let previous = performance.eventLoopUtilization();

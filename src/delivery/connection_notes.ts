@@ -32,13 +32,16 @@ export class ConnectionNotes {
   /** @param connection null when the machine no longer pulls */
   note(instance_id: string, connection: Connection | null): void {
     const epoch = this.#parts.epochOf(instance_id);
-    // Another node owns the instance and notes its connection.
+    // Another node delivers to the instance, and notes its connection.
     if (epoch === null || this.#is_stopped) return;
     this.#changes.set(instance_id, { instance_id, connection, epoch });
     this.#timer ??= this.#parts.clock.after(LINGER_MS, () => void this.#write());
   }
 
-  /** Writes nothing more, because this node releases its partitions, and the notes about their machines with them. */
+  /**
+   * Writes nothing more, because this node releases its partitions, and another node then notes the connections of
+   * their machines.
+   */
   stop(): void {
     this.#is_stopped = true;
     this.#timer?.cancel();

@@ -23,8 +23,8 @@ export interface DeliveryLogParts {
 }
 
 /**
- * A failed attempt is a warning until its instance is down. From then on the summary counts it, and its own line is at
- * level debug, as for a success. No line holds a message or a secret.
+ * A failed attempt is a warning until its instance is down. From then on, the summary counts the failed attempts, and
+ * the line of each attempt is at level debug, as for a success. No line holds a message or a secret.
  */
 export class DeliveryLog {
   readonly #parts: DeliveryLogParts;
@@ -55,7 +55,7 @@ export class DeliveryLog {
     else if (before === 'down' && after !== 'down') this.#cameBack(event);
   }
 
-  /** Writes one line for a burst. Only the metrics count further stops in the same meeting. */
+  /** Writes one line for a burst. The later deliveries of the burst get no line; only the metrics count them. */
   suppressed({ origin, ...delivery }: SuppressedDelivery, reason: SuppressReason): void {
     const { log, clock } = this.#parts;
     const burst = `${delivery.meeting_id}\n${reason}`;

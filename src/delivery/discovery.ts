@@ -61,12 +61,12 @@ export class Discovery {
       const found = { lane, aside: this.#onAside, page: () => dispatcher.run() };
       return await pending_scan.run(partitions, found);
     } catch {
-      // This node is stopping: the next process, or the next owner, finds them.
+      // This node is stopping. The next process, or the next node that takes the partition, finds these deliveries.
       return 0;
     }
   }
 
-  /** Finds the deliveries that stepped aside and are pending, in these partitions. */
+  /** Finds the pending deliveries aside of these partitions. */
   async scanAside(partitions: readonly Partition[]): Promise<void> {
     // The scan rejects only when this node stops.
     await this.#parts.pending_scan.aside(partitions, { aside: this.#onAside }).catch(() => {});
@@ -84,11 +84,12 @@ export class Discovery {
     const { recipients, dispatcher } = this.#parts;
     const recipient = recipients.of(instance_id);
     if (recipient === null) return;
-    // If the lane is in memory, the scan may have found only deliveries that memory has too. These are no backlog.
+    // If the lane is in memory, the scan may have found only deliveries that memory has too. Such deliveries are no
+    // backlog.
     if (!recipient.lanes.has(meeting_id)) recipient.is_behind = true;
     const lane = recipients.laneOf(recipient, meeting_id, null);
-    // Memory knows only the position of an empty lane, and the scan found something behind or before it. So the lane is
-    // read from its beginning.
+    // Of an empty lane, memory knows only the position (seq). The scan found a delivery before or behind that position.
+    // So the lane is read from its beginning.
     const is_read_from_start = lane.isEmpty && !lane.isBusy;
     if (is_read_from_start) lane.last_seq = 0;
     lane.contiguous_from ??= recipient.partition.is_solo ? null : 0;

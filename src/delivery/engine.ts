@@ -3,7 +3,7 @@
  *
  * accept/:      messages that arrive together are stored in one transaction; they wait while dispatch is behind.
  * lanes/:       the deliveries of each instance, meeting by meeting, in memory and on disk.
- * replies/:     a reply is sent in the meeting before its delivery counts as delivered.
+ * replies/:     a reply is sent in the meeting before the delivery that it answers counts as delivered.
  * attempts/:    decides whose step is next, makes one POST, and writes the results in batches.
  * transport/:   how a POST is made.
  * runtimes/:    the requests of a push to an agent runtime, and the answers.
@@ -241,16 +241,21 @@ export class Engine {
   // ── what the API does (see accept/acceptor.ts and local_changes.ts) ──────────────────────────────────────────────
 
   /**
-   * Stores a message with its deliveries and queues them. When it resolves, they are on disk.
+   * Stores a message with its deliveries, and queues the deliveries. When the promise resolves, all of them are on
+   * disk.
    *
    * @throws Problem `idempotency_key_reused`, `not_permitted`, `invalid_fields`, `overloaded`, `shutting_down`,
-   * `storage_unavailable` for a damaged row; StoreError, IN_DOUBT when it may be stored all the same
+   * `storage_unavailable` for a damaged row; StoreError, IN_DOUBT when the message may be stored although the call
+   * failed
    */
   send(send: Send): Promise<Sent> {
     return this.#acceptor.send(send);
   }
 
-  /** Stores a list of messages in the order of the list: see `Acceptor.sendAll`. Resolves with the result of each. */
+  /**
+   * Stores a list of messages in the order of the list: see `Acceptor.sendAll`. Resolves with the result of each
+   * message.
+   */
   sendAll(sends: Send[]): Promise<PromiseSettledResult<Sent>[]> {
     return this.#acceptor.sendAll(sends);
   }
@@ -288,7 +293,7 @@ export class Engine {
     this.#local_changes.deliveryRetried(retried);
   }
 
-  /** The settings of a meeting changed. Resolves when they are in force on this node. */
+  /** The settings of a meeting changed. Resolves when this node uses the new settings. */
   meetingChanged(meeting_id: string): Promise<void> {
     return this.#local_changes.meetingChanged(meeting_id);
   }
@@ -298,7 +303,7 @@ export class Engine {
     return this.#local_changes.dropped(of, deliveries);
   }
 
-  /** Another node changed something that concerns this one. */
+  /** Another node changed something that concerns this node. */
   onChange(change: Change): void {
     this.#remote_changes?.onChange(change);
   }
@@ -318,7 +323,7 @@ export class Engine {
 
   /**
    * Begins to stop: starts no more attempts and releases the partitions. A message that arrives now is still stored:
-   * other nodes deliver it, or this one after its next start.
+   * other nodes deliver it, or this node after its next start.
    */
   drain(): void {
     if (this.is_draining) return;
@@ -333,8 +338,8 @@ export class Engine {
     this.#acceptor.close();
     await this.#in_flight.idle();
     this.#acceptor.flushIfReady();
-    // The storage may fail now, so the stop does not wait for ever. A delivery whose result is not written is pushed
-    // again after the next start.
+    // The storage may fail now, so the stop waits only for a limited time. A delivery whose result is not written is
+    // pushed again after the next start.
     const timed_out = Promise.withResolvers<void>();
     const timer = this.#clock.after(LAST_WRITE_MS_MAX, timed_out.resolve);
     const written = this.#replies.idle().then(() => this.#settlements.flushAll());

@@ -1,7 +1,7 @@
 /** Shared by all empty queues: there are tens of thousands of them. */
 const NOTHING: undefined[] = [];
 
-/** A queue. An array would move all its other items each time one is taken from the front. */
+/** A queue. An array would move all its other items each time an item is taken from the front. */
 export class Fifo<T> {
   #items: (T | undefined)[] = NOTHING;
   #head = 0;

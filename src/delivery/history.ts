@@ -23,8 +23,9 @@ export interface HistoryRead extends Omit<HistoryColumns, 'first_s' | 'end_s'> {
 
 /**
  * The counts and latencies of the last day, in memory. An event costs an addition. Once a second, while something
- * happens, the node adds its counts to the steps of the spans (see `SPANS`). In a cluster it also broadcasts these
- * counts, and the others add them to the second in which they arrive. So every node has the counts of all nodes.
+ * happens, the node adds its counts to the steps of the spans (see `SPANS`). In a cluster, the node also broadcasts
+ * these counts, and the other nodes add the counts to the second in which they arrive. So every node has the counts of
+ * all nodes.
  */
 export class History {
   readonly #clock: Clock;
@@ -73,7 +74,8 @@ export class History {
     this.#closing?.cancel();
     this.#closing = null;
     this.#spans.add(this.#second, this.#present);
-    // When this broadcast fails, the other nodes lack these counts. They notice it, because a resync follows.
+    // When this broadcast fails, the other nodes do not get these counts. A resync follows, so they know that counts
+    // are missing.
     this.#cluster?.broadcast(TOPIC, this.#present.text).catch(() => {});
     this.#present.clear();
   }

@@ -20,7 +20,7 @@ export interface InstanceHistoryRead extends Omit<InstanceColumns, 'first_s'> {
 
 /**
  * The results of the last day's pushes, for the instances with the latest attempts. In a cluster, each node broadcasts
- * its counts every 10 s, so that every node can respond for any instance.
+ * its counts every 10 s, so that every node has the history of every instance.
  */
 export class InstanceHistory {
   readonly #clock: Clock;
@@ -65,7 +65,9 @@ export class InstanceHistory {
     for (const [instance_id, tally] of talliesIn(text)) this.#steps.add(instance_id, second, tally);
   }
 
-  /** @param registered_at when the instance was registered: its id may have belonged to somebody else before */
+  /**
+   * @param registered_at when the instance was registered: an earlier instance with this id may have had another owner
+   */
   read(instance_id: string, registered_at: number): InstanceHistoryRead {
     if (this.#gathered.has(instance_id)) this.#count();
     const now = this.#clock.now();

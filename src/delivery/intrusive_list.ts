@@ -1,10 +1,10 @@
 /**
  * Items in the order of their insertion. Removing an item costs nothing, wherever it is.
  *
- * A Set does the same for items that stay. It must not be used where thousands of items enter and leave in a second.
- * After enough changes V8 moves a Set (or a Map) to a new table. The old table keeps its items and a reference to the
- * new one. When the garbage collector takes one such table for old, each following table stays until the next full
- * collection. So do its items: requests, responses, bodies. A list leaves nothing behind.
+ * A Set is as good for items that stay. Where thousands of items enter and leave in a second, a Set leaks memory for a
+ * while: after enough changes, V8 moves a Set (or a Map) to a new table. The old table keeps its items and a reference
+ * to the new table. When the garbage collector counts one such table as old, all following tables stay until the next
+ * full collection. The items of these tables stay too: requests, responses, bodies. A list leaves nothing behind.
  */
 export abstract class ListNode {
   /** The list that holds this item. */

@@ -43,7 +43,7 @@ export class LocalChanges {
     transport.registrationChanged?.(row.instance_id);
     const recipient = recipients.known(row.instance_id);
     if (recipient === undefined) return;
-    // In a cluster, rows arrive over many connections, so the last row to arrive may be an older one. So a node of a
+    // In a cluster, rows arrive over many connections, so the row that arrives last may be an older row. So a node of a
     // cluster reads the row again.
     if (remote_changes === null) registrations.take(recipient, row, resets_backoff);
     else {
@@ -91,8 +91,8 @@ export class LocalChanges {
   }
 
   /**
-   * A delivery was queued again by hand. It should be tried at once, so the back-off ends too. But if other deliveries
-   * are before it in its lane, it waits for them.
+   * A delivery was queued again by hand. An attempt on this delivery should start at once, so the back-off ends too.
+   * But when other deliveries are before it in its lane, it waits for them.
    */
   deliveryRetried(retried: LaneKey & { aside: boolean; delivery_id?: string }): void {
     const { clock, recipients, registrations, retries, dispatcher } = this.#parts;
@@ -116,7 +116,7 @@ export class LocalChanges {
     dispatcher.run();
   }
 
-  /** The settings of a meeting changed. Resolves when they are in force on this node. */
+  /** The settings of a meeting changed. Resolves when this node uses the new settings. */
   meetingChanged(meeting_id: string): Promise<void> {
     return this.#parts.meetings.changed(meeting_id);
   }
@@ -129,8 +129,8 @@ export class LocalChanges {
   }
 
   /**
-   * The deliveries of a meeting may have changed, so its lanes are read again. A dropped delivery must not be pushed
-   * from memory, nor from a read that began before the change.
+   * The deliveries of a meeting may have changed, so its lanes are read again. Otherwise a dropped delivery could be
+   * pushed from memory, or from a read that began before the change.
    */
   invalidateMeeting(meeting_id: string): void {
     const { invalidations, recipients, dispatcher } = this.#parts;

@@ -28,9 +28,9 @@ const INTERVAL_MS = 60_000;
 const LANES_PER_STEP = 500;
 const ROWS_PER_STEP = 500;
 /**
- * A step that removes rows ends soon after this long. The pause before the next one is REMOVING_PAUSE_FACTOR times as
- * long as the step, so that requests do not notice the removal. A round that has removed rows for REMOVING_SLOWLY_MS is
- * behind: then a pause is as long as its step.
+ * A step that removes rows ends soon after this long. The pause before the next step is REMOVING_PAUSE_FACTOR times as
+ * long as the step, so that requests do not notice the removal. A round that has removed rows for longer than
+ * REMOVING_SLOWLY_MS is behind: from then on, a pause is only as long as its step.
  */
 const REMOVING_MS = 5;
 const REMOVING_PAUSE_FACTOR = 4;
@@ -38,8 +38,8 @@ const REMOVING_SLOWLY_MS = 30_000;
 
 /**
  * The free pages that a file keeps for new rows: at least FREE_PAGES_MIN, and at least this share of the used pages. A
- * round gives the other free pages back in steps, which take a tenth of the time. It stops after GIVING_BACK_MS_MAX,
- * and the next round continues.
+ * round gives the other free pages back in steps, which take a tenth of the time. The round stops after
+ * GIVING_BACK_MS_MAX, and the next round continues.
  */
 const FREE_PAGES_MIN = 1_024;
 const FREE_PART = 0.1;
@@ -55,7 +55,7 @@ const EMPTY_BYTES_MIN = 64 << 20;
 const REPORT_AGAIN_MS = 86_400_000;
 
 /**
- * Fails deliveries that have expired, and removes rows that were kept long enough. It runs once a minute, and less
+ * Fails deliveries that have expired, and removes rows that were kept long enough. A round runs once a minute, and less
  * often when a round takes long.
  */
 export class Maintenance {
@@ -71,7 +71,7 @@ export class Maintenance {
   #stopped = false;
   #reported_at: number | null = null;
 
-  /** @param isMine whether this node does the maintenance: one node of a cluster does it for all */
+  /** @param isMine whether this node does the maintenance: one node of a cluster does it for all nodes */
   constructor(
     clock: Clock,
     store: MaintainedStore,
@@ -119,8 +119,8 @@ export class Maintenance {
     } while (after !== null && !this.#stopped);
     this.#expiring_ms = this.#clock.now() - from;
 
-    // Two things do not count: how far an untrusted clock is ahead, and how far somebody set it ahead since the start.
-    // So a jump of the clock removes nothing.
+    // Subtracts two jumps of the wall clock: how far an untrusted clock is ahead, and how far somebody set the clock
+    // ahead since the start. So a jump of the clock removes nothing.
     const wall_ms = Math.min(this.#clock.wall(), from) - this.#expiry.heldAt(from);
     const before = {
       deliveries_ms: wall_ms - this.#settings.retention_deliveries_ms,
@@ -133,7 +133,7 @@ export class Maintenance {
     await this.#giveBack();
   }
 
-  /** Removes rows until none are left to remove. */
+  /** Removes rows step by step, until there is nothing to remove. */
   async #inSteps(remove: () => Promise<number>): Promise<void> {
     const from = this.#clock.now();
     while (!this.#stopped) {

@@ -22,7 +22,7 @@ export interface MeetingsParts {
 /**
  * The settings of meetings, in memory. Few meetings have settings, so a node keeps all of them, and dispatch never
  * waits for a read. No attempt starts before the first read. A change is always read from the table: changes arrive
- * over many connections, so the last one to arrive may be an older one.
+ * over many connections, so the change that arrives last may be an older change.
  */
 export class Meetings {
   readonly #parts: MeetingsParts;
@@ -46,19 +46,22 @@ export class Meetings {
     return this.#paused.size > 0 && this.#paused.has(meeting_id);
   }
 
-  /** The limits in force. */
+  /** The limits that hold for a meeting. */
   limitsOf(meeting_id: string): GuardLimits {
     const own = this.#set.get(meeting_id);
     return own === undefined ? this.#parts.limits : limitsInForce(own, this.#parts.limits);
   }
 
-  /** Reads all settings. Resolves when they are in force, or when the store has failed: then it tries again later. */
+  /**
+   * Reads all settings. Resolves when this node uses them, or when the store has failed: then they are read again
+   * later.
+   */
   readAll(): Promise<void> {
     this.#reads_all = true;
     return this.#read();
   }
 
-  /** The settings of a meeting changed. Resolves when they are in force, or when the store has failed. */
+  /** The settings of a meeting changed. Resolves when this node uses the new settings, or when the store has failed. */
   changed(meeting_id: string): Promise<void> {
     this.#parts.onChange(meeting_id);
     this.#to_read.add(meeting_id);

@@ -14,8 +14,9 @@ import { HAND_OVERS, type HandOver } from './cluster/partitions.ts';
 
 /**
  * How often the library measures the delay of the event loop. Each measurement wakes the process. With the default of
- * 10 ms the measurements took a third of the processor time of an idle node. The library counts the time between two
- * measurements as delay. This class subtracts all of it but 10 ms, so the metrics mean the same as with the default.
+ * 10 ms the measurements took a third of the processor time of an idle node. The library counts the whole time between
+ * two measurements as delay. This class subtracts all of that time except 10 ms. So the metrics mean the same as with
+ * the default.
  */
 const LOOK_EVERY_MS = 100;
 const LOOK_EVERY_DEFAULT_MS = 10;
@@ -56,8 +57,8 @@ export class Metrics {
       help: 'Deliveries made for accepted messages.',
       registers,
     });
-    // Convoke counts attempts itself and hands the figures over on request, because a counter of the library takes long
-    // to find its labels.
+    // Convoke counts attempts itself, and the library asks for these figures when it needs them. A counter of the
+    // library would take long to find its labels.
     const counted = this.#attempts;
     new Counter({
       name: 'convoke_attempts_total',
@@ -180,8 +181,8 @@ export class Metrics {
     for (const what of ['min', 'max', 'mean', 'p50', 'p90', 'p99']) {
       const lag = this.#registry.getSingleMetric(`${prefix}nodejs_eventloop_lag_${what}_seconds`);
       assert(lag instanceof Gauge);
-      // The library sets the values of all these metrics when it collects `nodejs_eventloop_lag_seconds`, which comes
-      // before them.
+      // When the library collects `nodejs_eventloop_lag_seconds`, it sets the values of all these metrics. It collects
+      // that metric before these.
       Object.assign(lag, { collect: () => lag.dec((LOOK_EVERY_MS - LOOK_EVERY_DEFAULT_MS) / 1_000) });
     }
   }

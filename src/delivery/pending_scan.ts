@@ -5,8 +5,8 @@ import type { Partition } from './cluster/partitions.ts';
 import type { TimerQueue } from './timer_queue.ts';
 
 /**
- * The most lanes in a page. Each lane costs a search in the index, and messages that are accepted meanwhile wait for
- * the page.
+ * The most lanes in a page. Each lane costs a search in the index, and messages that arrive meanwhile wait until the
+ * page is read.
  */
 const PAGE = 250;
 /** How soon the scan tries again when the storage failed. */
@@ -22,8 +22,8 @@ export interface Found {
 }
 
 /**
- * Finds pending deliveries in the table: after a start, and those that another node stored without this node's
- * knowledge.
+ * Finds pending deliveries in the table: after a start all of them, and later the deliveries that another node stored
+ * without this node's knowledge.
  */
 export class PendingScan {
   readonly #clock: Clock;
@@ -66,7 +66,7 @@ export class PendingScan {
     return reading_ms;
   }
 
-  /** Finds the pending deliveries that stepped aside; rejects only after `stop`. */
+  /** Finds the pending deliveries aside; rejects only after `stop`. */
   async aside(partitions: readonly Partition[], found: Pick<Found, 'aside'>): Promise<void> {
     if (partitions.length === 0) return;
     await this.#persistently(() => this.#findAside(numbersOf(partitions), found));
@@ -79,8 +79,8 @@ export class PendingScan {
   }
 
   /**
-   * Makes the deliveries aside due at `latest_ms` at the latest: a process whose clock was ahead may have written later
-   * times. Rejects only after `stop`.
+   * Sets the due times of deliveries aside to `latest_ms` where they are later: a process whose clock was ahead may
+   * have written later times. Rejects only after `stop`.
    */
   async bound(partitions: readonly Partition[], latest_ms: number): Promise<void> {
     const only = numbersOf(partitions);
@@ -91,7 +91,7 @@ export class PendingScan {
     this.#stopped = true;
   }
 
-  /** No pending delivery may be missed: when the storage fails, the scan tries until it succeeds. */
+  /** Repeats a read until it succeeds, because the scan must miss no pending delivery when the storage fails. */
   async #persistently<T>(read: () => Promise<T>): Promise<{ value: T; took_ms: number }> {
     for (;;) {
       const from = this.#clock.now();

@@ -13,7 +13,7 @@ export class TimerQueue {
     this.#clock = clock;
   }
 
-  /** Nothing cancels a callback. It checks by itself whether there is anything to do. */
+  /** Nothing cancels a callback, so the callback itself checks whether there is anything to do. */
   schedule(at: number, wake: () => void): void {
     if (this.#stopped) return;
     this.#queue.push({ at, wake });
@@ -39,7 +39,7 @@ export class TimerQueue {
     this.#arm();
   }
 
-  /** Ends all callbacks, and the timer, which would keep the process alive. */
+  /** Drops all callbacks, and cancels the timer, which would keep the process alive. */
   stop(): void {
     this.#stopped = true;
     this.#timer?.cancel();

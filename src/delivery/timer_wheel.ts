@@ -34,7 +34,7 @@ export class TimerWheel {
   add(entry: WheelEntry, delay_ms: number): void {
     const now = this.#clock.now();
     if (this.#timer === null) this.#ended = Math.floor(now / TICK_MS);
-    // Takes no slot that this round has already passed, and no slot that is a whole round ahead.
+    // Uses no slot that this round of the wheel has already passed, and no slot that is a whole round ahead.
     const tick = Math.ceil((now + delay_ms) / TICK_MS);
     this.delete(entry);
     this.#size++;
@@ -66,7 +66,7 @@ export class TimerWheel {
   #turn(): void {
     this.#timer = null;
     const now = Math.floor(this.#clock.now() / TICK_MS);
-    // Even after a long pause of the process, one whole round covers everything.
+    // Even after a long pause of the process, one whole round of the wheel covers all entries.
     const to = Math.min(now, this.#ended + this.#slots.length);
     for (let tick = this.#ended + 1; tick <= to; tick++) {
       const slot = this.#slotOf(tick);

@@ -5,10 +5,7 @@ import type { Accepted, NewMessage } from '../store/contract/messages.ts';
 import type { LaneDelivery } from './lanes/lane_delivery.ts';
 import type { Target } from './transport/target.ts';
 
-/**
- * Follows messages through the service. Without a tracer, a message keeps the trace of its sender, and nothing more is
- * done.
- */
+/** Follows messages through the service. Without a tracer, a message only keeps the trace of its sender. */
 export interface Tracer {
   /**
    * Follows a message from its arrival until it is stored.
@@ -34,8 +31,8 @@ export interface AttemptTrace {
 }
 
 /**
- * Why a span did not reach the collector: the queue was full, the collector did not take it, or too many spans had not
- * ended.
+ * Why a span did not reach the collector: the queue was full, the collector did not take the span, or too many spans
+ * had not ended.
  */
 export const SPAN_DROPS = ['queue_full', 'not_sent', 'too_many_open'] as const;
 export type DroppedSpans = Record<(typeof SPAN_DROPS)[number], number>;

@@ -1,17 +1,20 @@
 /**
- * Who may do what. These functions check scopes, and the limits that a request shows. Each call of the store gets the
- * limits too, and applies them to rows.
+ * Who may do what. These functions check the scopes of a key, and those of its limits that can be checked without a
+ * read of rows. Each call of the store gets all limits, and applies them to rows.
  */
 import type { ApiKey, Scope } from './api_key.ts';
 import { Problem } from './problem.ts';
 
-/** The instances that a key owns. If the key is limited to one instance, only that one. */
+/** The instances that a key owns. If the key is limited to one instance, only that instance. */
 export interface OwnerScope {
   key_id: string;
   instance_id: string | null;
 }
 
-/** The part of the data that a key may see: its own instances, some meetings, and the rows that belong to either. */
+/**
+ * The part of the data that a key may see: its own instances, some meetings, and the rows that belong to these
+ * instances or meetings.
+ */
 export interface Visibility {
   owner_scope: OwnerScope | null;
   meeting_ids: string[];
@@ -28,7 +31,10 @@ export interface Principal {
   owner_scope: OwnerScope | null;
   /** The rows that the caller may see; null: everything. */
   visibility: Visibility | null;
-  /** Whether the caller is a portal link, which may do only what is open to links: see portal_rights.ts. */
+  /**
+   * Whether the caller is a portal link. A link may use only the routes and fields that are open to links: see
+   * portal_rights.ts.
+   */
   is_portal_link: boolean;
 }
 
@@ -101,7 +107,7 @@ export function assertScope(principal: Principal, any_of: readonly Scope[]): voi
 }
 
 /**
- * Does not check whether the meeting exists, so that the response does not show it.
+ * Does not check whether the meeting exists, so the response does not show whether it exists.
  *
  * @throws Problem `not_permitted` for a meeting outside the key's limit
  */
@@ -147,8 +153,8 @@ export function assertNoMeetingLimit({ meeting_ids }: Principal): void {
 }
 
 /**
- * Among all requests, only a registration reveals to a key that an id is taken. A key that is limited to one instance
- * does not learn it about any other id.
+ * Only a registration reveals to a key that another owner uses an id. A key that is limited to one instance does not
+ * learn that about any other id.
  *
  * @throws Problem `not_permitted` if the key is limited to another instance
  */

@@ -1,6 +1,7 @@
 /**
  * IP addresses as bytes, and which of them a push may reach. An address is never judged as text, because the same
- * address has many spellings. `net.BlockList` is not used: without the right family it returns "not listed".
+ * address has many spellings. This file does not use `net.BlockList`, which returns "not listed" when the caller gives
+ * the wrong family.
  */
 
 /** 4 bytes for IPv4 (and for IPv4 written as ::ffff:a.b.c.d), 16 for IPv6, in network order. */
@@ -29,8 +30,8 @@ export interface Denial {
 }
 
 /**
- * Parses an address in the forms that the system and the WHATWG URL parser print. Null for any other form, such as zone
- * ids and octal numbers.
+ * Parses an address in the forms that the system and the WHATWG URL parser print. Null for any other form, such as an
+ * address with a zone id or with octal numbers.
  */
 export function parseAddress(text: string): AddressBytes | null {
   if (text.length > 45) return null;
@@ -40,8 +41,8 @@ export function parseAddress(text: string): AddressBytes | null {
 }
 
 /**
- * Parses `address/bits`, or an address alone as a range of one. Null when malformed or when bits beyond the prefix are
- * set.
+ * Parses `address/bits`, or an address alone as a range of one address. Null when the text is malformed, or when bits
+ * beyond the prefix are set.
  */
 export function parseCidr(text: string): Cidr | null {
   const match = /^([0-9a-f:.]+)(?:\/(0|[1-9][0-9]{0,2}))?$/i.exec(text.trim());
@@ -125,7 +126,8 @@ interface NamedRange {
 
 /**
  * Link-local addresses and the metadata services of AWS, Azure, Google, Oracle, Alibaba, Scaleway and Akamai. A wide
- * entry in the allow-list must not open them by accident, nor must `lan` open those in a private range.
+ * entry in the allow-list must not open them by accident. `lan` must not open them either, although some of them are in
+ * a private range.
  */
 const NEVER = named({
   '169.254.0.0/16': 'a link-local address (cloud metadata lives there)',
@@ -144,8 +146,8 @@ const NEVER = named({
 
 /**
  * IPv6 ranges that a translator or a tunnel maps to IPv4, with the bytes that hold the IPv4 address. A network may also
- * choose a prefix of its own for its translator (RFC 6052), and such prefixes are unknown here. So an IPv6 address that
- * ends with 32 zero bits and an IPv4 address may belong to such a network: see MIDDLES.
+ * choose a prefix of its own for its translator (RFC 6052). Convoke does not know these prefixes. So an IPv6 address
+ * that ends with 32 zero bits and an IPv4 address may belong to such a network: see MIDDLES.
  */
 const CARRIERS: readonly { cidr: Cidr; at: readonly [number, number, number, number]; inverted?: true }[] = [
   // NAT64 (RFC 6052), SIIT (RFC 2765), IPv4-compatible.
@@ -163,8 +165,8 @@ const CARRIERS: readonly { cidr: Cidr; at: readonly [number, number, number, num
   { cidr: parseCidr('2001::/32')!, at: [12, 13, 14, 15], inverted: true },
 ];
 /**
- * In the lower half of an IPv6 address, these 4 bytes announce an IPv4 address: those of a translator (RFC 6052), and
- * those of ISATAP (RFC 5214).
+ * When the lower half of an IPv6 address begins with these 4 bytes, an IPv4 address may follow. A translator writes
+ * such bytes (RFC 6052), and so does ISATAP (RFC 5214).
  */
 const MIDDLES: readonly (readonly number[])[] = [
   [0, 0, 0, 0],
@@ -185,7 +187,7 @@ const PRIVATE = named({
   'fc00::/7': 'a private address',
 });
 
-/** The special-purpose registries of IANA (RFC 6890), as far as the lists above do not name them. */
+/** The ranges in the special-purpose registries of IANA (RFC 6890) that the lists above do not name. */
 const RESERVED = named({
   '0.0.0.0/8': 'an address of "this network"',
   '192.0.0.0/24': 'a protocol assignment address',
@@ -218,8 +220,8 @@ function reserved(text: string, exact_bits: number, name: string): Denial {
 }
 
 /**
- * The IPv4 addresses that an IPv6 address may be mapped to. An operator opens 64:ff9b::/96 because an IPv6-only network
- * reaches IPv4 through it (RFC 6052). That entry must not open the metadata service behind it.
+ * The IPv4 addresses that an IPv6 address may be mapped to. An operator allows 64:ff9b::/96 because an IPv6-only
+ * network reaches IPv4 through this range (RFC 6052). That entry must not open the IPv4 address of a metadata service.
  */
 function carriedIPv4(bytes: AddressBytes): AddressBytes[] {
   if (bytes.length === 4) return [];
@@ -246,7 +248,7 @@ function parseIPv4(text: string): AddressBytes | null {
   if (parts.length !== 4) return null;
   const bytes = new Uint8Array(4);
   for (let i = 0; i < 4; i++) {
-    // Refuses a leading zero: some parsers then read octal, others do not.
+    // Refuses a leading zero: some parsers read such a number as octal, others do not.
     if (!/^(?:0|[1-9][0-9]{0,2})$/.test(parts[i]!)) return null;
     const value = Number(parts[i]);
     if (value > 255) return null;

@@ -19,8 +19,8 @@ export function advised(failure: LastFailure | null): AdvisedFailure | null {
 }
 
 /**
- * Advice on the result of an attempt, in one sentence for the person who runs the receiver. It stands beside the
- * detail.
+ * Advice on the result of an attempt, in one sentence for the person who runs the receiver. People see the sentence
+ * beside the detail of the attempt.
  */
 export function adviceFor({ outcome, status_code }: { outcome: Outcome; status_code: number | null }): string {
   switch (outcome) {

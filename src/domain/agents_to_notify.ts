@@ -1,13 +1,14 @@
 /**
- * Which of the messages for its agents wake a membership: all of them, only those that name one of its agents, or only
- * those of people. A message that does not wake it is in the history, without a delivery.
+ * Which messages for the agents of a membership wake it: all of them, only messages that name one of these agents, or
+ * only messages of people. A message that does not wake the membership is in the history of the meeting, without a
+ * delivery to the instance.
  */
 export const WAKES = ['all', 'targeted', 'people'] as const;
 export type Wake = (typeof WAKES)[number];
 
 /**
  * The agents of a membership that get a message (spec section 4, steps 2 and 3): its targeted agents, in the
- * membership's order; without targets all its agents but the sender. Empty: the instance gets no delivery.
+ * membership's order; without targets, all its agents except the sender. Empty: the instance gets no delivery.
  */
 export function agentsToNotify(
   member_agents: readonly string[],

@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto';
 
-/** The rights that a key may have. `admin` includes the others. */
+/** The rights that a key may have. `admin` includes the other rights. */
 export const SCOPES = ['admin', 'send', 'read', 'instance'] as const;
 export type Scope = (typeof SCOPES)[number];
 
@@ -9,9 +9,9 @@ export interface ApiKey {
   key_id: string;
   name: string | null;
   scopes: Scope[];
-  /** Limits `send`, `read` and joining to these meetings; null: no limit. */
+  /** Limits the scopes `send` and `read`, and joins, to these meetings; null: no limit. */
   meeting_ids: string[] | null;
-  /** Limits `instance` to this one; null: no limit. */
+  /** Limits the scope `instance` to this instance; null: no limit. */
   instance_id: string | null;
   /** See `digestOf`. */
   digest: string;
@@ -28,8 +28,8 @@ export interface ApiKey {
 
 /**
  * A token: `cvk_`, the key_id, `_`, the secret (256 bits in base 62), and a checksum. The checksum shows, without a
- * read of the store, that a token was mistyped or cut off. A secret scanner can use it too: docs/keys.md has the
- * pattern.
+ * read of the store, that a token was mistyped or cut off. A scanner for secrets can check the checksum too:
+ * docs/keys.md has the pattern.
  */
 const TOKEN = /^cvk_([0-9a-v]{12})_[0-9A-Za-z]{49}$/;
 
@@ -53,7 +53,7 @@ export function makeKeyId(random_bytes: Uint8Array): string {
 }
 
 /**
- * Makes the token of a key. It is shown once; only its `digestOf` is stored.
+ * Makes the token of a key. The token is shown once; only its `digestOf` is stored.
  *
  * @param random_bytes 32 bytes from a cryptographic source
  */
@@ -63,19 +63,19 @@ export function makeToken(key_id: string, random_bytes: Uint8Array): string {
   return body + checksumOf(body);
 }
 
-/** The key_id in a token; null for anything without the shape of one. Does not check the checksum. */
+/** The key_id in a token; null for a text without the shape of a token. Does not check the checksum. */
 export function keyIdOf(token: string): string | null {
   return TOKEN.exec(token)?.[1] ?? null;
 }
 
-/** Whether the checksum of a token is right: if not, it was mistyped or made up. */
+/** Whether the checksum of a token is right. If not, the token was mistyped or made up. */
 export function isWhole(token: string): boolean {
   return checksumOf(token.slice(0, -CHECKSUM_CHARS)) === token.slice(-CHECKSUM_CHARS);
 }
 
 /**
- * The stored form of a token: SHA-256, as hexadecimal digits. One round is enough for 256 random bits; slow hashes
- * protect passwords, which can be guessed.
+ * The stored form of a token: SHA-256, as hexadecimal digits. One round is enough, because a token has 256 random bits.
+ * Slow hashes are for passwords, which can be guessed.
  */
 export function digestOf(token: string): string {
   return hash('sha256', token);
@@ -86,7 +86,7 @@ export function isActive({ revoked_at, expires_at }: ApiKey, wall_ms: number): b
   return revoked_at === null && (expires_at === null || wall_ms < expires_at);
 }
 
-/** Whether a key can make other keys, now and for ever. At least one such key must remain. */
+/** Whether a key can make other keys and never expires. At least one such key must remain. */
 export function isLastingAdmin({ scopes, revoked_at, expires_at }: ApiKey): boolean {
   return scopes.includes('admin') && revoked_at === null && expires_at === null;
 }

@@ -18,7 +18,7 @@ export function attemptsText(attempts: readonly Attempt[]): string {
   return response_excerpt === '' ? `${start}]` : `${start},${JSON.stringify(response_excerpt)}]`;
 }
 
-/** The same text in the form that every version reads. */
+/** The same attempts in the form that every version reads. */
 export function fullAttemptsText(text: string): string {
   const short = /^\[-?\d/.test(text) ? firstSuccessOf(JSON.parse(text)) : null;
   return short === null ? text : JSON.stringify([short]);
@@ -43,8 +43,8 @@ export function firstSuccessOf(value: unknown): Attempt | null {
 }
 
 /**
- * Whether the short form says everything about an attempt. `toISOString` wrote the times, so a time of the right length
- * is read as it was written. Writing it again to compare would take longer than all other work.
+ * Whether the short form says everything about an attempt. `toISOString` made the times, so a time of the right length
+ * can be made again from its milliseconds. To make it again here and compare would take longer than all other work.
  */
 function isFirstSuccess({ attempt, started_at, outcome, status_code, detail, answered_agents }: Attempt): boolean {
   return (

@@ -1,6 +1,6 @@
 /**
- * The audit log: who changed what, from where and when. Each entry contains the hash of the previous one. So an entry
- * that is changed, removed, inserted or moved breaks the chain from there on.
+ * The audit log: who changed what, from where and when. Each entry contains the hash of the previous entry. So an entry
+ * that is changed, removed, inserted or moved breaks the chain at its place.
  */
 import { hash } from 'node:crypto';
 
@@ -44,13 +44,14 @@ export type AuditTarget = (typeof AUDIT_TARGETS)[number];
 export const AUDIT_OUTCOMES = ['done', 'refused'] as const;
 export type AuditOutcome = (typeof AUDIT_OUTCOMES)[number];
 
-/** Names, numbers and ids; never a secret or the value of a field that may hold one. */
+/** Names, numbers and ids; never a secret, and never the value of a field that may hold a secret. */
 export type AuditDetails = Record<string, string | number | boolean | null | string[]>;
 
 /** The author of a change, its target, and the address of the author. The change may have been refused. */
 export interface AuditSubject {
   /**
-   * A key_id; or `open`, `local command`, `sign-in link`, `invite link`, `service`, and `unknown` without a valid key.
+   * A key_id; or `open`, `local command`, `sign-in link`, `invite link`, `service`, and `unknown` when the request had
+   * no valid key.
    */
   principal: string;
   /** Null for a command that opens the data file itself. */
@@ -79,8 +80,8 @@ export interface AuditEntry extends NewAuditEntry {
 }
 
 /**
- * The last entry. An auditor who keeps a copy of it elsewhere can prove later that no earlier entry was changed or cut
- * off.
+ * The last entry. An auditor may keep a copy of this value elsewhere. With this copy, the auditor can prove later that
+ * nobody changed or removed an entry that was in the log at that time.
  */
 export interface AuditHead {
   seq: number;
@@ -119,7 +120,7 @@ export interface ChainFault {
 
 /** The details of an entry `audit.prune`: all entries up to `removed_to` were removed, in the same transaction. */
 export interface Removal {
-  /** The number of entries that this prune removed; earlier ones may have removed others. */
+  /** The number of entries that this prune removed. Earlier prunes may have removed other entries. */
   removed: number;
   removed_to: number;
   /** The hash of the last removed entry: the first remaining entry follows it. */
@@ -128,7 +129,7 @@ export interface Removal {
   removed_until: string;
 }
 
-/** The entry that replaces removed entries at the start of the log. */
+/** The entry that records that entries were removed from the beginning of the log. */
 export function removalEntry(removal: Removal): NewAuditEntry {
   return {
     principal: 'service',
@@ -165,7 +166,7 @@ export class ChainVerifier {
     return this.#start.seq === 0 ? null : { entries: this.#start.seq, until: this.#removal?.removed_until ?? '' };
   }
 
-  /** Checks the next entry in the order of seq; null when it fits. */
+  /** Checks the next entry in the order of seq; null when the entry continues the chain. */
   next(entry: AuditEntry): ChainFault | null {
     if (this.#head.seq === 0 && entry.seq > 1) this.#begin({ seq: entry.seq - 1, hash: entry.prev_hash });
     const seq = this.#head.seq + 1;

@@ -17,7 +17,10 @@ export const MISSED_MAX = 1_000;
 export interface MemberRules {
   wake: Wake;
   catch_up: CatchUp;
-  /** Messages that are older at the head of their lane are not pushed; 0: any age is pushed. */
+  /**
+   * A message that is older than this when it reaches the head of its lane is not pushed; 0: messages of any age are
+   * pushed.
+   */
   max_age_s: number;
 }
 
@@ -44,12 +47,12 @@ export interface NewestInLane {
 }
 
 /**
- * Why a delivery will not be pushed; null when it will. Only a message of a person supersedes a message of a person, so
- * that a question does not disappear behind messages of agents. A message supersedes no message that expires later,
- * because then neither might be pushed.
+ * Why a delivery is not pushed; null when it is pushed. Only a message of a person supersedes a message of a person, so
+ * that the question of a person does not disappear behind messages of agents. A message does not supersede a message
+ * that expires later: the newer message could expire first, and then nobody would get either of them.
  *
- * @param away_until a time in milliseconds of the wall clock, like `accepted_at`: messages that were accepted earlier
- * waited while the machine was away
+ * @param away_until a time in milliseconds of the wall clock, like `accepted_at`: messages that were accepted before
+ * this time waited while the machine was away
  */
 export function catchUpReason(
   head: WaitingInLane & { accepted_at: number; is_of_agent: boolean },
@@ -83,7 +86,7 @@ export interface MaybeMissed {
 
 /**
  * Counts the messages since the last push that were for the agents of a membership and were not pushed: they did not
- * wake it, were superseded, became too old, or expired. Counts up to MISSED_MAX.
+ * wake the membership, were superseded, became too old, or expired. Counts up to MISSED_MAX.
  */
 export function missedOf(messages: Iterable<MaybeMissed>, agent_ids: readonly string[]): number {
   let missed = 0;

@@ -1,15 +1,18 @@
 /** The address of a client. */
 import { type AddressBytes, type Cidr, contains, formatAddress, parseAddress } from './address.ts';
 
-/** The part of an IPv6 address that is given to one customer, who has all 2^64 addresses in it. */
+/**
+ * The length of the part of an IPv6 address that identifies one customer: the customer has all 2^64 addresses that
+ * begin with this part.
+ */
 const NETWORK_BYTES = 8;
 
 /** The most addresses that are read, from the end of the header: no chain of proxies is longer. */
 const HOPS_MAX = 32;
 
 /**
- * The address of the client. Without a trusted proxy it is the other end of the connection. Otherwise it is the last
- * address in X-Forwarded-For that is not a trusted proxy, because the client could have written everything before that
+ * The address of the client. Without a trusted proxy it is the other end of the connection. With a trusted proxy it is
+ * the last address in X-Forwarded-For that is not a trusted proxy: the client could have written everything before that
  * address. If the header ends or cannot be read, the last readable address counts.
  */
 export function clientAddress(
@@ -29,8 +32,9 @@ export function clientAddress(
 }
 
 /**
- * Whether the client used https, as a trusted proxy says. With several proxies, the client spoke to the first one in
- * the header. A client that forges the header harms only itself: its browser does not send the cookie.
+ * Whether the client used https, as a trusted proxy says. With several proxies, the first value in the header is about
+ * the connection of the client. A client that forges the header harms only itself: its browser does not send the
+ * cookie.
  */
 export function isForwardedHttps(
   connected: string | undefined,
@@ -63,6 +67,6 @@ function isTrusted(address: AddressBytes, trusted: readonly Cidr[]): boolean {
 function parsedHop(text: string): AddressBytes | null {
   const hop = text.trim();
   const [, bracketed, dotted] = /^\[([^\]]*)\](?::\d{1,5})?$|^(\d[\d.]*):\d{1,5}$/.exec(hop) ?? [];
-  // The name of an interface, as in fe80::1%eth0, is no part of the address.
+  // Removes the name of an interface, as in fe80::1%eth0, because it is no part of the address.
   return parseAddress((bracketed ?? dotted ?? hop).replace(/%.*$/, ''));
 }

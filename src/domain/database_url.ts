@@ -3,10 +3,10 @@
  * port, separated by commas. See https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-MULTIPLE-HOSTS.
  */
 
-/** The most servers. If none responds, a request waits for all of them, one after the other. */
+/** The most servers. If no server responds, a request waits for all of them, one after the other. */
 export const DATABASE_SERVERS_MAX = 8;
 
-/** The values of `target_session_attrs` that Convoke can use, and whether the server must accept writes for each. */
+/** The values of `target_session_attrs` that Convoke can use. True: the server must accept writes. */
 const SESSION_ATTRS = new Map([
   ['any', false],
   ['read-write', true],
@@ -19,8 +19,8 @@ export interface DatabaseServers {
   /** The connection string of each server, and a name for messages, without the password. */
   servers: { url: string; where: string }[];
   /**
-   * Whether to skip a server that cannot be written. Always true for several servers, because one of them can be
-   * written.
+   * Whether to skip a server that cannot be written. Always true for several servers, because one of them should accept
+   * writes.
    */
   must_write: boolean;
 }

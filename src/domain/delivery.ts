@@ -37,15 +37,17 @@ export function mayQueueAgain({ state, reason }: { state: string; reason: string
 export const LANE_HELD_THROUGH_ATTEMPT = 3;
 
 /**
- * The largest jump of the clock between two runs that the service believes at a start, as a share of the time until a
- * delivery expires.
+ * The clock may have jumped ahead between two runs of the service. At a start, the service believes a jump up to this
+ * share of the time until a delivery expires.
  */
 export const BELIEVED_SHARE = 1 / 3;
 
 export const BACKOFF_FIRST_MS = 10_000;
 export const BACKOFF_MAX_MS = 300_000;
 
-/** The attempts kept with a delivery: the first ten and the latest ninety; attempt_count counts them all. */
+/**
+ * The attempts that are kept with a delivery: the first ten and the latest ninety. attempt_count counts all attempts.
+ */
 const ATTEMPTS_KEPT_FIRST = 10;
 const ATTEMPTS_KEPT_LAST = 90;
 
@@ -84,8 +86,8 @@ export function verdictOf(
 }
 
 /**
- * The health of an instance after an attempt. The instance backs off when it was not reached, and after any failure
- * once it is down. Attempts that were in flight when a back-off began do not lengthen it.
+ * The health of an instance after an attempt. The instance backs off when it was not reached. When it is down, it backs
+ * off after every failure. Attempts that were in flight when a back-off began do not lengthen the back-off.
  *
  * @param now_ms steady time, as backoff_until
  * @param wall_ms the time that people see
@@ -139,14 +141,14 @@ export function isSuccessAgain(before: InstanceHealth, after: InstanceHealth): b
   );
 }
 
-/** An instance that backs off, or is down, gets one attempt at a time until one succeeds. */
+/** An instance that backs off, or is down, gets one attempt at a time until an attempt succeeds. */
 export function isProbed(health: InstanceHealth): boolean {
   return health.backoff_step > 0 || health.consecutive_failures >= DOWN_AFTER_FAILURES;
 }
 
 /**
- * Appends an attempt to those kept with the delivery. If there are too many, one in the middle is dropped, never the
- * first or the latest.
+ * Appends an attempt to the attempts that are kept with the delivery. When there are too many, drops an attempt in the
+ * middle, never one of the first ten or of the latest.
  */
 export function withAttempt(attempts: readonly Attempt[], attempt: Attempt): Attempt[] {
   const all = [...attempts, attempt];

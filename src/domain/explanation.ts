@@ -8,8 +8,8 @@ export const PUSHED = ['now', 'later', 'no'] as const;
 export type Pushed = (typeof PUSHED)[number];
 
 /**
- * Why a message is not pushed. The last two are of the loop guard, which cancels the delivery; with the others there is
- * no delivery.
+ * Why a message is not pushed. The last two reasons are of the loop guard, which cancels the delivery. With the other
+ * reasons there is no delivery.
  */
 const NOT_PUSHED = [
   'left',
@@ -29,9 +29,10 @@ export const WHY_NOT_NOW = [...NOT_PUSHED, ...WAITS] as const;
 export type WhyNotNow = (typeof WHY_NOT_NOW)[number];
 
 /**
- * What else may become of a message, because nobody knows what the rules of the membership will cancel. The rules may
- * cancel the message itself while it waits. They may also cancel messages that wait before it. `pair_limit`: if they do
- * not, the guard stops the message. `pushed`: if they do, the guard lets the message through.
+ * What else may happen to a message, because nobody knows what the rules of the membership will cancel. The rules may
+ * cancel the message itself while it waits. The rules may also cancel messages that wait before it. `pair_limit`: if
+ * the rules do not cancel these, the guard stops the message. `pushed`: if the rules cancel these, the guard lets the
+ * message pass.
  */
 export const MAY_BECOME = [...CATCH_UP_REASONS, 'pair_limit', 'pushed'] as const;
 export type MayBecome = (typeof MAY_BECOME)[number];
@@ -62,7 +63,7 @@ export interface Explained {
   why: WhyNotNow | null;
   /** The agents to notify; none when there is no delivery. */
   target_agents: string[];
-  /** What else may become of the message, because of the rules of the membership. */
+  /** What else may happen to the message, because of the rules of the membership. */
   may_become: MayBecome[];
 }
 
@@ -78,18 +79,18 @@ interface Before {
   may_be_left_out: boolean;
 }
 
-/** The agents to notify. A send chooses the agents of a membership in the same way. */
+/** The agents to notify, chosen in the same way as for a message that is sent. */
 export function notifiedOf(candidate: Candidate, { targets, from_agent }: Imagined): string[] {
   return isRecipient(candidate) ? agentsToNotify(candidate.agent_ids, targets, from_agent, candidate.wake) : [];
 }
 
-/** Whether the result depends on earlier messages of agents. If not, the caller need not read them. */
+/** Whether the result depends on earlier messages of agents. If not, the caller need not read these messages. */
 export function isGuarded({ from_agent }: Imagined, limits: GuardLimits): boolean {
   return from_agent !== null && limitsPairs(limits);
 }
 
 /**
- * @param before the messages of agents to the instance in this meeting, the oldest first, without the cancelled ones
+ * @param before the messages of agents to the instance in this meeting, the oldest first, without cancelled messages
  */
 export function explained(
   candidate: Candidate,
@@ -127,8 +128,8 @@ function cancelledBy({ catch_up, max_age_s }: MemberRules): MayBecome[] {
 }
 
 /**
- * Whether an earlier message is probably cancelled before the guard judges the message to explain: the earlier message
- * waits, and is too old, or its machine is away.
+ * Whether an earlier message is probably cancelled before the guard judges the message to explain. That is so when the
+ * earlier message waits and is too old. With `latest`, it is also so when the machine of the earlier message is away.
  */
 function isLeftOut(sent: Before, candidate: Candidate, { accepted_at }: Imagined): boolean {
   if (!sent.may_be_left_out) return false;
@@ -150,7 +151,7 @@ function whyNobody(candidate: Candidate, { targets, from_agent }: Imagined): Why
   return is_broadcast && candidate.agent_ids.length > 0 ? 'is_sender' : 'nobody_named';
 }
 
-/** Runs the guard on all messages before this one in its lane, and then on this one. */
+/** Runs the guard on all messages before the message in its lane, and then on this message itself. */
 function stoppedBy(
   message: Imagined,
   target_agents: readonly string[],
@@ -173,7 +174,7 @@ function stoppedBy(
   return guardReason({ hops, accepted_at }, timesOf(pairsOf(from_agent, target_agents)), limits);
 }
 
-/** Whether the guard lets the message through if the rules cancel what waits before it. */
+/** Whether the guard lets the message pass if the rules cancel the messages that wait before it. */
 function mayBePushed(
   message: Imagined,
   target_agents: readonly string[],
@@ -184,7 +185,7 @@ function mayBePushed(
   return stoppedBy(message, target_agents, limits, pushed) === null;
 }
 
-/** Whether the guard stops the message if the rules cancel some of what waits before it, and not the rest. */
+/** Whether the guard stops the message if the rules cancel only some of the messages that wait before it. */
 function mayBeStopped(
   { accepted_at }: Imagined,
   target_agents: readonly string[],

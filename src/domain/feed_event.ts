@@ -13,7 +13,10 @@ export interface FeedData {
     accepted_at: string;
     /** At most the first TARGETS_SHOWN_MAX; null for a message to all agents. */
     target_agents: string[] | null;
-    /** Each field is absent when the sender did not give it. */
+    /**
+     * These three fields are absent when the sender gave neither from_agent nor in_reply_to. `from_agent` and
+     * `in_reply_to` are also absent when the sender did not give that field.
+     */
     from_agent?: string;
     in_reply_to?: string;
     hops?: number;
@@ -112,7 +115,7 @@ export interface About {
   instance_ids: readonly string[];
   /** When the event began, in milliseconds since the epoch. For an attempt: when its message was accepted. */
   since?: number;
-  /** For changes of an instance: its present owner, and when it was first registered under this id. */
+  /** Only for changes of an instance: its present owner, and when it was first registered under this id. */
   owner_key_id?: string | null;
   created_at?: number;
 }

@@ -1,10 +1,10 @@
 /**
- * A place in the live feed, as Last-Event-ID holds it: the number of an event in the memory of a node. When that memory
- * is gone, two more facts find the place in the store:
+ * A place in the live feed, as Last-Event-ID holds it: the number of an event in the memory of a node. When the node no
+ * longer has that memory, two more facts find the place in the store:
  *
  * - the last published message: messages are published in the order in which they were accepted;
  * - the end of the latest published attempt. Attempts are not published in exactly the order of their ends, because two
- *   clocks measure them. So the place names each attempt that ended within NEAR_MS before it and was published.
+ *   clocks measure the ends. So the place names each published attempt that ended less than NEAR_MS before that end.
  */
 
 /** By how much the order in which attempts are published may differ from the order of their stored ends. */
@@ -17,7 +17,7 @@ const RADIX = 36;
 const TEXT_MAX = 400;
 const TEXT = /^([0-9a-z]{1,16})\.([0-9a-z]{1,10})\.([0-9a-v]{0,40})\.([0-9a-z]{1,10})\.([0-9a-z-]*)$/;
 
-/** Stands for too many attempts. It is shorter than any name of an attempt. */
+/** Replaces the names when there are too many attempts. This text is shorter than the name of any attempt. */
 const CROWDED = 'x';
 
 /** How many of the last characters of an id are kept: enough to distinguish it from the ids of the seconds before. */
@@ -71,7 +71,7 @@ export class FeedPosition {
   /** A message was published. */
   accepted(message_id: string): void {
     const message = message_id.slice(MESSAGE_PREFIX.length);
-    // Batches may be published in another order than they were stored, so the highest id counts.
+    // Batches may be published in another order than the order in which they were stored. So the highest id counts.
     if (message.length > this.#message.length || message > this.#message) this.#message = message;
     this.#write();
   }

@@ -17,7 +17,7 @@ export interface GuardLimits {
   pair_window_s: number;
 }
 
-/** The limits of a meeting. If its own limit is null, that of the service holds. */
+/** The limits that hold for a meeting. Where its own limit is null, the limit of the service holds. */
 export function limitsInForce(
   own: { [Name in keyof GuardLimits]: number | null },
   { hop_limit, pair_limit, pair_window_s }: GuardLimits,
@@ -36,7 +36,7 @@ export type GuardReason = 'hop_limit' | 'pair_limit';
  *
  * @param accepted_at when the message was accepted, in milliseconds of the wall clock
  * @param pairs for each agent that gets the message: when the earlier messages of this sender to that agent were
- * accepted, the newest last; at least the newest `pair_limit` of those that were delivered
+ * accepted, the newest last; at least the newest `pair_limit` of the delivered messages
  */
 export function guardReason(
   { hops, accepted_at }: { hops: number; accepted_at: number },
@@ -59,8 +59,8 @@ export function mayBeOver(
   limits: GuardLimits,
 ): boolean {
   const times = sent.map((each) => each.accepted_at);
-  // Any message from the end may be the last one that is delivered. The most messages are within the window when all
-  // messages before it are delivered too.
+  // Tries each message, from the newest on, as the last delivered message. The most messages are within the window when
+  // all messages before that message are delivered too.
   for (let count = sent.length; count > 0; count--) {
     if (isOver(times, count, accepted_at, limits)) return true;
     if (sent[count - 1]?.may_be_left_out !== true) return false;
@@ -80,8 +80,8 @@ export function limitsPairs({ pair_limit, pair_window_s }: GuardLimits): boolean
 
 /**
  * Whether a pair used up its limit within one window. Then the pair is silent until a window has passed since its last
- * delivered message. The result depends only on delivered messages, so that a restart can compute the same from the
- * store.
+ * delivered message. The result depends only on delivered messages, so a node can compute the same result from the
+ * store after a restart.
  *
  * @param count only the oldest `count` of the times are considered
  */
@@ -91,6 +91,6 @@ function isOver(times: readonly number[], count: number, at: number, limits: Gua
   const window_ms = pair_window_s * 1_000;
   const first = times[count - pair_limit] as number;
   const last = times[count - 1] as number;
-  // A clock that was set back makes a pair silent for no longer than a window.
+  // Uses absolute values, so that a clock that was set back silences a pair for no longer than a window.
   return Math.abs(last - first) < window_ms && Math.abs(at - last) < window_ms;
 }

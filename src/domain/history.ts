@@ -9,7 +9,7 @@ export type Counted = (typeof COUNTED)[number];
 /** The place of each count in a tally. */
 const PLACES: Record<Counted, number> = { accepted: 0, delivered: 1, failed_attempts: 2, failed: 3 };
 
-/** The spans, and the length of a step in each. All of them together take 1 MB. */
+/** The spans, and the length of a step in each. All spans together take 1 MB. */
 export const SPANS = {
   '5m': { step_s: 1, steps: 300 },
   '1h': { step_s: 10, steps: 360 },
@@ -18,8 +18,8 @@ export const SPANS = {
 export type Span = keyof typeof SPANS;
 
 /**
- * Durations are counted in bins, because bins of several nodes and of several steps can be added. Each power of two has
- * four bins, so a quantile is off by at most an eighth.
+ * Durations are counted in bins, because the bins of several nodes and of several steps can be added up. Each power of
+ * two has four bins, so a quantile is off by at most an eighth.
  */
 const BINS = 120;
 const WIDTH = COUNTED.length + BINS;
@@ -59,7 +59,7 @@ export class Tally {
     return Tally.of(pairs);
   }
 
-  /** The tally in a list of pairs, in the form of `text`; null for anything else. */
+  /** The tally in a parsed list of the form that `text` makes; null for anything else. */
   static of(pairs: unknown): Tally | null {
     if (!Array.isArray(pairs) || pairs.length % 2 !== 0) return null;
     const tally = new Tally();

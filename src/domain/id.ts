@@ -50,8 +50,8 @@ export function uniqueIds(ids: readonly string[]): string[] {
 
 /**
  * Numbers for messages and deliveries. Each number is larger than the previous one, and at least the milliseconds since
- * EPOCH_MS times 4096. So a new data file does not repeat the numbers of an old one. They stay below 2^53 until the
- * year 2093.
+ * EPOCH_MS times 4096. So a new data file does not repeat the numbers of an old file. The numbers stay below 2^53 until
+ * the year 2093.
  */
 const EPOCH_MS = Date.UTC(2024, 0, 1);
 export const NUMBERS_PER_MS = 4096;
@@ -66,7 +66,7 @@ export class NumberSource {
   #last: number;
 
   /**
-   * @param now milliseconds since the epoch; when it steps back, the numbers continue from the last one
+   * @param now milliseconds since the epoch; when this time goes back, the numbers continue from the last number
    * @param last the highest number in use
    */
   constructor(now: () => number, last: number) {
@@ -93,7 +93,8 @@ const LOWER = 2 ** 30;
 const UPPER_MAX = 2 ** 23 - 1;
 
 /**
- * Two characters for each ten bits. That is four times as fast as `toString(32)`, and every delivery needs several ids.
+ * The two characters for each value of ten bits. With this table, `encode` is four times as fast as with
+ * `toString(32)`, and every delivery needs several ids.
  */
 const PAIRS = Array.from({ length: RADIX * RADIX }, (_, bits) => `${DIGITS[bits >> 5]}${DIGITS[bits & 31]}`);
 /** The value of each digit, by its character code; -1 for other characters. */
@@ -103,7 +104,7 @@ export type IdPrefix = 'msg' | 'dlv';
 
 /**
  * Public ids: a prefix, the tag of the data file, the number. Receivers recognise a repeated delivery by its id, so two
- * data files must not make the same one.
+ * data files must not make the same id.
  */
 export class IdCodec {
   readonly tag: string;

@@ -28,7 +28,10 @@ export interface Connection {
 /** Failures in a row, of any kind, after which an instance counts as down. */
 export const DOWN_AFTER_FAILURES = 5;
 
-/** The characters that a last failure keeps of a response body. Every list of instances has one for each instance. */
+/**
+ * How many characters of a response body a last failure keeps. The number is low, because a list of instances has a
+ * last failure for each instance.
+ */
 export const FAILURE_EXCERPT_CHARS_MAX = 300;
 
 export interface LastFailure {
@@ -43,7 +46,10 @@ export interface LastFailure {
 /** The health of an instance, as its attempts so far show it. Times are milliseconds since the epoch. */
 export interface InstanceHealth {
   consecutive_failures: number;
-  /** Since when it has its present health; null while the health is unknown, and when no time was stored for it. */
+  /**
+   * Since when the instance has its present health; null while the health is unknown, and when that time was not
+   * stored.
+   */
   health_since: number | null;
   last_success_at: number | null;
   last_failure: LastFailure | null;
@@ -73,7 +79,7 @@ export interface Instance extends InstanceHealth {
   timeout_s: number;
   /** The agent runtime at its webhook, if pushes have a shape of their own; null: the shape of the specification. */
   runtime: RuntimeSettings | null;
-  /** When the service removes it unless it registers again, in milliseconds since the epoch; null: never. */
+  /** When the service removes the instance unless it registers again, in milliseconds since the epoch; null: never. */
   lease_until: number | null;
   /** Empty for an instance that pulls and gave no URL. */
   webhook_url: string;
@@ -85,20 +91,20 @@ export interface Instance extends InstanceHealth {
   success_statuses: SuccessStatuses;
   /** Whether the instance may reply in its response to a push. Replies are sent in the meeting: see domain/reply.ts. */
   replies: boolean;
-  /** Whether a membership of it has rules, or had rules. If so, they are read before a push. */
+  /** Whether a membership of the instance has rules, or had rules. If so, the rules are read before a push. */
   has_rules: boolean;
   webhook_enabled: boolean;
   is_active: boolean;
   last_seen_at: number | null;
   created_at: number;
   updated_at: number;
-  /** The key that owns it; null when none does. */
+  /** The key that owns the instance; null when no key does. */
   owner_key_id: string | null;
 }
 
 /**
- * The health in a word. It is `down` from DOWN_AFTER_FAILURES failures in a row on, `failing` from the first failure
- * on, and `unknown` before the first attempt has ended.
+ * The health in a word: `down` from DOWN_AFTER_FAILURES failures in a row on, `failing` from the first failure on, and
+ * `unknown` before the first attempt has ended.
  */
 export function healthOf(health: Pick<InstanceHealth, 'consecutive_failures' | 'last_success_at'>): Health {
   if (health.consecutive_failures >= DOWN_AFTER_FAILURES) return 'down';

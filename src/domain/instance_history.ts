@@ -9,8 +9,8 @@ export const INSTANCES_MAX = 4_096;
 
 const SHOWN = ['delivered', 'failed_attempts', 'failed'] as const satisfies Counted[];
 /**
- * The columns of a step that has ended: the shown counts, and two latencies. A latency is stored as one more than it
- * is, because 0 means none.
+ * The columns of a step that has ended: the shown counts, and two latencies. The stored number is the latency plus one,
+ * because 0 means that there is none.
  */
 const WIDTH = SHOWN.length + 2;
 
@@ -71,7 +71,7 @@ function latencyIn(value: number): number | null {
   return value === 0 ? null : value - 1;
 }
 
-/** The steps of the instances that were tried last. The seconds are of a clock that does not go back. */
+/** The steps of the instances with the latest attempts. The seconds are of a clock that does not go back. */
 export class StepsOfInstances {
   readonly #instances = new Map<string, InstanceSteps>();
   #since_s: number;
@@ -98,7 +98,7 @@ export class StepsOfInstances {
     }
     if (this.#instances.size <= INSTANCES_MAX) return;
     this.#instances.delete(this.#instances.keys().next().value as string);
-    // The map has forgotten an instance. It may be added again, and then its counts begin at this second or later.
+    // The map has forgotten an instance. When this instance is added again, its counts begin at this second or later.
     this.#since_s = second;
   }
 

@@ -1,22 +1,28 @@
 /** A one-time link: the machine that redeems it gets a key for one instance and its meetings. */
 import { ID_CHARS_MAX } from './id.ts';
 
-/** An invite as it is stored. The secret in its link is not stored, so the data alone redeems no invite. */
+/**
+ * An invite as it is stored. The secret in its link is not stored, so nobody can redeem an invite with the stored data
+ * alone.
+ */
 export interface Invite {
   invite_id: string;
   /** The digest of the secret: see `digestOf`. */
   digest: string;
-  /** The key that made it; null if no key was needed then, and for a session that began with a sign-in link. */
+  /**
+   * The key that made the invite; null if the service needed no key then, or if the session that made it began with a
+   * sign-in link.
+   */
   created_by: string | null;
   /** The instance that the machine registers. */
   instance_id: string;
-  /** The meetings that it may join, each with the agents that it is invited for. */
+  /** The meetings that the instance may join, each with the agents in `agent_ids`. */
   meeting_ids: string[];
   agent_ids: string[];
   created_at: number;
   expires_at: number;
   redeemed_at: number | null;
-  /** The key that was made when it was redeemed; null before, and when no key is needed. */
+  /** The key that was made when the invite was redeemed; null before that, and when the service needed no key. */
   key_id: string | null;
   revoked_at: number | null;
 }

@@ -7,7 +7,10 @@ export const MEETING_MESSAGE = 'meeting.message';
 
 /** The most bytes of a message in an event. The whole event must fit into 256 KiB, because receivers take no more. */
 const MESSAGE_BYTES_MAX = 192 << 10;
-/** The most characters of the part that stands for a longer message. A character has three bytes at most. */
+/**
+ * When a message is longer, the event has only its beginning: at most this many characters. A character has three bytes
+ * at most.
+ */
 const PART_CHARS_MAX = 16_000;
 
 /** A message, from the history or from a push. */
@@ -22,7 +25,7 @@ export interface EventSource {
 
 /** An `EventOccurrence`, without the cursor. */
 export interface MeetingEvent {
-  /** The message_id: it is the same on every way that the event takes. */
+  /** The message_id: it is the same in whichever way a subscriber gets the event. */
   eventId: string;
   name: typeof MEETING_MESSAGE;
   timestamp: string;
@@ -51,8 +54,8 @@ export function meetingEvent(source: EventSource): MeetingEvent {
 }
 
 /**
- * Whether a subscription gets a message. Without an agent it gets messages for everybody; with an agent, messages that
- * are pushed to this agent.
+ * Whether a subscription gets a message. A subscription without an agent gets messages for everybody. A subscription
+ * with an agent gets the messages that this agent would get.
  */
 export function isForSubscriber(
   agent: string | null,

@@ -1,16 +1,22 @@
 import { invalidField, Problem } from './problem.ts';
 
-/** The agent that sent a message, and the message that it answers. Null for a message that has neither. */
+/**
+ * The agent that sent a message, and the message that it answers. Null for a message that has no sending agent and
+ * answers no message.
+ */
 export interface MessageOrigin {
   /** The agent that sent the message; null: a person, or a program that is no agent. */
   from_agent: string | null;
-  /** The message_id of the message in the same meeting that it answers. */
+  /** The message_id of the message that it answers, in the same meeting; null when it names none. */
   in_reply_to: string | null;
   /** See `hopsOf`. */
   hops: number;
 }
 
-/** A message without in_reply_to counts as an answer to the previous message, if that message is younger than this. */
+/**
+ * A message without in_reply_to counts as an answer to the previous message, if the previous message was accepted less
+ * than this time before.
+ */
 export const FOLLOWS_MS = 600_000;
 
 /**
@@ -29,7 +35,10 @@ export function hopsOf(
   return before !== null && wall_ms - before.accepted_at < FOLLOWS_MS ? before.hops + 1 : 1;
 }
 
-/** The fields from_agent and in_reply_to, absent when they are not given, as the specification wants; and hops. */
+/**
+ * The fields from_agent, in_reply_to and hops. As the specification wants, from_agent and in_reply_to are absent when
+ * the sender did not give them.
+ */
 export function originFields(origin: MessageOrigin | null): {
   from_agent?: string;
   in_reply_to?: string;
@@ -44,8 +53,8 @@ export function originFields(origin: MessageOrigin | null): {
 export type RefusedField = 'from_agent' | 'in_reply_to';
 
 /**
- * The response to the sender of a refused message. It is the same whether an agent or a message exists elsewhere or
- * not.
+ * The response to the sender of a refused message. The response does not show whether such an agent or message exists
+ * elsewhere.
  */
 export function refusalOf(field: RefusedField): Problem {
   if (field === 'in_reply_to') return invalidField(field, 'must be the message_id of a message of this meeting');

@@ -1,4 +1,4 @@
-/** The known name that is most similar to a mistyped one; null when none is similar. */
+/** The known name that is most similar to a mistyped name; null when no known name is similar. */
 export function nearestName(name: string, known: readonly string[]): string | null {
   let nearest: string | null = null;
   let nearest_distance = Math.max(2, Math.floor(name.length / 3)) + 1;

@@ -1,6 +1,6 @@
 /**
- * How an attempt ended. The list follows the stages of an attempt; each outcome but `ok` names the stage that failed.
- * `reached` says whether the receiver may have seen the push. See the table in docs/delivery.md.
+ * How an attempt ended. The list follows the stages of an attempt; each outcome except `ok` names the stage that
+ * failed. `reached` says whether the receiver may have seen the push. See the table in docs/delivery.md.
  */
 export const OUTCOMES = {
   blocked: { reached: false, says: 'address not allowed' },
@@ -33,8 +33,8 @@ export interface Attempt {
   /** The first characters of the response body. */
   response_excerpt: string;
   /**
-   * Agents that have answered, in this attempt or an earlier one, when each agent has a request of its own. A retry
-   * asks only the others.
+   * When each agent has a request of its own: the agents that have answered, in this attempt or in an earlier one. A
+   * retry asks only the other agents.
    */
   answered_agents?: string[];
 }
@@ -45,7 +45,8 @@ export function answeredAgents(attempts: readonly Attempt[]): readonly string[] 
 }
 
 /**
- * The first characters of a response body. It cuts no pair of UTF-16 units in two, because a store would refuse a half.
+ * The first characters of a response body. Does not cut a pair of UTF-16 units in two, because a store would refuse
+ * half of a pair.
  */
 export function excerptOfText(text: string, chars_max: number): string {
   const cut = text.slice(0, chars_max);

@@ -1,6 +1,6 @@
 /**
- * Packs JSON texts into JSON lists of at most `bytes_max` bytes each, brackets included. A text that does not fit is in
- * a list of its own, which is longer.
+ * Packs JSON texts into JSON lists of at most `bytes_max` bytes each, brackets included. A text that is too long for
+ * such a list gets a list of its own, which is longer than `bytes_max`.
  */
 export function packedTexts(texts: readonly string[], bytes_max: number): string[] {
   const lists: string[] = [];

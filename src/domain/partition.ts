@@ -11,14 +11,15 @@ export const PARTITIONS = 64;
 export const LEASE_MS = 15_000;
 /**
  * How long a node trusts its lease, on its own steady clock, from the moment at which it requested the renewal. A short
- * attempt ends within 5.1 s, so none is in flight when another node may take over. A long attempt may still be in
- * flight, and its result then has an epoch that no longer counts.
+ * attempt ends within 5.1 s, so no short attempt is in flight when another node may take over. A long attempt may still
+ * be in flight, and its result then has an epoch that no longer counts.
  */
 export const LEASE_SAFE_MS = 9_500;
 /**
  * A node counts as gone when its row does not change for this long, by the clock of the node that watches it. By then
- * the lease that the gone node trusted has ended, and so have its short attempts. The watching node looks at each of
- * its own renewals. The time is a little less than five renewals, so that the fifth look decides and not the sixth.
+ * the lease that the gone node trusted has ended, and so have its short attempts. The watching node looks at the row
+ * each time it renews its own lease. This time is a little less than five renewals, so that the fifth look decides and
+ * not the sixth.
  */
 export const LEASE_WATCHED_MS = 14_700;
 
@@ -31,10 +32,10 @@ export function partitionOf(instance_id: string): number {
 }
 
 /**
- * How many partitions a node should hold. The staying nodes share all partitions evenly. When that leaves some over,
- * the nodes that joined first hold one more. A node that is stopping should hold none.
+ * How many partitions a node should hold. The staying nodes share all partitions evenly. When some partitions are left
+ * over, each of the nodes that joined first holds one more. A node that is stopping should hold none.
  *
- * @param staying the numbers of the nodes that are neither gone nor stopping
+ * @param staying the numbers of the nodes that are not gone and not stopping
  */
 export function fairShare(node_no: number, staying: readonly number[]): number {
   if (!staying.includes(node_no)) return 0;

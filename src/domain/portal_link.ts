@@ -1,8 +1,8 @@
 /**
- * The token of a portal link: it shows the owner of a key their instances, inside another product's page, for an hour
- * at most. `cvp_KEY_ID.MAKER.EXPIRES.INSTANCE.MAC`: MAKER is the key that made the link. EXPIRES is in seconds since
- * 1970. INSTANCE limits it to one instance, as base64url, and may be empty. The MAC, HMAC-SHA256 in base64url, covers
- * all text before it and the digests of both keys. Nothing of a token is stored.
+ * The token of a portal link: inside a page of another product, it shows the instances of a key, for an hour at most.
+ * `cvp_KEY_ID.MAKER.EXPIRES.INSTANCE.MAC`: MAKER is the key that made the link. EXPIRES is in seconds since 1970.
+ * INSTANCE is the id of the only instance that the link shows, as base64url; empty: all instances of the key. The MAC,
+ * HMAC-SHA256 in base64url, covers all text before it and the digests of both keys. Nothing of a token is stored.
  */
 import { createHmac, type KeyObject, timingSafeEqual } from 'node:crypto';
 
@@ -14,9 +14,9 @@ const TOKEN = /^cvp_([0-9a-v]{12})\.([0-9a-v]{12})\.(\d{1,11})\.([0-9A-Za-z_-]{0
 const CHARS_MAX = 1_300;
 
 export interface PortalTerms {
-  /** The key whose instances it shows. */
+  /** The key whose instances the link shows. */
   key_id: string;
-  /** The admin key that made it. */
+  /** The admin key that made the link. */
   maker_id: string;
   /** Milliseconds of the wall clock. */
   expires_at: number;
@@ -24,7 +24,7 @@ export interface PortalTerms {
   instance_id: string | null;
 }
 
-/** The digests of both keys. A rotation that ends a token of either ends the link. */
+/** The digests of the tokens of both keys. The link ends when a rotation ends one of these tokens. */
 export interface PortalDigests {
   key: string;
   maker: string;

@@ -1,7 +1,7 @@
 /**
  * What the holder of a portal link may do: look at the instances of its key and their deliveries, test a webhook, send
- * again what failed, pause, and change settings that can be set back. Routes and fields are closed to links unless they
- * say that they are open. The reasons are in docs/portal.md.
+ * again what failed, pause, and change settings that can be set back. A route or a field is closed to links unless it
+ * says that it is open. The reasons are in docs/portal.md.
  */
 import type { Principal } from './access.ts';
 import { Problem } from './problem.ts';

@@ -324,7 +324,7 @@ export class Problem extends Error {
   }
 }
 
-/** A 422 that names one field. */
+/** A problem with the status 422 that names one field. */
 export function invalidField(path: string, message: string): Problem {
   return new Problem('invalid_fields', `${path} ${message}`, { errors: [{ path, message }] });
 }

@@ -1,7 +1,7 @@
 import { fieldText } from './request_body.ts';
 
 /**
- * The part of a push's body that is the same for every instance. It contains the message as the sender wrote it.
+ * The part of a push's body that is the same for every instance. This part contains the message as the sender wrote it.
  *
  * @param message the sender's own JSON text
  */
@@ -12,7 +12,7 @@ export function pushBodyHead(meeting_id: string, message: string): Uint8Array {
 }
 
 /**
- * The whole body of a push: the five fields of the spec (section 6), in its order.
+ * The whole body of a push: the five fields of the specification (section 6), in the order of the specification.
  *
  * @param target_agents JSON text of the list
  * @param timestamp the result of `pushTimestamp` for the message's created_at
@@ -25,7 +25,7 @@ export function pushBody(head: Uint8Array, target_agents: string, timestamp: str
  * The push's timestamp for a message.
  *
  * @param parsed the message as JSON.parse read it
- * @param text its own text
+ * @param text the JSON text of the message, as its sender wrote it
  */
 export function timestampOf(parsed: Record<string, unknown>, text: string): string {
   if (!Object.hasOwn(parsed, 'created_at')) return '';

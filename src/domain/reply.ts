@@ -2,7 +2,7 @@ import { isAgentIds, uniqueIds } from './id.ts';
 import { fieldText, itemTexts } from './request_body.ts';
 import { timestampOf } from './push_body.ts';
 
-/** The most replies in one response, and the most that are sent with one token. */
+/** The most replies in one response to a push, and the most replies with one token. */
 export const REPLIES_MAX = 20;
 
 /** A message of an instance in a meeting, as its reply to a message that was pushed to it. */
@@ -64,7 +64,7 @@ export function repliesIn(body: string, terms: ReplyTerms): ReadReply[] {
   }
 }
 
-/** An agent that answers nothing returns null or an empty text. */
+/** Whether a value is a reply. A receiver returns null or an empty text when its agent does not answer. */
 function isSomething(value: unknown): boolean {
   return value !== undefined && value !== null && value !== '';
 }
@@ -79,7 +79,7 @@ export function readReply(value: unknown, text: string, terms: ReplyTerms): Read
   if (typeof value === 'string') return judged({ content: value }, `{"content":${text}}`, undefined, null, terms);
   if (!isObject(value)) return refused('a reply is a text, or an object with a message');
   const unknown = Object.keys(value).find((field) => !REPLY_FIELDS.includes(field));
-  // Refuses a field with a mistyped name: without its list of agents, the reply would become a broadcast.
+  // Refuses a field with a mistyped name. Otherwise a reply whose target_agents is mistyped would become a broadcast.
   if (unknown !== undefined)
     return refused(`a reply has message, from_agent and target_agents, and no ${quoted(unknown)}`);
   const { message, from_agent, target_agents } = value;

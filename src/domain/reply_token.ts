@@ -23,8 +23,8 @@ const TOKEN = /^cvr_(dlv_[0-9a-v]{8,40})\.(\d{1,11})\.([0-9A-Za-z_-]{16})\.([0-9
 export type Replier = Pick<Instance, 'created_at' | 'owner_key_id' | 'transport' | 'webhook_url'>;
 
 /**
- * The grounds on which a machine may reply, as text: this registration of the id, its owner, and the server of a
- * webhook. When one of them changes, the machine that got the token no longer speaks for the instance.
+ * The facts because of which a machine may reply, as text: this registration of the id, its owner, its transport, and
+ * the server of a webhook. When one of them changes, the machine that got the token no longer speaks for the instance.
  *
  * `created_at` is only compared for equality, so it does not matter whether the clock was set back.
  */
@@ -50,8 +50,9 @@ export interface TokenTerms {
 }
 
 /**
- * Makes the token for replies to the message of a delivery. It expires REPLY_TOKEN_MS from now, or up to SAME_TOKEN_MS
- * earlier. It must not last longer, because the store counts the replies to a delivery for REPLY_TOKEN_MS.
+ * Makes the token for replies to the message of a delivery. The token expires REPLY_TOKEN_MS from now, or up to
+ * SAME_TOKEN_MS earlier. The token must not last longer, because the store counts the replies to a delivery only for
+ * REPLY_TOKEN_MS.
  */
 export function makeReplyToken(key: KeyObject, terms: TokenTerms, wall_ms: number): string {
   const { delivery_id, accepted_at, standing } = terms;
@@ -65,7 +66,7 @@ export function makeReplyToken(key: KeyObject, terms: TokenTerms, wall_ms: numbe
 /**
  * Reads a token; null when it is not genuine, or has expired.
  *
- * @param keys all keys that may have made it
+ * @param keys all keys that may have made the token
  */
 export function readReplyToken(keys: readonly KeyObject[], token: string, wall_ms: number): ReplyToken | null {
   const [, delivery_id = '', expires_s = '', standing_mac = '', mac = ''] = TOKEN.exec(token) ?? [];
@@ -76,7 +77,7 @@ export function readReplyToken(keys: readonly KeyObject[], token: string, wall_m
   return { delivery_id, standsOn: (standing) => isEqual(standingMac(key, standing), standing_mac) };
 }
 
-/** A MAC and not the text, because the holder of the token need not learn the owner. */
+/** A MAC of the standing and not its text, because the holder of the token should not learn who the owner is. */
 function standingMac(key: KeyObject, standing: string): string {
   return macOf(key, `standing ${standing}`).slice(0, STANDING_CHARS);
 }

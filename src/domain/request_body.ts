@@ -1,7 +1,9 @@
 import { isUtf8 } from 'node:buffer';
 import { Problem } from './problem.ts';
 
-/** Deeper JSON is refused. No honest client sends it, and a receiver that reads by recursion might crash. */
+/**
+ * JSON that is nested deeper is refused. No honest client sends it, and a receiver that reads by recursion might crash.
+ */
 const DEPTH_MAX = 100;
 
 /**
@@ -21,8 +23,8 @@ const COLON = 0x3a;
 const COMMA = 0x2c;
 
 /**
- * Within these fields a repeated name is no mistake of the body. A message belongs to the sender and is passed on as it
- * is; the items of `messages` are bodies of their own, which `items` reads one by one.
+ * In the values of these fields, the check for repeated names does not apply. A message belongs to the sender and is
+ * passed on as it is; the items of `messages` are bodies of their own, which `items` reads one by one.
  */
 const READ_APART: ReadonlySet<string> = new Set(['message', 'messages']);
 
@@ -47,8 +49,9 @@ export interface JsonBody {
 /**
  * Parses a request body.
  *
- * @throws Problem `malformed_json` for a body that is not UTF-8, not JSON, or too deep, and for a repeated field, of
- *   which one would be dropped in silence; `body_too_large` for a large body with too many values
+ * @throws Problem `malformed_json` for a body that is not UTF-8, not JSON, or too deep, and for a field that is there
+ *   twice, because JSON.parse would drop one of the two without an error; `body_too_large` for a large body with too
+ *   many values
  */
 export function parseJsonBody(bytes: Buffer): JsonBody {
   if (!isUtf8(bytes)) throw new Problem('malformed_json', 'The body is not valid UTF-8.');
@@ -87,7 +90,9 @@ function bodyOf(bytes: Buffer, value: unknown): JsonBody {
   };
 }
 
-/** At least the number of values in a JSON text: commas and brackets within strings count as well. */
+/**
+ * A number that is not less than the number of values in a JSON text: commas and brackets within strings count as well.
+ */
 function valuesIn(bytes: Buffer): number {
   let values = 0;
   for (const byte of bytes) if (byte === COMMA || byte === OPEN_BRACE || byte === OPEN_BRACKET) values++;
@@ -149,20 +154,21 @@ function sliceOf(bytes: Buffer, span: Span | undefined): string | null {
   return span === undefined ? null : bytes.toString('utf8', span.start, span.end);
 }
 
-/** Shared by all empty objects: a Set for each of 200,000 of them would cost more than all other work on them. */
+/** Shared by all empty objects: with 200,000 of them, a Set for each would cost more than all other work. */
 const NO_NAMES: ReadonlySet<string> = new Set();
 
 /**
  * The positions of the values of an object's own fields. The text must be valid JSON. Empty for anything but an object.
  *
- * It makes one pass, however deep the nesting: a pass over each object would read nested text once for each level.
+ * The function reads the text once, however deeply it is nested. With a pass for each object, it would read nested text
+ * once for each level.
  *
- * @param repeats_allowed whether any field may be repeated, and the last one counts. When false, only the fields within
- * those of READ_APART may be repeated.
+ * @param repeats_allowed whether any field may be repeated; then the last one counts. When false, only fields within
+ * the values of READ_APART may be repeated.
  */
 function spansOf(bytes: Buffer, { repeats_allowed = false } = {}): Map<string, Span> {
   const spans = new Map<string, Span>();
-  /** One entry for each open object or list: the names in it so far, or null if nobody needs them. */
+  /** One entry for each open object or list: the names in it so far; null when repeated names do not matter there. */
   const open: (ReadonlySet<string> | null)[] = [];
   let is_object = false;
   let is_free = repeats_allowed;

@@ -1,9 +1,9 @@
-/** A longer Retry-After is shortened to this. */
+/** The longest Retry-After that counts: a longer one is shortened to this. */
 export const RETRY_AFTER_MS_MAX = 3_600_000;
 
 /**
- * How long a delivery waits after a bad response, in milliseconds. It is the delay of the schedule with its jitter, or
- * Retry-After if that is longer and the status is 429 or 503.
+ * How long a delivery waits after a bad response, in milliseconds. The delay of the schedule with its jitter; or
+ * Retry-After, if that is longer and the status is 429 or 503.
  *
  * @param random a number in [0, 1), for the jitter
  */

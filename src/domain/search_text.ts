@@ -1,7 +1,7 @@
 /**
  * The forms that a text can have in a message, in lower case (ASCII only). A message is kept as its sender wrote it, so
- * one text has several forms. They are JSON, JSON in ASCII only (as Python writes it), and the same with `\/` (as PHP
- * writes it). The text itself finds parts of the JSON, such as `"status":"red"`.
+ * one text can have several forms: JSON; JSON in ASCII only, as Python writes it; and JSON in ASCII only with `\/`, as
+ * PHP writes it. The text itself is also a form: it finds parts of the JSON, such as `"status":"red"`.
  */
 export function formsOf(text: string): string[] {
   const json = JSON.stringify(text).slice(1, -1);

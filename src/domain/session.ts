@@ -1,18 +1,21 @@
 /** A sign-in on a page. A cookie, together with a value that only the page knows, has the rights of a key. */
 
 /**
- * A session as it is stored. It has neither the token in the cookie nor the page's value, so the data alone opens no
- * session.
+ * A session as it is stored. The token in the cookie and the value of the page are not stored, so nobody can use a
+ * session with the stored data alone.
  */
 export interface Session {
   /** Digest of the token in the cookie: see `digestOf`. */
   digest: string;
   /**
-   * Digest of the value that the page sends with every request. The cookie is not enough, because a browser adds it to
-   * requests of any page.
+   * Digest of the value that the page sends with every request. The cookie is not enough, because a browser adds the
+   * cookie to requests of any page.
    */
   csrf_digest: string;
-  /** The session ends with this key; null when it began with the link that `convoke serve` prints. */
+  /**
+   * The key of the session: when this key ends, the session ends. Null when the session began with the link that
+   * `convoke serve` prints.
+   */
   key_id: string | null;
   /** Digest of the token that began the session: when that token is refused, the session ends. */
   token_digest: string | null;
@@ -26,7 +29,8 @@ export interface Session {
 const SESSION_MS = 12 * 3_600_000;
 
 /**
- * How many characters of the digest make the id of a session. They distinguish sessions, and are too few to use one.
+ * How many characters of the digest make the id of a session. These characters are enough to distinguish sessions, and
+ * too few to use a session.
  */
 export const SESSION_ID_CHARS = 20;
 

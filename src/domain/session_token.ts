@@ -22,7 +22,7 @@ export function isLikeSessionToken(text: string): boolean {
   return TOKEN.test(text);
 }
 
-/** Whether one of these secrets made the token. The session may have ended all the same. */
+/** Whether one of these secrets made the token. Even then, the session may have ended. */
 export function isSessionToken(secrets: readonly KeyObject[], token: string): boolean {
   if (!isLikeSessionToken(token)) return false;
   const bytes = Buffer.from(token, 'base64url');

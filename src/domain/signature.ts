@@ -11,22 +11,23 @@ const SECRET_BYTES_MAX = 64;
 const MADE_SECRET_BYTES = 32;
 
 /**
- * A secret in the form that signs; keep it with the instance. Signing with a KeyObject takes 2 µs; with bytes, which
- * must be imported each time, it takes 15 µs (a push of 300 bytes, Node 24.21).
+ * A secret in the form that signs. Callers keep it with the instance. Signing with a KeyObject takes 2 µs. With bytes,
+ * which are imported for each signature, it takes 15 µs (a push of 300 bytes, Node 24.21).
  */
 export type SigningKey = KeyObject;
 
 /**
- * Decodes a secret. Takes padded base64 only, because some libraries of receivers read nothing else.
+ * Decodes a secret. Accepts only padded base64, because some libraries of receivers read nothing else.
  *
- * @throws Problem invalid_fields when it is not `whsec_` and the base64 of 24 to 64 bytes; `whsec_` alone would be an
- * empty key, under which anybody can sign
+ * @throws Problem invalid_fields when the secret is not `whsec_` and the base64 of 24 to 64 bytes. `whsec_` alone would
+ * be an empty key, with which anybody could sign
  */
 export function signingKey(secret: string): SigningKey {
   const base64 = secret.startsWith(PREFIX) ? secret.slice(PREFIX.length) : '';
   const bytes = Buffer.from(base64, 'base64');
   const fits = bytes.length >= SECRET_BYTES_MIN && bytes.length <= SECRET_BYTES_MAX;
-  // Buffer skips characters that are not base64: the text was base64 if encoding it again gives the same.
+  // Buffer skips characters that are not base64. So the text was base64 only if the bytes, encoded again, give the same
+  // text.
   if (!fits || bytes.toString('base64') !== base64) {
     throw invalidField('webhook_secret', 'must be whsec_ followed by the base64 of 24 to 64 bytes');
   }
@@ -42,7 +43,7 @@ export function makeSecret(random_bytes: Uint8Array): string {
 /**
  * The value of the header webhook-signature: `v1,base64`, one per key, separated by spaces.
  *
- * @param keys the current key, and the previous one while a rotation overlaps
+ * @param keys the current key, and after a rotation also the previous key, until its overlap ends
  * @param id the webhook-id
  * @param timestamp_s seconds since the epoch, as in webhook-timestamp
  * @param body the exact bytes that are sent

@@ -2,15 +2,16 @@
 const TIME = /^(\d{4})-(\d{2})-(\d{2})T(\d{2}):(\d{2}):(\d{2})(?:\.\d+)?(?:Z|[+-](\d{2}):(\d{2}))$/i;
 
 /**
- * The first and the last time that Convoke accepts. In UTC their years still have four digits, so every time that
- * Convoke returns is also accepted.
+ * The first and the last time that Convoke accepts. Between them, the year in UTC has four digits, so Convoke also
+ * accepts every time that it returns.
  */
 const FIRST_MS = Date.parse('0000-01-01T00:00:00.000Z');
 const LAST_MS = Date.parse('9999-12-31T23:59:59.999Z');
 
 /**
  * Whether a text is a time that Convoke can store. Date.parse accepts days that do not exist (30 February becomes 2
- * March), and returns NaN for a leap second. A database stores NaN as NULL, and a key with that end would never end.
+ * March), and returns NaN for a leap second. A database stores NaN as NULL, and a key with NULL as its end would never
+ * end.
  */
 export function isTime(text: string): boolean {
   const match = TIME.exec(text);

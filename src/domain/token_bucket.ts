@@ -6,10 +6,10 @@ export interface Rate {
   burst: number;
 }
 
-/** The most buckets that are kept. It bounds the memory that a client with a million addresses can take. */
+/** The most buckets that are kept. This limits the memory that a client with a million addresses can take. */
 export const BUCKETS_MAX = 65_536;
 
-/** Sums of fractions are not exact. A token that lacks no more than this counts as whole. */
+/** Sums of fractions are not exact. When a token lacks at most this much, it counts as whole. */
 const TOLERANCE = 1e-9;
 
 interface Bucket {
@@ -18,16 +18,16 @@ interface Bucket {
 }
 
 /**
- * A bucket for each name, in two generations: the current one has the buckets that were used since it began, the other
- * those that were used before.
+ * A bucket for each name, in two generations: the recent generation has the buckets that were used since it began, the
+ * older generation has those that were used before.
  *
  * A new generation begins after the time in which an unused bucket fills up. The buckets that are forgotten then are
- * full, and a full bucket is the same as none. A generation also begins when there are too many buckets. Then a bucket
- * may be forgotten that is not full, and its name gets a full one. A client with that many names gains nothing from one
- * fresh bucket.
+ * full, and a name without a bucket counts as one with a full bucket. A generation also begins when there are too many
+ * buckets. Then a bucket that is not full may be forgotten, and its name gets a full bucket. A client with that many
+ * names gains nothing from one full bucket more.
  *
  * Removing the oldest bucket each time would be slower: a Map keeps a gap for each removed entry, and the search for
- * the oldest walks over these gaps. It takes 27 µs with 65,536 buckets.
+ * the oldest entry passes all these gaps. With 65,536 buckets, the search takes 27 µs.
  */
 export class TokenBuckets {
   readonly #per_ms: number;
@@ -48,7 +48,7 @@ export class TokenBuckets {
     return this.#recent.size + this.#older.size;
   }
 
-  /** Takes a token. Returns 0, or the milliseconds until one is available. */
+  /** Takes a token and returns 0; without a token, returns the milliseconds until one is available. */
   take(name: string, now_ms: number): number {
     const tokens = this.#tokensIn(name, now_ms);
     if (tokens < 1 - TOLERANCE) return this.#untilOne(tokens);

@@ -1,22 +1,22 @@
 /**
- * The trace that a message belongs to, as in W3C Trace Context (https://www.w3.org/TR/trace-context/). It is one text:
- * the traceparent, and after a space the tracestate, if there is one.
+ * The trace that a message belongs to, as in W3C Trace Context (https://www.w3.org/TR/trace-context/). The trace is one
+ * text: the traceparent and, if there is a tracestate, a space and the tracestate.
  */
 export type TraceContext = string;
 
-/** The ids of a traceparent. The sender made them, and only `isTrace` checks them. */
+/** The ids of a traceparent. The sender made these ids, and only `traceOf` and `isTrace` check them. */
 export interface TraceIds {
   trace_id: string;
   span_id: string;
   flags: number;
 }
 
-/** The length of a traceparent of version 00. A later version may have more after it. */
+/** The length of a traceparent of version 00. A traceparent of a later version may be longer. */
 const TRACEPARENT_CHARS = 55;
 const TRACEPARENT = /^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$/;
 const NO_ID = /^0+$/;
 
-/** The characters of a tracestate that every system must pass on. A longer one loses its last members. */
+/** The characters of a tracestate that every system must pass on. A longer tracestate loses its last members. */
 export const TRACESTATE_CHARS_MAX = 512;
 const MEMBERS_MAX = 32;
 const MEMBER = /^[a-z0-9][a-z0-9_\-*/@]{0,255}=[\x20-\x2b\x2d-\x3c\x3e-\x7e]{0,255}[\x21-\x2b\x2d-\x3c\x3e-\x7e]$/;

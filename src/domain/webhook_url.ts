@@ -32,8 +32,8 @@ export interface WebhookUrlRefusal {
 }
 
 /**
- * Parses a webhook_url. Judges its form, and its host if that is an address, because both need no network. A host name
- * is judged again, by its addresses, whenever a connection is made.
+ * Parses a webhook_url. Judges the form of the URL, the name of its host, and a host that is an address: none of that
+ * needs the network. The addresses of a host name are judged whenever a connection is made.
  */
 export function parseWebhookUrl(text: string, policy: EgressPolicy): WebhookTarget | WebhookUrlRefusal {
   const malformed = faultOfForm(text);
@@ -72,7 +72,7 @@ export function isRefusal(parsed: WebhookTarget | WebhookUrlRefusal): parsed is 
   return 'policy_denied' in parsed;
 }
 
-/** One sentence that says why a push may not go there, and which setting would allow it. */
+/** A part of a sentence that says why a push may not go to an address, and which setting would allow it. */
 export function describeDenial(denial: Denial): string {
   return `is not allowed: ${denial.reason}; ${denial.allowed_by} would allow it`;
 }
@@ -82,7 +82,9 @@ export function isLocalhostName(hostname: string): boolean {
   return hostname === 'localhost' || hostname.endsWith('.localhost');
 }
 
-/** Refuses URLs that the URL parser would correct silently, because another parser may correct them differently. */
+/**
+ * Refuses URLs that the URL parser would correct without an error, because another parser may correct them differently.
+ */
 function faultOfForm(text: string): string | null {
   if (Buffer.byteLength(text) > WEBHOOK_URL_BYTES_MAX) return `is over ${WEBHOOK_URL_BYTES_MAX} bytes`;
   if (!text.isWellFormed()) return 'is not well-formed Unicode';
@@ -111,15 +113,15 @@ function faultOfName(hostname: string): string | null {
 }
 
 /**
- * Names that never resolve to a public address. They are from RFC 6762, RFC 8375, ICANN's .internal, routers and
- * Kubernetes. ICANN does not delegate the others, because private networks use them.
+ * Names that never resolve to a public address. Some are from RFC 6762 and RFC 8375, one is ICANN's .internal, and some
+ * are names that routers and Kubernetes use. ICANN does not delegate the others, because private networks use them.
  */
 const PRIVATE_SUFFIXES = 'local internal home.arpa svc localdomain lan home corp intranet private'.split(' ');
 /** Names of the metadata services of clouds that have one fixed address. */
 const METADATA_NAMES = new Set(['metadata.google.internal', 'metadata.goog', 'instance-data.ec2.internal']);
 const METADATA_ADDRESS = Uint8Array.of(169, 254, 169, 254);
 
-/** Judges a name by itself; its addresses are judged when a connection is made. */
+/** Judges only the name; its addresses are judged when a connection is made. */
 function judgeName(hostname: string, policy: EgressPolicy): Denial | null {
   if (METADATA_NAMES.has(hostname)) {
     const denial = judgeAddress(METADATA_ADDRESS, policy);
@@ -143,8 +145,8 @@ function judgeName(hostname: string, policy: EgressPolicy): Denial | null {
 }
 
 /**
- * The bad ports of the fetch standard (https://fetch.spec.whatwg.org/#port-blocking): servers of other protocols may
- * take HTTP for their own.
+ * The bad ports of the fetch standard (https://fetch.spec.whatwg.org/#port-blocking): a server of another protocol may
+ * read HTTP as commands of its own protocol.
  */
 const BAD_PORTS = new Set(
   (
@@ -167,7 +169,7 @@ function judgePort(port: number, address: AddressBytes | null, policy: EgressPol
   };
 }
 
-/** Whether two URLs belong to one server, so that credentials for one may go to the other. */
+/** Whether two URLs belong to the same server, so that credentials for the one URL may go to the other. */
 export function isSameOrigin(a: string, b: string): boolean {
   return URL.parse(a)?.origin === URL.parse(b)?.origin;
 }

@@ -16,9 +16,9 @@ export const NO_LINGER: Lingers = { accept: NONE, load: NONE, settle: NONE };
 const NODES_COUNTED_MAX = 4;
 
 /**
- * Nodes share the commits that the server can make, so with more nodes each node lingers longer. Nodes also share the
- * senders, so each node has fewer of them, and all of these may wait for responses. So with more nodes fewer items
- * start a batch at once.
+ * All nodes share the commits that the database server can make. So with more nodes, each node lingers longer. All
+ * nodes also share the senders. A node with few senders never has many waiting items, because its senders wait for
+ * their responses. So with more nodes, fewer waiting items start a batch at once.
  */
 export function perNode({ ms, batch_size }: Linger, nodes: number): Linger {
   const times = Math.min(nodes, NODES_COUNTED_MAX);
@@ -31,12 +31,12 @@ const RECENT_MS = 100;
 
 /**
  * When the next batch may start. While many items arrive, batches linger and grow, because a commit waits for the disk
- * once, however many items it holds. Only the first of several batching stages may use it: a second one would wait for
- * items that the first holds back.
+ * once, however many items it holds. When items pass several stages that make batches, only the first stage may linger:
+ * the second would wait for items that the first holds back.
  */
 export class LingerTimer {
   #started_ms = -Infinity;
-  /** The number of recent items; older items count for less. */
+  /** The number of recent items. The older an item is, the less it counts. */
   #recent_items = 0;
 
   /** How long the waiting items should still linger, in milliseconds; 0: the batch may start. */

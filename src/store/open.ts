@@ -7,7 +7,10 @@ import { openSqliteStore, startSqliteThread } from './sqlite/open.ts';
 import type { StoreObserver } from './thread/store_thread.ts';
 import type { StartedThread } from './thread/thread_start.ts';
 
-/** Starts the thread of the store that the settings name. It loads its code while the caller does something else. */
+/**
+ * Starts the thread of the store that the settings name. The thread loads its code while the caller does something
+ * else.
+ */
 export function startStoreThread({ database_url }: Config): StartedThread {
   return database_url === null ? startSqliteThread() : startPostgresThread();
 }

@@ -1,5 +1,5 @@
 /**
- * The contract of the store: rows in, rows out. It knows nothing of HTTP and decides nothing about deliveries.
+ * The contract of the store: rows in, rows out. The store knows nothing of HTTP and decides nothing about deliveries.
  *
  * Each method is one transaction, or shares a transaction with others. When its promise resolves, its writes are on
  * disk. Arguments and results are plain data, so that an engine may live in another thread or behind a socket. Times
@@ -10,7 +10,7 @@
  *
  * `owner_scope` says which instances the caller may change, and `visibility` what the caller may read; absent or null:
  * everything. The condition is part of the statement itself, so a row that the caller may not see is not found. Neither
- * the result nor its time shows whether a row is hidden or missing.
+ * the result nor the duration of the call shows whether a row is hidden or missing.
  *
  * Methods reject with `Problem` for a mistake of the caller, and with `StoreError` when the storage itself failed.
  */
@@ -52,7 +52,9 @@ export interface Store {
   backups?: BackupStore;
   /** How long batches should linger; absent in an engine that gains nothing from larger batches. */
   lingers?: Lingers;
-  /** The same store for one call, which also writes an entry into the audit log when it changes something. */
+  /**
+   * The parts of the store for one call. When the call changes something, it also writes an entry into the audit log.
+   */
   audited(audited: Audited): AuditedStore;
   instances: InstanceStore;
   meetings: MeetingStore;

@@ -1,6 +1,6 @@
 /**
- * The storage failed (disk full, I/O error, connection lost). Nothing was written, except that a lost connection can
- * leave this in doubt.
+ * The storage failed (disk full, I/O error, connection lost). Nothing was written. Only after a lost connection, nobody
+ * knows whether something was written.
  */
 export class StoreError extends Error {
   /** The engine's own code, such as SQLITE_FULL. */

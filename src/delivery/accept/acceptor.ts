@@ -21,7 +21,8 @@ export interface Send extends Pick<
   'meeting_id' | 'message' | 'timestamp' | 'target_agents' | 'origin' | 'trace' | 'idempotency'
 > {
   /**
-   * After how long its deliveries expire, if that is less than the setting `expire_after`; null: the setting decides.
+   * After how long the deliveries of the message expire, if that is less than the setting `expire_after`; null: the
+   * setting decides.
    */
   expires_in_ms: number | null;
 }
@@ -35,13 +36,13 @@ export interface Sent {
 /** The most messages in one transaction, and the most bytes of them. */
 const BATCH_MAX = 500;
 const BATCH_BYTES_MAX = 8 << 20;
-/** The most bytes of messages that wait to be stored. Beyond it, a send gets 503 with Retry-After. */
+/** The most bytes of messages that wait to be stored. When more bytes wait, a send gets 503 with Retry-After. */
 const WAITING_BYTES_MAX = 64 << 20;
 /** The bytes that a message takes in memory besides its text. */
 const MESSAGE_OVERHEAD_BYTES = 512;
 /**
- * The most messages of one list in one transaction. The number is low, because how many deliveries they have is only
- * known when they are stored.
+ * The most messages of one list in one transaction. The number is low, because nobody knows how many deliveries these
+ * messages have before they are stored.
  */
 const LIST_BATCH_MAX = 100;
 /**
@@ -133,20 +134,22 @@ export class Acceptor {
   }
 
   /**
-   * Stores a message with its deliveries and enqueues them. When it resolves, they are on disk.
+   * Stores a message with its deliveries, and enqueues the deliveries. When the promise resolves, all of them are on
+   * disk.
    *
    * @throws Problem `idempotency_key_reused`, `not_permitted`, `invalid_fields`, `overloaded`, `shutting_down`,
-   * `storage_unavailable` for a damaged row; StoreError, IN_DOUBT when it may be stored all the same
+   * `storage_unavailable` for a damaged row; StoreError, IN_DOUBT when the message may be stored although the call
+   * failed
    */
   send(send: Send): Promise<Sent> {
     return this.#send(send, false);
   }
 
   /**
-   * Stores a list of messages in the order of the list: up to a hundred in one transaction, fewer when they have many
-   * deliveries, and one transaction after the other. A message that is refused changes nothing for the others. When the
-   * storage fails, or the service is overloaded, the rest of the list fails in the same way, so that no message
-   * overtakes another.
+   * Stores a list of messages in the order of the list, one transaction after the other. A transaction has up to a
+   * hundred messages, and fewer when these have many deliveries. A message that is refused changes nothing for the
+   * others. When the storage fails, or the service is overloaded, the rest of the list fails in the same way, so that
+   * no message overtakes another.
    *
    * @returns a result for each message; a refusal has an error that `send` throws
    */
@@ -178,11 +181,11 @@ export class Acceptor {
   }
 
   /**
-   * Stores a reply. Unlike `send`, it also works while the service stops, because attempts in flight may still bring
+   * Stores a reply. Unlike `send`, it also stores while the service stops, because attempts in flight may still bring
    * replies. The result says whether the reply was stored, or why not.
    *
    * @param is_joined stores the reply in the same transaction as the previous message
-   * @throws Problem `overloaded`; StoreError, IN_DOUBT when it may be stored all the same
+   * @throws Problem `overloaded`; StoreError, IN_DOUBT when the reply may be stored although the call failed
    */
   store(send: Send, is_joined = false): Promise<Accepted> {
     if (this.#tracer === null) return this.#add(send, is_joined);
@@ -231,8 +234,9 @@ export class Acceptor {
   }
 
   /**
-   * How many messages one transaction stores. The deliveries of a batch should fit into memory beside those that
-   * already wait there. Otherwise they are read from disk again, which costs more than all other work on a delivery.
+   * How many messages one transaction stores. The deliveries of a batch should fit into memory beside the deliveries
+   * that already wait there. A delivery that does not fit is read from disk later, which costs more than all other work
+   * on a delivery.
    */
   #batchMax(): number {
     const by_number = Math.ceil(WAITING_HIGH / 2 / Math.max(1, this.#fan_out));
@@ -241,7 +245,7 @@ export class Acceptor {
   }
 }
 
-/** Whether a send failed for a reason that makes the next one fail too. */
+/** Whether a send failed for a reason that makes the next send fail too. */
 function isOfTheService(result: PromiseSettledResult<Sent>): result is PromiseRejectedResult {
   if (result.status === 'fulfilled') return false;
   const { reason } = result as { reason: unknown };

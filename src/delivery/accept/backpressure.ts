@@ -9,8 +9,8 @@ import type { RecipientCache } from '../lanes/recipient_cache.ts';
 import type { TimerQueue } from '../timer_queue.ts';
 
 /**
- * The largest number of waiting deliveries for each node of the cluster. Deliveries of instances that do not move are
- * not counted. With more, acceptance waits until dispatch has caught up.
+ * The largest number of waiting deliveries for each node of the cluster. When more wait, acceptance waits until
+ * dispatch has caught up. Deliveries of instances that do not move are not counted.
  */
 export const WAITING_HIGH = 4_000;
 /** A node with at least this many waiting deliveries reports them to the other nodes. */
@@ -34,9 +34,9 @@ export interface BackpressureParts {
 }
 
 /**
- * Decides whether dispatch is so far behind that acceptance should wait. If it never waited, intake could take all the
- * processor time, and nothing would be delivered. When a node is behind although its processor is not busy, its
- * receivers are slow. Senders do not wait for slow receivers.
+ * Decides whether dispatch is so far behind that acceptance should wait. If acceptance never waited, intake could take
+ * all the processor time, and nothing would be delivered. When a node is behind although its processor is not busy, its
+ * receivers are slow. Then acceptance does not wait, because senders should not wait for slow receivers.
  */
 export class Backpressure {
   readonly #clock: Clock;
@@ -76,12 +76,12 @@ export class Backpressure {
     this.#expected += deliveries;
   }
 
-  /** Deliveries that wait and are not in flight, and those expected from messages that are being stored. */
+  /** Deliveries that wait and are not in flight, and the deliveries expected from messages that are being stored. */
   get #waiting(): number {
     return this.#memory.waiting - this.#in_flight.count + this.#expected;
   }
 
-  /** Deliveries that wait in other nodes of the cluster, if these are saturated. */
+  /** Deliveries that wait in the saturated nodes among the other nodes of the cluster. */
   get #waiting_elsewhere(): number {
     return this.#cluster_backlog?.others ?? 0;
   }
@@ -110,7 +110,8 @@ export class Backpressure {
   }
 
   /**
-   * Other nodes stored messages. If this node is behind, it reports that to them, even when it accepts nothing itself.
+   * Other nodes stored messages. If this node is behind, it reports that to the other nodes, even when it accepts
+   * nothing itself.
    */
   onRemoteStored(): void {
     if (this.#waiting >= BACKLOG_REPORT_MIN) this.#check(this.#clock.now());

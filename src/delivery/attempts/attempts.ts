@@ -63,8 +63,8 @@ function inWords(detail: string, unsent: string): string {
 }
 
 /**
- * The result of a push. Its replies count only if the instance still has the same owner and address. An attempt may
- * take ten minutes, and either may change meanwhile.
+ * The result of a push. The replies in it count only if the instance still has the same owner and address. An attempt
+ * may take ten minutes, and the owner or the address may change meanwhile.
  *
  * @param now the target as it is now; null when it is not known
  */
@@ -137,7 +137,7 @@ export class Attempts {
       this.#in_flight.end(recipient, kind);
       if (result === null) return end(null);
       recipient.moved(this.#clock.now(), result.duration_ms);
-      // An agent behind a pull may think for minutes. Such a time says nothing about the speed of receivers.
+      // An agent behind a pull may think for minutes. That time says nothing about the speed of receivers.
       if (kind !== 'in_hand') this.#memory.pushed(result.duration_ms);
       const judged = this.#results.judge(recipient, target, head, result);
       const settle = (words: string): void => {
@@ -148,8 +148,8 @@ export class Attempts {
       const isLost = (): boolean => recipient.dropped;
       const unsent = target.replies ? this.#replies.take(head, result, isLost) : '';
       if (typeof unsent === 'string') return end(() => settle(unsent));
-      // When the replies are given up, the delivery is not settled. The push is made again, by the next owner or after
-      // the next start.
+      // When this node gives up on storing the replies, it does not settle the delivery. So the push is made again, by
+      // the next node that holds the partition or after the next start.
       void unsent.then((words) => end(words === null ? null : () => settle(words)));
       // Other lanes of the instance continue meanwhile.
       this.#dispatcher.offer(recipient);

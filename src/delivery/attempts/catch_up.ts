@@ -8,8 +8,8 @@ import type { Recipient } from '../lanes/recipient.ts';
 import { type HeadReadParts, readForHead } from './head_read.ts';
 
 /**
- * The most deliveries that a read looks at. When more wait, the newest message of a person may not be among them, and
- * then all messages of people may be pushed. Fewer missed messages are counted, too.
+ * The most deliveries that a read looks at. When more wait, the read may not see the newest message of a person. Then
+ * all messages of people may be pushed. The read may also count fewer missed messages than there are.
  */
 const ROWS_MAX = 2_000;
 /** For how long a read stays valid for a head that then waits for its instance. Newer messages may arrive meanwhile. */
@@ -34,7 +34,7 @@ interface Known extends RulesAtHead {
 /**
  * Judges heads of lanes by the rules of their memberships. Only instances with such rules are judged: see
  * `Target.has_rules`. For each head that is pushed it reads the rules and the waiting deliveries, so a restart loses
- * nothing. Heads that the same read cancels need no read of their own.
+ * nothing. One read may cancel several heads, one after the other: these need no read of their own.
  */
 export class CatchUp {
   readonly #parts: CatchUpParts;

@@ -20,9 +20,9 @@ import { CHECK_MS, type Saturation } from './saturation.ts';
 import { settlementOf } from './settlement.ts';
 import type { Settlements } from './settlements.ts';
 
-/** The most results of attempts that are not written yet. With more, no new attempt starts. */
+/** The most results of attempts that are not written yet. When there are more, no new attempt starts. */
 const UNSETTLED_MAX = 4_000;
-/** How long the dispatcher takes steps in a row. Then other work of this thread, such as requests, has its turn. */
+/** How long the dispatcher takes steps in a row. Then it pauses for other work of this thread, such as requests. */
 const RUN_MS_MAX = 10;
 /** How long to wait before a failed call of the store is repeated. */
 const RETRY_MS = 500;
@@ -60,8 +60,9 @@ export interface Steps {
 }
 
 /**
- * Decides what starts next. Recipients that can start something wait in lists (see lanes/turns.ts), and each has a list
- * of its ready lanes. Both are served in rotation, and no instance waits for the backlog of another.
+ * Decides what starts next. Recipients that can start something wait in lists (see lanes/turns.ts), and each recipient
+ * has a list of its ready lanes. The dispatcher serves recipients in rotation, and the lanes of each in rotation. No
+ * instance waits for the backlog of another.
  */
 export class Dispatcher {
   readonly #observer: Observer;
@@ -83,7 +84,7 @@ export class Dispatcher {
   readonly #instance_concurrency: number;
   #steps!: Steps;
   #is_running = false;
-  /** Other work of this thread has its turn before the next step. */
+  /** True while the dispatcher pauses, so that this thread does other work before the next step. */
   #gives_way = false;
   #is_draining = false;
   #looks_for_room = false;
@@ -118,8 +119,8 @@ export class Dispatcher {
   }
 
   /**
-   * Whether no attempt starts until replies are stored. Meanwhile acceptance does not wait for dispatch, because
-   * acceptance stores the replies.
+   * True while too many replies wait to be stored: no attempt starts until some are stored. Meanwhile acceptance does
+   * not wait for dispatch, because acceptance stores the replies.
    */
   get isHeld(): boolean {
     return this.#steps.replies.isFull;
@@ -165,7 +166,7 @@ export class Dispatcher {
     return false;
   }
 
-  /** Drops the deliveries of an instance from memory when its machine stays away. They are on disk. */
+  /** Drops the deliveries of an instance from memory when its machine stays away. The deliveries stay on disk. */
   #watchWait(recipient: Recipient, at: number): void {
     recipient.wait_watched = true;
     this.#timers.schedule(at, () => {
@@ -190,7 +191,7 @@ export class Dispatcher {
     this.#turns.end(recipient);
   }
 
-  /** Holds a lane: none of its deliveries is tried before a time. */
+  /** Holds a lane: no attempt on its deliveries starts before a time. */
   holdUntil(recipient: Recipient, lane: Lane, at: number): void {
     lane.held_until = at;
     this.#timers.schedule(at, () => {
@@ -251,8 +252,8 @@ export class Dispatcher {
   }
 
   /**
-   * The recipient whose step is next. Recipients with a backlog leave room for those without one: among the attempts in
-   * flight, among the results to write, and in memory.
+   * The recipient whose step is next. Recipients with a backlog leave room for recipients without a backlog: among the
+   * attempts in flight, among the results to write, and in memory.
    */
   #next(now: number): Recipient | undefined {
     if (this.#turns.has_behind) this.#saturation.measure(now);
@@ -261,11 +262,12 @@ export class Dispatcher {
     const { in_turn } = this.#turns;
     const recipient = this.#turns.next(
       may_go,
-      // A turn removes the deliveries of its instance from memory. Only a read of a backlog needs room there.
+      // A turn delivers, and so frees memory. Only a turn that reads a backlog needs free memory.
       (waiting) => in_turn === 0 || (in_turn < turns_max && !(waiting.isSpilled && this.#memory.isShareFull)),
     );
     if (recipient === undefined && this.#turns.has_behind && !this.#looks_for_room) {
-      // If every instance that has its turn hangs, no other call checks whether there is room for more turns.
+      // If the attempts of all instances that have their turn hang, no other call checks whether there is room for more
+      // turns.
       this.#looks_for_room = true;
       this.#timers.schedule(now + CHECK_MS, () => {
         this.#looks_for_room = false;
@@ -317,7 +319,7 @@ export class Dispatcher {
 
   /**
    * Why the head is not pushed; null when it is pushed. `reading`: the facts that decide are read first, and then the
-   * lane is offered again. Deliveries aside are not judged: they were tried before, or somebody let them through.
+   * lane is offered again. Deliveries aside are not judged: each was attempted before, or a person queued it again.
    */
   #judge(recipient: Recipient, lane: Lane, head: LaneDelivery): SuppressReason | 'reading' | null {
     if (lane.aside) return null;

@@ -12,7 +12,7 @@ export interface JudgedDispatcher {
 
 export interface HeadReadParts {
   settlements: Pick<Settlements, 'flush'>;
-  /** A function, because the dispatcher is made after its judges: each uses the other. */
+  /** A function, because the dispatcher and its judges use each other, and the dispatcher is made after its judges. */
   dispatcher: () => JudgedDispatcher;
 }
 
@@ -33,7 +33,7 @@ export async function readForHead<Read>(
   const { generation } = lane;
   lane.begin('judging');
   recipient.loads++;
-  // False also when the recipient was dropped meanwhile: then the head of the lane must leave memory.
+  // Also false when the recipient was dropped meanwhile, because then the head of the lane must leave memory.
   const isCurrent = (): boolean => lane.generation === generation && !recipient.dropped;
   try {
     await settlements.flush();
@@ -49,8 +49,8 @@ export async function readForHead<Read>(
   } catch (error) {
     lane.end();
     recipient.loads--;
-    // The lane is invalidated now, not at the retry. Before the retry it may become empty, leave the cache, and be made
-    // again.
+    // Invalidates the lane now, not at the retry. Before the retry, the lane may become empty and leave memory, and a
+    // new lane may replace it.
     if (!isCurrent()) dispatcher.invalidateLane(recipient, lane);
     dispatcher.retryLater(error, () => dispatcher.offer(recipient, lane));
   }

@@ -8,8 +8,8 @@ import type { Meetings } from '../meetings.ts';
 import { type HeadReadParts, readForHead } from './head_read.ts';
 
 /**
- * The most times of messages in memory, over all lanes. With more, the windows that were used longest ago are dropped,
- * and read again when they are needed.
+ * The most times of messages in memory, over all lanes. When there are more, the guard drops the windows that it did
+ * not use for the longest time, and reads them again when it needs them.
  */
 const TIMES_MAX = 200_000;
 /** The most deliveries of an instance that are read to rebuild a window. Older deliveries are ignored. */
@@ -35,8 +35,8 @@ interface Window {
 }
 
 /**
- * Judges the messages of agents at the head of a lane. The node that owns the instance sees all messages that count.
- * After a restart, or when another node had the instance, the window of a lane is rebuilt from the store.
+ * Judges the messages of agents at the head of a lane. The node that delivers to the instance sees all messages that
+ * count. After a restart, or when another node had the instance, the window of a lane is rebuilt from the store.
  */
 export class LoopGuard {
   readonly #parts: LoopGuardParts;
@@ -57,7 +57,7 @@ export class LoopGuard {
     if (!limitsPairs(limits)) return guardReason({ hops, accepted_at }, [], limits);
     const window = this.#windowOf(recipient, head, limits);
     if (window === null) return 'unknown';
-    // The guard let the head through before. It is here again because the lane was read again.
+    // The guard let this head pass before. The head is here again because the lane was read again.
     if (head.seq <= window.last_seq) return null;
     window.last_seq = head.seq;
     const pairs = pairsOf(from_agent, agentsOf(head));
@@ -103,8 +103,8 @@ export class LoopGuard {
   }
 
   /**
-   * Forgets all windows, because the store may have gone back to an earlier time: it may give a seq again, and messages
-   * that were judged may be lost.
+   * Forgets all windows, because the database may have gone back to an earlier time. Such a database may give a seq
+   * again, and may have lost messages that were judged.
    */
   forgetAll(): void {
     this.#windows.clear();
@@ -115,7 +115,7 @@ export class LoopGuard {
     const key = keyOf(recipient, head);
     let window = this.#windows.get(key);
     if (window === undefined || window.recipient !== recipient || window.pair_limit < pair_limit) {
-      // Before the first message there was nothing to count.
+      // The head is the first message of the meeting, so there is nothing to count before it.
       if (head.seq > 1) return null;
       window = { recipient, pair_limit, last_seq: 0, pairs: new Map(), times: 0 };
     }

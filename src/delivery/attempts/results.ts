@@ -70,8 +70,8 @@ export class Results {
   }
 
   /**
-   * An attempt ended. The health of the instance changes at once, so that the next result of another lane is judged by
-   * it.
+   * An attempt ended. The health of the instance changes at once. So the next result is judged by the new health, even
+   * when it comes from another lane.
    */
   judge(recipient: Recipient, target: Target, delivery: LaneDelivery, result: PushResult): Judged {
     const now = this.#clock.now();

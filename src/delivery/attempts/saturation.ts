@@ -1,12 +1,14 @@
 /**
- * A thread that is busy for more than this share of its time is saturated. If it is less busy, something else is slow.
+ * A thread that is busy for more than this share of its time is saturated. When deliveries wait although the thread is
+ * less busy, something else is slow.
  */
 const SATURATED = 0.75;
 /** How often the load is measured. */
 export const CHECK_MS = 100;
 /**
  * The most attempts in flight to instances with a backlog, while this thread is saturated: the other work of the thread
- * waits behind their responses. While the thread is not saturated, the limit grows, up to a share of all attempts.
+ * waits while it handles their responses. While the thread is not saturated, the limit grows, up to a share of all
+ * attempts.
  */
 const ATTEMPTS_MIN = 96;
 const ATTEMPTS_SHARE = 0.75;
@@ -18,8 +20,8 @@ const ATTEMPTS_FIRST = 8;
 const GROWTH = 1.5;
 const GROWTH_SATURATED = 1.1;
 /**
- * How many instances have their turn for each attempt that the limit allows: while one pushes, another reads its next
- * deliveries.
+ * How many instances have their turn for each attempt that the limit allows. While one instance has an attempt in
+ * flight, the next deliveries of another are read.
  */
 const TURNS_PER_ATTEMPT = 2;
 
@@ -47,7 +49,7 @@ export class Saturation {
     return this.#attempts_max;
   }
 
-  /** Instances with a backlog that may have their turn at a time. */
+  /** How many instances with a backlog may have their turn at the same time. */
   get turns_max(): number {
     return this.#attempts_max * TURNS_PER_ATTEMPT;
   }

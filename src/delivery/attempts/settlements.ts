@@ -11,13 +11,13 @@ const LINGER_MS = 3;
 const BATCH_MAX = 2_000;
 /**
  * The most instances in one batch. A second after a wide message, 10,000 instances have a new time of their last
- * success. One transaction with all of them would delay the other calls of the store for as long as the message itself
- * did.
+ * success. One transaction with all of them would delay the other calls of the store as long as the transaction that
+ * stored the message did.
  */
 const INSTANCES_MAX = 500;
 /**
- * How long the time of the last success waits before it joins a batch. PostgreSQL would find a row more and more slowly
- * if every batch wrote it.
+ * How long the time of the last success waits before it joins a batch. If every batch wrote a row, PostgreSQL would
+ * find that row more and more slowly.
  */
 const SUCCESS_LINGER_MS = 1_000;
 const RETRY_MS = 500;
@@ -38,8 +38,8 @@ export class Settlements {
   #writing: Promise<void> | null = null;
   #writing_count = 0;
   /**
-   * How many changes were added, and how many of them are on disk: they are written in the order in which they were
-   * added.
+   * How many changes were added, and how many of them are on disk. Changes are written in the order in which they were
+   * added, so two numbers are enough.
    */
   #added = { deliveries: 0, instances: 0 };
   #written = { deliveries: 0, instances: 0 };
@@ -76,7 +76,7 @@ export class Settlements {
     this.#schedule();
   }
 
-  /** An instance without failures had one more success. Its time joins a batch within a second. */
+  /** An instance without failures had one more success. The time of this success joins a batch within a second. */
   markSucceeded(instance: Recipient): void {
     if (this.#instances.has(instance)) return;
     instance.registration.health_dirty = true;
@@ -95,7 +95,7 @@ export class Settlements {
   }
 
   /**
-   * Resolves when everything that was added so far is on disk. It does not wait for later additions: under load they
+   * Resolves when everything that was added so far is on disk. Does not wait for later additions: under load, additions
    * never end.
    */
   async flush(): Promise<void> {
@@ -164,7 +164,7 @@ export class Settlements {
   }
 }
 
-/** Leaves out instances that were deleted: by now the id may belong to another registration. */
+/** Leaves out instances that were deleted, because the id may belong to another registration by now. */
 function healthSettlementsOf(instances: Iterable<Recipient>): HealthSettlement[] {
   const settlements: HealthSettlement[] = [];
   for (const { instance_id, registration, dropped, partition } of instances) {

@@ -8,8 +8,8 @@ const REPORT_VALID_MS = 400;
 const NODES_MAX = 1_000;
 
 /**
- * The number of deliveries that wait in the other nodes of a cluster. A message that this node accepts goes into the
- * lanes of all nodes. So this node accepts less while the others are behind.
+ * The number of deliveries that wait in the other nodes of a cluster. A message that this node accepts may have
+ * deliveries in the lanes of all nodes. So this node accepts less while the others are behind.
  */
 export class ClusterBacklog {
   readonly #clock: Clock;
@@ -35,7 +35,7 @@ export class ClusterBacklog {
     return waiting;
   }
 
-  /** Reports to the others that this node is saturated, and how many deliveries wait in it. */
+  /** Reports to the other nodes that this node is saturated, and how many deliveries wait here. */
   report(waiting: number): void {
     void this.#cluster.broadcast(TOPIC, `${Math.round(waiting)} ${this.#node_id}`).catch(() => {});
   }

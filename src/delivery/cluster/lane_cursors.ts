@@ -16,13 +16,14 @@ export interface LaneCursor extends Pick<Lane, 'contiguous_from' | 'last_seq'> {
 interface CursorsOfRecipient {
   /** By meeting; the first lane has been empty for the longest time. */
   by_meeting: Map<string, LaneCursor>;
-  /** When the latest of the forgotten lanes became empty. */
+  /** Of the forgotten lanes, the time at which the last one became empty. */
   forgotten_at: number;
 }
 
 /**
- * The positions (seqs) of empty lanes. A node of a cluster keeps them, so that the next message of a lane needs no
- * read. Another node may have stored messages in between. The position shows whether this node missed one.
+ * The positions (seqs) of empty lanes. A node of a cluster keeps these positions, so that the next message of a lane
+ * needs no read. Before that message, other nodes may have stored messages for the lane. The position shows whether
+ * this node missed one of them.
  */
 export class LaneCursors {
   readonly #invalidations: InvalidationClock;
@@ -67,7 +68,7 @@ export class LaneCursors {
 
   /**
    * A time of the invalidation clock. A forgotten lane of the recipient may already have delivered messages that this
-   * node requested before that time, but no later ones.
+   * node requested before that time. It has delivered no message that this node requested later.
    */
   forgottenAt(recipient: Recipient): number {
     return this.#cursors.get(recipient)?.forgotten_at ?? this.#dropped_at;

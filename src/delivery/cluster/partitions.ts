@@ -6,8 +6,8 @@ import type { Clock, Timer } from '../clock.ts';
 const RENEW_MS = 3_000;
 const TRY_AGAIN_MS = 500;
 /**
- * How long a stop waits until the store has recorded that this node releases everything. After that, the partitions are
- * free only when the lease ends.
+ * How long a stop waits until the store has recorded that this node releases everything. If the store has not recorded
+ * it by then, the partitions are free only when the lease ends.
  */
 const LEAVE_MS_MAX = 500;
 /** The topic of a broadcast: there are partitions to take or to release, so the other nodes renew at once. */
@@ -24,7 +24,7 @@ export class Partition {
   in_flight = 0;
   /**
    * The time of the invalidation clock when this node took the partition. Rows that were requested earlier do not count
-   * for it.
+   * for this partition.
    */
   acquired_at = 0;
   /** The time of the wall clock when this node took the partition. */
@@ -61,13 +61,13 @@ export class Partition {
   }
 }
 
-/** Reacts to gains and losses of partitions. */
+/** What is called when this node takes, releases or loses partitions. */
 export interface PartitionsListener {
   /** Finds the pending deliveries of these partitions; resolves when all are found. */
   onAcquired(partitions: readonly Partition[]): Promise<void>;
   /** Starts nothing more for the instances of these partitions, because another node delivers to them, now or soon. */
   onRevoked(partitions: ReadonlySet<Partition>): void;
-  /** The partition is released when its attempts have ended. So the listener ends those that may take long. */
+  /** The partition is released when its attempts have ended. So the listener ends the attempts that may take long. */
   onReleasing(partition: Partition): void;
   /** Resolves when the results of all attempts so far are on disk. */
   flush(): Promise<void>;
@@ -89,7 +89,7 @@ export interface PartitionsObserver {
   storageFailed(error: unknown): void;
 }
 
-/** How the other nodes know this one. */
+/** What the other nodes know about this node. */
 export interface NodeIdentity {
   node_id: string;
   version: string;
@@ -103,9 +103,9 @@ export interface NodeIdentity {
  *   free ── renew ──► held ── too many, or the node stops ──► paused ── attempts ended, results written, renew ──► free
  *                     held, paused ── another node took it when the lease had ended ──► lost
  *
- * The lease is renewed every 3 s. Every attempt checks `isLeaseValid` first. So a process that was paused, or that gets
- * no response from the store, sees by its own clock that it must start no more attempts. Without a cluster, the node
- * holds everything for ever.
+ * The lease is renewed every 3 s. Every attempt checks `isLeaseValid` first. So a process may have been paused, or get
+ * no response from the store: by its own clock, it sees that it must start no more attempts. Without a cluster, the
+ * node holds everything for ever.
  */
 export class Partitions {
   readonly #clock: Clock;
@@ -195,7 +195,7 @@ export class Partitions {
     await this.#found_first.promise;
   }
 
-  /** Another node says that there are partitions to take or to release. */
+  /** Another node reports that there are partitions to take or to release. */
   onBroadcast(topic: string): void {
     if (topic === TOPIC && this.#joined) void this.#renew();
   }
@@ -255,7 +255,8 @@ export class Partitions {
     if (gone.size > 0) this.#listener?.onRevoked(gone);
     void this.#find(taken);
     this.#listener?.onRenewed();
-    // A joining node waits for partitions that others release, and others may take released ones.
+    // When this node joins, it waits for partitions that other nodes release. When it releases partitions, other nodes
+    // may take them.
     if (given_back.length > 0 || !this.#joined) this.#notifyOthers();
     this.#joined = true;
     this.#node_count = lease.nodes.length;
@@ -283,8 +284,8 @@ export class Partitions {
     const previous = this.#ending.get(partition_no);
     this.#ending.delete(partition_no);
     if (previous === undefined || previous.in_flight === 0) return partition;
-    // Attempts that began before the loss still count against the limits of the partition's instances, so the partition
-    // starts none until they have ended.
+    // Attempts that began before the loss still count against the limits of the partition's instances. So no attempt of
+    // the new partition starts until they have ended.
     partition.paused = true;
     previous.onIdle = () => {
       if (this.#releasing.has(partition)) return;
@@ -298,7 +299,7 @@ export class Partitions {
     try {
       if (taken.length > 0) await this.#listener?.onAcquired(taken);
     } catch {
-      // This node is stopping: the next owner finds the pending deliveries.
+      // This node is stopping. The next node that takes the partition finds the pending deliveries.
     }
     this.#found_first.resolve();
   }
@@ -311,8 +312,8 @@ export class Partitions {
   // ── giving back ───────────────────────────────────────────────────────────────────────────────────────────────────
 
   /**
-   * Releases the partitions beyond this node's share. It picks those with the highest numbers, so that the same few
-   * partitions always change their node.
+   * Releases the partitions beyond this node's share. Picks the partitions with the highest numbers, so that the same
+   * few partitions always change their node.
    */
   #releaseSurplus({ node_no, nodes }: Lease): void {
     const staying = nodes.filter(({ stopping }) => !stopping);
@@ -342,7 +343,7 @@ export class Partitions {
 
   // ── the end ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-  /** Begins to release everything; partitions without an attempt in flight go at once. */
+  /** Begins to release everything; partitions without an attempt in flight are released at once. */
   drain(): void {
     this.#stopping = true;
     this.#found_first.resolve();
@@ -351,7 +352,7 @@ export class Partitions {
     if (this.#joined) void this.#renew();
   }
 
-  /** Releases the rest and leaves the cluster. Call it when nothing is in flight any more. */
+  /** Releases the partitions that are left, and leaves the cluster. Call it when nothing is in flight any more. */
   async leave(): Promise<void> {
     if (this.#cluster === null) return;
     this.#left = true;

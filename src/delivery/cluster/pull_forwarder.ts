@@ -14,9 +14,9 @@ export const FORWARDED_HEADER = 'convoke-forwarded';
 const CONNECT_MS = 2_000;
 const ANSWER_MS = 10_000;
 /**
- * How long a node remembers which nodes hold the partitions. After a response other than 200 it reads them again. It
- * reads the addresses of all partitions together: a read for each partition took a third of the processor time of
- * forwarded pulls.
+ * How long a node remembers which nodes hold the partitions. After a response other than 200, it reads the addresses
+ * again. One read gets the addresses of all partitions: with a read for each partition, the reads took a third of the
+ * processor time of forwarded pulls.
  */
 const ADDRESSES_MS = 1_000;
 /** For how long a node uses one stamp. A stamp is a signed time, which marks the pulls that the node forwards. */
@@ -46,9 +46,9 @@ export interface PullForwarderParts {
 }
 
 /**
- * Forwards a pull to the node that delivers to its instance, with the credentials of its caller. The request goes
- * nowhere else: to one path, at an address that a node of this cluster has signed. The operator of that node declares
- * the address (CONVOKE_ADVERTISED_URL).
+ * Forwards a pull to the node that delivers to its instance, with the credentials of its caller. The request goes only
+ * to one path, at an address that a node of this cluster has signed. The operator of that node declares the address
+ * (CONVOKE_ADVERTISED_URL).
  */
 export class PullForwarder {
   readonly #cluster: PullForwarderParts['cluster'];
@@ -88,7 +88,8 @@ export class PullForwarder {
 
   /**
    * @param onRequest called with a function that ends the request when the client has gone
-   * @returns the response; null when no node holds the instance, or that node did not respond
+   * @returns the response; null when no node holds the partition of the instance, or when the node that holds it did
+   * not respond
    */
   async forward(pull: ForwardedPull, onRequest: (cancel: () => void) => void): Promise<IncomingMessage | null> {
     const partition_no = partitionOf(pull.instance_id);

@@ -21,7 +21,7 @@ import type { Partition, Partitions, PartitionsListener } from './partitions.ts'
 import type { SeenRanges } from './seen_ranges.ts';
 
 /**
- * How long attempts may still take when this node releases their partition: as long as a webhook may take to respond.
+ * How long an attempt may still take when this node releases its partition: as long as a webhook may take to respond.
  */
 const PARTING_MS = 5_000;
 /** How often a node of a cluster scans for lanes that it missed, unless a scan takes long. */
@@ -69,7 +69,7 @@ export class RemoteChanges implements PartitionsListener {
 
   // ── changes of other nodes ─────────────────────────────────────────────────────────────────────────────────────────
 
-  /** Another node did something that concerns this one. */
+  /** Another node did something that concerns this node. */
   onChange(change: Change): void {
     const { partitions, transport, cluster_backlog, invalidations, meetings, dispatcher } = this.#parts;
     switch (change.kind) {
@@ -111,8 +111,8 @@ export class RemoteChanges implements PartitionsListener {
   }
 
   /**
-   * The row of an instance was changed: it is read again, and so are its deliveries when the change may have affected
-   * them.
+   * The row of an instance was changed, so this node reads it again. When the change may have affected the deliveries
+   * of the instance, this node reads these again too.
    */
   onInstanceChange({ instance_id, resets_backoff, requeued }: Extract<Change, { kind: 'instance' }>): void {
     const { recipients, registrations, invalidations, dispatcher } = this.#parts;
@@ -189,8 +189,8 @@ export class RemoteChanges implements PartitionsListener {
   onRevoked(partitions: ReadonlySet<Partition>): void {
     const { recipients, transport } = this.#parts;
     for (const recipient of recipients.all()) if (partitions.has(recipient.partition)) recipients.drop(recipient);
-    // Compares numbers, because a partition that this node lost and took again at once is a new object. The new one
-    // starts nothing until the attempts of the lost one have ended.
+    // Compares numbers, because a partition that this node lost and took again at once is a new object. Until the
+    // attempts of the old object have ended, no attempt of the new object starts.
     const partition_nos = new Set([...partitions].map(({ partition_no }) => partition_no));
     transport.handOver((instance_id) => partition_nos.has(partitionOf(instance_id)));
   }

@@ -11,8 +11,8 @@ export class Backlog {
   /** True when the lane was too long, or memory was full. Then the backlog gets no tail until all of it is read. */
   is_closed = false;
   /**
-   * How many deliveries of the backlog would be in memory if the lane did not have to be read first. They count for
-   * backpressure.
+   * How many deliveries of the backlog would be in memory if the lane did not have to be read first. Backpressure
+   * counts these deliveries.
    */
   unread_estimate = 0;
   /**

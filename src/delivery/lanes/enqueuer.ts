@@ -8,8 +8,9 @@ import type { Recipient } from './recipient.ts';
 import type { RecipientCache } from './recipient_cache.ts';
 
 /**
- * A message with more deliveries than this is wide. Recipients of it that have nothing else to do take turns, as those
- * with a backlog do. Otherwise all other instances would wait until the last recipient has its push.
+ * A message with more deliveries than this is wide. Those of its recipients that have nothing else to deliver take
+ * turns, as recipients with a backlog do. Otherwise all other instances would wait until the last recipient has its
+ * push.
  */
 const WIDE = 500;
 
@@ -48,9 +49,9 @@ export class Enqueuer {
       // Another node delivers to this recipient, and learns of the message from the store.
       if (recipient === null) continue;
       // This node saw every message of the meeting and put it into its lanes. So a delivery that is not in memory is
-      // not pending. That does not hold for two kinds of messages. A message that another node stored may have been
-      // read from the table long ago. A message of this node may have been read before the response to its commit
-      // arrived.
+      // not pending. That does not hold for two kinds of messages. First, a message that another node stored: this node
+      // may have read it from the table long ago. Second, a message that this node stored: this node may have read it
+      // from the table before the response to its commit arrived.
       const is_whole = contiguous_from === null || contiguous_from === 1;
       const was_unread = is_own && !this.#recipients.mayHaveRead(recipient, requested_at);
       const is_known = was_unread && is_whole && recipient.partition.discovered;
@@ -58,11 +59,11 @@ export class Enqueuer {
       // The message belongs to a new range, so there may be messages before it that this node did not see.
       const is_after_gap = lane.contiguous_from !== contiguous_from;
       lane.contiguous_from = contiguous_from;
-      // The message was read from the table before its broadcast arrived.
+      // This node read the message from the table before the broadcast of the message arrived.
       if (seq <= lane.newest_seq) continue;
       // In a cluster, a lane whose newest_seq is 0 was read from its beginning, and nothing was pending. So this
-      // message may be delivered already: its broadcast may be older than that read, and a range says only which
-      // messages this node saw.
+      // message may be delivered already: the broadcast of the message may be older than that read. The range does not
+      // help, because it says only which messages this node saw.
       const may_be_done = contiguous_from !== null && lane.newest_seq === 0 && !is_known;
       const has_gap = is_after_gap && lane.newest_seq < seq - 1;
       if (has_gap || may_be_done) this.#memory.spillTail(lane);

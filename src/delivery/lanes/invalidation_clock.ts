@@ -1,5 +1,5 @@
 /**
- * A logical clock. It rises whenever something other than an attempt of this node may have changed deliveries. An
+ * A logical clock. Its time rises whenever something other than an attempt of this node may have changed deliveries. An
  * instance keeps the time of its last invalidation: rows that were requested before that time may be stale.
  */
 export class InvalidationClock {

@@ -10,7 +10,7 @@ import type { LaneDelivery } from './lane_delivery.ts';
  *                         ├──── a step ──► loading ──────► idle
  *                         └──── a step ──► judging ──────► idle
  *
- * An idle lane that is not empty is held until a time, or its instance may start nothing.
+ * An idle lane with deliveries waits: it is held until a time, or its instance may start nothing now.
  */
 export type LaneState = 'idle' | 'ready' | 'loading' | 'judging' | 'attempting';
 
@@ -18,7 +18,7 @@ export type LaneState = 'idle' | 'ready' | 'loading' | 'judging' | 'attempting';
  * The deliveries of one instance in one meeting, in the order of seq.
  *
  * The front is in memory (`queue`); later deliveries may be on disk only (`backlog`). A lane has one attempt at a time.
- * It tries no delivery while an earlier one is on disk only.
+ * No attempt on a delivery starts while an earlier delivery of the lane is on disk only.
  */
 export class Lane {
   readonly meeting_id: string;
@@ -40,11 +40,11 @@ export class Lane {
   last_seq: number;
   /** No attempt of this lane starts before this time; Infinity while its meeting is paused. */
   held_until = 0;
-  /** How many deliveries in memory were read from the table and not tried since. */
+  /** How many deliveries in memory were read from the table and were not attempted since. */
   queued_backlog = 0;
   /**
    * In a cluster, the first seq of the range (see cluster/seen_ranges.ts) for which this lane is complete: this node
-   * saw every message from that seq on, and has read the earlier ones. 0: the lane is complete for no range. Null
+   * saw every message from that seq on, and has read the earlier messages. 0: the lane is complete for no range. Null
    * without a cluster, where a lane is always complete.
    */
   contiguous_from: number | null = null;
@@ -119,13 +119,13 @@ export class Lane {
     return this.backlog === null ? 0 : this.backlog.unread_estimate;
   }
 
-  /** Adds the next delivery, behind the backlog if there is one. */
+  /** Adds the next delivery; when the lane has a backlog, behind the backlog. */
   append(delivery: LaneDelivery): void {
     if (this.backlog === null) this.appendRead(delivery);
     else this.backlog.push(delivery);
   }
 
-  /** Adds the next delivery that was read from the backlog, or the next one of a lane without a backlog. */
+  /** Adds the next delivery that was read from the backlog; without a backlog, the next delivery of the lane. */
   appendRead(delivery: LaneDelivery): void {
     this.queue.push(delivery);
     if (!this.aside) this.last_seq = delivery.seq;
@@ -138,7 +138,7 @@ export class Lane {
     return backlog;
   }
 
-  /** Keeps the first `length` of the queue. @returns the others: they are on disk only from now on */
+  /** Keeps the first `length` of the queue. @returns the other deliveries: they are on disk only from now on */
   truncate(length: number): LaneDelivery[] {
     const dropped = this.queue.truncate(length);
     const backlog = this.spill();

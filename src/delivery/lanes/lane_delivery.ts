@@ -8,11 +8,11 @@ import type { QueuedDelivery } from '../../store/contract/deliveries.ts';
 export interface LaneDelivery extends Omit<QueuedDelivery, 'message'> {
   body_head: Uint8Array;
   /**
-   * True when acceptance does not wait for this delivery: it was read from the table, or its message is wide, and it
-   * was not tried since.
+   * True when acceptance does not wait for this delivery: it was read from the table, or its message is wide, and no
+   * attempt on it has started since.
    */
   is_backlog: boolean;
-  /** How many messages were missed before it; 0 when that is not counted. */
+  /** How many messages the instance missed before this delivery; 0 when that is not counted. */
   missed: number;
 }
 

@@ -17,11 +17,11 @@ import type { LaneMemory } from './lane_memory.ts';
 import type { Recipient } from './recipient.ts';
 import type { RecipientCache } from './recipient_cache.ts';
 
-/** The most deliveries that are read into a lane at once. When memory has no room, only one is read. */
+/** The most deliveries that are read into a lane at once. When memory has no room, only one delivery is read. */
 export const LANE_PAGE = 64;
 /** The most lanes that one batch reads. */
 const LANES_READ_MAX = 500;
-/** One batch reads at most about this many deliveries. Messages that are accepted meanwhile wait for the batch. */
+/** One batch reads about this many deliveries at most. Messages that arrive meanwhile wait until the batch is read. */
 const DELIVERIES_READ_MAX = 500;
 /** The weight of the latest page in the average of their lengths. */
 const PAGE_LENGTH_WEIGHT = 0.02;
@@ -118,7 +118,7 @@ export class LaneLoader {
   }
 
   #take(lane: Lane, backlog: Backlog, rows: QueuedDelivery[], may_be_last: boolean): void {
-    // The table has deliveries behind the tail: other nodes stored them before this node listened.
+    // The table has deliveries behind the tail: other nodes stored these before this node listened.
     const is_beyond_tail = lane.tail_length > 0 && (rows.at(-1)?.seq ?? 0) > backlog.tail_to;
     if (is_beyond_tail) this.#memory.spillTail(lane);
     const is_last = may_be_last && !is_beyond_tail;
@@ -127,8 +127,8 @@ export class LaneLoader {
     for (const row of before_tail) this.#memory.appendRead(lane, laneDeliveryOf(row, latest_due));
     const first_in_tail = rows[before_tail.length];
     const reaches_tail = first_in_tail !== undefined;
-    // The page shows that the deliveries of the tail before this row are settled. They came into the tail when they
-    // were read from the table while their results were not written yet.
+    // The page shows that the deliveries of the tail before this row are settled. They are in the tail because this
+    // node read their rows before their results were written.
     if (reaches_tail) this.#memory.dropSettled(lane, backlog, first_in_tail.seq);
     // The last page ends before the tail begins, so no delivery in the tail is pending any more.
     if (is_last && !reaches_tail && lane.tail_length > 0) this.#memory.spillTail(lane);

@@ -24,7 +24,7 @@ const SLOW_AFTER_MS = 250;
 /** The most deliveries in memory, and the most bytes of their messages. */
 const MEMORY_DELIVERIES_MAX = 50_000;
 const MEMORY_BYTES_MAX = 64 << 20;
-/** The share of that room for instances with a backlog. The rest is for messages that are accepted meanwhile. */
+/** The share of that memory for instances with a backlog. The rest is for messages that are accepted meanwhile. */
 const BACKLOG_SHARE = 0.5;
 
 const NO_ATTEMPTS: Attempt[] = [];
@@ -55,7 +55,7 @@ export class LaneMemory {
 
   /**
    * Deliveries in memory, and those that would be in memory if their lanes did not have to be read first. Backlogs and
-   * wide messages do not count, because even a large one is no reason to accept less.
+   * wide messages do not count: however large they are, this node need not accept less.
    */
   get waiting(): number {
     return this.#queued - this.#queued_backlog + this.#unread;
@@ -116,15 +116,15 @@ export class LaneMemory {
     this.#bytes += bytesOf(delivery);
   }
 
-  /** Removes the head. Its settlement must be made first. */
+  /** Removes the head. The caller makes the settlement of the head first. */
   takeHead(lane: Lane): void {
     const delivery = lane.queue.shift();
     assert(delivery !== undefined, 'only the head of a lane is taken');
     this.#queued--;
     this.tried(lane, delivery);
     this.#bytes -= bytesOf(delivery);
-    // For the garbage collector, a delivery that waited for long is an old object. An old object would keep its young
-    // attempts in memory until the next full collection.
+    // For the garbage collector, a delivery that waited for long is an old object. Until the next full collection, an
+    // old object keeps the young objects that it refers to in memory: here its attempts.
     delivery.attempts = NO_ATTEMPTS;
   }
 
@@ -167,8 +167,8 @@ export class LaneMemory {
   }
 
   /**
-   * Keeps nothing in memory for an instance that backs off, or whose machine is away. Its next attempt reads the
-   * delivery again.
+   * Keeps nothing in memory for an instance that backs off, or whose machine is away. The delivery is read again for
+   * the next attempt.
    */
   trimAll(recipient: Recipient): void {
     for (const lane of recipient.lanes.values()) this.trim(lane, 0);
@@ -187,7 +187,7 @@ export class LaneMemory {
     lane.joinTail();
   }
 
-  /** A delivery was added to a backlog. It counts as unread as long as the lane would have had room for it. */
+  /** A delivery was added to a backlog. The delivery counts as unread if the lane would have had room for it. */
   countUnread(recipient: Recipient, lane: Lane, backlog: Backlog, now: number): void {
     const room = this.limitFor(recipient, lane, now) - lane.length;
     this.setUnread(backlog, Math.min(backlog.unread_estimate + 1, Math.max(backlog.unread_estimate, room)));

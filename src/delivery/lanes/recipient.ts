@@ -6,9 +6,9 @@ import type { Target } from '../transport/target.ts';
 import { Lane } from './lane.ts';
 import { Registration } from './registration.ts';
 
-/** The assumed duration of a push before the first one ended, in milliseconds. */
+/** The assumed duration of a push before the first push ended, in milliseconds. */
 export const PUSH_MS_GUESS = 5;
-/** A machine is away when an attempt has waited this long for its next pull. */
+/** A machine is away when an attempt has waited this long for the next pull of the machine. */
 export const AWAY_AFTER_MS = 250;
 /** After a wait of this length the machine counts as away for the messages that waited: see `away_until`. */
 const GONE_AFTER_MS = 10_000;
@@ -21,9 +21,9 @@ export class Recipient {
   readonly partition: Partition;
   readonly registration = new Registration();
   readonly lanes = new Map<string, Lane>();
-  /** Lanes that are in the state `ready`, in the order of their turns. */
+  /** Lanes that are in the state `ready`, in the order in which they take steps. */
   readonly ready = new Fifo<Lane>();
-  /** The deliveries that stepped aside and are due: see retries.ts. Null until there was one. */
+  /** The deliveries that went aside and are due: see retries.ts. Null until there was such a delivery. */
   #aside: Lane | null = null;
   /** When the next delivery aside is due; null when none is known. */
   aside_due_at: number | null = null;
@@ -32,17 +32,17 @@ export class Recipient {
    * changed it since.
    */
   invalidated_at: number;
-  /** True when the instance was deleted or belongs to another node. This node then starts nothing more for it. */
+  /** True when the instance was deleted, or another node delivers to it. This node then starts nothing more for it. */
   dropped = false;
   /** True when the instance has a backlog, or was away (see turns.ts). */
   is_behind = false;
-  /** A message was accepted for it since its last attempt. */
+  /** A message was accepted for the instance since its last attempt. */
   is_touched = false;
   /** How many attempts the instance started in its turn; null while it has no turn. */
   turn: number | null = null;
   /**
-   * Whether the instance is in the first list of `Turns`, and whether it is in one of the lists for instances with a
-   * backlog.
+   * `listed`: the instance is in the first list of `Turns`. `listed_behind`: it is in one of the lists for instances
+   * with a backlog.
    */
   listed = false;
   listed_behind = false;
@@ -72,7 +72,7 @@ export class Recipient {
    */
   returned_at: number;
   #is_backing_off = false;
-  /** How long a push to it took lately, on average. */
+  /** How long a push to the instance took lately, on average. */
   push_ms = PUSH_MS_GUESS;
 
   constructor(instance_id: string, partition: Partition) {
@@ -137,13 +137,16 @@ export class Recipient {
     this.waits_since = null;
   }
 
-  /** A message was accepted for the instance. While the instance is away, the message waits with all others. */
+  /**
+   * A message was accepted for the instance. While the instance backs off or is away, the message waits like its other
+   * messages.
+   */
   touch(now: number): void {
     const { backoff_until } = this.registration.health;
     if ((backoff_until === null || backoff_until <= now) && !this.isAway(now)) this.is_touched = true;
   }
 
-  /** Whether something has waited longer than AWAY_AFTER_MS for a pull of its machine. */
+  /** Whether an attempt has waited AWAY_AFTER_MS or longer for a pull of the machine. */
   isAway(now: number): boolean {
     return this.waits_since !== null && now - this.waits_since >= AWAY_AFTER_MS;
   }
@@ -162,7 +165,7 @@ export class Recipient {
 
   /**
    * Whether the instance goes before the instances with a backlog: it has no backlog itself, or a message was just
-   * accepted for it. Such a message is worth one attempt.
+   * accepted for it. Because of such a message, the instance goes first for one attempt.
    */
   get goes_first(): boolean {
     return !this.is_behind || this.is_touched;

@@ -38,7 +38,7 @@ export class RecipientCache {
 
   /**
    * Called when deliveries of a meeting may have changed. Invalidates all instances, because any of them can be in the
-   * meeting, even one without a lane: its first message may have been requested before the change.
+   * meeting. Even an instance without a lane can: its first message may have been requested before the change.
    *
    * @param now the time of the invalidation clock
    */
@@ -84,11 +84,11 @@ export class RecipientCache {
       left--;
     }
     // The next search waits until the number has grown. If most instances have something to deliver, a search for each
-    // new one would take quadratic time.
+    // new instance would take quadratic time.
     this.#evict_at = Math.max(IDLE_MAX, Math.ceil(this.#recipients.size * 1.1));
   }
 
-  /** Drops an instance that was deleted or belongs to another node now: no more attempts start for it. */
+  /** Drops an instance that was deleted, or to which another node delivers now: no more attempts start for it. */
   drop(recipient: Recipient): void {
     for (const lane of recipient.allLanes) {
       // An attempt in flight ends by itself. Its settlement changes nothing, because the row is no longer pending. A
@@ -104,8 +104,8 @@ export class RecipientCache {
   }
 
   /**
-   * @param known_to for a lane that is not in memory: no delivery up to this seq is pending; null: the lane must be
-   * read
+   * @param known_to counts only when the lane is not in memory: no delivery of the lane up to this seq is pending;
+   * null: the lane must be read
    */
   laneOf(recipient: Recipient, meeting_id: string, known_to: number | null): Lane {
     const known = recipient.lanes.get(meeting_id);
@@ -119,7 +119,7 @@ export class RecipientCache {
   }
 
   /**
-   * Whether a lane that was forgotten may already have delivered a message that was requested at this time. Such a
+   * Whether a lane that was forgotten may already have delivered a message that was requested at this time. Then that
    * message may no longer be pending.
    */
   mayHaveRead(recipient: Recipient, requested_at: number): boolean {
@@ -128,7 +128,7 @@ export class RecipientCache {
 
   /**
    * Forgets an empty lane, but only after all pending lanes were found. Before that, only the lane knows which of its
-   * deliveries are done.
+   * deliveries are delivered already.
    */
   evictIfIdle(recipient: Recipient, lane: Lane): void {
     if (!lane.isEmpty || lane.isBusy || lane.aside || !recipient.partition.discovered) return;

@@ -15,8 +15,8 @@ export type Freshness = 'unknown' | 'current' | 'stale';
 export type Reading = 'none' | 'in_flight' | 'paused';
 
 /**
- * The registration of an instance in memory, with its health. While this node delivers, its own record of the health
- * counts.
+ * The registration of an instance in memory, with its health. While this node delivers to the instance, the health in
+ * memory counts, and not the health in the row.
  */
 export class Registration {
   #freshness: Freshness = 'unknown';
@@ -25,11 +25,14 @@ export class Registration {
   #health: InstanceHealth = NO_HEALTH;
   /** Whether the health changed and is not on disk yet. */
   health_dirty = false;
-  /** The `updated_at` of the registration to which the receiver responded 410; null when it did not. */
+  /** The `updated_at` of the registration to which the receiver responded 410; null when the receiver did not. */
   gone_as_of: number | null = null;
   /** Counts invalidations: a row that was requested before the last one is out of date. */
   version = 0;
-  /** True when another node may have reset the back-off without this node's knowledge. The row shows whether it did. */
+  /**
+   * True when another node may have reset the back-off without this node's knowledge. The row shows whether that
+   * happened.
+   */
   may_need_reset = false;
   #resets_when_replaced = false;
 
@@ -51,8 +54,8 @@ export class Registration {
   }
 
   /**
-   * The row may have changed: no attempt starts until it is read again. A row that could not be decrypted may be
-   * readable now.
+   * The row may have changed: no attempt starts until the row is read again. If its secrets could not be decrypted
+   * before, perhaps they can be now.
    */
   invalidate(): void {
     if (this.#freshness === 'current') this.#freshness = 'stale';
@@ -61,14 +64,17 @@ export class Registration {
   }
 
   /**
-   * The timer of the pause stays. When it fires, it compares the state and the version, and finds that the pause is
-   * over.
+   * The timer of the pause stays. When the timer fires, its callback compares the state and the version, and finds that
+   * the pause is over.
    */
   #endPause(): void {
     if (this.reading === 'paused') this.reading = 'none';
   }
 
-  /** Takes over a row. Its health counts only when it is the first row, or when the URL or the transport changed. */
+  /**
+   * Takes over a row. The health in the row counts only when this is the first row, or when the URL or the transport
+   * changed.
+   */
   replace(row: Instance): void {
     const target = targetOf(row);
     if (this.#target === null || !isSamePlace(this.#target, target)) {
@@ -76,7 +82,7 @@ export class Registration {
       const health = { consecutive_failures, health_since, last_success_at, last_failure, backoff_step, backoff_until };
       this.#health = health;
     }
-    // This row may be older than the 410, and so still say that the instance is switched on.
+    // This row may be older than the 410, and then it still says that the instance is switched on.
     if (this.gone_as_of === row.updated_at) target.switched_on = false;
     else this.gone_as_of = null;
     this.#target = target;

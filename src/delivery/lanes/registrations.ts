@@ -12,9 +12,12 @@ import type { Transport } from '../transport/transport.ts';
 import type { Recipient } from './recipient.ts';
 import type { RecipientCache } from './recipient_cache.ts';
 
-/** The most rows in one read. Messages that are accepted meanwhile wait for the read. */
+/** The most rows in one read. Messages that arrive meanwhile wait until the rows are read. */
 const BATCH_MAX = 100;
-/** How soon an instance whose secrets cannot be decrypted is read, and logged, again. New secrets end the wait. */
+/**
+ * How soon an instance whose secrets cannot be decrypted is read again, and logged again. When the instance gets new
+ * secrets, it is read at once.
+ */
 const UNREADABLE_RETRY_MS = 60_000;
 
 export interface RegistrationsParts {
@@ -66,8 +69,8 @@ export class Registrations {
     if (registration.reading !== 'none') return;
     registration.reading = 'in_flight';
     const { version, health, may_need_reset, gone_as_of } = registration;
-    // Results of attempts are written first. A row that was read earlier would not show whether somebody has reset the
-    // back-off or switched the instance on.
+    // Writes the results of attempts first. Only a row that is read after that shows whether somebody has reset the
+    // back-off or switched the instance on since.
     const written = may_need_reset || gone_as_of !== null ? this.#settlements.flush() : Promise.resolve();
     const reads = recipient.goes_first ? this.#first_reads : this.#reads;
     void written
@@ -75,13 +78,13 @@ export class Registrations {
       .then(
         (row) => {
           registration.reading = 'none';
-          // Meanwhile a newer row was taken over, or the registration was invalidated after this row was requested.
+          // Since this row was requested, a newer row was taken over, or the registration was invalidated.
           if (registration.isCurrent || recipient.dropped || registration.version !== version) {
             this.#dispatcher.offer(recipient);
             return;
           }
           registration.may_need_reset = false;
-          // The instance was deleted meanwhile: the table has its deliveries as cancelled.
+          // The instance was deleted meanwhile, and its deliveries are cancelled in the table.
           if (row === null) this.#recipients.drop(recipient);
           else if (row instanceof StoreError) this.#pause(recipient, row);
           else {
@@ -144,7 +147,8 @@ export class Registrations {
 
   /**
    * The secrets of the instance cannot be decrypted. Its row is read again after a change or a pause, and not for each
-   * accepted message. No push is made: an earlier row in memory may have the target of another owner.
+   * accepted message. Until then no push is made, because the earlier row in memory may have the target of another
+   * owner.
    */
   #pause(recipient: Recipient, error: StoreError): void {
     const { registration } = recipient;
@@ -160,8 +164,8 @@ export class Registrations {
   }
 
   /**
-   * Null for an instance that does not exist, an error for one whose secrets cannot be decrypted. So a damaged row does
-   * not stop the pushes to other instances.
+   * For each instance its row; null when the instance does not exist; an error when its secrets cannot be decrypted. So
+   * a damaged row does not stop the pushes to other instances.
    */
   async #read(instance_ids: string[]): Promise<(Instance | StoreError | null)[]> {
     try {

@@ -23,9 +23,10 @@ export interface RetriesParts {
 }
 
 /**
- * The deliveries that went aside. Each is on disk until it is due, and is then tried again. For each recipient, memory
- * has the time of the next one (`aside_due_at`). At that time a page of due deliveries is read into the lane `aside`,
- * which blocks no other lane. While that lane has a backlog, more deliveries are due.
+ * The deliveries that went aside. Each of them is on disk until it is due. Then an attempt on it is made again. For
+ * each recipient, memory has the time at which the next delivery aside is due (`aside_due_at`). At that time a page of
+ * due deliveries is read into the lane `aside`, which blocks no other lane. While that lane has a backlog, more
+ * deliveries are due.
  */
 export class Retries {
   readonly #clock: Clock;
@@ -64,8 +65,8 @@ export class Retries {
   }
 
   /**
-   * Starts a read of due deliveries, now or when the next one is due. While due deliveries are in memory it starts no
-   * read; when they are done, `check` is called again.
+   * Starts a read of due deliveries, now or when the next delivery is due. While due deliveries are in memory, starts
+   * no read: `check` is called again when memory has none any more.
    */
   check(recipient: Recipient): void {
     const due_at = recipient.aside_due_at;
@@ -83,7 +84,10 @@ export class Retries {
     this.#dispatcher.offer(recipient, lane);
   }
 
-  /** Reads the due deliveries. Results must be written first, or settled deliveries would be read again. */
+  /**
+   * Reads the due deliveries. Earlier results are written first, because otherwise deliveries that are settled already
+   * would be read again.
+   */
   async load(recipient: Recipient): Promise<void> {
     const lane = recipient.aside;
     const { generation } = lane;
@@ -113,8 +117,8 @@ export class Retries {
       lane.end();
       this.#dispatcher.retryLater(error, () => {
         this.schedule(recipient, this.#clock.now());
-        // While the lane was busy, `schedule` noted due deliveries and started no read. If nothing was noted, this read
-        // must be repeated.
+        // Repeats the read. When due deliveries were noted while the lane was busy, `schedule` changes nothing, and
+        // `check` starts the read.
         this.check(recipient);
         this.#dispatcher.offer(recipient, lane);
       });

@@ -4,20 +4,20 @@
  * first:   instances without a backlog, one step each. An accepted message also puts an instance with a backlog
  *          here, for one attempt, so that a small backlog ends soon.
  * waiting: instances with a backlog. A limited number of them have their _turn_ at a time: see
- *          attempts/saturation.ts. A turn ends when a page of the instance's deliveries was tried, so that each page
- *          is one read and uses one connection.
+ *          attempts/saturation.ts. A turn ends when the instance had an attempt on each delivery of a page. So each
+ *          page takes one read and uses one connection.
  *
- * The recipients of a wide message (see enqueuer.ts) count as instances with a backlog until they have it.
+ * The recipients of a wide message (see enqueuer.ts) count as instances with a backlog until they have the message.
  *
- * Instances with a backlog get a share of the steps even when the first list is never empty, and never more than their
- * room.
+ * Instances with a backlog get a share of the steps even when the first list is never empty. They never get more than
+ * their share of the attempts and of the memory.
  */
 import { Fifo } from '../fifo.ts';
 import type { Recipient } from './recipient.ts';
 
 /** After this many steps from the first list, an instance with a backlog takes a step. */
 const FIRST_IN_A_ROW = 4;
-/** The attempts in a turn. Deliveries that the turn has already read are tried even beyond this number. */
+/** The attempts in a turn. Deliveries that the turn has already read are attempted even beyond this number. */
 const TURN_ATTEMPTS = 64;
 
 export class Turns {

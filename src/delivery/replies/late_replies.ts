@@ -44,9 +44,9 @@ export interface LateRepliesParts {
 
 /**
  * Sends replies that arrive after the response to the push, at most REPLIES_MAX for each delivery. A delivery has that
- * many places. Each reply takes one, and the place is part of its idempotency key. So the transaction that stores a
- * reply also counts it, on any node, and two replies that arrive together cannot take the same place. The store keeps
- * an idempotency key for as long as a token is valid.
+ * many places. Each reply takes one place, and the place is a part of the idempotency key of the reply. So the
+ * transaction that stores a reply also counts it, on any node, and two replies that arrive together cannot take the
+ * same place. The store keeps an idempotency key for as long as a token is valid.
  */
 export class LateReplies {
   readonly #store: LateRepliesParts['store'];
@@ -55,7 +55,7 @@ export class LateReplies {
   readonly #max_message_bytes: number;
   readonly #keyring: LateRepliesParts['keyring'];
   readonly #observer: LateRepliesParts['observer'];
-  /** The first place that may be free: the search for a free one begins there. */
+  /** The first place that may be free: the search for a free place begins there. */
   readonly #counts = new GenerationCache<number>(COUNTS_MAX);
 
   constructor({ store, engine, clock, max_message_bytes, keyring, observer }: LateRepliesParts) {
@@ -80,7 +80,7 @@ export class LateReplies {
       this.#observer.replied('later', sent.repeated ? 'repeated' : 'stored');
       return sent;
     } catch (error) {
-      // Another status says that the service could not store the reply now. The agent then sends it again.
+      // Any other status means that the service could not store the reply now. Then the agent sends the reply again.
       if (error instanceof Problem && error.status < 429) this.#observer.replied('later', 'refused');
       throw error;
     }
@@ -98,7 +98,7 @@ export class LateReplies {
     if (instance === null || !instance.replies || !instance.is_active) throw new Problem('replies_not_allowed');
     if (!standsOn(replyStanding(instance))) throw new Problem('replies_not_allowed', NOT_THE_SAME);
     // A pulling machine gets the push and its token because of its key, so the key must still be valid. A webhook gets
-    // them because of its address.
+    // the push and the token because of its address.
     const { owner_key_id, transport } = instance;
     if (transport === 'pull' && owner_key_id !== null && !this.#keyring.canOwn(owner_key_id))
       throw new Problem('replies_not_allowed', KEY_ENDED);

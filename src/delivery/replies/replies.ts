@@ -9,7 +9,8 @@ import type { AnsweredPart, PushResult } from '../transport/transport.ts';
 import { replySend } from './reply_send.ts';
 
 /**
- * The most responses whose replies are being stored, and the most bytes of these replies. With more, no attempt starts.
+ * The most responses whose replies are being stored, and the most bytes of these replies. While there are that many, no
+ * attempt starts.
  */
 const STORING_MAX = 2_000;
 const STORING_BYTES_MAX = 32 << 20;
@@ -35,7 +36,7 @@ type PlacedReply = ReadReply & { place: string };
 interface Storing {
   delivery: LaneDelivery;
   read: PlacedReply[];
-  /** Whether this node no longer owns the instance; then the next owner makes the push again. */
+  /** Whether this node no longer delivers to the instance. Then the node that delivers to it makes the push again. */
   isLost: () => boolean;
 }
 
@@ -43,8 +44,9 @@ interface Storing {
  * Sends the replies in responses. A delivery counts as delivered when its replies are stored; until then its lane
  * waits.
  *
- * After a crash before the delivery counts as delivered, the push is made again, and its response has replies again.
- * They have the same keys, made of the delivery and the place in the response, so no reply is stored twice.
+ * After a crash before the delivery counts as delivered, the push is made again, and its response has replies again. A
+ * key is made of the delivery and the place in the response. So these replies have the same keys, and no reply is
+ * stored twice.
  */
 export class Replies {
   readonly #clock: Clock;
@@ -76,9 +78,9 @@ export class Replies {
   /**
    * Stores the replies in the response to a push. Returns at once when there is none.
    *
-   * @param isLost whether this node no longer owns the instance
-   * @returns in words which replies were not sent, empty when all were; null when the replies were given up, and the
-   * push has to be made again
+   * @param isLost whether this node no longer delivers to the instance
+   * @returns a text that says which replies were not sent, empty when all were sent; null when this node gave up on
+   * storing the replies, and the push has to be made again
    */
   take(
     delivery: LaneDelivery,
@@ -97,7 +99,9 @@ export class Replies {
     return this.#storeAll({ delivery, read, isLost });
   }
 
-  /** An agent that has a request of its own also has places of its own, so they do not depend on the other agents. */
+  /**
+   * An agent that has a request of its own also has places of its own, so its places do not depend on the other agents.
+   */
   #readPart({ agents, body }: AnsweredPart, all_agents: readonly string[]): PlacedReply[] {
     const prefix = agents.length < all_agents.length ? `${agents[0]}:` : '';
     return repliesIn(body, { agents, max_message_bytes: this.#max_message_bytes }).map((reply, i) => ({
@@ -120,7 +124,7 @@ export class Replies {
     }
   }
 
-  /** Tries until all are stored. */
+  /** Tries until all replies are stored or refused; null when this node gives up. */
   async #storedOf({ delivery, read, isLost }: Storing): Promise<ReadReply[] | null> {
     const results: ReadReply[] = [...read];
     let left = [...read.keys()].filter((i) => read[i]?.kind === 'reply');
@@ -151,7 +155,7 @@ export class Replies {
       const idempotency = { key: `${delivery.delivery_id}:${place}`, fingerprint: FINGERPRINT };
       return await this.#acceptor.store(replySend(delivery, reply, delivery.trace, idempotency));
     } catch (error) {
-      // While the service has no room, there is nothing to report.
+      // A Problem says that the service has no room now. There is nothing to report.
       if (!(error instanceof Problem)) this.#observer.storageFailed(error);
       return null;
     }

@@ -3,8 +3,8 @@ import type { TraceContext } from '../../domain/trace_context.ts';
 import type { Send } from '../accept/acceptor.ts';
 
 /**
- * Takes the place of the sender's key id. No key of the API has this id, so no sender can use the idempotency key of a
- * reply.
+ * The sender of a reply, where other messages have the id of the sender's key. No API key has this id, so no sender can
+ * use the idempotency key of a reply.
  */
 const SENDER = 'reply';
 

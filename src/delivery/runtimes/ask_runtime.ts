@@ -29,8 +29,8 @@ export interface AskParts {
 }
 
 /**
- * Asks a runtime: one request for all agents of a push, or one for each agent that has not answered yet. When one
- * request fails, the others are still made.
+ * Asks a runtime: one request for all agents of a push, or one for each agent that has not answered yet. When a request
+ * fails, the other requests are still made.
  *
  * @returns null when the attempt is to count as not made
  */
@@ -79,7 +79,7 @@ function taken(
     case 'kept':
       return { outcome: 'ok', detail: note, answered: [{ agents, body }] };
     case 'too_long':
-      // The agents have run. Answers to another attempt would be just as long.
+      // The agents have run already. Another attempt would run them again, and their answers would be as long.
       return { outcome: 'ok', detail: TOO_LONG, answered: [{ agents, body: bodyOf([]) }] };
     case 'no_room':
       return { outcome: 'broken_response', detail: NO_ROOM, answered: [] };
@@ -105,7 +105,10 @@ function together(results: RuntimeAnswer[]): RuntimeAnswer {
   return { ...first, answered, detail: first.detail + others };
 }
 
-/** All agents answered in earlier attempts. Their answers were stored, but not the new state of the delivery. */
+/**
+ * The result when all agents answered in earlier attempts. Their answers were stored, but the new state of the delivery
+ * was not.
+ */
 const NOTHING_LEFT = {
   outcome: 'ok' as Outcome,
   status_code: 200,

@@ -1,6 +1,6 @@
 import type { Asked, PastMessage } from '../../domain/runtimes/runtime.ts';
 
-/** A push of the specification, read for a runtime. Its agents are those that have to answer. */
+/** A push of the specification, read for a runtime. The agents of the push are the agents that have to answer. */
 export function askedOf(
   body: string,
   headers: Readonly<Record<string, string>>,

@@ -31,7 +31,10 @@ export class AnswersOfPush {
     this.#all = all;
   }
 
-  /** `too_long`: the push has no more room, and never will. `no_room`: all pushes together have none now. */
+  /**
+   * `too_long`: the answers of this push are longer than ANSWERS_CHARS_MAX. `no_room`: the answers of all pushes
+   * together leave no room now.
+   */
   take(chars: number): 'kept' | 'too_long' | 'no_room' {
     if (this.#chars + chars > ANSWERS_CHARS_MAX) return 'too_long';
     if (!this.#all.take(chars)) return 'no_room';

@@ -5,8 +5,8 @@
 const LONG_MAX = 1_000;
 
 /**
- * Bounds the attempts that may take long. They do not count against the limits of short attempts, so they have their
- * own: for all instances together, and for each one.
+ * Bounds the attempts that may take long. They do not count against the limits of short attempts, so they have limits
+ * of their own: for all instances together, and for each instance.
  */
 export class LongAttempts {
   readonly #of_instance_max: number;
@@ -18,7 +18,7 @@ export class LongAttempts {
 
   /**
    * @param of_instance_max the most long attempts of one instance
-   * @param onReady called with an instance that found no room and may find some now
+   * @param onReady called with an instance that found no room before, when there may be room now
    */
   constructor(of_instance_max: number, onReady: (instance_id: string) => void) {
     this.#of_instance_max = of_instance_max;

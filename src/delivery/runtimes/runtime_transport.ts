@@ -57,7 +57,10 @@ export class RuntimeTransport implements Transport {
     return !mayTakeLong(way) || this.#long.hasRoom(instance_id);
   }
 
-  /** Most pushes are plain webhooks: these get the promise of the webhook transport itself. */
+  /**
+   * Most pushes go to a plain webhook. For these, this returns the promise of the webhook transport, with no promise
+   * around it.
+   */
   push(push: Push, way: Way): Promise<PushResult | null> {
     return mayTakeLong(way) ? this.#pushLong(push, way) : this.#pushShaped(push, way);
   }
@@ -82,8 +85,8 @@ export class RuntimeTransport implements Transport {
     const { clock } = this.#parts;
     const started_at = clock.now();
     const running: RuntimeAttempt = { instance_id: push.instance_id, is_given_up: false, wake: () => {} };
-    // A short attempt is not given up: it ends by itself, and another attempt would ask agents again that have
-    // answered.
+    // `handOver` does not end a short attempt: it ends soon by itself, and another attempt would ask agents again that
+    // have already answered.
     if (mayTakeLong(way)) this.#running.add(running);
     const kept = this.#answers.ofPush();
     try {
@@ -135,7 +138,7 @@ export class RuntimeTransport implements Transport {
   }
 
   /**
-   * Earlier messages of the meeting that these agents may see. Messages only for other agents are left out.
+   * The earlier messages of the meeting that these agents may see: all except messages that are only for other agents.
    * @returns null when the history cannot be read. The attempt then counts as not made.
    */
   async #historyOf({ meeting_id, seq, agents }: Asked, limit: number): Promise<PastMessage[] | null> {

@@ -5,7 +5,8 @@ import type { Push } from '../transport/transport.ts';
 
 /**
  * The headers that sign a request to a runtime, under the names that the runtime knows. The signature covers the bytes
- * that are sent. The id is the delivery's unless the shape has its own, and the time is the attempt's.
+ * that are sent. The signed id is the id of the delivery, unless the shape has an id of its own. The signed time is the
+ * time of the attempt.
  */
 export function signatureOf(
   { headers }: Pick<Push, 'headers'>,

@@ -29,7 +29,7 @@ interface Subscriber {
  * send requests to any server.
  *
  * @param challenge a text that nobody can guess
- * @returns null when the server does; otherwise the category of the failure
+ * @returns null when the server expects them; otherwise the category of the failure
  */
 export async function verifySubscriber(
   transport: Pick<WebhookTransport, 'pushFor'>,
@@ -52,8 +52,8 @@ export async function verifySubscriber(
 }
 
 /**
- * Says once that the subscription has ended, because its key was revoked. The response does not matter: a subscriber
- * that misses this request learns of the end when its next renewal fails.
+ * Tells the subscriber once that the subscription has ended because its key was revoked. The response does not matter:
+ * a subscriber that misses this request learns of the end when its next renewal fails.
  *
  * @param nonce a text that no other such request has
  */

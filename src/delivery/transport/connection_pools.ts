@@ -8,7 +8,7 @@ import { isRefusal, parseWebhookUrl, type WebhookTarget } from '../../domain/web
 import { IdleConnections } from './idle_connections.ts';
 import { PooledConnection } from './pooled_connection.ts';
 
-/** All pools. They bound how many unused connections stay open over all instances. */
+/** All pools. Together they limit how many unused connections stay open. */
 export class ConnectionPools {
   readonly #policy: EgressPolicy;
   readonly #pools = new Map<string, InstancePool>();

@@ -12,8 +12,9 @@ import type { HostResolver } from './resolver.ts';
 import type { Stage } from './transport.ts';
 
 /**
- * The only place that opens sockets to receivers. It resolves a name once per connection, and judges every address of
- * the name. The socket connects to one of these addresses, so a later response of the name server changes nothing.
+ * The connector is the only place that opens sockets to receivers. It resolves a name once for each connection, and
+ * judges every address of the name. The socket connects to one of the judged addresses, so a later response of the name
+ * server changes nothing.
  */
 export interface ConnectorOptions {
   policy: EgressPolicy;
@@ -32,7 +33,7 @@ export interface ConnectionObserver {
   onConnectFailed(outcome: Outcome, detail: string): void;
 }
 
-/** How long an attempt waits for one address before it also tries the next (RFC 8305, section 5). */
+/** How long an attempt waits for one address before it also tries the next address (RFC 8305, section 5). */
 const NEXT_ADDRESS_WAIT_MS = 250;
 const ADDRESSES_TRIED_MAX = 6;
 /** The most addresses of a name that a diagnosis lists. */
@@ -71,7 +72,7 @@ export class ConnectAttempt {
     this.#abandon_lookup = () => lookup.cancel();
   }
 
-  /** Closes every socket that it opened. The observer is not called after that. */
+  /** Closes every socket that this attempt opened. The observer is not called after that. */
   cancel(): void {
     this.#ended = true;
     this.#abandon_lookup?.();
@@ -82,7 +83,8 @@ export class ConnectAttempt {
 
   #onAddresses(addresses: AddressBytes[]): void {
     this.#observer.beginStage('connect');
-    // One denied address denies the name. Otherwise chance would decide whether the connection reaches that address.
+    // One denied address denies the name. Otherwise the order of the addresses would decide whether the connection
+    // reaches that address.
     for (const bytes of addresses) {
       const denial = judgeAddress(bytes, this.#options.policy);
       if (denial !== null) return this.#fail('blocked', `address ${describeDenial(denial)}`);
@@ -143,7 +145,8 @@ export class ConnectAttempt {
       servername: address === undefined ? hostname : '',
       ALPNProtocols: ['http/1.1'],
       secureContext: this.#options.secure_context(),
-      // Explicit, so that NODE_TLS_REJECT_UNAUTHORIZED=0 in the environment does not switch it off.
+      // Explicit, so that NODE_TLS_REJECT_UNAUTHORIZED=0 in the environment does not switch the check of certificates
+      // off.
       rejectUnauthorized: true,
     });
     this.#sockets.delete(socket);

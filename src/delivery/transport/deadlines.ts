@@ -1,8 +1,8 @@
 import { ListNode, IntrusiveList } from '../intrusive_list.ts';
 
 /**
- * Deadlines of equal length for many pushes. They end in the order in which they start. So a list with one timer is
- * enough, and a push costs four assignments instead of a timer.
+ * Deadlines of equal length for many pushes. Deadlines end in the order in which they start. So one list with one timer
+ * is enough, and a push costs four assignments instead of a timer.
  */
 export abstract class DeadlineEntry extends ListNode {
   started_at_ms = 0;
@@ -11,7 +11,7 @@ export abstract class DeadlineEntry extends ListNode {
   abstract expire(): void;
 }
 
-/** The least time between two sweeps. Deadlines in between end together. */
+/** The least time between two sweeps. Deadlines that end between two sweeps end at the second one. */
 const SWEEP_INTERVAL_MS_MIN = 5;
 
 export class Deadlines {
@@ -42,7 +42,7 @@ export class Deadlines {
     this.#running.delete(entry);
   }
 
-  /** Stops the timer. All running deadlines expire now; later ones never do. */
+  /** Stops the timer. All running deadlines expire now; deadlines that are added later never expire. */
   close(): void {
     this.#closed = true;
     if (this.#timer !== null) clearTimeout(this.#timer);

@@ -16,13 +16,13 @@ export interface Diagnosis extends Omit<PushResult, 'detail' | 'retry_after' | '
   advice: string;
 }
 
-/** How long a test may take. Its caller waits on a connection that is closed after a minute without a byte. */
+/** How long a test may take. The caller waits on a connection that is closed after a minute without a byte. */
 const TEST_S_MAX = 30;
 
 /**
- * Makes one signed push to the stored URL, like a real one, over a connection of its own. For a runtime with a cheaper
- * request (`probeOf`) it makes that request. A push has the time of a real one, TEST_S_MAX at
- * most. Nothing is recorded.
+ * Makes one signed push to the stored URL, as for a delivery, over a connection of its own. For a runtime with a
+ * cheaper request (`probeOf`), makes that request instead. The test has as much time as an attempt, but at most
+ * TEST_S_MAX seconds. Nothing is recorded.
  *
  * @param id the id of the delivery and of the message
  */
@@ -85,7 +85,7 @@ function samplePush(instance: Instance, id: string, wall_ms: number, user_agent:
   return { ...push, headers: { ...push.headers, 'convoke-test': 'true' } };
 }
 
-/** The cheapest request of the runtime; without one, the request of a real push. */
+/** The cheapest request of the runtime; when the runtime has none, the request of a push of a delivery. */
 function requestTo(push: Push, instance: Instance, runtime: RuntimeSettings): Push {
   const { webhook_headers, webhook_url, agent_ids } = instance;
   const { probeOf, requestOf, asksEach } = runtimeOf(runtime);

@@ -63,7 +63,7 @@ const LOOKUP_ERRORS: Record<string, string> = {
 };
 
 /**
- * @param stage the stage that did not end; null: none had begun
+ * @param stage the stage that had begun and not ended; null: no stage had begun
  * @param when the deadline in words, such as `within 5 s`
  * @param is_unread whether the receiver left a part of the request unread
  */

@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import { IntrusiveList } from '../intrusive_list.ts';
 import type { PooledConnection } from './pooled_connection.ts';
 
-/** The most memory of unused connections: that of 16,384 plain ones, or of 5,041 with TLS. */
+/** The most memory of unused connections: it is enough for 16,384 plain connections, or for 5,041 with TLS. */
 const IDLE_BYTES_MAX = 320 << 20;
 /** The most unused connections where the system does not say how many descriptors this process may have. */
 const IDLE_MAX_UNKNOWN = 4_096;
@@ -10,7 +10,9 @@ const IDLE_MAX_UNKNOWN = 4_096;
 const OTHER_DESCRIPTORS = 1_000;
 /** The share of the descriptors that unused connections have even where clients and pushes may need all of them. */
 const DESCRIPTORS_SHARE_MIN = 1 / 8;
-/** While there is no room, every eighth connection takes the place of the one that has been unused for longest. */
+/**
+ * While there is no room, every eighth connection takes the place of the connection that has been unused for longest.
+ */
 const PLACE_TAKEN_EVERY = 8;
 
 /** The most file descriptors that this process may have; null where the system does not say it. */
@@ -25,7 +27,7 @@ export function descriptorsMax(): number | null {
 }
 
 /**
- * How many unused connections leave enough descriptors for everybody else.
+ * How many unused connections may stay open, so that clients, pushes and files have enough descriptors.
  *
  * @param descriptors how many descriptors this process may have; null: not known
  * @param others the most connections of clients and the most pushes in flight, together
@@ -71,10 +73,10 @@ export class IdleConnections {
   /**
    * Returns the connection that closes because there is no room for `just_used`. Mostly that is `just_used` itself.
    *
-   * If the connection that has been unused for longest always closed, pushes that go in turn to more instances than
-   * there is room for would find no connection open: each connection would close just before its next push. If the
-   * connection that has been unused for longest never closed, an instance that comes later would keep no connection
-   * while the others get pushes.
+   * Two simple rules are bad. The first: always close the connection that has been unused for longest. When pushes go
+   * in rotation to more instances than there is room for, each connection then closes just before its next push. The
+   * second: never close that connection. An instance that comes later then keeps no connection as long as the other
+   * instances get pushes.
    */
   whichCloses(just_used: PooledConnection): PooledConnection {
     this.#without_room = (this.#without_room + 1) % PLACE_TAKEN_EVERY;

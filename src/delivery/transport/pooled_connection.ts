@@ -11,8 +11,8 @@ import { RESPONSE_RAW_BYTES_MAX } from './response.ts';
 const IDLE_MS = 10_000;
 const IDLE_MS_MAX = 60_000;
 /**
- * How much earlier than the receiver Convoke closes, so that the receiver does not close at the moment of the next
- * push.
+ * How much earlier than the receiver Convoke closes a connection. So the receiver does not close it at the moment of
+ * the next push.
  */
 const IDLE_HINT_MARGIN_MS = 1000;
 /** The memory that an unused connection takes in this process (bench/NOTES.md, "Wide meetings"). */
@@ -86,9 +86,9 @@ export class PooledConnection extends ListNode {
 
   /**
    * Looks at the head of a response before undici does, for two reasons. First, a server may send a 100 that nobody
-   * asked for (RFC 9110, section 15.2.1). undici would end the connection, so it gets a 102 instead, which it ignores.
-   * Second, undici makes an error with a stack trace for every header beyond its limit: 100,000 headers take 72 ms, and
-   * 1 ms when the surplus bytes never reach it.
+   * asked for (RFC 9110, section 15.2.1). undici would end the connection because of a 100. So this function turns it
+   * into a 102, which undici ignores. Second, undici makes an error with a stack trace for every header beyond its
+   * limit: 100,000 headers take 72 ms. They take 1 ms when the surplus bytes never reach undici.
    */
   #passes(chunk: Buffer): boolean {
     this.has_responded = true;

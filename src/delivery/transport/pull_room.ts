@@ -6,18 +6,18 @@ const OF_MACHINE_MAX = 256;
 const COUNT_MAX = 40_000;
 const BYTES_MAX = 64 << 20;
 /**
- * The share of the free room that the machines of one owner may have together. An owner leaves as much for all others
- * as it takes, however many machines it has.
+ * The share of the free room that the machines of one owner may have together. So an owner leaves as much for all other
+ * owners as it takes, however many machines it has.
  */
 const SHARE_OF_OWNER = 1 / 2;
 /**
- * The share of the free room of its owner that one machine may take. So machines that take much and report nothing
- * leave room for the other machines of their owner: after seven such machines more than a third is still free.
+ * The share of the free room of an owner that one of its machines may take. So machines that take much and report
+ * nothing leave room for the other machines of their owner: after seven such machines, more than a third is still free.
  */
 const SHARE_OF_MACHINE = 1 / 8;
 /**
- * How many waiting machines are tried again when a result arrives. Each result makes room for one push, but some of
- * these machines may no longer need it.
+ * How many waiting machines may try again when a result arrives. Each result makes room for one push, but some of these
+ * machines may no longer need the room.
  */
 const WOKEN_MAX = 16;
 
@@ -39,10 +39,10 @@ class Amount {
 
 /** The machines of one owner. */
 export class PullOwner {
-  /** The key that owns their instances; null when none does. */
+  /** The key that owns the instances of these machines; null when no key does. */
   readonly key_id: string | null;
   readonly in_hand = new Amount();
-  /** How many of its machines are known. The owner is forgotten with the last one. */
+  /** How many of its machines are known. The owner is forgotten when it has no machine left and nothing in hand. */
   machines = 0;
   /**
    * Instances of this owner that got no push because too much was in hand, in the order in which they began to wait.
@@ -67,7 +67,7 @@ export class PullRoom {
   readonly #onRoom: (instance_id: string) => void;
   readonly #owners = new Map<string | null, PullOwner>();
   readonly #in_hand = new Amount();
-  /** Owners with a machine without room, in the order of their turns. */
+  /** Owners with a machine that got no room. The first one is served next. */
   readonly #without_room = new Set<PullOwner>();
 
   /** @param onRoom called when there may be room again for an instance that had none */
@@ -88,7 +88,7 @@ export class PullRoom {
     return owner;
   }
 
-  /** Removes a machine, because it has gone or has another owner. */
+  /** Removes a machine, because it no longer pulls or has another owner. */
   leave(owner: PullOwner, instance_id: string): void {
     owner.without_room.delete(instance_id);
     if (owner.without_room.size === 0) this.#without_room.delete(owner);
@@ -125,7 +125,7 @@ export class PullRoom {
     this.#in_hand.subtract(bytes);
     if (owner.machines === 0 && owner.in_hand.count === 0) this.#owners.delete(owner.key_id);
     this.#wake(owner);
-    // All other owners have more room too. They take turns.
+    // All other owners have more room too. They are served in rotation.
     const [next] = this.#without_room;
     if (next === undefined) return;
     this.#without_room.delete(next);

@@ -22,20 +22,22 @@ import type { Push, PushResult, Transport, Way } from './transport.ts';
 /** The longest deadline for a result. */
 const DEADLINE_MS_MAX = 600_000;
 /**
- * The most pulls of one instance that wait at a time. One more ends the pull that has waited longest, without a push.
+ * The most pulls of one instance that wait at a time. One more pull ends the pull that has waited longest, without a
+ * push.
  */
 const WAITING_MAX = 16;
 /** The most bytes of bodies in one response; a single push may be larger. */
 const RESPONSE_BYTES_MAX = 512 << 10;
-/** How long a machine may pause between two pulls and still count as connected. */
+/** The longest pause between two pulls of a machine that still counts as connected. */
 const CONNECTED_MS = 10_000;
 /**
  * How often the keys and sessions of waiting pulls are checked, so that a pull ends within a second after its key
- * expires. A revocation ends the pulls of its key at once, on the node that made it and on each node that reads it.
+ * expires. When a key is revoked, its pulls end at once on the node that revoked it, and on every other node as soon as
+ * it reads the revocation.
  */
 const JUDGE_MS = 900;
 
-/** The result of a push, from a machine: the response of its runtime, or why there is none. */
+/** The result of a push, as a machine reports it: the response of its runtime, or why there is no response. */
 export interface PullResult {
   delivery_id: string;
   attempt: number;
@@ -49,7 +51,7 @@ export interface PullResult {
 
 export interface PullTransportParts {
   clock: Clock;
-  /** A pull of an instance waits, or the instance has room for another push. */
+  /** A pull of an instance begins to wait, or the instance has room for another push again. */
   onReady: (instance_id: string) => void;
   /** A machine began to pull, a different machine pulls, or (null) no machine pulls any more. */
   onConnection: (instance_id: string, connection: Connection | null) => void;
@@ -75,7 +77,7 @@ export class PullTransport implements Transport {
   #judge_timer: Timer | null = null;
   #changes = 0;
   #is_draining = false;
-  /** One function each for all pulls and machines. */
+  /** One function for all pulls, and one for all machines. */
   readonly #onWaitOver = (pull: WaitingPull): void => this.#end(pull, null);
   readonly #onIdle = (instance: PullingInstance): void => this.#disconnect(instance);
 
@@ -136,14 +138,14 @@ export class PullTransport implements Transport {
     this.#end(pull, code);
   }
 
-  /** Takes back pushes that never left this node. Their attempts count as not made. */
+  /** Takes back pushes that never left this node. The attempts with these pushes count as not made. */
   giveBack(pushes: readonly HandedOut[]): void {
     this.#giveBack(pushes as readonly AwaitedResult[]);
   }
 
   /**
-   * The client has lost the response to this pull, or stopped waiting for it. The pull's pushes count as not handed
-   * out. The request itself may still wait, on a connection that has died unnoticed.
+   * The client has lost the response to this pull, or stopped waiting for the response. The pushes of the pull count as
+   * not handed out. This node may not know yet that the connection is dead, so the pull itself may still wait.
    */
   takeBack(instance_id: string, pull_id: string): void {
     const instance = this.#instances.get(instance_id);
@@ -159,7 +161,7 @@ export class PullTransport implements Transport {
   /**
    * Takes the result of a push.
    *
-   * @returns whether it counts: the push was handed out to this instance, and its result is awaited
+   * @returns whether the result counts: the push was handed out to this instance, and its result is awaited
    */
   take(instance_id: string, result: PullResult): boolean {
     const awaited = this.#instances.get(instance_id)?.awaited(result.delivery_id) ?? null;
@@ -258,7 +260,7 @@ export class PullTransport implements Transport {
     for (let pull = instance.waiting[0]; pull !== undefined; pull = instance.waiting[0]) {
       const { permit } = pull.request;
       if (permit.updated_at === updated_at) return pull;
-      // A newer registration has allowed this pull. The engine has an older one, so it reads the row again.
+      // This pull has a permit of a newer registration than the engine has. The engine reads the row again.
       if (permit.updated_at > updated_at) return null;
       // The registration changed, perhaps its owner too: the machine has to ask again.
       instance.permit = null;
@@ -290,7 +292,7 @@ export class PullTransport implements Transport {
     this.#disconnect(instance);
   }
 
-  /** Ends all pulls without a push, and each new pull at once. Results still count. */
+  /** Ends all waiting pulls without a push. From now on, each new pull ends at once. Results still count. */
   drain(): void {
     this.#is_draining = true;
     for (const { waiting } of this.#instances.values()) for (const pull of waiting) this.#end(pull, null);

@@ -15,7 +15,7 @@ export interface HandedOut {
   readonly deadline_at: number;
 }
 
-/** How a pull ends: with pushes (none when its time was up), or with the problem of its key or session. */
+/** How a pull ends: with pushes (an empty list when its time was up), or with the problem of its key or session. */
 export type PullEnd = { pushes: readonly HandedOut[] } | { code: ProblemCode };
 
 /** The right to pull: a key, a session, or the fact that no key exists. */
@@ -28,7 +28,7 @@ export interface Revocable {
 export interface PullPermit {
   /** The scope of the caller; null for admins. */
   owner_scope: OwnerScope | null;
-  /** The key that owns the instance; null when none does. */
+  /** The key that owns the instance; null when no key does. */
   owner_key_id: string | null;
   /** When the registration last changed. */
   updated_at: number;
@@ -58,9 +58,9 @@ export class WaitingPull extends WheelEntry {
   readonly instance: PullingInstance;
   readonly #onTimeout: (pull: WaitingPull) => void;
   readonly pushes: AwaitedResult[] = [];
-  /** The bytes of the bodies of these pushes. */
+  /** The bytes of the bodies of `pushes`. */
   bytes = 0;
-  /** The pull ends with this turn of the loop. */
+  /** The pull ends after this turn of the event loop. */
   is_closing = false;
 
   constructor(request: PullRequest, instance: PullingInstance, onTimeout: (pull: WaitingPull) => void) {
@@ -119,7 +119,7 @@ export class AwaitedResult extends WheelEntry implements HandedOut {
 /** Shared by the thousands of machines that only wait. */
 const NONE: readonly never[] = [];
 
-/** An instance whose machine pulls, or did a moment ago. */
+/** An instance whose machine pulls, or pulled a moment ago. */
 export class PullingInstance extends WheelEntry {
   readonly instance_id: string;
   owner: PullOwner;
@@ -129,7 +129,7 @@ export class PullingInstance extends WheelEntry {
   /** When the connection was last announced, on the steady clock. */
   announced_at: number;
   #waiting: readonly WaitingPull[] = NONE;
-  /** Null while there are none, because most machines only wait. */
+  /** Null while the machine has nothing in hand, because most machines only wait. */
   #in_hand: Map<string, AwaitedResult> | null = null;
   #in_hand_bytes = 0;
   readonly #onIdle: (instance: PullingInstance) => void;
@@ -168,7 +168,7 @@ export class PullingInstance extends WheelEntry {
     return this.#in_hand_bytes;
   }
 
-  /** Whether the machine neither waits nor has pushes in hand. */
+  /** Whether no pull of the machine waits and it has no push in hand. */
   get isIdle(): boolean {
     return this.#waiting.length === 0 && this.#in_hand === null;
   }

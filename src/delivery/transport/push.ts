@@ -41,16 +41,22 @@ export const RESERVED_HEADERS: ReadonlySet<string> = new Set([
   REPLY_TOKEN_HEADER,
 ]);
 
-/** Shorter values are not hidden. They are hardly secrets, and hiding them would make responses hard to read. */
+/**
+ * Values that are shorter than this are not hidden. They are hardly secrets, and responses without them would be hard
+ * to read.
+ */
 const SECRET_CHARS_MIN = 8;
-/** A shorter part of a secret at the end of a cut text is not hidden, because it reveals nothing. */
+/**
+ * A cut text may end with a part of a secret. A part that is shorter than this is not hidden, because it reveals
+ * nothing.
+ */
 const PART_CHARS_MIN = 4;
 const HIDDEN = '[hidden]';
 
 /**
  * The text of a response without the values of webhook_headers and the token for replies: error pages often show the
- * request, and Convoke stores and shows the response. Hides each value as it was sent, and its last word, such as a
- * bearer token.
+ * request, and Convoke stores and shows the response. Hides each value as it was sent, and also the last word of each
+ * value alone, such as a bearer token.
  *
  * @param headers the headers of the push
  * @param is_cut whether the text was cut, so that it may end with a part of a value

@@ -89,7 +89,10 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
     return this.#push.instance_id;
   }
 
-  /** Few pushes have a deadline of their own length. Each of these has a timer. */
+  /**
+   * Starts the deadline. Few pushes have a deadline of another length than `deadline_ms`. Each of these pushes has a
+   * timer.
+   */
   #startDeadline(): void {
     const context = this.#context;
     if (this.timeout_ms === context.deadline_ms) return context.deadlines.add(this, context.now());
@@ -109,7 +112,7 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
     this.#settle('timeout', '', false, true);
   }
 
-  /** Connecting has a deadline of its own. It stays short however long an agent may think. */
+  /** Connecting has a deadline of its own, which is short even when an agent may think for long. */
   #connect(timeout_ms: number): void {
     this.#connect_attempt = new ConnectAttempt(this.#target!, this.#context.connector, this);
     this.#connect_attempt.start(Math.min(timeout_ms, this.#context.deadline_ms));
@@ -160,7 +163,7 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
 
   /**
    * undici writes the request next. If the process was paused just before, this code runs before any timer can end the
-   * push. Another node may have delivered meanwhile, so the deadline is checked here.
+   * push. Another node may have made the push meanwhile, so this function checks the deadline.
    */
   onRequestStart(controller: Dispatcher.DispatchController): void {
     if (this.#context.now() - this.started_at_ms < this.timeout_ms) return;
@@ -237,7 +240,7 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
     this.#connect(started_at_ms + this.timeout_ms - this.#context.now());
   }
 
-  /** The status line alone decides the outcome, even if the body breaks off. */
+  /** The status line alone decides the outcome, even if the body does not arrive whole. */
   #settleByStatus(complete: boolean): void {
     const status_code = this.#status_code!;
     const outcome = outcomeOfStatus(status_code, this.#push.success_statuses);

@@ -5,9 +5,10 @@ import type { AddressBytes } from '../../domain/address.ts';
 import { isLocalhostName } from '../../domain/webhook_url.ts';
 
 /**
- * Resolves host names without `dns.lookup`, which runs only two lookups at a time, on libuv's threads. With it, eight
- * lookups at a silent name server delayed all others for 10 to 40 s. Here each lookup has a c-ares channel of its own:
- * it waits for no other lookup, and can be cancelled. So 200 lookups at a silent name server ended together in 0.7 s.
+ * Resolves host names without `dns.lookup`, which runs only two lookups at a time, on libuv's threads. With
+ * `dns.lookup`, eight lookups at a silent name server delayed all other lookups for 10 to 40 s. Here each lookup has a
+ * c-ares channel of its own. It waits for no other lookup, and can be cancelled. So 200 lookups at a silent name server
+ * ended together in 0.7 s.
  */
 export interface HostResolver {
   /** Starts one lookup. `done` is called once, never synchronously, and never after the lookup was cancelled. */
@@ -28,13 +29,16 @@ export interface ResolverOptions {
   hosts_path?: string;
 }
 
-/** How long a lookup waits for one name server before it repeats the question; doubles up to the maximum. */
+/**
+ * How long a lookup waits for one name server before it repeats the question. The wait doubles each time, up to the
+ * maximum.
+ */
 const TRY_TIMEOUT_MS = 500;
 const TRY_TIMEOUT_MAX_MS = 2000;
 const TRIES_MAX = 5;
 /**
- * How long the lookup of one address family may still take when the other has ended (RFC 8305, section 3, asks for a
- * short delay).
+ * How long the lookup of one address family may still take when the lookup of the other family has ended (RFC 8305,
+ * section 3, asks for a short delay).
  */
 const OTHER_FAMILY_WAIT_MS = 250;
 
@@ -66,8 +70,8 @@ function answerSoon(found: Resolution, done: (found: Resolution) => void): Looku
 }
 
 /**
- * Looks up A and AAAA at the same time, on one channel. The lookup ends when both queries have ended, when one has
- * ended and the wait for the other is over, or at the deadline.
+ * Looks up A and AAAA at the same time, on one channel. The lookup ends when both queries have ended, or at the
+ * deadline. It also ends when one query has ended and the wait for the other query is over.
  */
 class DnsLookup implements Lookup {
   readonly #resolver: Resolver;
@@ -112,7 +116,8 @@ class DnsLookup implements Lookup {
     if (error !== null) {
       if (!NO_RECORD_CODES.has(error.code ?? '') || this.#code === 'ENODATA') this.#code = error.code ?? 'EUNKNOWN';
     } else {
-      // Takes all addresses, because the last one may be a forbidden one. A DNS message has room for some 4,000.
+      // Takes all addresses, because even the last address may be a forbidden one. A DNS message has room for some
+      // 4,000 addresses.
       for (const text of found) {
         const bytes = parseAddress(text);
         if (bytes !== null) this.#addresses.push(bytes);
@@ -140,7 +145,10 @@ class DnsLookup implements Lookup {
 
 const NO_RECORD_CODES = new Set(['ENODATA', 'ENOTFOUND']);
 
-/** IPv6 and IPv4 in turn (RFC 8305, section 4), starting with the family of the first answer. */
+/**
+ * Makes a list that alternates between IPv6 and IPv4 (RFC 8305, section 4). The list starts with the family of the
+ * first answer.
+ */
 function alternate(addresses: readonly AddressBytes[]): AddressBytes[] {
   const seen = new Set<string>();
   const distinct = addresses.filter((bytes) => {
@@ -159,8 +167,8 @@ function alternate(addresses: readonly AddressBytes[]): AddressBytes[] {
 }
 
 /**
- * The names in the system's own file, which c-ares leaves out. The file is checked once a second, and read again when
- * it has changed.
+ * The names in the hosts file of the system, which c-ares does not read. The file is checked at most once a second, and
+ * read again when it has changed.
  */
 class HostsFile {
   readonly #path: string;
@@ -189,7 +197,7 @@ class HostsFile {
       this.#names = size <= HOSTS_BYTES_MAX ? parseHosts(readFileSync(this.#path, 'utf8')) : new Map();
       this.#version = version;
     } catch {
-      // A system without a readable hosts file has no names in it.
+      // When the hosts file cannot be read, it counts as empty.
       this.#names = new Map();
       this.#version = '';
     }

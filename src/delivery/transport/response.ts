@@ -55,7 +55,8 @@ export class ResponseBody {
   }
 
   #keep(chunk: Buffer, bytes_max: number): void {
-    // A copy, because the chunk is a view of the 64 KiB that the socket read.
+    // Copies the bytes, because the chunk is a view of the 64 KiB that the socket read, and would keep all of them in
+    // memory.
     const part = Buffer.from(chunk.subarray(0, bytes_max - this.bytes));
     if (this.#kept !== null && this.#lost === '') {
       if (this.#kept.take(part.length)) this.#kept_bytes += part.length;
@@ -89,7 +90,10 @@ export class ResponseBody {
   }
 }
 
-/** Decodes lossy UTF-8, without our secrets. NUL is replaced too, because PostgreSQL's text refuses it. */
+/**
+ * Decodes the beginning of a body as UTF-8, without our secrets. Replaces invalid bytes, and NUL too, because
+ * PostgreSQL's type `text` refuses NUL.
+ */
 export function excerptOf(parts: Buffer[], headers: Record<string, string>, is_complete: boolean): string {
   const bytes = (parts.length === 1 ? parts[0]! : Buffer.concat(parts)).subarray(0, EXCERPT_BYTES_MAX);
   const text = withoutSecrets(bytes.toString('utf8'), headers, !is_complete || bytes.length === EXCERPT_BYTES_MAX);

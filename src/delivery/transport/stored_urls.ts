@@ -4,7 +4,7 @@ import type { Store } from '../../store/store.ts';
 
 const PAGE = 1_000;
 
-/** An instance whose stored URL the current policy refuses. The reason names no address that is not in the URL. */
+/** An instance whose stored URL the current policy refuses. The reason names an address only if the URL contains it. */
 export interface RefusedUrl {
   instance_id: string;
   reason: string;

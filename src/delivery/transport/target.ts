@@ -29,7 +29,8 @@ export interface Target {
   previous_secret: string | null;
   previous_secret_until: number;
   /**
-   * The keys of both secrets. Null while nothing is pushed: a key takes a kilobyte, most of it outside of the heap.
+   * The keys of both secrets. Null while nothing is pushed, because a key takes a kilobyte of memory, most of it
+   * outside of the heap.
    */
   keys: Keys | null;
   switched_on: boolean;
@@ -77,14 +78,15 @@ export function mayTakeLong({ transport, timeout_ms }: Pick<Target, 'transport' 
   return transport === 'pull' || timeout_ms > TIMEOUT_S * 1000;
 }
 
-/**
- * Whether two targets reach the same receiver in the same way, so that the health of one is the health of the other.
- */
+/** Whether two targets reach the same receiver in the same way. Then both have the same health. */
 export function isSamePlace(a: Pick<Target, 'url' | 'transport'>, b: Pick<Target, 'url' | 'transport'>): boolean {
   return a.url === b.url && a.transport === b.transport;
 }
 
-/** The keys that sign a push at this time: the current one, and the previous one while a rotation overlaps. */
+/**
+ * The keys that sign a push at this time: the current key, and after a rotation also the previous key, until its
+ * overlap ends.
+ */
 export function signingKeysOf(target: SigningTarget, wall_ms: number): SigningKey[] {
   const { secret, previous_secret, previous_secret_until } = target;
   target.keys ??= keysOf(secret, previous_secret);

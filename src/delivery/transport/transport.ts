@@ -1,7 +1,7 @@
 import type { Outcome, SuccessStatuses } from '../../domain/outcome.ts';
 import type { SigningTarget, Target } from './target.ts';
 
-/** One request to make: everything that goes on the wire. Nothing is left to decide. */
+/** One request to make: all that is sent. The transport decides nothing about it. */
 export interface Push {
   /** Connections are kept per instance and never shared between instances. */
   instance_id: string;
@@ -49,7 +49,7 @@ export interface PushResult {
   retry_after: string | null;
   /** The body of a success, for a push that keeps it. */
   kept_body?: KeptBody;
-  /** For an instance with a runtime, the answers of its agents. They count whatever the outcome is. */
+  /** For an instance with a runtime, the answers of its agents. The answers count whatever the outcome is. */
   answered?: readonly AnsweredPart[];
 }
 
@@ -74,8 +74,8 @@ export interface Transport {
    */
   push(push: Push, way: Way): Promise<PushResult | null>;
   /**
-   * The registration of an instance may have changed; null: the registrations of all instances. A transport that
-   * remembers no registration does not have this method.
+   * The registration of an instance may have changed; null: the registrations of all instances. Only a transport that
+   * remembers registrations has this method.
    */
   registrationChanged?(instance_id: string | null): void;
   /** Closes the connections kept for an instance (its URL changed, or it was deleted). */

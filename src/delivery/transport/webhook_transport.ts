@@ -12,7 +12,8 @@ import type { Push, PushResult, Transport } from './transport.ts';
 /**
  * Pushes over HTTP/1.1 with undici's `dispatch`: `fetch` costs ten times as much, and `request` ignores signals until
  * the socket is connected. undici gets a connected socket and one request at a time, so nothing ever queues inside it.
- * It has no deadline for a body that drips or a flood of 103; Convoke's own deadline ends such a push.
+ * undici has no deadline for a body that arrives byte by byte, or for an endless series of 103. Convoke's own deadline
+ * ends such a push.
  */
 export interface WebhookTransportOptions {
   policy: EgressPolicy;

@@ -90,7 +90,7 @@ export const a2a: Runtime = {
           kind: 'later',
           request: getOf(String(at(task, 'id')), asked, protocol, base_url),
           pause_ms: LOOK_MS,
-          // The agent already has the message. A retry would make it run twice.
+          // The agent already has the message. A retry would make the agent run twice.
           if_late: {
             kind: 'answered',
             answers: [],
@@ -187,7 +187,7 @@ function stateOf(task: unknown): string | null {
     : null;
 }
 
-/** The artifacts of a finished task; without any, its last message. */
+/** The artifacts of a finished task; when it has no artifacts, its last message. */
 function partsOf(task: unknown): unknown {
   const artifacts = at(task, 'artifacts');
   const parts = Array.isArray(artifacts) ? artifacts.flatMap((artifact) => at(artifact, 'parts') ?? []) : [];

@@ -54,7 +54,7 @@ export const dify: Runtime = {
       query: conversationOf(asked),
       response_mode: modeOf(options),
       user: userOf(asked.meeting_id, agentOf(asked)),
-      // Off, because a name for the conversation costs a turn of the model.
+      // Off, because to name the conversation, Dify would run the model once more.
       auto_generate_name: false,
     };
     const url = below(base_url, '/chat-messages');
@@ -104,7 +104,7 @@ function answerOf(events: readonly unknown[]): string | undefined {
   let answer = '';
   for (const event of events) {
     const kind = at(event, 'event');
-    // A chatflow that waits for a person ends the stream here. Its answer so far counts.
+    // A chatflow that waits for a person ends the stream here. The answer until now counts.
     if (kind === 'message_end' || kind === 'workflow_paused') return answer;
     const piece = at(event, 'answer');
     if (typeof piece !== 'string') continue;

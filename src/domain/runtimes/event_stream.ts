@@ -8,7 +8,7 @@ export interface StreamEvent {
   data: unknown;
 }
 
-/** The events of a whole response, in their order; those without data are left out. */
+/** The events of a whole response, in their order. Events without data are left out. */
 export function eventsOf(body: string): StreamEvent[] {
   return body
     .split(/\r?\n\r?\n/)

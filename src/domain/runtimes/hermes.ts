@@ -9,8 +9,8 @@ const PROBE_EVENT_TYPE = 'webhook_test';
 const WHY_CHARS_MAX = 200;
 
 /**
- * A route of the webhook gateway of Hermes. It responds before the agent runs, so the agent answers with a request of
- * its own.
+ * A route of the webhook gateway of Hermes. The gateway responds before the agent runs. So the agent answers later,
+ * with a request of its own.
  */
 export const hermes: Runtime = {
   says: 'a route of the webhook gateway of Hermes; the agent answers with a tool that makes HTTP requests',

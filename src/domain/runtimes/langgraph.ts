@@ -22,7 +22,7 @@ import {
   whyOf,
 } from './words.ts';
 
-/** The namespace of the ids of threads: any fixed UUID does. */
+/** The namespace of the ids of threads. It may be any UUID that never changes. */
 const THREADS = '5c4b5d39-2b0e-4f5c-9a6e-0d9f3c1f7a21';
 /** How many assistants fit into the part of a response that is read. */
 const ASSISTANTS_MAX = 100;
@@ -49,8 +49,8 @@ export const langgraph: Runtime = {
   historyOf: (options) => numberOption(options, 'history', 0),
   asksEach: () => true,
   /**
-   * Uses the stream, which has only the messages that the nodes add. The response of `runs/wait` has every message of
-   * the thread: it grows with the meeting, until it is longer than a response may be.
+   * Uses the stream, which has only the messages that the nodes of the graph add. The response of `runs/wait` has every
+   * message of the thread. That response grows with the meeting, until it is longer than a response may be.
    */
   requestOf(asked, options, base_url) {
     const agent = agentOf(asked);
@@ -61,7 +61,8 @@ export const langgraph: Runtime = {
       stream_mode: ['updates'],
       if_not_exists: 'create',
       multitask_strategy: 'enqueue',
-      // When the attempt is over, nobody reads the answer, and the next attempt begins a run of its own.
+      // When the attempt is over, nobody reads the answer of this run, and the next attempt begins a run of its own. So
+      // the run is cancelled.
       on_disconnect: 'cancel',
       metadata: {
         meeting_id,
@@ -125,8 +126,8 @@ function threadOf(meeting_id: string, agent: string): string {
 }
 
 /**
- * The messages that the nodes of the graph have added after the sent message. A graph within the graph adds all
- * messages again.
+ * The messages that the nodes of the graph have added after the sent message. A graph within the graph adds all earlier
+ * messages again, so the messages after the last copy of the sent message count.
  */
 function addedBy(updates: readonly StreamEvent[], sent_id: string): unknown[] {
   const messages = updates

@@ -4,7 +4,7 @@ import { adviceForProbe, at, failed, isSuccess, jsonOf, JSON_HEADERS } from './w
 
 const PROBE_CHALLENGE = 'webhook-test';
 
-/** The code of the Events extension for a principal without the right, or whose right has ended. */
+/** The code of the Events extension for a principal that has no right to the subscription, or no right any more. */
 export const EVENTS_FORBIDDEN = -32_024;
 
 /** A subscription to the messages of a meeting by MCP Events (SEP-3415): see docs/mcp.md. */
@@ -23,8 +23,8 @@ export const mcp_events: Runtime = {
   asksEach: () => false,
   requestOf(asked, options, base_url) {
     const event = meetingEvent(asked);
-    // The event has no cursor. A cursor would say that all earlier events have arrived, and a delivery that is aside
-    // may still follow.
+    // The event has no cursor. A cursor would say that all earlier events have arrived. But an earlier delivery that is
+    // aside may still follow.
     return eventRequest({ ...event, cursor: null }, event.eventId, options['id'] as string, base_url);
   },
   read(response): Meaning {

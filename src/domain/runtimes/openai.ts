@@ -84,8 +84,8 @@ export const openai: Runtime = {
 };
 
 /**
- * The conversation. Names are in the text, because many servers refuse or ignore the field `name`. Messages of others
- * in a row become one message: the templates of many models need alternating roles, the user first.
+ * The conversation. Names are in the text, because many servers refuse or ignore the field `name`. Several messages of
+ * others in a row become one message: the templates of many models need alternating roles that begin with the user.
  */
 function messagesOf(asked: Asked, agent: string, options: Options): { role: string; content: string }[] {
   const no_reply = textOption(options, 'no_reply', NO_REPLY);

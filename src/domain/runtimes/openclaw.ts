@@ -8,15 +8,15 @@ const AGENT = '{{agent_id}}';
 const SESSIONS = ['persistent', 'isolated'] as const;
 const KEY_PREFIX = 'hook:convoke:';
 /**
- * The session key of a webhook test. No gateway allows it, so no agent runs, and the response says which keys are
+ * The session key of a webhook test. No gateway allows this key, so no agent runs, and the response says which keys are
  * allowed.
  */
 const PROBE_KEY = 'webhook-test:convoke';
 const WHY_CHARS_MAX = 200;
 
 /**
- * The hooks of an OpenClaw gateway. The response never has the text of the agent, so the agent answers with a request
- * of its own.
+ * The hooks of an OpenClaw gateway. The response to a hook never has the text of the agent, so the agent answers with a
+ * request of its own.
  */
 export const openclaw: Runtime = {
   says: 'the hooks of an OpenClaw gateway; the agent answers with a tool that makes HTTP requests',
@@ -40,7 +40,7 @@ export const openclaw: Runtime = {
     },
   },
   // A run may take as long as its model thinks. The attempt waits for the end of the run, because the gateway would
-  // refuse the next run of the session when this one takes longer than 15 s.
+  // refuse the next run of the session when the present run takes longer than 15 s.
   timeout_s: 600,
   historyOf: (options) => numberOption(options, 'history', 0),
   asksEach: () => true,
@@ -55,8 +55,8 @@ export const openclaw: Runtime = {
       deliver: false,
       waitForCompletion: true,
     };
-    // The gateway recognizes a repeated request by this key, and compares the requests too. It ignores a key of more
-    // than 256 characters.
+    // The gateway recognizes a repeated request by this key, and compares the requests too. The gateway ignores a key
+    // of more than 256 characters.
     const headers = { ...JSON_HEADERS, 'idempotency-key': asked.delivery_id };
     return { method: 'POST', url: urlOf(base_url), headers, body: JSON.stringify(body) };
   },

@@ -14,18 +14,18 @@ export interface Asked {
   timestamp: string;
   from_agent: string | null;
   in_reply_to: string | null;
-  /** How an agent answers later; null when it cannot. */
+  /** Where an agent answers later; null when it cannot answer later. */
   reply_url: string | null;
   reply_token: string | null;
-  /** How many messages for the agents preceded this one and were not pushed: see domain/catch_up.ts. */
+  /** How many messages for the agents came before this message and were not pushed: see domain/catch_up.ts. */
   missed: number;
   /** The text of the specification's body. */
   body: string;
-  /** Messages of the meeting before this one, the oldest first. */
+  /** Messages of the meeting before this message, the oldest first. */
   history: readonly PastMessage[];
 }
 
-/** A message of the meeting that was sent before the pushed one. */
+/** A message of the meeting that was sent before the pushed message. */
 export interface PastMessage {
   seq: number;
   from_agent: string | null;
@@ -89,7 +89,10 @@ export interface Runtime {
   /** One line for `convoke runtimes`. */
   says: string;
   options: OptionTable;
-  /** How long an attempt may take when the registration does not say it. A turn of a model takes up to two minutes. */
+  /**
+   * How long an attempt may take when the registration does not say it. A model may take up to two minutes for an
+   * answer.
+   */
   timeout_s: number;
   /** How many earlier messages of the meeting a request contains. */
   historyOf: (options: Options) => number;
@@ -98,7 +101,7 @@ export interface Runtime {
   /** @param base_url the stored webhook_url, or `--to` */
   requestOf: (asked: Asked, options: Options, base_url: string) => RuntimeRequest;
   read: (response: RuntimeResponse, asked: Asked, options: Options, base_url: string) => Meaning;
-  /** The cheapest request that shows whether the runtime is there and set up; null when only a push shows it. */
+  /** The cheapest request that shows whether the runtime is there and set up; null when only a push shows that. */
   probeOf: ((options: Options, base_url: string, agents: readonly string[]) => RuntimeRequest) | null;
   readProbe: (response: RuntimeResponse, options: Options) => Probed;
 }

@@ -1,4 +1,4 @@
-/** The known runtimes. A registration with another one is refused. */
+/** The known runtimes. A registration with another runtime is refused. */
 import { invalidField } from '../problem.ts';
 import { checkedOptions, type Options } from './options.ts';
 import { a2a } from './a2a.ts';
@@ -22,7 +22,7 @@ export const RUNTIMES = {
   mcp_events,
 } as const satisfies Record<string, Runtime>;
 
-/** A runtime with a shape of its own. `spec`, the body of the specification, is not one of them. */
+/** A runtime with a shape of its own. `spec`, the body of the specification, is not such a runtime. */
 export type ShapedName = keyof typeof RUNTIMES;
 export type RuntimeName = 'spec' | ShapedName;
 

@@ -18,7 +18,7 @@ import {
 const DEPTH_MAX = 20;
 const HEADERS_MAX = 20;
 const HEADER_NAME = /^[!#$%&'*+.^_`|~0-9a-z-]{1,100}$/;
-/** Headers that a template may not set: HTTP needs them for itself, or they follow from the body. */
+/** Headers that a template may not set: HTTP needs these headers for itself, or Convoke computes them from the body. */
 const REFUSED_HEADERS = new Set([
   'content-length',
   'transfer-encoding',
@@ -28,7 +28,7 @@ const REFUSED_HEADERS = new Set([
   'upgrade',
   'te',
 ]);
-/** A place in a template, to be replaced by a value of the push. */
+/** A place in a template: a value of the push replaces it. */
 const PLACE = /\{\{\s*([\w.-]{1,200})\s*\}\}/g;
 const ONE_PLACE = /^\{\{\s*([\w.-]{1,200})\s*\}\}$/;
 
@@ -53,8 +53,8 @@ const FIELDS = [
 ] as const;
 
 /**
- * The fields that can be long, and how many places of an option may begin with one. Without a bound, 16 KB of
- * options and a message of 256 KB make a request of 500 MB.
+ * The fields that can be long, and how many places of an option may begin with such a field. Without this limit, 16 KB
+ * of options and a message of 256 KB could make a request of 500 MB.
  */
 const LONG_FIELDS: readonly string[] = ['message', 'text', 'target_agents', 'history', 'missed_in_words'];
 const LONG_PLACES_MAX = 8;
@@ -160,8 +160,8 @@ function valueAt(values: Record<string, unknown>, place: string): unknown {
 }
 
 /**
- * Puts values into the strings of a template. A string that is only one place becomes the value with its type; in a
- * longer string the value becomes text. The result is always JSON, whatever the values are.
+ * Puts values into the strings of a template. A string that is only one place becomes the value, with the type of the
+ * value. In a longer string, the value becomes text. The result is always JSON, whatever the values are.
  */
 function filled(template_: unknown, values: Record<string, unknown>): unknown {
   if (typeof template_ === 'string') {
@@ -215,7 +215,7 @@ function wrongWithin(value: unknown, depth: number): string | null {
   return null;
 }
 
-/** Finds a mistyped place, which would be null in every request. */
+/** Finds a mistyped place. In every request, such a place would become null. */
 function unknownPlace(text: string): string | null {
   for (const [whole, place = ''] of text.matchAll(PLACE)) {
     const [first = ''] = place.split('.');

@@ -40,7 +40,7 @@ export function nameOf(from_agent: string | null, message: Record<string, unknow
 
 /**
  * A sentence that says to a model how many messages its agent missed; null when it missed none. The history of a
- * request has the newest messages, so it may contain some of them.
+ * request has the newest messages, so it may contain some of the missed ones.
  */
 export function missedInWords({ missed, agents, history }: Asked): string | null {
   if (missed === 0) return null;
@@ -57,7 +57,7 @@ export function conversationOf(asked: Asked): string {
   return [...asked.history.map(line), ...(missed === null ? [] : [`(${missed})`]), line(asked)].join('\n\n');
 }
 
-/** The text of a content, which is a text or a list of parts. */
+/** The text in the content of a message of a model: the content is a text or a list of parts. */
 export function textOfContent(content: unknown): string {
   if (typeof content === 'string') return content;
   if (!Array.isArray(content)) return '';
@@ -131,7 +131,7 @@ export function below(base_url: string, path: string): string {
 export const JSON_HEADERS = { 'content-type': 'application/json', accept: 'application/json' };
 
 /**
- * The advice for statuses that mean the same everywhere; null for others.
+ * The advice for statuses that mean the same for every runtime; null for other statuses.
  *
  * @param header the header in which the runtime expects its credential
  */

@@ -9,10 +9,10 @@ export type NewApiKey = Pick<
 
 export interface ApiKeyStore {
   /**
-   * Rejects with `first_key_not_admin` when no key exists yet and the new key could not make another.
+   * Rejects with `first_key_not_admin` when no key exists yet and the new key could not make other keys.
    *
-   * @param is_first true when the caller may make the key only because there is none. Rejects with `api_key_missing`
-   * when a lasting admin key exists already
+   * @param is_first true when the caller may make the key only because no key exists yet. Then the call rejects with
+   * `api_key_missing` when a lasting admin key exists already
    */
   create(key: NewApiKey, is_first?: boolean): Promise<ApiKey>;
   get(key_id: string): Promise<ApiKey | null>;

@@ -2,7 +2,7 @@ import type { AuditAction, AuditEntry, AuditHead, AuditSubject, NewAuditEntry } 
 import type { Page, PageRequest } from './page.ts';
 
 export interface AuditFilter extends PageRequest {
-  /** True: the newest entry is first. False: the oldest is. */
+  /** True: the newest entry is first. False: the oldest entry is first. */
   newest_first: boolean;
   action?: AuditAction | undefined;
   /** A key_id, or another value of `AuditSubject.principal`. */
@@ -12,14 +12,16 @@ export interface AuditFilter extends PageRequest {
   until_ms?: number | undefined;
 }
 
-/** Entries never change. They are removed only from the beginning of the log, and an entry records each removal. */
+/**
+ * Entries never change. Entries are removed only from the beginning of the log, and a new entry records each removal.
+ */
 export interface AuditStore {
   append(entry: NewAuditEntry, wall_ms: number): Promise<AuditHead>;
   list(filter: AuditFilter): Promise<Page<AuditEntry>>;
   /**
-   * Removes at most `limit` of the first entries, if they were written before a time, and adds an entry that records
-   * the removal. Does nothing while the first entry was written less than a day before that time. Returns how many were
-   * removed.
+   * Removes at most `limit` entries that were written before `before_ms` from the beginning of the log. Adds an entry
+   * that records the removal. Removes nothing while the first entry is less than a day older than `before_ms`. Returns
+   * how many entries it removed.
    */
   prune(before_ms: number, limit: number, wall_ms: number): Promise<number>;
 }

@@ -12,8 +12,8 @@ export interface BackupStore {
   begin(): Promise<{ backup_id: string }>;
   /**
    * Waits for a copy, at most `wait_ms`. A result with a `path` means that the copy is whole. The caller must remove
-   * that file. Null when there is no such copy: an earlier call got it, or it failed, or nobody asked for it for a
-   * minute.
+   * that file. Null when there is no such copy: an earlier call got the copy, or the copy failed, or nobody waited for
+   * the copy for a minute.
    */
   wait(backup_id: string, wait_ms: number): Promise<(BackupProgress & { path: string | null }) | null>;
 }

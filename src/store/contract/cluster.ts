@@ -2,8 +2,8 @@ import type { MessageOrigin } from '../../domain/message_origin.ts';
 import type { NewMessage, AcceptedMessage, AcceptedDelivery } from './messages.ts';
 
 /**
- * A message that another node stored, with those of its deliveries that are in partitions of this node and have had no
- * attempt yet.
+ * A message that another node stored. `deliveries` has only deliveries that are in partitions of this node and have had
+ * no attempt yet.
  */
 export interface StoredMessage
   extends
@@ -23,11 +23,11 @@ export interface StoredRange {
   messages: StoredMessage[];
 }
 
-/** A change by another node that concerns this one. */
+/** A change by another node that concerns this node. */
 export type Change =
   /**
-   * Another node stored messages, and this node begins to read them. The next `stored` has their state of now or of a
-   * later time.
+   * Another node stored messages, and this node begins to read them. The next `stored` shows these messages as they are
+   * now, or as they are later.
    */
   | { kind: 'reading' }
   | { kind: 'stored'; ranges: StoredRange[] }
@@ -47,11 +47,14 @@ export type Change =
   | { kind: 'broadcast'; topic: string; text: string }
   /**
    * Changes may have been missed, so everything must be read again. Either the connection was lost, or a node gave up
-   * on a batch and does not know whether it was stored.
+   * on a batch and does not know whether that batch was stored.
    */
   | { kind: 'resync' };
 
-/** One node of a cluster. Times are on the clock of the database. They are for people: no decision depends on them. */
+/**
+ * One node of a cluster. Times are on the clock of the database. These times are for people: no decision depends on
+ * them.
+ */
 export interface NodeRow {
   /** Different for each start of a node. */
   node_id: string;
@@ -112,12 +115,14 @@ export interface ClusterStore {
   broadcast(topic: string, text: string): Promise<void>;
   /**
    * For each partition, the URL of the node that holds it. A partition is missing while no node holds it, or when that
-   * node has not signed its address. An unsigned address is not used, because requests with credentials go to it.
+   * node has not signed its address. An unsigned address is not used, because requests with credentials go to that
+   * address.
    */
   addressesOfHolders(): Promise<Map<number, string>>;
   /**
    * Whether a node of the previous version runs. Such a node does not know the runtimes of instances. It would push the
-   * body of the specification to them, and if it changed the data key, their options would become unreadable.
+   * body of the specification to these instances. If it changed the data key, nobody could read the options of their
+   * runtimes any more.
    */
   hasOlderNode(): Promise<boolean>;
   /**

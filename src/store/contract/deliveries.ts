@@ -55,7 +55,10 @@ export interface DeliverySettlement {
 export interface HealthSettlement extends InstanceHealth {
   instance_id: string;
   webhook_url: string;
-  /** A 410 switches the webhook off, unless the instance was changed after this `updated_at`. */
+  /**
+   * The `updated_at` of the instance to which the receiver answered 410; null: no 410. The store then switches the
+   * webhook off, unless the instance was changed since.
+   */
   gone_as_of: number | null;
   /** The epoch of the instance's partition, as this node held it; 0 without a cluster. */
   epoch: number;
@@ -86,7 +89,7 @@ export interface DeliveryFilter extends DeliveryKeys, PageRequest {
 export interface Waiting {
   instance_id?: string | undefined;
   meeting_id?: string | undefined;
-  /** Only deliveries of messages up to this one; null: there is no message. */
+  /** The message_id of the last message whose deliveries count; null: there is no message. */
   up_to: string | null;
 }
 
@@ -102,8 +105,8 @@ export interface Span {
 }
 
 /**
- * Deliveries of an instance to queue again: those that failed within a period, or those with these ids that may be
- * queued again.
+ * Deliveries of an instance to queue again: all that failed within a period, or all with these ids that may be queued
+ * again.
  */
 export type Recovery = { instance_id: string } & (Span | { delivery_ids: readonly string[] });
 
@@ -174,8 +177,8 @@ export interface DeliveryStore {
   ): Promise<{ deliveries: QueuedDelivery[]; next_at: number | null }>;
   /**
    * Lanes with pending deliveries; with `partitions`, only the lanes of instances in these partitions. The order is
-   * always the same, so that they can be read in pages. SQLite orders by the keys of the lanes, PostgreSQL by partition
-   * and then by the keys.
+   * always the same, so that callers can read page by page. SQLite orders by the keys of the lanes, PostgreSQL by
+   * partition and then by the keys.
    */
   pendingLanes(after: LaneKey | null, limit: number, partitions?: number[]): Promise<LaneKey[]>;
   /**
@@ -184,15 +187,15 @@ export interface DeliveryStore {
    */
   pendingAside(partitions?: number[]): Promise<{ instance_id: string; next_at: number }[]>;
   /**
-   * Sets the due time of deliveries aside to `latest_ms` if it is later. Only a process whose clock was ahead can have
-   * written a later time. With `partitions`, only deliveries to instances in these partitions. Returns how many it
-   * changed.
+   * Sets the due time of a delivery aside to `latest_ms` when the due time is later. Only a process whose clock was
+   * ahead can have written a later time. With `partitions`, only for deliveries to instances in these partitions.
+   * Returns how many deliveries it changed.
    */
   boundAside(latest_ms: number, partitions?: number[]): Promise<number>;
   /**
    * The messages of agents to an instance in a meeting, after `since_ms` and before a delivery, in the order of seq.
-   * Leaves out those that were cancelled, or that expired before an attempt. Reads at most the `rows_max` deliveries of
-   * the instance before that delivery; without a delivery_id, its latest ones.
+   * Leaves out those that were cancelled, or that expired before an attempt. Reads at most `rows_max` deliveries of the
+   * instance: the last ones before that delivery; without a delivery_id, its latest ones.
    */
   ofAgentsBefore(
     before: LaneKey & { delivery_id: string | null; seq: number },
@@ -200,9 +203,10 @@ export interface DeliveryStore {
     rows_max: number,
   ): Promise<AgentDelivery[]>;
   /**
-   * The rules of the membership of a delivery, and the facts to apply them: the newest deliveries that wait behind it
-   * and do not expire sooner, and how many messages were missed before it. Reads at most `rows_max` deliveries of each
-   * kind. Counts no messages that were accepted before `known_since_ms`, because their deliveries may be removed.
+   * The rules of the membership of `head`, and the facts to apply them: the newest deliveries that wait behind `head`
+   * and do not expire sooner, and how many messages the membership missed before `head`. Reads at most `rows_max`
+   * deliveries of each kind. Counts no messages that were accepted before `known_since_ms`, because their deliveries
+   * may be removed.
    */
   rulesAtHead(
     head: LaneKey & { delivery_id: string; seq: number; expires_at: number },
@@ -245,8 +249,9 @@ export interface DeliveryStore {
   countRecoverable(of: Recovery, most: number, owner_scope?: OwnerScope | null): Promise<number | null>;
   /**
    * How many messages for the agents of an instance were accepted in this period and have no delivery, because the
-   * instance was switched off. Its present memberships decide which messages count. Reads at most `rows_max` messages
-   * and memberships, the newest messages of each meeting first; `at_least` says that there may be more.
+   * instance was switched off. The present memberships of the instance decide which messages count. Reads at most
+   * `rows_max` messages and memberships, the newest messages of each meeting first; `at_least` says that there may be
+   * more.
    */
   countMissed(instance_id: string, span: Span, rows_max: number): Promise<{ messages: number; at_least: boolean }>;
   /**
@@ -267,15 +272,16 @@ export interface DeliveryStore {
    */
   drop(waiting: Waiting, limit: number, wall_ms: number, owner_scope?: OwnerScope | null): Promise<EndedInLane[]>;
   /**
-   * Removes at most `limit` rows of each kind that are older than their retention; returns their number. SQLite has one
-   * writer, and others wait for it: there the call ends after `ms_max` with a few rows of each kind.
+   * Removes at most `limit` rows of each kind that are older than their retention; returns how many it removed. SQLite
+   * has one writer, and all other writes wait for it. So with SQLite the call ends after `ms_max`, but not before it
+   * has removed a few rows of each kind.
    */
   prune(
     before: { deliveries_ms: number; messages_ms: number; idempotency_ms: number },
     limit: number,
     ms_max: number,
   ): Promise<number>;
-  /** The time that was noted last; null before the first. */
+  /** The time that was noted last; null when none was noted yet. */
   timeNoted(): Promise<number | null>;
   /** Notes that a node ran until this time, on the steady clock. */
   noteTime(now_ms: number): Promise<void>;

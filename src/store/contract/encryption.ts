@@ -1,7 +1,8 @@
 /** Which data key encrypts the stored secrets, and how it is changed while the service runs. */
 export interface EncryptionStore {
   /**
-   * The key that encrypts now. While the key is changed, also the previous keys, under which some secrets may still be.
+   * The key that encrypts now. While the key is being changed, also the previous keys: some secrets may still be
+   * encrypted under them.
    */
   keyIds(): Promise<{ key_id: string; previous_key_ids: string[] }>;
   /**

@@ -54,7 +54,10 @@ export interface InstancePatch {
   owner_key_id?: string | null | undefined;
 }
 
-/** Whether a change ends the back-off. The same URL given again may end it too; that costs one attempt. */
+/**
+ * Whether a change ends the back-off. When the same URL is given again, the back-off may end too; that costs one
+ * attempt.
+ */
 export function liftsBackoff({ is_active, webhook_enabled, webhook_url }: InstancePatch): boolean {
   return is_active === true || webhook_enabled === true || webhook_url !== undefined;
 }
@@ -91,7 +94,7 @@ export interface InstanceStore {
     owner_scope?: OwnerScope | null,
   ): Promise<{ created: boolean; instance: InstanceRow; dropped_header_names: string[] }>;
   get(instance_id: string, visibility?: Visibility | null): Promise<InstanceRow | null>;
-  /** The existing instances among these, without counts. The engine needs no more to deliver. */
+  /** Those of the instances that exist, without counts. The engine needs nothing more to deliver. */
   load(instance_ids: string[]): Promise<Instance[]>;
   list(filter: InstanceFilter, visibility?: Visibility | null): Promise<Page<InstanceRow>>;
   /**
@@ -134,7 +137,7 @@ export interface InstanceStore {
    * Switches an instance off and cancels its pending deliveries, at most `limit` in one call. Call it again while
    * `done` is false. The last call deletes the instance and its memberships.
    *
-   * @param lease_ended_at removes it only if its lease had ended by this time; null or absent: in any case
+   * @param lease_ended_at removes the instance only if its lease had ended by this time; null or absent: in any case
    */
   remove(
     instance_id: string,

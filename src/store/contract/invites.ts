@@ -7,7 +7,7 @@ import type { Page, PageRequest } from './page.ts';
 /** An invite that is about to be stored. */
 export type NewInvite = Omit<Invite, 'redeemed_at' | 'key_id' | 'revoked_at'>;
 
-/** The most invites that can be open at a time: neither redeemed, revoked nor expired. */
+/** The most invites that can be open at a time. An open invite is not redeemed, not revoked and not expired. */
 export const INVITES_PENDING_MAX = 1_000;
 /** How long the list shows an invite after its end; the audit log keeps its history for longer. */
 export const INVITES_KEPT_MS = 30 * 86_400_000;

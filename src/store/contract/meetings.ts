@@ -34,7 +34,7 @@ export interface CandidateRow extends Candidate {
 
 /** The settings of a meeting. Null: the default of the service. */
 export interface MeetingSettings {
-  /** Whether its deliveries wait, and no attempt starts. */
+  /** Whether the meeting is paused: its deliveries wait, and no attempt on them starts. */
   paused: boolean;
   /** The most messages of agents that answer each other, in a row; 0: any number. */
   hop_limit: number | null;

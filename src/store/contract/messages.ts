@@ -108,8 +108,9 @@ export interface MessageStore {
   /** Stores a batch of messages with their deliveries and idempotency records; results in the order of the batch. */
   accept(batch: NewMessage[]): Promise<Accepted[]>;
   /**
-   * A page of messages in the order of seq: those after `after_seq`, otherwise the last ones before `before_seq` or
-   * before the end. Stops early when `chars_max` is reached. Null when there is no such meeting.
+   * A page of messages in the order of seq: those after `after_seq`; without `after_seq`, the last ones before
+   * `before_seq`; without either, the last ones of the meeting. Stops early when `chars_max` is reached. Null when
+   * there is no such meeting.
    */
   list(
     meeting_id: string,
@@ -122,7 +123,8 @@ export interface MessageStore {
   /** Messages by their text and time, newest first. Reads at most `reads`. */
   search(search: MessageSearch, reads: Reads): Promise<SearchPage<FoundMessage>>;
   /**
-   * The chain of messages that a message answers, the nearest first: at most `limit`, and only as far as they are kept.
+   * The message that a message answers, then the message that this one answers, and so on: at most `limit`. Ends at a
+   * message that is not kept any more.
    */
   answeredBy(message_id: string, limit: number): Promise<MessageBrief[]>;
   /**
@@ -140,8 +142,8 @@ export interface MessageStore {
   /**
    * The messages that were accepted after a message (null: from the first that is kept), in the order of acceptance.
    * Returns messages of all meetings or of some; with an instance, only messages for it. With several nodes the order
-   * holds within a meeting only. So a message of another meeting that is stored at the same time as `after` may precede
-   * it, and is then missing. Stops early when the lists of agents reach `chars_max`.
+   * holds within a meeting only. So a message of another meeting that is stored at the same time as `after` may count
+   * as earlier than `after`. Then it is missing in the result. Stops early when the lists of agents reach `chars_max`.
    */
   since(
     after: string | null,

@@ -1,12 +1,12 @@
 /** The schema of the data. */
 export interface SchemaState {
-  /** How many steps it has taken. */
+  /** How many steps of the migrations the schema has taken. */
   present: number;
-  /** How many this program knows. */
+  /** How many steps this program knows. */
   wanted: number;
   /**
-   * After when nodes end an upgrade that cannot be taken back afterwards, in milliseconds since the epoch; absent when
-   * none has to end.
+   * From this time on, nodes may end an upgrade. After the end of the upgrade, nobody can go back to the previous
+   * version. In milliseconds since the epoch; absent when no upgrade has to end.
    */
   upgrade_ends_at?: number;
 }

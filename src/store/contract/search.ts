@@ -28,7 +28,7 @@ export interface MadeWithin {
   until_ms?: number | undefined;
 }
 
-/** The keys in the row of a delivery. They find it without reading other rows. */
+/** The keys in the row of a delivery. A search by these keys reads no other rows. */
 export interface DeliveryKeys {
   instance_id?: string | undefined;
   meeting_id?: string | undefined;

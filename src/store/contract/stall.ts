@@ -4,6 +4,9 @@ export interface Stall {
   readonly is_stalled: boolean;
   /** Whether reads wait too, because the engine runs one call after the other. */
   readonly holds_up_reading: boolean;
-  /** Called four times a second during a stall. `is_long`: for almost 6 seconds; callers should stop waiting. */
+  /**
+   * Called four times a second during a stall. `is_long`: the stall has lasted almost 6 seconds, and callers should
+   * stop waiting.
+   */
   onStall(listener: (is_long: boolean) => void): void;
 }

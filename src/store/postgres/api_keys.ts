@@ -9,7 +9,10 @@ import { API_KEY_COLUMNS } from './columns.ts';
 import { type Session, statement } from './database.ts';
 import { KEYS } from './locks.ts';
 
-/** Changes of keys run one after the other: their numbers rise in the order in which they are committed. */
+/**
+ * Changes of keys run one after the other. So the numbers of the changes rise in the order in which the changes are
+ * committed.
+ */
 const LOCK = statement(`SELECT pg_advisory_xact_lock(${KEYS})`);
 
 const NEXT_CHANGE = `(SELECT coalesce(max(change_no), 0) + 1 FROM api_keys WHERE change_no < ${CHANGE_NO_MAX})`;
@@ -26,7 +29,7 @@ const ROTATE = statement(`
   UPDATE api_keys SET previous_digest = digest, previous_until = $until, digest = $digest, change_no = ${NEXT_CHANGE}
   WHERE key_id = $key_id`);
 
-/** The subscriptions of a key end with it. */
+/** When a key is revoked, its subscriptions end. */
 const END_LEASES = statement(
   'UPDATE instances SET lease_until = 0 WHERE owner_key_id = $key_id AND lease_until IS NOT NULL',
 );
@@ -34,14 +37,17 @@ const END_LEASES = statement(
 const END_SESSIONS = statement('DELETE FROM sessions WHERE key_id = $key_id');
 
 /**
- * Revokes the invites that a key made. Otherwise somebody who stole the key could still redeem one, and so get a key of
- * their own.
+ * Revokes the invites that a key made. Otherwise somebody who stole the key could still redeem an invite, and so get a
+ * new key.
  */
 const REVOKE_INVITES = statement(`
   UPDATE invites SET revoked_at = $wall_ms
   WHERE created_by = $key_id AND redeemed_at IS NULL AND revoked_at IS NULL AND expires_at > $wall_ms`);
 
-/** The previous token stays valid for a while, and its sessions end with it. Sessions of earlier tokens end at once. */
+/**
+ * The previous token stays valid for a while, and its sessions end when the token ends. Sessions of earlier tokens end
+ * at once.
+ */
 const SHORTEN_SESSIONS = statement(`
   UPDATE sessions SET expires_at = CASE WHEN token_digest = $digest THEN least(expires_at, $until::bigint) ELSE 0 END
   WHERE key_id = $key_id`);

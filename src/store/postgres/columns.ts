@@ -1,6 +1,6 @@
 /**
- * The columns of the tables that are read as whole rows. A statement names them and never uses `*`, because a node of
- * the next version adds columns while this one runs, and a prepared statement fails when its columns change.
+ * The columns of the tables that are read as whole rows. A statement names these columns and never uses `*`. While this
+ * node runs, a node of the next version may add columns, and a prepared statement fails when its columns change.
  */
 import type { NodeRow } from '../contract/cluster.ts';
 import type { Session } from '../../domain/session.ts';

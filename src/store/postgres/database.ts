@@ -112,8 +112,8 @@ export class Database {
   }
 
   /**
-   * Runs statements that only read, each in a transaction of its own. If the connection is lost, they run again on
-   * another one.
+   * Runs statements that only read, each in a transaction of its own. When the connection is lost, the statements run
+   * again on another connection.
    */
   read<T>(run: (session: Session) => Promise<T>): Promise<T> {
     return this.#withRetry(async () => {
@@ -127,7 +127,7 @@ export class Database {
   }
 
   /**
-   * Runs a transaction. If it fails, and certainly nothing of it was written, it runs again.
+   * Runs a transaction. When the transaction fails, and certainly wrote nothing, it runs again.
    *
    * @param notify writes the notifications for other nodes, within the transaction
    * @throws StoreError; IN_DOUBT when the connection was lost during the commit

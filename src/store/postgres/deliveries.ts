@@ -116,7 +116,8 @@ const EXPIRE_ASIDE = statement(`
     SELECT delivery_no FROM noted_deliveries WHERE aside = 1 AND expires_at <= $now_ms)) RETURNING instance_id, meeting_id`);
 
 /**
- * A delivery of an instance that the caller owns. A caller that owns everything also finds one whose instance is gone.
+ * A delivery of an instance that the caller owns. A caller that owns everything also finds a delivery whose instance is
+ * deleted.
  */
 const FIND_OWNED = statement(`
   SELECT instance_id FROM deliveries
@@ -172,8 +173,8 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
     queuedDeliveryOf({ ...row, timestamp: timestampOf(timestamp) }, ids);
 
   /**
-   * Lanes with pending deliveries, ordered by partition, and within a partition by key. Reads fresh deliveries before
-   * noted ones. In the other order, a delivery that a sweep notes between the two reads would be missed.
+   * Lanes with pending deliveries, ordered by partition, and within a partition by key. Reads fresh deliveries first,
+   * and then noted deliveries. In the other order, the reads would miss a delivery that a sweep notes between them.
    */
   async function pendingLanes(after: LaneKey | null, limit: number, partitions = ALL_PARTITIONS): Promise<LaneKey[]> {
     const lanes: LaneKey[] = [];
@@ -237,7 +238,8 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
       if (row === undefined) return null;
       const { instance_id, meeting_id } = row;
       if (row.state === 'pending') {
-        // A delivery in its lane keeps its place, and only its wait ends. A delivery aside becomes due now.
+        // A delivery in its lane keeps its place, but it no longer waits for its time. A delivery aside becomes due
+        // now.
         const next_attempt_at = row.aside === 1 ? now_ms : null;
         await session.run(BRING_FORWARD, { delivery_no, next_attempt_at });
       } else if (mayQueueAgain(row) && instance !== undefined) {
@@ -300,7 +302,7 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
 
 const NO_LANE: LaneKey = { instance_id: '', meeting_id: '' };
 
-/** Both lists as one, in the order of the database, which compares bytes. */
+/** Merges both lists, in the order of the database, which compares bytes. */
 function mergedLanes(lanes: LaneKey[], fresh: LaneKey[], limit: number): LaneKey[] {
   if (fresh.length === 0) return lanes;
   const merged: LaneKey[] = [];

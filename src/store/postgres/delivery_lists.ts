@@ -34,7 +34,7 @@ import { keyOf, rowsOfPage } from './page.ts';
 import { DIALECT, LAST_OF_MESSAGE, numbersOf, seqsOf } from './search.ts';
 import { waitsOf } from './waits.ts';
 
-/** The deliveries `d` of the message `m`: their numbers follow that of the message. */
+/** The deliveries `d` of the message `m`: their numbers follow the number of the message. */
 export const OF_MESSAGE = `d.delivery_no > m.message_no AND d.delivery_no <= ${LAST_OF_MESSAGE}`;
 
 const TEXT_BYTES = 'coalesce((SELECT octet_length(x.message) FROM messages x WHERE x.message_no = d.message_no), 0)';
@@ -46,8 +46,7 @@ const BETWEEN = 'd.delivery_no >= $from AND d.delivery_no < $below';
 
 /**
  * The newest deliveries of each source of a kind, with the place of the source. LATERAL finds them source by source.
- * OFFSET 0 keeps the planner from joining the other way round, because it cannot estimate how few deliveries follow a
- * message.
+ * The planner cannot estimate how few deliveries follow a message. OFFSET 0 keeps it from joining in the other order.
  */
 const newestOf = (has_text: boolean): Record<Source['of'], Statement> => ({
   all: statement(`

@@ -28,7 +28,7 @@ const REWRITE = statement(
  * Finds the data key, and compares it with the check values in the database; the very first node stores the check value
  * of its key there. No other node runs this at the same time.
  *
- * @throws StoreError when the key is missing, is another one, or may be read by others
+ * @throws StoreError when the key is missing, is another key, or may be read by other users
  */
 export async function openDataKeys(session: Session, source: KeySource, wall_ms: number): Promise<DataKeys> {
   const checked = await session.all<{ key_id: string; check_value: string }>(CHECKED);
@@ -63,8 +63,8 @@ function misfit(keys: DataKeys, key_id: string, source: KeySource): StoreError {
 }
 
 /**
- * All nodes share the key, so it is changed in the settings. A node that made a new key by itself would encrypt secrets
- * that the others cannot decrypt.
+ * All nodes share the key, so operators change it in the settings. A node that made a new key by itself would encrypt
+ * secrets that the other nodes cannot decrypt.
  */
 export function encryptionOperations(session: Session, { keys }: { keys: DataKeys }): EncryptionStore {
   const other = (): { chars: number; prefix: string } => {
@@ -105,7 +105,7 @@ export function encryptionOperations(session: Session, { keys }: { keys: DataKey
     },
     derivedKeys: async (purpose) => keys.all.map((key) => derivedKey(key, purpose)),
     async forgetPreviousKey() {
-      // Nothing to drop, because the previous key is a setting.
+      // There is nothing to drop, because the previous key is a setting.
     },
   };
 }

@@ -42,8 +42,8 @@ export interface ThreadPort {
 }
 
 /**
- * Runs calls on the database. One connection stores messages, another one settlements, each one batch at a time. A few
- * more connections serve all other calls.
+ * Runs calls on the database. One connection stores messages, and another connection stores settlements, each of them
+ * one batch at a time. A few more connections serve all other calls.
  */
 export class Executor {
   readonly #db: Database;
@@ -74,7 +74,7 @@ export class Executor {
 
   /**
    * @param wall_ms the time of the wall clock
-   * @param now_ms reads a clock that is never set, by which other nodes are watched
+   * @param now_ms reads a clock that nobody can set: this node watches the other nodes by this clock
    * @throws StoreError with the reason why the database cannot be used, and what to do
    */
   static async open(
@@ -163,8 +163,8 @@ export class Executor {
     const messages = batches.flat();
     try {
       const accepted = await this.#message_writer.accept(messages);
-      // Lets the earlier batches of other nodes go first. If they arrived later, the engine would see a gap and read
-      // these messages from the table.
+      // Waits until the engine has the earlier batches of other nodes. If the engine got these results first, it would
+      // see a gap, and the lanes would read these messages from the table.
       await this.#cluster.caughtUp(CATCH_UP_MS_MAX);
       let at = 0;
       const replies = calls.map(({ id }, i) => ({ id, value: accepted.slice(at, (at += batches[i]!.length)) }));

@@ -56,9 +56,9 @@ const MOVED_TABLES = [
 type MovedTable = (typeof MOVED_TABLES)[number];
 
 interface Move {
-  /** The order of an index of the file, so that nothing is sorted. */
+  /** The columns by which the rows of the file are read. An index has this order, so nothing is sorted. */
   in_order_of: string;
-  /** Converts a row of SQLite into one of PostgreSQL; absent when they are the same. */
+  /** Converts a row of SQLite into a row of PostgreSQL; absent when both have the same columns. */
   made?: (row: Row) => Row;
   /** Columns that only PostgreSQL has: the file has no value for them. */
   left_at_default?: string[];
@@ -142,8 +142,8 @@ export async function importDataFile({
 }
 
 /**
- * Checks the file before anything is moved: its schema, every page and index, that each pending delivery has its
- * message, and the chain of the audit log.
+ * Checks the file before anything is moved: its schema, every page and index, the chain of the audit log, and that each
+ * pending delivery has its message.
  */
 function wholeFile(from: string) {
   const { present, wanted } = schemaOfFile(from);
@@ -283,7 +283,7 @@ async function moveRows(
   let batch: Row[] = [];
   let chars = 0;
   const flush = async (): Promise<void> => {
-    // Without this check, a column that only one of the two databases has would be lost silently.
+    // Without this check, a column that only one of the two databases has would be lost, and nobody would notice it.
     assert.deepEqual(Object.keys(batch[0]!).toSorted(), names.toSorted(), `the columns of ${table}`);
     const values = names.map((name) => batch.map((row) => row[name]));
     moved += (await connection.query(insert, values, STATEMENT_MS_MAX)).changes;

@@ -40,13 +40,14 @@ const PENDING =
 const CURRENT_EPOCH = `(SELECT p.epoch FROM partitions p WHERE p.partition_no = i.partition_no)`;
 
 /**
- * For the display of connections, a node that did not renew its lease for so long counts as gone: it renews every 3 s.
- * Its lease ends later, because a takeover must not happen too soon.
+ * A list shows no connections of a node that did not renew its lease for this long: a node renews every 3 s. The lease
+ * itself ends later, because a takeover must not happen too soon.
  */
 const SEEN_WITHIN_MS = 5_000;
 
 /**
- * The value of connected_epoch that an instance `i` has if its machine is connected now; null when its node is gone.
+ * The value of connected_epoch that an instance `i` has if its machine is connected now; null when the node that held
+ * its partition is gone.
  */
 export const CONNECTED_EPOCH = `(SELECT p.epoch FROM partitions p LEFT JOIN nodes n ON n.node_no = p.node_no
   WHERE p.partition_no = i.partition_no
@@ -101,12 +102,12 @@ const UPDATE = statement(`
     updated_at = $wall_ms
   WHERE instance_id = $instance_id`);
 
-/** Whether a change names another URL: the health of the old one no longer applies. */
+/** Whether a change names another URL. Then the health no longer applies, because it belongs to the old URL. */
 const IS_MOVED = '($webhook_url::text IS NOT NULL AND $webhook_url <> webhook_url)';
 
 /**
  * A change of owner drops the headers of an instance that pulls, because the new owner would get them with the pushes.
- * A webhook keeps them: its server stays the same.
+ * An instance with a webhook keeps its headers: its server stays the same.
  */
 const PATCH = statement(`
   UPDATE instances SET
@@ -131,7 +132,8 @@ const PATCH = statement(`
   WHERE instance_id = $instance_id AND ${IS_OWNED}`);
 
 /**
- * Returns whether the instance backed off. Only then other nodes need a notification, so most heartbeats send none.
+ * Returns whether the instance was backing off. Only then other nodes need a notification, so most heartbeats send
+ * none.
  */
 const HEARTBEAT = statement(`
   WITH previous AS (SELECT instance_id, backoff_step FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED} FOR UPDATE)

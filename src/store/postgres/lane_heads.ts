@@ -31,8 +31,8 @@ const OF_AGENTS_BEFORE = statement(`
   ORDER BY d.seq`);
 
 /**
- * Among the deliveries behind the head that do not expire sooner: the newest, and the newest with a message of a
- * person.
+ * Two of the deliveries that wait behind the head and do not expire sooner: the newest, and the newest with a message
+ * of a person.
  */
 const BEHIND = statement(`
   WITH behind AS (

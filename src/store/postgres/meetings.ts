@@ -23,7 +23,7 @@ const LOCK_INSTANCE = statement(
 );
 
 /**
- * Writes the last seq too, so that this activity counts as later than the messages so far: see meetings in
+ * Writes the last seq too, so that this activity counts as later than all messages until now: see meetings in
  * first_step.ts.
  */
 const ACTIVE = `

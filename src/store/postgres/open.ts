@@ -1,5 +1,5 @@
 /**
- * The store on PostgreSQL. It keeps the contract of store.ts on a server that several nodes share:
+ * The store on PostgreSQL. This is how it keeps the contract of store.ts on a server that several nodes share:
  *
  * - Order. A message gets its `seq` under the lock of the row of its meeting. Every node locks meetings in the same
  *   order.
@@ -8,11 +8,12 @@
  *   and every read passes them. With hot rows the rate would fall to a third (docs/benchmarks.md).
  * - Numbers. Messages and deliveries take their numbers from one sequence, without gaps within a batch, as in SQLite.
  * - Accept in doubt. When the connection breaks before the response, the node sends the batch again under its number.
- *   The table `batches` says whether it was stored. After 5 seconds the senders get a 503.
+ *   The table `batches` says whether the batch was stored. After 5 seconds without a result, the senders get a 503.
  * - Fencing. A settlement counts only while its partition has the epoch in which the attempt began. A takeover waits
  *   for settlements in flight.
- * - News. A transaction sends its changes by NOTIFY itself, so a node that dies after the commit loses none. For a
- *   batch it sends only the numbers; every node reads the batches of the others in commit order.
+ * - News. A transaction itself sends its changes by NOTIFY. So no change is lost when its node dies after the commit.
+ *   For a batch the transaction sends only the numbers; every node reads the batches of the other nodes in the order of
+ *   their commits.
  * - Removal. While an instance is removed, an advisory lock keeps accepts from storing deliveries for it.
  */
 import { join } from 'node:path';

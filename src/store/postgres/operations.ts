@@ -47,7 +47,7 @@ export interface Operations {
 
 const TOUCH = statement('UPDATE this_database SET touches = touches + 1');
 
-/** A call makes only the methods of its own group. */
+/** Makes the methods of each group. A call makes only the methods of its own group. */
 const MAKERS: { [Noun in keyof Operations]: (session: Session, parts: Parts) => Operations[Noun] } = {
   instances: instanceOperations,
   meetings: meetingOperations,

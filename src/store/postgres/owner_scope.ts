@@ -24,8 +24,9 @@ export function isInstanceVisible({ owner_scope, meeting_ids }: Visibility): Raw
 }
 
 /**
- * A condition for queries over the deliveries `d` and their instances `i`, which may be missing. An owner sees the
- * deliveries made since the instance was registered: its id may have belonged to another owner before.
+ * A condition for queries over the deliveries `d` and their instances `i`, which may be missing. An owner sees only the
+ * deliveries that were made since the instance was registered, because an earlier instance with the same id may have
+ * had another owner.
  */
 export function isDeliveryVisible({ owner_scope, meeting_ids }: Visibility): RawBuilder<boolean> {
   const [key_id, limit] = [owner_scope?.key_id ?? null, owner_scope?.instance_id ?? null];

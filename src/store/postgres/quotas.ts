@@ -1,4 +1,4 @@
-/** Quotas, checked within the transaction that adds a row, under a lock that only one transaction holds at a time. */
+/** The transaction that adds a row checks the quotas, under a lock that only one transaction holds at a time. */
 import {
   listsTooLong,
   quotaExceeded,

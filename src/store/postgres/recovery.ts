@@ -1,4 +1,7 @@
-/** Queues failed deliveries of an instance again, and counts the messages that it missed while it was switched off. */
+/**
+ * Queues failed deliveries of an instance again, and counts the messages that the instance missed while it was switched
+ * off.
+ */
 import { MAY_QUEUE_AGAIN } from '../rows/deliveries.ts';
 import type { DeliveryStore, Recovery } from '../contract/deliveries.ts';
 import { membershipOf } from '../rows/meetings.ts';
@@ -17,7 +20,10 @@ import { QUEUED_AGAIN } from './pending/pending_deliveries.ts';
 import { LAST_OF_MESSAGE } from './search.ts';
 import { IS_OWNED, ownedBy } from './owner_scope.ts';
 
-/** An owner must not retry deliveries of an earlier instance with the same id. */
+/**
+ * The number since which the caller owns the instance. The caller must not queue deliveries of an earlier instance with
+ * the same id again.
+ */
 const FIRST_OWNED = `SELECT first_no FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED}`;
 const FIND_OWNED = statement(FIRST_OWNED);
 const LOCK_OWNED = statement(`${FIRST_OWNED} FOR UPDATE`);

@@ -24,7 +24,9 @@ const inUse = (): StoreError =>
     `The schema cannot be brought up to date, because somebody has used a table for more than ${LOCK_TIMEOUT_S} s, such as pg_dump, a VACUUM by hand, or a session that is idle in a transaction. Nothing was changed: start again when that has ended.`,
   );
 
-/** Runs a function under the lock that only one node at a time can hold; even the first look at the schema needs it. */
+/**
+ * Runs a function under a lock that only one node at a time can hold. Even the first look at the schema needs the lock.
+ */
 export async function exclusively<T>(url: string, run: (connection: Connection) => Promise<T>): Promise<T> {
   // A step may take long, and other nodes wait for it.
   const connection = await Connection.open(
@@ -40,8 +42,8 @@ export async function exclusively<T>(url: string, run: (connection: Connection) 
 }
 
 /**
- * Takes the steps that are missing, all of them or none. A schema with more steps than this version knows stays as it
- * is; this version works on it when STEPS_KNOWN_MIN of that schema allows it.
+ * Takes the steps that are missing, all of them or none. When the schema has more steps than this version knows, the
+ * schema stays as it is. This version works on such a schema if STEPS_KNOWN_MIN of the schema allows it.
  *
  * @returns the versions before and after
  * @throws StoreError when the server may lose confirmed commits, when it is too old, or when the schema is too new
@@ -63,7 +65,8 @@ export async function migrate(connection: Connection): Promise<{ from: number; t
     );
   }
   if (from === 0) await connection.query('INSERT INTO schema_version (version, steps_known_min) VALUES (0, 0)');
-  // A session that uses a table holds up a step that locks this table, and everybody else queues behind the step.
+  // A step that locks a table waits for every session that uses this table. All other sessions then wait behind the
+  // step.
   await connection.query(`SET LOCAL lock_timeout = '${LOCK_TIMEOUT_S}s'`);
   try {
     for (const step of MIGRATIONS.slice(from)) await connection.script(step);
@@ -95,7 +98,7 @@ export async function migrateDatabase(url: string): Promise<{ from: number; to: 
 /**
  * The schema of a database, and when nodes end its upgrade (pending/upgrade.ts). Changes nothing.
  *
- * @throws StoreError when it cannot be reached
+ * @throws StoreError when the database cannot be reached
  */
 export async function schemaOfDatabase(url: string): Promise<SchemaState> {
   const connection = await Connection.open(url).catch((error: unknown) => {

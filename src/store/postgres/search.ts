@@ -6,8 +6,8 @@ import { type Beyond, CLOCKS_APART_MS, type Dialect, type Numbers, numberSince }
 import { type Session, statement } from './database.ts';
 
 /**
- * The number of the last delivery of the message `m`: its deliveries have the numbers after its own. The bounds keep
- * the sum of a damaged row within bigint, otherwise the statement would fail.
+ * The number of the last delivery of the message `m`: the numbers of its deliveries follow its own number. The bounds
+ * keep the sum of a damaged row within bigint. Otherwise the statement would fail.
  */
 export const LAST_OF_MESSAGE = `least(m.message_no, ${2 ** 60}) + least(m.deliveries_queued, ${2 ** 30})`;
 
@@ -55,8 +55,8 @@ export async function numbersOf(
 
 /**
  * Returns a number above those of all rows that were made before a time, unless a clock was set back. Numbers follow
- * the clock. When they are ahead of it, the function halves the range until it finds the place, because times rise with
- * the numbers.
+ * the clock. When the numbers are ahead of the clock, the function halves the range of numbers until it finds the
+ * place. That works because times rise with the numbers.
  */
 async function numberUntil(session: Session, until_ms: number): Promise<number> {
   const firstFrom = (number: number) =>
@@ -85,8 +85,8 @@ const PROBES = statement(`
       WHERE m.meeting_id = s.meeting_id AND m.seq >= s.seq ORDER BY m.seq LIMIT 1) probe`);
 
 /**
- * For each of some meetings, the seqs of its messages with these numbers. Seqs rise with the numbers, and no index has
- * both. So the function halves the ranges until it finds the seqs, for all meetings at once.
+ * For each of some meetings, the seqs of its messages with these numbers. No index has both seqs and numbers. But seqs
+ * rise with the numbers, so the function halves the ranges until it finds the seqs, for all meetings at once.
  */
 export async function seqsOf(
   session: Session,

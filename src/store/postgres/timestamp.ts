@@ -11,7 +11,7 @@ export function timestampOf(text: string): string {
     const value: unknown = JSON.parse(text);
     if (typeof value === 'string') return value;
   } catch {
-    // The text is damaged, which is reported below.
+    // The text is damaged. The code below reports that.
   }
   reportDamaged('messages', 'timestamp', text.slice(0, 100));
   return '';

@@ -4,8 +4,8 @@ import { storedCount, storedTexts, storedTextsOrNull } from './stored_values.ts'
 import type { ApiKeysTable } from './tables.ts';
 
 /**
- * The largest number of a change. A larger number is damaged, and the next change does not count on from it. Otherwise
- * one damaged row would prevent every change of a key.
+ * The largest number of a change. A larger number is damaged, and the number of the next change does not follow it.
+ * Otherwise one damaged row would prevent every change of a key.
  */
 export const CHANGE_NO_MAX = 2 ** 52;
 
@@ -20,7 +20,7 @@ export function apiKeyOf(row: ApiKeysTable): ApiKey {
   const { key_id } = row;
   return {
     ...row,
-    // A damaged row never gives more rights than it held: it counts as no scope, or no meeting.
+    // A damaged list gives no rights: it counts as an empty list of scopes, or of meetings.
     scopes: storedTexts(row.scopes, 'api_keys', 'scopes', key_id).filter((scope) =>
       SCOPES.includes(scope as Scope),
     ) as Scope[],

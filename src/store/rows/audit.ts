@@ -15,7 +15,7 @@ import { type RawBuilder, sql } from 'kysely';
 import type { AuditFilter } from '../contract/audit.ts';
 import type { AuditLogTable } from './tables.ts';
 
-/** The row of an entry that follows the last one. */
+/** The row of a new entry, which follows the last entry. */
 export function entryAfter(head: AuditHead, entry: NewAuditEntry, wall_ms: number): AuditLogTable {
   const { principal, address, action, target_kind, target_id, outcome, code, details } = entry;
   const subject = { principal, address, action, target_kind, target_id, outcome, code };

@@ -116,7 +116,7 @@ export function notRetryable(row: { state: string; reason: string | null }): Pro
   return new Problem('delivery_not_retryable', why());
 }
 
-/** Deliveries that an index has in the order of their numbers. */
+/** Deliveries that one index lists in the order of their numbers. */
 export type Source =
   | { of: 'all' }
   | { of: 'message'; message_no: number }
@@ -128,9 +128,10 @@ export type Source =
 export const SOURCES_MAX = 500;
 
 /**
- * Walks along indexes that each meet all deliveries of a list. For two lists no index has exactly their deliveries:
- * those of an instance in a meeting, and those that a key with limits may see. Then a walk meets other deliveries too.
- * So each call ends after some rows, and the next call continues from the walk that got furthest.
+ * The ways to find all deliveries of a list. Each way is a walk: it reads along the indexes of its sources, from the
+ * newest delivery on. Two lists have no index with exactly their deliveries: the deliveries of an instance in a
+ * meeting, and the deliveries that a key with limits may see. A walk for such a list also meets other deliveries. So
+ * each call ends after some rows, and the next call continues where the furthest walk of this call ended.
  *
  * @param seen the sources that the caller may see; null: everything, or more than SOURCES_MAX sources
  */
@@ -148,8 +149,8 @@ export function walksOf(
 }
 
 /**
- * Whether this list also walks along the sources that the caller may see: yes, unless it is limited to a message, to an
- * instance, or to a meeting that the caller's key names.
+ * Whether the walks of a list also include a walk along the sources that the caller may see. They do, unless the list
+ * is limited to a message, to an instance, or to a meeting that the caller's key names.
  */
 export function isWalkOfSeen(
   { meeting_id, instance_id, message_id }: DeliveryKeys,

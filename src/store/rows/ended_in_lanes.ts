@@ -11,7 +11,7 @@ export class EndedInLanes {
     else known.count += count;
   }
 
-  /** In the order of their keys, the same on every engine. */
+  /** The lanes in the order of their keys. The order is the same on every engine. */
   list(): EndedInLane[] {
     return [...this.#lanes].toSorted(([a], [b]) => (a < b ? -1 : 1)).map(([, lane]) => lane);
   }

@@ -71,7 +71,9 @@ export function instanceReader(keys: DataKeys) {
   const encryptHeaders = (instance_id: string, headers: Record<string, string>): string =>
     encryptSecret('webhook_headers', instance_id, JSON.stringify(headers));
 
-  /** Copies field by field, because the columns of a single engine are no part of an Instance. */
+  /**
+   * Copies field by field, because a row may also have columns of only one engine, which are no part of an Instance.
+   */
   function instanceOf(row: InstancesTable): Instance {
     const { instance_id } = row;
     const decrypt = (column: SecretColumn, text: string): string =>
@@ -124,8 +126,8 @@ export function instanceReader(keys: DataKeys) {
   }
 
   /**
-   * The row for a list. An instance whose secrets cannot be decrypted is shown without them, so that it does not hide
-   * the others.
+   * The row for a list. An instance whose secrets cannot be decrypted is shown without its secrets. Otherwise one such
+   * instance would make the whole list fail.
    */
   function listedRowOf(row: CountedRow): InstanceRow {
     try {
@@ -163,7 +165,7 @@ export function instanceReader(keys: DataKeys) {
   }
 
   /**
-   * The headers that a registration drops because they were meant for the old server, and the owner of the new one
+   * The headers that a registration drops because they were meant for the old server, and the owner of the new server
    * would read them. A registration without headers drops all of them when it names another server, or a machine that
    * pulls.
    *
@@ -211,8 +213,8 @@ export function instanceReader(keys: DataKeys) {
     return { values, dropped_header_names: dropped ?? [] };
 
     /**
-     * A subscriber has no other way to change its secret than to register again, so the old secret and the new one both
-     * sign for a while.
+     * A subscriber can change its secret only by a new registration. So for a while, the old secret and the new secret
+     * both sign.
      */
     function previousSecret() {
       const old =
@@ -269,7 +271,7 @@ function assertSameKind(lease_until: number | null, previous: PreviousRow | unde
 
 /**
  * The headers that a change writes; null when they stay. As in a registration, headers that are not given again are
- * dropped when the instance goes to another server.
+ * dropped when the instance moves to another server.
  *
  * @param previous the row of the instance; undefined when there is none
  */

@@ -45,7 +45,7 @@ export function wasPushed({ state, reason, answered_badly }: Omit<EarlierRow, 's
 export interface SincePush {
   /** The seq of the last push; 0 when none is known. */
   pushed_seq: number;
-  /** Earlier messages are not counted, because the results of their deliveries are not known any more. */
+  /** Messages before this time are not counted, because the results of their deliveries are not known any more. */
   known_since_ms: number;
   /** The deliveries after the last push. */
   earlier: Iterable<EarlierRow>;

@@ -112,7 +112,7 @@ export const ANSWERS = `
   WHERE m.meeting_id = $meeting_id AND m.seq > $after_seq AND m.seq <= $last_seq AND m.in_reply_to = $message_no
   ORDER BY m.seq`;
 
-/** Stops at a message of another meeting: no message answers one of another meeting. */
+/** Stops at a message of another meeting, because a message answers only messages of its own meeting. */
 export const ANSWERED_CHAIN = `
   WITH RECURSIVE chain AS (
     SELECT 0 AS distance, message_no, meeting_id, in_reply_to FROM messages WHERE message_no = $message_no

@@ -24,7 +24,7 @@ export function decodeCursor(cursor: string, types: ('string' | 'number')[]): Cu
   throw invalidField('cursor', 'must be the next_cursor of a page made with the same filters');
 }
 
-/** The size of a page. It ends before the row that would exceed this, but always has its first row. */
+/** The size of a page. A page ends before the row that would exceed this size, but always has its first row. */
 export const PAGE_BYTES_MAX = 512 << 10;
 
 /** A row with the bytes of its long columns. */

@@ -4,7 +4,7 @@ import type { Quotas } from '../contract/quotas.ts';
 
 /**
  * The most bytes of all lists of agents in a meeting. Every message of the meeting is stored with all of them. A small
- * list is always accepted, so that nobody keeps others out with long lists.
+ * list is always accepted, so that long lists of some instances do not keep other instances out of the meeting.
  */
 const LISTS_BYTES_MAX = 4 << 20;
 const SMALL_LIST_BYTES = 1_024;

@@ -30,7 +30,7 @@ export const requeue = (also = ''): string => `
   UPDATE deliveries SET state = 'pending', reason = NULL, aside = 1, answered_badly = 0, next_attempt_at = $now_ms, expires_at = $expires_at, settled_at = NULL${also}
   WHERE `;
 
-/** Deliveries that are queued again by hand are tried at once, even when their instance is backing off. */
+/** Ends the back-off of an instance: an attempt on deliveries that are queued again by hand should start at once. */
 export const RESET_BACKOFF =
   'UPDATE instances SET backoff_step = 0, backoff_until = NULL WHERE instance_id = $instance_id';
 
@@ -40,8 +40,8 @@ export const PRESENT = `
   WHERE instance_id = $instance_id AND left_at IS NULL ORDER BY meeting_id LIMIT $rows_max`;
 
 /**
- * Reads the newest messages of a meeting. Returns how many it read, the time of the oldest, and the messages of the
- * period that have no delivery to the instance.
+ * Reads the newest messages of a meeting. Returns how many messages it read, the time of the oldest of them, and those
+ * messages of the period that have no delivery to the instance.
  *
  * @param last_of_message the number of the last delivery of the message `m`
  */
@@ -95,14 +95,14 @@ export class Missed {
   }
 
   /**
-   * The time that counts for a membership. It begins with the join, because earlier messages were not for this
+   * The time that counts for a membership. That time begins with the join, because earlier messages were not for this
    * instance.
    */
   spanOf({ joined_at }: Membership): Span {
     return { since_ms: Math.max(this.#span.since_ms, joined_at), until_ms: this.#span.until_ms };
   }
 
-  /** Some memberships are not read any more. */
+  /** Some memberships were not read, so the instance may have missed more messages. */
   stop(): void {
     this.#at_least = true;
   }

@@ -21,8 +21,8 @@ export interface Numbers {
 }
 
 /**
- * How far the number and the time of a row may be apart. They come from two clocks, which are read one after the other.
- * With PostgreSQL the two clocks are on two machines.
+ * How far the number and the time of a row may be apart. The number and the time come from two clocks, which are read
+ * one after the other. With PostgreSQL the two clocks are on two machines.
  */
 export const CLOCKS_APART_MS = 60_000;
 
@@ -31,7 +31,7 @@ export function numberSince(since_ms: number | undefined): number {
   return since_ms === undefined ? 0 : numberAt(since_ms - CLOCKS_APART_MS);
 }
 
-/** The row at which a call of a search stops: neither this row nor those behind it are read. */
+/** The row at which a call of a search stops: the call does not read this row or the rows behind it. */
 export interface Beyond {
   number: number;
   made_at: number;
@@ -66,16 +66,17 @@ export interface Walked {
 }
 
 /**
- * How many rows a call reads from each of its sources: all that the call may read, if the rows of all sources together
- * are not too many.
+ * How many rows a call reads from each source: as many as the call may read in all, but fewer when all sources together
+ * would have more than `SEARCH_READS.rows`.
  */
 export function rowsOfEach(sources: number, { rows }: Reads): number {
   return Math.min(rows, Math.ceil(SEARCH_READS.rows / sources));
 }
 
 /**
- * Merges the rows of some sources. A source may have more rows than the call took from it. Older rows than the last one
- * taken from such a source are left out, because some of them are missing.
+ * Merges the rows of some sources. A source may have more rows than the call took from it. Then all rows that are older
+ * than the last row taken from this source are left out, whatever their source: among them, rows of this source are
+ * missing.
  *
  * @param sources the rows of each source, newest first: at most `of_each + 1`
  */
@@ -114,7 +115,7 @@ export interface Dialect {
 const ANY_OF = sql` OR `;
 const ALL_OF = sql` AND `;
 
-/** Makes the same text in every call, because a prepared statement is kept for each text. */
+/** Makes the same SQL text in every call, because a prepared statement is kept for each text. */
 function within(column: string, { since_ms, until_ms }: MadeWithin): RawBuilder<boolean> {
   const made_at = sql.ref<number>(column);
   return sql<boolean>`${made_at} >= ${since_ms ?? -Number.MAX_SAFE_INTEGER} AND ${made_at} < ${until_ms ?? Number.MAX_SAFE_INTEGER}`;
@@ -142,9 +143,9 @@ export function isMessageFound(
 }
 
 /**
- * The condition for the deliveries `d`. It looks for parts of stored JSON, which Convoke wrote itself. A name with its
- * quote marks cannot be part of a string in that JSON, because the marks would be escaped. `isFoundDelivery` leaves out
- * other rows that fit.
+ * The condition for the deliveries `d`. The condition looks for parts of stored JSON, which Convoke wrote itself. A
+ * name with its quote marks cannot be part of a string in that JSON, because the marks would be escaped.
+ * `isFoundDelivery` leaves out other rows that fit.
  */
 export function isDeliveryFound(search: DeliverySearch, dialect: Dialect): RawBuilder<boolean> {
   const { state, status_code, outcome, agent_id, text } = search;

@@ -1,6 +1,7 @@
 /**
  * Reads the values of a row. A value that this service would not write is damaged: it is reported once, with its place,
- * and read as the emptiest value of its type. So a damaged value stops neither the reader nor the other rows.
+ * and read as the emptiest value of its type. So the reader continues after a damaged value, and the other rows are
+ * read.
  */
 import { firstSuccessOf } from '../../domain/attempts_text.ts';
 import { type Wake, WAKES } from '../../domain/agents_to_notify.ts';
@@ -130,7 +131,7 @@ export function storedTrace(text: string | null, message_no: number): TraceConte
   return null;
 }
 
-/** A number that counts something. */
+/** A number that counts something; 0 when the value is damaged. */
 export function storedCount(number: number, table: string, column: string, row: string): number {
   if (Number.isSafeInteger(number) && number >= 0) return number;
   reportDamaged(table, column, row);
@@ -149,7 +150,7 @@ export function storedSeconds(
   return otherwise;
 }
 
-/** A time that has a date. */
+/** A time that has a date; 0 when the value is damaged. */
 export function storedTime<Time extends number | null>(ms: Time, table: string, column: string, row: string): Time {
   if (ms === null || Math.abs(ms) <= TIME_MAX) return ms;
   reportDamaged(table, column, row);

@@ -13,11 +13,11 @@ export interface GivenKeys {
 export type KeySource = { kind: 'given'; keys: GivenKeys } | { kind: 'file'; path: string } | { kind: 'memory' };
 
 /**
- * The data key that encrypts, and the previous one while rows are still under it.
+ * The data key that encrypts, and the previous key while some rows are still encrypted under it.
  *
  * The table `encryption_keys` names the keys that encrypt the data, with a check value for each. During a change there
- * are two. The new key is in the key file before it encrypts anything, and the previous one leaves the file only when
- * no row is under it. So after a crash every secret can be decrypted.
+ * are two. The new key is in the key file before it encrypts anything. The previous key leaves the file only when no
+ * row is under it. So after a crash every secret can be decrypted.
  */
 export class DataKeys {
   readonly #source: KeySource;
@@ -31,8 +31,8 @@ export class DataKeys {
   }
 
   /**
-   * @param needed whether something is encrypted already, so that no new key may be made
-   * @throws StoreError that names the fault of the key
+   * @param needed true when something is encrypted already: then no new key may be made
+   * @throws StoreError that says what is wrong with the key
    */
   static load(source: KeySource, needed: boolean): DataKeys {
     if (source.kind === 'memory') return new DataKeys(source, { current: makeDataKey(), previous: null });

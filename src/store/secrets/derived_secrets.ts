@@ -3,7 +3,7 @@ import type { EncryptionStore } from '../contract/encryption.ts';
 
 /**
  * The secrets of one purpose. They are derived from the data key, which all nodes share. So every node accepts the
- * tokens of the others. The tokens end with the data key that their secrets are derived from.
+ * tokens of all other nodes. The tokens end with the data key that their secrets are derived from.
  */
 export class DerivedSecrets {
   readonly #store: Pick<EncryptionStore, 'derivedKeys'>;
@@ -27,7 +27,9 @@ export class DerivedSecrets {
     return this.#all[0];
   }
 
-  /** The secrets that are accepted: the newest, and those of data keys that are being replaced. */
+  /**
+   * The secrets whose tokens are accepted: the newest secret, and the secrets from data keys that are being replaced.
+   */
   get all(): readonly KeyObject[] {
     return this.#all;
   }

@@ -20,7 +20,7 @@ export interface FileKeys {
 /**
  * Reads the keys; null when there is no such file.
  *
- * @throws StoreError when others may read the file, when this user may not, or when it holds no key
+ * @throws StoreError when other users may read the file, when this user may not read it, or when it holds no key
  */
 export function readKeyFile(path: string): FileKeys | null {
   const text = readPrivate(path);
@@ -84,7 +84,7 @@ export function writeKeyFile(path: string, { current, previous }: FileKeys): voi
   syncDirectory(dirname(path));
 }
 
-/** Returns when every file that was renamed, made or removed in the directory is on disk. */
+/** Returns when the directory is on disk, with every change of its files: made, renamed and removed files. */
 export function syncDirectory(path: string): void {
   const directory = openSync(path, 'r');
   try {

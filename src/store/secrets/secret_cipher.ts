@@ -1,7 +1,7 @@
 /**
- * Secrets at rest: AES-256-GCM under a data key. An encrypted secret is text, `v1.KEY_ID.BASE64URL`, where the
- * base64url holds the nonce, the ciphertext and the tag. It names its key, so that two keys can be in use while the key
- * is changed.
+ * Secrets as they are stored: encrypted with AES-256-GCM under a data key. An encrypted secret is text,
+ * `v1.KEY_ID.BASE64URL`, where the base64url holds the nonce, the ciphertext and the tag. An encrypted secret names its
+ * key, so that two keys can be in use while the key is changed.
  */
 import {
   createCipheriv,
@@ -45,7 +45,10 @@ export function makeDataKey(): DataKey {
   return dataKeyOf(createSecretKey(randomBytes(KEY_BYTES)));
 }
 
-/** Derives a key for another purpose, as base64. It reveals neither the data key nor the key for any other purpose. */
+/**
+ * Derives a key for another purpose, as base64. The derived key does not reveal the data key, or the key for any other
+ * purpose.
+ */
 export function derivedKey({ key }: DataKey, purpose: string): string {
   return createHmac('sha256', key).update(`convoke key for ${purpose}`).digest('base64');
 }
@@ -78,7 +81,8 @@ export function encrypt({ key_id, key }: DataKey, secret: string, place: SecretP
  * Decrypts a text that `encrypt` made for the same place.
  *
  * @param keys all keys that it may be under
- * @throws StoreError SECRET_UNREADABLE when it was changed, moved, is not encrypted, or is under none of the keys
+ * @throws StoreError SECRET_UNREADABLE when the text was changed or moved, is not encrypted, or is under none of the
+ * keys
  */
 export function decrypt(keys: readonly DataKey[], encrypted: string, place: SecretPlace): string {
   const data_key = keys.find(({ key_id }) => encrypted.startsWith(encryptedPrefix(key_id)));

@@ -24,20 +24,23 @@ const ROTATE = `
 
 const CHANGED = `SELECT * FROM api_keys WHERE ${isChangedSince('?')} ORDER BY change_no`;
 
-/** The subscriptions of a key end with it. */
+/** When a key is revoked, its subscriptions end. */
 const END_LEASES = 'UPDATE instances SET lease_until = 0 WHERE owner_key_id = ? AND lease_until IS NOT NULL';
 
 const END_SESSIONS = 'DELETE FROM sessions WHERE key_id = ?';
 
 /**
- * Revokes the invites that a key made. Otherwise somebody who stole the key could still redeem one, and so get a key of
- * their own.
+ * Revokes the invites that a key made. Otherwise somebody who stole the key could still redeem an invite, and so get a
+ * new key.
  */
 const REVOKE_INVITES = `
   UPDATE invites SET revoked_at = $wall_ms
   WHERE created_by = $key_id AND redeemed_at IS NULL AND revoked_at IS NULL AND expires_at > $wall_ms`;
 
-/** The previous token stays valid for a while, and its sessions end with it. Sessions of earlier tokens end at once. */
+/**
+ * The previous token stays valid for a while, and its sessions end when the token ends. Sessions of earlier tokens end
+ * at once.
+ */
 const SHORTEN_SESSIONS = `
   UPDATE sessions SET expires_at = CASE WHEN token_digest = $digest THEN min(expires_at, $until) ELSE 0 END WHERE key_id = $key_id`;
 

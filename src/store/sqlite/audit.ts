@@ -12,7 +12,10 @@ const APPEND = `
   INSERT INTO audit_log (seq, at, principal, address, action, target_kind, target_id, outcome, code, details, prev_hash, hash)
   VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`;
 
-/** The file has one writer, and each call runs within its transaction: no two entries are added at the same time. */
+/**
+ * The file has one writer, and each call runs within a transaction of this writer. So no two entries are added at the
+ * same time.
+ */
 export function auditOperations(db: Database): Sync<AuditStore> {
   function append(entry: NewAuditEntry, wall_ms: number): AuditHead {
     const head = (db.prepare(HEAD).get() as AuditHead | undefined) ?? { seq: 0, hash: CHAIN_START };

@@ -18,7 +18,7 @@ const SQLITE_VERSION_MIN = [3, 51, 3] as const;
 /** The WAL file is cut to this size when it restarts. */
 const WAL_BYTES_MAX = 32 << 20;
 
-/** How long a start waits for a process that is just stopping. */
+/** How long a start waits for another process that is stopping and still holds the file. */
 const LOCK_WAIT_MS = 2_000;
 
 /**
@@ -34,7 +34,8 @@ export class Database {
   readonly #db: DatabaseSync;
   readonly #statements = new Map<string, Statement>();
   /**
-   * Different each time that the file is opened. A note that a machine pulls counts only with the same term.
+   * A number that differs each time the file is opened. A note that a machine pulls counts only while this number is
+   * the same.
    */
   readonly term = randomBytes(TERM_BYTES).readUIntBE(0, TERM_BYTES);
   #copies = 0;
@@ -63,23 +64,24 @@ export class Database {
       throw storeErrorOf(error);
     }
     try {
-      // Takes effect only before the file has any page. An older file changes with its next VACUUM
+      // This setting takes effect only before the file has any page. An older file gets it with its next VACUUM
       // (src/store/sqlite/file/compact.ts).
       this.#db.exec('PRAGMA auto_vacuum = INCREMENTAL');
-      // Exclusive: a second process fails at once instead of writing at the same time, and no shared memory is needed.
+      // Exclusive: a second process fails at once and does not write at the same time. SQLite then needs no shared
+      // memory.
       this.#db.exec('PRAGMA locking_mode = EXCLUSIVE');
       this.#db.exec('PRAGMA journal_mode = WAL');
       // FULL: a commit is on disk when it returns; NORMAL could lose accepted messages in a power cut.
       this.#db.exec('PRAGMA synchronous = FULL');
       this.#db.exec('PRAGMA cache_size = -16384');
       this.#db.exec('PRAGMA wal_autocheckpoint = 4000');
-      // Twice the amount that is written between two checkpoints. Only a large transaction makes the log longer; after
-      // that it is cut to this length.
+      // Twice the amount that is written between two checkpoints. Only a large transaction makes the log longer.
+      // Afterwards SQLite cuts the log to this length.
       this.#db.exec(`PRAGMA journal_size_limit = ${WAL_BYTES_MAX}`);
       this.#migrate();
       // Without this setting, SQLite may make a temporary file in the middle of a commit. That fails when no descriptor
-      // is left. The file may also take the descriptor that libuv keeps for refusing connections. Then new connections
-      // hang. Set after the migrations, because these may sort a lot.
+      // is left. The temporary file may also take the descriptor that libuv keeps for refusing connections. Then new
+      // connections hang. The migrations run before this setting, because they may sort more than fits into memory.
       this.#db.exec('PRAGMA temp_store = MEMORY');
     } catch (error) {
       // Frees the file for the next start.
@@ -210,7 +212,8 @@ function assertVersion(): void {
 }
 
 /**
- * The file holds secrets of instances: no other user of the host may read it, nor the files that SQLite puts beside it.
+ * The file holds secrets of instances. So no other user of the host may read it, or the files that SQLite puts beside
+ * it.
  */
 function createFile(file: string): void {
   if (existsSync(file)) return;

@@ -68,14 +68,15 @@ const BOUND_EXPIRY = `
 const EXPIRE = `UPDATE deliveries SET state = 'failed', reason = 'expired', next_attempt_at = NULL, settled_at = ? WHERE `;
 
 /**
- * A delivery of an instance that the caller owns. A caller that owns everything also finds one whose instance is gone.
+ * A delivery of an instance that the caller owns. A caller that owns everything also finds a delivery whose instance is
+ * deleted.
  */
 const FIND_OWNED = `
   SELECT instance_id, meeting_id, state, reason, aside, next_attempt_at FROM deliveries
   WHERE delivery_no = $delivery_no AND ($owner_key_id IS NULL OR instance_id IN
     (SELECT i.instance_id FROM instances i WHERE i.instance_id = deliveries.instance_id AND first_no <= $delivery_no AND ${IS_OWNED}))`;
 
-/** How many rows are removed between two looks at the clock. */
+/** How many rows are removed before the clock is read again. */
 const REMOVED_AT_ONCE = 25;
 
 const PRUNE_DELIVERIES = `
@@ -184,7 +185,8 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
         | undefined;
       if (row === undefined) return null;
       if (row.state === 'pending') {
-        // A delivery in its lane keeps its place, and only its wait ends. A delivery aside becomes due now.
+        // A delivery in its lane keeps its place, but it no longer waits for its time. A delivery aside becomes due
+        // now.
         const next_attempt_at = row.aside === 1 ? now_ms : null;
         db.prepare('UPDATE deliveries SET next_attempt_at = ? WHERE delivery_no = ?').run(next_attempt_at, delivery_no);
       } else if (mayQueueAgain(row) && instanceExists(db, row.instance_id)) {
@@ -246,7 +248,8 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
         return of_kind;
       });
       const total = removed.reduce((sum, of_kind) => sum + of_kind, 0);
-      // Old rows are in many pages of the indexes. A checkpoint that writes the pages of many steps holds up a commit.
+      // Old rows are in many pages of the indexes. A checkpoint that writes the pages of many steps of a removal delays
+      // a commit. So each step asks for a checkpoint.
       if (total > 0) db.checkpointAfterCommit();
       return total;
     },
@@ -268,8 +271,8 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
     },
     oldestPending(visibility?: Visibility | null) {
       if (visibility) return pendingOf(db, visibility).oldest_at;
-      // Names the indexes, because SQLite looks for a least number in the table itself, and reads all of it when
-      // nothing is pending.
+      // Names the indexes. Without them, SQLite looks for the least number in the table itself, and reads the whole
+      // table when nothing is pending.
       const { oldest_at } = db
         .prepare(
           `SELECT min(created_at) AS oldest_at FROM deliveries WHERE delivery_no IN (

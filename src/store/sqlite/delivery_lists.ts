@@ -32,14 +32,14 @@ import { DIALECT, numbersOf, seqsOf } from './search.ts';
 import type { Sync } from './sync.ts';
 import { waitsOf } from './waits.ts';
 
-/** The deliveries `d` of the message `m`: their numbers follow that of the message. */
+/** The deliveries `d` of the message `m`: their numbers follow the number of the message. */
 export const OF_MESSAGE = 'd.delivery_no > m.message_no AND d.delivery_no <= m.message_no + m.deliveries_queued';
 
 /**
- * The newest deliveries of a source. SQLite searches an index between one lower and one upper bound: the first of each
- * in the condition. When the numbers of a message are known, they must be these bounds, because all later deliveries
- * may lie between $from and $below. The plus hides a column from indexes, so that SQLite does not take $from and $below
- * as bounds.
+ * The newest deliveries of a source. SQLite searches an index between one lower and one upper bound: the first lower
+ * and the first upper bound in the condition. When the numbers of a message are known, these numbers must be the
+ * bounds, because all later deliveries may lie between $from and $below. A plus sign before a column keeps SQLite from
+ * using an index for it. So SQLite does not take $from and $below as bounds.
  */
 const FROM: Record<Source['of'], string> = {
   all: 'deliveries d WHERE d.delivery_no >= $from AND d.delivery_no < $below ORDER BY d.delivery_no DESC',

@@ -1,4 +1,4 @@
-/** The data keys of the file: checked when it is opened, and changed while it is in use. */
+/** The data keys of the file. The file is checked when it is opened; a key can be changed while the file is in use. */
 import { Problem } from '../../domain/problem.ts';
 import { checkValueOf, passesCheck, SECRET_COLUMNS, type SecretRow, secretPlace } from '../secrets/instance_secrets.ts';
 import { type DataKey, derivedKey, encryptedPrefix, isEncrypted, type SecretPlace } from '../secrets/secret_cipher.ts';
@@ -15,7 +15,7 @@ const ROWS_PER_PAGE = 1_000;
  * Finds the data key, or makes it for a new file, and compares it with the check value in the file. Encrypts secrets
  * that an older Convoke wrote in plain text, and leaves no plain text in the file.
  *
- * @throws StoreError when the key is missing, does not fit, or may be read by others
+ * @throws StoreError when the key is missing, does not fit, or may be read by other users
  */
 export function openDataKeys(db: Database, source: KeySource, wall_ms: number): DataKeys {
   const key_ids = checkedKeyIds(db);
@@ -36,7 +36,7 @@ export function openDataKeys(db: Database, source: KeySource, wall_ms: number): 
   } else if (key_ids.every(({ key_id }) => key_id !== keys.current.key_id)) {
     noteKey(db, keys.current, wall_ms);
   } else if (key_ids.length === 1) {
-    // Ends a change of the key, if only this step is missing.
+    // If a crash left only the last step of a change of the key undone, this call does it.
     keys.forgetPrevious();
   }
   removePlainText(db);
@@ -56,7 +56,8 @@ export function encryptionOperations(db: Database, keys: DataKeys): Sync<Encrypt
       const known = checkedKeyIds(db);
       const is_noted = known.some(({ key_id }) => key_id === keys.current.key_id);
       if (is_noted && known.length === 1 && keys.change() === null) throw new Problem('encryption_key_given');
-      // Needed even when the transaction that made the key was undone, because the key file already holds the key.
+      // The note is needed also when an earlier call made the key and its transaction was undone: the key file already
+      // holds that key.
       noteKey(db, keys.current, wall_ms);
       return keyIds();
     },
@@ -126,8 +127,8 @@ function rewriteRow(db: Database, row: SecretRow, rewrite: (text: string, place:
 }
 
 /**
- * Rewrites a file that once held secrets in plain text, because they would stay legible in free pages and in the WAL
- * file.
+ * Rewrites a file that once held secrets in plain text. Otherwise these secrets would stay legible in free pages and in
+ * the WAL file.
  */
 function removePlainText(db: Database): void {
   const { plain_text_left } = db.prepare('SELECT plain_text_left FROM this_file').get() as { plain_text_left: number };

@@ -20,7 +20,7 @@ export function errcodeOf(error: unknown): number | undefined {
   return error instanceof Error && 'errcode' in error ? Number(error.errcode) & 0xff : undefined;
 }
 
-/** Whether another connection, or a transaction of this one, held a lock. */
+/** Whether another connection, or another transaction of this connection, held a lock. */
 export function isBusy(error: unknown): boolean {
   const errcode = errcodeOf(error);
   return errcode === SQLITE_BUSY || errcode === SQLITE_LOCKED;

@@ -77,12 +77,12 @@ const REGISTER = `
     last_seen_at = $wall_ms,
     updated_at = $wall_ms`;
 
-/** Whether a change names another URL: the health of the old one no longer applies. */
+/** Whether a change names another URL. Then the health no longer applies, because it belongs to the old URL. */
 const IS_MOVED = '($webhook_url IS NOT NULL AND $webhook_url <> webhook_url)';
 
 /**
  * A change of owner drops the headers of an instance that pulls, because the new owner would get them with the pushes.
- * A webhook keeps them: its server stays the same.
+ * An instance with a webhook keeps its headers: its server stays the same.
  */
 const PATCH = `
   UPDATE instances SET

@@ -25,9 +25,9 @@ interface Kept {
 }
 
 /**
- * The recipients of each meeting, kept from one message to the next, because reading a hundred members costs more than
- * all other work on a message. The file has one writer, this thread. Code that changes a membership, switches an
- * instance on or off, or undoes a transaction calls `forget` or `forgetAll`.
+ * Keeps the recipients of each meeting in memory, because reading a hundred members costs more than all other work on a
+ * message. The file has one writer, this thread. So the code of this thread keeps this memory right: it calls `forget`
+ * or `forgetAll` when it changes a membership, switches an instance on or off, or undoes a transaction.
  */
 export class Recipients {
   readonly #db: Database;
@@ -57,7 +57,7 @@ export class Recipients {
     if (is_full) this.forgetAll();
     this.#meetings.set(meeting_id, { recipients: found, chars });
     this.#chars += chars;
-    // Adds one for the meeting itself, because empty meetings take memory as well.
+    // Adds 1 for the meeting itself, because meetings without recipients take memory as well.
     this.#memberships += found.length + 1;
     return found;
   }

@@ -26,7 +26,9 @@ import {
 } from '../rows/messages.ts';
 import { storedObjectJson, reportDamaged } from '../rows/stored_values.ts';
 
-/** The previous version stored keys without their senders. For one day such a key counts for every sender. */
+/**
+ * The previous version stored keys without their senders. Such a key counts for every sender, until it is a day old.
+ */
 const FIND_KEY = `
   SELECT fingerprint, result FROM idempotency_keys WHERE meeting_id = ? AND key IN (?, ?) AND created_at > ?
   ORDER BY created_at DESC LIMIT 1`;
@@ -104,7 +106,7 @@ export function messageOperations(
 
   function accept(message: NewMessage): Accepted {
     const { meeting_id, idempotency, wall_ms, origin: given } = message;
-    // A line feed separates the sender from the key, because no key contains one.
+    // A line feed separates the sender from the key, because no key contains a line feed.
     const key = idempotency === null ? '' : `${idempotency.sender}\n${idempotency.key}`;
     if (idempotency !== null) {
       const existing = db.prepare(FIND_KEY).get(meeting_id, key, idempotency.key, wall_ms - IDEMPOTENCY_MS);

@@ -1,16 +1,16 @@
 /**
- * The schema, as the steps that made it; docs/schema/sqlite.sql shows the result. `PRAGMA user_version` counts the steps
- * that a file has taken. The SQL of a released step is never edited. Booleans are 0 and 1, lists and objects are JSON
- * text, times are milliseconds since the epoch. A message is TEXT: JSON text contains no NUL, so SQLite keeps every
- * byte, and a string costs less than a buffer between threads. The attempts of a delivery are in its row, so a
- * settlement writes one row.
+ * The schema, as the steps that made it; docs/schema/sqlite.sql shows the result. `PRAGMA user_version` counts the
+ * steps that a file has taken. The SQL of a released step is never edited. Booleans are 0 and 1, lists and objects are
+ * JSON text, times are milliseconds since the epoch. A message is TEXT. JSON text contains no NUL, so SQLite keeps
+ * every byte, and passing a string between threads costs less than passing a buffer. The attempts of a delivery are in
+ * its row, so a settlement writes one row.
  *
  * Numbers: a message takes `message_no`, and its deliveries take the numbers after it. So the deliveries of a message,
  * or of the messages of a meeting, are found without an index. An id is the tag of the data file, followed by such a
  * number.
  *
- * Every index of `deliveries` costs one more write for every delivery, so there are only four. The first two contain
- * pending deliveries only, so a long history does not enlarge them.
+ * Every index of `deliveries` costs one more write for every delivery, so there are only four indexes. The first two
+ * contain pending deliveries only, so a long history does not enlarge them.
  *
  *   deliveries_in_lane       the next page of a lane, the lanes with a pending delivery, what expires, counts
  *   deliveries_aside         which deliveries aside are due, and when the next one is due

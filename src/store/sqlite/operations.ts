@@ -38,7 +38,8 @@ export interface Operations {
   file: Sync<FileStore>;
   storage: {
     /**
-     * Writes a row, to check that writes succeed. It changes a value, because SQLite skips a write without a change.
+     * Writes a row, to check that writes succeed. Each call changes a value, because SQLite skips a write without a
+     * change.
      */
     touch(): void;
   };

@@ -3,8 +3,8 @@ import { type RawBuilder, sql } from 'kysely';
 import type { OwnerScope, Visibility } from '../../domain/access.ts';
 
 /**
- * A condition for statements over instances, with the parameters that `ownedBy` makes. It uses `IS`, not `=`: for an
- * instance without an owner the result is 0, not NULL.
+ * A condition for statements over instances, with the parameters that `ownedBy` makes. The condition uses `IS`, not
+ * `=`. So for an instance without an owner the result is 0, not NULL.
  */
 export const IS_OWNED =
   '($owner_key_id IS NULL OR (owner_key_id IS $owner_key_id AND instance_id = coalesce($owner_limit, instance_id)))';
@@ -24,8 +24,9 @@ export function isInstanceVisible({ owner_scope, meeting_ids }: Visibility): Raw
 }
 
 /**
- * A condition for queries over the deliveries `d` and their instances `i`, which may be missing. An owner sees the
- * deliveries made since the instance was registered: its id may have belonged to another owner before.
+ * A condition for queries over the deliveries `d` and their instances `i`, which may be missing. An owner sees only the
+ * deliveries that were made since the instance was registered, because an earlier instance with the same id may have
+ * had another owner.
  */
 export function isDeliveryVisible({ owner_scope, meeting_ids }: Visibility): RawBuilder<boolean> {
   const [key_id, limit] = [owner_scope?.key_id ?? null, owner_scope?.instance_id ?? null];

@@ -1,4 +1,4 @@
-/** Quotas, checked within the transaction that adds a row, so that two transactions together cannot exceed them. */
+/** The transaction that adds a row checks the quotas, so that two transactions together cannot exceed them. */
 import {
   listsTooLong,
   quotaExceeded,

@@ -20,8 +20,8 @@ export function numbersOf(db: Database, { since_ms, until_ms }: MadeWithin, befo
 
 /**
  * Returns a number above those of all rows that were made before a time, unless a clock was set back. Numbers follow
- * the clock. When they are ahead of it, the function halves the range until it finds the place, because times rise with
- * the numbers.
+ * the clock. When the numbers are ahead of the clock, the function halves the range of numbers until it finds the
+ * place. That works because times rise with the numbers.
  */
 function numberUntil(db: Database, until_ms: number): number {
   const select = db.prepare(
@@ -42,8 +42,8 @@ function numberUntil(db: Database, until_ms: number): number {
 }
 
 /**
- * The seqs of the messages of a meeting that have these numbers. Seqs rise with the numbers, and no index has both. So
- * the function halves the range until it finds the seqs.
+ * The seqs of the messages of a meeting that have these numbers. No index has both seqs and numbers. But seqs rise with
+ * the numbers, so the function halves the range until it finds the seqs.
  */
 export function seqsOf(db: Database, meeting_id: string, { from, below }: Numbers): { above: number; up_to: number } {
   const { last_seq } = db

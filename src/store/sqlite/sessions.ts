@@ -53,7 +53,7 @@ export function sessionOperations(db: Database): Sync<SessionStore> {
   };
 }
 
-/** Rows of node:sqlite have no prototype. */
+/** Copies the row, because rows of node:sqlite have no prototype. */
 function sessionOf(row: Session): Session {
   const { digest, csrf_digest, key_id, token_digest, node_id, created_at, expires_at } = row;
   return { digest, csrf_digest, key_id, token_digest, node_id, created_at, expires_at };

@@ -64,7 +64,7 @@ export class Statement {
   }
 }
 
-/** The first table that the statement reads. For a join, the log names only this one. */
+/** The first table that the statement reads. For a join, the log names only this table. */
 function tableIn(sql: string): string {
   return /\bFROM\s+"?(\w+)/i.exec(sql)?.[1] ?? 'a table';
 }

@@ -1,4 +1,4 @@
-/** The methods of a part of the store that return values instead of promises, for an engine within the process. */
+/** The methods of a part of the store, as a synchronous engine has them: they return values instead of promises. */
 export type Sync<T> = {
   [K in keyof T]: T[K] extends (...args: infer Args) => Promise<infer Result> ? (...args: Args) => Result : never;
 };

@@ -1,6 +1,6 @@
 /**
- * The thread that owns the file: SQLite waits for the disk here, and not in the thread that serves and delivers.
- * Calls that arrive while a commit is waiting make up the next one.
+ * The thread that owns the file: SQLite waits for the disk here, and not in the thread that serves and delivers. Calls
+ * that arrive while a commit waits for the disk go into the next commit.
  */
 import assert from 'node:assert/strict';
 import { type MessagePort, parentPort, receiveMessageOnPort } from 'node:worker_threads';

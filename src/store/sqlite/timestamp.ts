@@ -4,8 +4,8 @@ import { timestampOf } from '../../domain/push_body.ts';
 const ESCAPED_NUL = '\\u0000';
 
 /**
- * The timestamp of a message, from its row. Node 22 reads a text of SQLite only up to its first NUL, so a timestamp
- * that may contain one is taken from the message.
+ * The timestamp of a message, from its row. Node 22 reads a text of SQLite only up to its first NUL. So when the
+ * message contains a NUL, its timestamp is taken from the message.
  */
 export function storedTimestamp({ timestamp, message }: { timestamp: string; message: string }): string {
   if (typeof message !== 'string' || !message.includes(ESCAPED_NUL)) return timestamp;

@@ -10,8 +10,8 @@ const PLACES = [0, 1] as const;
 type Place = (typeof PLACES)[number];
 
 /**
- * Names the index, because SQLite may take the index of all deliveries of the instance, and a year has a million of
- * them.
+ * Names the index, because SQLite may take the index of all deliveries of the instance, and an instance may have a
+ * million of them.
  */
 const deliveriesIn = (aside: Place): string =>
   `deliveries d INDEXED BY ${aside === 0 ? 'deliveries_in_lane' : 'deliveries_aside'}`;

@@ -2,8 +2,8 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 
 /**
- * When the start of a service is over. Until then the service waits for calls of its store, and a collection would hold
- * them up. A thread that ends sooner, as in most tests, needs no collection.
+ * When the start of a service is over. Until then the service waits for calls of its store, and a collection would
+ * delay these calls. A thread that ends sooner, as in most tests, needs no collection.
  */
 const START_MS = 1_000;
 
@@ -13,16 +13,19 @@ export function releaseStartMemoryLater(): void {
 }
 
 /**
- * Gives memory back to the system that only the start of a thread needed. It stops the calling thread for some 20 ms.
+ * Gives the memory back to the system that only the start of a thread needed. The call stops the calling thread for
+ * some 20 ms.
  *
  * A start makes V8 grow its young generation, and V8 keeps the empty pages: 8 MiB in the thread that serves, 4 in that
- * of the store. Only V8's collection of last resort releases them, and only this call starts it.
+ * of the store. Only V8's collection of last resort releases these pages, and only a call of `gc` like the one below
+ * starts that collection.
  *
- * The collection also forgets the layouts of objects of which none exists, with everything that V8 has learned about
- * them. So this function keeps one tick in Node's queue of ticks, which is otherwise empty now. Without that tick,
- * `nextTick` would later take 4 % of the thread that serves instead of 0.6 %.
+ * The collection also makes V8 forget each layout that no object has at that moment, and everything that V8 has learned
+ * about objects with such a layout. So this function keeps one tick in Node's queue of ticks, which is otherwise empty
+ * now. Without that tick, `nextTick` would later take 4 % of the thread that serves instead of 0.6 %.
  *
- * V8's flags belong to the process. The flag stays set, because another thread may be about to make its context.
+ * V8's flags belong to the whole process. The flag stays set, because another thread may be about to make the context
+ * that needs the flag.
  */
 export function releaseStartMemory(): void {
   setFlagsFromString('--expose-gc');

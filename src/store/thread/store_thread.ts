@@ -79,8 +79,8 @@ export function openThread(
 }
 
 /**
- * One transaction: how many messages, settlements and other requests it has, and how long it took, the wait for the
- * disk included.
+ * One transaction: how many messages, settlements and other requests it has, and how long it took, including the wait
+ * for the disk.
  */
 export interface Commit {
   items: number;

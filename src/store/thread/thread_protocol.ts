@@ -19,7 +19,7 @@ export interface Call {
   audited?: Audited;
 }
 
-/** The reply to a call. Errors are plain data, because class instances do not survive the copy between threads. */
+/** The reply to a call. Errors are plain data, because the copy between threads loses the class of an object. */
 export interface Reply {
   id: number;
   value?: unknown;
@@ -58,7 +58,8 @@ function isLong(method: string): boolean {
 interface PackedAccepted {
   kinds: Accepted['kind'][];
   /**
-   * The sender of each message and the message that it answers, by the place of the result. Most messages have neither.
+   * The sender of each message and the message that it answers, by the place of the result. Most messages have no
+   * sender and answer no message.
    */
   origins: [place: number, MessageOrigin][];
   refused: [place: number, RefusedField][];

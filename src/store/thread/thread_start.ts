@@ -2,7 +2,7 @@
 import { once } from 'node:events';
 import { MessageChannel, type MessagePort, Worker, workerData } from 'node:worker_threads';
 
-/** A thread that has its code, and waits for the data that opens its store. */
+/** A thread that loads its code, and then waits for the data that opens its store. */
 export interface StartedThread {
   worker: Worker;
   /**

@@ -1,4 +1,4 @@
-/** The leases of this node, and its notifications to and from the other nodes. */
+/** The leases of this node, and its notifications to and from other nodes. */
 import { fairShare } from '../../../domain/partition.ts';
 import { BROADCAST_BYTES_MAX, type ClusterStore, type Lease, type NodeRow } from '../../contract/cluster.ts';
 import { wallNow } from '../../../wall_clock.ts';
@@ -16,7 +16,7 @@ import { NodeProcesses } from './node_processes.ts';
 import type { RawChange } from './stored_rows.ts';
 import { WatchedNodes } from './watched_nodes.ts';
 
-/** How often the listening connection is tested, and how soon after a loss a new one is opened. */
+/** How often the listening connection is tested, and how soon after its loss a new connection is opened. */
 const PROBE_EVERY_MS = 5_000;
 const LISTEN_AGAIN_MS = 200;
 
@@ -79,7 +79,10 @@ export class Cluster implements ClusterStore, NotifySource {
   readonly #db: Database;
   readonly #messages: NodeMessages;
   readonly #onChange: (raw: RawChange) => void;
-  /** The partitions of this node by the last lease. This node needs the deliveries that others store in them. */
+  /**
+   * The partitions of this node by the last lease. This node needs the deliveries that other nodes store in these
+   * partitions.
+   */
   #leased: number[] = [];
   readonly #change_reader: ChangeReader;
   #node_id: string | null = null;
@@ -203,7 +206,7 @@ export class Cluster implements ClusterStore, NotifySource {
     return this.#messages.isSignatureOf(signature, TEXT, text);
   }
 
-  /** Only another node can be gone, because this one is running. */
+  /** Only another node can be gone, because this node is running. */
   #isGone(row: NodesTable, my_node_no: number | null): boolean {
     return row.node_no !== my_node_no && (this.#watched.isGone(row) || this.#processes.hasEnded(row.node_id));
   }
@@ -241,7 +244,9 @@ export class Cluster implements ClusterStore, NotifySource {
     await this.#notify([{ kind: 'broadcast', topic, text }]);
   }
 
-  /** Writes notifications into the transaction of a session: others receive them when it is committed. */
+  /**
+   * Writes notifications into the transaction of a session: other nodes receive them when the transaction is committed.
+   */
   async notifyWithin(session: Session, messages: Message[]): Promise<void> {
     if (messages.length > 0)
       await session.query(NOTIFY, [messages.flatMap((message) => this.#messages.payloadsOf(message))]);
@@ -276,7 +281,7 @@ export class Cluster implements ClusterStore, NotifySource {
         this.#onChange({ kind: 'resync' });
         return;
       } catch {
-        // The database is still away.
+        // The database is still unreachable.
       }
     }
   }
@@ -287,8 +292,8 @@ export class Cluster implements ClusterStore, NotifySource {
     const { message } = received;
     switch (message.kind) {
       case 'stored':
-        // Only the partitions that this node holds now matter. A node that takes a partition later reads all of it, so
-        // it misses nothing.
+        // Reads only deliveries in the partitions that this node holds now. When this node takes a partition later, it
+        // reads all of that partition, so it misses nothing.
         return this.#change_reader.onBatchStored(message);
       case 'instance': {
         const { instance_id, lifts, requeued } = message;

@@ -4,12 +4,12 @@ import { LEASES, TAKEOVER } from '../locks.ts';
 
 const NOW_MS = 'floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint';
 
-/** A node that was not seen for this long is removed once it holds no partition. */
+/** A node that was not seen for this long, and holds no partition, is removed. */
 const FORGOTTEN_AFTER_MS = 3_600_000;
 
 /**
  * Renews the lease of a node, or lets it join. Releases the partitions that the node names. When the lease of the node
- * had ended, it keeps the partitions that no other node took, with their epochs. Returns the number of the node.
+ * had ended, the node keeps the partitions that no other node took, with their epochs. Returns the number of the node.
  */
 export const RENEW_LEASE = `
   CREATE FUNCTION renew_lease(my_node_id text, my_version text, my_address text, is_stopping smallint, released smallint[]) RETURNS bigint
@@ -67,7 +67,7 @@ export const RENEW_LEASE_3 = `
   END $$;
 `;
 
-/** Takes partitions that are free, or held by a node without a lease, up to a number. */
+/** Takes at most `wanted` partitions: free ones, and those of a node without a lease. */
 export const TAKE_PARTITIONS = `
   CREATE FUNCTION take_partitions(my_node_no bigint, wanted bigint) RETURNS void LANGUAGE plpgsql AS $$
   #variable_conflict use_column
@@ -88,7 +88,7 @@ export const TAKE_PARTITIONS = `
 `;
 
 /**
- * Takes partitions that are free, or held by a node that is gone, up to a number. The calling node has watched the
+ * Takes at most `wanted` partitions: free ones, and those of a node that is gone. The calling node has watched the
  * other nodes and names those that are gone. A named node counts as gone only if it has not renewed since the caller
  * looked. No other holder ever has the new epoch, even if the database goes back in time.
  */

@@ -1,4 +1,4 @@
-/** Which nodes ended with their process, as far as this host can prove it. */
+/** Which nodes have ended because their process has ended, as far as this host can prove that. */
 import {
   closeSync,
   constants,
@@ -28,12 +28,12 @@ const NO_SIGNAL = 0;
 
 /**
  * A node leaves a note of its process on its host. Another node of the same user on the same running kernel can then
- * see that the process has ended, and need not wait until its lease ends.
+ * see that the process has ended. So it need not wait until the lease of the ended node ends.
  *
- * The file proves that the node ran on this kernel. A boot id alone would not: machines that were cloned while they ran
- * share it. The text of the file names the namespaces in which the number of the process is valid, and the time at
- * which the process started, because numbers are used again. A paused process or a zombie still exists. When a part is
- * missing or cannot be read, nothing is proven, and the lease decides.
+ * The file proves that the node ran on this kernel. A boot id alone would not prove that: machines that were cloned
+ * while they ran have the same boot id. The text of the file names the namespaces in which the number of the process is
+ * valid. It also has the time at which the process started, because numbers are used again. A paused process or a
+ * zombie still exists. When a part is missing or cannot be read, nothing is proven, and the lease decides.
  */
 export class NodeProcesses {
   readonly #tag: string;

@@ -6,13 +6,13 @@
  * its notifications under the data key, which only nodes have, and believes only signed notifications:
  *
  * - `from` is `NAME NUMBER MAC`. NAME is the node; it uses each NUMBER once, so that no notification counts twice.
- * - In `stored` the database adds the numbers of the rows after the MAC. They only say where to read, and each MAC
- *   allows one read.
+ * - In `stored` the database adds the numbers of the rows after the MAC. These numbers only say where to read, and each
+ *   MAC allows one read.
  * - A broadcast is encrypted, because it contains the events of a node. The other kinds only say where something
  *   changed.
  *
- * While the data key is changed, a node sends every notification under both keys, and the others count it once. Signing
- * takes 4 µs and checking takes 7 µs. For the longest text of events they take 25 and 20 µs.
+ * While the data key is changed, a node sends every notification under both keys, and the other nodes count it once.
+ * Signing takes 4 µs and checking takes 7 µs. For the longest text of events they take 25 and 20 µs.
  */
 import { createHmac, createSecretKey, type KeyObject, timingSafeEqual } from 'node:crypto';
 import { ID_CHARS_MAX } from '../../../domain/id.ts';
@@ -106,7 +106,7 @@ export class NodeMessages {
   /**
    * Signs something other than a notification, such as an address.
    *
-   * @param purpose a text without a space, because the purpose of a notification has one
+   * @param purpose a text without a space, because the purpose of a notification contains a space
    */
   signatureOf(purpose: string, text: string): string {
     return this.#keys()
@@ -189,7 +189,7 @@ function derived(key: KeyObject, purpose: string): KeyObject {
   return createSecretKey(createHmac('sha256', key).update(purpose).digest());
 }
 
-/** A key for each start of a node, so that no nonce occurs twice under it. */
+/** A key for each start of a node, so that no nonce occurs twice under one key. */
 function broadcastKeyOf({ key_id, key }: DataKey, name: string): DataKey {
   return { key_id, key: derived(key, `convoke seals what ${name} tells`) };
 }
@@ -227,7 +227,7 @@ function headOf(text: string): ({ from: string; kind: unknown } & Record<string,
   }
 }
 
-/** A message with the fields of its kind and no others; null when it is not a message of a node. */
+/** A message with only the fields of its kind; null when the value is not a message of a node. */
 function messageIn({ kind, ...fields }: { kind: unknown } & Record<string, unknown>): Message | null {
   switch (kind) {
     case 'stored': {

@@ -42,8 +42,8 @@ export interface BatchRow {
 
 /**
  * A change as the thread of the store posts it: as texts, because passing texts between threads costs almost nothing. A
- * batch of 118 messages, half of them for this node, takes both threads 90 µs together. If the thread that reads made
- * the objects, it would be 230 µs.
+ * batch of 118 messages, half of them for this node, takes both threads 90 µs together. If the thread of the store made
+ * the objects, both threads would take 230 µs.
  */
 export type RawChange = Exclude<Change, { kind: 'stored' }> | { kind: 'stored'; tag: string; rows: BatchRow[] };
 
@@ -92,8 +92,8 @@ function rangesOf(row: BatchRow, ids: IdCodec): StoredRange[] {
 }
 
 /**
- * The sender of each message and the message that it answers, by message_no; null when no message of the batch has
- * either.
+ * The sender of each message and the message that it answers, by message_no; null when no message of the batch has a
+ * sender or answers a message.
  */
 function originsIn(json: string | null, ids: IdCodec): Map<number, MessageOrigin | null> | null {
   if (json === null) return null;
@@ -118,7 +118,7 @@ function deliveriesOf(row: BatchRow, ids: IdCodec) {
   return (message_no: number) => {
     const deliveries: AcceptedDelivery[] = [];
     let expires_at = Infinity;
-    // Skips deliveries whose message is gone already.
+    // Skips deliveries whose message is removed already.
     while (of_messages[at]! < message_no) at++;
     for (; of_messages[at] === message_no; at++) {
       expires_at = Math.min(expires_at, expire_ats[at]!);

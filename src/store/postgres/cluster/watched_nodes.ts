@@ -17,8 +17,9 @@ interface Watched {
 
 /**
  * Decides which nodes are gone, by this node's own clock: those that did not renew for as long as a lease lasts. So
- * setting the clock of the database has no effect. Only for a node that is seen for the first time, the clock of the
- * database says whether its lease has ended. So a node that starts after a long pause of all nodes need not wait.
+ * nothing happens when somebody sets the clock of the database. Only when this node sees another node for the first
+ * time, the clock of the database says whether the lease of that node has ended. So a node that starts after a long
+ * pause of all nodes need not wait.
  */
 export class WatchedNodes {
   readonly #now_ms: () => number;
@@ -33,7 +34,7 @@ export class WatchedNodes {
   /** Takes the rows of all nodes, and updates this node's knowledge of them. */
   look(nodes: readonly SeenNode[]): void {
     const now_ms = this.#now_ms();
-    // Since the last look the database may have been away, so that no node could renew.
+    // Since the last look the database may have been unreachable, so that no node could renew.
     const was_away = now_ms - this.#looked_ms > LEASE_MS;
     this.#looked_ms = now_ms;
     const watched = new Map<number, Watched>();

@@ -2,7 +2,8 @@
  * The messages that run a prepared statement with a batch of values, in PostgreSQL's wire protocol. Lists are in the
  * binary format of `array_send`. The driver would send a list as text, which one side escapes and the other parses. As
  * text each element takes 0.2 to 1 µs instead of 0.01 to 0.1, and a batch has ten thousand elements. The driver also
- * begins each message with 256 bytes and grows them in steps. This class uses the memory of the previous batch again.
+ * begins each message in 256 bytes of new memory, and enlarges that memory in steps. `BatchMessage` uses the memory of
+ * the previous batch again.
  */
 
 /** The object ids of the types, from catalog/pg_type.dat of PostgreSQL. */
@@ -20,7 +21,7 @@ export interface List {
 /**
  * A list of the type `bigint[]`.
  *
- * @throws RangeError for a value that is no safe integer; so do the next two functions
+ * @throws RangeError for a value that is no safe integer; the next two functions also throw it
  */
 export function bigints(values: readonly (number | null)[]): List {
   return { type: INT8, values: integers(values) };
@@ -44,8 +45,8 @@ export function texts(values: readonly (string | null)[]): List {
 }
 
 /**
- * Sent as text, a value that is no integer would be refused by the server. Sent in binary, it would become some other
- * number.
+ * The server refuses a value that is no integer only when the value is sent as text. In binary, such a value would
+ * become some other number. So this function refuses it.
  */
 function integers(values: readonly (number | null)[]): typeof values {
   for (const value of values) {

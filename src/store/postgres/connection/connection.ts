@@ -8,10 +8,10 @@ import { BatchMessage, type BatchValue } from './batch_message.ts';
 const CONNECT_MS_MAX = 2_500;
 
 /**
- * Set for every session. A commit is on disk when it returns. A node that stalls keeps no transaction open. The server
- * notices within half a minute when this host is gone. Every statement finds at most a page of rows by an index. So
- * plans that join whole tables or use several processes are switched off: PostgreSQL would choose them only after a
- * wrong estimate.
+ * The settings of every session. With them, a commit is on disk when it returns, a node that stalls keeps no
+ * transaction open, and the server notices within half a minute when this host is gone. Plans that join whole tables or
+ * use several processes are switched off, because every statement finds at most a page of rows by an index: PostgreSQL
+ * would choose such plans only after a wrong estimate.
  */
 const SESSION = `
   SET synchronous_commit = on;
@@ -29,10 +29,10 @@ const SESSION = `
 `;
 
 /**
- * Set for a session that runs only one statement, which accepts, settles or reads changes, with up to ten thousand
- * values. One plan is kept, because planning each time would take as long as running. The kept plan uses the indexes
- * even when the tables are full. It joins values by hashes, and looks rows up in a nested loop. LATERAL leaves no other
- * plan.
+ * More settings, for a session that runs only one statement: it accepts, settles or reads changes, with up to ten
+ * thousand values. One plan is kept, because planning each time would take as long as running. The kept plan must use
+ * the indexes even when the tables are full: it joins values by hashes, and looks rows up in a nested loop, because
+ * LATERAL leaves no other plan.
  */
 export const BATCH_SESSION = `
   SET plan_cache_mode = force_generic_plan;
@@ -81,7 +81,7 @@ function nameOf(text: string): string {
   return name;
 }
 
-/** The code of an error: none of several servers can be used. */
+/** The code of the error when none of several servers can be used. */
 export const NO_SERVER = 'NO_SERVER';
 /** The code that PostgreSQL itself gives for a write on a read-only server. */
 const READS_ONLY = '25006';
@@ -103,7 +103,7 @@ export class Connection {
 
   /**
    * Tries the servers one after the other, and begins with the server that was used last. Each new connection chooses
-   * its server by itself, so all of them follow when another server becomes the primary.
+   * its server by itself. So all connections follow when another server becomes the primary.
    *
    * @throws StoreError with the reason; ConnectionLost when a later try may succeed
    */
@@ -230,7 +230,7 @@ export class Connection {
     this.#lost ??= new ConnectionLost('CONNECTION_LOST', error.message);
   }
 
-  /** After a longer wait the connection is destroyed: it may be dead. */
+  /** Waits for an answer, at most `ms_max`. Then the connection is destroyed, because it may be dead. */
   async #within<T>(ms_max: number, answer: Promise<T>): Promise<T> {
     const timer = setTimeout(() => {
       this.#lose(new Error(`no answer for ${ms_max / 1000} s`));
@@ -249,7 +249,10 @@ const GONE = /^(08...|57P0[1-4]|25006|53300)$/;
 const STORAGE = /^(53|54|55|57|58|40|25|XX)/;
 const OF_THE_SETTING = /^(28...|3D000|42501)$/;
 
-/** Whether a transaction that failed with this error was undone because of another one, and may be run again. */
+/**
+ * Whether the server undid a transaction with this error because of another transaction. Then the caller may run the
+ * transaction again.
+ */
 export function isCollision(error: unknown): boolean {
   return error instanceof StoreError && (error.code === '40P01' || error.code === '40001');
 }

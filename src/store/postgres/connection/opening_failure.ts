@@ -3,7 +3,7 @@ import { Problem } from '../../../domain/problem.ts';
 import { StoreError } from '../../store_error.ts';
 import { ConnectionLost, NO_SERVER } from './connection.ts';
 
-/** Why the database could not be opened, and what to do; never with the password. */
+/** An error that says why the database could not be opened, and what to do. It never contains the password. */
 export function openingFailure(error: unknown, url: string): unknown {
   if (error instanceof Problem || !(error instanceof StoreError)) return error;
   const { servers } = parseDatabaseUrl(url)!;

@@ -1,13 +1,13 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import { ConnectionLost, isCollision } from './connection.ts';
 
-/** How long a call tries to reach the database before it fails: a restart is over by then. */
+/** How long a call tries to reach the database before it fails. A restart of the database takes less time. */
 export const RETRY_WINDOW_MS = 5_000;
 export const RETRY_PAUSE_MS = 100;
 
 /**
- * Runs a function again while the database is away, or when another transaction collides with it. The function must be
- * safe to run twice.
+ * Runs a function again while the database is unreachable, or when another transaction collides with its transaction.
+ * The function must be safe to run twice.
  *
  * @param isOver returns true to stop trying
  * @throws the error of the last try

@@ -5,7 +5,7 @@
  *
  * Batches come as arrays, one for each column. A plan may be from a time when the table was empty, but it must never
  * read the whole table. So a statement looks into a table once for each row, or by all keys of the batch at once (ANY).
- * LATERAL with OFFSET 0 looks once for each row, because the planner cannot join it in another way.
+ * LATERAL with OFFSET 0 looks once for each row, because it leaves the planner no other way to join.
  */
 import { IDEMPOTENCY_MS } from '../../contract/messages.ts';
 import { REMOVAL } from '../locks.ts';
@@ -14,7 +14,7 @@ import { NO_ORIGINS, type OriginParts, ORIGINS } from './who_says.ts';
 
 /** The SQLSTATE of a run that the database does not know. */
 export const RUN_UNKNOWN = 'CV001';
-/** The most batches of a run that are kept. Nodes only ever ask for the last one. */
+/** The most batches of a run that are kept. Nodes ask only for the last batch. */
 const BATCHES_KEPT = 100;
 
 /**
@@ -26,7 +26,7 @@ const AGENTS_TO_NOTIFY = `
   FROM json_array_elements(r.agent_ids::json) WITH ORDINALITY AS agent(value, place)
   WHERE agent.value::text IN (SELECT target.value::text FROM json_array_elements(targets[i.place]::json) AS target(value))`;
 
-/** Creates the meetings in the order in which every node locks them. */
+/** The statement that creates meetings that do not exist, in the order in which every node locks them. */
 function makeMeetings(condition: string): string {
   return `
     INSERT INTO meetings (meeting_id, last_seq, created_at, last_activity_at)
@@ -44,7 +44,7 @@ const LOCK_MEETINGS = `
       FROM unnest(meeting_ids) WITH ORDINALITY AS w(meeting_id, place)
         CROSS JOIN LATERAL (SELECT g.last_seq FROM meetings g WHERE g.meeting_id = w.meeting_id OFFSET 0 FOR UPDATE) g;`;
 
-/** How a message with an Idempotency-Key finds an earlier one with the same key, and how it stores its own. */
+/** How a message with an Idempotency-Key finds an earlier message with the same key, and how its key is stored. */
 interface Keys {
   /** The parameters of the function for each message, apart from its key. */
   parameters: string;
@@ -82,10 +82,10 @@ const OF_MEETING: Keys = {
 };
 
 /**
- * A key belongs to its meeting and its sender. Nodes of the previous version share the table. They find a key by the
- * key alone, and store no sender with it. So a key is stored under its own name, where those nodes find it. When
- * another sender already uses that name, the key is stored under sender and key together. That is never the name of
- * another key, because no key contains a line feed.
+ * A key belongs to its meeting and its sender. Nodes of the previous version share the table. Those nodes find a key by
+ * the key alone, and store no sender with it. So a key is stored under its own name, where those nodes find it. When
+ * another sender already uses that name, the key is stored under sender and key together. No other key has that name,
+ * because no key contains a line feed.
  */
 const OF_SENDER: Keys = {
   parameters: ' senders text[],',
@@ -143,7 +143,7 @@ const NO_TRACES: TraceParts = { parameters: '', columns: '', values: '' };
 /** When no message of a batch has a trace, the list is empty, and each element of it reads as null. */
 const TRACES: TraceParts = { parameters: ' traces text[],', columns: ', trace', values: ', traces[n.place]' };
 
-/** The row of the result for messages whose key was used before: those items `i` for which `condition` holds. */
+/** The row of the result for messages whose key was used before: the items `i` for which `condition` holds. */
 function repeatedKeys({ same_key, latest }: Keys, origin: OriginParts, items: string, condition: string): string {
   return `
         SELECT json_agg(i.place)::text, json_agg(k.message_no)::text, json_agg(k.seq)::text, json_agg(k.deliveries_queued)::text, json_agg(k.accepted_at)::text,
@@ -154,17 +154,19 @@ function repeatedKeys({ same_key, latest }: Keys, origin: OriginParts, items: st
 }
 
 /**
- * Stores a batch. All nodes sort the meetings in the same order and lock them in it; a message names its meeting by its
- * place in that order. When several messages have the same key in a meeting, the caller sends only the first.
+ * Stores a batch. All nodes sort the meetings in the same order, and lock them in this order. A message names its
+ * meeting by the place of the meeting in this order. When several messages have the same key in a meeting, the caller
+ * sends only the first.
  *
- * A hint is a seq of the meeting that the node knows, or null. It changes the cost and never the result.
+ * A hint is a seq of the meeting that the node knows, or null. A hint changes the cost and never the result.
  *
  * A batch may arrive again because its result was lost. Then the function returns the stored result: see the table
  * batches.
  *
- * Other nodes, if there are any, are notified of the numbers of the batch when it is committed, and read their part of
- * it: see change_reader.ts. A NOTIFY holds a lock of the whole server until its commit is done, so nodes commit their
- * batches one after the other. Under load a batch is large, and there are few of them.
+ * When the batch is committed, the database notifies the other nodes, if there are any, of the numbers of the batch.
+ * Each of them reads its part of the batch: see change_reader.ts. A NOTIFY holds a lock of the whole server until its
+ * commit is done, so nodes commit their batches one after the other. Under load batches are large, so there are few
+ * commits.
  *
  * A row of the result stands for several messages. Its columns are the JSON text of lists, with an item for each
  * message or for each of their deliveries. A row for each item would cost more, here and for the reader. There is one

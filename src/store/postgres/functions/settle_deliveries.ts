@@ -2,9 +2,9 @@
 import { TAKEOVER } from '../locks.ts';
 
 /**
- * Writes the results of attempts. It writes instances before deliveries, as every statement does that writes both. No
- * epoch changes while it holds the shared lock, because a node that takes a partition waits for that lock. Later
- * settlements find another epoch.
+ * Writes the results of attempts. Writes instances before deliveries, as every statement that writes both tables does.
+ * A node that takes a partition waits for the shared lock of this function. So no epoch changes while the function
+ * holds the lock. Settlements that come after the takeover find another epoch.
  */
 export const SETTLE_DELIVERIES = `
   CREATE FUNCTION settle_deliveries(
@@ -43,7 +43,7 @@ export const SETTLE_DELIVERIES = `
   END $$;
 `;
 
-/** The function with this name. @param also sets further columns of a delivery, besides its result */
+/** The SQL of the function with this name. @param also sets further columns of a delivery, besides its result */
 function settleDeliveries(name: string, also: string): string {
   return `
   CREATE FUNCTION ${name}(

@@ -6,8 +6,9 @@ const TAKEN = 'CV002';
 
 /**
  * Takes numbers that follow one another, and returns the first; see NumberSource in src/domain/id.ts. A rollback
- * releases a lock, but does not give numbers of a sequence back. So the inner block always fails, which releases the
- * lock long before the transaction ends. A cancelled statement releases it too.
+ * releases a lock, but does not give numbers of a sequence back. So the inner block always fails: its rollback releases
+ * the lock long before the transaction ends, and the numbers stay taken. When the statement is cancelled, the lock is
+ * released too.
  */
 export const TAKE_NUMBERS = `
   CREATE FUNCTION take_numbers(wanted bigint) RETURNS bigint LANGUAGE plpgsql AS $$

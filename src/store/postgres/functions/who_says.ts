@@ -6,7 +6,7 @@ import { FOLLOWS_MS } from '../../../domain/message_origin.ts';
 /** The SQLSTATE of a batch with messages that are refused. Its detail is the JSON text of a list of [place, field]. */
 export const REFUSED = 'CV003';
 
-/** Each field is a part of the text of the function. */
+/** Each field is a part of the text of a function accept_messages. */
 export interface OriginParts {
   /** Parameters after the texts of the messages. */
   parameters: string;
@@ -43,15 +43,15 @@ export const NO_ORIGINS: OriginParts = {
 
 /**
  * When no message of a batch has a sender or answers another, has_said is false and the lists are empty: each element
- * reads as null. The function then works like its previous version.
+ * reads as null. Then the function works like the previous version of accept_messages.
  *
  * A refused message raises an error, so that nothing of the batch is stored, not even its meeting. The caller then
  * sends the other messages again.
  *
  * In `judge`, OFFSET 0 keeps each look-up from becoming a join. In `count`, two kinds of messages begin a chain:
- * messages that no agent says, and messages that name the message they answer. The messages after such a message count
- * on from it. Messages before the first chain of the batch count on from the last message that was stored earlier. See
- * hopsOf in src/domain/message_origin.ts.
+ * messages that no agent says, and messages that name the message they answer. The messages after such a message
+ * continue its count of hops. The messages before the first chain of the batch continue the count of the last message
+ * that was stored earlier. See hopsOf in src/domain/message_origin.ts.
  */
 export const ORIGINS: OriginParts = {
   parameters: `

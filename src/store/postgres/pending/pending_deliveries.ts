@@ -1,21 +1,21 @@
 /**
- * How statements find pending deliveries. Only the statements in this folder know it: all others read the views
- * `noted_deliveries` and `fresh_deliveries`, or `pending_deliveries`, which is both.
+ * How statements find pending deliveries. Only the statements in this folder use the columns below: all others read the
+ * views `noted_deliveries` and `fresh_deliveries`, or the view `pending_deliveries`, which has the rows of both.
  *
- * PostgreSQL updates a row cheaply (HOT) only when the update changes no column that an index uses, not even in the
- * condition of the index. Most deliveries are accepted, pushed once and settled within milliseconds. So no index uses
- * `state`, and settling such a delivery touches no index. The indexes use two other columns instead, and settling such
- * a delivery changes neither:
+ * PostgreSQL updates a row cheaply (HOT) only when the update changes no column that an index uses. A column in the
+ * condition of an index counts too. Most deliveries are accepted, pushed once and settled within milliseconds. So no
+ * index uses `state`, and settling such a delivery touches no index. The indexes use two other columns instead.
+ * Settling such a delivery changes neither column:
  *
- * - `noted` is 1 while a delivery is pending and waits for longer. The indexes `deliveries_noted_in_lane` and
- *   `deliveries_noted_aside` contain only noted deliveries.
+ * - `noted` is 1 for a pending delivery that is aside, or that a sweep has found. The indexes
+ *   `deliveries_noted_in_lane` and `deliveries_noted_aside` contain only noted deliveries.
  * - `failed_at` is `settled_at` of a failed delivery, for the index `deliveries_ended_badly`.
  *
  * A delivery that is pending and not noted is _fresh_. This is always true: a pending delivery is noted, or it is in
  * its lane and its number is above the mark. The mark is the last `swept_to` of the table `sweeps`. So readers find a
- * pending delivery in an index of `noted`, or by its number above the mark, with the index `deliveries_of_instance` or
- * the primary key. A constraint of the table keeps a settled delivery from being noted, and a delivery aside from being
- * fresh.
+ * pending delivery in one of two ways: in an index of `noted`, or by its number above the mark. For such a number they
+ * use the index `deliveries_of_instance` or the primary key. A constraint of the table keeps a settled delivery from
+ * being noted, and a delivery aside from being fresh.
  *
  * Who writes what:
  *
@@ -24,16 +24,18 @@
  *   settling leaves `noted` as it was.
  * - Everything else that ends deliveries (expiry, drops, removal) clears `noted`. Queuing a delivery again puts it
  *   aside, and notes it.
- * - A sweep notes the deliveries that have been pending since the sweep before, and moves the mark: see
+ * - A sweep notes the deliveries that have been pending since the previous sweep, and moves the mark: see
  *   sweep_deliveries and sweeper.ts. The mark passes no delivery that is still fresh, and no number whose transaction
- *   may still be open. One transaction notes the deliveries and moves the mark, so every reader sees both or neither.
+ *   may still be open. One transaction notes the deliveries and moves the mark. So no reader sees only one of these two
+ *   changes.
  *
  * The upgrade. Nodes of the previous version know neither column, and their statements need the indexes on `state`.
  * While such a node may be there, a trigger writes both columns, and the views still find deliveries by `state`: all
- * pending deliveries count as noted. For a day after the step of the schema it stays so, and operators can go back to
- * the previous version. Then, when all nodes know the columns and a sweep has seen every row, one short transaction
- * switches the views to the new columns, and removes the trigger and the old indexes: see upgrade.ts. So all nodes
- * change over at the same moment, and no node needs to know whether it has happened. A new database starts that way.
+ * pending deliveries count as noted. This lasts at least a day after the step of the schema, and until then operators
+ * can go back to the previous version. Afterwards, all nodes must know the columns, and a sweep must have seen every
+ * row. Then one short transaction switches the views to the new columns, and removes the trigger and the old indexes:
+ * see upgrade.ts. So all nodes change over at the same moment, and no node needs to know whether it has happened. A new
+ * database has the new columns in its views from the start.
  */
 import { DELIVERY_COLUMNS } from '../columns.ts';
 import { REMOVAL, SWEEP } from '../locks.ts';
@@ -67,9 +69,9 @@ const PENDING_VIEW = `
     UNION ALL SELECT ${COLUMNS} FROM noted_deliveries WHERE aside = 1;`;
 
 /**
- * Selects columns of the first pending deliveries `d` of a lane, or of the last ones. Fresh deliveries are read in the
- * order of their numbers, because their indexes have no other order. In a lane that is also the order of `seq`. So the
- * read ends with the last delivery that is wanted, however many the instance got since the last sweep.
+ * Selects columns of the first or of the last pending deliveries `d` of a lane. Fresh deliveries are read in the order
+ * of their numbers, because their indexes have no other order. In a lane that is also the order of `seq`. So the read
+ * ends with the last delivery that is wanted, however many the instance got since the last sweep.
  *
  * @param condition chooses the lane by the columns of `d`
  */
@@ -96,8 +98,8 @@ export const NEW_INDEXES: Readonly<Record<string, string>> = {
 export const OLD_INDEX = 'deliveries_in_lane';
 
 /**
- * Turns the views to the new columns, and removes what only nodes of the previous version need. Also leaves more of
- * each page free than before: room for a new version of every row on the page.
+ * Makes the views use the new columns, and removes what only nodes of the previous version need. Also makes PostgreSQL
+ * leave more of each page free than before, so that a page has room for a new version of each of its rows.
  *
  * @param steps how many steps of the schema a node must know from now on
  */
@@ -153,7 +155,7 @@ export function noteDeliveries(steps: number): string {
 
 /**
  * Waits until every accept that has taken its numbers is committed or rolled back. New accepts queue behind this wait,
- * and an accept may itself wait for a lock. So it gives up after 200 ms.
+ * and an accept may itself wait for a lock. So this function gives up after 200 ms.
  */
 const AWAIT_ACCEPTS = `
   CREATE FUNCTION await_accepts() RETURNS void LANGUAGE plpgsql SET lock_timeout = '200ms' AS $$
@@ -167,7 +169,7 @@ const UNSWEPT = `(state = 'pending' AND noted = 0 OR state = 'failed' AND failed
 /**
  * Notes the next deliveries above the mark that are pending, and moves the mark. The caller has made sure that every
  * number up to `reached` is committed or rolled back. Waits for no other transaction: a row that another transaction
- * has locked stays as it is, and if that row is still fresh, the mark stays before it. Returns the mark.
+ * has locked stays as it is. If that row is still fresh, the mark does not pass it. Returns the mark.
  *
  * Also writes `failed_at` for deliveries that failed before this column existed.
  */

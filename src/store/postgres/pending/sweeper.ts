@@ -5,9 +5,9 @@ import { endUpgrade } from './upgrade.ts';
 
 /** The next sweep notes a delivery that has been pending for this long. */
 const SWEEP_EVERY_MS = 5_000;
-/** The most rows in one transaction. Settlements of these rows wait for it. */
+/** The most rows in one transaction. Settlements of these rows wait until the transaction ends. */
 const ROWS_PER_STEP = 10_000;
-/** How soon the node tries again to end an upgrade when something held that up; the pause doubles each time. */
+/** The pause after a try to end an upgrade that did not succeed; the pause doubles each time. */
 const END_AGAIN_MS = 30_000;
 const END_AGAIN_MS_MAX = 3_600_000;
 
@@ -20,7 +20,10 @@ const STEP = statement('SELECT sweep_deliveries($reached, $rows_max) AS swept_to
 interface Seen {
   last_no: number;
   swept_to: number;
-  /** Whether the views still find deliveries as nodes of the previous version do, and the day to go back is over. */
+  /**
+   * True when the views still find deliveries by `state`, and operators had their day to go back to the previous
+   * version.
+   */
   may_end: boolean;
 }
 
@@ -67,11 +70,11 @@ export class Sweeper {
   }
 
   /**
-   * Sweeps up to the last number of the sweep before, so that deliveries get a few seconds to be settled. All
-   * statements run on one connection, so they see the same database. A database that lost its last commits may have
-   * taken over since the sweep before, so `last_no` can be lower than it was then.
+   * Sweeps up to the number that was the last when the previous sweep began, so that deliveries get a few seconds to be
+   * settled. All statements run on one connection, so they see the same database. A standby without the last commits
+   * may have taken over since the previous sweep, so `last_no` can be lower than it was then.
    *
-   * @returns whether an upgrade can end, because every row from before it was swept
+   * @returns whether an upgrade can end, because a sweep has seen every row from before the upgrade
    */
   async #sweepOn(session: Session): Promise<boolean> {
     const { last_no, swept_to, may_end } = (await session.one<Seen>(SEEN))!;

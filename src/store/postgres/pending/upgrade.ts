@@ -3,12 +3,13 @@
  * try when a day has passed (see sweeper.ts):
  *
  * 1. While `nodes` has a row of a node of the previous version, nothing happens. A node that was killed keeps its row
- *    for an hour, because the others cannot tell it from a node that is only paused.
- * 2. From now on a node of the previous version is refused when it starts. This try ends here: a node that has just
- *    started joins before the next try, which then finds its row.
+ *    for an hour, because the other nodes cannot distinguish it from a paused node.
+ * 2. From now on a node of the previous version is refused when it starts. This try ends here. A node that has just
+ *    started joins before the next try, and the next try finds its row.
  * 3. The new indexes are made while the nodes work (CONCURRENTLY).
- * 4. If there is still no node of the previous version, one transaction switches the views. It locks all of `deliveries`
- *    for some milliseconds. While it waits for the lock, everybody queues behind it, so it gives up after a moment.
+ * 4. If there is still no node of the previous version, one transaction switches the views. It locks all of
+ *    `deliveries` for some milliseconds. While this transaction waits for the lock, all others wait behind it. So it
+ *    gives up after a moment.
  *
  * When a try stops half-way, the next one continues.
  */
@@ -18,8 +19,8 @@ import { NOTED_STEPS } from '../migrations.ts';
 import { NEW_INDEXES, switchViews } from './pending_deliveries.ts';
 
 /**
- * How long the switch waits for its lock, while all others wait behind it. Long enough for autovacuum, which gives way
- * after one second.
+ * How long the switch waits for its lock, while all others wait behind it. The time is long enough for autovacuum,
+ * which stops for others after one second.
  */
 const LOCK_TIMEOUT = '1500ms';
 /** How long an index of a large table may take. */
@@ -32,8 +33,8 @@ const IS_VALID = 'SELECT indisvalid AS is_valid FROM pg_index WHERE indexrelid =
 /**
  * Ends the upgrade, if that is possible now.
  *
- * @param stopped makes this function give up at once, because an index of a large table takes longer than a node may
- *   take to stop. The server finishes the index that it is making, and the next try continues from there
+ * @param stopped makes this function give up at once: an index of a large table takes longer than a node may take to
+ *   stop. The server finishes the index that it is making, and the next try continues from there
  * @throws StoreError when something is in the way
  */
 export async function endUpgrade(url: string, stopped?: AbortSignal): Promise<void> {

@@ -3,14 +3,15 @@ import { NUMBERS_PER_MS } from '../../../domain/id.ts';
 /**
  * Remembers the highest numbers that the database gave to messages and deliveries of this node. A database may go back
  * in time: a standby without the last commits took over, or an older backup was restored. Such a database does not know
- * the last numbers, and if its clock is behind as well, it may give them again. Ids are made from these numbers, and
- * receivers treat two pushes with one id as the same push.
+ * the last numbers that were given. If its clock is behind as well, it may give these numbers again. Ids are made from
+ * these numbers, and receivers treat two pushes with one id as the same push.
  */
 export class GivenNumbers {
   readonly #now_ms: () => number;
   #last = 0;
   /**
-   * Numbers follow the clock of the database. This is how far that clock is ahead of this node's, counted in numbers.
+   * Numbers follow the clock of the database. This is how far the clock of the database is ahead of the clock of this
+   * node, counted in numbers.
    */
   #ahead = -Infinity;
 
@@ -30,7 +31,9 @@ export class GivenNumbers {
     return this.#last;
   }
 
-  /** A lower bound of the numbers that the database may have given to any node by now; 0 before this node got one. */
+  /**
+   * A lower bound of the numbers that the database may have given to any node by now; 0 before this node got a number.
+   */
   get reached(): number {
     return this.#last === 0 ? 0 : Math.floor(this.#ahead + this.#now_ms() * NUMBERS_PER_MS);
   }

@@ -25,14 +25,15 @@ const HINTS_MAX = 20_000;
 
 /**
  * $25 is the number of the last batch with a result. A run counts as known only if that batch is stored. Otherwise the
- * database is behind this node, and the run with that number may be another one.
+ * database is behind this node, and another run may have that number.
  */
 const ACCEPT = `SELECT * FROM accept_messages_5(
   CASE WHEN $25::bigint = 0 OR EXISTS (SELECT 1 FROM batches WHERE run_no = $1 AND batch_no >= $25::bigint) THEN $1 END,
   $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24)`;
 
 /**
- * Waits until no batch of the run is in progress. After that, the last batch of the run is stored, or never will be.
+ * Waits until no batch of the run is in progress. After that, the last batch of the run is either stored or is never
+ * stored.
  */
 const END_RUN = 'DELETE FROM runs WHERE run_no = $1';
 const FORGET_BATCHES = 'DELETE FROM batches WHERE run_no = $1';
@@ -95,10 +96,11 @@ export interface NotifySource {
 /**
  * Stores messages, one batch at a time, so that results follow the order of seq.
  *
- * When the connection is lost before the result arrives, the batch may or may not be stored. The writer sends it again
- * under the same number, and the database returns the stored result instead of storing it twice. If the database does
- * not come back in time, the writer fails the batch, which may be stored all the same. Before the next batch it finds
- * out whether the batch was stored. The engine then notices the stored messages, because it has not seen their seqs.
+ * When the connection is lost before the result arrives, the batch may or may not be stored. The writer sends the batch
+ * again under the same number. If the batch is stored already, the database returns the stored result. If the database
+ * does not come back in time, the writer fails the batch, although the batch may be stored. Before the next batch, the
+ * writer finds out whether the failed batch was stored. The engine then notices the stored messages, because it has not
+ * seen their seqs.
  *
  * The database may be behind this node: a standby without the last commits took over, or an older backup was restored.
  * The check of the last batch, or of the numbers, shows this. The writer then stores the batch in a new run, above all
@@ -110,11 +112,11 @@ export class MessageWriter {
   readonly #notify_source: NotifySource;
   readonly #onUncertain: () => void;
   readonly #numbers = new GivenNumbers();
-  /** A known seq of each meeting: the search for its last seq starts there. */
+  /** A known seq of each meeting: the search for the last seq of the meeting starts there. */
   readonly #hints = new GenerationCache<number>(HINTS_MAX);
   #run_no: number | null = null;
   #batch_no = 0;
-  /** The last batch of the run that stored something; 0: none did. */
+  /** The last batch of the run that was stored; 0: none was. */
   #stored_no = 0;
   /** The connection whose database certainly gives only numbers above all earlier numbers. */
   #known: Connection | null = null;
@@ -160,10 +162,7 @@ export class MessageWriter {
     });
   }
 
-  /**
-   * Stores the messages that are not refused, because nothing of the batch is stored yet. @param refused by place, from
-   * 1
-   */
+  /** Stores the messages that are not refused: nothing of the batch is stored yet. @param refused by place, from 1 */
   async #acceptOthers(
     messages: NewMessage[],
     { places, sent }: Batch,
@@ -175,7 +174,7 @@ export class MessageWriter {
       const place = places[i]!;
       const field = refused.get(place + 1);
       if (field === undefined) return others[next++]!;
-      // A message with the same key as a refused message was not judged.
+      // The database judged only the first message with this key. This message has the same key, and was not sent.
       const is_same = idempotency?.fingerprint === sent[place]!.idempotency?.fingerprint;
       return is_same ? { kind: 'refused', field } : { kind: 'key_reused' };
     });
@@ -365,7 +364,10 @@ function batchOf(messages: NewMessage[], hints: GenerationCache<number>, ids: Id
   return { columns, sent, places };
 }
 
-/** The lists are empty when no message of the batch has a sender or answers another. */
+/**
+ * The columns with the senders of messages and the messages that they answer. The lists are empty when no message of
+ * the batch has a sender or answers another.
+ */
 function originColumns(sent: readonly NewMessage[], ids: IdCodec): BatchValue[] {
   const has_said = sent.some(({ origin }) => origin !== null);
   const given = has_said ? sent.map(({ origin }) => origin) : [];

@@ -41,8 +41,8 @@ export class SettlementWriter {
 
 /**
  * Keeps one settlement for each delivery, because a statement with several values for a row writes any one of them.
- * When a settlement has ended a delivery, later ones for it are dropped. They would have no effect in a later statement
- * either.
+ * When a settlement ends a delivery, later settlements of that delivery are dropped. In a later statement they would
+ * have no effect either.
  */
 function inOneStep(deliveries: DeliverySettlement[]): DeliverySettlement[] {
   const last = new Map<string, DeliverySettlement>();
@@ -71,8 +71,8 @@ function deliveryColumns(deliveries: DeliverySettlement[], ids: IdCodec, is_shor
 }
 
 /**
- * Bounds a count. The count of a damaged row plus one may not be a safe integer. It would then stop all settlements of
- * the node.
+ * Bounds a count. The count of a damaged row plus one may not be a safe integer. Such a number would stop all
+ * settlements of the node.
  */
 function counted(count: number): number {
   return Math.min(count, Number.MAX_SAFE_INTEGER);

@@ -1,8 +1,9 @@
 /**
  * Copies of the data file that are made while the service runs, one at a time.
  *
- * The thread that owns the file makes them. The lock of the file belongs to its connection, and it would end if this
- * process closed any other descriptor of the file (https://sqlite.org/howtocorrupt.html, section 2.2).
+ * The thread that owns the file makes the copies. The lock of the file belongs to the connection of that thread. The
+ * lock would end if this process closed any other descriptor of the file (https://sqlite.org/howtocorrupt.html, section
+ * 2.2).
  */
 import { randomUUID } from 'node:crypto';
 import { rmSync, statfsSync, statSync } from 'node:fs';
@@ -16,7 +17,7 @@ import { errorOf, failureOf, type Reply } from '../../thread/thread_protocol.ts'
 import { storeErrorOf } from '../errors.ts';
 import type { GroupCommit } from '../group_commit.ts';
 
-/** A copy that no call has asked for is dropped after this time. */
+/** A copy is dropped when no call has asked for it for this long. */
 const FORGOTTEN_MS = 60_000;
 
 /** The space that must stay free on the disk beside the copy, because a full disk would stop sends. */
@@ -40,7 +41,7 @@ interface Copying extends BackupProgress {
   forgotten: NodeJS.Timeout | null;
 }
 
-/** The part of backups that runs in the thread of the callers: it asks for copies, and waits for their ends. */
+/** The part of backups that runs in the thread of the callers: it asks for copies, and waits until they are whole. */
 export class Backups implements BackupStore {
   readonly #port: MessagePort;
   readonly #file: string;
@@ -174,7 +175,7 @@ export class CopyMaker {
   async #make(): Promise<void> {
     const path = copyOf(this.#file);
     try {
-      // Removes a copy that was handed over and that its caller could not remove.
+      // Removes an earlier copy that its caller got and could not remove.
       rmSync(path, { force: true });
       await this.#group_commit.copyTo(path, (progress) => {
         if (this.#is_cancelled) throw new StoreError('BACKUP_CANCELLED', 'the backup was cancelled');

@@ -1,4 +1,4 @@
-/** Rewrites a data file that no service has open, without its free pages. */
+/** Rewrites a data file without its free pages. No service may have the file open. */
 import { statfsSync, statSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
@@ -12,11 +12,11 @@ const FREE_BYTES_MIN = 64 << 20;
 const TIMES = 2;
 
 /**
- * Rewrites the file in its place. The file is whole at every moment, even after a crash. From then on it gives free
- * pages back by itself.
+ * Rewrites the file in its place. The file is whole at every moment, even after a crash. Afterwards the file can give
+ * free pages back while it is in use.
  *
- * @throws StoreError SQLITE_BUSY when a service has it open, NO_ROOM when the disk has too little space; nothing is
- * changed then
+ * @throws StoreError SQLITE_BUSY when a service has the file open, NO_ROOM when the disk has too little space. Then
+ * nothing is changed
  */
 export function compactDataFile(file: string): { bytes_before: number; bytes: number } {
   try {

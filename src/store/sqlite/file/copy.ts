@@ -1,4 +1,4 @@
-/** Copies of a data file: makes one, and verifies it. */
+/** Makes and verifies copies of a data file. */
 import { closeSync, fdatasync, fsyncSync, openSync, rmSync, statSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { backup, DatabaseSync } from 'node:sqlite';
@@ -23,7 +23,7 @@ const BYTES_PER_SYNC = 32 << 20;
 /** The audit entries in one read. */
 const ENTRIES_PER_PAGE = 1_000;
 
-/** The last rows when a copy begins. The copy must hold them. */
+/** The last rows of the file at the moment when a copy begins. The copy must hold these rows. */
 interface CopyFloor {
   last_message: { meeting_id: string; seq: number } | null;
   audit_head: AuditHead;
@@ -32,9 +32,9 @@ interface CopyFloor {
 /** The figures of a whole copy. */
 export interface CopyFacts {
   bytes: number;
-  /** The number of schema steps that its writer knew. */
+  /** The number of schema steps that the writer of the copy knew. */
   schema: number;
-  /** The data keys that its secrets are under; empty in a file of 0.1.0, whose secrets are plain. */
+  /** The data keys that encrypt the secrets of the copy; empty in a file of 0.1.0, whose secrets are plain. */
   key_ids: string[];
   instances: number;
   meetings: number;
@@ -123,7 +123,7 @@ export async function copyDataFile(
   }
 }
 
-/** Makes a single file of the copy, and checks that it holds the rows of its floor. */
+/** Makes a single file of the copy, and checks that the copy holds the rows of `floor`. */
 function finishCopy(path: string, floor: CopyFloor): void {
   const db = new DatabaseSync(path);
   try {
