@@ -19,7 +19,9 @@ const WORLDS_AT_ONCE = 128;
 
 export type MakeWorld = (seed: number, options?: WorldOptions) => World;
 
-/** Runs worlds with consecutive seeds until a world breaks a promise, at most until the wall clock is at `until_ms`. */
+/**
+ * Runs worlds with consecutive seeds until a world breaks a promise, at most until `performance.now()` is `until_ms`.
+ */
 export async function run(
   make: MakeWorld,
   first_seed: number,
