@@ -1,4 +1,4 @@
-/** Signing in on a page: what the cookie is, what it takes to use it, and when it ends. */
+/** Sessions of pages: what the cookie is, what a request needs besides it, and when a session ends. */
 import assert from 'node:assert/strict';
 import { hash, randomBytes } from 'node:crypto';
 import { before, describe, test, type TestContext } from 'node:test';
@@ -18,9 +18,9 @@ const PATH = '/api/v1/session/';
 interface Browser {
   cookie: string;
   csrf_token: string;
-  /** What a page of the service sends with a read. */
+  /** The headers that a page of the service sends with a read. */
   reads: Record<string, string>;
-  /** What a page of the service sends with a change. */
+  /** The headers that a page of the service sends with a change. */
   headers: Record<string, string>;
 }
 
@@ -182,7 +182,7 @@ describe('a session', () => {
     assert.deepEqual([again.status, again.headers['set-cookie']], [200, undefined]);
     const forged = { cookie: `convoke_session=${'x'.repeat(43)}`, 'convoke-csrf': csrf_token };
     assertProblem(await service.request('GET', '/api/v1/instances/', { headers: forged }), 401, 'session_ended');
-    // A key in the request wins over a cookie, and a wrong key is an error.
+    // When a request has a key and a cookie, only the key counts. So a wrong key is an error.
     const both = { cookie, authorization: 'Bearer cvk_no' };
     assertProblem(await service.request('GET', '/api/v1/instances/', { headers: both }), 401, 'api_key_malformed');
   });
@@ -268,7 +268,7 @@ test('too many links that are none are refused, as wrong keys are', async (t) =>
 test('the SDK signs in, sends what protects the session, and signs out', async (t) => {
   const service = await startService(t);
   const { token } = await service.endOpenMode();
-  // What a browser does with cookies.
+  // Stores and sends cookies as a browser does.
   let cookie = '';
   const browser: typeof fetch = async (input, init) => {
     const headers = new Headers(init?.headers);
@@ -297,11 +297,11 @@ test('the SDK signs in, sends what protects the session, and signs out', async (
   assert.deepEqual(by_link.scopes, ['admin']);
 });
 
-/** The same requests, but the service looks at a changed copy of them. Each change removes one protection. */
+/** The same requests, of which the service sees a changed copy. Each change removes one protection. */
 describe('control: a service that', () => {
   type Identify = (this: Sessions, request: FastifyRequest) => Promise<Standing | null>;
 
-  /** What happens to a change that a page of another site requests, and to one without the token. */
+  /** The responses to a change that a page of another site requests, and to a change without the CSRF token. */
   async function codesOf(t: TestContext, change: (browser: Browser) => Record<string, string>): Promise<string[]> {
     const service = await startService(t);
     const { token } = await service.endOpenMode();
