@@ -119,7 +119,7 @@ function faultsOfNode(locked: Record<string, LockedPackage>): string[] {
       const name = nameOf(path);
       return [
         ...(integrity?.startsWith('sha512-') ? [] : [`${name} is not pinned by its SHA-512`]),
-        // No digest of the lockfile covers what a script downloads.
+        // The digests of the lockfile do not cover files that an install script downloads.
         ...(hasInstallScript ? [`${name} has an install script`] : []),
         ...(os && cpu ? [] : [`${name} is installed everywhere`]),
       ];

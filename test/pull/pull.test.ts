@@ -350,7 +350,7 @@ test('a pull that is made again under its name gets at once what its lost respon
     () => inHand(service),
     (in_hand) => in_hand === 1,
   );
-  // Another request, or the same one under another name, gets nothing, because the push is in hand.
+  // Another request, or the same request with another name, gets no push, because the push is in hand.
   assert.deepEqual((await machine.pull({ pull_id: 'second', wait_s: 0 })).pushes, []);
   const again = await machine.next({ pull_id: 'first', wait_s: 60 });
   assert.equal(again.attempt, 1);
@@ -358,7 +358,7 @@ test('a pull that is made again under its name gets at once what its lost respon
   await machine.report(again);
   assert.equal((await service.settled(sent)).attempt_count, 1);
 
-  // Now without a push: the request on the dead connection still waits, and would get the next push.
+  // Now the same without a push in hand: the request on the dead connection still waits, and would get the next push.
   const dead = askOver(proxy, machine, { pull_id: 'third', wait_s: 60 });
   await until(
     'the pull to wait',
@@ -383,7 +383,7 @@ test('the name of a pull is short and plain', async () => {
     assertProblem(await machine.ask({ pull_id, wait_s: 0 }), 422, 'invalid_fields');
 });
 
-/** A pull over a proxy that loses its response; resolves when the proxy has cut it. */
+/** Makes a pull over a proxy that loses the response. Resolves when the proxy has cut the connection. */
 async function askOver(proxy: CuttingProxy, machine: PullingMachine, body: object): Promise<void> {
   const url = `http://127.0.0.1:${proxy.port}${pullPath(machine.instance_id)}`;
   const headers = { 'content-type': 'application/json' };
