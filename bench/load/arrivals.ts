@@ -20,7 +20,7 @@ export interface Arrival {
   sent_us: number | null;
   /** The instance and the meeting, as one text. */
   lane: string;
-  /** Null when the push has no seq: then its order is not checked. */
+  /** The seq of the message; null when the push has none, so that its order is not checked. */
   seq: number | null;
   is_first_attempt: boolean;
 }

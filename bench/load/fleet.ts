@@ -35,7 +35,7 @@ export interface Member {
   meeting_id: string;
   agent_id: string;
   transport: TransportName;
-  /** Empty when the machine pulls. */
+  /** The address of the receiver; empty when the machine pulls. */
   webhook_url: string;
 }
 

@@ -23,7 +23,7 @@ interface PulledPush {
   body: string;
 }
 
-/** The most pushes that one pull may ask for. */
+/** How many pushes a pull may ask for, at most. */
 const PUSHES_MAX = 256;
 const CONNECTING_MAX = 64;
 const HEAD_END = Buffer.from('\r\n\r\n');

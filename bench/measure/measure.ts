@@ -1,4 +1,4 @@
-/** One measurement: starts a contender, warms it up, loads it, and waits until the last push has arrived. */
+/** Makes a measurement: starts a contender, warms it up, loads it, and waits until the last push has arrived. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Tool } from '../load/channel.ts';
 import type { Ceiling } from '../contenders/ceiling.ts';

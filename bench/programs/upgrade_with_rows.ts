@@ -1,6 +1,6 @@
 /**
  * Upgrades a database with many deliveries to the columns of pending_deliveries.ts while a node works. It measures how
- * long each part of the upgrade takes, and how long the node's calls wait meanwhile.
+ * long each part of the upgrade takes, and how long the calls of the node take during each part.
  *
  *     node bench/programs/upgrade_with_rows.ts [--deliveries 10000000] [--keep]
  *

@@ -50,7 +50,9 @@ export const pullLatency: Scenario = {
 };
 
 const MACHINES = 10_000;
-/** Enough for the machines and the senders, also when a node gets half of the pulls a second time, forwarded. */
+/**
+ * The limit of connections. It is enough for machines and senders, also when the other node forwards half of the pulls.
+ */
 const MAX_CONNECTIONS = String(2 * MACHINES);
 /**
  * The pause after a start, after all machines have connected, and after a broadcast: until the service is idle again.

@@ -234,7 +234,7 @@ export const withTraces: Scenario = {
   ],
 };
 
-/** So many agents speak that no pair of agents reaches the limit of the loop guard. */
+/** With 10,000 agents no pair of agents reaches the limit of the loop guard. */
 const FROM_AGENTS: Shape = { ...FAN_OUT_1, speakers: 10_000 };
 
 /**

@@ -1,6 +1,6 @@
 /**
  * Wide meetings: one message goes to 10,000 instances. The scenario measures what each push costs, when the last
- * instance has the message, and how long the messages of other meetings take meanwhile.
+ * instance has the message, and how long messages of other meetings take during that.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Contender, convoke, endProcess, relay, startService } from '../contenders/contenders.ts';

@@ -154,7 +154,7 @@ const WEBHOOK_URL = 'http://127.0.0.1:1/';
 const instances = (id: string, rest = ''): string => `/api/v1/instances/${id}/${rest}`;
 
 /**
- * One request for each row, about existing objects. The test makes each of them also about missing objects, except for
+ * One request for each row, about existing objects. The test also makes each request about missing objects, except for
  * the rows in ABOUT_NOTHING.
  */
 const ASKS: Record<string, (ids: Ids) => Ask> = {

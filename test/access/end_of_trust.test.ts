@@ -46,14 +46,14 @@ async function closeHouse({ here, there }: House): Promise<void> {
   await Promise.all([here.close(), there.close()]);
 }
 
-/** Starts a service for one test, because other tests would see what the test changes. */
+/** Starts the nodes for one test, because other tests would see what the test changes. */
 async function startHouseFor(t: TestContext, engine: string): Promise<House> {
   const house = await startHouse(engine);
   t.after(() => closeHouse(house));
   return house;
 }
 
-/** Starts one service with keys for all tests of a block. */
+/** Starts the nodes, with keys, once for all tests of a block. */
 function useHouse(engine: string): () => House {
   let house: House;
   before(async () => {
@@ -428,7 +428,7 @@ for (const engine of ['SQLite', 'PostgreSQL']) {
         headers: { cookie: '', ...bearer(key.token) },
       });
       const by_link = await signInByLink(there);
-      // On the other node, if there is one.
+      // With two nodes these things are on `here`, while the session began on `there`.
       const listening = await Things.with(t, here, { link: { ...by_link, origin: here.url } });
       await there.restart({});
       if (here !== there) assert.deepEqual(await listening.feedsEnded(), { link: 'session_ended' });

@@ -63,7 +63,7 @@ for (const engine of ['SQLite', 'PostgreSQL']) {
       assert.deepEqual(same.webhook_header_names, Object.keys(SECRET_HEADER));
       assert.equal(same.dropped_header_names, undefined);
       assert.equal(await sentTo(service, annas), SECRET_HEADER.authorization);
-      // The registration must succeed. The response names what it removed.
+      // The registration at another server succeeds. The response names the headers that it removed.
       const moved = await registerAs(service, ben, bens.url);
       assert.deepEqual(moved.webhook_header_names, []);
       assert.deepEqual(moved.dropped_header_names, Object.keys(SECRET_HEADER));

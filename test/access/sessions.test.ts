@@ -198,7 +198,8 @@ describe('a session', () => {
     assertProblem(await use(), 401, 'sign_in_link_not_valid');
     const { reads, headers } = browserOf(service, answer);
     assert.equal((await service.request('GET', '/api/v1/keys/', { headers: reads })).status, 200);
-    // This session belongs to no key. The new key still does not count as the first one, which must be an admin key.
+    // No key is behind this session. Even so, the service does not take the new key for the first key, which would have
+    // to be an admin key.
     const made = await service.request('POST', '/api/v1/keys/', { headers, body: { scopes: ['read'] } });
     assert.equal(made.status, 201, made.text);
     const { data } = (await service.get<Page<AuditEntry>>('/api/v1/audit/?key_id=sign-in%20link')).body;

@@ -89,7 +89,7 @@ test('a service that stopped with pending deliveries continues in PostgreSQL: sa
   const data = temporaryDirectory(t);
   const env = {
     CONVOKE_DATABASE_URL: await makeDatabase({ migrated: false }),
-    // This is not the key of the data file: nodes on PostgreSQL share a key.
+    // A new key, and not that of the data file: nodes on PostgreSQL share a key.
     CONVOKE_ENCRYPTION_KEY: randomBytes(32).toString('base64'),
   };
   const moved = await convoke(['import', '--from', file, '--data', data], { env });

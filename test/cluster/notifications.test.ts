@@ -205,7 +205,7 @@ test('a role that may only connect to the database ends no node, forges no event
   t.after(() => streams.forEach((stream) => stream.close()));
   const neighbour = await neighbourAt(t, url);
   for (const payload of FORGED) await neighbour.notify(payload);
-  // All notifications use one channel. When a node gets the events of the other node, it already has the forged ones.
+  // All notifications use one channel. When a node gets the events of the other node, it already has the forged events.
   const ids = await Promise.all(
     nodes.map(async (node) => (await node.register({ webhook_url: 'http://127.0.0.1:1/' })).instance_id),
   );

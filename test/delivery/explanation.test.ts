@@ -265,7 +265,7 @@ class Machine {
     this.has_rules = catch_up === 'latest' || max_age_s > 0;
   }
 
-  /** Whether it responds at once. */
+  /** Whether the machine responds at once. */
   get isQuick(): boolean {
     return this.is_up && this.#after_ms === 0;
   }

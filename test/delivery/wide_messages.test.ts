@@ -57,7 +57,7 @@ test('an instance that is busy gets a wide message in its turn, and its messages
 });
 
 test('acceptance does not wait for a wide message', async (t) => {
-  // These are more deliveries than may wait before acceptance pauses.
+  // The message has more deliveries than may wait before acceptance pauses.
   const node = await nodeWith(t, 4_500);
   await node.send('wide');
   let is_accepted = false;

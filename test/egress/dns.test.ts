@@ -221,7 +221,7 @@ describe('a name server that', { concurrency: 4 }, () => {
     const result = await pusherTo(t, dns, { deadline_ms: 300, policy })('late.test');
     assert.equal(result.outcome, 'dns_failed', result.detail);
     late.resolve();
-    // This response is sent after the late one. When it has arrived, the late one has arrived too.
+    // This response is sent after the late response. When this response has arrived, the late response has arrived too.
     const punctual = await nameServer(t, answers(['127.0.3.4']));
     assert.equal((await pusherTo(t, punctual, { policy })('after.test')).outcome, 'blocked');
     assert.ok(!tap.dialledPort(port).includes('127.0.3.3'));

@@ -37,7 +37,7 @@ type MutablePolicy = { -readonly [Key in keyof EgressPolicy]: EgressPolicy[Key] 
 const policyOf = (mode: EgressMode, ...allow: string[]): MutablePolicy => ({
   mode,
   allow: allow.map((text) => parseCidr(text)!),
-  // With this, only the address can be a reason to refuse an http:// URL.
+  // With this setting, only the address can be a reason to refuse an http:// URL.
   allow_http: true,
 });
 
@@ -126,7 +126,7 @@ test('control: under local, every notation of this machine reaches it, and the t
   for (const url of urls) {
     const { outcome, detail } = await push(transport, url);
     assert.equal(outcome, 'ok', `${url}: ${detail}`);
-    // Otherwise the next push would reuse this connection, and would not open the one that the test counts.
+    // Otherwise the next push would reuse this connection, and would not open a connection that the test counts.
     transport.forget('machine');
   }
   assert.deepEqual([tap.dialled.length, tap.opened, machine.accepted()], [urls.length, urls.length, urls.length]);

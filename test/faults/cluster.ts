@@ -11,7 +11,7 @@ import { NodeProcess } from './node_process.ts';
 import { temporaryDirectory } from './run.ts';
 import { Speakers } from './speakers.ts';
 
-/** So many machines that every node delivers to some of them. */
+/** The machines: enough for every node to deliver to some of them. */
 const MACHINES = [...Array.from({ length: 11 }, (_, k) => `machine-${k}`), 'slow'];
 const MEMBERS = new Map(
   ['alpha', 'beta', 'gamma'].map((meeting_id, k) => [meeting_id, MACHINES.filter((_, i) => i % 3 !== k)]),

@@ -336,7 +336,7 @@ describe('a key', () => {
       [while_listening, there],
     ]);
     assert.deepEqual(seenBy('owner', 'instance.registered'), [[while_listening, null]]);
-    // It is in the same meeting, so its health concerns the meeting.
+    // This instance is in the same meeting, so events about its health belong to the meeting.
     assert.ok(seenBy('here', 'instance.up').some(([id]) => id === outsider));
     assert.ok(!streams['here']!.events.some(({ data }) => data['meeting_id'] === there));
     assert.ok(!streams['owner']!.events.some(({ data }) => data['instance_id'] === outsider));

@@ -211,14 +211,14 @@ test('only the webhook transport opens outgoing sockets, and what forwards pulls
     'src/http/intake/waiting_requests.ts',
     'src/http/intake/framing.ts',
     'src/http/intake/intake.ts',
-    // These make requests and responses without a socket.
+    // These files make requests and responses without a socket.
     'src/http/inside.ts',
     'src/http/problems.ts',
     'src/convoke.ts',
     'src/delivery/transport/undici_parts.d.ts',
     'src/delivery/transport/push_attempt.ts',
     'src/delivery/transport/connection_pools.ts',
-    // This describes the errors of undici.
+    // This file describes the errors of undici.
     'src/delivery/transport/failures.ts',
     // The demo listens, as a machine does.
     'src/demo/conversation.ts',

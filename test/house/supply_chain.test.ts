@@ -31,7 +31,7 @@ const lockedIn = (path: string): Record<string, LockedPackage> =>
 const packages = lockedIn('package-lock.json');
 const manifest = JSON.parse(read('package.json')) as Manifest;
 
-/** These licences ask only for their notice to be kept. */
+/** Licences whose only condition is that their notice is kept. */
 const LICENCES = ['0BSD', 'Apache-2.0', 'BlueOak-1.0.0', 'BSD-2-Clause', 'BSD-3-Clause', 'ISC', 'MIT'];
 
 /** `@scope/name` for `node_modules/a/node_modules/@scope/name`. */

@@ -22,7 +22,7 @@ const SEED = Number(process.env['FUZZ_SEED'] ?? 20_260_301);
 const OF_THE_STATE = [404, 409];
 /** The code that a valid input with a random link gets: only links that the service made are valid. */
 const OF_LINKS = ['sign_in_link_not_valid'];
-/** This route reads no body without the token of a push; test/delivery/late_replies.test.ts has such tokens. */
+/** A route that reads no body without the token of a push. test/delivery/late_replies.test.ts tests it with tokens. */
 const REPLIES = '/api/v1/replies/';
 const DROP = '/api/v1/deliveries/drop/';
 const DELIVERIES = '/api/v1/deliveries/';

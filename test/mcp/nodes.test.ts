@@ -9,7 +9,7 @@ import { startTwoNodes } from '../support/two_nodes.ts';
 import { until } from '../support/wait.ts';
 
 const SECRET = `whsec_${Buffer.from('A'.repeat(32)).toString('base64')}`;
-/** So many subscriptions that each node delivers to some of them. */
+/** How many subscriptions there are: enough for each node to deliver to some of them. */
 const SUBSCRIPTIONS = 8;
 
 const typeOf = ({ text }: Received) => (JSON.parse(text) as { type?: string }).type;

@@ -13,7 +13,7 @@ const visitor = useVisitor();
 
 const MESSAGES_PER_S = 25;
 const CLICKS = 12;
-/** This many messages arrive between the choice of a row and the click. */
+/** How many messages arrive between the choice of a row and the click. */
 const MEANWHILE = 20;
 
 /** Sends messages until the test ends, and counts the accepted messages. */

@@ -137,7 +137,7 @@ class FeedConnections {
 /** Makes a page believe that it is hidden: Chromium without a screen never hides a page. */
 const setHidden = (page: Page, is_hidden: boolean): Promise<void> =>
   page.evaluate(`{
-    // Otherwise the browser decides: a page that closes is hidden.
+    // When the test does not hide the page, the browser decides: a page that closes is hidden.
     if (${is_hidden}) Object.defineProperty(document, 'hidden', { configurable: true, value: true });
     else delete document.hidden;
     document.dispatchEvent(new Event('visibilitychange'));
@@ -250,7 +250,7 @@ const ORIGINS: Origin[] = [
     name: 'over plain HTTP from another machine',
     urlOf: (service) => service.url.replace('127.0.0.1', OTHER_MACHINE),
     is_secure: false,
-    // The browser says that it isolates no page of such an origin from others.
+    // The browser logs that it does not isolate pages of such an origin.
     allowed: /Cross-Origin-Opener-Policy|401/,
   },
 ];

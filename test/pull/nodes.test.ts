@@ -9,7 +9,7 @@ import { assertProblem, instancePath, type Service } from '../support/service.ts
 import { startTwoNodes } from '../support/two_nodes.ts';
 import { beforeTimer, until } from '../support/wait.ts';
 
-/** So many machines that each node delivers to some of them. */
+/** How many machines there are: enough for each node to deliver to some of them. */
 const MACHINES = 8;
 /** What a machine reports about itself. */
 const AGENT = { 'user-agent': 'agent/1.0' };

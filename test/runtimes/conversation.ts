@@ -136,7 +136,7 @@ export async function pollUntil<T>(look: () => Promise<T>, looks_max = LOOKS_MAX
     try {
       return await look();
     } catch {
-      // Not yet.
+      // The look failed; this tries again.
     }
   }
   return look();

@@ -32,7 +32,7 @@ type Lenient<T> = T extends readonly unknown[]
     ? { [K in keyof T]: object extends Pick<T, K> ? T[K] | undefined : T[K] }
     : T;
 
-/** Stricter than assignable in both directions, which does not notice that one side lacks an optional field. */
+/** Whether two types are equal. This also notices an optional field that only one type has, unlike assignability. */
 type Equal<A, B> = (<T>() => T extends Plain<A> ? 1 : 2) extends <T>() => T extends Plain<B> ? 1 : 2 ? true : false;
 
 const same = <A, B>(_equal: Equal<A, B>): void => {};

@@ -31,7 +31,7 @@ const WELL_MS = 90_000;
 /** Up to this many waiting deliveries of a machine are no backlog. */
 const LITTLE = 4;
 
-/** One message, as its sender knows it. A sender that repeats it with the same key uses the same object. */
+/** A message, as its sender knows it. A sender that repeats a message with the same key uses the same object. */
 export interface Sent {
   label: number;
   meeting_id: string;
@@ -471,7 +471,7 @@ export class Checker {
     attempt: number,
     url: string,
   ): Flight | null {
-    // If the store lost an attempt, the node makes it a second time, and this one waits for its own result.
+    // If the store lost an attempt, the node makes the attempt again, and the second attempt waits for its own result.
     this.#counted.delete(`${node} ${delivery_id} ${attempt}`);
     const machine = this.machines.get(instance_id) as Machine;
     const now = this.#now();

@@ -221,7 +221,7 @@ export class ModelStore implements StoreOperations {
         updated_at: wall_ms,
       };
       this.#instances.set(instance_id, instance);
-      // Deliveries of the new instance have numbers above this one.
+      // Takes a number, so that all deliveries of the new instance have higher numbers.
       if (previous === undefined) this.#numbers.take(1);
       return { created: previous === undefined, instance: this.#rowOf(instance), dropped_header_names };
     },
@@ -742,7 +742,7 @@ export class ModelStore implements StoreOperations {
     row.settled_at = wall_ms;
   }
 
-  /** Null when there is no such delivery. */
+  /** The instance of a delivery; null when the delivery does not exist. */
   instanceOf(delivery_id: string): string | null {
     return this.#deliveries.get(delivery_id)?.instance_id ?? null;
   }

@@ -60,7 +60,7 @@ test('nothing is pushed twice where results are written late, and what others st
 });
 
 /**
- * These worlds once found a fault: the read of a window failed, and its retry revived a lane that had left the cache.
+ * These worlds once found a bug: the read of a page failed, and its retry brought back a lane that had left the cache.
  */
 for (const seed of [654, 939]) {
   test(`a window that is read again revives no lane: world ${seed}`, async () => {
@@ -69,7 +69,7 @@ for (const seed of [654, 939]) {
   });
 }
 
-/** This world once found a fault: a message was dropped while a node read it, and pushed when the read arrived. */
+/** This world once found a bug: a message was dropped while a node read it, and still pushed when the read ended. */
 test('what was dropped in a meeting is not pushed from a read that began before: world 2674', async () => {
   const { finding } = await run(make, 2_674, 1, { cluster: true, kind: 'talking' });
   assert.equal(finding, null);

@@ -175,7 +175,7 @@ interface Life {
   deaf: boolean;
   /** When the process has noticed that it is no longer paused or cut off. */
   well_from: number;
-  /** Null in a world without machines that pull. */
+  /** The part for machines that pull; null in a world without such machines. */
   pulls: Pulls | null;
 }
 
@@ -230,7 +230,7 @@ export class World {
   readonly #brakes = new Map<string, { open: number; firm_from: number }>();
   readonly #onTrace: ((line: string) => void) | undefined;
   readonly #store_ms: number;
-  /** Null while one node has the store for itself. */
+  /** The cluster; null in a world with one node. */
   readonly #cluster: ModelCluster | null;
   readonly #nodes_max: number;
   #lives: Life[] = [];

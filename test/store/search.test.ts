@@ -185,7 +185,7 @@ function findsThem(engine: EngineUnderTest): void {
       await meeting(store, 'm', 'i');
       await meeting(store, 'other', 'i');
       for (let k = 1; k <= 25; k++) {
-        // The rows of the other meeting lie between the numbers of this one.
+        // The messages of the two meetings alternate, so the numbers of a meeting's rows are not consecutive.
         await accept(store, said('other', 'noise'), said('m', k === 3 || k === 20 ? 'needle' : 'hay'));
       }
       const rows = 'meeting_id' in keys ? 10 : 20;

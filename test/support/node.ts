@@ -127,7 +127,7 @@ export function meddledStore(store: Store, clock: VirtualClock, meddle: Meddle):
 }
 
 export interface NodeOptions {
-  /** With a file, the store runs in its real thread; without one it is SQLite in memory. */
+  /** The data file. With a file, the store runs in its real thread; without a file it is SQLite in memory. */
   file?: string;
   /** A store that the test has opened, and will close. This node has all partitions. */
   store?: Store;

@@ -70,7 +70,7 @@ export async function lendDatabase(): Promise<LentDatabase> {
   const client = new pg.Client(url);
   await client.connect();
   try {
-    // The first database was never used, so it shows what a new one contains.
+    // The first database was never used, so its contents are those of a new database.
     reset ??= resetOf(client);
     if (used !== undefined) await client.query(await reset);
     else await reset;

@@ -57,7 +57,7 @@ export interface Member {
 export interface MemberOptions {
   agent_ids?: string[];
   behaviour?: Behaviour;
-  /** More fields of the registration. */
+  /** Further fields of the registration. */
   registration?: Partial<RegisterInput>;
 }
 
@@ -267,7 +267,7 @@ export class Service {
     return answer.body.data.toSorted((a, b) => (a.instance_id < b.instance_id ? -1 : 1));
   }
 
-  /** Waits until the one delivery of a message satisfies a condition. */
+  /** Waits until the only delivery of a message satisfies a condition. */
   async deliveryOf(
     sent: { message_id: string },
     what: string,
@@ -285,12 +285,12 @@ export class Service {
     return this.delivery(one(found).delivery_id);
   }
 
-  /** Waits until the one delivery of a message is not pending any more. */
+  /** Waits until the only delivery of a message is settled. */
   settled(sent: { message_id: string }): Promise<DeliveryWithAttempts> {
     return this.deliveryOf(sent, 'settled', ({ state }) => state !== 'pending');
   }
 
-  /** Waits until the one delivery of a message has had this many attempts. */
+  /** Waits until the only delivery of a message has had this many attempts. */
   attempted(sent: { message_id: string }, attempts = 1): Promise<DeliveryWithAttempts> {
     return this.deliveryOf(sent, `attempted ${attempts} times`, (delivery) => delivery.attempt_count >= attempts);
   }
