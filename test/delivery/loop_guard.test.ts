@@ -12,7 +12,7 @@ import { type AgentOf, answering, crowd, talk, total } from '../support/talk.ts'
 const OFF = { hop_limit: 0, pair_limit: 0, pair_window_s: 0 };
 /** Settings under which only the limit of pairs applies. */
 const PAIRS = { hop_limit: 0, pair_limit: 20, pair_window_s: 60 };
-/** Without the guard the agents never stop. After this many messages the test believes it. */
+/** Without the guard the agents never stop. After this many messages the test ends the conversation. */
 const FOR_EVER = 300;
 
 const TWO = [answering('a', ['b']), answering('b', ['a'])];

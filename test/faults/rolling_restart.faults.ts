@@ -30,8 +30,8 @@ const SENDS = 100;
 const STOP_MS_MAX = 7_000;
 
 /**
- * Send to the nodes in turn, on connections that stay open. When a node refuses the connection, nothing was sent. Only
- * then they send the same message to the next node, as nginx and HAProxy do with a POST.
+ * Senders that send to the nodes in turn, on connections that stay open. When a node refuses the connection, nothing
+ * was sent. Only then they send the same message to the next node, as nginx and HAProxy do with a POST.
  */
 class Senders {
   /** The addresses of the nodes. */

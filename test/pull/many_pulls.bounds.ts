@@ -63,7 +63,7 @@ function waitingOnes(service: Service, wanted: number): Promise<unknown> {
   );
 }
 
-/** Makes one pull with a key of its own, and so many with another key that all connections are in use. */
+/** Makes a pull with one key, and further pulls with a second key, until all connections are in use. */
 async function fill(t: TestContext, service: Service) {
   const [modest] = await machinesOfKey(service, 1, 'modest');
   const greedy = await machinesOfKey(service, 2, 'greedy');

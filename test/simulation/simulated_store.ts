@@ -26,7 +26,7 @@ export interface StoreConditions {
   /** Runs something in the store, whatever happens to the process that asked. */
   scheduleThere(at_ms: number, run: () => void): void;
   now(): number;
-  /** The connection of a call. Calls on one connection keep their order; null: a connection of its own. */
+  /** The connection of a call; null for a new connection. Calls on the same connection keep their order. */
   channel(name: string): string | null;
   /** The number of the current connection, which changes when it was lost; null while there is none. */
   link(): number | null;

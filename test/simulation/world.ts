@@ -60,7 +60,7 @@ interface Answer {
 const MOODY: Answer['says'][] = [200, 200, 200, 500, 429, 202, 302, 404, 'timeout', 'connect_refused', 'dns_failed'];
 const RETRY_AFTERS = ['1', '90', '7200', '1e99', '-1', 'Fri, 02 Jan 2026 00:00:00 GMT', 'soon'];
 
-/** The share of worlds in which somebody pauses meetings. Pauses have random numbers of their own. */
+/** The share of worlds in which somebody pauses meetings, and the seed for the random numbers of pauses. */
 const PAUSES_SHARE = 0.4;
 const PAUSES = 0x70617573;
 
@@ -334,7 +334,8 @@ export class World {
 
   #limits(): GuardLimits {
     const random = this.#talk_random;
-    // Outsiders talk as much as they like: the guard has worlds of its own.
+    // Worlds of the kind `talking` test the loop guard. In worlds of the kind `returning` it is off; in others it has
+    // fixed limits.
     if (this.#kind === 'returning') return OFF;
     if (this.#kind !== 'talking') return { hop_limit: 16, pair_limit: 20, pair_window_s: 60 };
     const pair_limit = this.#talk === 'crowd' ? 1 + random.below(3) : random.pick([3, 8, 20]);

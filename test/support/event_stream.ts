@@ -91,7 +91,7 @@ export class EventStream {
 /** Opens the feed. The response may also be a refusal. */
 export function openStream(url: string, headers: Record<string, string> = {}): Promise<EventStream> {
   return new Promise((resolve, reject) => {
-    // Uses a connection of its own, so that closing the stream closes the connection.
+    // Uses a new connection, so that it closes together with the stream.
     const request = get(url, { agent: false, headers }, (response) => resolve(new EventStream(response)));
     request.on('error', reject);
   });
