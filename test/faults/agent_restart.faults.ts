@@ -1,4 +1,4 @@
-/** The service is killed and restarted while an agent answers: no message is lost, and none is answered twice. */
+/** The service is killed and restarted while an agent answers: no message is lost, and no message is answered twice. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { ConvokeClient, serveAgent } from '@convoke/sdk';

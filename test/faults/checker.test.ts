@@ -5,7 +5,7 @@ import { check, type Findings, type Arrival, type Record } from './checker.ts';
 
 const FIRST = { sender: '127.1.0.1', url: 'http://first' };
 const SECOND = { sender: '127.1.0.2', url: 'http://second' };
-/** The time at which the last accepted sends of the first process began. */
+/** When the last accepted sends of the first process began, and when that process was killed. */
 const STORED_MS = 2_600;
 const KILLED_MS = 3_500;
 

@@ -129,7 +129,7 @@ export function brokenPromises({ accepted, members, received, counted, kills, in
   for (const { instance_id, meeting_id, seq, delivery_id, at_ms } of in_order) {
     const done_ms = counted_at.get(delivery_id) ?? Infinity;
     const has_excuse = kills.some((kill_ms) => kill_ms < at_ms && Math.abs(kill_ms - done_ms) < in_flight_ms);
-    // The response with the push and the response that counts its result may arrive in one millisecond.
+    // The response with the push and the response that counts its result may arrive in the same millisecond.
     if (at_ms > done_ms + 5 && !has_excuse) broken.push(`twice: seq ${seq} of ${meeting_id} to ${instance_id}`);
     if (seen.has(delivery_id)) continue;
     seen.add(delivery_id);

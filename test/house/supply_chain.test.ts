@@ -1,5 +1,6 @@
 /**
- * Packages of others: pinned by digest, from the registry, with known licences, and running nothing without permission.
+ * Packages of other projects: pinned by digest, from the registry, with known licences, and without install scripts
+ * that nobody allowed.
  */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
@@ -41,7 +42,7 @@ const nameOf = (path: string): string => path.slice(path.lastIndexOf('node_modul
 function faultsOf(locked: Record<string, LockedPackage>, { allowScripts }: Pick<Manifest, 'allowScripts'>): string[] {
   const faults: string[] = [];
   for (const [path, entry] of Object.entries(locked)) {
-    // Our own packages: the root, the workspace, and the link to it.
+    // Convoke's own packages do not count: the root, the workspace, and the link to the workspace.
     if (!path.includes('node_modules/') || entry.link) continue;
     const name = nameOf(path);
     if (!/^sha512-[A-Za-z0-9+/]{86}==$/.test(entry.integrity ?? ''))

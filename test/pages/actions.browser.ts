@@ -32,7 +32,8 @@ describe('where one reads', { concurrency: 3 }, () => {
     const service = await startService(t);
     const { instance_id } = await failing(t, service, 2);
     await visitor.visit(service.url, { path: `/instances/${instance_id}` }, async (page) => {
-      // Each part is one delivery. The second part waits until the test has looked at the page.
+      // The page recovers the deliveries in parts, here one by one. The second part waits until the test has looked at
+      // the page.
       const { promise: looked, resolve } = Promise.withResolvers<void>();
       let parts = 0;
       await page.route('**/recover/', async (route) => {

@@ -32,7 +32,7 @@ describe('the guide', () => {
     const port = String(await freePort());
     await visitor.visit(service.url, { path: '/start' }, async (page) => {
       await page.getByRole('radio', { name: 'Webhook: curl' }).check({ force: true });
-      // The port in the guide may be in use on this machine.
+      // Uses another port than the guide, because that port may be in use on this machine.
       const command = async (what: string): Promise<string> =>
         (await page.getByLabel(`the command that ${what}`, { exact: true }).innerText()).replaceAll('9000', port);
       const receiver = type(t, await command('receives'));

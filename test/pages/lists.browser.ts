@@ -296,7 +296,7 @@ describe('lists', { concurrency: 2 }, () => {
       );
       await keyboard.press('Escape');
       await focused(1);
-      // Comes from another view with the mouse, so that no element has the focus.
+      // Opens the list from another view with a click, so that no element has the focus.
       await page.getByRole('link', { name: 'Deliveries', exact: true }).click();
       await page.getByRole('heading', { name: 'Deliveries', level: 1 }).waitFor();
       await keyboard.type('gi');

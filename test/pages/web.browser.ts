@@ -436,7 +436,7 @@ describe('the pages', { concurrency: 3 }, () => {
       await row(page, /alpha/).waitFor({ state: 'detached' });
       await keyboard.press('Escape');
       await keyboard.press('Tab');
-      // The health filter, and the button behind it, come before the rows.
+      // Tab first reaches the filter of health and the button after it, and then the rows.
       await tabTo(page, '.row-link');
       await keyboard.press('Enter');
       await page.getByRole('region', { name: 'Instance beta' }).waitFor();

@@ -202,7 +202,7 @@ describe('in the file', () => {
       await opened.close();
     }
 
-    // Control: back in their own rows, they can be decrypted.
+    // Control: when the secrets are back in their own rows, they can be decrypted.
     tamper(file, `UPDATE instances SET webhook_secret = ? WHERE instance_id = 'mine'`, secret);
     const untouched = await openStore(t, file);
     assert.equal((await untouched.instances.get('mine'))?.webhook_secret, mine.webhook_secret);

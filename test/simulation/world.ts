@@ -94,7 +94,8 @@ const PULLING_SHARE = { pulling: 0.7, returning: 0.5 };
 const ACK_TIMEOUTS_MS = [5 * SECOND, 30 * SECOND, 30 * SECOND, 2 * MINUTE, 10 * MINUTE];
 const WAITS_S = [10, 30, 60];
 /**
- * How long the pulls of a machine that is always well wait at most. So it soon notices a node that is not well.
+ * The longest wait of pulls of a machine that is always well. Short waits let the machine notice soon that a node is
+ * not well.
  */
 const WAIT_S_WELL = 10;
 /**
