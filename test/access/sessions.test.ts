@@ -86,7 +86,7 @@ describe('a session', () => {
     const who = await service.request<Session>('GET', PATH, { headers: { cookie } });
     assert.deepEqual([who.status, who.body.state, who.body.scopes], [200, 'signed_out', []]);
     assert.ok(!who.text.includes(csrf_token));
-    // A request without the token of the page does not sign that page out.
+    // A request without the CSRF token of the page does not sign the page out.
     assert.equal(who.headers['set-cookie'], undefined);
     assert.equal((await service.request('GET', '/api/v1/keys/', { headers: reads })).status, 200);
   });

@@ -110,8 +110,8 @@ test(
       );
       t.diagnostic(`newcomers are accepted again after ${Math.round(accepted_ms)} ms`);
       t.diagnostic(`senders: ${JSON.stringify(Object.fromEntries(speakers.statuses))}`);
-      // Storing needs no further descriptor. If it needed one, it would fail, or take the one that the service needs to
-      // refuse clients.
+      // To store a message needs no further descriptor. Otherwise storing would fail, or take the descriptor with which
+      // the service refuses clients.
       assert.deepEqual([...speakers.statuses.keys()], [201]);
       assert.deepEqual(removedFilesOf(node.pid), []);
     });

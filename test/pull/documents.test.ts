@@ -52,7 +52,7 @@ const connected = (service: Service, instance_id: string): Promise<Instance[]> =
 const history = (service: Service, length: number): Promise<Message[]> =>
   until(
     `${length} messages`,
-    // Before the first message there is no meeting.
+    // Before the first message the meeting does not exist, so the response has no `data`.
     async () => (await service.get<Partial<Page<Message>>>(messagesPath(MEETING))).body.data ?? [],
     (data) => data.length >= length,
   );

@@ -83,7 +83,7 @@ function configOf(webhook_port: number, api_port: number, { url }: ModelServer):
       api_server: { enabled: true, extra: { host: '127.0.0.1', port: api_port, key: API_KEY } },
     },
     platform_toolsets: { webhook: ['terminal'] },
-    // Without titles, each run makes one call of the model.
+    // Without generated titles, each run makes only one call of the model.
     auxiliary: { title_generation: { enabled: false } },
   };
 }

@@ -491,7 +491,7 @@ describe('partitions', () => {
     now_ms += LEASE_WATCHED_MS;
     const taken = await b.cluster.renew(node('b'), []);
     assert.deepEqual([taken.partitions.length, taken.nodes.map(({ node_id }) => node_id)], [64, ['b']]);
-    // The node renews again, and has no partition any more.
+    // The node renews again, but it has lost all its partitions.
     assert.deepEqual((await a.cluster.renew(node('a'), [])).partitions, []);
     assert.deepEqual(
       (await a.cluster.list()).map(({ node_id, partition_count }) => [node_id, partition_count]),
