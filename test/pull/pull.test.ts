@@ -203,7 +203,8 @@ test('what a machine has in hand holds up none of its other meetings, however ma
   const meetings = Array.from({ length: 12 }, () => service.name('meeting'));
   const machine = await PullingMachine.start(service, meetings);
   for (const meeting_id of meetings) await service.send(meeting_id, { content: 1 });
-  // If the pushes in hand did not count, the service would hand out four: CONVOKE_INSTANCE_CONCURRENCY.
+  // The limit CONVOKE_INSTANCE_CONCURRENCY does not count pushes in hand. If it did, the service would hand out only
+  // four.
   const in_hand: PulledPush[] = [];
   while (in_hand.length < meetings.length) {
     const { pushes } = await machine.pull({ max: 3, wait_s: 10 });
