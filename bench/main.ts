@@ -79,7 +79,7 @@ const { values: options } = parseArgs({
 const rounds = Number(options.rounds);
 const seconds = Number(options.seconds);
 
-// Processes that this one started end when their channel closes.
+// Each helper process ends when its channel to this process closes, so it is enough that this process exits.
 process.once('SIGINT', () => process.exit(130));
 
 const [machines, each] = options.herd.split('x').map(Number);
@@ -112,8 +112,8 @@ async function measureAll(): Promise<void> {
 }
 
 /**
- * Measures all rows of a scenario in each round. The order is reversed from round to round, so that a drift of the
- * machine affects all rows alike.
+ * Measures all rows of a scenario in each round. Every second round has the reverse order, so that a
+ * drift of the machine affects all rows alike.
  */
 async function run(scenario: Scenario): Promise<ScenarioResult> {
   const wanted = options.rows?.split(',');
@@ -143,7 +143,7 @@ async function measureInto(result: RowResult, row: Row, round: number, scenario:
     });
     console.error(`(${scenario.name}) round ${round + 1} ${row.name}: ${said.filter(Boolean).join(', ')}`);
   } catch (error) {
-    // Reports a round that failed. The other rounds count.
+    // A failed round is only reported: the other rounds of the row still count.
     console.error(`(${scenario.name}) round ${round + 1} ${row.name} failed: ${(error as Error).stack}`);
   }
 }

@@ -1,7 +1,7 @@
 /**
- * What waiting costs Node itself: requests that wait are answered by `node:http` with nothing else. No key, no checks,
- * no limits, no results, no pushes. With a second process, each forwards half of its requests to the other one, as nodes
- * do with pulls.
+ * Shows what waiting pulls cost Node itself: `node:http` alone responds to them. There are no keys, no checks, no
+ * limits, no results and no pushes. With two processes, each process forwards half of its requests to the other
+ * process, as nodes forward pulls.
  */
 import http, { type IncomingMessage, type ServerResponse } from 'node:http';
 import { fileURLToPath } from 'node:url';
@@ -16,15 +16,15 @@ interface Part {
   port: number;
   /** The port of the other process; null when there is none. */
   other_port: number | null;
-  /** 0 or 1: which half of the instances it has. */
+  /** 0 or 1: the half of the instances to which this process responds itself. */
   half: number;
 }
 
 function serve({ port, other_port, half }: Part): void {
   const agent = new http.Agent({ keepAlive: true });
   const answer = (request: IncomingMessage, response: ServerResponse, body: string): void => {
-    // The machines go to the processes in turn. A half takes its instances two by two, so that each process gets as
-    // many requests for its own half as for the other one.
+    // Machines with an even number pull from the first process, machines with an odd number from the second. A half has
+    // numbers in pairs (0 and 1, 4 and 5, …), so each process gets as many requests for its own half as for the other.
     const number = Number(/i(\d+)/.exec(request.url ?? '')?.[1]);
     if (other_port !== null && (number >> 1) % 2 !== half && !(FORWARDED in request.headers)) {
       const headers = { 'content-type': 'application/json', 'content-length': body.length, [FORWARDED]: '1' };

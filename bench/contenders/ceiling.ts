@@ -1,6 +1,6 @@
 /**
- * The ceiling: undici's bare `dispatch` to the receivers, with a prepared head and body of the size of a push; no
- * intake, no ids, no signature. Each receiver gets one push at a time on each of its connections.
+ * The ceiling: undici's bare `dispatch` to the receivers, without intake, ids or signatures. The headers are fixed, and
+ * the body has the size of a push. Each receiver gets one push at a time on each of its connections.
  */
 import { Pool } from 'undici';
 import { serveCommands } from '../load/channel.ts';
@@ -64,7 +64,7 @@ async function flood({ fleet, connections, seconds }: Flood): Promise<{ first_us
   return { first_us, pushes };
 }
 
-/** The body of a push. It has the time of sending, from which the receivers measure. */
+/** The body of a push. It contains the time of sending, so that the receivers can measure the latency. */
 function bodyFor(meeting_id: string): Buffer {
   return Buffer.from(
     `{"event":"new_message","meeting_id":"${meeting_id}","message":{"id":"msg-000000000","sent_at":"${String(nowUs()).padStart(16, '0')}","created_at":"2030-01-01T00:00:00.000Z","sender":"bench","text":"${BODY_TEXT}"},"target_agents":["a000000"],"timestamp":"2030-01-01T00:00:00.000Z"}`,

@@ -1,8 +1,9 @@
 /**
- * Convoke composed from the same parts as in src/convoke.ts, but in other ways.
+ * Builds Convoke from the parts that src/convoke.ts uses, but in one of two other ways.
  *
- * relay:  the HTTP intake, and pushes signed and sent by the transport; no engine, and nothing stored in its data file.
- * stored: Convoke with name servers of the benchmark's own; the service has no setting for them.
+ * - relay: the HTTP intake, and the transport, which signs and sends pushes. There is no engine, and no message is
+ *   stored.
+ * - stored: all of Convoke, with name servers that the bench chooses. The service has no setting for them.
  */
 import { join } from 'node:path';
 import type { AddressInfo } from 'node:net';

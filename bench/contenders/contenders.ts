@@ -1,4 +1,4 @@
-/** What is measured. Each contender runs in processes of its own, for one measurement. */
+/** The contenders: the programs that the bench measures. Each measurement starts a contender in new processes. */
 import { once } from 'node:events';
 import { createWriteStream, rmSync } from 'node:fs';
 import { cp, mkdir, mkdtemp, rm } from 'node:fs/promises';
@@ -13,21 +13,21 @@ import type { Seed, Seeder } from '../load/seed.ts';
 
 export interface StartOptions {
   fleet: Fleet;
-  /** Environment of the service, such as a library to preload. */
+  /** Further environment variables of the service, for example a library to preload. */
   env?: Record<string, string>;
-  /** Arguments to Node for the service. */
+  /** Arguments to the Node that runs the service. */
   node_args?: string[];
   name_servers?: string[];
-  /** The port of the service; any free one when absent. */
+  /** The port of the service; when absent, any free port. */
   port?: number;
 }
 
-/** A contender that answers requests. */
+/** A contender that runs and is ready for requests. */
 export interface Running {
   url: string;
   /** The URLs of further nodes, which also accept messages. */
   more_urls?: string[];
-  /** How many transactions its database has committed so far. */
+  /** How many transactions the database of the contender has committed so far. */
   commits?: () => Promise<number>;
   /** The process of the service. */
   probe: Tool<Probe>;
@@ -39,14 +39,14 @@ export interface Running {
 
 export interface Contender {
   name: string;
-  /** Why it cannot be measured on this machine; null when it can. */
+  /** Why this machine cannot measure the contender; null when it can. */
   missing?: () => string | null;
   start(options: StartOptions): Promise<Running>;
 }
 
 const READY = /ready (http:\/\/\S+)/;
 const READY_MS_MAX = 120_000;
-/** Where data is during a measurement. It must be on a disk, otherwise a commit would cost nothing. */
+/** The directory for the data of measurements. It must be on a disk: in memory a commit would cost nothing. */
 const SCRATCH = process.env['BENCH_TMP'] ?? '/var/tmp';
 
 const scratch = new Set<string>();
@@ -54,7 +54,7 @@ const scratch = new Set<string>();
 const LOG = join(SCRATCH, 'convoke-bench.log');
 rmSync(LOG, { force: true });
 
-/** A new directory, which is removed at the end of the run at the latest. */
+/** Makes a new directory. It is removed when the bench ends, if it still exists then. */
 export async function scratchDirectory(): Promise<string> {
   await mkdir(SCRATCH, { recursive: true });
   const directory = await mkdtemp(join(SCRATCH, 'convoke-bench-'));
@@ -92,7 +92,7 @@ export async function startProcess(file: string, args: string[], options: Partia
   return { url, probe, pids: [pid], ready_ms: performance.now() - started_ms };
 }
 
-/** Ends what `startProcess` started, and waits for its end. */
+/** Ends a process that `startProcess` started, and waits until it has ended. */
 export async function endProcess({ process: child }: Tool<Probe>, signal: NodeJS.Signals = 'SIGTERM'): Promise<void> {
   if (child.exitCode !== null || child.signalCode !== null) return;
   const exit = once(child, 'exit');
@@ -121,18 +121,18 @@ function composed(name: string, kind: Composition['kind']): Contender {
   };
 }
 
-/** The data files that this run has filled, by their content. */
+/** The directories with data that this run has made, by the fleets in them. */
 const seeded = new Map<string, Promise<string>>();
 
-/** A fleet, and the number of messages in each of its meetings that were sent and not delivered. */
+/** A fleet, and how many messages wait in each of its meetings. */
 export type Pending = Pick<Seed, 'fleet' | 'pending_messages'>;
 
-/** A new directory with the data of a fleet. */
+/** Makes a new directory with the data of a fleet. */
 export function dataOf(fleet: Fleet, pending_messages = 0): Promise<string> {
   return dataOfAll([{ fleet, pending_messages }]);
 }
 
-/** A new directory with the data of several fleets. */
+/** Makes a new directory with the data of several fleets. The data is made once, and then copied. */
 export async function dataOfAll(fleets: Pending[]): Promise<string> {
   const key = JSON.stringify(fleets);
   let original = seeded.get(key);
@@ -150,13 +150,13 @@ async function seed(fleets: Pending[]): Promise<string> {
   return data;
 }
 
-/** Removes what `dataOf` keeps. */
+/** Removes the directories from which `dataOf` copies. */
 export async function forgetData(): Promise<void> {
   for (const original of seeded.values()) await rm(await original, { recursive: true });
   seeded.clear();
 }
 
-/** The service as it is shipped, on data that exists already. */
+/** Starts the service from src/ with its command `serve`, on data that exists. */
 export function startService(data: string, options: Partial<StartOptions> = {}) {
   const main = fileURLToPath(new URL('../../src/cli/main.ts', import.meta.url));
   const args = ['serve', '--port', String(options.port ?? 0), '--data', data, '--log-format', 'json'];
@@ -164,7 +164,7 @@ export function startService(data: string, options: Partial<StartOptions> = {}) 
 }
 
 export const relay = composed('relay', 'relay');
-/** Convoke with name servers of the benchmark's own. */
+/** Convoke with name servers that the bench chooses: see composed.ts. */
 export const convokeWithNameServers = composed('convoke', 'stored');
 
 export const convoke: Contender = {

@@ -1,4 +1,4 @@
-/** Stores that are filled before a service starts on them, with several fleets and what waits for them. */
+/** Makes stores with several fleets and their pending deliveries, before a service starts on them. */
 import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { DATABASE_FILE } from '../../src/domain/data_directory.ts';
@@ -7,8 +7,8 @@ import { dataOfAll, type Pending, scratchDirectory } from './contenders.ts';
 import { startPostgres } from './postgres.ts';
 
 /**
- * Makes a store that holds these fleets. With `env` a service finds the store, `pids` are the processes of the store's
- * server, and `leave` removes the store.
+ * Makes a store that holds these fleets. A service with the environment `env` uses the store. `pids` are the processes
+ * of the database server (none for SQLite), and `leave` removes the store.
  */
 export type Home = (fleets: Pending[]) => Promise<{
   data: string;

@@ -1,4 +1,4 @@
-/** Convoke on PostgreSQL: any number of nodes on one server. */
+/** Convoke on PostgreSQL: one or more nodes on one PostgreSQL server. */
 import { rm } from 'node:fs/promises';
 import { ConvokeClient } from '@convoke/sdk';
 import pg from 'pg';
@@ -10,12 +10,12 @@ import { startPostgres } from './postgres.ts';
 const ENCRYPTION_KEY = Buffer.alloc(32, 7).toString('base64');
 /** How many instances are registered at a time. */
 const AT_ONCE = 20;
-/** How long new nodes may take to share the partitions, which needs some renewals of their leases. */
+/** How long new nodes may take to share the partitions: they need to renew their leases a few times. */
 const SHARED_MS_MAX = 30_000;
 const LOOK_MS = 100;
 
 interface Conditions {
-  /** Whether another session is idle in a transaction during the measurement. */
+  /** Whether another session stays idle in a transaction during the measurement. */
   idle_transaction?: boolean;
 }
 
@@ -84,7 +84,7 @@ async function fill(client: ConvokeClient, fleet: Fleet): Promise<void> {
   await Promise.all(Array.from({ length: AT_ONCE }, work));
 }
 
-/** How many transactions the database has committed. Waits until its sessions have reported them. */
+/** How many transactions the database has committed. Sessions report them up to a second late. */
 async function commitsOf(watch: pg.Client): Promise<number> {
   await watch.query('SELECT pg_stat_force_next_flush(), pg_stat_clear_snapshot()');
   const { rows } = await watch.query<{ commits: string }>(

@@ -6,7 +6,7 @@ import { freePort } from '../../test/support/free_port.ts';
 
 export interface BenchPostgres {
   url: string;
-  /** The process of the server. Its connections have processes that descend from it. */
+  /** The main process of the server. The processes of its connections are children of this process. */
   pid: number;
   stop(): Promise<void>;
 }
@@ -19,7 +19,8 @@ export interface BenchPostgres {
 export async function startPostgres(data: string): Promise<BenchPostgres> {
   const port = await freePort();
   const databaseDir = join(data, 'postgres');
-  // PostgreSQL refuses to run as root. It then runs as the user postgres, who must be able to reach the data.
+  // PostgreSQL refuses to run as root. When the bench is root, the server runs as the user postgres, who must be able
+  // to reach the data.
   await chmod(data, 0o755);
   const postgres = new EmbeddedPostgres({
     databaseDir,

@@ -1,5 +1,6 @@
 /**
- * Loaded into every contender before its own code (`--import`). It measures how long things wait for the event loop.
+ * `startProcess` loads this module into every contender before the contender's own code (`--import`). It measures the
+ * lag of the event loop: how late timers run.
  */
 import { isMainThread } from 'node:worker_threads';
 import { answerCommands } from '../load/channel.ts';
@@ -10,7 +11,7 @@ const TICK_MS = 5;
 const lag_ms = new Samples();
 let due_ms = 0;
 
-/** Counts every missed tick, because something that arrives at a random moment waits that long. */
+/** Adds a sample for every tick that was missed, because an event that arrived at that moment waited so long. */
 function tick(): void {
   const now_ms = performance.now();
   for (; due_ms <= now_ms; due_ms += TICK_MS) lag_ms.add(now_ms - due_ms);

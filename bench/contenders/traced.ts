@@ -1,4 +1,4 @@
-/** Convoke while it sends traces, to a collector in this process that throws them away. */
+/** Convoke with traces on. It sends them to a collector in the process of the bench, which throws them away. */
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';

@@ -1,28 +1,28 @@
-/** Which message has arrived at which receiver, for measurements in which some do not arrive. */
+/** Notes which message has arrived at which receiver, for measurements in which some messages do not arrive. */
 import { type Distribution, Samples } from '../measure/figures.ts';
 import type { SentMessage } from './load.ts';
 import { COUNT_DIGITS } from './request.ts';
 
 export interface Account {
-  /** How many pushes the accepted messages should have become. */
+  /** How many pushes should have arrived for the accepted messages. */
   expected: number;
   not_arrived: number;
-  /** Pushes of a message that the receiver already had. */
+  /** Pushes with a message that had already arrived at the receiver. */
   repeated: number;
   /**
-   * Milliseconds from the sending of an accepted message to its first arrival. What has not arrived counts with its age:
-   * while more than 1 % is missing, the p99 is a lower bound.
+   * Milliseconds from the sending of an accepted message to its first arrival at a receiver. A push that has not
+   * arrived counts with its age. So while more than 1 % of the pushes are missing, the true p99 is higher.
    */
   latency_ms: Distribution;
 }
 
-/** When a message was sent and arrived, in microseconds: see `nowUs`. */
+/** When a message was sent and when it arrived, in microseconds of the clock of `nowUs`. */
 export interface Slow {
   sent_us: number;
   arrived_us: number;
 }
 
-/** Marks the number of a message, see request.ts. */
+/** The text before the number of a message: see request.ts. */
 const COUNT = Buffer.from('"msg-');
 
 export class Arrived {
@@ -30,7 +30,7 @@ export class Arrived {
   readonly #messages = new Map<number, Map<string, number>>();
   #repeated = 0;
 
-  /** @param body contains the body of a push from the offset `from` on */
+  /** @param body a chunk in which the body of a push begins at the offset `from` */
   note(receiver: string, body: Buffer, from: number, now_us: number): void {
     const at = body.indexOf(COUNT, from) + COUNT.length;
     const count = Number(body.toString('latin1', at, at + COUNT_DIGITS));

@@ -1,14 +1,14 @@
-/** Counts what arrives at the receivers of a measurement, and how long it took. */
+/** Counts the pushes that arrive at the receivers of a measurement, and how long each took. */
 import { type Distribution, nowUs, Samples } from '../measure/figures.ts';
 
 export interface Received {
   pushes: number;
-  /** The time of the first arrival in microseconds, see `nowUs`; 0 before it. */
+  /** The time of the first arrival in microseconds of the clock of `nowUs`; 0 when nothing has arrived. */
   first_us: number;
   last_us: number;
-  /** First attempts that arrived after the first attempt of a later message of the same lane. */
+  /** First attempts that arrived after an attempt of a later message of the same lane. */
   out_of_order: number;
-  /** Pushes of a message that the instance had already received. */
+  /** Pushes with the newest message of the lane, which the instance had already received. */
   repeated: number;
   hung: number;
   /** Milliseconds from the sending of the message to its arrival. */
@@ -16,21 +16,21 @@ export interface Received {
 }
 
 export interface Arrival {
-  /** When the message was sent, see `sentUs`; null when the message does not contain it. */
+  /** When the message was sent: see `sentUs`. Null when the message does not contain the time. */
   sent_us: number | null;
-  /** The instance and the meeting. */
+  /** The instance and the meeting, as one text. */
   lane: string;
-  /** Null when the push has none; its order is then unknown. */
+  /** The seq of the message; null when the push has none, so that its order is not checked. */
   seq: number | null;
   is_first_attempt: boolean;
 }
 
-/** Marks the time of sending in a message, see load.ts. */
+/** The text before the time of sending in a message: see request.ts. */
 const SENT_AT = Buffer.from('"sent_at":"');
 const SENT_AT_DIGITS = 16;
 const ZERO = 0x30;
 
-/** @returns when the message in the body of a push was sent, in microseconds; null when the body does not contain it */
+/** @returns when the message in the body of a push was sent, in microseconds; null when the body has no such time */
 export function sentUs(body: Buffer, from: number): number | null {
   const at = body.indexOf(SENT_AT, from);
   if (at === -1) return null;
@@ -41,10 +41,10 @@ export function sentUs(body: Buffer, from: number): number | null {
 
 export class Arrivals {
   readonly #samples = new Samples();
-  /** The last seq by lane. */
+  /** The highest seq by lane. */
   #last_seqs = new Map<string, number>();
   #received = nothingReceived();
-  /** Pushes that were received and got no response. */
+  /** Requests that get no response, so that the sender waits. */
   hung = 0;
 
   note({ sent_us, lane, seq, is_first_attempt }: Arrival): void {
@@ -61,7 +61,7 @@ export class Arrivals {
     else if (is_first_attempt) received.out_of_order++;
   }
 
-  /** Counts from 0 again. The order of lanes is remembered, unless `lanes` says that a new service begins. */
+  /** Counts from 0 again. `lanes` also forgets the last seq of each lane, because a new service starts. */
   reset({ lanes }: { lanes: boolean }): void {
     this.#received = nothingReceived();
     this.hung = 0;

@@ -1,4 +1,4 @@
-/** Commands from the process that measures to its helper processes, over the channel of `fork`. */
+/** Sends commands from the process that measures to its helper processes, over the channel of `fork`. */
 import { fork, type ChildProcess, type ForkOptions } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
@@ -57,16 +57,16 @@ export class Tool<Commands extends Handlers> {
   }
 }
 
-/** The other end: runs commands until the channel closes, then ends the process. */
+/** The side of the helper process: runs commands until the channel closes, then ends the process. */
 export function serveCommands<Commands extends Handlers>(commands: Commands): Commands {
   answerCommands(commands);
   process.once('disconnect', () => process.exit());
-  // Ctrl-C reaches the whole process group. The parent process decides when this one ends.
+  // Ctrl-C reaches all processes of the group. This process ignores it, and ends when its parent closes the channel.
   process.on('SIGINT', () => {});
   return commands;
 }
 
-/** Runs commands, and does not end the process. */
+/** Runs commands, and leaves the process running when the channel closes. */
 export function answerCommands<Commands extends Handlers>(commands: Commands): Commands {
   process.on('message', ({ id, name, args }: Command) => {
     const run = commands[name] as ((args: unknown) => unknown) | undefined;

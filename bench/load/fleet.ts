@@ -1,30 +1,31 @@
 import type { TransportName } from '../../src/domain/instance.ts';
 
-/** The instances and meetings of a measurement. Numbers describe them, so that every process makes the same ones. */
+/** The instances and meetings of a measurement. A few numbers describe them, so every process computes the same ids. */
 export interface Fleet {
   meetings: number;
   /** Instances in each meeting. */
   members: number;
-  /** Whether the same instances are in all meetings; otherwise each is in one meeting. */
+  /** Whether the same instances are in all meetings; otherwise each instance is in one meeting. */
   shared?: boolean;
   /**
-   * The number of its first meeting and of its first instance; 0 when absent. Another fleet then has the lower numbers.
+   * The number of the first meeting and of the first instance of this fleet; 0 when absent. It is higher when another
+   * fleet has the lower numbers.
    */
   first?: number;
-  /** Where the receivers listen; not used when machines pull. */
+  /** Where the receivers listen; not used when the machines pull. */
   origin: string;
-  /** Whether its machines pull: see pullers.ts. */
+  /** Whether the machines pull: see pullers.ts. */
   pulls?: boolean;
-  /** How many members of each meeting never respond; these are the last ones. */
+  /** How many members of each meeting never respond. These are the last members. */
   hanging?: number;
   /**
-   * How many members of each meeting have a host name for which the name server never responds; these are the last
-   * ones.
+   * How many members of each meeting have a host name for which the name server never responds. These are the last
+   * members.
    */
   unresolvable?: number;
   /**
-   * How many members of each meeting respond but are not counted; these are the last ones. They take the place of
-   * members that hang.
+   * How many members of each meeting respond but are not counted. These are the last members. The rows for comparison
+   * have them in place of members that do not respond.
    */
   uncounted?: number;
 }
@@ -34,7 +35,7 @@ export interface Member {
   meeting_id: string;
   agent_id: string;
   transport: TransportName;
-  /** Empty when the machine pulls. */
+  /** The address of the receiver; empty when the machine pulls. */
   webhook_url: string;
 }
 
@@ -44,7 +45,7 @@ export const WAIT_S = 55;
 /** The secret with which every contender signs. */
 export const SECRET = `whsec_${Buffer.alloc(32, 7).toString('base64')}`;
 
-/** All ids have the same length, so that a prepared request fits all of them. */
+/** All ids have the same length, so that senders change only digits in a prepared request. */
 export const ID_DIGITS = 6;
 
 export function meetingId(index: number): string {
@@ -59,19 +60,19 @@ export function agentId(index: number): string {
   return `a${digits(index)}`;
 }
 
-/** The id of an agent that sends and is on no instance. */
+/** The id of an agent that sends messages and that no instance hosts. */
 export function speakerId(index: number): string {
   return `s${digits(index)}`;
 }
 
-/** The instances in the order of their numbers: those of the first meeting first. */
+/** The members of all meetings, meeting by meeting. */
 export function* membersOf(fleet: Fleet): Generator<Member> {
   for (let meeting = 0; meeting < fleet.meetings; meeting++) {
     for (let member = 0; member < fleet.members; member++) yield memberOf(fleet, meeting, member);
   }
 }
 
-/** The ids of its meetings. */
+/** The ids of the meetings of a fleet. */
 export function meetingsOf({ meetings, first = 0 }: Fleet): string[] {
   return Array.from({ length: meetings }, (_, meeting) => meetingId(first + meeting));
 }

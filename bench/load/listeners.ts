@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { serveCommands } from './channel.ts';
 
-/** Each event has one such line. */
+/** How the line starts that each event has once. */
 const EVENT_LINE = Buffer.from('\nevent: ');
 
 export interface FeedCounts {
@@ -27,7 +27,7 @@ async function listen(port: number): Promise<void> {
   readFrom(socket);
 }
 
-/** Finds lines that are split between two chunks: the end of a chunk is kept and put before the next. */
+/** Counts events. Keeps the end of each chunk and puts it before the next chunk, to find a line that is split. */
 function readFrom(socket: Socket): void {
   let rest: Buffer = Buffer.alloc(0);
   socket.on('data', (data: Buffer) => {

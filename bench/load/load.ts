@@ -1,6 +1,7 @@
 /**
  * The senders: raw sockets, each with a prepared request in which only digits change. Without a rate, every connection
- * is always busy. With a rate, messages leave by a timetable, however fast the responses are.
+ * sends its next request as soon as the response arrives. With a rate, messages leave by a timetable, even while
+ * responses are late.
  */
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
@@ -18,7 +19,7 @@ import {
 } from './request.ts';
 
 export interface Load {
-  /** The ports of the nodes; connections go to them in turn. */
+  /** The ports of the nodes. The first connection goes to the first node, the next connection to the next node. */
   ports: number[];
   meetings: number;
   /** The number of the first meeting; 0 when absent. */
@@ -27,19 +28,19 @@ export interface Load {
   seconds: number;
   /** Messages per second; when absent, each response starts the next message. */
   rate?: number;
-  /** Messages in one request; when absent, each message is a request of its own. */
+  /** How many messages a request has; when absent, a request sends one message. */
   together?: number;
-  /** How many agents of a meeting are targets, in turn, one for each message; when absent, each message is for all. */
+  /** How many agents of a meeting take turns as the only target of a message; when absent, a message is for all. */
   targets?: number;
-  /** How many agents say the messages in turn; when absent, a message has no `from_agent`. */
+  /** How many agents take turns as `from_agent`; when absent, a message has no `from_agent`. */
   speakers?: number;
-  /** How another service than Convoke takes a message. */
+  /** The request that another service than Convoke expects; absent for Convoke. */
   request?: Request;
-  /** Whether each accepted message is listed; not with `together`. */
+  /** Whether `Sent` lists the accepted messages; not with `together`. */
   listed?: boolean;
 }
 
-/** The number of a message, and when it was sent in microseconds, see `nowUs`. */
+/** The number of a message, and when it was sent, in microseconds of the clock of `nowUs`. */
 export type SentMessage = [count: number, sent_us: number];
 
 export interface Sent {
@@ -47,12 +48,12 @@ export interface Sent {
   /** Messages that the response reports as stored. */
   accepted: number;
   refused: number;
-  /** Other responses, by status. */
+  /** The refused messages, by status; also "closed" (connections that the service closed) and "in a list". */
   refusals: Record<string, number>;
   first_us: number;
-  /** Milliseconds from the request to the 201. */
+  /** Milliseconds from the request to the response, when the service accepted it. */
   answer_ms: Distribution;
-  /** How late a message left at most, by the timetable. */
+  /** The longest delay of a message against the timetable. */
   late_ms_max: number;
   /** The accepted messages, when the load asks for the list; otherwise empty. */
   messages: SentMessage[];
@@ -74,7 +75,7 @@ class Sender {
   readonly #run: Run;
   busy = false;
   #sent_us = 0;
-  /** The number of the last message in the request. */
+  /** The number of the last message in the request that was sent last. */
   #count = 0;
   #rest: Buffer | null = null;
 
@@ -118,7 +119,7 @@ class Sender {
       this.#rest = chunk;
       return;
     }
-    // A response without a request: the connection was idle for too long, and the service closes it.
+    // A response without a request: the service closes this connection, because it was idle for too long.
     if (!this.busy) return;
     this.busy = false;
     const stored = this.#load.together === undefined ? 1 : chunk.toString('latin1').split('"status":201').length - 1;
@@ -178,8 +179,8 @@ class Run {
   }
 
   /**
-   * Messages leave at even intervals, with a jitter of half an interval either way, so that no timer of the service
-   * falls into step.
+   * Messages leave at even intervals, each up to half an interval earlier or later. So the timers of the service do not
+   * run in step with the messages.
    */
   #keepTimetable(first_us: number, rate: number): void {
     const space_us = 1e6 / rate;
@@ -210,7 +211,9 @@ class Run {
     return sender;
   }
 
-  /** A sender whose connection is open; the service closes connections that are idle for long. */
+  /**
+   * A sender that waits for no response. Its connection is open: the service closes connections that are idle for long.
+   */
   #idleSender(): Sender {
     for (;;) {
       const sender = this.#idle.pop();
@@ -220,12 +223,12 @@ class Run {
     return this.#connect();
   }
 
-  /** Sends no more messages, even if the load is not over. */
+  /** Sends no more messages, even when `seconds` are not over. */
   stop(): void {
     if (this.#end_us > 0) this.#end_us = nowUs();
   }
 
-  /** @param stored how many of its messages a request with a success stored */
+  /** @param stored how many messages of the request the service stored, when the response is a success */
   answered(sender: Sender, status: string, stored: number, message: SentMessage): void {
     this.#in_flight--;
     const { together = 1 } = this.#load;
@@ -255,7 +258,7 @@ class Run {
     if (this.#in_flight === 0 && this.#end_us === 0) this.#done.resolve();
   }
 
-  /** The service closed a connection. */
+  /** The service closed the connection of a sender. */
   lost(sender: Sender): void {
     if (!sender.busy) return;
     this.#refusals['closed'] = (this.#refusals['closed'] ?? 0) + 1;
@@ -274,7 +277,7 @@ const commands = serveCommands({
     running = new Run(load);
     return running.play();
   },
-  /** Ends the running load, as if its time were up. */
+  /** Ends the running load before its `seconds` are over. */
   stop(): void {
     running?.stop();
   },

@@ -1,6 +1,6 @@
 /**
- * Machines that pull, all in one process. Each has one connection: it pulls, counts the pushes, and pulls again with
- * the results. Raw sockets and a prepared head keep it cheap.
+ * Machines that pull, all in one process. Each machine has one connection: it pulls, counts the pushes, and pulls again
+ * with the results. Raw sockets and a prepared head save processor time.
  */
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
@@ -9,7 +9,7 @@ import { serveCommands } from './channel.ts';
 import { type Fleet, membersOf } from './fleet.ts';
 
 export interface Pulling {
-  /** The ports of the nodes; machines go to them in turn. */
+  /** The ports of the nodes. The first machine pulls from the first node, the next machine from the next node. */
   ports: number[];
   fleet: Fleet;
   /** How long a pull waits, in seconds. */
@@ -23,7 +23,7 @@ interface PulledPush {
   body: string;
 }
 
-/** The most pushes that one pull may ask for. */
+/** How many pushes a pull may ask for, at most. */
 const PUSHES_MAX = 256;
 const CONNECTING_MAX = 64;
 const HEAD_END = Buffer.from('\r\n\r\n');
@@ -31,11 +31,13 @@ const LINE_END = Buffer.from('\r\n');
 /** Finds the meeting's id in the body of a push. */
 const MEETING = /"meeting_id":"([^"]*)"/;
 
-/** A node that cannot reach the one that holds the instance responds 503; the machine pulls again after this time. */
+/**
+ * A node responds 503 while it cannot reach the node that delivers to the instance. Then the machine waits this long.
+ */
 const RETRY_AFTER_MS = 1_000;
 
 const arrivals = new Arrivals();
-/** Pulls that got another response than 200. */
+/** Pulls whose response was not 200. */
 let refused = 0;
 let machines: Machine[] = [];
 
@@ -62,7 +64,7 @@ class Machine {
     this.socket.on('close', () => this.#connected.reject(new Error(`${instance_id} lost its connection`)));
   }
 
-  /** Resolves when the service knows the machine. The first pull does not wait. */
+  /** Resolves after the first pull, which does not wait: from then on the service knows the machine. */
   async begin(): Promise<void> {
     await once(this.socket, 'connect');
     this.#ask();
@@ -135,7 +137,7 @@ function responseIn(chunk: Buffer): { status: string; body: Buffer } | null {
 export type Pullers = typeof commands;
 
 const commands = serveCommands({
-  /** Resolves when all machines pull. */
+  /** Resolves when each machine has got its first response and pulls again. */
   async start({ ports, fleet, wait_s }: Pulling): Promise<void> {
     refused = 0;
     const instance_ids = [...new Set([...membersOf(fleet)].map(({ instance_id }) => instance_id))];

@@ -1,7 +1,8 @@
 /**
- * The receivers, all in one process on one port; the path names the receiver. There is no HTTP server, which keeps it
- * cheap: one look at the head, and one write. `/push/N` responds 200 at once. `/else/N` does the same and is not
- * counted. `/hang/N` takes the request and never responds, except while `hang` says otherwise.
+ * The receivers, all in one process on one port; the path names the receiver. To save processor time, this is no HTTP
+ * server: it reads a few headers from the head of a request, and writes a fixed response. `/push/N` responds 200 at
+ * once. `/else/N` also responds 200 at once, and is not counted. `/hang/N` never responds, except after the command
+ * `hang` with `on: false`.
  */
 import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
@@ -22,7 +23,7 @@ const MEETING_AT = '{"event":"new_message","meeting_id":"'.length;
 const MEETING_CHARS = ID_DIGITS + 1;
 
 const arrivals = new Arrivals();
-/** What arrived of each message; null unless the last `reset` asked for it. */
+/** Where and when each message arrived; null unless the last `reset` had `each`. */
 let arrived: Arrived | null = null;
 let hangs = true;
 const sockets = new Set<Socket>();
@@ -52,7 +53,7 @@ const server = createServer({ noDelay: true }, (socket) => {
       if (head_end === -1) break;
       const head = chunk.toString('latin1', 0, head_end + 2);
       const body_at = head_end + 4;
-      // Programs in Go begin the words of a header with capitals.
+      // Programs in Go write `Content-Length`.
       const length_at = Math.max(head.indexOf('content-length: '), head.indexOf('Content-Length: '));
       const end = body_at + (length_at === -1 ? 0 : Number.parseInt(head.slice(length_at + 16, length_at + 28), 10));
       if (chunk.length < end) break;
@@ -73,13 +74,13 @@ const name_server = createSocket('udp4');
 export type Receivers = typeof commands;
 
 const commands = serveCommands({
-  /** Listens; after `down` at the same port as before. */
+  /** Starts to listen. After `down`, the caller gives the same port again. */
   async up({ port }: { port: number }) {
     server.listen(port, '127.0.0.1', 4096);
     await once(server, 'listening');
     return { port: (server.address() as AddressInfo).port };
   },
-  /** Refuses connections from now on. */
+  /** Stops listening, and destroys all connections. */
   async down() {
     const closed = once(server, 'close');
     server.close();
@@ -93,7 +94,7 @@ const commands = serveCommands({
     await once(name_server, 'listening');
     return { address: `127.0.0.1:${name_server.address().port}` };
   },
-  /** Says whether `/hang/N` hangs; it does from the start. */
+  /** Sets whether `/hang/N` hangs; until the first call it hangs. */
   hang({ on }: { on: boolean }): void {
     hangs = on;
   },
@@ -101,12 +102,12 @@ const commands = serveCommands({
     arrivals.reset({ lanes });
     arrived = each === true ? new Arrived() : null;
   },
-  /** What became of these messages since `reset` with `each`. */
+  /** Where these messages have arrived since a `reset` with `each`. */
   account({ messages, per_message }: { messages: SentMessage[]; per_message: number }): Account {
     if (arrived === null) throw new Error('reset did not ask for each message');
     return arrived.account(messages, per_message, nowUs());
   },
-  /** Which of these messages took longest since `reset` with `each`. */
+  /** Which of these messages took longest, since a `reset` with `each`. */
   slowest({ messages, most }: { messages: SentMessage[]; most: number }): Slow[] {
     if (arrived === null) throw new Error('reset did not ask for each message');
     return arrived.slowest(messages, most);

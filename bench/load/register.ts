@@ -2,14 +2,14 @@ import type { AuditAction } from '../../src/domain/audit.ts';
 import type { AuditedStore } from '../../src/store/store.ts';
 import { type Fleet, membersOf, SECRET } from './fleet.ts';
 
-/** Calls in flight at a time. The store commits calls together that arrive together. */
+/** How many calls are made at a time: the store commits calls that arrive together in one transaction. */
 const CALLS = 500;
 
 /**
  * Registers the instances of a fleet and lets each join its meeting, through the methods of the store.
  *
- * @param storeFor the store for a change of this kind by this instance
- * @param wall_ms when they did it
+ * @param storeFor the store to use for this change by this instance
+ * @param wall_ms when the instances registered and joined
  */
 export async function registerFleet(
   storeFor: (action: AuditAction, instance_id: string) => Pick<AuditedStore, 'instances' | 'meetings'>,

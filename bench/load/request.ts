@@ -1,16 +1,16 @@
-/** The request that sends a message, prepared once: afterwards only digits change. */
+/** The text of the request that sends a message. Senders make it once, and then change only digits in it. */
 import { agentId, meetingId, speakerId } from './fleet.ts';
 
-/** How a service takes a message. `MEETING` and `MESSAGE` stand for what differs. */
+/** The request with which a service takes a message. `MEETING` and `MESSAGE` stand for the parts that differ. */
 export interface Request {
-  /** With `MEETING`, unless the body has it. */
+  /** Contains `MEETING`, unless the body contains it. */
   path: string;
   headers?: Record<string, string>;
-  /** JSON with `MESSAGE` where the message belongs. */
+  /** JSON with `MESSAGE` in place of the message. */
   body: string;
 }
 
-/** Stands for the id of a meeting, which other services call an application, a tenant or an owner. */
+/** Stands for the id of a meeting. Other services call a meeting an application, a tenant or an owner. */
 export const MEETING = meetingId(0);
 /** Stands for a JSON object of about 500 bytes. */
 export const MESSAGE = '{message}';
@@ -21,7 +21,7 @@ export const SENT_AT_DIGITS = 16;
 export const COUNT_DIGITS = 9;
 const ZERO = 0x30;
 
-/** Where the digits of a message are in the text of its request. */
+/** The offsets of the digits of a message in the text of its request. */
 export interface Places {
   meeting: number;
   count: number;
@@ -63,7 +63,8 @@ export function requestText({ request, targets, speakers, together }: RequestOpt
 }
 
 /**
- * Finds the digits of each message in a request. The meeting stands before its message or, in a path, before all.
+ * Finds the digits of each message in a request. The id of the meeting comes before the message; in a path it comes
+ * before all messages.
  */
 export function placesOf(text: string, messages: number): Places[] {
   let from = 0;

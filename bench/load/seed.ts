@@ -1,6 +1,6 @@
 /**
- * Fills a data file through the methods of the store: with a fleet that is registered and has joined, and with pending
- * deliveries.
+ * Fills a data file through the methods of the store. The instances of a fleet are registered and have joined their
+ * meetings, and deliveries are pending.
  */
 import { openSqliteStore } from '../../src/store/sqlite/open.ts';
 import { serveCommands } from './channel.ts';
@@ -10,7 +10,7 @@ import { registerFleet } from './register.ts';
 export interface Seed {
   file: string;
   fleet: Fleet;
-  /** How many messages of each meeting are not delivered. */
+  /** How many messages of each meeting wait to be delivered. */
   pending_messages?: number;
 }
 

@@ -1,6 +1,7 @@
 /**
- * Requests every list with every filter, from the OpenAPI document of a service. It makes each GET with each parameter
- * alone, with each of its values, and with each pair of parameters, and reads the next page.
+ * Requests every list with every filter that the OpenAPI document of a service has. It makes each GET without
+ * parameters, with each value of each parameter, and with each pair of parameters. From lists it also reads the next
+ * page.
  */
 interface Parameter {
   name: string;
@@ -14,17 +15,17 @@ interface OpenApi {
   components: { schemas: Record<string, { enum?: string[] }> };
 }
 
-/** Values for parameters, by their names; what a document lists (`enum`) needs none. */
+/** The values to try, by the name of the parameter. Parameters with an `enum` in the document need none here. */
 export type Values = Record<string, string[]>;
 
 export interface Asked {
   /** The path and the query. */
   what: string;
   status: number;
-  /** The least of several requests. */
+  /** The time of the fastest of several equal requests. */
   ms: number;
   bytes: number;
-  /** Whether it reads rows one after the other, for at most 400 ms, because no index has what it looks for. */
+  /** Whether the service reads rows one after the other, for at most 400 ms, because no index fits the filter. */
   is_search: boolean;
 }
 
@@ -32,12 +33,12 @@ export interface Asked {
 const LEFT_OUT = new Set(['/api/v1/events/', '/api/v1/backups/{backup_id}/']);
 const IS_SEARCH = /^.api.v1.(deliveries|messages).\?(.*&)?(state|since|until|status_code|outcome|agent_id|text|seq)=/;
 const TIMES = 3;
-/** A request that takes longer is not asked again. */
+/** A request that takes longer is not repeated. */
 const SLOW_MS = 2_000;
 /** How many further pages of each list are requested. */
 const PAGES = 1;
 
-/** @param headers of each request, such as a key */
+/** @param headers the headers of each request, for example a key */
 export async function walk(url: string, values: Values, headers: Record<string, string> = {}): Promise<Asked[]> {
   const document = (await (await fetch(`${url}/openapi.json`)).json()) as OpenApi;
   const asked: Asked[] = [];

@@ -1,11 +1,12 @@
 /**
- * A year of data: instances that were registered a year ago, and messages with settled deliveries from then until now.
- * The store registers the instances. SQL writes the rest, because ten million messages through the store would take an
- * hour. The rows are those that the store writes: `test/store/year.test.ts` checks that on both engines.
+ * A year of data: instances that were registered a year ago, and messages with settled deliveries from the whole year.
+ * The instances are registered through the store. This module writes messages and deliveries with SQL, because ten
+ * million messages through the store would take an hour. The rows are equal to rows that the store writes:
+ * `test/store/year.test.ts` checks that on both engines.
  *
- * Message n, from 0, has a time of its own, and its numbers follow from its time. Messages with an even n are in one of
- * ten large meetings, the others in one of the rest. Each message has three targets, and every second message of a
- * meeting is an agent's answer to the one before.
+ * Messages are counted from 0. The time of message n follows from n, and `message_no` follows from the time. Messages
+ * with an even n are in one of ten large meetings, messages with an odd n in one of the other meetings. Each message
+ * has three targets. Every second message of a meeting is an agent's answer to the previous message.
  */
 import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -21,40 +22,40 @@ import { registerFleet } from './register.ts';
 
 export interface Year {
   messages: number;
-  /** Its meetings have `YEAR_MEMBERS` members each, who are in no other meeting. There are more than `LARGE_MEETINGS`. */
+  /** More than `LARGE_MEETINGS` meetings, each with `YEAR_MEMBERS` members who are in no other meeting. */
   fleet: Fleet;
-  /** When the last message was accepted, at most: milliseconds since the epoch. */
+  /** The end of the year: all messages were accepted before. In milliseconds since the epoch. */
   until_ms: number;
 }
 
-/** How many of the meetings share half of all messages. */
+/** Half of all messages are in so many meetings. */
 export const LARGE_MEETINGS = 10;
 export const YEAR_MEMBERS = 10;
-/** A message has one delivery for every third member. */
+/** How many members of its meeting get a message. */
 export const TARGETS = 3;
 
 const YEAR_MS = 365 * 86_400_000;
 /** The instances were registered this long before the first message. */
 const BEFORE_MS = 86_400_000;
 const EXPIRE_AFTER_MS = 72 * 3_600_000;
-/** From the acceptance of a message to the end of its push. */
+/** How long after the acceptance of a message its deliveries are settled. */
 const SETTLED_AFTER_MS = 40;
 const MESSAGES_PER_STEP = 250_000;
-/** A search for one of these words finds one message in a thousand. */
+/** Each message contains one of so many words. So a search for one of these words finds one message in a thousand. */
 const TOPICS = 1_000;
 const COUNT_DIGITS = 9;
 const TEXT = 'The quick brown fox jumps over the lazy dog, and nobody in the meeting objects. '.repeat(3);
 
-/** What the engines write differently. */
+/** The parts of SQL that differ between SQLite and PostgreSQL. */
 interface Dialect {
   /** The numbers from `from` to below `to`, as a relation `series (n)`. */
   series: (from: number, to: number) => string;
-  /** The digits of an id of the fleet, or of a count. */
+  /** A number with leading zeros, as in an id of the fleet. */
   digits: (expression: string, digits: number) => string;
-  /** RFC 3339, from milliseconds. */
+  /** A time in RFC 3339, from milliseconds. */
   iso: (ms: string) => string;
   timestamp: (iso: string) => string;
-  /** What only one engine has in a delivery. */
+  /** Columns of a delivery that only PostgreSQL has. */
   also: { columns: string; values: string; join: string };
 }
 
@@ -81,8 +82,8 @@ const POSTGRES: Dialect = {
 };
 
 /**
- * Makes a year of data in a directory, or, with the URL of an empty database, in that database; the directory then has
- * the key.
+ * Makes a year of data: without a URL in a data file in the directory, with the URL of an empty database in that
+ * database. The directory then has only the key.
  */
 export async function yearInto({
   data,
@@ -108,15 +109,16 @@ export async function yearInto({
   await fillPostgres({ url, data }, year, onProgress);
 }
 
-/** Makes a data file with a year of data in it. */
+/** Makes a data file with a year of data. */
 export async function fillSqlite(file: string, year: Year, onProgress: (messages: number) => void): Promise<void> {
   await seedFleet(file, year);
   const db = new DatabaseSync(file);
-  // Writes without syncing, because nothing reads the file before it is whole.
+  // Writes without syncing, because nothing reads the file before it is complete.
   db.exec(
     `PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF; PRAGMA cache_size = -1000000; PRAGMA locking_mode = EXCLUSIVE`,
   );
-  // Makes this index after all rows are inserted: then SQLite sorts them once, instead of adding each row to the index.
+  // Drops this index, and makes it again after all rows are inserted: then SQLite sorts the rows once, and does not add
+  // each row to the index.
   const { sql: index } = db.prepare(`SELECT sql FROM sqlite_schema WHERE name = 'deliveries_of_instance'`).get() as {
     sql: string;
   };
@@ -134,7 +136,7 @@ export async function fillSqlite(file: string, year: Year, onProgress: (messages
 /**
  * Makes a year of data in an empty database.
  *
- * @param data the directory of a node, for its key
+ * @param data the directory of a node, where its key is stored
  */
 export async function fillPostgres(
   { url, data }: { url: string; data: string },
@@ -159,16 +161,16 @@ export async function fillPostgres(
   for (const text of endsOf(year)) await client.query(text);
   for (const { indexdef } of rows) await client.query(indexdef);
   await client.query(`SELECT setval('numbers', (SELECT max(delivery_no) FROM deliveries))`);
-  // Every delivery is settled, so no sweep would find any: see src/store/postgres/pending/pending_deliveries.ts.
+  // Marks all deliveries as swept, because all are settled: see src/store/postgres/pending/pending_deliveries.ts.
   await client.query('UPDATE sweeps SET swept_to = (SELECT last_value FROM numbers)');
-  // What autovacuum has done in a year.
+  // In a database that was in use for a year, autovacuum has done this.
   await client.query('VACUUM (ANALYZE) messages');
   await client.query('VACUUM (ANALYZE) deliveries');
   await client.query('VACUUM (ANALYZE) meetings');
   await client.end();
 }
 
-/** Makes a data file with the instances alone. */
+/** Makes a data file with the instances and their memberships, without messages. */
 async function seedFleet(file: string, year: Year): Promise<void> {
   if (year.fleet.meetings <= LARGE_MEETINGS || year.fleet.members !== YEAR_MEMBERS)
     throw new Error(`a year needs more than ${LARGE_MEETINGS} meetings of ${YEAR_MEMBERS}`);
@@ -183,7 +185,7 @@ async function seedFleet(file: string, year: Year): Promise<void> {
   );
   await store.close();
   const db = new DatabaseSync(file);
-  // The store took the numbers of today.
+  // The store gave the instances numbers of today. This gives them numbers of the time when they were registered.
   db.exec(
     `UPDATE instances SET first_no = first_no - (SELECT min(first_no) FROM instances) + ${numberAt(registered_ms)}`,
   );
@@ -204,7 +206,7 @@ const acceptedAt = (year: Year, n: string): string => `(${startOf(year)} + ${n} 
 const numberOf = (year: Year, n: string): string =>
   `((${acceptedAt(year, n)} - ${startOf(year)}) * ${NUMBERS_PER_MS} + ${numberAt(startOf(year))})`;
 
-/** The messages from `from` to below `to`, with the numbers of their meetings and of their places in them. */
+/** The messages from `from` to below `to`, with the number of their meeting and their `seq`. */
 function placed(dialect: Dialect, year: Year, from: number, to: number): string {
   const others = year.fleet.meetings - LARGE_MEETINGS;
   return `(
@@ -215,9 +217,9 @@ function placed(dialect: Dialect, year: Year, from: number, to: number): string 
     FROM ${dialect.series(from, to)}) m`;
 }
 
-/** The first member that gets a message; the others are 3 and 6 places after it. */
+/** The number of the first member that gets a message. The other two members have this number + 3 and + 6. */
 const FIRST_TARGET = 'm.seq % 4';
-/** Every second message is an answer, from a member who is no target. */
+/** Every second message is an answer. Its sender is a member who does not get the message. */
 const IS_ANSWER = 'm.seq % 2 = 0';
 const SENDER = 'm.seq % 4 + 1';
 
@@ -252,7 +254,10 @@ function insertsOf(dialect: Dialect, year: Year, from: number, to: number): stri
   ];
 }
 
-/** The columns from `state` to `attempts`. Of a thousand deliveries one fails, four need a second attempt, two are dropped. */
+/**
+ * The columns from `state` to `attempts`. Of a thousand deliveries one fails, four need a second attempt, and two are
+ * dropped.
+ */
 function resultOf({ iso }: Dialect): string {
   const attempt = (number: number, outcome: keyof typeof OUTCOMES, status_code: number, after_ms: number): string => {
     const detail = outcome === 'ok' ? '' : OUTCOMES[outcome].says;
@@ -276,7 +281,7 @@ function resultOf({ iso }: Dialect): string {
     .join(',\n       ');
 }
 
-/** What the store also notes with each message, and with each result. */
+/** Updates the columns of meetings and instances that the store updates with each message and each result. */
 function endsOf({ messages, until_ms }: Year): string[] {
   if (messages === 0) return [];
   const newest = 'SELECT m.seq FROM messages m WHERE m.meeting_id = meetings.meeting_id ORDER BY m.seq DESC LIMIT 1';

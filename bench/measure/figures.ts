@@ -1,4 +1,4 @@
-/** Numbers from many samples. */
+/** Figures that are computed from many samples, and the clock of the measurements. */
 
 export interface Distribution {
   count: number;
@@ -7,7 +7,7 @@ export interface Distribution {
   max: number;
 }
 
-/** All samples of a measurement, so that percentiles are exact. */
+/** Keeps all samples of a measurement, so that percentiles are exact. */
 export class Samples {
   #values = new Float64Array(1 << 12);
   #count = 0;

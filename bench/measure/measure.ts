@@ -1,4 +1,4 @@
-/** One measurement: starts a contender, warms it up, loads it, and waits until the last push has arrived. */
+/** Makes a measurement: starts a contender, warms it up, loads it, and waits until the last push has arrived. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Tool } from '../load/channel.ts';
 import type { Ceiling } from '../contenders/ceiling.ts';
@@ -12,30 +12,29 @@ import type { Receivers } from '../load/receivers.ts';
 /** The results of a measurement, by the name of the figure. */
 export type Figures = Record<string, number>;
 
-/**
- * The pause between two looks at the receivers; how long without a new push until none is expected any more; and the
- * longest wait in all.
- */
+/** The pause between two looks at the receivers. */
 const LOOK_MS = 20;
+/** After so long without a new push, the bench expects no more pushes. */
 const SILENCE_MS_MAX = 4_000;
+/** The longest that the bench waits for the last push. */
 const DRAIN_MS_MAX = 180_000;
 
 /** The commands that receivers and pullers have in common. */
 type Hearers = Pick<Receivers & Pullers, 'reset' | 'count' | 'received'>;
 
-/** The helper processes, which stay for the whole run. */
+/** The helper processes: they run from the first measurement to the last. */
 export class Bench {
   readonly receivers = new Tool<Receivers>('./load/receivers.ts');
   readonly senders = new Tool<Senders>('./load/load.ts');
   readonly pullers = new Tool<Pullers>('./load/pullers.ts');
   port = 0;
   #name_server: string | null = null;
-  /** How many deliveries are pending in the scenario of the backlog. */
+  /** How many deliveries are pending in scenario (e), the backlog. */
   readonly backlog: number;
-  /** How many machines come back in the scenario of the herd, and how many deliveries wait for each. */
+  /** How many machines come back in scenario (r), the herd, and how many deliveries wait for each of them. */
   readonly herd: { machines: number; each: number };
 
-  /** How many messages are in the scenario of a year. */
+  /** How many messages scenario (p), a year of data, has. */
   readonly messages: number;
 
   constructor({ backlog, herd, messages }: Pick<Bench, 'backlog' | 'herd' | 'messages'>) {
@@ -134,7 +133,7 @@ export class Bench {
     };
   }
 
-  /** Waits until `pushes` have arrived, or no more arrive. */
+  /** Waits until `pushes` have arrived, or until no more pushes arrive. */
   async drained(pushes: number, hearers: Tool<Hearers> = this.receivers): Promise<void> {
     const started_ms = performance.now();
     let moved_ms = started_ms;
@@ -151,7 +150,7 @@ export class Bench {
     }
   }
 
-  /** Measures undici alone: the most that the receivers and the machine can take. */
+  /** Measures undici alone: the most pushes that the receivers and this machine can take. */
   async ceiling(fleet: Fleet, connections: number, seconds: number): Promise<Figures> {
     const tool = new Tool<Ceiling>('./contenders/ceiling.ts');
     await tool.call('flood', { fleet, connections, seconds: 1 });

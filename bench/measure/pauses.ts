@@ -1,6 +1,6 @@
 /**
- * Loaded into all processes and threads of a measurement (`--import`). It notes when the thread stood still: while the
- * collector stopped it, and while its event loop was late. See programs/slowest.ts.
+ * programs/slowest.ts loads this module into all processes and threads of a measurement (`--import`). The module notes
+ * when its thread stands still: when the garbage collector stops the thread, and when the event loop is late.
  */
 import { appendFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
@@ -8,11 +8,11 @@ import { PerformanceObserver } from 'node:perf_hooks';
 import { isMainThread, threadId } from 'node:worker_threads';
 import { nowUs } from './figures.ts';
 
-/** What a line of the file says: what the thread waited for, from when to when, in microseconds as `nowUs` has them. */
+/** One line of the file: what the thread waited for, and from when to when, in microseconds of the clock of `nowUs`. */
 export type Pause = readonly [what: string, from_us: number, to_us: number];
 
 const TICK_MS = 1;
-/** Timers are up to a millisecond late without a reason. */
+/** A shorter delay is no pause: timers are up to a millisecond late even in an idle thread. */
 const LATE_MS_MIN = 1.5;
 const WRITE_MS = 5_000;
 

@@ -3,7 +3,7 @@ import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 
 const TICKS_PER_S = 100;
 
-/** The processor time of processes in seconds, user and system, with all threads and living descendants. */
+/** The processor time of processes in seconds (user and system), with all their threads and living descendants. */
 export function cpuSeconds(roots: readonly number[]): number {
   const children = new Map<number, number[]>();
   const ticks = new Map<number, number>();
@@ -11,7 +11,8 @@ export function cpuSeconds(roots: readonly number[]): number {
     const pid = Number(name);
     if (!Number.isInteger(pid)) continue;
     const stat = read(`/proc/${pid}/stat`);
-    // The second field is the name in parentheses, which may contain anything.
+    // The second field is the name of the program in parentheses. The name may contain spaces and parentheses, so this
+    // reads from the last parenthesis on.
     const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
     if (fields.length < 13) continue;
     const parent = Number(fields[1]);
@@ -28,7 +29,7 @@ export function cpuSeconds(roots: readonly number[]): number {
 }
 
 /**
- * The processor time of a service in seconds, by what spent it: serving threads, threads of V8, other threads of the
+ * The processor time of a service in seconds, by who spent it: serving threads, threads of V8, other threads of the
  * nodes, PostgreSQL.
  */
 export function processorTime(pids: readonly number[]): Map<string, number> {
@@ -60,12 +61,12 @@ export function memoryMib(pid: number): { now: number; peak: number } {
   return { now: kib('VmRSS') / 1024, peak: kib('VmHWM') / 1024 };
 }
 
-/** Resets the peak (proc(5), clear_refs). */
+/** Makes the peak of `memoryMib` count from now on (proc(5), clear_refs). */
 export function forgetPeak(pid: number): void {
   try {
     writeFileSync(`/proc/${pid}/clear_refs`, '5');
   } catch {
-    // The peak then counts from the start of the process.
+    // Where Linux does not allow this, the peak counts from the start of the process.
   }
 }
 

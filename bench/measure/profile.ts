@@ -1,4 +1,4 @@
-/** CPU profiles of the service under load, as a short text that shows where the time goes in each thread. */
+/** Makes CPU profiles of the service under load, as a short text that shows where each thread spends its time. */
 import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -9,7 +9,7 @@ import { FAN_OUT_1, FAN_OUT_100, ONE_LANE, saturated } from '../scenarios/throug
 const SHAPES = { a: FAN_OUT_1, b: FAN_OUT_100, h: ONE_LANE };
 const FUNCTIONS_SHOWN = 40;
 const SHARE_MIN = 0.004;
-/** Frames that are no work: the thread waits. */
+/** Names of V8 for time outside of functions of JavaScript. They have no file. */
 const WAITING = new Set(['(idle)', '(program)', '(root)']);
 
 interface CpuProfile {
@@ -21,7 +21,7 @@ interface CpuProfile {
 }
 
 /**
- * Runs a scenario on the service alone with the profiler on.
+ * Runs a scenario with the profiler on, for Convoke and none of its comparisons.
  *
  * @returns the path of the text
  */
@@ -49,7 +49,7 @@ export async function profile(bench: Bench, name: string, seconds: number): Prom
   return fileURLToPath(out);
 }
 
-/** @param last_us only this much of the end counts, to leave out the start */
+/** @param last_us only the last part of the profile counts, this long, so the start of the service does not */
 function textOf(profile: CpuProfile, last_us: number): string {
   const nodes = new Map(profile.nodes.map((node) => [node.id, node]));
   const by_function = new Map<string, number>();
@@ -111,7 +111,7 @@ function placeOf({ functionName, url }: CallFrame): string {
   return short.startsWith('node:') ? short : short.split('/')[0]!;
 }
 
-/** `src/…` for files of ours, `package/…` for those of others. */
+/** `src/…` or `bench/…` for files of Convoke, `package/…` for files of packages. */
 function shortOf(url: string): string {
   const modules_at = url.lastIndexOf('node_modules/');
   if (modules_at !== -1) return url.slice(modules_at + 'node_modules/'.length);

@@ -1,7 +1,7 @@
 /**
- * BullMQ on Redis. An intake adds the jobs of many messages at once. The worker is a process of its own
- * (bullmq_worker.ts), because both in one process were slower. Redis starts here; an argument says how its append-only
- * file is synced.
+ * BullMQ on Redis. This process takes messages, and adds the jobs of many messages in one call. The worker is a process
+ * of its own (bullmq_worker.ts), because intake and worker in one process were slower. This process also starts Redis;
+ * the argument `appendfsync` says when Redis syncs its append-only file.
  */
 import { Queue } from 'bullmq';
 import { Redis } from 'ioredis';
@@ -15,7 +15,7 @@ import type { WorkerOptions } from './bullmq_worker.ts';
 const REDIS = 'redis-server';
 const JOBS_PER_BATCH = 500;
 const BATCHES_UNDER_WAY = 2;
-/** Jobs that are done are removed at once. */
+/** BullMQ removes completed jobs at once. */
 const JOB_OPTIONS = {
   removeOnComplete: true,
   removeOnFail: 10_000,
@@ -39,7 +39,7 @@ const redis = spawn(
   Object.entries(redis_settings).flatMap(([name, value]) => [`--${name}`, value]),
   { stdio: ['ignore', 'ignore', 'inherit'] },
 );
-// Waits until Redis responds. ioredis tries again by itself.
+// Waits until Redis responds: ioredis connects again by itself until then.
 const first = new Redis({ port, maxRetriesPerRequest: null, retryStrategy: () => 50 });
 first.on('error', () => {});
 await first.ping();

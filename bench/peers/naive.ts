@@ -1,6 +1,6 @@
 /**
- * The naive way: stores the message, POSTs to one receiver after the other while the sender waits, and writes the
- * results.
+ * The naive way: while the sender waits for its response, this stores the message, POSTs to one receiver after the
+ * other, and writes the results.
  */
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';

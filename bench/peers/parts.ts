@@ -1,6 +1,7 @@
 /**
- * The parts that the peers share, as a Node team would write them. A Fastify route takes messages. A sender signs a
- * push and makes it with undici's `dispatch` over kept connections. Bodies and headers are those of Convoke.
+ * The parts that the peers share, as a team would write them with Node. A Fastify route takes messages. A sender signs
+ * each push and makes it with undici's `dispatch` over connections that stay open. Bodies and headers are as in pushes
+ * of Convoke.
  */
 import Fastify from 'fastify';
 import type { AddressInfo } from 'node:net';
@@ -12,7 +13,7 @@ import { type Fleet, membersOf, SECRET } from '../load/fleet.ts';
 
 export interface PeerOptions {
   fleet: Fleet;
-  /** A directory for data. */
+  /** A directory for the data of the peer. */
   data: string;
 }
 
@@ -20,7 +21,7 @@ export interface BullmqOptions extends PeerOptions {
   appendfsync: 'always' | 'everysec';
 }
 
-/** One push to make, as plain data for a queue. */
+/** A push that waits in a queue, as plain data. */
 export interface PushJob {
   instance_id: string;
   message_id: string;
@@ -38,12 +39,12 @@ interface SendBody {
 }
 
 const KEY = signingKey(SECRET);
-/** Connections to one instance, as many as Convoke allows. */
+/** How many connections to one instance, as many as Convoke allows. */
 const CONNECTIONS = 4;
 
 let last_message = 0;
 
-/** The instances by meeting, in memory, where a team would cache them. */
+/** The instances by meeting. They are in memory, because a team would cache them there. */
 function recipientsOf(fleet: Fleet): Map<string, Recipient[]> {
   const meetings = new Map<string, Recipient[]>();
   for (const { instance_id, meeting_id, agent_id } of membersOf(fleet)) {
@@ -55,9 +56,9 @@ function recipientsOf(fleet: Fleet): Map<string, Recipient[]> {
 }
 
 /**
- * Listens, and prints its ready line.
+ * Listens for messages, and prints the ready line.
  *
- * @param accept resolves when the jobs of a message are stored, or done; the sender then gets the response
+ * @param accept stores or makes the pushes of a message; when it resolves, the sender gets the response
  */
 export async function listen(fleet: Fleet, accept: (jobs: PushJob[]) => Promise<unknown>): Promise<void> {
   const meetings = recipientsOf(fleet);
@@ -96,7 +97,7 @@ export async function listen(fleet: Fleet, accept: (jobs: PushJob[]) => Promise<
   console.log(`peer ready http://127.0.0.1:${(app.server.address() as AddressInfo).port}`);
 }
 
-/** Makes pushes. Resolves with the status; rejects when the machine was not reached. */
+/** Returns a function that makes a push. It resolves with the status, or rejects when the machine was not reached. */
 export function sender(fleet: Fleet): (delivery_id: string, job: PushJob) => Promise<number> {
   const targets = new Map<string, { pool: Pool; path: string }>();
   for (const { instance_id, webhook_url } of membersOf(fleet)) {
@@ -137,7 +138,10 @@ export function sender(fleet: Fleet): (delivery_id: string, job: PushJob) => Pro
   };
 }
 
-/** Collects items while earlier batches are being stored: a group commit for peers that have none. */
+/**
+ * Collects items while earlier batches are stored, so that one commit stores many items. Peers use it as a group
+ * commit.
+ */
 export class Gatherer<Item> {
   readonly #keep: (items: Item[]) => Promise<unknown>;
   readonly #in_flight_max: number;
@@ -185,7 +189,7 @@ export class Gatherer<Item> {
   }
 }
 
-/** Ends a peer in order, after SIGTERM or when its parent process has ended. */
+/** Ends a peer cleanly, after SIGTERM or when its parent process has ended. */
 export function onEnd(end: () => Promise<unknown>): void {
   let ended = false;
   const once = (): void => {

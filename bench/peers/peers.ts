@@ -1,4 +1,4 @@
-/** What a team could build instead of Convoke, honestly tuned: see docs/benchmarks.md. */
+/** What a team could build instead of Convoke. Each is tuned as well as we can: see docs/benchmarks.md. */
 import { accessSync, constants, existsSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import { delimiter, join } from 'node:path';
@@ -40,7 +40,7 @@ export function isOnPath(program: string): boolean {
   });
 }
 
-/** The peers' dependencies are in a package of their own, so that `npm ci` in the root does not install them. */
+/** The dependencies of the peers are in bench/package.json, so that `npm ci` in the root does not install them. */
 const packagesMissing = (): string | null =>
   existsSync(new URL('../node_modules', import.meta.url)) ? null : 'run `npm ci --prefix bench` first';
 

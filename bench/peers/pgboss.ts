@@ -1,7 +1,7 @@
 /**
- * pg-boss on PostgreSQL. One statement inserts the jobs of many messages. Several workers take the jobs in batches:
- * they are notified of new jobs, do not pause while batches are full, and complete a batch at once. PostgreSQL starts
- * here, with synchronous_commit on.
+ * pg-boss on PostgreSQL. One statement inserts the jobs of many messages. Several workers take jobs in batches.
+ * PostgreSQL notifies them of new jobs; they do not pause while batches are full; and they complete all jobs of a batch
+ * in one call. This process also starts PostgreSQL, with synchronous_commit on.
  */
 import { PgBoss, type WorkOptions } from 'pg-boss';
 import { Gatherer, listen, onEnd, type PeerOptions, type PushJob, sender } from './parts.ts';

@@ -1,6 +1,7 @@
 /**
- * A queue on PostgreSQL as many blogs describe it: one table. Many rows are inserted at a time. A hundred are taken
- * with FOR UPDATE SKIP LOCKED, and one statement marks them as done. An insert wakes the workers.
+ * A queue in one table of PostgreSQL, as many blogs describe it. One statement inserts many rows. A worker takes up to
+ * 500 rows with FOR UPDATE SKIP LOCKED, and later marks all of them as done with one statement. An insert wakes the
+ * workers.
  */
 import pg from 'pg';
 import { Gatherer, listen, onEnd, type PeerOptions, type PushJob, sender } from './parts.ts';
@@ -26,7 +27,7 @@ const END = `
   FROM unnest($1::bigint[], $2::int[]) AS ended (id, status) WHERE jobs.id = ended.id`;
 
 export interface SkipLockedOptions extends PeerOptions {
-  /** Whether another session is idle in a transaction during the measurement. */
+  /** Whether another session stays idle in a transaction during the measurement. */
   idle_transaction?: boolean;
 }
 
@@ -67,7 +68,7 @@ async function work(): Promise<void> {
   }
 }
 
-/** Waits until something is inserted, but only for a while. */
+/** Waits until rows are inserted, at most `POLL_MS`. */
 async function sleep(): Promise<void> {
   const { promise, resolve } = Promise.withResolvers<void>();
   asleep.add(resolve);

@@ -1,12 +1,13 @@
 /**
- * What machines that wait in a pull cost, second by second: the load of scenario (n) without its broadcasts.
+ * Measures what machines cost while they wait in a pull, with a line for every few seconds (`--each`). The machines are
+ * those of scenario (n); this program sends no messages.
  *
  *     node bench/programs/crowd.ts [--nodes 0|1|2] [--machines 10000] [--wait 55] [--seconds 55] [--each 5] [--bare] [--node-args=--no-memory-reducer]
  *
- * With 0 nodes it runs on SQLite. With `--bare` it is `node:http` alone that responds, in one process or, with 2 nodes, in
- * two that forward. Processor time is in per cent of a core: the serving threads, the threads of V8
- * (which compile and collect), all other threads of the nodes, and PostgreSQL. The last line is the mean. Memory is that
- * of all nodes.
+ * `--nodes 0` is Convoke on SQLite. With `--bare`, `node:http` alone responds instead of Convoke: in one process or,
+ * with `--nodes 2`, in two processes that forward pulls to each other. Processor time is in per cent of a core: the
+ * serving threads, the threads of V8 (which compile and collect), all other threads of the nodes, and PostgreSQL. The
+ * line "in all" has the mean over the whole time. Memory is the sum over the nodes and the main process of PostgreSQL.
  */
 import { loadavg } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';

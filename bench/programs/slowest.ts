@@ -1,11 +1,12 @@
 /**
- * What the slowest messages of scenario (c) wait for. It sends 200 messages a second. Beside each of the slowest
- * hundred it prints what every thread of every process waited for between the sending and the arrival of the message.
+ * Finds out what the slowest messages of scenario (c) wait for. The program sends 200 messages a second, and takes the
+ * slowest hundred. For each kind of pause of each thread it prints how many of these messages the pause delayed.
  *
  *     node bench/programs/slowest.ts [--nodes 0|1] [--seconds 300] [--rate 200] [--slowest 100]
  *
- * With 0 nodes it runs on SQLite. It needs gcc. A pause counts for a message when it covers a third or more of what the
- * message took beyond the median. Several may: a late event loop and the collector that stopped it.
+ * `--nodes 0` is Convoke on SQLite. The program needs gcc. A pause counts for a message when it covers a third or more
+ * of the time that the message took beyond the median. Several pauses may count for one message: for example a late
+ * event loop, and the garbage collector that stopped the event loop.
  */
 import { execFileSync } from 'node:child_process';
 import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -33,11 +34,11 @@ if (contender === undefined) throw new Error('--nodes says 0 or 1');
 const rate = Number(values.rate);
 const WARM_UP_S = 30;
 const CONNECTIONS = 32;
-/** How long after the last message the threads may take to write down their pauses. */
+/** How long the program waits, after the last message, until all threads have written their pauses to files. */
 const WRITTEN_MS = 6_000;
 
 const directory = mkdtempSync(join(tmpdir(), 'convoke-bench-pauses-'));
-// The server of PostgreSQL runs as another user.
+// The server of PostgreSQL runs as another user, and must be able to read the library.
 chmodSync(directory, 0o755);
 process.once('exit', () => rmSync(directory, { recursive: true }));
 const library = join(directory, 'fsync_log.so');
@@ -46,7 +47,7 @@ execFileSync('gcc', ['-O2', '-shared', '-fPIC', '-o', library, source, '-ldl']);
 const fsync_log = join(directory, 'fsync.jsonl');
 writeFileSync(fsync_log, '');
 chmodSync(fsync_log, 0o666);
-// All processes of the measurement inherit these.
+// All processes that this program starts from here on inherit these variables.
 Object.assign(process.env, {
   NODE_OPTIONS: `--import ${new URL('../measure/pauses.ts', import.meta.url).href}`,
   PAUSES_DIRECTORY: directory,

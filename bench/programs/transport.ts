@@ -1,7 +1,8 @@
 /**
- * What a push costs beyond undici's bare `dispatch`. Both send the same POSTs in turns, from one event loop, to one
- * receiver: a child process that responds 200. Prints the rates of each round and the medians of both. When other
- * programs share the machine, the processor time per push says more than the rate.
+ * Measures what a push through Convoke's webhook transport costs, compared with undici's bare `dispatch`. The transport
+ * and `dispatch` take turns. They send the same POSTs from one event loop to one receiver, a child process that
+ * responds 200. The program prints the rates of each round, and the medians. When other programs share the machine, the
+ * processor time per push says more than the rate.
  *
  *   node bench/programs/transport.ts [rounds] [pushes per round] [instances] [in flight per instance]
  */
@@ -106,7 +107,7 @@ function median(values: number[]): number {
   return values.toSorted((a, b) => a - b)[values.length >> 1]!;
 }
 
-/** Keeps `in_flight` pushes in flight to each instance, until all are made. */
+/** Keeps `in_flight` pushes in flight to each instance, until `pushes` are made in all. */
 async function measure(
   push: (instance: number) => Promise<unknown>,
   pushes: number,
@@ -128,8 +129,8 @@ async function measure(
 }
 
 /**
- * Responds to each request as soon as its body has arrived. It knows the length of a request, so it costs next to
- * nothing.
+ * Responds to each request as soon as its body has arrived. All requests have the length of the first one, so the
+ * receiver only counts bytes, which costs next to nothing.
  */
 function receive(): void {
   const answer = Buffer.from(

@@ -1,6 +1,6 @@
 /**
- * What a message and a push cost the PostgreSQL server of a node: bytes on disk and in the WAL, processor time,
- * commits. From these figures docs/scaling.md computes how much one server can carry.
+ * Measures what a message and a push cost the PostgreSQL server: bytes on disk and in the WAL, processor time, commits.
+ * From these figures docs/scaling.md computes how much load one server can carry.
  *
  *   node bench/programs/unit_costs.ts [--seconds 20] [--rounds 3]
  */
@@ -20,14 +20,16 @@ import { cpuSeconds } from '../measure/processes.ts';
 import { FAN_OUT_1, FAN_OUT_100 } from '../scenarios/throughput.ts';
 
 const WARM_UP_S = 3;
-/** How many heartbeats are measured, and how many are in flight. */
+/** How many heartbeats are measured, and how many are in flight at a time. */
 const HEARTBEATS = 2_000;
 const HEARTBEATS_AT_A_TIME = 32;
-/** How busy a server may be, so that it has room for peaks, vacuum and backups. */
+/**
+ * The share of its processor time that a server may use in the computation: the rest is for peaks, vacuum and backups.
+ */
 const BUSY_SHARE = 0.6;
 const MESSAGE_DAYS = 30;
 const DELIVERY_DAYS = 7;
-/** A busy session reports its statistics at most once a second, an idle one at once. */
+/** Longer than PostgreSQL takes to report statistics: a busy session reports once a second, an idle session at once. */
 const STATISTICS_MS = 2_000;
 
 type Costs = Record<string, number>;
@@ -55,7 +57,7 @@ await administrator.end();
 await postgres.stop();
 await bench.stop();
 
-/** Loads a node as much as possible, on a database of its own. */
+/** Sends to a node as fast as it accepts messages, on a new database, and measures what that costs. */
 async function costsOf({ meetings, members, connections }: typeof FAN_OUT_1, database: string): Promise<Costs> {
   const fleet = { meetings, members, origin: bench.origin };
   const { url, data } = await makeDatabase(postgres, database, fleet);
@@ -108,7 +110,7 @@ async function makeDatabase({ url }: BenchPostgres, database: string, fleet: Par
   return { url: of_database.href, data };
 }
 
-/** Waits until everything is on disk and the sessions have reported their statistics. */
+/** Waits until every delivery is settled and the sessions have reported their statistics. */
 async function settled(client: pg.Client): Promise<void> {
   for (;;) {
     const { rows } = await client.query("SELECT 1 FROM deliveries WHERE state = 'pending' LIMIT 1");
@@ -133,7 +135,7 @@ async function countersOf(client: pg.Client, pids: number[]) {
   };
 }
 
-/** Measures heartbeats; each is a transaction of its own. */
+/** Measures what a heartbeat costs. Each heartbeat is a transaction of its own. */
 async function heartbeatCosts(client: pg.Client, base_url: string): Promise<Costs> {
   const api = new ConvokeClient({ base_url });
   const { instance_id } = memberOf({ meetings: 1, members: 1, origin: '' }, 0, 0);
@@ -151,7 +153,7 @@ async function heartbeatCosts(client: pg.Client, base_url: string): Promise<Cost
   };
 }
 
-/** The bytes of a row after vacuum has run, because free room in the pages is then used again. */
+/** The bytes of a row on disk, measured after a vacuum. */
 async function sizesOf(client: pg.Client): Promise<Costs> {
   const sizes: Costs = {};
   for (const [table, name] of Object.entries({ messages: 'message', deliveries: 'delivery' })) {
@@ -163,7 +165,7 @@ async function sizesOf(client: pg.Client): Promise<Costs> {
     sizes[`table_bytes_per_${name}`] = Number(table_bytes) / Number(count);
     sizes[`index_bytes_per_${name}`] = Number(index_bytes) / Number(count);
   }
-  // The share of settlements whose row stays in its page and needs no new entry in an index.
+  // The share of settlements whose new row version stays in the same page and needs no new entry in an index (HOT).
   const { rows: updates } = await client.query<{ share: number }>(
     "SELECT n_tup_hot_upd::float8 / greatest(n_tup_upd, 1) AS share FROM pg_stat_user_tables WHERE relname = 'deliveries'",
   );
@@ -189,7 +191,8 @@ function print(costs: Costs[]): void {
     const cells = costs.map((each) => each[name]!.toFixed(Math.abs(each[name]!) < 10 ? 2 : 0));
     console.log(`| ${name} | ${cells.join(' | ')} |`);
   }
-  // Solves one equation for each shape: a message with its pushes.
+  // A message costs a fixed amount, and an amount for each of its pushes. The shapes with fan-out 1 and 100 give two
+  // equations, from which this computes both amounts.
   const [one, , hundred] = costs as [Costs, Costs, Costs];
   const split = (name: string): { message: number; push: number } => {
     const push = (hundred[name]! - one[name]!) / (hundred['fan_out']! - one['fan_out']!);

@@ -1,11 +1,12 @@
 /**
- * The upgrade of a database with many deliveries to the columns of pending_deliveries.ts, while a node works: how long
- * its parts take, and how long the work waits for them.
+ * Upgrades a database with many deliveries to the columns of pending_deliveries.ts while a node works. It measures how
+ * long each part of the upgrade takes, and how long the calls of the node take during each part.
  *
  *     node bench/programs/upgrade_with_rows.ts [--deliveries 10000000] [--keep]
  *
- * Of a thousand deliveries ten are pending, one of these aside, and five failed. Meanwhile one message after the other
- * is accepted and settled, each a call of the store as a node makes it; the longest wait is that of a call.
+ * Of every thousand deliveries, ten are pending (one of them aside), and five have failed. During the upgrade the
+ * program accepts one message after the other and settles its deliveries, with the calls of the store that a node
+ * makes. For each kind of call it prints the longest.
  */
 import { parseArgs } from 'node:util';
 import { loadavg } from 'node:os';
@@ -112,7 +113,7 @@ async function timed(what: string, run: () => Promise<unknown>): Promise<void> {
   console.log(`${what}: ${((performance.now() - started_ms) / 1000).toFixed(1)} s (load ${loadavg()[0]!.toFixed(1)})`);
 }
 
-/** Accepts and settles while something runs. */
+/** Accepts messages and settles their deliveries while `run` runs, and prints the longest calls. */
 async function besideWork(store: Store, epoch: number, what: string, run: () => Promise<unknown>): Promise<void> {
   const longest = { accept: 0, read: 0, settle: 0 };
   let calls = 0;

@@ -1,13 +1,14 @@
 /**
- * What senders notice of the upkeep of a year of data (programs/year.ts): of retention, or of backups. 200 messages a
- * second go into the store meanwhile.
+ * Measures what senders notice while a store with a year of data (programs/year.ts) removes old rows or makes backups.
+ * The program puts 200 messages a second into the store.
  *
  *     node bench/programs/upkeep.ts --data DIRECTORY [--database-url URL] [--days 300] [--seconds 10] [--rounds 3]
  *     node bench/programs/upkeep.ts --data DIRECTORY --backup [--seconds 10] [--rounds 3]
  *
- * Stretches take turns: nothing is done; the service's own maintenance removes what is older than `--days`; 500 rows of
- * each kind are removed again and again, without a pause. With `--backup`: nothing is done; one backup after the other
- * is made. Latencies are from when a message is due until the store has it. Removed rows are gone for good, so copy the
+ * A round has three stretches of `--seconds` each. In the first nothing else happens. In the second the service's own
+ * maintenance removes what is older than `--days`. In the third, steps of up to 500 rows of each kind follow each other
+ * without a pause. With `--backup` a round has two stretches: nothing else happens; one backup follows the other. A
+ * latency is the time from when a message is due until the store has it. Removed rows are gone for good, so copy the
  * directory first.
  */
 import { rmSync, statSync } from 'node:fs';
@@ -49,10 +50,10 @@ const { store, opened } =
 await opened;
 const clock = systemClock();
 const retention_ms = Number(values.days) * DAY_MS;
-/** Rows, or MiB of a backup. */
+/** The work of a stretch so far: removed rows, or MiB of backups. */
 let done = 0;
 
-/** The service's own maintenance, whose steps are counted. */
+/** Runs the service's own maintenance, and counts the rows that it removes. */
 async function removeAsService(stopped: AbortSignal): Promise<void> {
   const counted = async (...args: Parameters<DeliveryStore['prune']>) => {
     const rows = await store.deliveries.prune(...args);

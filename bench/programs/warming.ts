@@ -1,11 +1,11 @@
 /**
- * How latency and processor time change while a service gets warm: 200 messages a second, a line for each stretch. The
- * load of scenario (m), on a service that has just started.
+ * Measures how latency and processor time change while a service gets warm. The load is that of scenario (m), 200
+ * messages a second, on a service that has just started. The program prints a line for every few seconds (`--each`).
  *
  *     node bench/programs/warming.ts [--nodes 0|1|2] [--pulls] [--rate 200] [--seconds 60] [--each 5]
  *
- * With 0 nodes it runs on SQLite. Processor time is in microseconds a message, by process and thread: the serving
- * thread, the threads of V8 (which compile and collect), all other threads of the nodes, and PostgreSQL.
+ * `--nodes 0` is Convoke on SQLite. Processor time is in microseconds per message, by who spent it: the serving
+ * threads, the threads of V8 (which compile and collect), all other threads of the nodes, and PostgreSQL.
  */
 import { loadavg } from 'node:os';
 import { parseArgs } from 'node:util';

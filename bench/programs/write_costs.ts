@@ -1,12 +1,13 @@
 /**
- * What a push costs PostgreSQL, from its acceptance to its settlement and the vacuum behind both: bytes of WAL, the
- * processor time of the server, and room on disk. Nothing is pushed: the program calls the store as a node does.
+ * Measures what a push costs PostgreSQL: bytes of WAL, the processor time of the server, and room on disk. The cost has
+ * three parts: to accept the message, to settle the delivery, and to vacuum afterwards. The program pushes nothing: it
+ * calls the store as a node does.
  *
  *     node bench/programs/write_costs.ts [--messages 400] [--rounds 3] [--only TEXT] [--idle]
  *
- * With --idle a session stays in a transaction meanwhile, so vacuum removes nothing. The server writes no full-page
- * images, and autovacuum is off, so the bytes repeat to a few per cent even on a busy machine. Processor time does not,
- * so report the load of the machine with it.
+ * With `--idle` another session stays in a transaction during the measurement, so vacuum removes nothing. The server
+ * writes no full-page images, and autovacuum is off. So the bytes differ by only a few per cent between runs, even on a
+ * busy machine. Processor time differs more, so report it together with the load of the machine.
  */
 import { loadavg } from 'node:os';
 import { parseArgs } from 'node:util';
@@ -33,7 +34,7 @@ const FLAGS = [
   '-ccheckpoint_timeout=1h',
   '-csynchronous_commit=on',
 ];
-/** As scenario (b): a message to each of a hundred machines. */
+/** As in scenario (b), each message goes to a hundred machines. */
 const MEETINGS = 4;
 const MEMBERS = 100;
 const TEXT = JSON.stringify({ text: 'x'.repeat(480) });
@@ -44,7 +45,7 @@ const EXPIRES_AT = Date.now() + 72 * 3_600_000;
 const NODE = { node_id: 'bench', version: '0', address: 'http://127.0.0.1:1', stopping: false };
 const OF_LANE = 'instance_id = $1 AND meeting_id = $2 AND partition_no = $3';
 const READ = `SELECT delivery_no FROM pending_deliveries WHERE ${OF_LANE} AND aside = 0 ORDER BY seq LIMIT 200`;
-/** What a node does every few seconds; its cost is shown with that of the vacuum. */
+/** The sweep that a node makes every few seconds. Its cost is shown together with that of the vacuum. */
 const SWEPT = 'SELECT sweep_deliveries((SELECT last_value FROM numbers), 1000000)';
 
 const { values: options } = parseArgs({
@@ -104,8 +105,8 @@ async function measured(variant: Variant, round: number): Promise<Measured> {
     const epochs = new Map(partitions.map(({ partition_no, epoch }) => [partition_no, epoch]));
     await fill(store);
     await variant.change(client);
-    // This lock keeps the store from sweeping, so that only this program sweeps. On a busy machine, sweeps of the store
-    // would find deliveries that still wait for this program.
+    // With this lock only this program sweeps. On a busy machine, a sweep by the store would find deliveries that this
+    // program has not settled yet.
     await client.query(`SELECT pg_advisory_lock(${SWEEP})`);
     await settle(store, await accept(store, 40), variant, epochs);
     await client.query(SWEPT);
@@ -125,7 +126,7 @@ async function measured(variant: Variant, round: number): Promise<Measured> {
       settle: (settled[of] - accepted[of]) / deliveries.length,
       vacuum: (vacuumed[of] - settled[of]) / deliveries.length,
     });
-    // A session may report its statistics late, but it does so when it ends.
+    // A session may report its statistics late, so this ends the store's sessions: then they have reported.
     await store.close();
     const { rows } = await client.query<{ pending: number; n: number; bytes: number; hot: number }>(
       `SELECT (SELECT count(*) FROM deliveries WHERE state = 'pending')::int AS pending, (SELECT count(*) FROM deliveries)::int AS n,
@@ -164,7 +165,7 @@ async function accept(store: Store, messages: number): Promise<AcceptedDelivery[
   return accepted;
 }
 
-/** In the order in which a hundred machines answer: each batch has deliveries of several messages. */
+/** Settles in batches of deliveries of several messages, in a mixed order, as a hundred machines respond. */
 async function settle(store: Store, deliveries: AcceptedDelivery[], variant: Variant, epochs: Map<number, number>) {
   const started_at = new Date().toISOString();
   const attempt = {
@@ -212,8 +213,8 @@ async function counters(client: pg.Client): Promise<{ wal: number; us: number }>
 }
 
 /**
- * How long it takes to read the pending deliveries of a lane that has none, before a sweep. The read then passes every
- * settled delivery of the lane, because all of them are above the mark.
+ * How long it takes to read the pending deliveries of a lane that has none, before a sweep. The read passes every
+ * settled delivery of the lane, because the mark of the sweep is still below all of them.
  */
 async function msToRead(client: pg.Client): Promise<number> {
   const lane = ['i000007', 'm000003', partitionOf('i000007')];

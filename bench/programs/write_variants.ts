@@ -1,17 +1,17 @@
 /**
- * Other ways to store deliveries, as changes of the newest schema: see write_costs.ts. More of them were tried before one
- * was chosen: see bench/NOTES.md, "What a push writes".
+ * Other ways to store deliveries, as changes of the newest schema. write_costs.ts measures them. bench/NOTES.md, "What
+ * a push writes", has the results of further ways that were tried.
  */
 import type pg from 'pg';
 
 export interface Variant {
   name: string;
-  /** Whether the result of a first attempt that succeeded is stored in full, or as three numbers. */
+  /** Whether the result of a successful first attempt is stored as a whole object, or as three numbers. */
   attempts: 'full' | 'short';
   change(client: pg.Client): Promise<void>;
 }
 
-/** What the version before had: the state in the conditions of three indexes, and nothing to sweep. */
+/** The previous schema: three indexes had the state in their conditions, and no sweep was needed. */
 const STATE_IN_INDEXES = `
   ALTER TABLE deliveries DROP CONSTRAINT pending_is_found;
   DROP INDEX deliveries_noted_in_lane; DROP INDEX deliveries_noted_aside; DROP INDEX deliveries_ended_badly;

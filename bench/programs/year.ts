@@ -1,11 +1,12 @@
 /**
- * Makes a year of data, for trials by hand: see load/year.ts.
+ * Makes a year of data, for trials by hand. load/year.ts describes the data.
  *
  *     node bench/programs/year.ts --data DIRECTORY [--messages 10000000] [--instances 100000]
  *     node bench/programs/year.ts --data DIRECTORY --database-url URL [...]
  *
- * The directory must be empty, and the database as well. `convoke serve --data DIRECTORY` then runs on it; without
- * CONVOKE_RETENTION_DELIVERIES and CONVOKE_RETENTION_MESSAGES of more than a year it removes what is old.
+ * The directory and the database must be empty. Afterwards `convoke serve --data DIRECTORY` runs on the data. Set
+ * CONVOKE_RETENTION_DELIVERIES and CONVOKE_RETENTION_MESSAGES to more than a year: otherwise the service removes old
+ * rows.
  */
 import { parseArgs } from 'node:util';
 import { yearInto } from '../load/year.ts';

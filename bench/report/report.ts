@@ -1,10 +1,10 @@
-/** Makes tables from figures: medians with their spread, and whether the targets are met. */
+/** Makes tables from figures: medians with the least and the most, and whether the targets are met. */
 import { median } from '../measure/figures.ts';
 import type { Column, Scenario, Target } from '../scenarios/scenario.ts';
 
 export interface RowResult {
   name: string;
-  /** Why there are no figures. */
+  /** Why the row was not measured; null when it was. */
   missing: string | null;
   /** One value for each round; null where the round failed. */
   figures: Record<string, (number | null)[]>;
@@ -12,7 +12,7 @@ export interface RowResult {
 
 export interface TargetResult {
   says: string;
-  /** Null when a row that it needs is missing. */
+  /** Null when a row that the target compares was not measured. */
   value: number | null;
   met: boolean | null;
 }

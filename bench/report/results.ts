@@ -1,4 +1,4 @@
-/** Writes results: each run as JSON, and the results that the repository keeps. */
+/** Writes each run as JSON, and updates the results that the repository keeps. */
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { cpus, release, totalmem } from 'node:os';
 import { fileURLToPath } from 'node:url';
@@ -21,9 +21,10 @@ function machine(): string {
 }
 
 /**
- * Writes a run. With `save`, its scenarios also replace the previous ones in the repository's file and document.
+ * Writes a run to a file. With `save`, the scenarios of the run also replace their previous results in
+ * bench/results/saved.json and in docs/benchmarks.md.
  *
- * @returns the path of the file
+ * @returns the path of the file of the run
  */
 export async function writeResults(scenarios: ScenarioResult[], save: boolean): Promise<string> {
   await mkdir(DIRECTORY, { recursive: true });

@@ -1,6 +1,6 @@
 /**
- * Convoke beside webhook servers that others run. A measurement knows nothing of the products: see
- * webhook_servers/server.ts.
+ * Measures Convoke and the webhook servers of other projects. The measurements see every product through the same
+ * interface, webhook_servers/server.ts.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { answering, type Fleet } from '../load/fleet.ts';
@@ -19,7 +19,7 @@ const SERVERS = [convokeOnSqlite, convokeOnPostgres, svix, outpost, convoy];
 const SENDERS = 64;
 const RATE_PER_S = 200;
 const WARM_UP_S = 10;
-/** How long after the last message a push may still arrive. */
+/** A push that arrives later than this after the last message counts as not arrived. */
 const LATEST_MS = 10_000;
 const HANGING_RATE_PER_S = 10;
 const HANGING_S = 30;
@@ -30,9 +30,9 @@ interface Shape {
   fleet: Omit<Fleet, 'origin'>;
   /** Messages per second; when absent, each response starts the next message. */
   rate?: number;
-  /** How long the load takes; as long as for other scenarios when absent. */
+  /** How long the load takes; when absent, as long as `--seconds` says. */
   seconds?: number;
-  /** What happens to the service while messages are sent; each message is then accounted for. */
+  /** What happens to the service while messages are sent. The scenario then checks which of the messages arrived. */
   trouble?: (running: RunningServer) => Promise<Figures>;
 }
 
@@ -127,7 +127,7 @@ const ARRIVALS: Column[] = [
   { figure: 'refused', title: 'refused' },
 ];
 
-/** These run only when `--only` names them: they measure servers of others, whose programs few machines have. */
+/** These scenarios run only when `--only` names them, because few machines have the programs that they measure. */
 export const BESIDE: Scenario[] = [
   scenario('v1', `fan-out 1, ${SENDERS} senders`, [PUSHES, CPU_PER_PUSH, ...LATENCY, ...FAULTS], {
     fleet: { meetings: 64, members: 1 },

@@ -1,4 +1,6 @@
-/** How long a person waits for a command and for the start of the service, and what an idle service needs. */
+/**
+ * Measures how long a person waits for a command and for the start of the service, and the memory of an idle service.
+ */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
@@ -15,7 +17,7 @@ import type { Row, Scenario } from './scenario.ts';
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const PACKAGE = { name: 'package', program: join(ROOT, 'dist/convoke.cjs') };
 const CLONE = { name: 'clone', program: join(ROOT, 'src/cli/main.ts') };
-/** The pause after the ready line, until the work of the start is over. */
+/** The pause after the ready line, in which the service ends the work of its start. */
 const SETTLED_MS = 5_000;
 
 let built: Promise<void> | null = null;
@@ -26,8 +28,8 @@ function row({ name, program }: typeof PACKAGE): Row {
     async measure(): Promise<Figures> {
       if (program === PACKAGE.program) await (built ??= bundle());
       const home = await mkdtemp(join(tmpdir(), 'convoke-bench-'));
-      // A cache of its own, which the first call of each command fills. So the measurement shows later calls, as people
-      // see them every day.
+      // The commands get a new cache, which the first call of each command fills. Only the second call is measured,
+      // because people make second calls every day.
       const env = { ...process.env, XDG_CACHE_HOME: join(home, 'cache') };
       const run = async (...args: string[]): Promise<number> => {
         const started_ms = performance.now();

@@ -1,4 +1,4 @@
-/** What listeners of the live feed cost everybody else: the service's processor time for a message, and its rate. */
+/** Measures what listeners of the live feed cost the service: processor time per message, and messages per second. */
 import { Tool } from '../load/channel.ts';
 import { type Contender, convoke } from '../contenders/contenders.ts';
 import type { FeedCounts, Listeners } from '../load/listeners.ts';
@@ -11,7 +11,7 @@ const RATE_PER_S = 1_000;
 const CONNECTIONS = 32;
 const WARM_UP_S = 2;
 
-/** Convoke with a number of listeners, from before the warm-up to the end. */
+/** Convoke with a number of listeners. They listen from before the warm-up until the end. */
 class Listened implements Contender {
   readonly name = 'convoke';
   readonly #listeners: number;

@@ -1,7 +1,7 @@
 /**
- * A herd: tens of thousands of machines that were away come back at once, each with its backlog. Beside them a few
- * machines were never away. The scenario measures how soon these few get their pushes, and whether that delays the
- * herd.
+ * A herd: tens of thousands of machines that were away come back at once, and a backlog waits for each. A few other
+ * machines were never away. The scenario measures how soon these few machines get their pushes, and how fast the
+ * backlog of the herd drains.
  */
 import { Agent, request as post } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -20,16 +20,16 @@ import { FAN_OUT_100, saturated } from './throughput.ts';
 const HEALTHY = 64;
 const MESSAGES_PER_S = 200;
 const CONNECTIONS = 32;
-/** Machines of the herd in one meeting. */
+/** How many machines of the herd are in each of its meetings. */
 const HERD_MEMBERS = 100;
-/** How long the herd stays away: until the first attempts after the start, and a few back-offs, are over. */
+/** How long the herd stays away: long enough for the first attempts after the start and for a few back-offs. */
 const AWAY_MS = 30_000;
 /** The longest that the scenario waits for the pushes of the herd. */
 const SECONDS_MAX = 600;
 const LOOK_MS = 250;
-/** How many heartbeats of machines that come back are in flight. */
+/** How many heartbeats are in flight at a time when the herd comes back. */
 const HEARTBEATS_AT_ONCE = 32;
-/** The herd counts as done when no push has arrived for this long. */
+/** After so long without a new push, the scenario expects no more pushes to the herd. */
 const SILENCE_MS = 15_000;
 
 interface Herd {
@@ -100,7 +100,7 @@ async function herd(bench: Bench, { machines, each }: Herd, how: Return, home: H
   }
 }
 
-/** Sends a heartbeat for each machine: it is back. */
+/** Sends a heartbeat for each machine. So the service knows that the machine is back. */
 async function comeBack(url: string, fleet: Fleet): Promise<void> {
   const agent = new Agent({ keepAlive: true, maxSockets: HEARTBEATS_AT_ONCE });
   const machines = membersOf(fleet);
@@ -118,7 +118,7 @@ async function comeBack(url: string, fleet: Fleet): Promise<void> {
   agent.destroy();
 }
 
-/** Resolves when the herd has got everything, or gets nothing more. */
+/** Resolves when the herd has all its pushes, or when it gets no more pushes. */
 async function silent(receivers: Tool<Receivers>, pending: number): Promise<void> {
   let moved_ms = performance.now();
   let before = -1;

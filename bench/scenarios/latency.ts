@@ -1,6 +1,6 @@
 /**
- * Scenarios at a rate that everybody can keep up with: how long a message takes, and whether the trouble of some
- * receivers delays others.
+ * Scenarios at a rate that all contenders can keep up with. They measure how long a message takes, and whether
+ * receivers that do not respond delay the other receivers.
  */
 import { type Contender, convoke, convokeWithNameServers, relay } from '../contenders/contenders.ts';
 import type { Fleet } from '../load/fleet.ts';
@@ -34,9 +34,11 @@ export const latency: Scenario = {
 const COUNTED = 50;
 const HANGING = 50;
 const UNRESOLVABLE = 500;
-/** Every instance is in all meetings, so a hanging one has as many attempts in flight as it may have. */
+/**
+ * Every instance is in all of these meetings, so an instance that hangs has as many attempts in flight as it may have.
+ */
 const MEETINGS = 4;
-/** A hanging attempt takes 5 s. In this time many of them end and are tried again. */
+/** An attempt that hangs takes 5 s. In this time many of these attempts end, and the service tries again. */
 const SECONDS_MIN = 15;
 const MESSAGES_PER_S_AMONG_HANGING = 20;
 const MESSAGES_PER_S_AMONG_UNRESOLVABLE = 6;
@@ -57,13 +59,14 @@ function beside(name: string, { contender, meetings, rate, others }: Company): R
       const fleet: Fleet = { meetings, shared: true, members, origin: bench.origin, ...others };
       const name_servers = [await bench.nameServer()];
       const load = { connections: CONNECTIONS, rate, seconds: Math.max(seconds, SECONDS_MIN) };
-      // In the warm-up only receivers that respond get messages. The others begin to hang in the measurement.
+      // In the warm-up only receivers that are counted get messages. The others get their first messages in the
+      // measurement.
       return bench.measure(contender, { fleet, name_servers }, load, { seconds: 3, rate: 500, targets: COUNTED });
     },
   };
 }
 
-/** Two rows: beside other receivers that respond, and beside as many that do not. */
+/** Two rows: in one the other receivers respond, in the other just as many receivers do not respond. */
 function pair(trouble: string, company: Omit<Company, 'others'>, others: Company['others']): Row[] {
   const uncounted = (others.hanging ?? 0) + (others.unresolvable ?? 0);
   return [

@@ -1,4 +1,4 @@
-/** Scenarios of machines that pull: what pulling costs in place of a webhook. */
+/** Scenarios with machines that pull. They compare the cost of pulls with that of webhooks. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Contender, convoke, under } from '../contenders/contenders.ts';
 import { twoNodes } from '../contenders/on_postgres.ts';
@@ -13,7 +13,7 @@ const CONNECTIONS = 32;
 type Shape = Pick<Fleet, 'meetings' | 'members' | 'shared'>;
 type How = { connections: number; rate?: number; warm_up_s: number };
 
-/** Two rows: receivers of webhooks, and machines that pull. */
+/** Two rows with the same load: receivers of webhooks, and machines that pull. */
 function pair(contender: Contender, shape: Shape, { warm_up_s, ...load }: How): [webhook: Row, pull: Row] {
   const row = (pulls: boolean): Row => ({
     name: contender.name.replace('convoke', pulls ? 'pull' : 'webhook'),
@@ -50,9 +50,13 @@ export const pullLatency: Scenario = {
 };
 
 const MACHINES = 10_000;
-/** Room for the machines and the senders. Half of the machines' pulls may be forwarded from one node to the other. */
+/**
+ * The limit of connections. It is enough for machines and senders, also when the other node forwards half of the pulls.
+ */
 const MAX_CONNECTIONS = String(2 * MACHINES);
-/** The pause after a start or a storm of connections, until its work is over. */
+/**
+ * The pause after a start, after all machines have connected, and after a broadcast: until the service is idle again.
+ */
 const SETTLED_MS = 10_000;
 const BROADCAST_MS_MAX = 60_000;
 const LOOK_MS = 20;
@@ -65,7 +69,7 @@ async function crowd(bench: Bench, contender: Contender, wait_s: number): Promis
   const memory = (): number => running.pids.reduce((sum, pid) => sum + memoryMib(pid).now, 0);
   const broadcast = async (): Promise<{ p50: number; max: number; missing: number }> => {
     await pullers.call('reset', { lanes: false });
-    // Long enough for one message.
+    // In 0.4 s, at a rate of 1 a second, exactly one message is sent. All machines of the meeting get it.
     await bench.senders.call('send', { ports, meetings: 1, connections: 1, rate: 1, seconds: 0.4 });
     const given_up = performance.now() + BROADCAST_MS_MAX;
     while ((await pullers.call('count')) < MACHINES && performance.now() < given_up) await sleep(LOOK_MS);
@@ -106,7 +110,7 @@ async function crowd(bench: Bench, contender: Contender, wait_s: number): Promis
   }
 }
 
-/** How long a pull waits that names no time: see src/http/routes/pull.ts. */
+/** How long a pull without `wait_s` waits, in seconds: see src/http/routes/pull.ts. */
 const WAIT_S_DEFAULT = 30;
 
 function crowdRow(contender: Contender, wait_s: number): Row {

@@ -1,9 +1,9 @@
-/** The parts of a scenario: rows, which are measured in turns, the figures to show, and the targets. */
+/** The parts of a scenario: the rows, which take turns, the figures to show, and the targets. */
 import type { Bench, Figures } from '../measure/measure.ts';
 
 export interface Row {
   name: string;
-  /** Why the row cannot be measured on this machine; null when it can. */
+  /** Why this machine cannot measure the row; null when it can. */
   missing?: string | null;
   measure(bench: Bench, seconds: number): Promise<Figures>;
 }
@@ -13,7 +13,7 @@ export interface Column {
   title: string;
   /** Digits after the point. */
   digits?: number;
-  /** Whether the column is shown only when a row has another value than 0. */
+  /** Whether the column is shown only when some row has a value other than 0. */
   only_if_any?: boolean;
 }
 
@@ -50,7 +50,7 @@ export const CPU_PER_MESSAGE: Column = { figure: 'cpu_us_per_message', title: 'C
 export const CPU_PER_PUSH: Column = { figure: 'cpu_us_per_push', title: 'CPU µs/push' };
 export const LAG: Column = { figure: 'lag_p99_ms', title: 'loop lag p99 ms', digits: 1 };
 export const MEMORY: Column = { figure: 'rss_peak_mib', title: 'peak RSS MiB' };
-/** Commits of PostgreSQL for a hundred messages. */
+/** How many transactions PostgreSQL commits for a hundred messages. */
 export const COMMITS: Column = { figure: 'commits_per_100', title: 'commits/100 messages', digits: 1 };
 /** Figures that should be 0. */
 export const FAULTS: Column[] = [

@@ -1,4 +1,4 @@
-/** Scenarios in which something is large, or nothing happens: a backlog, a registry, an idle service. */
+/** Scenarios with a large backlog, with a large registry, and with an idle service. */
 import { rm } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Contender, convoke, dataOf, endProcess, relay, startService } from '../contenders/contenders.ts';
@@ -10,10 +10,12 @@ import { CPU_PER_MESSAGE, FAULTS, LAG, MESSAGES, type Row, type Scenario } from 
 import { FAN_OUT_100, saturated } from './throughput.ts';
 
 const FEW = 1_000;
-/** The pause after the ready line, until the work of the start is over. */
+/** The pause after the ready line, in which the service ends the work of its start. */
 const SETTLED_MS = 6_000;
 
-/** Measures the memory while no receiver can be reached, and then the rate at which the backlog drains. */
+/**
+ * Measures the memory while no receiver can be reached. Then starts again, and measures how fast the backlog drains.
+ */
 async function drain(bench: Bench, pending: number): Promise<Figures> {
   const { meetings, members } = FAN_OUT_100;
   const fleet: Fleet = { meetings, members, origin: bench.origin };
@@ -95,8 +97,8 @@ const FEW_MEETINGS = 10;
 const MANY_MEETINGS = 1_000;
 
 /**
- * The same 1,000 instances get pushes whatever the size of the registry. The service keeps connections for 1,000
- * instances but not for 100,000, and this scenario does not compare connections.
+ * In each row the same number of instances, 1,000, get pushes, so that the service keeps the same number of
+ * connections. It keeps connections to 1,000 instances, but not to 100,000.
  */
 function registryRow(
   name: string,

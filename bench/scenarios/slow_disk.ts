@@ -1,4 +1,4 @@
-/** A slow disk: a small library, loaded before the C library, delays fsync and fdatasync. */
+/** A slow disk: a small library is loaded before the C library, and delays each fsync and fdatasync. */
 import { execFileSync } from 'node:child_process';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -11,7 +11,7 @@ import { FAN_OUT_1, saturated } from './throughput.ts';
 const DELAY_US = 5_000;
 const SOURCE = fileURLToPath(new URL('./slow_fsync.c', import.meta.url));
 
-/** Compiles the library when it is first needed. */
+/** Compiles the library, and returns the environment that loads it. */
 function slowDisk(): Record<string, string> {
   const library = join(tmpdir(), `convoke-bench-slow-fsync-${process.pid}.so`);
   execFileSync('gcc', ['-O2', '-shared', '-fPIC', '-o', library, SOURCE, '-ldl']);

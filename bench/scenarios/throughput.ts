@@ -1,4 +1,4 @@
-/** Scenarios with the highest possible load: fan-out 1, fan-out 100, one lane. */
+/** Saturated scenarios: each sender sends its next request as soon as it has a response. */
 import { type Contender, convoke, relay } from '../contenders/contenders.ts';
 import type { Bench } from '../measure/measure.ts';
 import { oneNode, oneNodeBesideIdleTransaction, twoNodes } from '../contenders/on_postgres.ts';
@@ -21,23 +21,23 @@ import {
 interface Shape {
   meetings: number;
   members: number;
-  /** Connections of the senders. */
+  /** How many connections the senders have. */
   connections: number;
-  /** Messages in one request; each is one of its own when absent. */
+  /** How many messages a request has; when absent, a request sends one message. */
   together?: number;
-  /** Agents that say the messages in turn; the messages have no `from_agent` when absent. */
+  /** How many agents take turns as `from_agent`; when absent, a message has no `from_agent`. */
   speakers?: number;
-  /** Connections to each receiver, for undici alone. */
+  /** How many connections to each receiver the ceiling (undici alone) has. */
   ceiling_connections: number;
 }
 
 /**
- * How long the warm-up takes. Node compiles programs while they run, which takes twice as long when two run on two
- * cores.
+ * How long the warm-up takes. Node compiles a program while it runs. With two nodes on two cores this takes twice as
+ * long as with one.
  */
 const WARM_UP_S = 10;
 export const FAN_OUT_1: Shape = { meetings: 64, members: 1, connections: 256, ceiling_connections: 2 };
-/** With so few senders, all of them wait for responses before a batch is large. */
+/** With so few senders, a batch stays small: soon all senders wait for their responses. */
 const FEW_SENDERS: Shape = { meetings: 64, members: 1, connections: 32, ceiling_connections: 2 };
 export const FAN_OUT_100: Shape = { meetings: 1, members: 100, connections: 64, ceiling_connections: 1 };
 export const ONE_LANE: Shape = { meetings: 1, members: 1, connections: 64, ceiling_connections: 1 };
@@ -151,7 +151,8 @@ export const oneLane: Scenario = {
 };
 
 /**
- * An updated row leaves a dead version behind, and while a transaction does not end, no dead version can be removed.
+ * Every update of a row leaves a dead version of it. PostgreSQL cannot remove dead versions that are newer than the
+ * oldest open transaction. So this shows whether Convoke gets slower while a transaction stays open.
  */
 export const idleTransaction: Scenario = {
   name: 'k',
@@ -172,7 +173,7 @@ export const idleTransaction: Scenario = {
   ],
 };
 
-/** A batcher must not wait for more messages while all senders wait for their responses. */
+/** Shows whether batches wait for more messages while all senders wait for their responses. */
 export const fewSenders: Scenario = {
   name: 'l',
   title: 'few senders: fan-out 1 as in (a), with 32 senders instead of 256',
@@ -212,7 +213,7 @@ export const manyInOne: Scenario = {
   ],
 };
 
-/** One in a hundred traces is recorded. */
+/** Records one in a hundred traces. */
 const SAMPLED = { OTEL_TRACES_SAMPLER: 'parentbased_traceidratio', OTEL_TRACES_SAMPLER_ARG: '0.01' };
 
 export const withTraces: Scenario = {
@@ -233,10 +234,13 @@ export const withTraces: Scenario = {
   ],
 };
 
-/** So many agents that no pair reaches the limit of the loop guard. */
+/** With 10,000 agents no pair of agents reaches the limit of the loop guard. */
 const FROM_AGENTS: Shape = { ...FAN_OUT_1, speakers: 10_000 };
 
-/** Nobody but agents speaks, so all their messages are in a row. Without that limit the guard judges all, and stops none. */
+/**
+ * Sets no limit of hops. Only agents speak in these meetings, so with a limit the loop guard would stop messages.
+ * Without it the loop guard judges every message, and stops none.
+ */
 function withoutHopLimit(contender: Contender): Contender {
   return {
     ...contender,
@@ -257,7 +261,10 @@ export const fromAgents: Scenario = {
 
 const SENDERS = [8, 32, 64, 256];
 
-/** Whether a batch waits for senders that wait themselves: the rate then follows the number of senders. */
+/**
+ * Shows whether batches wait for senders that wait themselves for a response. If so, the rate depends on the number of
+ * senders.
+ */
 export const sendersInTurn: Scenario = {
   name: 'x',
   title: '8 to 256 senders that wait for each response: fan-out 1 as in (a)',

@@ -1,6 +1,6 @@
 /**
- * Wide meetings: one message goes to 10,000 instances. What each of its pushes costs, when the last instance has it, and
- * what others notice of it meanwhile.
+ * Wide meetings: one message goes to 10,000 instances. The scenario measures what each push costs, when the last
+ * instance has the message, and how long messages of other meetings take during that.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Contender, convoke, endProcess, relay, startService } from '../contenders/contenders.ts';
@@ -14,22 +14,24 @@ import type { Bench, Figures } from '../measure/measure.ts';
 import { CPU_PER_PUSH, FAULTS, LAG, LATENCY, MEMORY, type Row, type Scenario } from './scenario.ts';
 
 const WIDE = 10_000;
-/** A meeting as in scenario (b), with as many pushes a second. */
+/**
+ * For comparison: a meeting with 100 members, as in scenario (b). It gets as many pushes a second as a wide meeting.
+ */
 const NARROW = 100;
-/** One wide message in four seconds. */
+/** In a wide meeting this is one message every four seconds. */
 const PUSHES_PER_S = 2_500;
 const WARM_UP_S = 10;
-/** In less time there are too few wide messages. */
+/** The least time of a measurement: in less time there are too few wide messages. */
 const SECONDS_MIN = 20;
-/** The others, each alone in its meeting. */
+/** How many other instances there are, each alone in its meeting. */
 const OTHERS = 64;
 const MESSAGES_PER_S = 200;
 const CONNECTIONS = 32;
-/** After the last push: its result is written at once, and the health of its instance within a second or two. */
+/** The pause after the last push: its result is written at once, the health of its instance within a second or two. */
 const SETTLED_MS = 2_000;
 /**
- * 16,000 file descriptors are enough for so many clients and for the connections of 10,000 receivers to stay open. With
- * the defaults that takes 25,000; the unit in docs/deploy gives 65,536.
+ * With at most 1,000 clients, 16,000 file descriptors are enough to keep the connections to 10,000 receivers open. With
+ * the default number of clients 25,000 would be necessary; the unit in docs/deploy allows 65,536.
  */
 const env = { CONVOKE_MAX_CONNECTIONS: '1000' };
 
@@ -46,7 +48,7 @@ function paced(contender: Contender, members: number): Row {
   };
 }
 
-/** The others, while a wide meeting gets a message every four seconds, or none. */
+/** Measures the other instances, while the wide meeting gets a message every four seconds, or no message. */
 function others(home: Home, is_beside: boolean, name: string): Row {
   return { name, measure: (bench, seconds) => othersOf(bench, home, is_beside, Math.max(seconds, SECONDS_MIN)) };
 }
@@ -55,7 +57,7 @@ async function othersOf(bench: Bench, home: Home, is_beside: boolean, seconds: n
   const receivers = new Tool<Receivers>('./load/receivers.ts');
   const senders = new Tool<Senders>('./load/load.ts');
   const { port } = await receivers.call('up', { port: 0 });
-  // The wide meeting has the number 0, because senders without `first_meeting`, such as those of `toAll`, begin there.
+  // The wide meeting has the number 0, because `toAll` sends without `first_meeting`, so to meeting 0.
   const wide: Fleet = { meetings: 1, members: WIDE, origin: `http://127.0.0.1:${port}` };
   const narrow: Fleet = { meetings: OTHERS, members: 1, first: WIDE, origin: bench.origin };
   const { data, env: env_of_home, leave } = await home([{ fleet: wide }, { fleet: narrow }]);
@@ -73,7 +75,7 @@ async function othersOf(bench: Bench, home: Home, is_beside: boolean, seconds: n
       });
     const toAll = (for_s: number) =>
       senders.call('send', { ports, meetings: 1, connections: 1, rate: PUSHES_PER_S / WIDE, seconds: for_s });
-    /** Waits until the others and the members of the wide meeting have what was sent. */
+    /** Waits until the other instances and the members of the wide meeting have their messages. */
     const delivered = (to_others: number, to_all: number) =>
       Promise.all([bench.drained(to_others), bench.drained(to_all * WIDE, receivers)]);
     await bench.receivers.call('reset', { lanes: true });

@@ -1,6 +1,6 @@
 /**
- * A year of data: what a start, sends, lists and searches cost with a long history, beside the same with a short one.
- * The instances are the same in both.
+ * A year of data: the scenario measures a start, sends, lists and searches with 10,000,000 messages, and the same with
+ * 10,000 messages. The instances are the same in both rows.
  */
 import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -16,13 +16,13 @@ import { CPU_PER_MESSAGE, FAULTS, LATENCY, MESSAGES, type Row, type Scenario } f
 
 const FEW = 10_000;
 const INSTANCES = 100_000;
-/** The meetings that get messages, of those that are not large. */
+/** How many of the meetings that are not large get messages. */
 const MEETINGS = 64;
 const CONNECTIONS = 256;
 const WARM_UP_S = 5;
-/** A list should take no longer. */
+/** The target for every list: a list that takes longer counts as slow. */
 const LIST_MS_MAX = 100;
-/** Without these settings the service would remove the year. */
+/** Without these settings the service would remove most of the year's rows. */
 const KEPT = {
   CONVOKE_RETENTION_DELIVERIES: '3650d',
   CONVOKE_RETENTION_MESSAGES: '3650d',
@@ -64,7 +64,7 @@ async function yearOf(bench: Bench, messages: number, seconds: number, is_postgr
   }
 }
 
-/** Sends to one of ten in small meetings, as scenario (f) does. */
+/** Sends each message to one of the ten members of a small meeting, as scenario (f) sends to one of a hundred. */
 async function sendTo(bench: Bench, url: string, pids: number[], seconds: number): Promise<Figures> {
   const load: Load = {
     ports: [Number(new URL(url).port)],
@@ -95,7 +95,7 @@ async function sendTo(bench: Bench, url: string, pids: number[], seconds: number
   };
 }
 
-/** For each filter, a value that finds much, a value that finds little, and a value that finds nothing. */
+/** Values for each filter. For many filters: a value that finds much, one that finds little, one that finds nothing. */
 async function valuesOf(url: string): Promise<Record<string, string[]>> {
   const [large, small] = [meetingId(3), meetingId(LARGE_MEETINGS + 1_000)];
   const response = await fetch(`${url}/api/v1/deliveries/?meeting_id=${large}&limit=1`);

@@ -1,4 +1,4 @@
-/** Convoke with its default settings, as a webhook server among others. */
+/** Convoke with its default settings, for the scenarios in scenarios/beside.ts. */
 import { endProcess, startService } from '../contenders/contenders.ts';
 import { type Home, onPostgres, onSqlite } from '../contenders/homes.ts';
 import type { WebhookServer } from './server.ts';

@@ -1,7 +1,7 @@
 /**
  * Convoy, https://github.com/frain-dev/convoy, without a licence, with its Redis queue: `convoy server` takes messages,
- * and `convoy agent` pushes them. Its analytics are off. Written from convoy.env.example, cmd/bootstrap and
- * docs/v3/openapi3.yaml there.
+ * and `convoy agent` pushes them. Its analytics are off. Its settings and requests are as convoy.env.example,
+ * cmd/bootstrap and docs/v3/openapi3.yaml of that repository describe them.
  */
 import { freePort } from '../../test/support/free_port.ts';
 import { membersOf } from '../load/fleet.ts';

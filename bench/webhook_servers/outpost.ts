@@ -1,7 +1,7 @@
 /**
- * Outpost, https://github.com/hookdeck/outpost, with RabbitMQ, its log in PostgreSQL, and 100 deliveries at a time: its
- * default is 1. Its telemetry is off. Written from docs/content/self-hosting/configuration.mdoc and
- * docs/apis/openapi.yaml there.
+ * Outpost, https://github.com/hookdeck/outpost, with RabbitMQ, its log in PostgreSQL, and 100 deliveries at a time
+ * instead of its default, 1. Its telemetry is off. Its settings and requests are as
+ * docs/content/self-hosting/configuration.mdoc and docs/apis/openapi.yaml of that repository describe them.
  */
 import { dirname, join } from 'node:path';
 import { freePort } from '../../test/support/free_port.ts';
@@ -40,7 +40,8 @@ export const outpost: WebhookServer = {
       const file = pathOf('BENCH_OUTPOST');
       const cwd = processes.data;
       await outputOf(file, ['migrate', 'apply', '--yes'], env, cwd);
-      // `outpost serve` starts this program, which would survive the end of the other.
+      // `outpost serve` only starts outpost-server. This starts outpost-server itself, because it would go on to run
+      // after `outpost serve` has ended.
       const server = file.includes('/') ? join(dirname(file), 'outpost-server') : 'outpost-server';
       const isReady = (): Promise<boolean> => responds(`${url}/healthz`);
       await processes.service({ file: server, env, isReady });

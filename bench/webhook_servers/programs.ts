@@ -1,6 +1,7 @@
 /**
- * Programs of others that the bench runs: where they are, their start, their end. A variable says where each is; without
- * it the PATH does. Of the environment of the bench they get only PATH.
+ * Finds, starts and ends the programs of other projects that the bench runs. An environment variable says where a
+ * program is; without the variable it must be on the PATH. These programs get PATH from the environment of the bench,
+ * and no other variable.
  */
 import { execFile, spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
@@ -17,7 +18,7 @@ import type { Request } from '../load/request.ts';
 import { isOnPath } from '../peers/peers.ts';
 import type { RunningServer } from './server.ts';
 
-/** Variables that say where a program is, and its name on the PATH. */
+/** The environment variables that say where a program is, and the name of each program on the PATH. */
 const PROGRAMS = {
   BENCH_SVIX: 'svix-server',
   BENCH_OUTPOST: 'outpost',
@@ -35,7 +36,7 @@ process.once('exit', () => {
   for (const child of running) killGroup(child);
 });
 
-/** Ends a program and what it started: RabbitMQ is a script that starts a server. */
+/** Ends a program and the processes that it started: RabbitMQ is a script that starts a server. */
 function killGroup({ pid }: ChildProcess): void {
   if (pid !== undefined) process.kill(-pid, 'SIGKILL');
 }
@@ -66,13 +67,13 @@ interface ProgramOptions {
   file: string;
   args?: string[];
   env: Record<string, string>;
-  /** Where it runs, which is where its log goes. */
+  /** The working directory of the program, where it also writes its log. */
   cwd: string;
-  /** Whether it is ready. */
+  /** Asks whether the program is ready. */
   isReady: () => Promise<boolean>;
 }
 
-/** A process that can be started several times, one after the other. */
+/** A program that the bench can start again after it has ended. */
 class Program {
   readonly #options: ProgramOptions;
   #child: ChildProcess | null = null;
@@ -85,7 +86,7 @@ class Program {
     return this.#child!.pid!;
   }
 
-  /** Resolves when it is ready. */
+  /** Starts the program. Resolves when it is ready. */
   async start(): Promise<void> {
     const { file, args = [], env, cwd, isReady } = this.#options;
     const child = spawn(file, args, { env: { PATH, ...env }, cwd, stdio: 'ignore', detached: true });
@@ -114,7 +115,7 @@ class Program {
   }
 }
 
-/** Whether a GET of this URL is answered with success. */
+/** Whether a GET of this URL gets a response with a success status. */
 export async function responds(url: string): Promise<boolean> {
   return fetch(url).then(
     ({ ok }) => ok,
@@ -122,7 +123,7 @@ export async function responds(url: string): Promise<boolean> {
   );
 }
 
-/** Whether a server on this port says `hello` after `question`. Redis and RabbitMQ do so as soon as they are ready. */
+/** Whether a server on this port responds to `question` with `hello`. Redis and RabbitMQ do so when they are ready. */
 function greets(port: number, question: string, hello: string): Promise<boolean> {
   const { promise, resolve } = Promise.withResolvers<boolean>();
   const socket = connect({ port, host: '127.0.0.1' }, () => socket.write(question, 'latin1'));
@@ -136,7 +137,7 @@ function greets(port: number, question: string, hello: string): Promise<boolean>
   return promise;
 }
 
-/** The processes of one webhook server: its databases, with new data, and the service. */
+/** The processes of one webhook server: new databases, and the service. */
 export class Processes {
   readonly data: string;
   readonly #service: Program[] = [];
@@ -147,7 +148,7 @@ export class Processes {
     this.data = data;
   }
 
-  /** Starts a service. When that fails, what was started ends. */
+  /** Calls `start` with new processes. When `start` fails, the processes that it started are ended. */
   static async run(start: (processes: Processes) => Promise<RunningServer>): Promise<RunningServer> {
     const processes = new Processes(await scratchDirectory());
     try {
@@ -158,7 +159,7 @@ export class Processes {
     }
   }
 
-  /** A program of the service, which runs where the data is. */
+  /** Starts a program of the service, in the directory of the data. */
   async service(options: Omit<ProgramOptions, 'cwd'>): Promise<void> {
     const program = new Program({ ...options, cwd: this.data });
     this.#service.push(program);
@@ -172,7 +173,7 @@ export class Processes {
     return new URL(postgres.url);
   }
 
-  /** Redis, which syncs its append-only file once a second. Returns its port. */
+  /** Starts Redis, which syncs its append-only file once a second. Returns its port. */
   async redis(): Promise<number> {
     const port = await freePort();
     const cwd = await this.#directory('redis');
@@ -187,11 +188,12 @@ export class Processes {
     return port;
   }
 
-  /** RabbitMQ. Returns its URL. */
+  /** Starts RabbitMQ. Returns its URL. */
   async rabbitmq(): Promise<string> {
     const [port, distribution_port, epmd_port] = await Promise.all([freePort(), freePort(), freePort()]);
     const cwd = await this.#directory('rabbitmq');
-    // Without its own, RabbitMQ starts a name server that outlives it.
+    // RabbitMQ needs the name server `epmd`. If none runs, RabbitMQ starts one, which still runs when RabbitMQ has
+    // ended. So this starts it, and ends it at the end.
     const names = { ERL_EPMD_PORT: String(epmd_port), ERL_EPMD_ADDRESS: '127.0.0.1' };
     await this.#run({ file: 'epmd', env: names, cwd, isReady: () => greets(epmd_port, '\0\x01n', '') });
     const env = {
@@ -212,7 +214,7 @@ export class Processes {
     return `amqp://guest:guest@127.0.0.1:${port}`;
   }
 
-  /** What runs now, at its URL. */
+  /** Describes the processes that were started, for the scenarios. */
   serve(url: string, request: Request): RunningServer {
     return {
       url,

@@ -4,19 +4,21 @@ import type { Request } from '../load/request.ts';
 
 export interface RunningServer {
   url: string;
-  /** How it takes a message; as Convoke does when absent. */
+  /** The request with which it takes a message; absent for Convoke. */
   request?: Request;
   /** The processes whose processor time counts, with their descendants: the service and its databases. */
   pids(): number[];
-  /** Kills the service with SIGKILL, and not its databases. Resolves when it is ready again at the same address. */
+  /**
+   * Kills the service with SIGKILL, and starts it again at the same address. Its databases run on. Resolves when ready.
+   */
   killAndRestart(): Promise<void>;
   stop(): Promise<void>;
 }
 
 export interface WebhookServer {
   name: string;
-  /** What it needs and this machine does not have, in a sentence; null when it can be measured. */
+  /** A sentence that names the program that this machine does not have; null when it has all. */
   missing(): string | null;
-  /** Starts it with new databases. Each member of the fleet is a receiver of its meeting's messages. */
+  /** Starts the server with new databases. Each member of the fleet receives the messages of its meeting. */
   start(fleet: Fleet): Promise<RunningServer>;
 }

@@ -1,6 +1,6 @@
 /**
  * Svix, https://github.com/svix/svix-webhooks, with its memory cache and its Redis queue; otherwise with its defaults.
- * Written from server/README.md there and from https://api.svix.com/docs.
+ * Its settings and requests are as server/README.md of that repository and https://api.svix.com/docs describe them.
  */
 import { freePort } from '../../test/support/free_port.ts';
 import { meetingsOf, membersOf } from '../load/fleet.ts';
@@ -18,7 +18,7 @@ export const svix: WebhookServer = {
       const env = {
         SVIX_LISTEN_ADDRESS: `127.0.0.1:${port}`,
         SVIX_DB_DSN: postgres.href,
-        // PostgreSQL accepts a hundred, and some for its own work.
+        // PostgreSQL accepts a hundred connections, and reserves a few of them for administrators.
         SVIX_DB_POOL_MAX_SIZE: '90',
         SVIX_REDIS_DSN: `redis://127.0.0.1:${redis}`,
         SVIX_QUEUE_TYPE: 'redis',

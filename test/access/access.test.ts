@@ -1,6 +1,6 @@
 /**
- * Who may do what (design section 8): every route with every kind of principal. The routes are those that the running
- * service describes in its OpenAPI document; one that is not in the table below fails the test.
+ * Who may do what: every route with every kind of principal. The routes come from the OpenAPI document of the running
+ * service. A route that is not in the table below fails the test.
  */
 import assert from 'node:assert/strict';
 import crypto, { randomBytes } from 'node:crypto';
@@ -51,9 +51,9 @@ type Column = keyof typeof KEYS | 'link';
 const COLUMNS = [...Object.keys(KEYS), 'link'] as Column[];
 
 /**
- * yes: done. no: answered exactly as for what does not exist. `-`: 403 not_permitted, whether it exists or not.
- * taken: 409, the one response from which somebody learns that an id exists. Words in brackets distinguish the cases of
- * one operation.
+ * yes: the request is done. no: the response is exactly that for a missing object. `-`: 403 not_permitted, whether the
+ * object exists or not. taken: 409, the only response from which a caller learns that an id exists. Words in brackets
+ * distinguish the cases of an operation.
  */
 // prettier-ignore
 const TABLE: Record<string, string> = {
@@ -128,10 +128,10 @@ const TABLE: Record<string, string> = {
   'readyz':                       'yes    yes   yes    yes    yes   yes    yes    yes   yes     yes    yes     yes',
 };
 
-/** These need no key. */
+/** The operations that need no key. */
 const PUBLIC = ['sendReply', 'healthz', 'readyz', 'getSession', 'signInByLink', 'redeemInvite'];
 
-/** The ids that a request names: those of existing objects, or of missing ones. */
+/** The ids that a request names: ids of existing objects, or of missing objects. */
 interface Ids {
   instance_id: string;
   agent_id: string;
@@ -154,7 +154,7 @@ const WEBHOOK_URL = 'http://127.0.0.1:1/';
 const instances = (id: string, rest = ''): string => `/api/v1/instances/${id}/${rest}`;
 
 /**
- * One request for each row, about existing objects. The test makes each of them also about missing objects, except for
+ * One request for each row, about existing objects. The test also makes each request about missing objects, except for
  * the rows in ABOUT_NOTHING.
  */
 const ASKS: Record<string, (ids: Ids) => Ask> = {
@@ -289,7 +289,7 @@ const ASKS: Record<string, (ids: Ids) => Ask> = {
   readyz: () => ({ method: 'GET', path: '/readyz' }),
 };
 
-/** Rows that name no existing object, or create the one that they name. */
+/** Rows whose request names no existing object, or creates the object that it names. */
 const ABOUT_NOTHING = [
   'register',
   'sendMessage',
@@ -318,7 +318,7 @@ const ABOUT_NOTHING = [
   ...PUBLIC,
 ];
 
-/** As long as the ids of existing objects, because responses are compared byte by byte. */
+/** Ids of missing objects. They are as long as ids of existing objects, because responses are compared byte by byte. */
 const MISSING: Ids = {
   instance_id: 'missing-0000',
   agent_id: 'missing-a000',
@@ -352,7 +352,9 @@ class House {
     for (const meeting_id of [HERE, ELSEWHERE]) await this.service.send(meeting_id, {});
   }
 
-  /** The token of a new portal link. No link can be kept, because a new data key ends those that were made before. */
+  /**
+   * The token of a new portal link. Each test needs a new link, because a change of the data key ends earlier links.
+   */
   async #newLink(): Promise<string> {
     const { body } = await this.service.post<PortalLink>(`/api/v1/keys/${this.#owner}/portal-link/`);
     return new URL(body.link).hash.replace('#link=', '');
@@ -408,7 +410,7 @@ class House {
     return { ...ids, message_id: sent.message_id, delivery_id: delivery!.delivery_id };
   }
 
-  /** What the response to a column means, in the words of the table. */
+  /** What the response to the key of a column means, in the words of the table. */
   async verdictOf(row: string, column: Column, owner: Column | null): Promise<string> {
     const ids = await this.furnish(owner, row);
     const ask = ASKS[row]!;
@@ -417,20 +419,21 @@ class House {
     if (row === 'beginBackup' && answer.status === 201) await this.fetchBackup(answer.body as { backup_id: string });
     const missing = ABOUT_NOTHING.includes(row) ? null : await this.ask(ask(MISSING), this.tokens[column]);
     const is_alike = missing !== null && visiblePart(answer, ids) === visiblePart(missing, ids);
-    // Each message of the list is judged by itself; here the list has one.
+    // The response to a list has a result for each message. Here the list has one message.
     const { results } = (answer.body ?? {}) as { results?: { problem?: { code: string } }[] };
     const { code } = results?.[0]?.problem ?? ((answer.body ?? {}) as { code?: string });
     if (code === 'not_permitted') return missing === null || is_alike ? '-' : 'forbidden, but not as what is missing';
     if (code === 'instance_id_taken') return 'taken';
-    // The guard let this caller in. The service has no room for listeners, because a feed would not end its response.
+    // The caller may do this. The service answers `overloaded`, because the test allows no listeners: the response of a
+    // feed would not end.
     if (code === 'overloaded') return 'yes';
-    // This route asks every caller for the token of a push, whatever key they have.
+    // This route requires the token of a push from every caller, whatever key the caller has.
     if (code === 'reply_token_not_valid') return 'yes';
     if (is_alike) return 'no';
     return answer.status < 300 ? 'yes' : `${answer.status} ${code ?? ''}`;
   }
 
-  /** Only one backup is made at a time, so the next row has to wait for this one. */
+  /** Fetches a backup to its end: only one backup is made at a time, so the next row must wait for this backup. */
   async fetchBackup({ backup_id }: { backup_id: string }): Promise<void> {
     const ask = { method: 'GET', path: `/api/v1/backups/${backup_id}/` };
     await until(
@@ -456,7 +459,7 @@ class House {
   }
 }
 
-/** Everything that a caller sees of a response, but for the requested ids and the time. */
+/** Everything that a caller sees of a response, except the requested ids and the time. */
 function visiblePart({ status, headers, text }: Answer<unknown>, ids: Ids): string {
   const { date: _, ...others } = headers;
   let seen = JSON.stringify([status, others, text]);
@@ -472,7 +475,7 @@ function operationsOf({ paths }: OpenApi) {
   return Object.values(paths).flatMap((methods) => Object.values(methods));
 }
 
-/** Lists the operations of a document without a row, and the rows without an operation. */
+/** Lists the operations of a document that have no row, and the rows that have no operation. */
 function unmatched(document: OpenApi): string[] {
   const operations = new Set(operationsOf(document).map(({ operationId }) => operationId));
   const rows = new Set(Object.keys(TABLE).map((row) => row.split(' ')[0] as string));
@@ -485,7 +488,7 @@ async function startHouse(t: TestContext): Promise<House> {
   return house;
 }
 
-/** Replaces each principal of the running service. */
+/** Changes each principal that the running service finds. */
 function replacePrincipals(t: TestContext, change: (principal: Principal) => Principal): void {
   const original = Reflect.get(Keyring.prototype, 'identify');
   t.mock.method(Keyring.prototype, 'identify', function (this: Keyring, authorization: string | undefined): Standing {
@@ -549,13 +552,13 @@ describe('every route with every kind of principal:', () => {
       const answers = new Map<string, string>();
       for (const [token, code] of refused) {
         const answer = await house.ask(ask(ids), token);
-        // The service refuses a wrong key even where it needs none.
+        // The service refuses a wrong key even for operations that need no key.
         const is_asked = row === 'getSession' && token !== null;
         if (PUBLIC.includes(row) && !is_asked) {
           // Anybody may redeem an invite, so the key changes nothing. There is no invite with this secret.
           if (row === 'redeemInvite') assertProblem(answer, 404, 'invite_does_not_exist');
           else if (row === 'signInByLink') assertProblem(answer, 401, 'sign_in_link_not_valid');
-          // The route takes the token of a push; a key is not one.
+          // The route takes the token of a push, and a key is no such token.
           else if (row === 'sendReply') assertProblem(answer, 401, 'reply_token_not_valid');
           else assert.equal(answer.status, 200, row);
           continue;

@@ -1,4 +1,4 @@
-/** The audit log: every change leaves an entry, none can be changed unnoticed, and no secret is in it. */
+/** The audit log: every change leaves an entry, nobody can change an entry unnoticed, and no entry has a secret. */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
 import { all, type AuditEntry, ConvokeClient, type ListAuditQuery } from '@convoke/sdk';
@@ -48,7 +48,7 @@ describe('every route that changes something', () => {
     meeting_id: string;
   }
 
-  /** For each operation, the path and body of a request that succeeds, and of one that is refused. */
+  /** For each operation, the path and the body of a request that succeeds, and of a request that is refused. */
   const instance = { instance_name: 'n', agent_ids: ['a'], webhook_url: WEBHOOK_URL };
   const ASKS: Record<string, (ids: Ids) => [body: object | undefined, action: string]> = {
     register: ({ instance_id }) => [{ ...instance, instance_id }, 'instance.register'],

@@ -1,4 +1,4 @@
-/** The audit log of a data file, looked at with the commands and with SQL. */
+/** The audit log of a data file, read with the commands and with SQL. */
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
@@ -18,7 +18,7 @@ test('SQL removes exactly those entries of the log that its last entry names', a
   const { store, opened } = openSqliteStore(file, null);
   await opened;
   for (let day = 1; day <= 9; day++) await store.audit.append(entryOf(day), day * DAY_MS);
-  // Only entries at the beginning are removed. The first one is from today, so all that follow stay too.
+  // Only entries at the beginning are removed. The first entry is from today, so no entry is removed.
   assert.equal(await store.audit.prune(5 * DAY_MS, 500, 20 * DAY_MS), 0);
   const removed = await store.audit.prune(Date.now() + 30 * DAY_MS, 3, 20 * DAY_MS);
   await store.close();

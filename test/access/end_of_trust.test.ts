@@ -1,8 +1,8 @@
 /**
- * The end of trust: when a token is no longer valid, everything that depends on it ends, on every node. Each kind of
- * end is tested with each kind of thing that depends on a token, on one node with SQLite and on two with PostgreSQL.
- * With two nodes the end happens on one, and the things are on the other. As a control, the same things also depend on
- * another key, which stays valid.
+ * When a token is no longer valid, everything that depends on it ends, on every node. A token can end in several ways,
+ * and several kinds of things depend on a token. Each way is tested with each kind of thing, on one node with SQLite
+ * and on two nodes with PostgreSQL. With two nodes the token ends on one node, and the things are on the other node.
+ * The control: the same things with another key, which stays valid, do not end.
  */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
@@ -22,9 +22,9 @@ const HOUR_MS = 3_600_000;
 const KEYS = '/api/v1/keys/';
 
 interface House {
-  /** The node on which the end happens. */
+  /** The node on which the token ends. */
   here: Service;
-  /** The node on which the things are; the same one when there is only one. */
+  /** The node on which the things are; with one node it is `here`. */
   there: Service;
   clock: SetClock;
   database_url: string;
@@ -46,14 +46,14 @@ async function closeHouse({ here, there }: House): Promise<void> {
   await Promise.all([here.close(), there.close()]);
 }
 
-/** A house for one test, because the test changes what others would see. */
+/** Starts the nodes for one test, because other tests would see what the test changes. */
 async function startHouseFor(t: TestContext, engine: string): Promise<House> {
   const house = await startHouse(engine);
   t.after(() => closeHouse(house));
   return house;
 }
 
-/** One house with keys for all tests of a block. */
+/** Starts the nodes, with keys, once for all tests of a block. */
 function useHouse(engine: string): () => House {
   let house: House;
   before(async () => {
@@ -64,7 +64,7 @@ function useHouse(engine: string): () => House {
   return () => house;
 }
 
-/** Makes the first key on one node, and waits until the other knows it. */
+/** Makes the first key on one node, and waits until the other node knows the key. */
 async function endOpenMode({ here, there }: House): Promise<void> {
   const { token } = await here.endOpenMode();
   there.token = token;
@@ -86,11 +86,11 @@ async function taken(service: Service, token: string): Promise<void> {
 const bearer = (token: string) => ({ authorization: `Bearer ${token}` });
 
 function ask(service: Service, headers: Record<string, string>): Promise<Answer<{ code?: string }>> {
-  // A cookie, even an empty one, keeps the test client from adding the service's own token.
+  // With a cookie, even an empty one, the test client does not add the token of the service.
   return service.request('GET', KEYS, { headers: { cookie: '', ...headers } });
 }
 
-/** How many keys the held requests made. */
+/** How many keys the requests that were held back have made. */
 async function madeOf(service: Service): Promise<number> {
   const { data } = (await service.get<Page<ApiKey>>(`${KEYS}?limit=500`)).body;
   return data.filter(({ name }) => name === 'held back').length;
@@ -171,7 +171,7 @@ class Things {
     return found;
   }
 
-  /** The responses to the held requests after their bodies have arrived. */
+  /** Sends the rest of the requests that were held back, and returns their responses. */
   async finished(): Promise<Record<string, string>> {
     const found: Record<string, string> = {};
     for (const [kind, request] of this.#held) found[kind] = await request.finish();
@@ -205,7 +205,7 @@ class Things {
   }
 }
 
-/** Starts an MCP client that joined a meeting as an agent of its own, and waits there. */
+/** Starts an MCP client that joins a meeting as a new agent, and waits there for a message. */
 async function waitForMessage(
   service: Service,
   by: Record<string, string>,
@@ -225,7 +225,7 @@ async function waitForMessage(
     ({ text }) => !text.includes('"isError":true'),
   );
   const answer = call('wait_for_message', { wait_s: 50 });
-  // The waits of the control end when their service closes.
+  // The waits of the control end with an error when their service closes.
   answer.catch(() => {});
   await until(
     'the wait to begin',
@@ -242,7 +242,7 @@ function sessionHeaders(service: Service, { headers, body }: Answer<Session>): R
 
 interface End {
   name: string;
-  /** How long the key of the things is valid. */
+  /** When the key on which the things depend expires; absent when it does not expire. */
   key?: (clock: Clock) => { expires_at: string };
   end: (house: House, key: ApiKeyWithToken) => Promise<unknown>;
   by_key: string;
@@ -318,8 +318,8 @@ for (const engine of ['SQLite', 'PostgreSQL']) {
         assert.deepEqual(await things.asked(), { key: by_key, session: by_session });
         const finished = await things.finished();
         assert.equal(finished['key'], by_key);
-        // A session that ended with its key gives one of two codes: it depends on whether this node or the store is
-        // asked first.
+        // A session that ended with its key gets one of two codes, because either this node or the store may notice the
+        // end first.
         assert.ok([by_key, by_session].includes(String(finished['session'])), finished['session']);
         const ended = await things.feedsEnded();
         assert.equal(ended['key'], by_key);
@@ -327,7 +327,7 @@ for (const engine of ['SQLite', 'PostgreSQL']) {
 
         assert.deepEqual(await things.waitsEnded(), { key: by_key });
 
-        // The control: nothing else ended, and the refused changes were not made.
+        // The control: the things of the other key go on, and the refused changes were not made.
         assert.deepEqual(await control.asked(), { key: 'taken', session: 'taken' });
         assert.ok(control.feedsGoOn);
         assert.deepEqual(await control.finished(), { key: 'taken', session: 'taken' });
@@ -428,7 +428,7 @@ for (const engine of ['SQLite', 'PostgreSQL']) {
         headers: { cookie: '', ...bearer(key.token) },
       });
       const by_link = await signInByLink(there);
-      // On the other node, if there is one.
+      // With two nodes these things are on `here`, while the session began on `there`.
       const listening = await Things.with(t, here, { link: { ...by_link, origin: here.url } });
       await there.restart({});
       if (here !== there) assert.deepEqual(await listening.feedsEnded(), { link: 'session_ended' });

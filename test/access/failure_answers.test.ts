@@ -1,4 +1,4 @@
-/** Who sees what a receiver answered to the last failed push: those who may see every delivery of its instance. */
+/** The response of a receiver to the last failed push: only who may see all deliveries of the instance sees it. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { ApiKeyWithToken, CreateKeyInput, Instance, Page } from '@convoke/sdk';

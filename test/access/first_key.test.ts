@@ -1,6 +1,6 @@
 /**
- * The first key ends the open API. When several clients create it at the same time, nobody is locked out and nobody
- * gets in unnoticed.
+ * The first key ends the open API. When several clients create a first key at the same time, only one succeeds. Nobody
+ * is locked out, and nobody has a second key that others do not know of.
  */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';

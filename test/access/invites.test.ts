@@ -1,6 +1,6 @@
 /**
- * Invites: a link gives one machine a key for one instance and its meetings, once, on every node, and shows its secret
- * to nobody else.
+ * Invites: a link gives one machine a key for one instance and its meetings. The link works once, on any node, and
+ * nobody else sees the secret of the link.
  */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
@@ -36,7 +36,7 @@ async function invite(service: Service, more: Partial<CreateInviteInput> = {}): 
   return answer.body;
 }
 
-/** A request of a machine that has nothing but the link. */
+/** Makes a request as a machine does that has only the link. */
 function ask<T>(service: Service, method: string, { link }: { link: string }, headers = {}): Promise<Answer<T>> {
   return service.request<T>(method, new URL(link).pathname, { headers: { cookie: '', ...headers } });
 }
@@ -162,7 +162,7 @@ for (const engine of ['SQLite', 'two nodes on PostgreSQL']) {
       assert.match(assertProblem(await redeem(there, revoked), 410, 'invite_ended').detail, /^It was revoked at /);
       clock.step(HOUR_MS);
       assert.match(assertProblem(await redeem(there, expiring), 410, 'invite_ended').detail, /^It expired at /);
-      // Control: the invite that is valid for longer.
+      // Control: the invite that is valid for longer can still be redeemed.
       assert.equal((await redeem(there, lasting)).status, 200);
       assert.match(assertProblem(await redeem(here, lasting), 410, 'invite_ended').detail, /^It was redeemed at /);
       assertProblem(await revoke(lasting), 409, 'invite_redeemed');
@@ -185,7 +185,7 @@ for (const engine of ['SQLite', 'two nodes on PostgreSQL']) {
 }
 
 test('a page, a preview or a prefetch of the link redeems nothing, and no cache or log of others gets it', async (t) => {
-  // Without the pages a browser gets plain text.
+  // Builds the pages: without them a browser gets plain text.
   await buildIfStale();
   const service = await startService(t);
   await service.endOpenMode();

@@ -1,4 +1,4 @@
-/** API keys from creation to revocation (design section 8): in real services, over HTTP. */
+/** API keys from creation to revocation, in real services over HTTP. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';

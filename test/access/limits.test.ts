@@ -1,4 +1,4 @@
-/** Limits and quotas: how often, and how many. Time is virtual where it matters. */
+/** Limits of how often clients may do something, and quotas of how much they may have. Most tests use virtual time. */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
 import { parseCidr, type Cidr } from '../../src/domain/address.ts';
@@ -71,10 +71,10 @@ describe('the address of a client', () => {
   const cases: [string, string | undefined, string | null][] = [
     ['192.0.2.1', undefined, '192.0.2.1'],
     ['::ffff:192.0.2.1', undefined, '192.0.2.1'],
-    // A client that is no trusted proxy can write anything into the header.
+    // The header of a client that is no trusted proxy does not count: it can contain anything.
     ['192.0.2.1', '198.51.100.7', '192.0.2.1'],
     ['10.0.0.1', '198.51.100.7', '198.51.100.7'],
-    // What the client wrote before the first trusted proxy has no effect.
+    // Addresses that the client itself wrote into the header, before those of the proxies, have no effect.
     ['10.0.0.1', '203.0.113.9, 198.51.100.7', '198.51.100.7'],
     ['10.0.0.1', '10.9.9.9, 198.51.100.7, 10.0.0.2', '198.51.100.7'],
     ['10.0.0.1', '10.0.0.3, 10.0.0.2', '10.0.0.3'],

@@ -1,5 +1,6 @@
 /**
- * While the API is open, a page of another site learns nothing and changes nothing. Also: what responses tell browsers.
+ * While the API is open, a page of another site can read nothing and change nothing. Also tests the headers for
+ * browsers.
  */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
@@ -8,7 +9,7 @@ import type { AuditEntry, Page } from '@convoke/sdk';
 import { RawClient, describeAnswers } from '../support/raw_client.ts';
 import { assertProblem, instancePath, startService, useService } from '../support/service.ts';
 
-/** An address that is registered, and never gets a push. */
+/** A webhook address to which no test sends a push. */
 const DOES_NOT_LISTEN = 'http://127.0.0.1:9/';
 
 describe('an open API', () => {
@@ -148,7 +149,7 @@ test('the audit log grows no faster than CONVOKE_CHANGE_RATE allows, whatever a 
   ] as const) {
     assertProblem(await service.request(method, path, body === undefined ? {} : { body }), 429, 'rate_limited');
   }
-  // The limit does not apply to a route without an audit entry, and not to an admin.
+  // The limit does not apply to a route that writes no audit entry, and does not apply to an admin.
   await service.heartbeat('i');
   service.token = admin;
   for (let i = 0; i < 8; i++) await service.patch('i', { instance_name: `n${i}` });

@@ -1,4 +1,4 @@
-/** Portal links: the owner of a key sees their instances inside another product's page, and nobody sees anything else. */
+/** Portal links: on a page of another product, the owner of a key sees their own instances, and nothing else. */
 import assert from 'node:assert/strict';
 import { before, describe, test, type TestContext } from 'node:test';
 import type {
@@ -90,7 +90,7 @@ async function linkFor({ service, owner }: House, input: PortalLinkInput = {}): 
 const list = ({ service }: House, token: string): Promise<Answer<Page<Instance>>> =>
   service.request('GET', '/api/v1/instances/', { headers: bearer(token) });
 
-/** Only a machine that pulls has an `ack_timeout_s`, the time for its results. */
+/** The transport that a field needs: only a machine that pulls has an `ack_timeout_s`, the time for its results. */
 const transportOf = (field: string) => (field === 'ack_timeout_s' ? { transport: 'pull' } : WEBHOOK);
 
 async function seen(house: House, token: string): Promise<string[]> {
@@ -100,7 +100,7 @@ async function seen(house: House, token: string): Promise<string[]> {
 }
 
 describe('a portal link', () => {
-  // There is no place for a listener, because the response of a feed would not end.
+  // The service allows no listeners, because the response of a feed would not end.
   const service = useService({ max_feed_listeners: '0' });
   let house: House;
   before(async () => {
@@ -169,7 +169,7 @@ describe('a portal link', () => {
         const detail = new RegExp(`^A portal link does not change ${field}.*\\. Use the key itself\\.$`);
         assert.match((changed.body as { detail?: string }).detail ?? '', detail);
         assert.deepEqual((await service.get<Instance>(instancePath(instance_id))).body, before);
-        // Control: the key itself may, and only an admin may hand an instance over.
+        // Control: the key itself may change the field. Only an admin may give an instance another owner.
         const { token } = field === 'owner_key_id' ? house.admin : house.owner;
         const by_key = await service.request('PATCH', instancePath(instance_id), { headers: bearer(token), ...ask });
         assert.equal(by_key.status, 200, by_key.text);
@@ -260,7 +260,7 @@ describe('a portal link ends', () => {
   for (const [when, end] of Object.entries(ENDS)) {
     test(`${when}, and the feed that it opened too`, async (t) => {
       const all = await house(t);
-      // The service does not revoke the last admin key, so a second one has to exist.
+      // The service does not revoke the last admin key, so the test makes a second admin key.
       await all.service.createKey({ scopes: ['admin'] });
       const token = await linkFor(all);
       const stream = await openStream(`${all.service.url}/api/v1/events/`, bearer(token));

@@ -1,5 +1,5 @@
 /**
- * What a new owner of an instance, or of an id, learns of the previous owner: no credentials, and nothing that happened
+ * A new owner of an instance, or of an id, learns no credentials of the previous owner, and nothing that happened
  * before.
  */
 import assert from 'node:assert/strict';
@@ -58,17 +58,17 @@ for (const engine of ['SQLite', 'PostgreSQL']) {
       await registerAs(service, anna, annas.url, SECRET_HEADER);
       assert.equal(await sentTo(service, annas), SECRET_HEADER.authorization);
       await service.patch('laptop', { owner_key_id: ben.key_id });
-      // Its new owner registers the same server: nothing is lost.
+      // The new owner registers a URL on the same server: the headers stay.
       const same = await registerAs(service, ben, `${annas.origin}/elsewhere`);
       assert.deepEqual(same.webhook_header_names, Object.keys(SECRET_HEADER));
       assert.equal(same.dropped_header_names, undefined);
       assert.equal(await sentTo(service, annas), SECRET_HEADER.authorization);
-      // The registration must succeed. The response names what it removed.
+      // The registration at another server succeeds. The response names the headers that it removed.
       const moved = await registerAs(service, ben, bens.url);
       assert.deepEqual(moved.webhook_header_names, []);
       assert.deepEqual(moved.dropped_header_names, Object.keys(SECRET_HEADER));
       assert.equal(await sentTo(service, bens), undefined);
-      // The removed values do not come back.
+      // The removed headers do not come back when ben registers the first address again.
       const back = await registerAs(service, ben, annas.url);
       assert.deepEqual([back.webhook_header_names, back.dropped_header_names], [[], undefined]);
       const given = await registerAs(service, ben, bens.url, { authorization: 'Bearer of-ben' });
@@ -93,7 +93,7 @@ for (const engine of ['SQLite', 'PostgreSQL']) {
         service.patch('laptop', { owner_key_id: to.key_id, ...more });
       await registerAs(service, anna, annas.url, SECRET_HEADER);
       await handOver(ben);
-      // The same address, but the instance pulls now.
+      // The address is the same, but the instance pulls now, so its headers are removed.
       const pulls = await registerAs(service, ben, annas.url, undefined, 'pull');
       assert.deepEqual(pulls.dropped_header_names, Object.keys(SECRET_HEADER));
       assert.equal((await pulledAs(ben))['authorization'], undefined);
@@ -180,9 +180,9 @@ test('an attempt that was in flight when an id was removed is not shown to the n
   const now = view(created_at + 2_000);
   await now.load(memory);
   assert.equal(now.sees(attempted(created_at - 1)), false);
-  // The control: the new owner sees what was sent since.
+  // The control: the new owner sees an attempt for a message that was sent later.
   assert.equal(now.sees(attempted(created_at)), true);
-  // The attempt ends as late as it can: the runtime of the removed instance took the longest time that it may take.
+  // The attempt ends as late as possible: the runtime of the removed instance took the longest time that is allowed.
   const late = view(created_at + TIMEOUT_S_MAX * 1000);
   await late.load(memory);
   assert.equal(late.sees(attempted(created_at - 1)), false);

@@ -1,4 +1,4 @@
-/** Signing in on a page: what the cookie is, what it takes to use it, and when it ends. */
+/** Sessions of pages: what the cookie is, what a request needs besides it, and when a session ends. */
 import assert from 'node:assert/strict';
 import { hash, randomBytes } from 'node:crypto';
 import { before, describe, test, type TestContext } from 'node:test';
@@ -18,9 +18,9 @@ const PATH = '/api/v1/session/';
 interface Browser {
   cookie: string;
   csrf_token: string;
-  /** What a page of the service sends with a read. */
+  /** The headers that a page of the service sends with a read. */
   reads: Record<string, string>;
-  /** What a page of the service sends with a change. */
+  /** The headers that a page of the service sends with a change. */
   headers: Record<string, string>;
 }
 
@@ -86,7 +86,7 @@ describe('a session', () => {
     const who = await service.request<Session>('GET', PATH, { headers: { cookie } });
     assert.deepEqual([who.status, who.body.state, who.body.scopes], [200, 'signed_out', []]);
     assert.ok(!who.text.includes(csrf_token));
-    // A request without the token of the page does not sign that page out.
+    // A request without the CSRF token of the page does not sign the page out.
     assert.equal(who.headers['set-cookie'], undefined);
     assert.equal((await service.request('GET', '/api/v1/keys/', { headers: reads })).status, 200);
   });
@@ -182,7 +182,7 @@ describe('a session', () => {
     assert.deepEqual([again.status, again.headers['set-cookie']], [200, undefined]);
     const forged = { cookie: `convoke_session=${'x'.repeat(43)}`, 'convoke-csrf': csrf_token };
     assertProblem(await service.request('GET', '/api/v1/instances/', { headers: forged }), 401, 'session_ended');
-    // A key in the request wins over a cookie, and a wrong key is an error.
+    // When a request has a key and a cookie, only the key counts. So a wrong key is an error.
     const both = { cookie, authorization: 'Bearer cvk_no' };
     assertProblem(await service.request('GET', '/api/v1/instances/', { headers: both }), 401, 'api_key_malformed');
   });
@@ -198,7 +198,8 @@ describe('a session', () => {
     assertProblem(await use(), 401, 'sign_in_link_not_valid');
     const { reads, headers } = browserOf(service, answer);
     assert.equal((await service.request('GET', '/api/v1/keys/', { headers: reads })).status, 200);
-    // This session belongs to no key. The new key still does not count as the first one, which must be an admin key.
+    // No key is behind this session. Even so, the service does not take the new key for the first key, which would have
+    // to be an admin key.
     const made = await service.request('POST', '/api/v1/keys/', { headers, body: { scopes: ['read'] } });
     assert.equal(made.status, 201, made.text);
     const { data } = (await service.get<Page<AuditEntry>>('/api/v1/audit/?key_id=sign-in%20link')).body;
@@ -268,7 +269,7 @@ test('too many links that are none are refused, as wrong keys are', async (t) =>
 test('the SDK signs in, sends what protects the session, and signs out', async (t) => {
   const service = await startService(t);
   const { token } = await service.endOpenMode();
-  // What a browser does with cookies.
+  // Stores and sends cookies as a browser does.
   let cookie = '';
   const browser: typeof fetch = async (input, init) => {
     const headers = new Headers(init?.headers);
@@ -297,11 +298,11 @@ test('the SDK signs in, sends what protects the session, and signs out', async (
   assert.deepEqual(by_link.scopes, ['admin']);
 });
 
-/** The same requests, but the service looks at a changed copy of them. Each change removes one protection. */
+/** The same requests, of which the service sees a changed copy. Each change removes one protection. */
 describe('control: a service that', () => {
   type Identify = (this: Sessions, request: FastifyRequest) => Promise<Standing | null>;
 
-  /** What happens to a change that a page of another site requests, and to one without the token. */
+  /** The responses to a change that a page of another site requests, and to a change without the CSRF token. */
   async function codesOf(t: TestContext, change: (browser: Browser) => Record<string, string>): Promise<string[]> {
     const service = await startService(t);
     const { token } = await service.endOpenMode();

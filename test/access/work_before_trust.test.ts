@@ -1,6 +1,6 @@
 /**
- * Whatever a client without a key asks for costs a bounded amount of work, memory and connections. Every route of the
- * server's own table is requested in the same ways, so nobody can forget a new route.
+ * A client without a key can cause only a limited amount of work, memory and connections, whatever it requests. The
+ * test requests every route of the server's own table in the same ways, so it also covers new routes.
  */
 import assert from 'node:assert/strict';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
@@ -51,11 +51,11 @@ const MAX_CONNECTIONS = 16;
 const REQUEST_READ = 'http.server.request.start';
 /** How many requests one connection may have in progress. */
 const PIPELINED = 8;
-/** How many bytes the service may read after its last response. Bytes in the buffers of the system come in addition. */
+/** How many bytes the service may read after its last response. The buffers of the system take further bytes. */
 const REST_BYTES_MAX = 16 << 20;
 /**
- * Processor time for one response, including the client's share: five times the cost of the most expensive response
- * today.
+ * How much processor time a response may take, with the share of the client. The most expensive response takes a fifth
+ * of this today.
  */
 const ANSWER_MS_MAX = 1;
 /** One millisecond of processor time must be enough for this many bytes of a body. */
@@ -169,7 +169,7 @@ describe('without a key', { concurrency: false }, async () => {
 
   test('what follows the last answer of a connection is bounded by bytes, however fast it is written', async (t) => {
     const server = createHttpServer((_request, response) => response.end());
-    // Its clock stands still, so nothing ends because it took long.
+    // The clock of this watch stands still, so no connection ends because of a timeout.
     new Connections(MAX_CONNECTIONS, new VirtualClock()).watch(server);
     await once(server.listen(0, '127.0.0.1'), 'listening');
     t.after(() => server.close());
@@ -258,7 +258,7 @@ describe('without a key', { concurrency: false }, async () => {
     }
   });
 
-  /** Makes a request on a connection of its own. */
+  /** Makes a request on a new connection. */
   async function askOnce(t: TestContext, service: Service): Promise<string> {
     const client = connect(t, service);
     client.write(get('/healthz', 'connection: close\r\n'));
@@ -266,7 +266,7 @@ describe('without a key', { concurrency: false }, async () => {
     return describeAnswers(client.answers);
   }
 
-  /** Other clients can take every place, and each of them gets a response. */
+  /** Checks that all connections are free: as many other clients as allowed connect, and each gets a response. */
   async function assertAllFree(t: TestContext, service: Service): Promise<void> {
     const clients = Array.from({ length: MAX_CONNECTIONS }, () => connect(t, service));
     for (const client of clients) {

@@ -1,4 +1,4 @@
-/** The figures of the benchmarks: percentiles, processor time, and what became of each message. */
+/** The computations of the benchmarks: percentiles, processor time, and which messages arrived. */
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -9,7 +9,7 @@ import { MEETING, MESSAGE, placesOf, requestText, writeDigits, COUNT_DIGITS } fr
 import { median, Samples } from '../../bench/measure/figures.ts';
 import { cpuSeconds } from '../../bench/measure/processes.ts';
 
-/** Linux counts processor time in ticks of 10 ms, and can be one tick behind for each thread that ran. */
+/** How far off a processor time may be: Linux counts ticks of 10 ms, and may be a tick behind for each thread. */
 const TICKS_S = 0.1;
 const BURNT_S = 0.3;
 

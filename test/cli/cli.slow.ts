@@ -1,4 +1,4 @@
-/** The command line, as people and scripts use it: real processes against a real service. */
+/** The commands, run as people and scripts do: as real processes, with a real service. */
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
@@ -40,7 +40,7 @@ import {
 } from '../support/command_line.ts';
 import { until } from '../support/wait.ts';
 
-/** A machine that responds on a free port. */
+/** Starts a machine that responds on a free port. */
 async function machine(t: TestContext, listener: RequestListener): Promise<string> {
   const server = createServer(listener).listen(0, '127.0.0.1');
   await once(server, 'listening');
@@ -61,7 +61,7 @@ function olderNode(): string | null {
       const [major] = execFileSync(node, ['--version'], { encoding: 'utf8' }).slice(1).split('.').map(Number);
       if (major! < 22) return node;
     } catch {
-      // The file is missing or cannot be executed. The next one may work.
+      // The file is missing or cannot be executed. This tries the next directory.
     }
   }
   return null;
@@ -73,7 +73,7 @@ function everyCommand(command: Command): Command[] {
   return [command, ...command.commands.flatMap(everyCommand)];
 }
 
-/** The name of a command after those of its parents, without the program's. */
+/** The names of a command and its parents, without the name of the program. */
 function pathOf(command: Command): string[] {
   return command.parent === null ? [] : [...pathOf(command.parent), command.name()];
 }

@@ -1,4 +1,4 @@
-/** The settings: what is in effect is what was asked for; a value that makes no sense is refused with advice. */
+/** Settings: every valid value takes effect, and a value that makes no sense is refused with advice. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';

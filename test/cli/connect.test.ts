@@ -1,4 +1,4 @@
-/** `convoke connect`: what it asks for, what it stores and where, and what it writes for systemd and launchd. */
+/** `convoke connect`: its questions, the files that it stores, and the files that it writes for systemd and launchd. */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
@@ -15,7 +15,7 @@ const TO = 'http://127.0.0.1:9000/convoke';
 const TOKEN = 'token-of-the-runtime';
 const SECRET = `whsec_${Buffer.alloc(32, 's').toString('base64')}`;
 
-/** A home directory of its own, so that the test reads and writes nothing of this machine. */
+/** Makes a new home directory, so that the test reads and writes no files of this user. */
 function home(t: TestContext): { HOME: string; XDG_CONFIG_HOME: string } {
   const HOME = temporaryDirectory(t);
   return { HOME, XDG_CONFIG_HOME: join(HOME, 'config') };

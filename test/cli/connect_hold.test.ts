@@ -1,4 +1,4 @@
-/** A runtime that restarts behind `convoke connect`: the command holds its pushes, and no failure is stored. */
+/** While a runtime restarts, `convoke connect` holds its pushes, so that no failure is stored. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { PushResult } from '@convoke/sdk';
@@ -13,7 +13,7 @@ async function given(
   let posts = 0;
   const post = async (): Promise<PushResult> => {
     const result = results[posts++] as PushResult;
-    // The process is to end only after the pause before the next attempt has begun.
+    // Ends the process in the next turn, when the pause before the next attempt has begun.
     if (result === ENDS) setImmediate(() => ending.abort());
     return result;
   };
@@ -24,7 +24,7 @@ async function given(
 const REFUSED: PushResult = { not_reached: 'connect ECONNREFUSED' };
 const RESTARTING: PushResult = { status_code: 503 };
 const OK: PushResult = { status_code: 200 };
-/** The runtime is restarting, and somebody stops this process. */
+/** A result with which the test also stops this process: the runtime is restarting. */
 const ENDS: PushResult = { status_code: 503, retry_after: '20' };
 
 describe('a push is held', () => {

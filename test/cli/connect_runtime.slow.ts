@@ -152,7 +152,7 @@ test('a stream that is too long to be read as a whole does not count as the comp
   const event = (name: string, data: unknown) => `event: ${name}\ndata: ${JSON.stringify(data)}\n\n`;
   const update = (content: string) => event('updates', { node: { messages: [{ type: 'ai', content }] } });
   const begin = event('metadata', { run_id: 'r' });
-  // Only the beginning of this stream is read: the answer at its end is cut off.
+  // Convoke reads only the beginning of this stream, so it does not get the answer at the end.
   const long = begin + update('Let me think.') + update('x'.repeat(64 << 10)) + update('The answer');
   const agent = await startReceiver(t, (_, number) => ({ body: number === 1 ? long : begin + update('The answer') }));
   const who = ['--agent', 'lena', '--meeting', 'm', '--to', agent.origin];

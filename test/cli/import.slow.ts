@@ -1,4 +1,4 @@
-/** `convoke import`: what a service kept in SQLite continues in PostgreSQL as if nothing had happened. */
+/** `convoke import`: after the import, a service with data from SQLite goes on in PostgreSQL without any difference. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { copyFileSync } from 'node:fs';
@@ -19,7 +19,7 @@ const MEETINGS = ['a', 'b', 'c'];
 const PENDING_PER_MEETING = 30;
 const AUTHORIZATION = 'Bearer of-the-runtime';
 
-/** A round trip through a parser, or through jsonb, would change these texts. */
+/** A message that a JSON parser, or jsonb, would change. */
 const ODD_MESSAGE = String.raw`{"b":1.0,"a":12345678901234567890,"nul":"\u0000","half":"\ud800","created_at":"x\u0000y","é":"é 🎉"}`;
 
 interface Left {
@@ -89,7 +89,7 @@ test('a service that stopped with pending deliveries continues in PostgreSQL: sa
   const data = temporaryDirectory(t);
   const env = {
     CONVOKE_DATABASE_URL: await makeDatabase({ migrated: false }),
-    // Not the key of the file: nodes on PostgreSQL share a key.
+    // A new key, and not that of the data file: nodes on PostgreSQL share a key.
     CONVOKE_ENCRYPTION_KEY: randomBytes(32).toString('base64'),
   };
   const moved = await convoke(['import', '--from', file, '--data', data], { env });

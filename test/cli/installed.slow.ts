@@ -1,4 +1,4 @@
-/** The command line as an installed program: the name that its hints use, and where it keeps compiled code. */
+/** The installed program: its name in hints, and the directory of its compiled code. */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { chmodSync, existsSync, mkdirSync, readdirSync, symlinkSync } from 'node:fs';
@@ -24,7 +24,7 @@ function run(args: string[], { cwd, env = {} }: { cwd: string; env?: Record<stri
   return stdout;
 }
 
-/** The command that the help names for starting the service. */
+/** The command with which the help says to start the service. */
 function hintOf(help: string): string | undefined {
   return /^ {2}(.*) serve +run the service$/m.exec(help)?.[1];
 }

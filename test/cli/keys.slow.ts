@@ -45,7 +45,7 @@ describe('without a service', () => {
     const data = temporaryDirectory(t);
     const made = await convoke(['keys', 'create', '--scope', 'admin', '--data', data]);
     assert.equal(made.code, 0, made.stderr);
-    // Control: where no terminal is attached, nothing is shown.
+    // Control: without a terminal, nothing is shown.
     const service = await serve(data);
     await stop(service);
     assert.doesNotMatch(`${await service.stderr}${service.lines.join('\n')}`, /sign-in/);

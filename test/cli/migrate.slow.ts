@@ -1,4 +1,4 @@
-/** `convoke migrate`: reports the schema, brings it up to date, and leaves a newer one alone. */
+/** `convoke migrate`: reports the schema, brings it up to date, and does not change a newer schema. */
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -1,4 +1,4 @@
-/** `npm start`, in a copy of the repository in which nothing is built. */
+/** `npm start` in a copy of the repository in which nothing is built yet. */
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -58,7 +58,7 @@ async function npmStart(
 test('npm start answers before the pages are built, and shows them as soon as they are', async (t) => {
   const { child, url, said } = await npmStart(t, await copyOfRepository(t));
   assert.equal((await fetch(`${url}/readyz`)).status, 200);
-  // The first page reloads by itself. A request that comes later already gets the real one.
+  // The first page is a page that reloads by itself. A later request already gets the real page.
   const first = await fetch(url, AS_A_BROWSER);
   if (first.status !== 200) {
     assert.deepEqual([first.status, first.headers.get('refresh')], [503, '2']);
@@ -87,7 +87,7 @@ test(
   },
   async (t) => {
     const { child, url } = await npmStart(t, await copyOfRepository(t), THROUGH_A_SHELL);
-    // The pipe stays open until the service has ended, whatever happened to the shell.
+    // Waits for the end of the pipe: the service has it open until it ends, also when the shell ends before.
     const closed = once(child, 'close');
     child.kill('SIGTERM');
     await inTime('the end of the service', closed);

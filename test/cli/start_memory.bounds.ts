@@ -1,4 +1,4 @@
-/** The memory of an idle service is mostly what its start loads. */
+/** A start loads only the modules that it needs, because loaded modules are most of the memory of an idle service. */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { mkdtemp, rm } from 'node:fs/promises';
@@ -25,7 +25,7 @@ const PROGRAM = `
   console.log(JSON.stringify({ loaded, of_node: process.moduleLoadList }));
 `;
 
-/** What a start loads: the modules of packages, and those of Node. */
+/** The modules that a start loads: those of packages, and those of Node. */
 async function startWith(
   t: TestContext,
   env: Record<string, string> = {},

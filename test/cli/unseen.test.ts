@@ -27,7 +27,8 @@ describe('invisible characters', () => {
   for (const [what, text, by_code] of UNSEEN) {
     test(`is shown: ${what}`, () => {
       assert.equal(shown(text), by_code);
-      // `plain` makes a space of white space, and these two count as such. A sign replaces each of the others.
+      // `plain` replaces white space by a space, and two of these characters are white space. A sign replaces the
+      // others.
       assert.match(
         plain(text),
         what === 'a separator of lines' || what === 'a byte order mark' ? /x y|^admin/ : /\ufffd/,

@@ -1,4 +1,4 @@
-/** A node reads what other nodes stored, in the order of the commits. When it cannot read something, it looks again. */
+/** A node reads what other nodes stored, in the order of the commits. When a read fails, the node reads again. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { ChangeReader } from '../../src/store/postgres/cluster/change_reader.ts';
@@ -19,7 +19,7 @@ const NO_DELIVERIES = {
   traces: null,
 };
 
-/** Reads that the test answers, in place of a database. */
+/** Replaces the database: the test answers the reads. */
 function following() {
   const reads: { batches: string; answer: () => void; fail: () => void }[] = [];
   const connection = {

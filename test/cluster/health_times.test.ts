@@ -1,4 +1,4 @@
-/** Since when an instance is down, and when it is tried next: the same on a node that does not deliver to it. */
+/** Every node says since when an instance is down and when the next attempt is, also a node that does not deliver. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { test } from 'node:test';

@@ -1,4 +1,4 @@
-/** The history of two nodes on one PostgreSQL: each of them returns the history of both. */
+/** The history of two nodes on one PostgreSQL: each node returns the history of both nodes. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { test } from 'node:test';
@@ -31,7 +31,7 @@ test('each node answers for what both accepted, tried and delivered', async (t) 
     );
     assert.deepEqual([accepted, delivered, failed, failed_attempts].map(sum), [2, 2 * MEMBERS, 2, 2]);
   }
-  // One of the nodes delivers to each machine, and broadcasts its figures to the other.
+  // For each machine one of the nodes delivers, and broadcasts its figures to the other node.
   for (const node of nodes) {
     const { delivered } = await until(
       'what was counted to be sent',

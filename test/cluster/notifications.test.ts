@@ -1,6 +1,6 @@
 /**
- * What nodes broadcast fits into a NOTIFY and arrives unchanged, once. When others send a NOTIFY, the nodes do not
- * believe it, and nothing ends.
+ * The broadcasts of nodes fit into a NOTIFY, and arrive unchanged and once. Nodes do not believe a NOTIFY of another
+ * program, and go on working.
  */
 import assert from 'node:assert/strict';
 import { randomBytes, randomUUID } from 'node:crypto';
@@ -19,7 +19,7 @@ import { until } from '../support/wait.ts';
 import { VirtualClock } from '../support/virtual_clock.ts';
 import { BROADCAST_BYTES_MAX } from '../../src/store/contract/cluster.ts';
 
-/** PostgreSQL refuses a payload of 8,000 bytes. */
+/** The most bytes in the payload of a NOTIFY: PostgreSQL refuses 8,000. */
 const PAYLOAD_BYTES_MAX = 7_999;
 
 const LONGEST_ID = '\u0001'.repeat(200);
@@ -172,7 +172,7 @@ const FORGED_EVENT = {
   data: { instance_id: 'forged' },
   about: { kind: 'everybody', meeting_id: null, instance_ids: [] },
 };
-/** Nodes would believe these while a node of the previous version is in the cluster. */
+/** Notifications that nodes believe only while a node of the previous version is in the cluster. */
 const HINTS: string[] = [
   '{"from":"x","kind":"stored","first_no":0,"last_no":9007199254740991}',
   '{"from":"x","kind":"stored","first_no":0,"last_no":10}',
@@ -205,7 +205,7 @@ test('a role that may only connect to the database ends no node, forges no event
   t.after(() => streams.forEach((stream) => stream.close()));
   const neighbour = await neighbourAt(t, url);
   for (const payload of FORGED) await neighbour.notify(payload);
-  // Everything uses one channel: when a node gets the events of the other node, it has got everything that was forged.
+  // All notifications use one channel. When a node gets the events of the other node, it already has the forged events.
   const ids = await Promise.all(
     nodes.map(async (node) => (await node.register({ webhook_url: 'http://127.0.0.1:1/' })).instance_id),
   );

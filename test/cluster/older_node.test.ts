@@ -1,4 +1,4 @@
-/** During the upgrade of a cluster, nodes of the previous version deliver too, and know less. */
+/** During the upgrade of a cluster, nodes of the previous version also deliver, without the new features. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { test } from 'node:test';

@@ -1,4 +1,4 @@
-/** A meeting that is paused on one of two nodes is paused on both: the node that delivers to an instance knows it. */
+/** When a meeting is paused on one of two nodes, the other node also knows it, and pauses its deliveries. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { test } from 'node:test';

@@ -237,7 +237,7 @@ describe('spec 6, what counts as success:', { concurrency: true }, () => {
     const well = await Promise.all([1, 2, 3].map(() => service.member(t, meeting_id)));
     for (let number = 1; number <= 10; number++) {
       const sent = await service.send(meeting_id, { number });
-      // The instance that answers 410 is switched off after its first push. From then on nine deliveries are queued.
+      // An instance that responds 410 is switched off after its first push. Later messages have nine deliveries.
       assert.ok(sent.deliveries_queued >= 9);
     }
     for (const { receiver } of well) {

@@ -9,7 +9,7 @@ import { headerOf, pushOf } from '../support/receiver.ts';
 import { assertProblem, messagesPath, type Service, useService } from '../support/service.ts';
 import { until } from '../support/wait.ts';
 
-/** A receiver below HTTP. The test decides what it does with a connection after the request has arrived. */
+/** A receiver without HTTP. The test decides what it does with a connection when the request has arrived. */
 async function startSocketServer(t: TestContext, onRequest: (socket: Socket) => void): Promise<string> {
   const sockets = new Set<Socket>();
   const server: Server = createServer((socket) => {
@@ -116,7 +116,7 @@ describe('spec 8, each webhook POST has a timeout of 5 seconds:', { concurrency:
   });
 
   test('a response that arrives before the limit counts', async (t) => {
-    // Only the service waits for this timer of the receiver; the test has no timer of its own.
+    // Only this timer of the receiver decides the time; the test has no other timer.
     const url = await startSocketServer(t, (socket) => {
       const late = setTimeout(() => socket.end('HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n'), 4_000);
       socket.on('close', () => clearTimeout(late));

@@ -1,4 +1,4 @@
-/** Spec section 4, webhook push procedure: who is selected, and with which agents. */
+/** Spec section 4, webhook push procedure: which instances are selected, and with which agents. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { SentMessage } from '@convoke/sdk';
@@ -176,7 +176,8 @@ describe('spec 4, steps 3 and 4: what is sent', { concurrency: true }, () => {
     const other = await service.member(t, meeting_id, { agent_ids: ['b'] });
     const sent = await service.send(meeting_id, { number: 1 }, ['b']);
     assert.deepEqual(await selectedBy(service, sent), { [other.instance_id]: ['b'] });
-    // A later message of the same meeting arrives after the earlier ones, so the first push must be this one.
+    // A lane keeps its order. So when the first push has this later message, the earlier message was not for this
+    // instance.
     await service.send(meeting_id, { number: 2 }, ['a']);
     assert.deepEqual(pushOf(await skipped.receiver.next()).message, { number: 2 });
   });

@@ -26,7 +26,7 @@ describe('spec 2, instance:', { concurrency: true }, () => {
   });
 
   test('instance_id is compared exactly: case, accents and spaces make another instance', async () => {
-    // The last two look the same: one code point, and a letter with a combining accent.
+    // The last two ids look the same: one has a single code point for é, the other a letter with a combining accent.
     const ids = ['Same', 'same', 'same ', ' same', 'sam\u00e9', 'same\u0301'];
     for (const instance_id of ids) {
       const { status } = await register({ instance_id, instance_name: instance_id, agent_ids: [], webhook_url: URL_A });

@@ -10,7 +10,7 @@ describe('spec 9, versioning:', { concurrency: true }, () => {
     const { body } = await service.get<{ paths: Record<string, object> }>('/openapi.json');
     const paths = Object.keys(body.paths);
     assert.ok(paths.length > 15, paths.join(' '));
-    // The people who run the service request these paths; its clients do not.
+    // Only the people who run the service request these paths; clients do not.
     const outside = paths.filter((path) => !path.startsWith('/api/v1/'));
     assert.deepEqual(outside.toSorted(), ['/healthz', '/metrics', '/readyz']);
   });

@@ -1,6 +1,6 @@
 /**
- * Spec section 1, what the service does: all of it together. Each part has its tests in the files of the other
- * sections.
+ * Spec section 1, what the service does: one test for everything together. The files of the other sections test each
+ * part.
  */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';

@@ -18,14 +18,14 @@ const numbers = (requests: readonly { text: string }[]): unknown[] =>
 /** The shortest back-off, and the shortest pause before the first retry. */
 const PAUSE_MS_MIN = 8_000;
 
-/** Asserts that the retry happened because something ended the pause, and not because the pause was over. */
+/** Asserts that the retry came early, because something ended the pause before its time. */
 function assertAtOnce({ attempts }: DeliveryWithAttempts): void {
   const [first, second] = attempts.map(({ started_at }) => Date.parse(started_at));
   assert.ok(first !== undefined && second !== undefined, 'two attempts');
   assert.ok(second - first < PAUSE_MS_MIN, `${second - first} ms between two attempts`);
 }
 
-/** From the end of the first attempt to the next one, in milliseconds, without the duration of the first. */
+/** The pause between the end of the first attempt and the next attempt, in milliseconds. */
 function pauseOf({ attempts, next_attempt_at }: DeliveryWithAttempts): number {
   const [attempt] = attempts;
   assert.ok(attempt !== undefined);
@@ -215,7 +215,7 @@ describe('what becomes of a delivery:', { concurrency: true }, () => {
     const gate = Promise.withResolvers<void>();
     receiver.behaviour = { after: gate.promise };
     const before = receiver.requests.length;
-    // Each message has a lane of its own, so that only the instance can hold it back.
+    // Each message is alone in its lane, so that only the instance can delay it.
     const fresh = Array.from({ length: 6 }, () => service.name('meeting'));
     for (const meeting_id of fresh) {
       await service.join(meeting_id, instance_id, ['a']);

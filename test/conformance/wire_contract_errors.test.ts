@@ -22,7 +22,7 @@ const WEBHOOK_URL = 'http://127.0.0.1:9000/';
 
 const inMilliseconds = (ms: number): string => new Date(Date.now() + ms).toISOString();
 
-/** Only a service with keys gives these; the block about keys causes them. */
+/** Codes that only a service with keys gives. The block about keys causes them. */
 const codes_of_keys = [
   'api_key_missing',
   'api_key_malformed',
@@ -41,13 +41,13 @@ const codes_of_keys = [
   'key_not_active',
 ];
 
-/** test/access/invites.test.ts causes these. */
+/** Codes that test/access/invites.test.ts causes. */
 const codes_of_invites = ['invite_does_not_exist', 'invite_ended', 'invite_redeemed'];
 
-/** test/delivery/late_replies.test.ts causes these. */
+/** Codes that test/delivery/late_replies.test.ts causes. */
 const codes_of_replies = ['reply_token_not_valid', 'replies_not_allowed', 'reply_limit_reached'];
 
-/** test/mcp/subscriptions.test.ts causes this one. */
+/** The code that test/mcp/subscriptions.test.ts causes. */
 const codes_of_subscriptions = ['callback_not_verified'];
 
 describe('every code that a caller can bring about:', { concurrency: true }, () => {
@@ -127,7 +127,7 @@ describe('every code that a caller can bring about:', { concurrency: true }, () 
     });
   }
 
-  /** Only a service on PostgreSQL gives them. */
+  /** Codes that only a service on PostgreSQL gives. */
   const codes_of_postgres = ['backup_not_made_here'];
 
   test('those of the service itself are the only ones that are left', () => {
@@ -514,8 +514,8 @@ describe('while the service is stopping:', () => {
   });
 
   /**
-   * How many of 20 connections get their response when the service stops before it has accepted them. It accepts one in
-   * each turn of its loop.
+   * How many of 20 connections get a response when the service stops before it has accepted them. The service accepts
+   * one connection in each turn of its event loop.
    */
   async function answersToQueued(t: TestContext, drain_ms: number): Promise<number> {
     const CONNECTIONS = 20;
@@ -539,7 +539,7 @@ describe('while the service is stopping:', () => {
     assert.ok((await answersToQueued(t, 0)) < 20);
   });
 
-  /** The service responds to one request. The next one is sent on the same connection when the service stops. */
+  /** The response to a request that is sent when the service stops, on a connection with an earlier response. */
   async function answerToTheNext(t: TestContext, drain_ms: number): Promise<string> {
     const service = await startService(t);
     const { socket, received } = connected(t, service);
@@ -557,7 +557,7 @@ describe('while the service is stopping:', () => {
   }
 
   test('the next request on an open connection gets its response, which says that the connection closes', async (t) => {
-    // The stop does not last that long: when no connection is left, the service is closed.
+    // The stop ends earlier than this limit: the service is closed when no connection is left.
     const text = await answerToTheNext(t, 60_000);
     assert.match(text, /^HTTP\/1\.1 201 /);
     assert.match(text, /connection: close/i);

@@ -160,7 +160,7 @@ describe('the list of instances:', { concurrency: true }, () => {
     assert.deepEqual(await list('health=up'), ['three_']);
     assert.deepEqual(await list('health=unknown'), ['one', 'two']);
     assert.deepEqual(await list('health=down'), []);
-    // `q` is compared with the name and the id without regard to case, and knows no wildcard.
+    // `q` is compared with the name and the id. Upper and lower case count as equal, and there are no wildcards.
     assert.deepEqual(await list('q=one'), ['one', 'two']);
     assert.deepEqual(await list('q=100%25'), ['two']);
     assert.deepEqual(await list('q=%25'), ['two']);
@@ -221,14 +221,14 @@ describe('cursor pagination:', { concurrency: true }, () => {
 
   interface List {
     path: string;
-    /** Makes the item number n of the list. */
+    /** Makes item number n of the list. */
     make: (service: Service, n: number) => Promise<unknown>;
     keyOf: (item: never) => string;
   }
 
   const padded = (n: number): string => String(n).padStart(3, '0');
 
-  /** The numbers leave gaps, so that the test can insert items between them. */
+  /** The lists with pages. Numbers have gaps, so that the test can insert items between them. */
   async function lists(): Promise<Record<string, List>> {
     const meeting_id = service.name('paged-meeting');
     const sender = await service.register({ webhook_url: 'http://127.0.0.1:1/' });
@@ -359,7 +359,7 @@ describe('cursor pagination:', { concurrency: true }, () => {
         );
       }
     }
-    // These have the right form, but belong to no item: the response is a page or a refusal, and never a failure.
+    // These cursors have the right form, but belong to no item. The response is a page or a refusal, never a failure.
     for (const cursor of [code([1e300, 1e300]), code([-1, -1]), code([0.5, 0.5])]) {
       const answer = await service.get(`/api/v1/deliveries/?cursor=${cursor}`);
       assert.ok(answer.status === 200 || answer.status === 422, answer.text);

@@ -9,8 +9,8 @@ import { headerOf, type Received, startReceiver } from '../support/receiver.ts';
 import { assertProblem, instancePath, type Service, useService } from '../support/service.ts';
 
 /**
- * Verifies with the reference library.
- * @throws when the signature was not made with that secret
+ * Verifies a push with the library of Standard Webhooks.
+ * @throws when the signature was not made with this secret
  */
 function verify(request: Received, secret: string): void {
   const headers = Object.fromEntries(

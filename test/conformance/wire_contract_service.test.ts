@@ -109,7 +109,7 @@ describe('for operators:', { concurrency: true }, () => {
       assert.equal(answer.status, 200, reference);
     }
     assert.ok(!/https?:\/\//.test(page.text), page.text);
-    // The content security policy says so too: the page may load only what the service serves.
+    // The content security policy also lets the page load only files of the service.
     const policy = String(page.headers['content-security-policy']);
     assert.match(policy, /default-src 'none'/);
     assert.ok(!/https?:|\*|\b[a-z0-9-]+\.[a-z]{2,}\b/i.test(policy), policy);

@@ -1,4 +1,4 @@
-/** Items that arrive together go together, and no item waits while callers need it. */
+/** The batcher sends items that arrive together in one batch, and no item waits while all callers wait for results. */
 import assert from 'node:assert/strict';
 import { setImmediate as turn } from 'node:timers/promises';
 import { test } from 'node:test';
@@ -9,7 +9,7 @@ import { VirtualClock } from '../support/virtual_clock.ts';
 
 const WEIGHT = 10;
 
-/** A batcher of numbers, the batches that it sent, and functions that end them. */
+/** A batcher of numbers, the batches that it sent, and functions that end these batches. */
 function batcher(options: Partial<BatcherOptions>) {
   const batches: number[][] = [];
   const ends: (() => void)[] = [];
@@ -55,7 +55,7 @@ test('what the consumer coalesces goes at once, however many small batches are i
 test('no more of it is in flight than in full batches, by number and by weight', async () => {
   const by_number = batcher({ consumer_coalesces: true });
   await by_number.add([1, 2, 3], [4, 5, 6], [7, 8, 9, 10, 11], [12]);
-  // Two full batches have eight items. While fewer are in flight, another batch starts, with as many as it can take.
+  // Two full batches have eight items. While fewer items are in flight, another batch starts and takes all that fit.
   assert.deepEqual(by_number.batches, [
     [1, 2, 3],
     [4, 5, 6],
@@ -98,14 +98,14 @@ function lingering(linger?: Linger) {
       return items;
     },
   );
-  /** Adds this many items in each millisecond, whatever happens to the earlier ones. */
+  /** Adds this many items in each millisecond, and does not wait for their results. */
   const come = async (each_ms: number, ms: number): Promise<void> => {
     for (let i = 0; i < ms; i++) {
       for (let n = 0; n < each_ms; n++) void it.add(n, WEIGHT);
       await clock.advance(1);
     }
   };
-  /** This many senders each add an item, wait for its result, think for a while, and add the next one. */
+  /** Runs this many senders. Each adds an item, waits for its result, thinks for a while, and adds the next item. */
   const senders = async (count: number, think_ms: (sender: number) => number, ms: number): Promise<number> => {
     let answered = 0;
     const until = clock.now() + ms;
@@ -127,7 +127,7 @@ const LINGER: Linger = { ms: 30, batch_size: 200 };
 
 test('batches linger while many items arrive, even when a caller waits; control: without lingering there are many more', async () => {
   const apart = lingering(LINGER);
-  // The batcher needs some items before it knows that many arrive.
+  // The batcher needs some items before it knows how many arrive.
   await apart.come(2, 100);
   const few = apart.batches.length;
   await apart.come(2, 1_000);
@@ -161,7 +161,7 @@ test('when all senders wait for their responses, no batch lingers', async () => 
 });
 
 test('nor when some senders are slow: what waits goes when no more arrived for a while', async () => {
-  // Every fourth sender thinks for longer than a batch takes, so never all of them wait.
+  // Every fourth sender thinks for longer than a batch takes, so there is no time at which all senders wait.
   const { batches, senders } = lingering({ ms: 60_000, batch_size: Infinity });
   await senders(64, (sender) => (sender % 4 === 0 ? 40 : 1), 2_000);
   const gaps = batches.slice(1).map(({ at }, i) => at - batches[i]!.at);
@@ -173,7 +173,7 @@ test('an item that arrives while a batch is in flight shows that others send: th
   await come(10, 100);
   await clock.advance(100);
   const before = batches.length;
-  // Some items do not fit into the batch. If the batch took all of them, the next batch would start at once.
+  // Some items do not fit into the first batch. If they did, the next batch would start at once.
   await come(60, 1);
   await come(1, 40);
   const starts = batches.slice(before).map(({ at }) => at - batches[before]!.at);

@@ -1,6 +1,6 @@
 /**
- * A machine that was away: the rules of its membership choose which waiting messages are pushed. The others are
- * cancelled, and the next push counts them in `convoke-missed`.
+ * A machine that was away: the rules of its membership decide which of the waiting messages are pushed. The other
+ * messages are cancelled, and the next push says in `convoke-missed` how many.
  */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
@@ -15,7 +15,7 @@ async function join(node: TestNode, rules: GivenRules, meeting_id = 'm'): Promis
   node.engine.memberRulesChanged('i');
 }
 
-/** The seqs that the machine received and responded to with 200, in order, each with what the push says was missed. */
+/** The pushes to which the machine responded 200, in order: the seq, and the missed messages of `convoke-missed`. */
 function seqsPushed(node: TestNode): string[] {
   return node.transport
     .to('i')
@@ -25,7 +25,7 @@ function seqsPushed(node: TestNode): string[] {
 
 const missed = (count: string | undefined): string => (count === undefined ? '' : ` missed ${count}`);
 
-/** The machine is not reachable, and an attempt shows it. */
+/** Makes the machine unreachable, so that an attempt fails. */
 async function leave(node: TestNode): Promise<void> {
   node.transport.answer('i', 'connect_refused');
   await node.clock.advance(SECOND);
@@ -151,7 +151,7 @@ describe('latest', () => {
     await join(node, LATEST);
     await leave(node);
     for (let k = 0; k < 3; k++) await node.send('m');
-    // The first delivery was superseded at its first attempt, because newer ones had arrived.
+    // The first delivery was superseded at its first attempt, because newer deliveries waited.
     await join(node, { catch_up: 'all' });
     await comeBack(node);
     const states = await node.states();
@@ -189,7 +189,7 @@ describe('latest', () => {
     await leave(node);
     for (const meeting_id of ['m', 'n', 'm', 'n', 'm', 'n']) await node.send(meeting_id);
     await node.clock.advance(HOUR);
-    // The first meeting delivers its newest message; the process is killed before the turn of the second.
+    // The first meeting delivers its newest message. The process is killed before the second meeting has its turn.
     node.transport.answer('i', () => ({ says: 200, after_ms: 4_000 }));
     for (let k = 0; k < 400 && seqsPushed(node).length === 0; k++) await node.clock.advance(SECOND);
     await node.engine.written();

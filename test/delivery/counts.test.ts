@@ -1,4 +1,4 @@
-/** What counting may cost the store: real stores, whose calls take as long as the test decides. */
+/** How often the counts ask the store. The stores are real; the test decides how long their calls take. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { Counts, type CountsParts } from '../../src/delivery/counts.ts';
@@ -8,7 +8,7 @@ import { ENGINES } from '../support/engines.ts';
 import { meeting, messages, register, WALL } from '../support/store_contents.ts';
 import { VirtualClock } from '../support/virtual_clock.ts';
 
-/** Counts in `store`. Each count of instances takes `ms` of virtual time. */
+/** Makes counts on `store`. To count instances takes `ms` of virtual time. */
 function counting(store: Store, ms: number) {
   const clock = new VirtualClock();
   const asked: (string | null)[] = [];

@@ -7,7 +7,7 @@ import { useService } from '../support/service.ts';
 
 const APP: DifyApp = { name: 'Sky', mode: 'chat', key: 'app-the-key', answer: (query) => `I received: ${query}` };
 
-/** Starts an app that ends with the test. `await using` would end it as well, but Node 22 cannot parse that. */
+/** Starts an app, and ends it with the test. Node 22 cannot parse `await using`, so this calls the disposer itself. */
 async function startApp(t: TestContext, changes: Partial<DifyApp>): Promise<DifyServer> {
   const app = await DifyServer.start({ ...APP, ...changes });
   t.after(() => app[Symbol.asyncDispose]());

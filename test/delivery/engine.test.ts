@@ -241,7 +241,8 @@ describe('the end of a delivery', () => {
     await maintenance.run();
     assert.deepEqual(new Set(await node.states()), new Set(['failed expired']));
     assert.equal(node.transport.pushes.length, 2);
-    // After they are switched on again, the engine sends nothing from memory that the table shows as expired.
+    // The deliveries expired in the table. When the instances are switched on again, the engine must not push them from
+    // memory.
     await node.patch('inactive', { is_active: true });
     await node.patch('disabled', { webhook_enabled: true });
     await node.clock.advance(HOUR);
@@ -279,7 +280,7 @@ describe('the end of a delivery', () => {
     await node.sendMany('m2', 30);
     await node.clock.advance(SECOND);
     assert.equal(node.transport.to('i').length, 2);
-    // The deletion is made in steps of seven deliveries. A large deletion has steps too.
+    // The deletion is made in steps of seven deliveries, because a large deletion also has several steps.
     await node.remove('i', 7);
     node.transport.release(500);
     await node.clock.advance(3 * HOUR);

@@ -1,5 +1,6 @@
 /**
- * When a machine is not reached, or fails again and again, its instance backs off as a whole and recovers as a whole.
+ * When a machine is not reached, or fails again and again, the whole instance backs off: all its lanes stop and
+ * continue together.
  */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
@@ -72,7 +73,7 @@ describe('a machine that is not reached', () => {
     await node.clock.advance(11 * SECOND);
     assert.equal(node.transport.pushes.length, 4);
     assert.equal((await node.instance('i')).backoff_step, 1);
-    // From now on one probe at a time: at 12 s, and 20 s after that one has failed.
+    // From now on there is one probe at a time: the first at 12 s, the second 20 s after the failure of the first.
     await node.clock.advance(2 * SECOND);
     assert.equal(node.transport.pushes.length, 5);
     await node.clock.advance(20 * SECOND);
@@ -313,8 +314,8 @@ describe('a thousand machines that come back at once', () => {
       await node.clock.advance(PUSH_MS);
     }
     assert.ok((await node.store.deliveries.countPending()) > 5_000, 'the others are still hearing theirs');
-    // There are 10,000 pushes, and at most 75 start every 20 ms: three quarters of the limit. While enough of them
-    // wait, exactly 75 are in flight.
+    // There are 10,000 pushes, and at most 75 of them are in flight: three quarters of the limit. Each takes 20 ms.
+    // While enough pushes wait, exactly 75 are in flight.
     await node.clock.advance(3_500);
     assert.equal(node.transport.peak, MAX_IN_FLIGHT * 0.75);
     assert.equal(await node.store.deliveries.countPending(), 0);
@@ -396,8 +397,8 @@ describe('what is written of the health of an instance', () => {
 
 describe('a thousand machines whose backlog is found after a start', () => {
   /**
-   * Starts the process again. Then the reads of one kind hang for these machines. The scan hangs after its first page,
-   * so the lanes must be read one by one.
+   * Starts the process again. After the start, reads of the given kind hang for the machines `back…`. The scan hangs
+   * after its first page, so the lanes must be read one by one.
    */
   async function startAgain(t: TestContext, reads: string): Promise<TestNode> {
     const node = await startNode(t);

@@ -1,4 +1,4 @@
-/** A machine gets the messages of a meeting in their order, and never waits for the queue of another one. */
+/** A machine gets the messages of a meeting in their order, and never waits for the queue of another machine. */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
 import type { NewMessage } from '../../src/store/contract/messages.ts';
@@ -113,7 +113,7 @@ describe('a node that may have missed something, and gets a broadcast about a me
         node.engine.onChange({ kind: 'resync' });
         await node.clock.advance(SECOND);
 
-        // The broadcasts arrive one by one. The node read each of them from the table before the results were written.
+        // The broadcasts arrive one by one. The node had read each message from the table before results were written.
         for (const [k, message] of messages.entries()) {
           if (k === early) {
             written.resolve();
@@ -286,7 +286,7 @@ describe('what does not fit into memory', () => {
     for (const meeting of meetings) await node.meeting(meeting, 'hung', 'dead', 'bad', 'fine');
     node.transport.answer('hung', HANGS);
     node.transport.answer('dead', 'connect_refused');
-    // Some attempts succeed, so the instance is never down; the failures hold their lanes.
+    // Some attempts succeed, so the instance is never down. Deliveries that failed hold their lanes.
     let turn = 0;
     node.transport.answer('bad', () => (turn++ % 4 === 0 ? 200 : 500));
     for (let k = 0; k < 30; k++) {
@@ -363,7 +363,7 @@ describe('what does not fit into memory', () => {
 describe('a lane that other nodes write into', () => {
   async function readsOf(texts: string[], t: TestContext): Promise<number> {
     const { node, reads } = await shared(t);
-    // No broadcast arrives: only the slow poll finds the messages.
+    // No broadcast arrives, so only the scan, every 30 s, finds the messages.
     await storeElsewhere(node, texts);
     await node.clock.advance(31 * SECOND);
     await everythingDelivered(node);
@@ -427,7 +427,7 @@ describe('a lane that other nodes write into', () => {
     await node.clock.advance(SECOND);
     assert.deepEqual(node.transport.seqsTo('i'), upTo(7));
     assert.equal(reads.length, 2);
-    // The same broadcast arrives again after the table was read, as if that read had included its messages.
+    // The same broadcast arrives again after the node has read the table, which already contained its messages.
     broadcast(node, late);
     broadcast(node, await storeElsewhere(node, ['{}']));
     await node.clock.advance(SECOND);
@@ -469,7 +469,7 @@ describe('a lane that other nodes write into', () => {
   ] as const) {
     test(`once read, has everything in the table: ${stored} messages, broadcasts of ${from} to ${to}`, async (t) => {
       const { node, reads } = await shared(t);
-      // Another node stored them before this node listened.
+      // Another node stored these messages before this node listened.
       const messages = await storeElsewhere(
         node,
         upTo(stored).map(() => '{}'),
@@ -537,7 +537,8 @@ describe('acceptance', () => {
     let accepted = 0;
     const send = () => node.send('m').then(() => accepted++);
     await send();
-    // The control: the send waits neither for 3,000, fewer than a node may have waiting, nor for another topic.
+    // The control: the send waits neither for 3,000 deliveries, which are few enough, nor for a broadcast with another
+    // topic.
     node.engine.onChange({ kind: 'broadcast', topic: 'backlog', text: '3000 another' });
     node.engine.onChange({ kind: 'broadcast', topic: 'other', text: '9000 another' });
     await send();
@@ -585,7 +586,7 @@ describe('acceptance', () => {
     node.transport.script = () => ({ says: 200, after_ms: 1 });
     node.meddle = (name) => (name === 'deliveries.loadLanes' ? gate : undefined);
     await node.started();
-    // After this second all 30 instances have their turn.
+    // After this second each of the 30 instances has had its turn.
     await node.clock.advance(SECOND);
     await node.sendMany('m', 140);
     let accepted = false;

@@ -1,4 +1,4 @@
-/** The brake: the engine pushes nothing of a paused meeting, loses nothing of it, and delays nothing else. */
+/** The engine pushes no message of a paused meeting, loses none, and delays no other meeting. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { HOUR, MINUTE, SECOND, startNode, temporaryFile } from '../support/node.ts';

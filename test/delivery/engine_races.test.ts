@@ -1,4 +1,4 @@
-/** Two things at the same time: what the table has, what memory has, and a response that arrives late. */
+/** Two things happen at the same time, so that the table and memory differ, or a response arrives late. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { StoreError } from '../../src/store/store_error.ts';
@@ -173,7 +173,7 @@ describe('deliveries aside', () => {
     node.transport.answer('i', ({ attempt }) => (attempt < 4 ? 500 : 200));
     await node.send('bad');
     await node.clock.advance(MINUTE);
-    // Each write follows the one before, so that at every moment a settlement waits.
+    // Each write starts when the previous write ends, so that at every moment a settlement waits.
     const gates: (() => void)[] = [];
     node.meddle = (name) => {
       if (name !== 'deliveries.settle') return undefined;
@@ -237,7 +237,7 @@ describe('a lane that is forgotten and made again', () => {
       await node.sendMany('m', 2);
       await node.clock.advance(10);
     }
-    // More than memory holds of a lane. The table has the rest, and there all of it is still pending.
+    // These are more deliveries than memory holds of a lane. The rest is in the table, and all of it is still pending.
     await node.sendMany('m', 400);
     await node.clock.advance(SECOND);
     node.meddle = null;
@@ -282,7 +282,7 @@ describe('a read that fails after a change has made another read necessary', () 
       await node.meeting('m', 'i');
       node.transport.answer('i', 500);
       await node.sendMany('m', 1);
-      // The fourth attempt and the later ones are made aside.
+      // From the fourth attempt on, the delivery is aside.
       await node.clock.advance(aside ? 5 * MINUTE : 0);
       await node.crash(false);
       const gate = Promise.withResolvers<void>();

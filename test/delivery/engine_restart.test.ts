@@ -81,7 +81,7 @@ describe('a new process on the same file', () => {
     await node.crash(false);
     await node.heartbeat('i');
     node.transport.script = () => 200;
-    // Discovery reads a page, waits, and reads the next one; meanwhile messages arrive.
+    // Discovery reads a page, waits, and reads the next page. Messages arrive while it waits.
     const { promise: gate, resolve: open } = Promise.withResolvers<void>();
     let pages = 0;
     node.meddle = (name) => (name === 'deliveries.pendingLanes' && pages++ === 1 ? gate : undefined);

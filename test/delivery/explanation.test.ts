@@ -1,6 +1,6 @@
 /**
- * What explain predicts is what a send then does: over random memberships, targets, senders, limits and machines, in
- * virtual time on the real engine, and on both stores.
+ * Explain predicts correctly what a send does. The tests use random memberships, targets, senders, limits and machines,
+ * in virtual time on the real engine, with both databases.
  */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
@@ -19,9 +19,9 @@ import { newMessage, register } from '../support/store_contents.ts';
 const AGENTS = ['a', 'b', 'é"'];
 const INSTANCES = ['i0', 'i1', 'i2', 'i3'];
 const SEED = 20_261_123;
-/** How many random meetings each store sees: the calls of PostgreSQL take longer. */
+/** How many random meetings are tested. There are fewer on PostgreSQL, whose calls take longer. */
 const MEETINGS = { SQLite: 25, PostgreSQL: 12 };
-/** The same for meetings whose machines come and go. */
+/** How many random meetings are tested whose machines come and go. */
 const WORLDS = { SQLite: 25, PostgreSQL: 5 };
 
 const agents = fc.uniqueArray(fc.constantFrom(...AGENTS), { maxLength: 2 });
@@ -34,7 +34,7 @@ type Message = (typeof message extends fc.Arbitrary<infer M> ? M : never) & { in
 /** The store, the clock and the limits that explain reads. */
 type Service = Parameters<typeof explanationsOf>[0];
 
-/** @param limit the rows of a page */
+/** Reads all pages of an explanation. @param limit how many rows a page has */
 async function explanation(service: Service, meeting_id: string, message: Message, limit = 2) {
   const { target_agents, from_agent, in_reply_to } = message;
   const rows = [];
@@ -105,14 +105,14 @@ for (const engine of ENGINES) {
   });
 }
 
-/** A service whose clock stands still, without limits. */
+/** A service without limits, whose clock stands still. */
 function serviceOf(store: Store): Service {
   const clock = { now: () => 0, wall: () => 3 } as unknown as Service['clock'];
   return { store, clock, limits_of_meetings: { hop_limit: 0, pair_limit: 0, pair_window_s: 0 } };
 }
 
 type Limits = Service['limits_of_meetings'];
-/** The limits of a meeting. Where one is null, the limit of the service applies. */
+/** The limits of a meeting. For a limit that is null, the limit of the service applies. */
 type OwnLimits = { [Name in keyof Limits]: number | null };
 
 /** The limits of the service. */
@@ -121,7 +121,7 @@ const LIMITS: Limits = { hop_limit: 5, pair_limit: 2, pair_window_s: 40 };
 interface GivenMachine extends MemberRules {
   agent_ids: string[];
   transport: TransportName;
-  /** How long it takes to respond. */
+  /** How long the machine takes to respond. */
   after_ms: number;
 }
 
@@ -132,14 +132,14 @@ type Step =
   | { kind: 'pause'; paused: boolean }
   | { kind: 'machine'; of: number; is_up: boolean };
 
-/** A meeting, its members, and what happens there. */
+/** A random meeting: its members, its limits, and the steps that happen there. */
 interface World {
   machines: GivenMachine[];
   limits: OwnLimits;
   steps: Step[];
 }
 
-/** Mostly what agents say to everybody, so that pairs come to their limits. */
+/** Messages, most of them from an agent to everybody, so that pairs reach their limits. */
 const talk = fc.record({
   target_agents: fc.oneof({ weight: 3, arbitrary: fc.constant(null) }, agents),
   from_agent: fc.constantFrom('a', 'a', 'a', 'b', 'b', null),
@@ -170,7 +170,7 @@ const world: fc.Arbitrary<World> = fc.record({
   steps: fc.array(step, { minLength: 25, maxLength: 25 }),
 });
 
-/** A machine for the rule of ten seconds: what waits for it is superseded only if something has waited that long. */
+/** A machine that pulls, for the rule of ten seconds: deliveries are superseded only if one has waited that long. */
 const puller: GivenMachine = {
   agent_ids: ['b'],
   transport: 'pull',
@@ -195,7 +195,7 @@ const BACK_LATE: World = {
   limits: one_in_40_s,
   steps: [turn(false), says, wait(2_500), says, wait(12_000), turn(true)],
 };
-/** The second message will be stopped, and so it does not count for the third. */
+/** The guard will stop the second message, so this message does not count for the third. */
 const PAUSED: World = {
   machines: [{ ...puller, catch_up: 'all' }],
   limits: one_in_40_s,
@@ -221,7 +221,7 @@ describe('with the guard, pauses, and machines that go away', () => {
     });
   }
 
-  // Control: the compared result depends on the guard.
+  // The control: an explanation that ignores the guard differs from what happens.
   test('an explanation without the limits of the service is wrong', async (t) => {
     const node = await startNode(t, { settings: LIMITS });
     const there: GivenMachine = { ...puller, catch_up: 'all' };
@@ -236,7 +236,7 @@ describe('with the guard, pauses, and machines that go away', () => {
   });
 });
 
-/** The cases in which a message became something other than predicted, and explain said so with `may_become`. */
+/** The cases in which something else than the prediction happened, and explain had named it in `may_become`. */
 const DIFFERS = [
   'delivered, became cancelled superseded',
   'delivered, became cancelled max_age',
@@ -247,8 +247,8 @@ const DIFFERS = [
 const NOTED_MS = 100;
 
 /**
- * A machine behind an instance: a receiver that can be reached or not, or a program that pulls or does not. It responds
- * after `after_ms`.
+ * A machine of an instance: a receiver that can be reached or not, or a program that pulls or not. It responds after
+ * `after_ms`.
  */
 class Machine {
   is_up = false;
@@ -265,7 +265,7 @@ class Machine {
     this.has_rules = catch_up === 'latest' || max_age_s > 0;
   }
 
-  /** Whether it responds at once. */
+  /** Whether the machine responds at once. */
   get isQuick(): boolean {
     return this.is_up && this.#after_ms === 0;
   }
@@ -302,7 +302,7 @@ class Machine {
     });
   }
 
-  /** A machine that went away meanwhile reports nothing. */
+  /** Reports the result of a push, unless the machine has gone away since it got the push. */
   #report({ delivery_id, attempt }: HandedOut): void {
     if (!this.is_up) return;
     const result = { delivery_id, attempt, status_code: 200, detail: '', retry_after: null, body: '' };
@@ -319,10 +319,10 @@ interface Check {
 }
 
 /**
- * Lives through the steps in a meeting of its own, and explains each message before it is sent.
+ * Makes the steps of a world in a new meeting, and explains each message before it is sent.
  *
- * @param limits_of_meetings what explain gets as the limits of the service
- * @returns what explain predicted, and what became of messages for which it named several possibilities
+ * @param limits_of_meetings the limits of the service that explain gets
+ * @returns what explain predicted, and what happened to messages for which it named several possibilities
  */
 async function live(
   node: TestNode,
@@ -365,7 +365,7 @@ async function live(
       sent.push(message_id);
       const deliveriesNow = async (): Promise<Map<string, DeliveryRow>> =>
         new Map((await node.deliveries({ message_id })).map((row) => [row.instance_id, row]));
-      // Before the time moves, because a machine may count as connected until then.
+      // Reads the deliveries before the time moves, because a machine may count as connected until then.
       const at_first = await deliveriesNow();
       await clock.advance(50);
       const deliveries = await deliveriesNow();

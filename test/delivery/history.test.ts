@@ -35,7 +35,7 @@ function attempt(state: AttemptEvent['state'], outcome: Outcome, instance_id = '
   };
 }
 
-/** Histories on one clock, each of which broadcasts to the others. */
+/** Several histories on one clock. Each sends its broadcasts to all others. */
 function nodes(clock: VirtualClock, count: number): History[] {
   const all: History[] = [];
   for (let i = 0; i < count; i++) {

@@ -1,4 +1,4 @@
-/** How many connections stay open between pushes: by file descriptors, and by memory. */
+/** The limit of connections that stay open between pushes follows from file descriptors and from memory. */
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { Socket } from 'node:net';

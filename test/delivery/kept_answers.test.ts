@@ -1,4 +1,4 @@
-/** The answers of a runtime are in memory until all agents of a push have answered: their bytes are bounded. */
+/** Until all agents of a push have answered, the answers are in memory: there is a limit for their bytes. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { Message, Page } from '@convoke/sdk';
@@ -18,7 +18,7 @@ describe('the answers of one push', () => {
       const agent_ids = Array.from({ length: agents }, (_, i) => `a${i}`);
       await service.member(t, m, {
         agent_ids,
-        // To the answers of the others, an agent answers nothing.
+        // An agent does not answer the answers of other agents.
         behaviour: ({ text }) => ({ body: JSON.stringify({ said: text.includes('there?') ? LONG : '' }) }),
         registration: {
           runtime: 'template',
@@ -29,7 +29,7 @@ describe('the answers of one push', () => {
       const { state, attempts } = await service.settled(sent);
       assert.equal(state, 'delivered');
       const { last_seq } = (await service.get<{ last_seq: number }>(`/api/v1/meetings/${m}/`)).body;
-      // The message itself, and a reply of each agent that had room.
+      // The meeting has the message, and a reply of each agent whose answer had room in memory.
       assert.equal(last_seq, 1 + FITTING);
       const { data } = (await service.get<Page<Message>>(`${messagesPath(m)}?after_seq=1&limit=1`)).body;
       assert.deepEqual(data[0]?.message, { content: LONG });

@@ -1,4 +1,4 @@
-/** The state table of a lane: every reachable state, every event in it, and what must hold afterwards. */
+/** Tests every state that a lane can reach, every event in each state, and what must hold after each event. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { Lane } from '../../src/delivery/lanes/lane.ts';
@@ -82,7 +82,7 @@ const EVENTS: Record<string, Event> = {
   },
 };
 
-/** The part of a lane's state that decides what can happen. Of a number of deliveries, only 0, 1 or more counts. */
+/** The part of a lane's state that decides what can happen. A number of deliveries counts only as 0, 1 or more. */
 function stateOf({ lane }: Subject): string {
   const { state, queue, backlog, tail_length } = lane;
   const some = (count: number): string => (count === 0 ? '0' : count === 1 ? '1' : 'n');
@@ -90,7 +90,7 @@ function stateOf({ lane }: Subject): string {
   return `${state}, queue ${some(queue.length)}, ${on_disk}`;
 }
 
-/** What must hold in every state. */
+/** Checks what must hold in every state. */
 function assertHolds(subject: Subject): void {
   const { lane, rows, next_seq } = subject;
   const { backlog, queue, state } = lane;
@@ -115,7 +115,7 @@ function assertHolds(subject: Subject): void {
   }
 }
 
-/** Applies a history to a new lane; null when the last event is not allowed. */
+/** Applies events to a new lane. Returns null when the last event is not allowed in its state. */
 function run(history: readonly string[]): Subject | null {
   const subject = new Subject();
   for (const [i, name] of history.entries()) {

@@ -1,5 +1,6 @@
 /**
- * Replies that arrive later, with the token of a push: who may send them, how many, and what ends the right to reply.
+ * Replies that arrive after the response, with the token of a push: who may send them, how many, and what ends the
+ * right to reply.
  */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
@@ -345,7 +346,7 @@ test('every reply is counted once, by the way it arrived and its result', async 
     'later refused': 0,
   };
   assert.deepEqual(await counts(), none);
-  // The target is an agent that nobody hosts, so no push follows.
+  // No instance hosts the target, so no push follows.
   const nobody = (text: string, from_agent: string) => ({ message: { text }, from_agent, target_agents: ['nobody'] });
   const one = { reply: nobody('yes', 'anna') };
   await reply(service, token, one, 'once');

@@ -1,4 +1,4 @@
-/** The log is bounded by bytes, however much fails outside, and tells an operator what they must know. */
+/** The log has a limit of bytes, however many receivers fail, and still contains what an operator must know. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { pino } from 'pino';
@@ -15,7 +15,7 @@ const INSTANCES = 51_000;
 const ATTEMPTS_PER_SECOND = 3_000;
 const SECONDS = 120;
 
-/** A real log. The test keeps only its size and its first 2,000 lines. */
+/** A real log, of which the test keeps only the size and the first 2,000 lines. */
 function measured(level: string) {
   const written = { bytes: 0, lines: [] as LogLine[] };
   const write = (line: string): void => {
@@ -25,7 +25,7 @@ function measured(level: string) {
   return { written, log: pino({ level, base: null }, { write }) };
 }
 
-/** Machines at addresses where nobody listens, so each of their attempts fails. */
+/** Machines at addresses where no server listens, so that each attempt fails. */
 class Dead {
   readonly healths = new Map<string, InstanceHealth>();
   #attempts = 0;

@@ -1,6 +1,6 @@
 /**
- * Agents that always answer: they stop within the limits, the messages of a person always arrive, and a restart resets
- * no budget. The machines respond in virtual time, some at once and some late.
+ * Agents that always answer: the guard stops them within the limits, the messages of a person always arrive, and after
+ * a restart no limit starts again. The machines respond in virtual time, some at once and some late.
  */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
@@ -10,14 +10,14 @@ import { MINUTE, SECOND, startNode } from '../support/node.ts';
 import { type AgentOf, answering, crowd, talk, total } from '../support/talk.ts';
 
 const OFF = { hop_limit: 0, pair_limit: 0, pair_window_s: 0 };
-/** Only the limit of pairs applies. */
+/** Settings under which only the limit of pairs applies. */
 const PAIRS = { hop_limit: 0, pair_limit: 20, pair_window_s: 60 };
-/** Without the guard the agents would never stop; this many messages are enough to see it. */
+/** Without the guard the agents never stop. After this many messages the test ends the conversation. */
 const FOR_EVER = 300;
 
 const TWO = [answering('a', ['b']), answering('b', ['a'])];
 const RING = [answering('a', ['b']), answering('b', ['c']), answering('c', ['a'])];
-/** One agent under two names: what it gets in one meeting it sends in the other. */
+/** One agent with two names: what it gets in one meeting it sends to the other meeting. */
 const ALIAS: AgentOf[] = [
   { agent: 'x', instance_id: 'ix', meeting_id: 'm', answers: { meeting_id: 'n', from_agent: 'y', to: ['x2'] } },
   { agent: 'x2', instance_id: 'ix', meeting_id: 'n', answers: { meeting_id: 'm', from_agent: 'y2', to: ['x'] } },
@@ -27,7 +27,7 @@ const worlds: [name: string, agents: AgentOf[], pair_limit: number][] = [
   ['two that always answer', TWO, 20],
   ['three in a ring', RING, 20],
   ['one that answers itself through another meeting', ALIAS, 20],
-  // Forty of them take seconds: see test/faults/runaway.faults.ts.
+  // Forty agents would take seconds: test/faults/runaway.faults.ts tests them.
   ['eight on a broadcast', crowd(8), 3],
 ];
 
@@ -92,7 +92,7 @@ describe('the budget of a pair', () => {
       await node.send('m', { from_agent: 'a', target_agents: ['b'] });
     }
     await node.clock.advance(20 * SECOND);
-    // A push that a crash interrupts happens twice.
+    // A push that a crash interrupts arrives twice.
     if (is_guarded) assert.ok((world.received.get('a b m') ?? 0) <= 20 + 8, JSON.stringify([...world.received]));
     return (await node.deliveries({ instance_id: 'i-b' })).filter(({ state }) => state === 'delivered').length;
   }
@@ -156,7 +156,7 @@ describe('the budget of a pair', () => {
     node.transport.answer('i', 200);
     await node.clock.advance(20 * SECOND);
     assert.deepEqual(await node.states(), ['cancelled superseded', 'delivered']);
-    // Of the two, the one that was delivered counts.
+    // Of the two messages, only the delivered one counts for the limit.
     await say();
     await node.clock.advance(SECOND);
     assert.deepEqual(await node.states(), ['cancelled superseded', 'delivered', 'cancelled pair_limit']);

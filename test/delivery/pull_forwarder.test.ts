@@ -1,4 +1,4 @@
-/** What forwarding a pull asks of the store, which has a thread of its own: each question wakes that thread. */
+/** How often a forwarded pull calls the store: each call wakes the thread of the store. */
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
 import { FORWARDED_HEADER, PullForwarder } from '../../src/delivery/cluster/pull_forwarder.ts';
@@ -8,7 +8,7 @@ import { VirtualClock } from '../support/virtual_clock.ts';
 
 const PULLS = 100;
 
-/** A node that holds every partition, and what another node needs to forward pulls to it. */
+/** Starts a node that holds all partitions, and a forwarder of another node that forwards pulls to this node. */
 async function start(t: TestContext) {
   const asked: string[] = [];
   const holder = await startReceiver(t);

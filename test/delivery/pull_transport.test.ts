@@ -39,7 +39,7 @@ const permitAt = (updated_at: number, owner_key_id: string | null = null): PullP
   as_of: 0,
 });
 
-/** A transport on virtual time, with everything that it reported. */
+/** Makes a transport on virtual time, and records everything that it reports. */
 function setUp() {
   const clock = new VirtualClock();
   const ready: string[] = [];
@@ -217,7 +217,7 @@ describe('the way out for machines that pull', () => {
       const { clock, transport, ready, pull } = setUp();
       const pushTo = (instance_id: string, k: number) =>
         transport.push({ ...pushOf(`${instance_id} ${k}`, 64 << 10), instance_id }, WAY);
-      // While their owner has room, each greedy machine may have one push, whatever the others have.
+      // While their owner has room, each greedy machine may have one push, whatever other machines have.
       for (let machine = 0; machine < 2_000; machine++) {
         const instance_id = `greedy ${machine}`;
         pull({ instance_id, permit: permitAt(1, 'a'), max: 256 });
@@ -230,7 +230,7 @@ describe('the way out for machines that pull', () => {
       let taken = 0;
       for (; transport.canPush('modest', WAY); taken++) void pushTo('modest', taken);
       assert.ok(taken > 8, `${taken}`);
-      // A report makes room for its own instance first, though thousands of others wait for room.
+      // A result makes room for its own instance first, although thousands of other instances wait for room.
       await clock.advance(1);
       pull({ instance_id: 'modest', permit: permitAt(1, owner_key_id) });
       assert.equal(transport.canPush('modest', WAY), false);

@@ -5,7 +5,7 @@ import type { NewMessage } from '../../src/store/contract/messages.ts';
 import { type Meddle, SECOND, startNode, type TestNode } from '../support/node.ts';
 import { HANGS } from '../support/scripted_transport.ts';
 
-/** The targets are hosted by nobody, so nothing follows from such a reply. */
+/** Makes a reply. No instance hosts its target, so no push follows. */
 const said = (text: string) => ({ message: { text }, from_agent: 'a', target_agents: ['nobody'] });
 const answers = (...texts: string[]) => ({ says: 200 as const, body: JSON.stringify({ replies: texts.map(said) }) });
 
@@ -122,7 +122,7 @@ describe('a delivery whose response has a reply', () => {
     stored.resolve();
     await node.clock.advance(SECOND);
     assert.deepEqual(await node.states({ meeting_id: 'm' }), ['delivered', 'delivered']);
-    // The first settlement is the one of the other meeting.
+    // The first settlement is that of the other meeting.
     assert.deepEqual(order.slice(0, 4), ['asked', 'settled', 'stored', 'settled']);
   });
 

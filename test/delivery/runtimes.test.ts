@@ -86,7 +86,7 @@ describe('an instance with the runtime openai', () => {
       agent_ids: ['anna', 'ben', 'cleo'],
       behaviour: (received) => {
         const { user, messages } = chatOf(received);
-        // Each agent also gets what the others answer.
+        // Each agent also gets the answers of the other agents, and does not answer them.
         if (!messages.at(-1)?.content.endsWith('Who are you?')) return says('NO_REPLY');
         const agent = user.split(':')[1] as string;
         asked.push(agent);

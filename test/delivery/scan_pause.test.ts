@@ -1,4 +1,4 @@
-/** Scans of whole tables take a bounded share of the time, however long one scan takes. */
+/** Scans of whole tables take only a part of the time, however long a scan takes: pauses follow. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { PendingScan } from '../../src/delivery/pending_scan.ts';
@@ -9,7 +9,7 @@ import type { Store } from '../../src/store/store.ts';
 import { HOUR, MINUTE, SECOND, startNode } from '../support/node.ts';
 import type { VirtualClock } from '../support/virtual_clock.ts';
 
-/** The store, with some methods that take a while or fail. */
+/** Replaces some methods of a store, so that they take long or fail. */
 function withDeliveries(store: Store, methods: Partial<Store['deliveries']>): Store {
   const deliveries = new Proxy(store.deliveries, {
     get: (target, name) => Reflect.get(name in methods ? methods : target, name) as unknown,

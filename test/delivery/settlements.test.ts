@@ -1,4 +1,4 @@
-/** Results of attempts are written soon when there are few, and together when there are many; nobody waits in vain. */
+/** Results of attempts are written soon when there are few, and together when there are many. No wait is useless. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Settlements } from '../../src/delivery/attempts/settlements.ts';
@@ -14,7 +14,7 @@ const DISTANCE: Linger = { ms: 150, batch_size: 2_000 };
 const WRITE_MS = 20;
 const SECRET = `whsec_${Buffer.alloc(32).toString('base64')}`;
 
-/** Settlements, with the time and the number of each write. A batch takes 20 ms. */
+/** Makes settlements, and records when each batch was written and how many results it had. A batch takes 20 ms. */
 function settlements(settle?: Linger) {
   const clock = new VirtualClock();
   const written: { at: number; count: number }[] = [];
@@ -64,7 +64,7 @@ test('while many arrive, batches linger as the store wants; control: without lin
   const starts = apart.written.slice(1).map(({ at }) => at);
   for (const [i, at] of starts.slice(1).entries()) assert.ok(at - starts[i]! >= DISTANCE.ms, starts.join(' '));
   assert.ok(starts.length >= 9, `${starts.length} batches`);
-  // What arrives during a batch goes with the next one, and does not linger a second time.
+  // Results that arrive during a batch are in the next batch, which does not linger again.
   assert.ok(
     apart.it.unsettled <= 10 * (DISTANCE.ms + WRITE_MS) && apart.written.at(-1)!.count <= 10 * DISTANCE.ms,
     `${apart.it.unsettled} wait`,
@@ -114,7 +114,7 @@ test('a flush does not linger', async () => {
     [asked_at],
   );
   assert.equal(it.unsettled, 0);
-  // The wait that was cut short writes nothing afterwards.
+  // The linger that ended early writes nothing later.
   await clock.advance(1_000);
   assert.equal(written.length, batches + 1);
 });

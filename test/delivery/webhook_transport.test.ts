@@ -1,7 +1,7 @@
 /**
- * The transport against machines that err, stall and attack. Every push ends in time with the right outcome, keeps
- * little of the response, and leaves no socket behind. The sockets are real. Where only the shape of a fault matters,
- * the deadline is short.
+ * The transport with machines that make errors, stop responding, or attack. Every push ends in time with the right
+ * outcome, keeps little of the response, and leaves no socket open. The sockets are real. The deadline is short where
+ * its length does not matter.
  */
 import assert from 'node:assert/strict';
 import { fork } from 'node:child_process';
@@ -27,9 +27,9 @@ import type { WebhookTransport, WebhookTransportOptions } from '../../src/delive
 import { startScriptedDns } from '../support/scripted_dns.ts';
 import { beforeTimer } from '../support/wait.ts';
 
-/** Long enough that a status line arrives before it, on a busy machine too, and short enough for a test to wait. */
+/** Long enough for a status line to arrive, on a busy machine too, and short enough for a test to wait. */
 const SHORT_DEADLINE_MS = 1000;
-/** The promise: the deadline is 5 s, and every attempt is over by 5.1 s. */
+/** The promise: the deadline is 5 s, and every attempt ends within 5.1 s. */
 const LATE_MS_MAX = 100;
 const OK = 'HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok';
 
@@ -59,11 +59,11 @@ interface Receiver {
   port: number;
   /** Every connection that was ever made to the machine. */
   sockets: Socket[];
-  /** Resolves when no connection is open any more. */
+  /** Resolves when all connections are closed. */
   allClosed(): Promise<void>;
 }
 
-/** Unlike `once`, this counts an error as an end. */
+/** Resolves when the socket is closed, also after an error, at which `once` would reject. */
 async function closed(socket: Socket): Promise<void> {
   if (!socket.closed) await new Promise((resolve) => socket.once('close', resolve));
 }
@@ -130,7 +130,7 @@ function onRequests(socket: Socket, onRequest: (text: string) => void): void {
   });
 }
 
-/** Writes for as long as the other side reads. */
+/** Writes as much as the other side reads, without end. */
 function flood(socket: Socket, chunk: string | Buffer): void {
   const write = () => {
     while (!socket.destroyed && socket.write(chunk));
@@ -161,7 +161,7 @@ const stagesOf = (stages: StageReport[]) => stages.map(({ stage, ok }) => `${sta
 const inTime = (pushed: Promise<PushResult>, deadline_ms: number): Promise<PushResult> =>
   beforeTimer('the push', deadline_ms + LATE_MS_MAX, pushed);
 
-/** What must hold after every push, whatever the machine did. */
+/** Checks what must hold after every push, whatever the machine did. */
 function assertBounded(result: PushResult): void {
   assert.ok(result.response_excerpt.length <= 1024);
   assert.ok(!JSON.stringify({ ...result, response_excerpt: '' }).includes('top-secret'));
@@ -421,8 +421,8 @@ describe('a machine that misbehaves', { concurrency: 4 }, () => {
   for (const { does, script, outcome, status_code, detail, at_once, before_request } of HOSTILE) {
     test(`one that ${does} ends as ${outcome}, in time and with nothing left open`, async (t) => {
       const receiver = before_request ? await machine(t, script) : await answering(t, script);
-      // A fault that the transport sees at once gets the full deadline, so only the fault itself can end the push in
-      // time.
+      // For a fault that the transport sees at once, the deadline is long. So the deadline cannot end the push in the 2
+      // s of this test.
       const deadline_ms = at_once ? 5000 : SHORT_DEADLINE_MS;
       const transport = transportFor(t, { deadline_ms });
       const result = await inTime(transport.push(pushTo(receiver.url)), at_once ? 2000 : deadline_ms);
@@ -779,7 +779,7 @@ describe('kept connections', { concurrency: true }, () => {
     });
     const transport = transportFor(t);
     await transport.push(pushTo(receiver.url));
-    // undici sends on an open connection one turn of the event loop later.
+    // The transport closes before the send: undici sends on an open connection one turn of the event loop later.
     const pushed = transport.push(pushTo(receiver.url));
     await transport.close();
     assert.equal((await pushed).outcome, 'timeout');
@@ -800,7 +800,7 @@ describe('kept connections', { concurrency: true }, () => {
       if (kind === 'kept') await transport.push(pushTo(receiver.url));
       const sent_before = requests;
       const pushed = transport.push(pushTo(receiver.url));
-      // As after a pause of the whole process, in which no timer could fire.
+      // The clock moves as in a pause of the whole process, in which no timer fires.
       stopped_ms = 60_000;
       const { outcome, duration_ms } = await pushed;
       assert.equal(outcome, 'timeout');

@@ -1,9 +1,9 @@
-/** A message to hundreds or thousands of instances: what others notice of it. */
+/** How a message to hundreds or thousands of instances affects other instances. */
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
 import { SECOND, SETTINGS, startNode, type TestNode } from '../support/node.ts';
 
-/** One more than a message has that is not wide. */
+/** The least number of deliveries of a wide message. */
 const WIDE = 501;
 const PUSH_MS = 10;
 
@@ -57,7 +57,7 @@ test('an instance that is busy gets a wide message in its turn, and its messages
 });
 
 test('acceptance does not wait for a wide message', async (t) => {
-  // More than may wait before acceptance pauses.
+  // The message has more deliveries than may wait before acceptance pauses.
   const node = await nodeWith(t, 4_500);
   await node.send('wide');
   let is_accepted = false;
@@ -74,7 +74,7 @@ test('other work of the thread has its turn between the steps of the dispatcher'
   const { transport, clock } = node;
   await node.send('m');
   await clock.advanceUntil('the pushes that read the registrations', () => node.engine.isQuiet, SECOND);
-  // The start of a push takes a millisecond, as it does where it opens a connection on a busy machine.
+  // The start of a push takes a millisecond, as when it opens a connection on a busy machine.
   const now = clock.now.bind(clock);
   t.mock.method(clock, 'now', () => now() + transport.pushes.length);
   let pushes_before: number | null = null;

@@ -12,7 +12,7 @@ const policyOf = (mode: EgressMode, ...allow: string[]): EgressPolicy => ({
 
 const isDenied = (text: string, policy: EgressPolicy) => judgeAddress(parseAddress(text)!, policy) !== null;
 
-/** Each range with its first and last address, and the addresses just outside that are public. */
+/** Each range with its first and last address, and public addresses directly outside of the range. */
 const RANGES: { range: string; inside: string[]; outside: string[]; opened_by: EgressMode | 'range' | 'exact' }[] = [
   { range: '0/8', inside: ['0.0.0.0', '0.255.255.255'], outside: ['1.0.0.0'], opened_by: 'range' },
   { range: '10/8', inside: ['10.0.0.0', '10.255.255.255'], outside: ['9.255.255.255', '11.0.0.0'], opened_by: 'lan' },

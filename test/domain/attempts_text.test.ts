@@ -1,5 +1,6 @@
 /**
- * How attempts are stored. Nearly every delivery has the short form, so every reader must get the same from both forms.
+ * The two forms in which attempts are stored. Nearly every delivery has the short form. A reader must get the same from
+ * both forms.
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -18,10 +19,10 @@ const FIRST: Attempt = {
   response_excerpt: '',
 };
 
-/** Other years have six digits and a sign. */
+/** The years that a time writes with four digits. Other years have six digits and a sign. */
 const FOUR_DIGITS = { min: new Date('0000-01-01T00:00:00.000Z'), max: new Date('9999-12-31T23:59:59.999Z') };
 
-/** Usually a first success, or nearly one. */
+/** Draws mostly the usual value, so that most attempts are a first success or nearly one. */
 const mostly = <T>(usual: T, other: fc.Arbitrary<T>): fc.Arbitrary<T> =>
   fc.oneof({ weight: 7, arbitrary: fc.constant(usual) }, { weight: 1, arbitrary: other });
 const anAttempt: fc.Arbitrary<Attempt> = fc

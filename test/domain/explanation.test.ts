@@ -16,7 +16,7 @@ const MEMBER: Candidate = {
   max_age_s: 0,
 };
 
-/** Explains a message of anna to ben. Before it another message of hers waits, which is `age_s` old. */
+/** Explains a message of anna to ben. An earlier message of anna, which is `age_s` old, still waits. */
 function explain(member: Partial<Candidate>, age_s = 10) {
   const waits = {
     from_agent: 'anna',

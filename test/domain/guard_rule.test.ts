@@ -17,7 +17,7 @@ test('a pair that used up its limit within a window is silent for a window after
   assert.equal(judge(1, 59_000, [[1_000, 58_000]]), 'pair_limit');
   assert.equal(judge(1, 117_999, [[1_000, 58_000]]), 'pair_limit');
   assert.equal(judge(1, 118_000, [[1_000, 58_000]]), null);
-  // The two are not within one window.
+  // The two messages are not within one window.
   assert.equal(judge(1, 62_000, [[1_000, 61_000]]), null);
   for (const off of [{ pair_limit: 0 }, { pair_window_s: 0 }])
     assert.equal(judge(1, 59_000, [[1_000, 58_000]], { ...LIMITS, ...off }), null);
@@ -38,7 +38,7 @@ test('a pair may be over its limit if some choice of the messages that may be le
   };
   assert.equal(may(33, [5, 10]), false);
   assert.equal(may(33, [5], [10, 15]), true);
-  // The last three are not within a window. If the last one is left out, the others are.
+  // The last three messages are not within a window. Without the last message, the other messages are.
   assert.equal(may(33, [5, 10, 15], [30]), true);
   assert.equal(may(33, [5, 10, 15, 30]), false);
 });

@@ -1,4 +1,4 @@
-/** Instances in partitions, and partitions shared by nodes: every node must calculate the same. */
+/** Which partition an instance is in, and how nodes share partitions: every node must compute the same. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { fairShare, LEASE_MS, LEASE_SAFE_MS, partitionOf, PARTITIONS } from '../../src/domain/partition.ts';

@@ -1,4 +1,4 @@
-/** The replies in a response to a push, as the receiver wrote them, and why one of them cannot be sent. */
+/** How Convoke reads the replies in a response to a push, and why it cannot send some of them. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { REPLIES_MAX, repliesIn } from '../../src/domain/reply.ts';

@@ -77,7 +77,7 @@ describe('a JSON body', () => {
     }
   });
 
-  // When each level had a scan of its own, the cost was 97 times the bytes.
+  // An earlier version scanned each level separately, and its cost was 97 times the bytes.
   test('costs its bytes, however deep they are nested', async () => {
     const inner = `[${'1,'.repeat(250_000)}1]`;
     const costOf = (text: string) => {

@@ -274,7 +274,7 @@ describe('langgraph', () => {
     const UUID_5 =
       /^http:\/\/h\/base\/threads\/[0-9a-f]{8}-[0-9a-f]{4}-5[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\/runs\/stream$/;
     assert.match(url, UUID_5);
-    // A meeting keeps the id of its thread in later versions.
+    // The id of the thread of a meeting must stay the same in later versions.
     assert.equal(url, 'http://h/base/threads/c6e1a241-de72-58d4-b85d-e602b299a8a7/runs/stream');
     const urls = [url, urlOf('standup-42', 'ben'), urlOf('standup-4', '2lena'), urlOf('m', 'lena')];
     assert.equal(new Set(urls).size, urls.length);
@@ -579,7 +579,7 @@ describe('a model whose agent missed messages', () => {
   const ONE = 'Convoke did not send lena 1 message of this meeting that came before this one.';
   const MANY =
     'Convoke did not send lena at least 1000 messages of this meeting that came before this one; the messages before this one may contain some of them.';
-  /** What each runtime gives its model, by a push. */
+  /** The text that each runtime gives to its model for a push. */
   const TOLD: [name: ShapedName, options: Options, textOf: (body: Record<string, unknown>) => unknown][] = [
     ['openai', { model: 'x', system: 'Be dry.' }, ({ messages }) => (messages as { content: string }[])[0]?.content],
     ['a2a', {}, ({ message }) => (message as { parts: { text: string }[] }).parts[0]?.text],

@@ -1,4 +1,4 @@
-/** The value of a session's cookie: what a node can tell about it without the store. */
+/** The value of the cookie of a session: what a node can check without the store. */
 import assert from 'node:assert/strict';
 import { createSecretKey, randomBytes } from 'node:crypto';
 import { describe, test } from 'node:test';

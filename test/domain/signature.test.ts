@@ -1,4 +1,4 @@
-/** Our signatures are those of Standard Webhooks, and the vectors that we publish are true. */
+/** The signatures of Convoke are those of Standard Webhooks, and the published vectors are right. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { describe, test } from 'node:test';
@@ -42,7 +42,7 @@ describe('the reference library decides as the vector says:', () => {
           return false;
         }
       };
-      // The library takes one secret at a time, so it cannot see that a list holds a bad one.
+      // The library takes one secret at a time, so it cannot see that a list has a bad secret.
       const verdict = reason === 'invalid_secret' ? secrets.every(accepts) : secrets.some(accepts);
       assert.equal(verdict, reason === null);
     });

@@ -1,4 +1,4 @@
-/** Every place that takes a time refuses other texts. With what Date.parse makes of them, a key might never end. */
+/** Every field for a time refuses texts that are no times. Date.parse reads some of them, and a key might never end. */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
 import fc from 'fast-check';
@@ -8,7 +8,7 @@ import { makeDatabase } from '../support/postgres.ts';
 import { assertProblem, startService } from '../support/service.ts';
 
 const NO_TIMES = [
-  // A leap second: NaN to Date.parse, and NULL to SQLite.
+  // A leap second: Date.parse returns NaN for it, and SQLite NULL.
   '2026-12-31T23:59:60Z',
   '2026-12-31T23:59:60.5Z',
   '2027-01-01T00:59:60+01:00',
@@ -64,7 +64,7 @@ interface Document {
   components: { schemas?: Record<string, Node> };
 }
 
-/** Every field of the API that takes a time. */
+/** All fields of the API that take a time. */
 function placesIn({ paths, components }: Document): { method: string; path: string; query: boolean; field: string }[] {
   return Object.entries(paths).flatMap(([path, operations]) =>
     Object.entries(operations).flatMap(([method, { parameters = [], requestBody }]) => {

@@ -25,7 +25,7 @@ function refused(text: string, policy = policyOf('local')): WebhookUrlRefusal {
   return parsed;
 }
 
-/** One loopback address, in every spelling that some parser reads as it. */
+/** A loopback address in every notation that some parser reads as this address. */
 const LOOPBACK_HOSTS = [
   ['127.0.0.1', '2130706433', '0x7f000001', '0177.0.0.1', '017700000001', '127.1', '127.0.1', '0x7f.1', '0X7F.0.0.0x1'],
   ['①②⑦.0.0.1', '127。0。0。1', '127．0．0．1', '%31%32%37.0.0.1', '127%2e0%2e0%2e1', '127.0.0.1.', '１２７.0.0.1'],

@@ -1,4 +1,4 @@
-/** Ways past the connector that other clients leave open: redirects, proxies named in the environment, another protocol. */
+/** Ways around the connector that other clients have: redirects, proxies from the environment, another protocol. */
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -15,7 +15,7 @@ import {
 } from '../../src/delivery/transport/webhook_transport.ts';
 import { tapSockets } from '../support/socket_tap.ts';
 
-/** On this machine only 127.0.0.1 is allowed: a listener on ::1 is out of reach. */
+/** A policy that allows only 127.0.0.1 of this machine, so no push may reach a listener on ::1. */
 const ONLY_IPV4 = { mode: 'lan', allow: [parseCidr('127.0.0.1/32')!], allow_http: true } as const;
 
 async function listening(t: TestContext, server: Server | ReturnType<typeof createTcpServer>, host = '127.0.0.1') {
@@ -80,7 +80,7 @@ test('no response from 300 to 308 leads anywhere, whatever it points to', async 
   assert.deepEqual([...new Set(tap.dialled.map(({ host, port }) => `${host} ${port}`))], [`127.0.0.1 ${machine.port}`]);
   assert.equal(tap.lookups, 0);
 
-  // The control: a client that follows redirects gets there with the same responses.
+  // The control: with the same responses, a client that follows redirects reaches the listener.
   for (const status of [301, 302, 303, 307, 308]) {
     await (await fetch(`http://127.0.0.1:${machine.port}/${status}/0`, { method: 'POST', body: '{}' })).text();
   }

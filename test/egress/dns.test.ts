@@ -1,7 +1,7 @@
 /**
- * A name server is not on our side. It may change its response, mix good addresses with forbidden ones, respond late or
- * never, or with a hundred records. Whatever it does, the push ends in time, and the connector opens no connection that
- * the policy forbids.
+ * A name server may be hostile: it may change its response, mix good addresses with forbidden addresses, respond late
+ * or never, or send a hundred records. Whatever it does, the push ends in time, and the connector opens no connection
+ * that the policy forbids.
  */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -36,7 +36,7 @@ const LATE_MS_MAX = 500;
 const DEADLINE_PROMISED_MS = 5000;
 const LATE_PROMISED_MS_MAX = 100;
 
-/** The address that the policy allows, and two that it does not. A machine listens at each one that it can. */
+/** An address that the policy allows, and two that it forbids. A machine listens at each address where it can. */
 const GOOD = '127.0.0.1';
 const BAD = '127.0.0.2';
 const BAD_IPV6 = '::1';
@@ -118,7 +118,7 @@ interface Case {
 
 const reply = (addresses: string[], rest: Omit<DnsReply, 'addresses'> = {}): DnsReply => ({ addresses, ...rest });
 
-/** A good address the first time, bad ones from then on. */
+/** Returns a good address the first time, and bad addresses later. */
 const rebinding: Script = ({ type }, asked) => {
   if (asked === 0) return type === 'A' ? [GOOD] : [];
   return type === 'A' ? [] : [BAD_IPV6];
@@ -221,7 +221,7 @@ describe('a name server that', { concurrency: 4 }, () => {
     const result = await pusherTo(t, dns, { deadline_ms: 300, policy })('late.test');
     assert.equal(result.outcome, 'dns_failed', result.detail);
     late.resolve();
-    // This response is sent after the late one. When it has arrived, the late one has arrived too.
+    // This response is sent after the late response. When this response has arrived, the late response has arrived too.
     const punctual = await nameServer(t, answers(['127.0.3.4']));
     assert.equal((await pusherTo(t, punctual, { policy })('after.test')).outcome, 'blocked');
     assert.ok(!tap.dialledPort(port).includes('127.0.3.3'));

@@ -60,7 +60,7 @@ test('registering asks no name server: the response cannot show what an internal
   const answer = await register(service, 'https://database.internal.example/');
   assert.equal(answer.status, 201);
   assert.equal(tap.lookups, 0);
-  // The control: a push to it does ask a name server, as the tap shows.
+  // The control: a push to this name asks a name server, and the tap shows it.
   const { instance_id } = answer.body as RegisteredInstance;
   await service.post('/api/v1/instances/webhook-test/', { instance_id });
   assert.ok(tap.lookups > 0);

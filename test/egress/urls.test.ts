@@ -1,6 +1,6 @@
 /**
- * Where pushes may not go: to any denied range, in any notation. Each URL goes through the real transport, and the test
- * counts the sockets that are opened. Each count has its control: when the policy allows the address, the same URL
+ * No push goes to a denied range, in whatever notation its address is written. The real transport gets each URL, and
+ * the test counts the sockets that it opens. The control for each: when the policy allows the address, the same URL
  * opens a connection.
  */
 import assert from 'node:assert/strict';
@@ -37,7 +37,7 @@ type MutablePolicy = { -readonly [Key in keyof EgressPolicy]: EgressPolicy[Key] 
 const policyOf = (mode: EgressMode, ...allow: string[]): MutablePolicy => ({
   mode,
   allow: allow.map((text) => parseCidr(text)!),
-  // So that only the address is a reason to refuse an http:// URL.
+  // With this setting, only the address can be a reason to refuse an http:// URL.
   allow_http: true,
 });
 
@@ -50,7 +50,7 @@ function transportFor(t: TestContext, policy: EgressPolicy): WebhookTransport {
 
 let pushes = 0;
 
-/** Every second push has a connection of its own, as a push of webhook-test has. */
+/** Makes a push. Every second push uses a new connection, as a push of webhook-test does. */
 function push(transport: WebhookTransport, url: string): Promise<PushResult> {
   return transport.push({
     instance_id: 'machine',
@@ -126,7 +126,7 @@ test('control: under local, every notation of this machine reaches it, and the t
   for (const url of urls) {
     const { outcome, detail } = await push(transport, url);
     assert.equal(outcome, 'ok', `${url}: ${detail}`);
-    // Otherwise the next push would reuse this connection, and would not open the one that the test counts.
+    // Otherwise the next push would reuse this connection, and would not open a connection that the test counts.
     transport.forget('machine');
   }
   assert.deepEqual([tap.dialled.length, tap.opened, machine.accepted()], [urls.length, urls.length, urls.length]);

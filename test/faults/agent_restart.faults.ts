@@ -1,4 +1,4 @@
-/** The service is killed and restarted while an agent answers: nothing is lost, nothing is answered twice. */
+/** The service is killed and restarted while an agent answers: no message is lost, and no message is answered twice. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { ConvokeClient, serveAgent } from '@convoke/sdk';
@@ -41,8 +41,8 @@ test(`killed ${KILLS} times while an agent answers: each question is answered on
   let number = 0;
   const took_ms: number[] = [];
   for (let k = 0; k < KILLS; k++) {
-    // The agent answers one message before the service dies. Another is accepted just before that, so the agent may
-    // have it in hand.
+    // The agent answers one message before the service dies. A second message is accepted just before the kill, so the
+    // agent may have it in hand at the kill.
     await client.sendMessage(MEETING, { number: ++number });
     await until('its answer', answers, (given) => given.includes(number));
     await client.sendMessage(MEETING, { number: ++number });

@@ -1,6 +1,6 @@
 /**
- * SIGKILL between the responses of two agents to one push: which of them gets the push again, and which messages the
- * meeting then has.
+ * SIGKILL between the responses of two agents to one push. The tests check which agent gets the push again, and which
+ * messages the meeting has afterwards.
  */
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
@@ -14,7 +14,7 @@ const says = (content: string) => ({
   body: JSON.stringify({ choices: [{ message: { role: 'assistant', content } }] }),
 });
 
-/** The agent that a request asks about the question; null for a request with an answer of the other agent. */
+/** The agent that a request asks the question; null for a request that brings the answer of the other agent. */
 function askedIn({ text }: Received): string | null {
   const { user, messages } = JSON.parse(text) as { user: string; messages: { content: string }[] };
   return messages.at(-1)?.content.endsWith(QUESTION) === true ? (user.split(':')[1] as string) : null;
@@ -87,7 +87,7 @@ test('an agent whose answer is on disk is not asked again after a crash: only th
   assert.deepEqual(asked.toSorted(), ['anna', 'ben', 'ben']);
 });
 
-// The control: while the attempt lasts, none of its responses is on disk.
+// The control: until the attempt ends, none of its responses is on disk, so both agents get the push again.
 test('after a crash in the middle of an attempt both agents get the push again, and each answer is in the meeting once', async (t) => {
   const asked = await killedBetween(
     t,

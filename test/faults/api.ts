@@ -1,10 +1,10 @@
-/** The few requests that the fault tests make, written by hand, because the tested client must not judge itself. */
+/** The few requests that the fault tests make. They do not use the SDK, because the tests also judge the SDK. */
 import assert from 'node:assert/strict';
 import { setTimeout as pause } from 'node:timers/promises';
 import { WAIT_MS_MAX, until } from '../support/wait.ts';
 import type { Stored } from './checker.ts';
 
-/** After this time a sender gives up on a process that stands still and does not respond. */
+/** How long a sender waits for the response of a process that stands still. */
 const SEND_MS_MAX = 10_000;
 const LOOK_EVERY_MS = 100;
 const DRAIN_MS_MAX = 120_000;
@@ -20,7 +20,7 @@ interface Asked {
   timeout_ms?: number;
 }
 
-/** @throws what fetch throws, when no complete response arrived */
+/** Makes a request. @throws the error of fetch, when no complete response arrived */
 export async function ask(
   url: string,
   method: string,
@@ -36,7 +36,7 @@ export async function ask(
   return { status: answer.status, body: (await answer.json()) as Answered['body'] };
 }
 
-/** Sends the message with this number. */
+/** Sends a message that contains this number. */
 export function send(
   url: string,
   meeting_id: string,
@@ -76,7 +76,7 @@ export async function nothingPending(url: string): Promise<void> {
   }
 }
 
-/** The number of deliveries in each state. */
+/** Counts the deliveries in each state. */
 export async function deliveriesByState(url: string): Promise<{ [state: string]: number }> {
   const count: { [state: string]: number } = {};
   let cursor: string | null = '';
@@ -108,7 +108,7 @@ export async function history(url: string, meeting_ids: Iterable<string>): Promi
 }
 
 /**
- * Sends until a message is accepted.
+ * Sends messages until the service accepts one of them.
  * @returns how long that took, in milliseconds
  */
 export async function acceptedAgain(url: string, sendOne: () => Promise<Answered>): Promise<number> {

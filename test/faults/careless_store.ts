@@ -1,6 +1,6 @@
 /**
- * The control of fsync.faults.ts: stores each message and responds with 201, as Convoke does, but with the given
- * setting of `synchronous`: `node careless_store.ts FILE OFF`.
+ * The control of fsync.faults.ts: stores each message and responds with 201, as Convoke does. But the caller chooses
+ * `synchronous` of SQLite: `node careless_store.ts FILE OFF`.
  */
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';

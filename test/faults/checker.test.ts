@@ -1,17 +1,17 @@
-/** The checker of the fault tests finds each fault that it looks for. */
+/** Tests that the checker of the fault tests finds each kind of fault. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { check, type Findings, type Arrival, type Record } from './checker.ts';
 
 const FIRST = { sender: '127.1.0.1', url: 'http://first' };
 const SECOND = { sender: '127.1.0.2', url: 'http://second' };
-/** The time at which the last accepted sends of the first process began. */
+/** When the last accepted sends of the first process began, and when that process was killed. */
 const STORED_MS = 2_600;
 const KILLED_MS = 3_500;
 
 /**
- * A run without faults: three messages to two machines, and thirty to nobody; then the process ends, and another
- * starts.
+ * A run without faults: three messages to two machines, and thirty messages in a meeting without members. Then the
+ * process ends, and another process starts.
  */
 function clean(): Record {
   const numbers = Array.from({ length: 33 }, (_, i) => i + 1);

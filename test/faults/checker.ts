@@ -1,6 +1,6 @@
 /**
  * Compares the responses that senders got with the pushes that machines got and with what the service reports, in the
- * manner of Jepsen (https://jepsen.io). It knows nothing of how Convoke works, only its promises.
+ * manner of Jepsen (https://jepsen.io). The checker knows only the promises of Convoke, not how Convoke works.
  */
 
 /** `ok`: 201. `failed`: any other response, or no connection. `unknown`: no complete response arrived. */
@@ -13,7 +13,7 @@ export interface Sent {
   result: SendResult;
   message_id: string | null;
   seq: number | null;
-  /** Where its first try was accepted, and when that try began; null when the first try was not accepted. */
+  /** The URL that accepted the first try of this send, and when that try began; null when it was not accepted. */
   accepted: { url: string; from_ms: number } | null;
 }
 
@@ -21,7 +21,7 @@ export interface Sent {
 export interface Arrival {
   at_ms: number;
   answered_ms: number;
-  /** The address that only this process sends from. */
+  /** The address of the sending process. Each process sends from its own address. */
   sender: string;
   instance_id: string;
   meeting_id: string;
@@ -32,17 +32,17 @@ export interface Arrival {
   number: number;
 }
 
-/** A process that ended, or that for a while could not write down what it had sent. */
+/** A process that ended, or that for a while could not store the results of its pushes. */
 export interface Ending {
-  /** The address that its pushes come from. */
+  /** The address from which the process sends its pushes. */
   sender: string;
-  /** The URL at which it accepts messages. */
+  /** The URL at which the process accepts messages. */
   url: string;
-  /** When it could write no more. What its URL accepts after that may be the work of a later process. */
+  /** From then on the process stored nothing. Another process may accept later messages at the same URL. */
   from_ms: number;
   /**
-   * A push of this process that arrived by then may come again: from another process at any time, from this process
-   * only afterwards. Infinity for a process that ended: it sends nothing more, so there is no limit.
+   * A push that this process sent until then may arrive again: from another process at any time, from this process only
+   * after that time. Infinity for a process that ended: it sends no more pushes, so no limit is necessary.
    */
   to_ms: number;
 }
@@ -63,24 +63,24 @@ export interface Record {
   members: Map<string, string[]>;
   /** The number of deliveries in each state, at the end. */
   deliveries: { [state: string]: number };
-  /** After each of them, pushes that were in flight may arrive again. */
+  /** After each of these endings, pushes that were in flight may arrive again. */
   endings: Ending[];
 }
 
 export interface Findings {
-  /** Accepted with 201, but not every member got it. */
+  /** Messages that got a 201, but that not every member got. */
   lost: string[];
-  /** Some members got it and others did not, or its sender got a failure and some member got it all the same. */
+  /** Messages that only some members got, or that a member got although the sender got a failure. */
   half: string[];
-  /** A machine outside the meeting got it, or nobody sent it. */
+  /** Pushes that arrived at a machine outside the meeting, or whose message nobody sent. */
   misdirected: string[];
-  /** One send that was stored more than once. */
+  /** Sends that were stored more than once. */
   doubled: string[];
-  /** First attempts that arrived after a later one of their lane, and lanes with a gap. */
+  /** First attempts that arrived after the first attempt of a later message of their lane, and lanes with a gap. */
   disordered: string[];
-  /** Arrived again, though it was not in flight when a process ended. */
+  /** Pushes that arrived again, although they were not in flight when a process ended. */
   repeated: string[];
-  /** accepted × recipients = delivered + failed + cancelled + pending, and nothing is pending. */
+  /** Deviations from: accepted × recipients = delivered + failed + cancelled + pending, and nothing is pending. */
   books: string[];
 }
 
@@ -89,13 +89,13 @@ export interface Figures {
   unknown: number;
   unknown_stored: number;
   received: number;
-  /** Pushes that arrived again with an excuse. */
+  /** How many pushes arrived again because they were in flight when a process ended. */
   again: number;
-  /** The most pushes that arrived again because of one end. */
+  /** How many pushes arrived again because of the same ending, at most. */
   again_per_end_max: number;
   /**
-   * For pushes that arrived again: the longest time from the response to the earlier one to `storedUntil`, the time up
-   * to which its process had written its results.
+   * For pushes that arrived again: the longest time between the response to the first arrival and `storedUntil`, the
+   * time up to which the sending process had stored its results.
    */
   again_age_ms_max: number;
 }
@@ -126,7 +126,7 @@ export function check(record: Record): { findings: Findings; figures: Figures } 
   };
 }
 
-/** Which machines got each number. */
+/** The machines that got each message, by the number in the message. */
 function machinesByNumber({ received }: Record): Map<number, Set<string>> {
   const by_number = new Map<number, Set<string>>();
   for (const { number, instance_id } of received) {
@@ -192,7 +192,10 @@ function doubledOf(record: Record): string[] {
   return found;
 }
 
-/** Nobody joins or leaves during a run, so a lane is 1, 2, 3, ... to the last message of its meeting. */
+/**
+ * Finds lanes with a wrong order. Nobody joins or leaves during a run, so the seqs of a lane are 1, 2, 3, … to the
+ * last.
+ */
 function disorderedOf(record: Record): string[] {
   const seen = new Set<string>();
   const next = new Map<string, number>();
@@ -208,19 +211,19 @@ function disorderedOf(record: Record): string[] {
   return found;
 }
 
-/** How long the result of a push may wait to be written after its response, while the process stores later sends. */
+/** How long after the response to a push its result may be stored, while the process stores later sends. */
 const IN_FLIGHT_MS = 1_000;
 /**
- * How many sends the process may accept meanwhile. A result waits for the commit in progress and is part of the next
- * one or the one after it. Among this many sends, at least one sender made several in a row, and each of these needed
- * its own commit.
+ * How many sends the process may accept before it stores a result. A result waits for the commit in progress, and is
+ * part of one of the next two commits. Of so many sends, several are of the same sender, one after the other, and each
+ * of these needed its own commit.
  */
 const SENDS_MEANWHILE = 25;
 
 /**
- * A push may arrive again when its process ended before its result was written. The checker decides this by what the
- * process did, not by how long it took, because a disk or a machine that stands still for seconds delays results and
- * sends alike.
+ * Finds pushes that arrived again. A push may arrive again when its process ended before it stored the result. The
+ * checker decides this by the sends that the process accepted, and not by the time: a disk or a machine that stands
+ * still for seconds delays results as much as sends.
  */
 function repetitionsOf(record: Record): { repeated: string[]; ages_ms: number[]; per_end: Map<Ending, number> } {
   const stored_until_ms = new Map(record.endings.map((ending) => [ending, storedUntil(record.sent, ending)]));
@@ -255,8 +258,8 @@ function mayRepeat({ sender, to_ms }: Ending, before: Arrival, push: Arrival): b
 }
 
 /**
- * The time up to which a process had written its results, as its latest accepted sends show; -Infinity when it accepted
- * too few.
+ * The time up to which a process had certainly stored its results, according to its last accepted sends; -Infinity when
+ * it accepted too few sends.
  */
 function storedUntil(sent: readonly Sent[], { url, from_ms }: Ending): number {
   const begun = sent.flatMap(({ accepted }) =>

@@ -17,9 +17,11 @@ const DELAY_MS_MAX = 200;
 const SLOW_MS = 4_000;
 const CUTS = numberFrom('FAULTS_CUTS', 20);
 const LOAD_MS = 1_000;
-/** For how long nodes find a standby that accepts no writes in the place of the primary. */
+/** For how long nodes find, in place of the primary, a standby that accepts no writes. */
 const READ_ONLY_MS = 1_000;
-/** A node that is cut off starts attempts for 9.5 s after its last renewal, and each of them ends within 5 s. */
+/**
+ * How long a node that is cut off sends: it starts attempts for 9.5 s after its last renewal, and each ends within 5 s.
+ */
 const SENDS_ON_MS = 14_500;
 
 test('a node that is paused for 60 s: its work is taken over, and what it says afterwards changes nothing', async (t) => {
@@ -64,7 +66,7 @@ test('a node that is cut off from the database, and whose connections are slow, 
   await pause(LOAD_MS);
 
   const cut_at_ms = Date.now();
-  // No byte passes, and neither end learns that the connection is gone.
+  // The proxy passes no byte on, and closes no connection, so neither side learns of the cut.
   proxy.onRequest = () => 'swallow';
   proxy.onAnswer = () => 'swallow';
   nodes.speakers.urls = [nodes.url, nodes.urls[2] as string];
@@ -114,7 +116,7 @@ test('the database fails over to its standby, which only reads at first: nothing
   nodes.speakers.is_503_in_doubt = true;
   await pause(2 * LOAD_MS);
 
-  // Commits wait for the standby, which gets nothing now, so no accepted message can be lost.
+  // Commits wait for the standby. It gets nothing now, so from here on no message is accepted that could be lost.
   replication.onAnswer = () => 'swallow';
   await pause(LOAD_MS);
   await primary.halt();

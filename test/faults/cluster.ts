@@ -1,6 +1,5 @@
 /**
- * Nodes on one PostgreSQL, each a process of its own. Machines get pushes from all of them, and people send to all of
- * them.
+ * Nodes on one PostgreSQL, each in its own process. Machines get pushes from all nodes, and senders send to all nodes.
  */
 import assert from 'node:assert/strict';
 import type { TestContext } from 'node:test';
@@ -12,17 +11,17 @@ import { NodeProcess } from './node_process.ts';
 import { temporaryDirectory } from './run.ts';
 import { Speakers } from './speakers.ts';
 
-/** Enough that every node delivers to some of them. */
+/** The machines: enough for every node to deliver to some of them. */
 const MACHINES = [...Array.from({ length: 11 }, (_, k) => `machine-${k}`), 'slow'];
 const MEMBERS = new Map(
   ['alpha', 'beta', 'gamma'].map((meeting_id, k) => [meeting_id, MACHINES.filter((_, i) => i % 3 !== k)]),
 );
 /**
- * The pause between two sends. With it the deliveries of a lost node should take no longer than its lease, on a busy
- * machine too.
+ * The pause between two sends. It keeps the load small, so that other nodes deliver what a lost node left in less time
+ * than its lease, on a busy machine too.
  */
 const PAUSE_MS = 50;
-/** Far longer than the 15 s of a lease, so that a busy machine fails no test. */
+/** How long a takeover may take. A lease lasts 15 s; the rest is for busy machines. */
 const TAKEN_OVER_MS_MAX = 60_000;
 
 interface NodeOfList {
@@ -45,7 +44,7 @@ export class Nodes {
     this.speakers.pause_ms = PAUSE_MS;
   }
 
-  /** Starts a node for each of these database URLs, waits until they share the partitions, and lets people send. */
+  /** Starts a node for each of these database URLs, waits until the nodes share the partitions, and starts senders. */
   static async start(t: TestContext, database_urls: string[]): Promise<Nodes> {
     const machines = await Machines.start(t);
     const data = await temporaryDirectory(t);
@@ -73,7 +72,7 @@ export class Nodes {
     return balanced(this.url, nodes);
   }
 
-  /** Waits until everything is delivered, and collects what all parts saw. */
+  /** Waits until everything is delivered, and collects the records of senders, machines and the service. */
   async record(...endings: Ending[]): Promise<Record> {
     await this.speakers.end();
     await nothingPending(this.url);

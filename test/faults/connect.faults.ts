@@ -1,6 +1,6 @@
 /**
- * `convoke connect` as a process of its own. The service is killed, the network drops packets, and the runtime
- * restarts. Nothing is lost, nothing arrives twice, lanes stay in order.
+ * `convoke connect` in its own process. The service is killed, the network drops packets, and the runtime restarts. No
+ * message is lost or arrives twice, and lanes stay in order.
  */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';

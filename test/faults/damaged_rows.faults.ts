@@ -1,6 +1,6 @@
 /**
- * Nonsense in a row stops nothing and delays nothing else. The test damages each column of each table in a row of its
- * own, while a service runs and before it starts. The log names the row and the column.
+ * A damaged row does not stop the service, and delays nothing but itself. The tests damage each column of each table,
+ * each column in another row, while a service runs and before it starts. The log names the row and the column.
  */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
@@ -50,7 +50,7 @@ const OF_VICTIM: Record<string, (victim: Victim) => string> = {
   sessions: ({ key_id }) => `key_id = '${key_id}'`,
   invites: ({ invite_id }) => `invite_id = '${invite_id}'`,
 };
-/** Tables without a row for each victim: all victims share the row. */
+/** Tables that have no row for each victim: all victims share one row. */
 const SHARED: Record<string, string> = {
   audit_log: 'seq = 2',
   nodes: 'node_no > 0',
@@ -59,8 +59,8 @@ const SHARED: Record<string, string> = {
   sweeps: 'true',
 };
 /**
- * After damage here the service refuses to start, with a reason (test/cli/migrate.slow.ts,
- * test/secrets/reencrypt.slow.ts), or no outcome can be expected.
+ * Tables that the test does not damage. After damage in some of them the service refuses to start and says why
+ * (test/cli/migrate.slow.ts, test/secrets/reencrypt.slow.ts). For the others nothing can be expected.
  */
 const OF_THE_STORE = new Set([
   'this_file',
@@ -73,7 +73,7 @@ const OF_THE_STORE = new Set([
   'sqlite_sequence',
 ]);
 
-/** With other values here, another node holds the partitions, and delivers in place of ours. */
+/** Columns that the test does not damage: with other values in them, another node seems to hold the partitions. */
 const LEASES = new Set(['nodes.node_no', 'nodes.node_id', 'nodes.lease_until']);
 
 interface Column {
@@ -94,7 +94,7 @@ interface Victim {
   /** The headers of a session of this key. */
   signed_in: Record<string, string>;
   invite_id: string;
-  /** The secret of its link. */
+  /** The secret of the link of the invite. */
   secret: string;
   /** The message that was sent before the damage. */
   message_id: string;
@@ -111,7 +111,7 @@ interface Engine {
   ) => Promise<void>;
   columns: string;
   before_audit: string[];
-  /** Whether others may write while the service runs. */
+  /** Whether another program may write to the data while the service runs. */
   shared: boolean;
 }
 
@@ -162,19 +162,19 @@ async function columnsOf(engine: Engine, settings: Record<string, string>): Prom
 }
 
 /**
- * Makes the rows to damage: for each damage an instance, a meeting, a message and a delivery of its own, and a key, a
- * session or an invite.
+ * Makes the rows to damage. Each damage gets its own instance, meeting, message and delivery, and a key, a session or
+ * an invite.
  */
 async function makeVictims(service: Service, damages: Damage[], neighbour: string): Promise<Victim[]> {
   const victims: Victim[] = [];
-  // What a column of an instance means depends on its transport, so most columns are damaged for each. A damage that
-  // the log must name is made once, because the log has room for some sixty lines about a table.
+  // The use of a column of an instance depends on the transport, so most columns are damaged for each transport. Damage
+  // that the log must name is made only once, because the log has room for some sixty lines about a table.
   const each = damages.flatMap((damage) =>
     damage.table === 'instances' && !NAMED.has(`instances.${damage.column}`)
       ? [false, true].map((pulls) => ({ damage, pulls }))
       : [{ damage, pulls: false }],
   );
-  // A start reads the rows in the order of their names. Those that the log must name come first.
+  // A start reads the rows in the order of their names. So the rows that the log must name come first.
   each.sort((a, b) => Number(isNamed(b)) - Number(isNamed(a)));
   for (const [i, { damage, pulls }] of each.entries()) {
     const name = `victim-${String(i).padStart(4, '0')}-${damage.table}-${damage.column}`;
@@ -237,7 +237,7 @@ async function damageAll(
     const set = ({ table, column, value }: Damage, where: string): Promise<unknown> =>
       sql(`UPDATE ${table} SET ${column} = ${literal(value)} WHERE ${where}`);
     for (const victim of victims) {
-      // The database itself refuses some values, and a key that exists already.
+      // The database itself refuses some values, and values that a unique column already has.
       const done = await set(victim.damage, OF_VICTIM[victim.damage.table]!(victim)).then(
         () => true,
         () => false,
@@ -253,10 +253,10 @@ const LISTS = ['instances', 'meetings', 'deliveries', 'keys', 'audit', 'invites'
   noun === 'sessions' || noun === 'nodes' ? `/api/v1/${noun}/` : `/api/v1/${noun}/?limit=500`,
 );
 
-/** Makes every read of everything that is damaged. No response is a 500, and no list fails for one of its rows. */
+/** Reads every damaged row in every way. No response is a 500, and no list fails because of one of its rows. */
 async function askAll(service: Service, victims: Victim[]): Promise<void> {
   const failed: string[] = [];
-  // Those that the log must name come first, because the log has room for some sixty lines about a table at once.
+  // Rows that the log must name come first, because the log has room for some sixty lines about a table at a time.
   for (const victim of victims.toSorted((a, b) => Number(isNamed(b)) - Number(isNamed(a)))) {
     const { name, pulls, key_id, damage } = victim;
     const asked: [method: string, path: string, options?: object][] = [
@@ -350,8 +350,8 @@ for (const engine of ENGINES) {
     const check = async (running: Service): Promise<void> => {
       await askAll(running, damaged);
       const before = receiver.requests.length;
-      // All at once, so that they share batches. An agent sends one of them, so the loop guard reads the earlier
-      // messages.
+      // Sends all messages at once, so that they share batches. Each meeting also gets a message of an agent, so that
+      // the loop guard reads the earlier messages.
       const sends = damaged.flatMap(({ name, damage }) =>
         [{}, { target_agents: ['a'], from_agent: 'b' }].map(async (more) => {
           const { status, text } = await running.post(messagesPath(name), { message: { n: 2 }, ...more });
@@ -363,7 +363,7 @@ for (const engine of ENGINES) {
       let accepted = 20;
       for (const { damage, status, text } of await Promise.all(sends)) {
         if (status === 201) accepted++;
-        // Where the meeting itself, its last seq or its newest message is damaged, the service refuses the message and
+        // If the meeting itself, its last seq or its newest message is damaged, the service refuses the message and
         // stores nothing.
         else
           assert.ok(

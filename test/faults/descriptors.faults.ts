@@ -1,5 +1,5 @@
 /**
- * Without free file descriptors no client waits for a response that never arrives, and when there are some again
+ * Without free file descriptors no client waits for a response that never arrives. When descriptors are free again,
  * everything works.
  */
 import assert from 'node:assert/strict';
@@ -16,7 +16,7 @@ import { assertClean, assertControls, run, surviveUnderLoad, temporaryDirectory 
 const HELD = 64;
 const LEFT = 4;
 const WITHOUT_MS = 2_000;
-/** Until descriptors are free again, nobody lets in the clients that hang, so this limit tells them from slow ones. */
+/** A client without a response after this time hangs: a slow client gets its response earlier. */
 const ANSWER_MS_MAX = 20_000;
 
 const has_prlimit = process.platform === 'linux' && run('prlimit', '--version').status === 0;
@@ -26,7 +26,7 @@ function limitDescriptors(pid: number, limit: number): void {
   assert.equal(status, 0, String(stderr));
 }
 
-/** The limit applies to the number of a descriptor. This returns the limit that leaves this many free ones. */
+/** The limit that leaves so many descriptors free. It applies to the number of a descriptor, not to their count. */
 function limitThatLeaves(left: number, pid: number): number {
   const open = new Set(readdirSync(`/proc/${pid}/fd`).map(Number));
   let limit = 0;
@@ -34,7 +34,7 @@ function limitThatLeaves(left: number, pid: number): number {
   return limit;
 }
 
-/** The open files that have no name any more, as temporary files have none. */
+/** The open files that have no name: temporary files that were removed after they were opened. */
 function removedFilesOf(pid: number): string[] {
   const { stdout } = run('ls', '-l', `/proc/${pid}/fd`);
   return String(stdout)
@@ -43,8 +43,8 @@ function removedFilesOf(pid: number): string[] {
 }
 
 /**
- * A send over a connection of its own.
- * @returns the status, or how the connection was refused; `hung` when neither arrived in time
+ * Sends a message over a new connection.
+ * @returns the status, or how the connection was refused; `hung` when neither happened in time
  */
 function sendAnew(url: string, meeting_id: string): Promise<Answered & { how: string }> {
   return new Promise((resolve) => {
@@ -95,7 +95,8 @@ test(
       t.diagnostic(`newcomers: ${JSON.stringify(Object.fromEntries(ways))}`);
       assert.ok(node.isAlive, node.log);
       assert.equal(ways.get('hung'), undefined);
-      // The control: no descriptor was left. Whenever an idle connection ends, the service still accepts one client.
+      // The control: no descriptor was left, so the service turned clients away. It accepts a client only when an idle
+      // connection ends.
       t.diagnostic(`turned away of ${HELD} that hold on to a connection: ${turned_away}`);
       assert.ok(turned_away > 0, 'there were descriptors left');
 
@@ -109,8 +110,8 @@ test(
       );
       t.diagnostic(`newcomers are accepted again after ${Math.round(accepted_ms)} ms`);
       t.diagnostic(`senders: ${JSON.stringify(Object.fromEntries(speakers.statuses))}`);
-      // Storing needs no further descriptor. If it needed one, it would fail, or take the one that the service needs to
-      // refuse clients.
+      // To store a message needs no further descriptor. Otherwise storing would fail, or take the descriptor with which
+      // the service refuses clients.
       assert.deepEqual([...speakers.statuses.keys()], [201]);
       assert.deepEqual(removedFilesOf(node.pid), []);
     });

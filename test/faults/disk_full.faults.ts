@@ -1,6 +1,6 @@
 /**
- * A disk without space: no sender gets 201 for a message that is not stored, and the service continues when there is
- * space again.
+ * A disk without free space: no sender gets a 201 for a message that is not stored. When there is space again, the
+ * service accepts messages again.
  */
 import assert from 'node:assert/strict';
 import { closeSync, openSync, rmSync, writeSync } from 'node:fs';
@@ -18,7 +18,7 @@ const DISK_MIB = 48;
 const FULL_MS = 2_000;
 const CHUNK = Buffer.alloc(4_096);
 
-/** A disk of its own; null where this user may not mount one. */
+/** Mounts a small disk, and returns its directory; null when this user may not mount a disk. */
 async function smallDisk(t: TestContext): Promise<string | null> {
   const directory = await mkdtemp(join(tmpdir(), 'convoke-faults-'));
   t.after(() => {
@@ -29,7 +29,7 @@ async function smallDisk(t: TestContext): Promise<string | null> {
   return mounted.status === 0 ? directory : null;
 }
 
-/** Takes all the space there is. */
+/** Writes to a file until the disk is full. */
 function fill(file: string): void {
   const ballast = openSync(file, 'w');
   try {
@@ -92,7 +92,7 @@ test('disk full, then space again: 503 meanwhile, nothing lost, back by itself',
   });
   assertClean(t, record);
   assertControls(record);
-  // If a refused send had got a 201, the checker would find it.
+  // The control: if a refused send had got a 201, the checker would find that its message is lost.
   assertFound(record, 'lost', (copy) => {
     copy.sent = copy.sent.map((sent) => (sent.result === 'failed' ? { ...sent, result: 'ok' } : sent));
   });

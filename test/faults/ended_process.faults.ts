@@ -1,7 +1,7 @@
 /**
- * When a node was killed and its host proves that the process has ended, its partitions are taken over at once: by the
- * next start of the node, or by a neighbour. The leases last ten minutes, and the clocks by which nodes watch them
- * hardly move. So only the proof explains a takeover.
+ * When a node was killed and its host proves that the process has ended, another process takes over the partitions at
+ * once: the next start of the node, or a neighbour. Here leases last ten minutes, and the clocks with which nodes watch
+ * leases hardly move. So only the proof can be the cause of a takeover.
  */
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
@@ -24,7 +24,7 @@ const skip = process.platform !== 'linux';
 assert(POSTGRES_KEYS.kind === 'given');
 const KEY = POSTGRES_KEYS.keys.current.export().toString('base64');
 
-/** In the thread of the store a second lasts a quarter of an hour. */
+/** Makes the clock in the thread of the store slow: a second lasts a quarter of an hour. */
 const SLOW = `data:text/javascript,import { isMainThread } from 'node:worker_threads';
   const now = performance.now.bind(performance);
   if (!isMainThread) performance.now = () => now() / 900;`;
@@ -53,7 +53,7 @@ async function database(t: TestContext): Promise<[url: string, lengthenLeases: (
   return [url, () => connection.query('UPDATE nodes SET lease_until = lease_until + 600000')];
 }
 
-/** A neighbour for which no time passes. */
+/** Another node, for which no time passes, so that no lease ends by its clock. */
 async function neighbour(t: TestContext, url: string): Promise<Store> {
   const store = await openPostgresHere(url, NO_QUOTAS, () => 0);
   t.after(() => store.close());

@@ -9,7 +9,8 @@ import { freezeDisk, has_strace } from './trace.ts';
 const ROUNDS = 2;
 
 /**
- * A request that gets its response while the disk is frozen. The time is printed, because it depends on the machine.
+ * Measures how long a request takes while the disk is frozen. The test only prints the time, because it depends on the
+ * machine.
  */
 async function timed(asking: Promise<Answered>): Promise<Answered & { ms: number }> {
   const from_ms = performance.now();
@@ -49,14 +50,14 @@ test(
         ]);
         assert.deepEqual(new Set(asked_later.map(({ status }) => status)), new Set([503]));
         assert.match(String(asked_later[3]?.body['detail']), /Nothing was stored/);
-        // The control below needs a refused send. On a quick machine the service refuses no send of the load: those
-        // wait, and their result is unknown.
+        // The control below needs a refused send. On a fast machine the service refuses no send of the load: all of
+        // them wait, and their result is unknown.
         const refused = { number: -1_000 - round, meeting_id: 'alpha', message_id: null, seq: null, accepted: null };
         speakers.sent.push({ ...refused, result: 'failed' });
         const asked_first = await at_once;
         const [sent, written, ...read] = asked_first.map(({ status }) => status);
         assert.deepEqual([sent, written], [503, 503]);
-        // A read may have happened before the first write that did not end.
+        // A read gets a 200 when it was made before the first write that did not end.
         assert.ok(
           read.every((status) => status === 503 || status === 200),
           read.join(),
@@ -90,7 +91,7 @@ test(
     });
     assertClean(t, record);
     assertControls(record);
-    // If a refused send had got a 201, the checker would find it.
+    // The control: if a refused send had got a 201, the checker would find that its message is lost.
     assertFound(record, 'lost', (copy) => {
       copy.sent = copy.sent.map((sent) => (sent.result === 'failed' ? { ...sent, result: 'ok' } : sent));
     });

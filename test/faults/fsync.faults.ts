@@ -1,4 +1,4 @@
-/** No 201 before the disk has the message, seen from outside in the system calls of the process. */
+/** No sender gets a 201 before the disk has the message. The test reads this from the system calls of the process. */
 import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -11,7 +11,7 @@ import { has_strace, type Marked, type Order, straceTo, syncedBeforeAnswered } f
 const SENDERS = 8;
 const MESSAGES_EACH = 40;
 
-/** Several at a time, so that the service commits them in groups. */
+/** Sends several messages at a time, so that the service commits them in groups. */
 async function sendMarked(url: string): Promise<Marked[]> {
   const messages: Marked[] = [];
   const sender = async (_: unknown, sender: number): Promise<void> => {

@@ -11,8 +11,8 @@ const KILLS = numberFrom('FAULTS_KILLS', 100);
 /** The longest time between the ready line and a kill. */
 const LOAD_MS_MAX = 400;
 /**
- * One process in ten lives longer than a push can be in flight. If the process then repeated an older push, the checker
- * would see that it has no excuse.
+ * One process in ten lives longer than a push can be in flight. If an older push arrives again after its kill, the
+ * checker sees that the push was not in flight.
  */
 const LONG_SHARE = 1 / 10;
 const LONG_MS_MAX = 3_000;

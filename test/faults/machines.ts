@@ -5,7 +5,7 @@ import type { TestContext } from 'node:test';
 import { inTime } from '../support/wait.ts';
 import type { Arrival } from './checker.ts';
 
-/** The test's side of the process in machines_process.ts. */
+/** Starts the process of machines_process.ts, and talks with it. */
 export class Machines {
   readonly #child: ChildProcess;
   readonly origin: string;

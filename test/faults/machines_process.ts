@@ -1,15 +1,15 @@
 /**
- * Machines that get pushes, as a process of their own. It outlives every Convoke process of a test, and notes every
- * POST. The path of the webhook is the id of the instance.
+ * Machines that get pushes, all in one process. It runs until the end of a test, while processes of Convoke start and
+ * end, and notes every POST. The path of the webhook is the id of the instance.
  */
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Arrival } from './checker.ts';
 
-/** So slow that a push to one of them is always in flight. */
+/** How long a slow machine takes for a response: so long that a push to it is always in flight. */
 const SLOW_MS = 5;
-/** Turns of the loop: one to accept a connection, one to read it, and one to see the end of a request. */
+/** Turns of the event loop: to accept a connection, to read from it, and to see the end of a request. */
 const TURNS = 3;
 
 let received: Arrival[] = [];
@@ -19,7 +19,7 @@ const server = createServer({ keepAliveTimeout: 600_000 }, (request, response) =
   const { headers, url = '' } = request;
   const chunks: Buffer[] = [];
   request.on('data', (chunk: Buffer) => chunks.push(chunk));
-  // A request whose sender was killed in the middle does not count.
+  // A request whose sender was killed before its end does not count.
   request.on('error', () => {});
   const sender = String(request.socket.remoteAddress);
   const end = (): void => {
@@ -45,7 +45,8 @@ const server = createServer({ keepAliveTimeout: 600_000 }, (request, response) =
 });
 
 /**
- * The reply must contain everything that arrived before the question; in these turns of the loop the process reads it.
+ * Reports all pushes that arrived. Before that, the process reads requests that have arrived but are not read yet: that
+ * takes these turns of the event loop.
  */
 process.on('message', async () => {
   for (let turn = 0; turn < TURNS; turn++) await nextTurn();

@@ -1,7 +1,7 @@
 /**
- * A laptop whose network drops everything for a while, without notice to either end. An agent of the SDK and `convoke
- * connect` run on it. What waited meanwhile arrives once, in order. `npm run test:cut` cuts the network for ten
- * minutes.
+ * A laptop whose network drops all packets for a while, so that neither side learns of it. An agent of the SDK and
+ * `convoke connect` run on the laptop. Messages that waited arrive once and in order when the network works again.
+ * `npm run test:cut` cuts the network for ten minutes.
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -19,8 +19,8 @@ const BEFORE = 4;
 const MEANWHILE = 40;
 const AFTER = 4;
 /**
- * The timeout of a push, far longer than the test waits. So a push that was on its way when the network failed arrives
- * only because the machine asks for it again by the name of its lost request.
+ * The timeout of a push, far longer than the test waits. So a push that was lost with the network does not arrive
+ * because of a retry. It arrives because the machine repeats the lost pull under the same name.
  */
 const TURN_S = 600;
 
@@ -74,7 +74,7 @@ test(`the network of a laptop drops everything for ${CUT_S} s: what waited arriv
       await pause(pause_ms);
     }
   };
-  /** The pushes with messages of the other agent do not count here. */
+  /** The numbers that the runtime got, without the messages of the other agent. */
   const carried = () =>
     runtime.requests
       .map(pushOf)
@@ -102,7 +102,7 @@ test(`the network of a laptop drops everything for ${CUT_S} s: what waited arriv
   await say(MEANWHILE, (CUT_S * 1000) / MEANWHILE);
   assert.equal(received.length, BEFORE, 'nothing passes');
   proxy.onRequest = proxy.onAnswer = () => 'pass';
-  // As after a real cut, nothing on the way remembers the earlier connections.
+  // After a real cut, routers and proxies no longer know the earlier connections. So this closes them in the proxy.
   proxy.cutAll();
   const back_ms = performance.now();
   await until(

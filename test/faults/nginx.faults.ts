@@ -1,4 +1,4 @@
-/** nginx, as docs/deploy/nginx.conf sets it up, before two nodes whose PostgreSQL stands still for 20 s. */
+/** nginx with docs/deploy/nginx.conf in front of two nodes, while their PostgreSQL stands still for 20 s. */
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
@@ -14,12 +14,12 @@ import { freePort } from '../support/free_port.ts';
 
 const PAUSED_MS = 20_000;
 /**
- * A sender gets a response within 6 s. A sender that sends in the first part of the pause gets the response before the
- * end of the pause, on a busy machine too.
+ * The part of the pause whose sends count. A sender gets a response within 6 s. So also on a busy machine, a send in
+ * this part gets its response before the pause ends.
  */
 const FIRST_PART_MS = 8_000;
 const SENDERS = 8;
-/** The pause between two sends of one sender: without it refused senders would send a flood. */
+/** The pause between two sends of one sender. Without it, senders that are refused would send thousands of requests. */
 const PAUSE_MS = 100;
 
 const RECIPE = readFileSync(resolve(import.meta.dirname, '../../docs/deploy/nginx.conf'), 'utf8');
@@ -63,7 +63,7 @@ interface SendResult {
   took_ms: number;
 }
 
-/** The responses to sends while the database stood still, and how long it took afterwards until one was accepted. */
+/** Returns the responses to sends while the database stood still, and how long after that a send was accepted. */
 async function whilePaused(
   t: TestContext,
   recipe: string,

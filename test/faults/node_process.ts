@@ -17,24 +17,24 @@ export interface End {
 const SOURCE_ADDRESS = resolve(import.meta.dirname, 'source_address.ts');
 let senders = 0;
 
-/** An address that no other process of this test has. */
+/** A source address that no other process of this test uses. */
 function nextSender(): string {
   senders++;
   return `127.1.${senders >> 8}.${senders & 255}`;
 }
 
 interface Start {
-  /** A command that starts it, such as strace. */
+  /** A command that runs the program, for example strace. */
   before?: string[];
-  /** The machines, which see from the address who sends; without them the process sends from the usual address. */
+  /** The machines that must see which process sends. With them the process sends from its own source address. */
   machines?: Machines;
 }
 
-/** A program that prints `ready URL`, as a process of its own. */
+/** A program in its own process. When it is ready, it prints `ready URL`. */
 export class NodeProcess {
-  /** The address that its pushes come from. */
+  /** The source address of the pushes of this process. */
   readonly sender: string;
-  /** Resolves with the URL; rejects when the process ends before that. */
+  /** Resolves with the URL when the program is ready; rejects when the process ends before. */
   readonly ready: Promise<string>;
   readonly child: ChildProcess;
   readonly #ended: Promise<unknown>;
@@ -67,18 +67,18 @@ export class NodeProcess {
     });
   }
 
-  /** `convoke serve` on a data directory. */
+  /** Runs `convoke serve` on a data directory. */
   static serve(t: TestContext, data: string, start: Start = {}): NodeProcess {
     return NodeProcess.run(t, ['src/cli/main.ts', 'serve', '--port', '0', '--data', data], start);
   }
 
-  /** One of several nodes on a database; the directory has the key that encrypts secrets. */
+  /** Runs one of several nodes on a database. The directory `data` has the key that encrypts secrets. */
   static serveOn(t: TestContext, database_url: string, data: string, start: Start = {}): NodeProcess {
     const serve = ['src/cli/main.ts', 'serve', '--port', '0', '--data', data];
     return NodeProcess.run(t, serve, start, { CONVOKE_DATABASE_URL: database_url });
   }
 
-  /** A program of the repository under Node. */
+  /** Runs a program of the repository with Node. */
   static run(
     t: TestContext,
     program: string[],
@@ -95,8 +95,9 @@ export class NodeProcess {
   }
 
   /**
-   * An ending for the checker: the process ended now. A later process may listen on the same port, and its sends do
-   * not count. With the two times: the process could not write from `from_ms` on, and sent nothing after `to_ms`.
+   * An ending for the checker. Without arguments: the process ended now. With both times: the process could store
+   * nothing from `from_ms` on, and sent nothing after `to_ms`. Later sends to the same URL do not count, because
+   * another process may listen there.
    */
   ending(from_ms = Date.now(), to_ms = Infinity): Ending {
     return { sender: this.sender, url: this.#url, from_ms, to_ms };
@@ -111,7 +112,7 @@ export class NodeProcess {
     return this.child.exitCode === null && this.child.signalCode === null;
   }
 
-  /** What it logged. */
+  /** Everything that the process has logged. */
   get log(): string {
     return this.#log;
   }

@@ -1,4 +1,7 @@
-/** Three PostgreSQL servers of the system under Patroni, with etcd, on loopback: one is the primary, and another takes over. */
+/**
+ * Three PostgreSQL servers under Patroni, with etcd, on loopback, from the packages of the system. One server is the
+ * primary; when it fails, another takes over.
+ */
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -27,10 +30,10 @@ const SETTLED_MS_MAX = 180_000;
 const LOOK_EVERY_MS = 100;
 const LOG_LINES_MAX = 40;
 
-/** After this long Patroni replaces a primary that is silent. */
+/** Patroni replaces a primary that does not respond for this long. */
 export const TTL_S = 20;
 
-/** Where Debian puts a server; the newest is the last. */
+/** The directories in which Debian installs PostgreSQL servers; the newest version is the last. */
 function binariesFound(): string[] {
   return globSync('/usr/lib/postgresql/*/bin/postgres')
     .map((file) => file.replace(/\/postgres$/, ''))
@@ -41,7 +44,7 @@ function versionIn(path: string): number {
   return Number(/\/(\d+)\//.exec(path)?.[1]);
 }
 
-/** Names what is not installed; null when everything is there. */
+/** Names the programs that are not installed; null when all are installed. */
 export function missingForPatroni(): string | null {
   const missing = [
     ...(run('etcd', '--version').status === 0 ? [] : ['etcd-server']),
@@ -88,7 +91,7 @@ export class PatroniCluster {
     return cluster;
   }
 
-  /** The versions of the programs, for the record. */
+  /** The versions of the programs, which the test prints. */
   get versions(): string {
     const said = (command: string): string => String(run(command, '--version').stdout).split('\n')[0]!.trim();
     return [said('patroni'), said('etcd'), said(join(this.#binaries, 'postgres'))].join(', ');
@@ -101,8 +104,8 @@ export class PatroniCluster {
   }
 
   /**
-   * Resolves with the primary once all servers run and one of the others has every commit before its client gets the
-   * result.
+   * Resolves with the name of the primary, when all servers run and one of the standbys is synchronous: it has a commit
+   * before the client gets the result.
    */
   async settled(): Promise<string> {
     const from_ms = performance.now();
@@ -134,7 +137,7 @@ export class PatroniCluster {
     }
   }
 
-  /** Kills Patroni, the server and each of its processes at once, as a power failure does. */
+  /** Kills Patroni, the server and all processes of the server at once, as a power failure does. */
   async kill(name: string): Promise<void> {
     const member = this.#memberOf(name);
     const ending = member.process;
@@ -247,7 +250,7 @@ export class PatroniCluster {
     };
   }
 
-  /** The members, as any running one lists them. */
+  /** The list of members, from any member that runs. */
   async #list(): Promise<Listed[]> {
     for (const { process: running, api_port } of this.#members) {
       if (running === null) continue;
@@ -275,7 +278,7 @@ export class PatroniCluster {
       etcd.kill('SIGKILL');
       await ended;
     }
-    // Last, because files in this directory show which processes there are.
+    // This comes last, because files in this directory say which processes run.
     rmSync(this.#directory, { recursive: true, force: true, maxRetries: 5, retryDelay: 100 });
   }
 }
@@ -289,7 +292,7 @@ function passwordOf(user: string): string {
 }
 
 /**
- * Kills the server with its children. Each child would continue for a moment, and could report a commit that is lost.
+ * Kills the server and its child processes. A child would run on for a moment, and could report a commit that is lost.
  */
 function killServer(data: string): void {
   const pid_file = join(data, 'postmaster.pid');

@@ -1,6 +1,6 @@
 /**
- * A whole database that fails over: PostgreSQL under Patroni, in synchronous mode. The test kills the primary again and
- * again.
+ * Nodes on PostgreSQL under Patroni, in synchronous mode. The test kills the primary again and again, and each time a
+ * standby takes over.
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -15,7 +15,7 @@ const KILLS = numberFrom('FAULTS_KILLS', 10);
 const LOAD_MS = 2_000;
 const BACK_MS_MAX = 120_000;
 const LOOK_EVERY_MS = 10;
-/** A node whose lease cannot be renewed starts attempts for 9.5 s, and each of them ends within 5 s. */
+/** How long a node that cannot renew its lease sends: it starts attempts for 9.5 s, and each ends within 5 s. */
 const SENDS_ON_MS = 14_500;
 
 const missing = missingForPatroni();
@@ -58,14 +58,14 @@ test(`the primary is killed ${KILLS} times under load: nothing lost`, { skip: mi
   assertControls(record);
 });
 
-/** The seconds, with one decimal. */
+/** How many seconds something takes, with one decimal. */
 async function secondsUntil(done: Promise<void>): Promise<number> {
   const from_ms = performance.now();
   await done;
   return Math.round((performance.now() - from_ms) / 100) / 10;
 }
 
-/** Resolves when a message is accepted whose send begins now. */
+/** Resolves when a message is accepted whose send began after this call. */
 async function acceptedAgain({ sent }: Speakers): Promise<void> {
   const from_ms = performance.now();
   const before = sent.length;

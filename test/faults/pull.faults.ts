@@ -1,6 +1,7 @@
 /**
  * Machines that pull, with two processes for each instance. They die with pushes in hand, and results are lost on the
- * way. Meanwhile the test kills the service: one node, then one of two, while the other one has forwarded pulls.
+ * way. Meanwhile the test kills the service: first a single node; then one of two nodes, to which the other node
+ * forwards pulls.
  */
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
@@ -16,14 +17,14 @@ import type { Protection } from './without.ts';
 
 const KILLS = numberFrom('FAULTS_PULL_KILLS', 10);
 const LOAD_MS_MAX = 1_500;
-/** How long a counted result may wait to be written: on a busy machine it once took half a second. */
+/** How long after a result was counted it may be written: on a busy machine that once took half a second. */
 const IN_FLIGHT_MS = 1_000;
 const MEMBERS = new Map([
   ['alpha', ['one', 'two', 'three', 'four']],
   ['beta', ['one', 'three']],
   ['gamma', ['two', 'four']],
 ]);
-/** The service notices lost results soon, and tries again soon. */
+/** With these settings the service notices lost results soon, and retries soon. */
 const SETTINGS = { CONVOKE_RETRY_SCHEDULE: '50ms,50ms,50ms,50ms,50ms,50ms,50ms,50ms,50ms,50ms,50ms,50ms' };
 const ACK_TIMEOUT_S = 1;
 
@@ -34,7 +35,7 @@ function serve(t: TestContext, data: string, database_url = '', without: readonl
   return NodeProcess.run(t, [...edited, ...program], {}, { ...SETTINGS, ...database, WITHOUT: without.join() });
 }
 
-/** What people and machines do, and what they saw. */
+/** Senders and machines that pull, and the record of what they saw. */
 class Scene {
   readonly accepted: PullRecord['accepted'] = [];
   readonly kills: number[] = [];
@@ -94,7 +95,7 @@ class Scene {
     this.kills.push(Date.now());
   }
 
-  /** Waits until everything is delivered, and collects what all parts saw. */
+  /** Waits until everything is delivered, and collects the records of senders and machines. */
   async record(): Promise<PullRecord> {
     this.#is_over = true;
     await this.#speaking;
@@ -112,7 +113,7 @@ class Scene {
   }
 }
 
-/** Breaks each promise in a copy of the record; the checker must see it. */
+/** The controls: breaks each promise in a copy of the record, and checks that the checker finds it. */
 function assertControls(record: PullRecord): void {
   const { accepted, received, counted } = record;
   const { number } = accepted.at(-1)!;
@@ -192,9 +193,10 @@ test('control: without the check of its lease, results count at the node that st
 });
 
 /**
- * Two nodes have pushes in hand. One stands still until the other one has its partitions, and then gets results.
+ * Two nodes have handed out pushes. One node stands still until the other node has its partitions. Then machines report
+ * their results to the node that stood still.
  *
- * @param without what the node that stands still lacks
+ * @param without the protections that the node that stands still does not have
  */
 async function standStill(t: TestContext, without: readonly Protection[] = []) {
   const database_url = await makeDatabase();
@@ -218,7 +220,7 @@ async function standStill(t: TestContext, without: readonly Protection[] = []) {
 
   paused.child.kill('SIGSTOP');
   await balanced(url, 1);
-  // The node that took over hands out again what was in hand at the node that stands still.
+  // The node that took over hands out again the pushes that the node that stands still had handed out.
   const again = await Promise.all(machines.map((instance_id) => pulled(url, instance_id, { wait_s: 1 })));
   const lost = machines.filter((_, k) => again[k]!.pushes.length > 0);
   assert.ok(lost.length > 0 && lost.length < machines.length, `${lost.length} were in hand there`);
@@ -233,7 +235,7 @@ async function standStill(t: TestContext, without: readonly Protection[] = []) {
   };
   note(await Promise.all(late));
   note(await Promise.all(machines.map((instance_id, k) => pulled(url, instance_id, resultsOf(first[k]!, 'again')))));
-  // The node that continues gets partitions back. What is in hand then is handed out once more.
+  // The node that stood still gets partitions back. The pushes in hand of these partitions are handed out once more.
   const finish = async (instance_id: string): Promise<void> => {
     const handed_out = await pulled(url, instance_id, { wait_s: 0 });
     if (handed_out.pushes.length > 0) note([await pulled(url, instance_id, resultsOf(handed_out, 'once more'))]);
@@ -257,16 +259,18 @@ interface Pulled {
   results: { delivery_id: string; became: string }[];
 }
 
-/** Makes one pull, and repeats it while the node that has to respond is not known. */
+/**
+ * Makes a pull, and repeats it until a node responds with 200: during a takeover no node may respond for the instance.
+ */
 async function pulled(url: string, instance_id: string, body: object): Promise<Pulled> {
   const pull = (): Promise<Answered> => ask(url, 'POST', `/api/v1/instances/${instance_id}/pull/`, { body });
   const { body: answer } = await until('an answer to a pull', pull, ({ status }) => status === 200);
   return answer as unknown as Pulled;
 }
 
-/** A pull that reports the results of an earlier one, each with a reply, and takes no push. */
+/** The body of a pull that reports the results of an earlier pull, each with a reply, and asks for no push. */
 function resultsOf({ pushes }: Pulled, words: string): object {
-  // The target of the reply is an agent that nobody hosts, so no push follows.
+  // No instance hosts the target of the reply, so no push follows.
   const body = JSON.stringify({ reply: { message: { words }, target_agents: ['nobody'] } });
   const results = pushes.map(({ delivery_id, attempt }) => ({ delivery_id, attempt, status_code: 200, body }));
   return { results, max: 0 };

@@ -1,6 +1,5 @@
 /**
- * Machines that pull while everything around them fails, and what they saw. They do not use the SDK, and are judged
- * from outside.
+ * Machines that pull while the service and the network fail, and the checker of what they saw. They do not use the SDK.
  */
 import { setTimeout as pause } from 'node:timers/promises';
 import { ask } from './api.ts';
@@ -16,7 +15,7 @@ export interface ReceivedPush {
   at_ms: number;
 }
 
-/** A result of a push. The service responded that the result counts. */
+/** A result of a push that the service confirmed as counted. */
 export interface Counted {
   delivery_id: string;
   attempt: number;
@@ -30,7 +29,7 @@ export interface PullRecord {
   members: ReadonlyMap<string, readonly string[]>;
   received: ReceivedPush[];
   counted: Counted[];
-  /** A result that was counted shortly before one of these times may not have been written. */
+  /** When the service was killed. A result that was counted shortly before may not have been written. */
   kills: number[];
   in_flight_ms: number;
 }
@@ -42,18 +41,18 @@ interface Push {
   body: string;
 }
 
-/** How often a machine forgets all that it has in hand, and how often a result is lost on the way. */
+/** How likely it is that a machine forgets all pushes in hand, and that a result is lost on the way. */
 const DIES = 0.05;
 const LOSES = 0.05;
 const AGAIN_MS = 50;
 
-/** A process of a machine: it pulls, works and reports. Several may run for one instance. */
+/** A process of a machine: it pulls, works and reports. Several processes may run for one instance. */
 export class PullingProcess {
   readonly received: ReceivedPush[] = [];
   readonly counted: Counted[] = [];
-  /** The nodes that it may ask. */
+  /** The URLs of the nodes from which the process may pull. */
   urls: string[];
-  /** Whether it dies and loses results. */
+  /** Whether the process dies and loses results. */
   fails = true;
   readonly #instance_id: string;
   readonly #random: () => number;
@@ -83,8 +82,8 @@ export class PullingProcess {
         await pause(AGAIN_MS);
         continue;
       }
-      // To the microsecond: within one millisecond the service counts a result and hands the next push to another
-      // process.
+      // The time needs microseconds: within one millisecond the service counts a result and hands out the next push to
+      // another process.
       const at_ms = performance.timeOrigin + performance.now();
       for (const { delivery_id, attempt, became } of answer.body['results'] as (Counted & { became: string })[]) {
         if (became === 'counted') this.counted.push({ delivery_id, attempt, at_ms });
@@ -109,7 +108,10 @@ function receivedPushOf(
   return { instance_id, meeting_id, seq, number: message.number, delivery_id, attempt, at_ms };
 }
 
-/** What must hold: nothing is lost, nothing arrives again without excuse, and first attempts are in order. */
+/**
+ * Checks the promises: no message is lost, no push arrives again unless its result may be lost, and first attempts are
+ * in order.
+ */
 export function brokenPromises({ accepted, members, received, counted, kills, in_flight_ms }: PullRecord): string[] {
   const broken: string[] = [];
   const known = new Set(received.map(({ instance_id, number }) => `${instance_id} ${number}`));
@@ -127,7 +129,7 @@ export function brokenPromises({ accepted, members, received, counted, kills, in
   for (const { instance_id, meeting_id, seq, delivery_id, at_ms } of in_order) {
     const done_ms = counted_at.get(delivery_id) ?? Infinity;
     const has_excuse = kills.some((kill_ms) => kill_ms < at_ms && Math.abs(kill_ms - done_ms) < in_flight_ms);
-    // The response with the push and the response that counts its result may arrive in one millisecond.
+    // The response with the push and the response that counts its result may arrive in the same millisecond.
     if (at_ms > done_ms + 5 && !has_excuse) broken.push(`twice: seq ${seq} of ${meeting_id} to ${instance_id}`);
     if (seen.has(delivery_id)) continue;
     seen.add(delivery_id);

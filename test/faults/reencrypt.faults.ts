@@ -1,6 +1,6 @@
 /**
- * The process is killed again and again while it changes the data key: every secret can still be decrypted, and the
- * change ends.
+ * The process is killed again and again while it changes the data key. Every secret can still be decrypted, and in the
+ * end the change is complete.
  */
 import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
@@ -16,8 +16,8 @@ import { NodeProcess } from './node_process.ts';
 const INSTANCES = 5_000;
 const KILLS = 25;
 /**
- * Every fifth kill is immediate, and may happen before the change. The others happen up to this long after its
- * beginning.
+ * Every fifth kill comes at once, maybe before the change begins. Every other kill comes up to this long after the
+ * change began.
  */
 const KILL_AFTER_MS_MAX = 200;
 
@@ -51,7 +51,7 @@ test(`killed ${KILLS} times while the data key is changed, it loses no secret`, 
   for (let kill = 0; kill < KILLS; kill++) {
     const node = NodeProcess.serve(t, data);
     const client = new ConvokeClient({ base_url: await node.ready });
-    // All of them can be decrypted, whatever the previous kill left.
+    // Every secret can be decrypted, whatever state the previous kill left.
     let found = 0;
     for await (const { webhook_header_names } of all((start) => client.listInstances({ limit: 500, ...start }))) {
       assert.deepEqual(webhook_header_names, ['authorization']);

@@ -1,8 +1,8 @@
 /**
- * Machines whose agents reply, as a process of their own, which outlives every Convoke process of a test. The path of
- * the webhook says how: `one` and `three` reply in the response, `later` with the token of the push. One pulls, and
- * replies in its results, as soon as it knows where the service is. They remember nothing: they give other replies to a
- * push that arrives again.
+ * Machines whose agents reply, all in one process, which runs until the end of a test while processes of Convoke start
+ * and end. The path of the webhook says how a machine replies: `one` and `three` reply in the response, `later` replies
+ * with the token of the push. A fourth machine pulls, and replies in its results; it begins when it knows the addresses
+ * of the service. The machines remember nothing: they give other replies to a push that arrives again.
  */
 import { createServer, type IncomingHttpHeaders } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -35,7 +35,7 @@ let answered: Answered[] = [];
 let outstanding = 0;
 let words = 0;
 
-/** The target is an agent that nobody hosts, so nobody answers it. */
+/** Makes a reply. No instance hosts its target, so nobody answers the reply. */
 function replyOf(webhook_id: string, place: number) {
   return { message: { answers: webhook_id, place, words: ++words }, target_agents: ['nobody'] };
 }
@@ -51,7 +51,7 @@ function answerTo(headers: IncomingHttpHeaders, how: Answered['how']): string {
 
 const server = createServer({ keepAliveTimeout: 600_000 }, (request, response) => {
   const { headers, url = '' } = request;
-  // A request whose sender was killed in the middle does not count.
+  // A request whose sender was killed before its end does not count.
   request.on('error', () => {});
   request.resume();
   request.on('end', () => {
@@ -63,7 +63,10 @@ const server = createServer({ keepAliveTimeout: 600_000 }, (request, response) =
   });
 });
 
-/** Asks until it knows that the reply is stored. With the same key, a repeated request stores it once. */
+/**
+ * Repeats a later reply until its response says that it is stored. All requests have the same key, so it is stored
+ * once.
+ */
 async function replyLater(headers: IncomingHttpHeaders): Promise<void> {
   const webhook_id = String(headers['webhook-id']);
   await pause(Math.random() * LATER_MS_MAX);
@@ -75,7 +78,7 @@ async function replyLater(headers: IncomingHttpHeaders): Promise<void> {
   }
 }
 
-/** Pulls at one node after the other, and repeats its results until one of them has accepted them. */
+/** Pulls from the nodes in turn, and repeats its results until a node has accepted them. */
 async function pullFrom(urls: readonly string[]): Promise<never> {
   let results: object[] = [];
   for (let asked = 0; ; asked++) {
@@ -92,7 +95,7 @@ async function pullFrom(urls: readonly string[]): Promise<never> {
   }
 }
 
-/** Null when no complete response arrived. */
+/** Makes a POST. Returns null when no complete response arrived. */
 async function post(
   url: string,
   body: object,

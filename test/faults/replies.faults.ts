@@ -1,8 +1,8 @@
 /**
  * SIGKILL at random moments under load, with machines that reply in the response, in the result of a pull, or later.
- * When a delivery counts as delivered, each of its replies is in the meeting once. First one process on a file, then
- * one of two on PostgreSQL. Without the order of the writes replies are lost, and without their keys they are stored
- * twice.
+ * When a delivery counts as delivered, each of its replies is in the meeting once. First the test kills a process with
+ * a data file, then one of two nodes on PostgreSQL. The controls show that replies are lost when they are not written
+ * before the result, and stored twice when they have no keys.
  */
 import assert from 'node:assert/strict';
 import { fork } from 'node:child_process';
@@ -30,11 +30,11 @@ const EARLY_SHARE = 1 / 6;
 const START_MS_MAX = 600;
 /** The pause between two sends of a speaker. */
 const SEND_PAUSE_MS = 4;
-/** For a kill of one of two nodes. Its instances wait until its lease has ended, so there is less time for load. */
+/** For kills of one of two nodes. Its instances wait until its lease has ended, so there are fewer kills and sends. */
 const NODE_KILLS = numberFrom('FAULTS_NODE_KILLS', 3);
 const NODE_SEND_PAUSE_MS = 100;
 const MEETINGS = ['alpha', 'beta', 'gamma'];
-/** When a machine never got the response with its push, the service soon tries the push again. */
+/** With these settings the service soon retries a push whose response never arrived at the machine. */
 const ACK_TIMEOUT_S = 5;
 const SETTINGS = { CONVOKE_RETRY_SCHEDULE: '50ms,50ms,50ms,50ms,50ms,50ms,50ms,50ms' };
 
@@ -136,7 +136,7 @@ function serveOn(
   return NodeProcess.run(t, [...edited, ...program], {}, { ...SETTINGS, ...settings, WITHOUT: without.join() });
 }
 
-/** Runs the service on the same data and port until it was killed this often, and collects what all parts saw. */
+/** Kills the service so often, each time starts it again with the same data, and collects the records of all parts. */
 async function runWithRepliers(t: TestContext, kills: number, without?: readonly Protection[]): Promise<RepliesRecord> {
   const random = seededRandom(t);
   const data = await temporaryDirectory(t);
@@ -164,7 +164,7 @@ async function runWithRepliers(t: TestContext, kills: number, without?: readonly
   return record;
 }
 
-/** What all parts saw, when everything is delivered. */
+/** Waits until everything is delivered, and returns what senders, machines and the service saw. */
 async function recordOf(url: string, speakers: Speakers | null, repliers: Repliers): Promise<RepliesRecord> {
   await speakers?.end();
   await nothingPending(url);
@@ -172,7 +172,7 @@ async function recordOf(url: string, speakers: Speakers | null, repliers: Replie
   return { answered: repliers.answered, stored: await storedReplies(url), delivered: await deliveredOf(url) };
 }
 
-/** The test's side of the process in repliers_process.ts. */
+/** Starts the process of repliers_process.ts, and talks with it. */
 class Repliers {
   readonly origin: string;
   readonly answered: Answered[] = [];
@@ -193,12 +193,12 @@ class Repliers {
     return new Repliers(origin, say, async () => ((await once(child, 'message')) as [RepliesReport])[0]);
   }
 
-  /** Lets the machine that pulls begin, at these addresses of the service. */
+  /** Says the addresses of the service to the machine that pulls, which then begins to pull. */
   pull(urls: string[]): void {
     this.#say({ urls });
   }
 
-  /** Resolves when every later reply is stored. */
+  /** Resolves when all later replies are stored. */
   async quiet(): Promise<void> {
     const look = async (): Promise<number> => {
       this.#say('report');

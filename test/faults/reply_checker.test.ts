@@ -1,4 +1,4 @@
-/** What the checker of replies finds, and what it allows. */
+/** Tests what the checker of replies finds, and what it allows. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { type Answered, checkReplies, type RepliesRecord, type StoredReply } from './reply_checker.ts';

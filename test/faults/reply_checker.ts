@@ -1,12 +1,12 @@
 /**
- * Compares the replies of machines with the messages of the meetings. It knows nothing of how Convoke works, only that
- * a reply is sent once, and is stored when the delivery that it answers counts as delivered.
+ * Compares the replies of machines with the messages of the meetings. The checker knows only two promises of Convoke: a
+ * reply is stored once, and it is stored when the delivery that it answers counts as delivered.
  */
 
 /** How a machine replies, and with how many replies to each push. */
 export const REPLIES = { one: 1, three: 3, later: 1, pulled: 2 } as const;
 
-/** A push that a machine replied to. It may reply to the same one several times. */
+/** A push to which a machine replied. A machine may reply several times to the same push. */
 export interface Answered {
   webhook_id: string;
   message_id: string;
@@ -32,11 +32,11 @@ export interface RepliesRecord {
 }
 
 export interface ReplyFindings {
-  /** The delivery is delivered, and a reply to it is not stored. */
+  /** Replies that are not stored, although their delivery counts as delivered. */
   missing: string[];
-  /** The same reply is stored more than once. */
+  /** Replies that are stored more than once. */
   twice: string[];
-  /** No machine gave this reply, or it answers another message, or another agent sent it. */
+  /** Stored replies that no machine gave, that answer another message, or that another agent sent. */
   false: string[];
 }
 

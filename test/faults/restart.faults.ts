@@ -1,5 +1,5 @@
 /**
- * The real process, ended in the ways in which processes end: an accepted message is never lost, and lanes stay in
+ * The real process, which ends by itself, by SIGTERM or by SIGKILL. No accepted message is lost, and lanes stay in
  * order.
  */
 import assert from 'node:assert/strict';
@@ -16,7 +16,7 @@ import { inTime, until } from '../support/wait.ts';
 const ROOT = resolve(import.meta.dirname, '../..');
 const STOP_MS_MAX = 7_000;
 
-/** `convoke serve` as a process of its own. */
+/** `convoke serve` in its own process. */
 class Process {
   readonly client: ConvokeClient;
   readonly url: string;
@@ -70,7 +70,7 @@ async function enroll(client: ConvokeClient, instance_id: string, receiver: Rece
   for (const meeting_id of meetings) await client.joinMeeting({ instance_id, meeting_id, agent_ids: ['a'] });
 }
 
-/** The lanes that the machine got, with each message once, where it arrived first. */
+/** The lanes that the machine got. Each message counts once, at its first arrival. */
 function lanesOf(requests: readonly Received[]): Map<string, number[]> {
   const seen = new Set<string>();
   const lanes = new Map<string, number[]>();
@@ -279,7 +279,8 @@ describe('a process that ends:', { concurrency: true }, () => {
   });
 
   test('a service that is closed inside another program releases everything: that program can end', async (t) => {
-    // Closed in the middle of a delivery, again and again: whatever remains would keep the process alive.
+    // This program closes a service in the middle of a delivery, again and again. If a timer or a socket were left, the
+    // process would not end.
     const program = `
       import { Receiver } from './test/support/receiver.ts';
       import { Service } from './test/support/service.ts';

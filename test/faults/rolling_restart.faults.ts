@@ -1,4 +1,7 @@
-/** Three nodes on one PostgreSQL, as real processes, restarted one after another while people send as a proxy would. */
+/**
+ * Three nodes on one PostgreSQL, as real processes. The test restarts one after another, while senders act like a
+ * proxy.
+ */
 import assert from 'node:assert/strict';
 import { Agent, request } from 'node:http';
 import { test, type TestContext } from 'node:test';
@@ -13,13 +16,13 @@ const NODES = 3;
 const MEETINGS = ['a', 'b', 'c', 'd'];
 const SENDERS_PER_MEETING = 2;
 /**
- * The pause between two sends of one sender. It is so short that each open connection gets its next request while a
- * stopping node still waits for one.
+ * The pause between two sends of one sender. A stopping node waits a short time for the next request of an open
+ * connection; this pause is much shorter.
  */
 const PAUSE_MS = 10;
 /**
- * A stopping node waits a second for the next request of an open connection. If a busy machine delays a sender by half
- * of that, its connection may be closed like any idle one, and it sends again.
+ * A stopping node waits a second for the next request of an open connection. On a busy machine a sender may be late by
+ * half a second; then the node may close its connection as it closes any idle connection, and the sender sends again.
  */
 const PROMISED_MS = 500;
 /** The number of sends between two restarts. */
@@ -27,19 +30,19 @@ const SENDS = 100;
 const STOP_MS_MAX = 7_000;
 
 /**
- * Sends to one node after another on connections that stay open. Only when a node refuses the connection, so that
- * nothing was sent, it sends the same to the next one, as nginx and HAProxy do with a POST.
+ * Senders that send to the nodes in turn, on connections that stay open. When a node refuses the connection, nothing
+ * was sent. Only then they send the same message to the next node, as nginx and HAProxy do with a POST.
  */
 class Senders {
   /** The addresses of the nodes. */
   readonly urls: string[];
   readonly accepted = new Map<string, number[]>(MEETINGS.map((meeting_id) => [meeting_id, []]));
-  /** Responses other than 201, and connections that were cut off: their sends may have been stored or not. */
+  /** Responses other than 201, and sends whose connection was cut off, so that nobody knows whether they are stored. */
   readonly errors: string[] = [];
-  /** Accepted sends whose response was the last one of its connection, and refused connections. */
+  /** How many accepted sends got a response that ends the connection, and how many connections were refused. */
   last_answers = 0;
   refused = 0;
-  /** Connections that a node closed because their sender did not use them. */
+  /** How many connections a node closed because their sender did not use them. */
   unused = 0;
   #sends = 0;
   #keys = 0;
@@ -136,12 +139,12 @@ async function startNodes(t: TestContext): Promise<{ start: () => Promise<NodePr
     await node.ready;
     return node;
   };
-  // The first node makes the key that all of them use.
+  // The first node makes the key that all nodes use.
   const first = await start();
   return { start, nodes: [first, ...(await Promise.all([start(), start()]))] };
 }
 
-/** The seqs that the machine got of a meeting, in order. */
+/** The seqs of the messages of a meeting that the machine got, in the order of their arrival. */
 function seqsOf({ requests }: Receiver, meeting_id: string): number[] {
   return requests
     .filter((push) => pushOf(push).meeting_id === meeting_id)

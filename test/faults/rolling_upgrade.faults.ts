@@ -1,6 +1,6 @@
 /**
- * Nodes of two neighbouring versions on one PostgreSQL. A schema step that keeps the rule of CONTRIBUTING.md disturbs
- * no node of the earlier version, whether the node is running or starting.
+ * Nodes of two consecutive versions on one PostgreSQL. A step of the schema that keeps the rule of CONTRIBUTING.md does
+ * not disturb nodes of the earlier version, whether they run already or start later.
  */
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
@@ -21,7 +21,7 @@ const KNOWN = MIGRATIONS.length;
 
 const NODE = { node_id: 'here', version: '0', address: 'http://127.0.0.1:1', stopping: false };
 
-/** What the rule allows, for every table: columns, indexes, and new tables and functions. */
+/** A step that the rule allows: new columns and indexes in every table, and new tables and functions. */
 const WITHIN_THE_RULE = `
   DO $$
   DECLARE
@@ -35,7 +35,7 @@ const WITHIN_THE_RULE = `
   CREATE TABLE table_of_the_next_version (id bigint PRIMARY KEY);
   CREATE FUNCTION accept_messages_5(bigint) RETURNS bigint LANGUAGE sql AS 'SELECT $1';`;
 
-/** What the rule forbids. */
+/** A step that the rule forbids. */
 const AGAINST_THE_RULE = 'ALTER TABLE deliveries RENAME COLUMN attempt_count TO attempts_made';
 
 async function take(url: string, step: string, { steps = KNOWN + 1, steps_known_min = KNOWN } = {}): Promise<void> {
@@ -48,7 +48,8 @@ async function take(url: string, step: string, { steps = KNOWN + 1, steps_known_
 }
 
 /**
- * Runs random commands on a PostgreSQL store, and on a SQLite store that stays unchanged: the results must be the same.
+ * Runs random commands on a PostgreSQL store whose schema changes, and on a SQLite store whose schema stays: the
+ * results must be the same.
  */
 async function assertGoesOn(t: TestContext, store: Store, midway: () => Promise<void>): Promise<void> {
   const untouched = openStoreHere();
@@ -58,7 +59,7 @@ async function assertGoesOn(t: TestContext, store: Store, midway: () => Promise<
   const answered = new Set<string>();
   for (const [i, command] of log!.entries()) {
     if (i === COMMANDS / 2) await midway();
-    // The leases are listed too. The test renews none, because the settlements of this log have the first epoch.
+    // Lists the leases too. The test renews no lease, because the settlements of this log have the first epoch.
     if (i % 100 === 0) assert.deepEqual(await store.cluster!.list(), []);
     const [answer, expected] = await Promise.all(logs.map((each) => each.run(command)));
     assert.deepEqual(answer, expected, `command ${i} of the log, ${JSON.stringify(command)}`);

@@ -1,4 +1,4 @@
-/** A service under load that ends again and again, always with the same data. */
+/** Runs a service under load, ends it again and again, and starts it each time with the same data. */
 import assert from 'node:assert/strict';
 import { spawnSync, type SpawnSyncReturns } from 'node:child_process';
 import { randomInt } from 'node:crypto';
@@ -12,7 +12,7 @@ import { Machines } from './machines.ts';
 import { NodeProcess } from './node_process.ts';
 import { Speakers } from './speakers.ts';
 
-/** Three receivers, each in different meetings, so that their lanes differ. */
+/** Three receivers in different meetings, so that their lanes differ. */
 const MEMBERS = new Map([
   ['alpha', ['one', 'two', 'slow']],
   ['beta', ['one', 'slow']],
@@ -26,19 +26,19 @@ export async function temporaryDirectory(t: TestContext): Promise<string> {
   return directory;
 }
 
-/** Runs a command of the system. Its status is null where the command is missing. */
+/** Runs a command of the system. The status is null when the command is missing. */
 export function run(command: string, ...args: string[]): SpawnSyncReturns<Buffer> {
   return spawnSync(command, args);
 }
 
-/** A whole number from the environment. */
+/** Reads a whole number above 0 from an environment variable. */
 export function numberFrom(variable: string, otherwise: number): number {
   const number = Number(process.env[variable] ?? otherwise);
   assert.ok(Number.isSafeInteger(number) && number > 0, `${variable} must be a whole number above 0`);
   return number;
 }
 
-/** FAULTS_SEED, or a new seed; the test prints it, so that the moments of a run can be repeated. */
+/** A generator from FAULTS_SEED, or from a new seed. The test prints the seed, to repeat the moments of a run. */
 export function seededRandom(t: TestContext): () => number {
   const seed = numberFrom('FAULTS_SEED', randomInt(1, 2 ** 31));
   t.diagnostic(`FAULTS_SEED=${seed}`);
@@ -54,13 +54,13 @@ export function seededRandom(t: TestContext): () => number {
 
 export interface Plan {
   ends: number;
-  /** Ends a process that has just started; it need not be ready. */
+  /** Ends a process that has just started, maybe before it is ready. */
   end: (node: NodeProcess) => Promise<void>;
   /** Whether pushes in flight may arrive again. */
   is_violent: boolean;
 }
 
-/** Runs the plan, waits until everything is delivered, and collects what all parts saw. */
+/** Runs the plan, waits until everything is delivered, and returns what senders, machines and the service saw. */
 export async function runUnderLoad(t: TestContext, { ends, end, is_violent }: Plan): Promise<Record> {
   const data = await temporaryDirectory(t);
   const machines = await Machines.start(t);
@@ -72,7 +72,7 @@ export async function runUnderLoad(t: TestContext, { ends, end, is_violent }: Pl
   for (let ended = 0; ended < ends; ended++) {
     await end(node);
     if (is_violent) endings.push(node.ending());
-    // Notes the pushes of this process before the next one sends any.
+    // Waits until the machines have noted the pushes of this process, before the next process sends any.
     await machines.received();
     node = NodeProcess.serve(t, data, { machines });
     node.ready.then((ready) => (speakers.url = ready)).catch(() => {});
@@ -85,7 +85,7 @@ export async function runUnderLoad(t: TestContext, { ends, end, is_violent }: Pl
   return record;
 }
 
-/** What all parts saw, when everything is delivered. */
+/** Returns what senders, machines and the service saw, when everything is delivered. */
 async function recordOf(url: string, { sent }: Speakers, machines: Machines, endings: Ending[]): Promise<Record> {
   return {
     sent,
@@ -97,7 +97,7 @@ async function recordOf(url: string, { sent }: Speakers, machines: Machines, end
   };
 }
 
-/** Does something to a process under load that it must survive. */
+/** Does something to a process under load that the process must survive. */
 export async function surviveUnderLoad(
   t: TestContext,
   data: string,
@@ -132,7 +132,7 @@ export function assertClean(t: TestContext, record: Record): Figures {
   return figures;
 }
 
-/** The control: the checker finds one falsified fact in a copy of the same run. */
+/** The control: falsifies one fact in a copy of the record, and checks that the checker finds it. */
 export function assertFound(record: Record, kind: keyof Findings, doctor: (copy: Record) => void): void {
   const copy: Record = { ...record, received: record.received.map((push) => ({ ...push })) };
   doctor(copy);
@@ -140,7 +140,7 @@ export function assertFound(record: Record, kind: keyof Findings, doctor: (copy:
   assert.ok(findings[kind].length > 0, `the checker did not find what is ${kind}`);
 }
 
-/** Falsifies one fact at a time: a lost message, a repeated one, two in the wrong order. */
+/** Three controls: a lost message, a repeated message, and two messages in the wrong order. */
 export function assertControls(record: Record): void {
   const accepted = new Set(record.sent.filter(({ result }) => result === 'ok').map(({ number }) => number));
   const middle = Math.floor(record.received.length / 2);

@@ -1,4 +1,4 @@
-/** Forty agents that answer everybody: the loop guard stops them, though each message causes thirty-nine. */
+/** Forty agents that answer everybody, so that each message causes thirty-nine more: the loop guard stops them. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { MINUTE, SECOND } from '../support/node.ts';

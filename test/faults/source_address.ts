@@ -1,6 +1,6 @@
 /**
- * Imported into a process before its program. The process then connects to the machines from an address of its own, so
- * that they see which process sends a push. Linux allows any address of 127.0.0.0/8.
+ * `NodeProcess` imports this into a process before its program. Then the process connects to the machines from its own
+ * source address, so that they see which process sends a push. Linux allows any address of 127.0.0.0/8.
  */
 import { Socket } from 'node:net';
 

@@ -1,4 +1,4 @@
-/** Senders under load, which note the response to each send. */
+/** Senders that make load, and note the response to each send. */
 import { setTimeout as pause } from 'node:timers/promises';
 import { send } from './api.ts';
 import type { Sent, SendResult } from './checker.ts';
@@ -8,20 +8,20 @@ import type { Sent, SendResult } from './checker.ts';
  */
 const REFUSED_PAUSE_MS = 20;
 
-/** The codes of fetch when there was no connection, so that nothing was sent. */
+/** The error codes of fetch when there was no connection, so that nothing was sent. */
 const NOT_CONNECTED = new Set(['ECONNREFUSED', 'UND_ERR_CONNECT_TIMEOUT']);
 
 export class Speakers {
   readonly sent: Sent[] = [];
-  /** How often each status occurred. */
+  /** How many responses had each status. */
   readonly statuses = new Map<number, number>();
-  /** The address or addresses of the service; they change when it starts again. */
+  /** The URLs of the service. They change when the service starts again. */
   urls: string[];
-  /** The pause between two sends of one sender; 0: the next one follows the response. */
+  /** The pause between two sends of one sender; with 0 the next send follows the response at once. */
   pause_ms = 0;
   /**
-   * Whether a 503 leaves open whether the message was stored. When the service has lost the database, it does not know
-   * this itself.
+   * Whether a message that got a 503 may be stored. When the service lost the database during the call, it does not
+   * know whether the message is stored.
    */
   is_503_in_doubt = false;
   #numbers = 0;
@@ -33,7 +33,9 @@ export class Speakers {
     this.urls = [url];
   }
 
-  /** Two in each meeting: one gives up a send without a response, the other repeats it with its key. */
+  /**
+   * Starts two senders in each meeting. Without a response, one gives up the send, the other repeats it with its key.
+   */
   constructor(url: string, meeting_ids: Iterable<string>) {
     this.urls = [url];
     this.#speaking = Promise.all(
@@ -41,7 +43,7 @@ export class Speakers {
     );
   }
 
-  /** Waits for the sends in flight. */
+  /** Starts no more sends, and waits for those in flight. */
   async end(): Promise<void> {
     this.#is_ending = true;
     await this.#speaking;
@@ -59,12 +61,14 @@ export class Speakers {
     }
   }
 
-  /** Repeats a send without a response until it is accepted: a refused repetition says nothing about the first try. */
+  /**
+   * Repeats a send without a response until it is accepted: a refusal does not say whether the first try was stored.
+   */
   async #insist(sent: Sent): Promise<void> {
     while (sent.result === 'unknown' && !this.#is_ending) {
       await pause(REFUSED_PAUSE_MS);
       if ((await this.#try(sent, true)) !== 'ok') continue;
-      // The first try may have stored the message. Then this response shows no commit.
+      // Maybe the first try stored the message. So this response does not prove that the process made a commit now.
       Object.assign(sent, { result: 'ok', accepted: null });
     }
   }

@@ -1,4 +1,4 @@
-/** SIGTERM under load: the process ends by itself, loses nothing and sends nothing twice. */
+/** SIGTERM under load: the process ends by itself, loses no message and sends no push twice. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';

@@ -1,4 +1,4 @@
-/** SIGTERM ends a node whose PostgreSQL no longer responds, whatever the node is doing then. */
+/** SIGTERM ends a node whose PostgreSQL no longer responds, whatever the node is doing at that moment. */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -17,7 +17,7 @@ import type { Protection } from './without.ts';
 const MEMBERS = new Map([['one', ['a', 'b', 'c', 'd']]]);
 const NOTHING_LISTENS = 'http://127.0.0.1:9';
 
-/** Two nodes that share the work. People send to both until the test ends. */
+/** Starts two nodes that share the partitions, and senders that send to both nodes until the test ends. */
 async function twoNodes(t: TestContext, database_url: string): Promise<NodeProcess[]> {
   const data = await temporaryDirectory(t);
   const first = NodeProcess.serveOn(t, database_url, data);
@@ -72,7 +72,7 @@ test('two nodes whose PostgreSQL stands still, with every connection open, end o
   await client.end();
   const [main = ''] = readFileSync(join(server.directory, 'data/postmaster.pid'), 'utf8').split('\n');
   const signal = (name: NodeJS.Signals): void => {
-    // The main process first, because it would start others.
+    // Stops the main process first, because it would start other processes.
     for (const pid of [Number(main), ...rows.map((row) => row.pid)]) process.kill(pid, name);
   };
   signal('SIGSTOP');

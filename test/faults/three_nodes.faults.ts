@@ -1,7 +1,7 @@
 /**
- * Three nodes on one PostgreSQL, as real processes with real signals. Any of them accepts any message, each delivers
- * its share, and the others take over the share of a lost node, in order. For faults of the network and the database,
- * see cluster.faults.ts.
+ * Three nodes on one PostgreSQL, as real processes with real signals. Every node accepts messages for all meetings, and
+ * delivers its share. When a node is lost, the other nodes take over its share, in order. cluster.faults.ts tests
+ * faults of the network and the database.
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -32,7 +32,7 @@ test('three nodes share the work; one stops, one is killed; nothing is lost, not
   t.diagnostic(`taken over ${Math.round(await nodes.shared(1))} ms after the kill`);
   await pause(LOAD_MS);
 
-  // Only the killed node is an excuse for pushes that arrive again.
+  // Only pushes of the killed node may arrive again.
   const record = await nodes.record(killed.ending());
   const { accepted, received } = assertClean(t, record);
   assert.ok(accepted > 100 && received > accepted, 'there was load');

@@ -4,25 +4,25 @@ import { once } from 'node:events';
 import type { TestContext } from 'node:test';
 import { run } from './run.ts';
 
-/** What strace must see: waits for the disk, writes to it, and responses. */
+/** The system calls that strace records: waits for the disk, writes to the disk, and responses. */
 const SYSCALLS = 'fsync,fdatasync,pwrite64,pwritev,write,writev,sendto,sendmsg';
-/** A page of the database with its header, so that messages can be found in what is written. */
+/** How many bytes of a write strace records: a page of the database with its header, to find messages in it. */
 const STRING_BYTES_MAX = 8_192;
 
 /** The calls that do not end on a frozen disk. */
 const DISK_SYSCALLS = 'fsync,fdatasync,pwrite64';
-/** Longer than any test. */
+/** How long a call on the frozen disk takes: longer than any test. */
 const FROZEN_S = 600;
 const ATTACHED_MS_MAX = 10_000;
 
 export const has_strace = run('strace', '-V').status === 0;
 
-/** What comes before a command to run it under strace, which follows all threads. The process keeps its own id. */
+/** The command that runs another command under strace, with all its threads. The process keeps its own id. */
 export function straceTo(file: string): string[] {
   return ['strace', '-D', '-f', '-y', '-s', String(STRING_BYTES_MAX), '-e', `trace=${SYSCALLS}`, '-o', file];
 }
 
-/** How to find a message in a page of the database, and in the response that accepted it. */
+/** The texts by which a message is found in a page of the database, and in the response that accepted the message. */
 export interface Marked {
   /** Text of the message. */
   mark: string;
@@ -37,9 +37,9 @@ export interface Order {
 }
 
 /**
- * Whether the disk had each message before its 201. It had the message when the message was written to the log file of
- * the database, and an fsync of that file began after this write and ended before the response was written to the
- * socket.
+ * Checks that the disk had each message before its 201. Three calls must follow each other: the write of the message to
+ * the log file of the database; an fsync of that file, which begins after the end of the write; and the write of the
+ * response to the socket.
  */
 export function syncedBeforeAnswered(trace: string, messages: readonly Marked[]): Order {
   const lines = callsOf(trace);
@@ -66,8 +66,8 @@ export function syncedBeforeAnswered(trace: string, messages: readonly Marked[])
 }
 
 /**
- * A call with its arguments, and the lines on which it began and ended: with many threads, lines of others come between
- * them.
+ * A system call with its arguments, and the lines on which it began and ended. Lines of other threads may come between
+ * the two lines.
  */
 interface SystemCall {
   name: string;
@@ -99,7 +99,7 @@ function callsOf(trace: string): SystemCall[] {
   return calls;
 }
 
-/** Freezes the disk under a process: its writes neither end nor fail until the disk is thawed. */
+/** Freezes the disk for a process: until `thaw`, its writes neither end nor fail. */
 export async function freezeDisk(t: TestContext, pid: number): Promise<{ thaw: () => Promise<void> }> {
   const inject = `inject=${DISK_SYSCALLS}:delay_enter=${FROZEN_S}s`;
   const [command, ...args] = [

@@ -1,6 +1,7 @@
 /**
- * A database that goes back under running nodes: a standby takes over that lacks the latest commits, or an older backup
- * is restored. What was accepted in between is lost; everything else is delivered, without help and soon.
+ * A database that goes back while nodes run: a standby takes over that does not have the latest commits, or an older
+ * backup is restored. Messages that were accepted in the lost time are lost. All other messages are delivered soon, and
+ * nobody needs to help.
  */
 import assert from 'node:assert/strict';
 import { after, test, type TestContext } from 'node:test';
@@ -12,11 +13,11 @@ import { Nodes } from './cluster.ts';
 import { assertClean } from './run.ts';
 
 const LOAD_MS = 2_000;
-/** After this time the other server has everything that was accepted, and the results are written. */
+/** After this time the standby has all accepted messages, and the results are written. */
 const SETTLED_MS = 1_000;
-/** For how long nodes continue with what they remember. */
+/** For how long nodes go on with what they have in memory, before they notice that the database went back. */
 const NOTICED_MS = 2_000;
-/** Everything that is accepted afterwards is delivered within this time. */
+/** How soon all messages are delivered that are accepted after the database went back. */
 const DELIVERED_MS_MAX = 30_000;
 
 /** A database that goes back, and the moment from which its commits are lost. */
@@ -92,7 +93,7 @@ async function flowsOn(t: TestContext, database: Database): Promise<void> {
   assertClean(t, withoutLost({ ...record, received: receivedOnce(record.received, forgotten) }, may_be_lost));
 }
 
-/** Leaves out the pushes that machines got again because the database lost the commits of that time. */
+/** Leaves out pushes that arrived again because the database lost their results with the commits of that time. */
 function receivedOnce(received: readonly Arrival[], { from_ms, to_ms }: { from_ms: number; to_ms: number }): Arrival[] {
   const first = new Map<string, Arrival>();
   return received
@@ -105,9 +106,9 @@ function receivedOnce(received: readonly Arrival[], { from_ms, to_ms }: { from_m
 }
 
 /**
- * Leaves out the messages of the time that the database lost, except those that are stored. A message whose sender got
- * no response may have been stored and pushed, then lost, and then stored again under the same Idempotency-Key. The
- * push of the lost one is left out.
+ * Leaves out the messages of the lost time, except those that are stored. When a sender got no response, its message
+ * may have been stored and pushed, then lost, and then stored again under the same Idempotency-Key. Then the push of
+ * the lost message is left out.
  */
 function withoutLost(record: Record, may_be_lost: readonly Sent[]): Record {
   const stored = new Set(record.stored.map(({ number }) => number));

@@ -1,6 +1,6 @@
 /**
- * `node --import ./test/faults/without.ts` runs the service without a protection, to show what it protects from. A
- * protection is a piece of text that is replaced while its module loads; the variable WITHOUT names it.
+ * `node --import ./test/faults/without.ts` runs the service without a protection, to show what the protection prevents.
+ * A protection is a piece of text that this replaces while its module loads. The variable WITHOUT names the protection.
  */
 import assert from 'node:assert/strict';
 import { registerHooks } from 'node:module';
@@ -17,7 +17,7 @@ export const PROTECTIONS = {
     find: "const unsent = target.replies ? this.#replies.take(head, result, isLost) : '';",
     replace: "const unsent = ''; setTimeout(() => void this.#replies.take(head, result, isLost), 1_000);",
   },
-  /** This one removes no protection: it lengthens the moment in which a reply is stored and its push is not settled. */
+  /** Removes no protection. It only lengthens the time in which a reply is stored and its push is not settled yet. */
   'settled soon': {
     file: 'src/delivery/attempts/attempts.ts',
     find: 'void unsent.then((words) => end(words === null ? null : () => settle(words)));',

@@ -1,6 +1,6 @@
 /**
- * The live feed over real HTTP: which events it sends, to whom, and that a client that comes back loses nothing and
- * gets nothing twice.
+ * The live feed over real HTTP: which events it sends, and to whom. A client that connects again misses no event and
+ * gets no event twice.
  */
 import assert from 'node:assert/strict';
 import { before, describe, test, type TestContext } from 'node:test';
@@ -37,7 +37,7 @@ const isNamed =
   ({ name }: StreamedEvent): boolean =>
     names.includes(name);
 
-/** The subject of an event, in a word. */
+/** A short text for an event. */
 function word({ name, data }: StreamedEvent): string {
   if (name === 'message.accepted') return `accepted ${String(data['seq'])}`;
   if (name === 'delivery.attempted')
@@ -336,7 +336,7 @@ describe('a key', () => {
       [while_listening, there],
     ]);
     assert.deepEqual(seenBy('owner', 'instance.registered'), [[while_listening, null]]);
-    // It is in the same meeting, so its health concerns the meeting.
+    // This instance is in the same meeting, so events about its health belong to the meeting.
     assert.ok(seenBy('here', 'instance.up').some(([id]) => id === outsider));
     assert.ok(!streams['here']!.events.some(({ data }) => data['meeting_id'] === there));
     assert.ok(!streams['owner']!.events.some(({ data }) => data['instance_id'] === outsider));
@@ -370,7 +370,7 @@ test('a connection that reads nothing is cut off and can come back, while the ot
   slow.pause();
   const targets = Array.from({ length: 100 }, (_, i) => `${i}${'x'.repeat(190)}`);
   let sent = 0;
-  // Far more than the sockets on the way hold.
+  // This is far more than the buffers of the sockets take.
   while (!slow.ended && sent < 2_000) {
     await Promise.all(Array.from({ length: 100 }, () => other.send('m', {}, targets)));
     sent += 100;

@@ -1,4 +1,4 @@
-/** The live feed of two nodes on one PostgreSQL: a listener at one of them gets the events of both. */
+/** The live feed of two nodes on one PostgreSQL: a listener at one node gets the events of both nodes. */
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
 import { FeedRelay } from '../../src/feed/relay.ts';

@@ -1,4 +1,4 @@
-/** Ten thousand idle connections. The service has a process of its own; each side needs as many file descriptors. */
+/** Ten thousand idle connections. The service is a separate process; each process needs as many file descriptors. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
@@ -36,7 +36,7 @@ test('10,000 idle connections cost the next request nothing', async (t) => {
     const more = Array.from({ length: AT_ONCE }, () => connect(Number(port), hostname));
     sockets.push(...more);
     await Promise.all(more.map((socket) => once(socket, 'connect')));
-    // One request keeps them alive: the service closes a connection without a request after 5 seconds.
+    // Makes one request on each connection: the service closes a connection without a request after 5 seconds.
     const answered = more.map((socket) => once(socket, 'data'));
     for (const socket of more) socket.write('GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n');
     await Promise.all(answered);

@@ -1,7 +1,7 @@
 /**
- * Schemathesis, an independent reader of the OpenAPI document, against the running service. It is a Python program,
- * installed once, pinned, into a virtual environment under node_modules/.cache. FUZZ_EXAMPLES is the number of examples
- * for each operation.
+ * Schemathesis tests the running service with its OpenAPI document. It is a program in Python. The first run installs a
+ * pinned version into a virtual environment under node_modules/.cache. FUZZ_EXAMPLES is the number of examples for each
+ * operation.
  */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
@@ -49,7 +49,7 @@ test('Schemathesis finds nothing', async (t) => {
   }
   const data = await mkdtemp(join(tmpdir(), 'convoke-fuzz-'));
   t.after(() => rm(data, { recursive: true, force: true }));
-  // Schemathesis sends hundreds of wrong keys in a second.
+  // Switches off the limit for wrong keys, because Schemathesis sends hundreds of them in a second.
   const program = ['src/cli/main.ts', 'serve', '--port', '0', '--data', data, '--auth-failure-rate', '0'];
   const node = NodeProcess.run(t, program);
   const url = await node.ready;
@@ -66,7 +66,7 @@ test('Schemathesis finds nothing', async (t) => {
   args.push('--header', `Authorization: Bearer ${token}`);
   const env = { ...process.env, SCHEMATHESIS_HOOKS: here('schemathesis_hooks.py'), PYTHONDONTWRITEBYTECODE: '1' };
   const phases = ['--phases', 'examples,coverage,fuzzing', '--seed', SEED, '--max-examples', EXAMPLES];
-  // In a directory of its own, because Schemathesis writes files there.
+  // Runs in a separate directory, because Schemathesis writes files to its working directory.
   const report = await run(PROGRAM, [...args, ...phases], { env, cwd: data, maxBuffer: 64 << 20 }).catch(
     (error: Error & { stdout?: string }) => error,
   );

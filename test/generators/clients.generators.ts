@@ -1,7 +1,7 @@
 /**
- * What generators make of openapi.json: the test lints it, generates clients from the document of a running service,
- * compiles them strictly, and uses them for real calls. `npm run test:generators` installs each generator once, pinned,
- * into node_modules/.cache.
+ * Generators can make clients from openapi.json. The test lints the document, generates clients from the document of a
+ * running service, compiles them strictly, and uses them for real calls. `npm run test:generators` installs a pinned
+ * version of each generator once, into node_modules/.cache.
  */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
@@ -27,7 +27,7 @@ const CACHE = join(ROOT, 'node_modules/.cache/generators');
 const PROGRAMS = join(import.meta.dirname, 'programs');
 const OUTPUT_BYTES_MAX = 64 << 20;
 
-/** The settings of a careful project. */
+/** Strict settings of the TypeScript compiler, as in a careful project. */
 const TSCONFIG = {
   compilerOptions: {
     target: 'es2024',
@@ -42,7 +42,7 @@ const TSCONFIG = {
   },
 };
 
-/** What a program reports that it saw. */
+/** What a program prints about the responses that it got. */
 interface Seen {
   health: string;
   seq: number;
@@ -78,7 +78,7 @@ async function has(t: TestContext, ...programs: string[]): Promise<boolean> {
   return true;
 }
 
-/** A directory that `install` fills. An interrupted install starts again. */
+/** A directory that `install` fills, once. An interrupted installation starts again. */
 async function installed(name: string, install: (directory: string) => Promise<unknown>): Promise<string> {
   const directory = join(CACHE, name.replaceAll(/[^\w.-]+/g, '_'));
   const mark = join(directory, 'installed');
@@ -105,7 +105,7 @@ const bin = (directory: string, program: string): string => join(directory, 'nod
 
 describe('openapi.json, with', () => {
   const service = useService();
-  /** A new directory for each test, with the document in it. */
+  /** Makes a new directory for a test, with the document in it. */
   const workIn = async (t: TestContext): Promise<string> => {
     const work = join(CACHE, 'work', t.name.replaceAll(/[^\w.-]+/g, '_'));
     await rm(work, { recursive: true, force: true });
@@ -149,7 +149,7 @@ describe('openapi.json, with', () => {
     const work = await workIn(t);
     const config = { extends: ['recommended'], rules: { 'no-path-trailing-slash': 'off' } };
     await writeFile(join(work, 'redocly.yaml'), JSON.stringify(config));
-    // It also prints text around the report.
+    // The program also prints text before and after the report.
     const lint = [bin(from, 'redocly'), 'lint', 'openapi.json', '--format=json', '--config=redocly.yaml'];
     const output = await run(work, lint, { REDOCLY_TELEMETRY: 'off', REDOCLY_SUPPRESS_UPDATE_NOTICE: 'true' });
     const { totals, problems } = JSON.parse(output.slice(output.indexOf('{'), output.lastIndexOf('}') + 1)) as {

@@ -1,4 +1,4 @@
-/** The files in docs/deploy: what a test can check of them without the machines that they are for. */
+/** The files in docs/deploy, as far as a test can check them without their machines. */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
@@ -17,7 +17,9 @@ import { startService } from '../support/service.ts';
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const read = (path: string): string => readFileSync(join(ROOT, 'docs/deploy', path), 'utf8');
 
-/** What systemd finds wrong with a unit, after its paths to Node and to Convoke were replaced by those of this machine. */
+/**
+ * The faults that systemd finds in a unit. First this replaces the paths to Node and Convoke by those of this machine.
+ */
 function faultsOf(t: TestContext, unit: string): string {
   const file = join(temporaryDirectory(t), 'convoke.service');
   const here = unit.replaceAll('/usr/bin/node', process.execPath).replaceAll('/opt/convoke', ROOT.replace(/\/$/, ''));
@@ -108,7 +110,7 @@ interface Compose {
 
 test('every setting that the files name exists', () => {
   const known = settingNames().map(variableOf);
-  // compose.yaml sets this one, because its nodes use PostgreSQL.
+  // compose.yaml sets this variable, because its nodes use PostgreSQL.
   known.push('CONVOKE_DATABASE_URL');
   for (const file of ['convoke.service', 'Dockerfile', 'compose.yaml', 'nginx.conf']) {
     const named = [...read(file).matchAll(/\bCONVOKE_[A-Z_]+\b/g)].map(([name]) => name);
@@ -149,8 +151,8 @@ test('compose: X-Forwarded-For counts from nginx alone, and pushes go to public 
   const { subnet } = networks['convoke']!.ipam.config[0]!;
   assert.ok(contains(parseCidr(subnet)!, parseAddress(nginx)!));
   const gateway = nginx.replace(/\d+$/, '1');
-  // A call to the published port reaches nginx from the gateway. nginx adds the gateway's address to what the client
-  // wrote.
+  // A request to the published port reaches nginx from the gateway. nginx adds the address of the gateway to the header
+  // that the client wrote.
   assert.equal(clientAddress(nginx, `203.0.113.7, ${gateway}`, trusted), gateway);
   assert.equal(clientAddress(gateway, '203.0.113.7', trusted), gateway);
   assert.equal(clientAddress(nginx, `203.0.113.7, ${gateway}`, [parseCidr(subnet)!]), '203.0.113.7', 'the control');

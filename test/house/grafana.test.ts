@@ -1,4 +1,4 @@
-/** What docs/grafana asks Prometheus for is what a service reports: each metric, each label and its values. */
+/** A service reports every metric, label and value that docs/grafana requests from Prometheus. */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
@@ -111,7 +111,7 @@ function unknownIn(expr: string, metrics: Metrics): string[] {
   return found;
 }
 
-/** Every expression, with its place. */
+/** All expressions, each with the place where it is used. */
 function expressions(): [where: string, expr: string][] {
   const of_panels = DASHBOARD.panels.flatMap(({ title, targets = [] }) =>
     targets.map(({ expr, refId }): [string, string] => [`${title} ${refId}`, expr]),
@@ -158,7 +158,7 @@ function serviceMetrics(deliveries: object): ServiceMetrics {
 test('the delay of an event loop without work is far from what raises its alert, although it is looked at every 100 ms', async () => {
   const metrics = serviceMetrics({ countPending: async () => 0, oldestPending: async () => null });
   const least = async (): Promise<number> => {
-    // A read of the metrics begins a new series of looks at the event loop. The second look gives the first value.
+    // A read of the metrics begins a new series of measurements of the event loop. The second gives the first value.
     await pause(SERIES_MS);
     const { text } = await metrics.text();
     return Number(/^convoke_nodejs_eventloop_lag_min_seconds (.*)$/m.exec(text)?.[1]);
@@ -178,7 +178,7 @@ test('while the store fails, a node exports what it knows without it, which rais
   const without = (await metrics.text()).text;
   assert.match(without, /^convoke_settlements_waiting 4000$/m);
   assert.deepEqual(unknownIn(RULES.find(({ alert }) => alert === 'ConvokeStoreFails')!.expr, metricsOf(without)), []);
-  // The service reports no figure rather than an old one, or a 0.
+  // While the store fails, the service reports no figure: neither an old figure nor 0.
   assert.doesNotMatch(without, /^convoke_deliveries_pending /m);
 
   is_away = false;

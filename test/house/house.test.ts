@@ -1,11 +1,11 @@
-/** How the house is built: what design and style demand of the code itself. */
+/** Checks the rules that the code itself must keep: layers, imports and style. */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { glob } from 'node:fs/promises';
 import { posix } from 'node:path';
 import { test } from 'node:test';
 
-/** From the outside in: a layer may import itself and the layers after it. */
+/** The layers, from the outside to the inside. A layer may import itself and the layers after it. */
 const LAYERS = [
   'cli',
   'offline.ts',
@@ -20,7 +20,7 @@ const LAYERS = [
   'store',
   'domain',
 ];
-/** Facts that every layer may know: the settings are data, the version a constant; the time of day is for people. */
+/** Modules that every layer may import: settings are data, the version is a constant, the time of day is for people. */
 const FACTS = new Set(['config', 'node_http.ts', 'version.ts', 'wall_clock.ts']);
 
 interface Import {
@@ -150,7 +150,7 @@ test('the domain does no I/O and asks no clock', async () => {
   }
 });
 
-/** Files of src/ with their text. */
+/** The files of src/ with their texts. */
 async function sources(): Promise<{ file: string; text: string }[]> {
   const found = [];
   for await (const file of glob('src/**/*.ts', { cwd: new URL('../..', import.meta.url) })) {
@@ -211,14 +211,14 @@ test('only the webhook transport opens outgoing sockets, and what forwards pulls
     'src/http/intake/waiting_requests.ts',
     'src/http/intake/framing.ts',
     'src/http/intake/intake.ts',
-    // Requests and responses without a socket.
+    // These files make requests and responses without a socket.
     'src/http/inside.ts',
     'src/http/problems.ts',
     'src/convoke.ts',
     'src/delivery/transport/undici_parts.d.ts',
     'src/delivery/transport/push_attempt.ts',
     'src/delivery/transport/connection_pools.ts',
-    // The errors of undici, to describe them.
+    // This file describes the errors of undici.
     'src/delivery/transport/failures.ts',
     // The demo listens, as a machine does.
     'src/demo/conversation.ts',
@@ -244,7 +244,7 @@ test('only the command line touches the process', async () => {
     cwd: new URL('../..', import.meta.url),
   })) {
     const text = readFileSync(new URL(`../../${file}`, import.meta.url), 'utf8');
-    // Signal 0 only asks whether a process exists.
+    // `kill` is allowed with signal 0, which only asks whether a process exists.
     assert.doesNotMatch(text, /process\.(exit|env|argv|on|once|std|chdir|kill(?!\(pid, NO_SIGNAL\)))/, file);
   }
 });

@@ -1,6 +1,6 @@
 /**
- * What the documents show works. The test types their marked blocks into a real shell, or compares them with the
- * examples that run here, against a service on a free port. A comment before a block marks it: `<!-- test: NAME -->`.
+ * The examples in the documents work. The test types their marked blocks into a real shell, or compares the blocks with
+ * programs that run here, with a service on a free port. A comment before a block marks it: `<!-- test: NAME -->`.
  */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
@@ -168,7 +168,7 @@ test('the Python of docs/receivers.md takes a real push, and decides every vecto
   const vectors = JSON.parse(await readFile(join(ROOT, 'vectors/signature.json'), 'utf8')) as { verify: Case[] };
   const now_s = Math.floor(Date.now() / 1000);
   const real = pushes.map((push) => ({ ...push, name: 'a real push', secrets: [SECRET], now_s, reason: null }));
-  // The function takes one secret at a time, so it cannot decide what a bad secret beside a good one means.
+  // The function takes one secret at a time. So this leaves out cases with a bad secret beside a good secret.
   const fitting = vectors.verify.filter(({ secrets, reason }) => secrets.length === 1 || reason !== 'invalid_secret');
   const cases: Case[] = [...real, ...fitting].map(({ headers, ...rest }) => ({
     ...rest,
@@ -273,7 +273,7 @@ test('the documents type their commands as they work in a clone, with its Node',
   assert.deepEqual(bare, []);
 });
 
-/** Files that a run or a build writes, or that somebody outside reads. */
+/** Files that a run or a build writes, so they need not exist here. */
 const MADE = /^(dist|bench\/results)\//;
 const DOCUMENTS = ['*.md', 'docs/*.md', 'bench/*.md', 'sdk/*/*.md', 'vectors/*.md'];
 
@@ -337,8 +337,8 @@ function runOf(hooks: Gateway['hooks'], { url, headers }: IncomingMessage, body:
 }
 
 /**
- * Fills a template as the gateway does: a dotted path into the body; text stays text, other values become JSON, a
- * missing one becomes nothing.
+ * Fills a template as the gateway does. A placeholder is a path into the body, with dots. A text stays text, another
+ * value becomes JSON, and a missing value becomes nothing.
  */
 function render(template: string, payload: unknown): string {
   return template.replaceAll(/\{\{([^}]+)\}\}/g, (_, path: string) => {

@@ -1,5 +1,6 @@
 /**
- * Packages of others: pinned by digest, from the registry, with known licences, and running nothing without permission.
+ * Packages of other projects: pinned by digest, from the registry, with known licences, and without install scripts
+ * that nobody allowed.
  */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
@@ -31,7 +32,7 @@ const lockedIn = (path: string): Record<string, LockedPackage> =>
 const packages = lockedIn('package-lock.json');
 const manifest = JSON.parse(read('package.json')) as Manifest;
 
-/** These licences ask only for their notice to be kept. */
+/** Licences whose only condition is that their notice is kept. */
 const LICENCES = ['0BSD', 'Apache-2.0', 'BlueOak-1.0.0', 'BSD-2-Clause', 'BSD-3-Clause', 'ISC', 'MIT'];
 
 /** `@scope/name` for `node_modules/a/node_modules/@scope/name`. */
@@ -41,7 +42,7 @@ const nameOf = (path: string): string => path.slice(path.lastIndexOf('node_modul
 function faultsOf(locked: Record<string, LockedPackage>, { allowScripts }: Pick<Manifest, 'allowScripts'>): string[] {
   const faults: string[] = [];
   for (const [path, entry] of Object.entries(locked)) {
-    // Our own packages: the root, the workspace, and the link to it.
+    // Convoke's own packages do not count: the root, the workspace, and the link to the workspace.
     if (!path.includes('node_modules/') || entry.link) continue;
     const name = nameOf(path);
     if (!/^sha512-[A-Za-z0-9+/]{86}==$/.test(entry.integrity ?? ''))
@@ -119,7 +120,7 @@ function faultsOfNode(locked: Record<string, LockedPackage>): string[] {
       const name = nameOf(path);
       return [
         ...(integrity?.startsWith('sha512-') ? [] : [`${name} is not pinned by its SHA-512`]),
-        // No digest of the lockfile covers what a script downloads.
+        // The digests of the lockfile do not cover files that an install script downloads.
         ...(hasInstallScript ? [`${name} has an install script`] : []),
         ...(os && cpu ? [] : [`${name} is installed everywhere`]),
       ];

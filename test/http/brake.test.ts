@@ -1,4 +1,4 @@
-/** The brake over HTTP: pausing a meeting, and dropping its waiting deliveries. */
+/** How operators stop a meeting over HTTP: they pause it, and drop its waiting deliveries. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { AuditEntry, Delivery, DroppedDeliveries, Meeting, Page } from '@convoke/sdk';
@@ -112,7 +112,7 @@ describe('a brake', () => {
     assert.match(text, /convoke_deliveries_settled_total\{state="cancelled",reason="hop_limit"\} 1/);
     await service.post(`/api/v1/deliveries/${body.data[0].delivery_id}/retry/`);
     await receiver.next();
-    // A message of a person always passes.
+    // The loop guard never stops a message of a person.
     await service.send('loud', { person: true });
     assert.match(String((await receiver.next()).body), /"person":true/);
   });

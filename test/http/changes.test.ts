@@ -1,6 +1,6 @@
 /**
- * Every route that changes something informs the audit log, the live feed and the engine, where they have to know of
- * it.
+ * Every route that changes something informs the audit log, the live feed and the engine, as far as they must know of
+ * the change.
  */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
@@ -30,7 +30,7 @@ interface Ids {
   secret: string;
 }
 
-/** Why the audit log, the feed or the engine need not know of a change. */
+/** Why the audit log, the feed or the engine is not informed of a change. */
 type Reason = { because: string };
 
 type EngineCall =
@@ -46,7 +46,7 @@ interface Change {
   body?: (ids: Ids) => object;
   audit: string | Reason;
   event: string | Reason;
-  /** The call of the engine. */
+  /** The method of the engine that the change must call, or why it calls none. */
   engine: EngineCall | Reason;
 }
 
@@ -202,7 +202,7 @@ async function changingOperations(service: Service): Promise<Operation[]> {
 
 async function makeIds(service: Service, client: ConvokeClient, t: TestContext): Promise<Ids> {
   const meeting_id = service.name('meeting');
-  // Every 2xx other than 200 fails at once.
+  // A delivery fails at once after a 2xx other than 200.
   const { instance_id } = await service.member(t, meeting_id, { behaviour: () => ({ status: 202 }) });
   const { delivery_id } = await service.settled(await service.send(meeting_id, {}));
   const { key_id } = await service.createKey({ scopes: ['instance'] });
@@ -216,7 +216,7 @@ async function makeIds(service: Service, client: ConvokeClient, t: TestContext):
   return { instance_id, other_id, meeting_id, delivery_id, key_id, session_id, invite_id, secret };
 }
 
-/** Makes a request of each operation, and lists who was not informed: `OPERATION: audit log`, `feed` or `engine`. */
+/** Makes a request of each operation. Lists which of audit log, feed and engine was not informed of it. */
 async function walk(t: TestContext): Promise<string[]> {
   const service = await startService(t);
   await service.endOpenMode();
@@ -245,7 +245,7 @@ async function walk(t: TestContext): Promise<string[]> {
     if (calls?.() === 0) untold.push(`${operation_id}: engine`);
     if (typeof event === 'string') {
       for (const instance_id of (await client.demo()).instance_ids) about.add(instance_id);
-      // The feed publishes in order: an event that is not there before this one never comes.
+      // The feed publishes in order: an event that does not come before this mark never comes.
       const mark = await service.register({ webhook_url: instance.webhook_url, instance_name: MARK });
       const events = await eventsUntil(stream, events_before, mark.instance_id);
       const is_published = events.some(
@@ -258,7 +258,7 @@ async function walk(t: TestContext): Promise<string[]> {
   return untold;
 }
 
-/** The events after the first `from` ones, up to the registration of an instance. */
+/** The events after the first `from` events, up to the registration of an instance. */
 async function eventsUntil(stream: EventStream, from: number, instance_id: string): Promise<StreamedEvent[]> {
   const isMark = ({ name, data }: StreamedEvent): boolean =>
     name === 'instance.registered' && data['instance_id'] === instance_id;
@@ -266,7 +266,7 @@ async function eventsUntil(stream: EventStream, from: number, instance_id: strin
   return stream.events.slice(from, stream.events.findIndex(isMark));
 }
 
-/** Counts the calls of the engine from now on. */
+/** Counts the later calls of a method of the engine. */
 function callsOf(t: TestContext, name: EngineCall): () => number {
   const { mock } = t.mock.method(Engine.prototype, name);
   const before = mock.callCount();

@@ -1,4 +1,4 @@
-/** Pages of other origins: which ones may call the API from a browser, and that a cookie does not help them. */
+/** Pages of other origins: which of them may call the API from a browser; a cookie gives them no rights. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { Session } from '@convoke/sdk';

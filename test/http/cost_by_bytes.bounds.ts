@@ -1,8 +1,8 @@
 /**
- * The time for a long input or result grows with its bytes, and the bytes are bounded. The test sends the largest
- * accepted request to every route of the server's own table, on both stores, which hold the longest accepted values. No
- * turn of the event loop is long, and memory does not grow. Time is measured as processor time of this thread, so other
- * work on the machine does not count. It includes the client's share.
+ * The time for a long input or result grows in proportion to its bytes, and there is a limit of bytes. The test sends
+ * the largest accepted request to every route of the server's own table, with both databases, which contain the longest
+ * accepted values. No turn of the event loop is long, and memory does not grow. The test measures processor time of
+ * this thread, with the share of the client, so other work on the machine does not count.
  */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -24,13 +24,13 @@ const GROWN_BYTES_MAX = 384 << 20;
 const INSTANCES = 100;
 const MESSAGE_BYTES = 262_144;
 const MESSAGES = 40;
-/** An address that is registered, and never gets a push. */
+/** A webhook address to which the test sends no push. */
 const WEBHOOK_URL = 'http://127.0.0.1:9/';
 
 const escaped = (text: string): string =>
   text.replaceAll(/./gs, (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`);
 
-/** As many agents as a list may have, each as long as it may be. */
+/** A list with as many agents as allowed, each with the longest id. */
 const AGENTS = Array.from({ length: AGENT_IDS_MAX }, (_, i) =>
   String(i).padStart(AGENT_IDS_BYTES_MAX / AGENT_IDS_MAX, 'x'),
 );
@@ -47,8 +47,8 @@ const manyMessages = (meeting_id: string, messages: string[], more = ''): string
 const PULL_ROOM = PULL_BODY_BYTES_MAX - 2_000;
 
 /**
- * For each route that takes a body: the largest body, and the one that costs most for each byte. The other routes get
- * an empty one.
+ * For each route that takes a body: the largest body, and the body that costs most for each byte. The other routes get
+ * an empty body.
  */
 const BODIES: Record<string, string[]> = {
   'POST /api/v1/instances/register/': [
@@ -104,9 +104,9 @@ const QUERIES: Record<string, string[]> = {
   'GET /api/v1/audit/': ['?limit=500'],
 };
 
-/** This route has no end, and a test of its own. */
+/** A route whose response does not end. It has its own test. */
 const WITHOUT_END = new Set(['GET /api/v1/events/']);
-/** These delete what the others need, so they come last, each once. */
+/** Routes that come last, each once, because they delete what the other routes need. */
 const LAST = ['DELETE /api/v1/instances/:instance_id/', 'DELETE /api/v1/keys/:key_id/', 'DELETE /api/v1/session/'];
 
 for (const store of ['SQLite', 'PostgreSQL'] as const) {
@@ -118,7 +118,7 @@ for (const store of ['SQLite', 'PostgreSQL'] as const) {
     before(async () => {
       await service.endOpenMode();
       await fill(service);
-      // The first request makes the document, once for all.
+      // The first request makes the document; later requests only read it.
       await service.get('/openapi.json');
     });
 
@@ -127,7 +127,7 @@ for (const store of ['SQLite', 'PostgreSQL'] as const) {
       const late = [];
       for (const { name, requests } of await asks()) {
         for (const [i, bytes] of requests.entries()) {
-          // Compiling, and reading something for the first time, are not what the request costs.
+          // The first tries also compile, and read something for the first time. So the smallest figure counts.
           const turn_ms = await leastCost(TURN_MS_MAX, () => longestTurn(service, bytes));
           if (turn_ms > TURN_MS_MAX) late.push(`${name} (${i}): ${turn_ms} ms`);
         }
@@ -163,8 +163,8 @@ test('machines that wait for pushes keep no bodies of others out', async (t) => 
 });
 
 /**
- * Fills the store with instances that have the longest lists, all of them in a meeting as far as it accepts them, and
- * the longest messages in it.
+ * Fills the store with instances that have the longest lists, and lets them join a meeting until its limit. The meeting
+ * also gets the longest messages.
  */
 async function fill(service: Service): Promise<void> {
   const ids = Array.from({ length: INSTANCES }, (_, i) => `i${i}`);
@@ -183,7 +183,7 @@ async function fill(service: Service): Promise<void> {
     ),
   );
   for (const instance_id of ids) await service.patch(instance_id, { is_active: true });
-  // This message goes to all of them.
+  // This message goes to all instances.
   await service.send('m', {});
 }
 
@@ -214,7 +214,7 @@ async function asks(): Promise<{ name: string; requests: string[] }[]> {
 const requestOf = (method: string, path: string, headers: string, body: string): string =>
   `${method} ${path} HTTP/1.1\r\n${HOST}connection: close\r\nauthorization: TOKEN\r\n${headers}\r\n${body}`;
 
-/** The longest that this thread worked between two turns of the loop, in milliseconds of processor time. */
+/** The longest turn of the event loop during a request, in milliseconds of processor time of this thread. */
 async function longestTurn(service: Service, request: string): Promise<number> {
   const bytes = Buffer.from(request.replace('TOKEN', `Bearer ${service.token}`));
   const client = new RawClient(service.url);

@@ -24,7 +24,7 @@ const countsOf = async (service: Service, token: string): Promise<Counts> => {
   return answer.body;
 };
 
-/** The same counts, from the lists that the key may read. */
+/** Computes the counts from the lists that the key may read. */
 async function listedBy(service: Service, token: string): Promise<Counts> {
   const headers = { authorization: `Bearer ${token}` };
   const list = async <Row>(path: string): Promise<Row[]> =>

@@ -1,4 +1,6 @@
-/** PATCH of an instance: its agents and its address change without a registration, which would also switch it on. */
+/**
+ * PATCH changes the agents and the address of an instance. Unlike a registration it does not switch the instance on.
+ */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { Instance } from '@convoke/sdk';

@@ -1,7 +1,8 @@
 /**
- * Clients that must not do harm. Each case is what a client sends, byte for byte, and what it gets back. After each
- * case the next request works as before. The control has the same routes without our checks, and Node's parser is set
- * to be lenient. The table shows the control's response beside ours: each case would fail without the check.
+ * Harmful requests. Each case has the bytes that a client sends, and the response that it gets. After each case the
+ * next request works as before. The control has the same routes without Convoke's checks, and with Node's lenient
+ * parser. The table has the response of the control beside that of the service: they differ, so each case needs the
+ * check.
  */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -48,7 +49,8 @@ const BAD_JSON = '400 malformed_json';
 const TYPE = '415 unsupported_media_type';
 
 /**
- * What is sent, our response, and the response of the control: empty when it closes the connection, `…` when it waits.
+ * The sent bytes, the response of the service, and the response of the control: empty when the control closes the
+ * connection, `…` when it waits.
  */
 type Case = [name: string, bytes: string, expected: string, control: string];
 
@@ -330,7 +332,7 @@ const CASES: Record<string, Case[]> = {
   ],
 };
 
-/** The response of the control to these bytes; `…` for none, while it responds to others. */
+/** The response of the control to these bytes; `…` when it does not respond, although it responds to other requests. */
 async function controlOutcome(url: string, bytes: string, without: string): Promise<string> {
   const client = new RawClient(url);
   client.write(bytes);
@@ -404,7 +406,7 @@ describe('what a client sends, to the byte:', () => {
     await client.end();
     assert.equal(describeAnswers(client.answers), MALFORMED);
     assert.equal((await service.get(messagesPath('hidden'))).status, 404);
-    // The control: behind an accepted request, the hidden one is accepted too.
+    // The control: when the service accepts the first request, it also accepts the hidden request behind it.
     assert.equal(await outcomeOf(service.url, get('/healthz') + hidden), '200');
     await until(
       'the message',
@@ -423,7 +425,7 @@ describe('what a client sends, to the byte:', () => {
 
   test('the answer to a list that is too long takes no longer than to read it', async () => {
     const [, bytes] = CASES['JSON that is none, or too much']?.find(([name]) => name === '60,000 agents') ?? [];
-    // It took 450 ms more when the service looked at each of the 60,000 agents.
+    // An earlier version, which checked each of the 60,000 agents, took 450 ms more.
     const took_ms = await leastCost(400, async () => {
       const before = process.cpuUsage();
       await outcomeOf(service.url, bytes ?? '');
@@ -441,7 +443,7 @@ describe('what a client sends, to the byte:', () => {
         const to = path.replaceAll(/\{\w+\}/g, 'x');
         const announce = (bytes: number): Promise<string> =>
           outcomeOf(service.url, head(method.toUpperCase(), to, `${JSON_TYPE}content-length: ${bytes}\r\n`));
-        // The route of replies reads no body without its token.
+        // The route of replies reads no body when the request has no token of a push.
         if (path === '/api/v1/replies/') {
           assert.equal(await announce(10), '401 reply_token_not_valid');
           continue;
@@ -496,7 +498,7 @@ describe('many large bodies at once:', () => {
   const settings = { max_message_bytes: String(MESSAGE_BYTES) };
   const LEAST = 33_554_432;
 
-  /** Sends all of the body but its last byte. */
+  /** Sends a request without the last byte of its body. */
   function begin(t: TestContext, service: Service): RawClient {
     const client = new RawClient(service.url);
     t.after(() => client.destroy());
@@ -505,7 +507,7 @@ describe('many large bodies at once:', () => {
     return client;
   }
 
-  /** Begins so many requests that the service refuses at least one; returns the others. */
+  /** Begins so many requests that the service refuses at least one of them. Returns the other requests. */
   async function fill(t: TestContext, service: Service): Promise<RawClient[]> {
     const clients = Array.from({ length: 9 }, () => begin(t, service));
     const refused = await until(
@@ -526,7 +528,7 @@ describe('many large bodies at once:', () => {
     assert.ok(held.length * MESSAGE_BYTES <= LEAST && held.length >= 4, `${held.length} are held`);
     await assertAnswersAsBefore(service);
     for (const client of held) client.destroy();
-    // As many requests fit as at the start, because nothing of the budget was lost.
+    // As many requests fit as at the start, because ended requests give their share of the limit back.
     const whole = Math.floor((LEAST * 0.75) / LARGE.length);
     await until(
       'room for as many as fit',
@@ -550,7 +552,7 @@ describe('many large bodies at once:', () => {
 describe('many connections:', () => {
   const MAX = 1_000;
 
-  /** Idle connections: every second one has made a request before. */
+  /** Opens idle connections. Every second connection has made a request before. */
   async function idle(t: TestContext, service: Service, count: number): Promise<RawClient[]> {
     const clients = Array.from({ length: count }, () => new RawClient(service.url));
     t.after(() => clients.forEach((client) => client.destroy()));
@@ -573,7 +575,7 @@ describe('many connections:', () => {
         (closed) => closed === i || i > 1,
       );
     }
-    // The service closed those without a request first: the others became idle later.
+    // The service first closed connections without a request, because the other connections became idle later.
     assert.equal(clients[1]?.closed, true);
     assert.ok(clients.every(({ closed }, i) => i % 2 === 1 || !closed));
   });
@@ -608,13 +610,13 @@ test('connections without any request do not keep the service from stopping', as
   const mute = new RawClient(service.url);
   await once(mute.socket, 'connect');
   await assertAnswersAsBefore(service);
-  // Node leaves them alone until their headers are late, after 5 s.
+  // Node itself closes connections without headers only after 5 s.
   await beforeTimer('the stop', 3_000, service.close());
   await mute.end();
 });
 
 describe('a client that asks for a large response and does not read it:', () => {
-  /** More than the buffers of two sockets hold. */
+  /** A response that is larger than the buffers of two sockets. */
   const ANSWER = 'x'.repeat(16 << 20);
   const KINDS = ['text', 'bytes', 'stream'] as const;
 
@@ -774,6 +776,6 @@ test('the document of the API is made to text once: a thousand requests for it c
   };
   const nothing = Math.min(await costOf('/healthz'), await costOf('/healthz'), await costOf('/healthz'));
   const cost = await leastCost(4 * nothing, () => costOf('/openapi.json'));
-  // When each response made the text from the object, it cost 3 ms more.
+  // An earlier version, which made the text for each response, took 3 ms more.
   assert.ok(cost <= 4 * nothing, `${cost} µs, and ${nothing} for /healthz`);
 });

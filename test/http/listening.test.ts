@@ -1,9 +1,9 @@
-/** Wherever the service listens, it responds. */
+/** The service responds on every address on which it listens. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { serve, stop, temporaryDirectory } from '../support/command_line.ts';
 
-/** The name stands for both addresses, whatever the hosts file of this machine says. */
+/** Makes a host name resolve to both addresses, whatever the hosts file of this machine says. */
 const BOTH_ADDRESSES = `data:text/javascript,${encodeURIComponent(`
   import dns from 'node:dns';
   const { lookup } = dns;
@@ -12,7 +12,7 @@ const BOTH_ADDRESSES = `data:text/javascript,${encodeURIComponent(`
     name === 'localhost' && options.all ? process.nextTick(done, null, both) : lookup(name, options, done);
 `)}`;
 
-/** The status of a request; null where nobody listens. */
+/** The status of a request; null when no server listens at the address. */
 async function statusAt(host: string, port: string): Promise<number | null> {
   try {
     return (await fetch(`http://${host}:${port}/healthz`)).status;

@@ -1,4 +1,4 @@
-/** PATCH of a membership: what an instance gets in a meeting changes without a join, which would undo a leave. */
+/** PATCH of a membership changes what an instance gets in a meeting. Unlike a join it does not undo a leave. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { Membership } from '@convoke/sdk';

@@ -1,4 +1,4 @@
-/** A message with the chain that led to it, the messages that answer it, and its deliveries; and explain over HTTP. */
+/** The trace of a message (earlier messages that led to it, its answers, its deliveries), and explain, over HTTP. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { Delivery, Explanation, MessageTrace, Page, SentMessage } from '@convoke/sdk';

@@ -1,5 +1,5 @@
 /**
- * The notices that operators get in a meeting of their own: which ones, how often, and what happens while the store
+ * The notices that operators get in a separate meeting: which notices, how often, and what happens while the store
  * fails.
  */
 import assert from 'node:assert/strict';

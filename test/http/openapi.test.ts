@@ -1,4 +1,4 @@
-/** The OpenAPI document, as the author of a client reads it. */
+/** The OpenAPI document has what the author of a client needs. */
 import assert from 'node:assert/strict';
 import { before, describe, test } from 'node:test';
 import type { TSchema } from 'typebox';
@@ -66,7 +66,7 @@ function undescribed(document: Document): string[] {
   return missing;
 }
 
-/** Lists the examples that their own schema refuses. */
+/** Lists the examples that do not fit their schema. */
 function wrongExamples(document: Document): string[] {
   const wrong: string[] = [];
   const hold = (schema: Field, example: unknown): void => {

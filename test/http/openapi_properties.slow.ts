@@ -1,6 +1,6 @@
 /**
- * Every operation, with inputs made from its schema in the OpenAPI document of the running service. FUZZ_RUNS is the
- * number of inputs for each operation and property, FUZZ_SEED where they begin. A failure prints how to repeat it.
+ * Every operation, with random inputs from its schema in the OpenAPI document of the running service. FUZZ_RUNS is the
+ * number of inputs for each operation and property, FUZZ_SEED the seed. A failure prints how to repeat it.
  */
 import assert from 'node:assert/strict';
 import { before, describe, test } from 'node:test';
@@ -18,17 +18,17 @@ import { type Answer, useService } from '../support/service.ts';
 const RUNS = Number(process.env['FUZZ_RUNS'] ?? 40);
 const SEED = Number(process.env['FUZZ_SEED'] ?? 20_260_301);
 
-/** Statuses that an input may get although its schema allows it: its object does not exist, or is in another state. */
+/** Statuses that a valid input may get, because its object does not exist or is in another state. */
 const OF_THE_STATE = [404, 409];
-/** Only links that the service made are valid. */
+/** The code that a valid input with a random link gets: only links that the service made are valid. */
 const OF_LINKS = ['sign_in_link_not_valid'];
-/** This route reads no body without the token of a push; test/delivery/late_replies.test.ts has such tokens. */
+/** A route that reads no body without the token of a push. test/delivery/late_replies.test.ts tests it with tokens. */
 const REPLIES = '/api/v1/replies/';
 const DROP = '/api/v1/deliveries/drop/';
 const DELIVERIES = '/api/v1/deliveries/';
 const RECOVER = '/api/v1/instances/{instance_id}/recover/';
 
-/** Headers that OpenAPI leaves to HTTP. */
+/** Headers that the document does not list, because HTTP defines them. */
 const OF_HTTP = new Set([
   'content-type',
   'content-length',
@@ -47,7 +47,7 @@ describe('every operation:', () => {
   let operations: Operation[] = [];
 
   before(async () => {
-    // Otherwise a call of the test could make the first key, and end open mode.
+    // Ends open mode now: otherwise a call of the test could make the first key.
     await service.endOpenMode();
     const { body } = await service.get<Parameters<typeof operationsOf>[0]>('/openapi.json');
     operations = operationsOf(body).filter(({ path }) => path !== REPLIES);

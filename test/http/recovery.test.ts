@@ -1,6 +1,6 @@
 /**
- * POST /api/v1/instances/{instance_id}/recover/: since a time, or for chosen deliveries; counted first, in parts,
- * cancelled at any time.
+ * POST /api/v1/instances/{instance_id}/recover/: for all failed deliveries since a time, or for chosen deliveries. A
+ * client can count them first, recover them in parts, and stop at any time.
  */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
@@ -18,7 +18,7 @@ const recover = async (service: Service, instance_id: string, body: object): Pro
 const listed = async (service: Service, query: string): Promise<Delivery[]> =>
   (await service.get<Page<Delivery>>(`/api/v1/deliveries/?${query}`)).body.data;
 
-/** Makes an instance with `count` failed deliveries, the oldest first. Its receiver accepts pushes from now on. */
+/** Makes an instance with `count` failed deliveries, the oldest first. After that its receiver accepts pushes. */
 async function failing(service: Service, t: TestContext, count: number) {
   const meeting_id = service.name('meeting');
   const { instance_id, receiver } = await service.member(t, meeting_id, { behaviour: { status: 202 } });

@@ -1,4 +1,4 @@
-/** Many messages in one request: the service judges each by itself, keeps the order of the list, and loses none. */
+/** Many messages in one request: each message is accepted or refused separately, in the order of the list. */
 import assert from 'node:assert/strict';
 import { before, describe, test } from 'node:test';
 import type { MessagePage, SendResult, SentMessages } from '@convoke/sdk';

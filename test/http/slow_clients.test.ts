@@ -1,4 +1,4 @@
-/** Slow clients: how long the service waits for them, and that nobody else waits. */
+/** Slow clients: the service waits for them only for a limited time, and other clients do not wait. */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
 import { RawClient, describeAnswers } from '../support/raw_client.ts';
@@ -20,7 +20,7 @@ describe('a slow client', { concurrency: true }, () => {
   const service = useService({ max_message_bytes: '4194304' });
   const control = useControl();
 
-  /** How long the response takes, and which one it is. */
+  /** Sends bytes, and returns the response and how long it took. */
   async function slow(t: TestContext, bytes: string): Promise<{ outcome: string; took_ms: number }> {
     const client = new RawClient(service.url);
     t.after(() => client.destroy());
@@ -83,7 +83,7 @@ describe('a slow client', { concurrency: true }, () => {
         return client;
       },
     );
-    // As long as our service takes to close such a connection.
+    // Waits as long as the service takes to close such a connection.
     await slow(t, framed('content-length: 14\r\n', ''));
     assert.deepEqual(
       waiting.map(({ answers, closed }) => [describeAnswers(answers), closed]),

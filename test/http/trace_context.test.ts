@@ -1,6 +1,6 @@
 /**
- * The trace of a sender reaches every receiver: in headers, on each way out, after a retry, after a restart, and from
- * another node.
+ * The trace of a sender reaches every receiver in headers: with each transport, after a retry, after a restart, and
+ * from another node.
  */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';

@@ -1,6 +1,6 @@
 /**
- * from_agent, in_reply_to and expires_in_s of a send: where they go, who may use them, and that sends without them do
- * not change.
+ * from_agent, in_reply_to and expires_in_s of a send: where they appear, who may use them, and that sends without them
+ * work as before.
  */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';

@@ -1,4 +1,4 @@
-/** The garbage of a request is collected while it is young: a collection of the whole heap takes time from pushes. */
+/** V8 collects the garbage of requests while it is young: collections of the whole heap would delay pushes. */
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -11,7 +11,9 @@ import { until } from '../support/wait.ts';
 const CONNECTIONS = 64;
 const WARM_UP = 2_000;
 const REQUESTS = 8_000;
-/** The share of young bytes that a collection keeps: 0.002 today, and 0.1 when requests pass through a Set. */
+/**
+ * The limit for the share of young bytes that a collection keeps: today 0.002; 0.1 when requests pass through a Set.
+ */
 const SHARE_MAX = 0.02;
 
 const importOf = (file: string) => `--import=${new URL(`../support/${file}`, import.meta.url).href}`;

@@ -1,4 +1,4 @@
-/** An agent from end to end: a model that only reads texts and calls tools takes part in a meeting. */
+/** A whole agent: a model that only reads texts and calls tools takes part in a meeting. */
 import assert from 'node:assert/strict';
 import { before, describe, test } from 'node:test';
 import type { Message, Page } from '@convoke/sdk';
@@ -10,8 +10,8 @@ import { until } from '../support/wait.ts';
 type Turn = { tool: string; args: object } | null;
 
 /**
- * A scripted model. It gets the prompt, the list of tools, and the texts of results. It adds the numbers that it is
- * asked about, until somebody ends the conversation.
+ * A scripted model. It gets the prompt, the list of tools, and the texts of results. When somebody asks it to add
+ * numbers, it answers with the sum, until somebody ends the conversation.
  */
 class Model {
   readonly #tools: Set<string>;
@@ -50,7 +50,7 @@ class Model {
   }
 }
 
-/** The loop of every agent: the model chooses a tool, the client calls it, the model reads the result. */
+/** The loop of every agent: the model chooses a tool, the client calls the tool, the model reads the result. */
 async function run(client: McpClient, prompt: string): Promise<void> {
   const model = new Model(prompt, await client.tools());
   let result: string | null = null;

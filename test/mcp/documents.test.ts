@@ -1,4 +1,4 @@
-/** The configurations in docs/mcp.md have the form that programs read, and they lead to tools. */
+/** The configurations in docs/mcp.md have the form that programs read, and with them a program gets the tools. */
 import assert from 'node:assert/strict';
 import { before, describe, test, type TestContext } from 'node:test';
 import { fileURLToPath } from 'node:url';
@@ -18,7 +18,7 @@ interface Entry {
   env?: Record<string, string>;
 }
 
-/** The entry `convoke` of a configuration, whatever the program calls the list of its servers. */
+/** The entry `convoke` of a configuration, whatever name the list of servers has. */
 function entryOf(json: string): Entry {
   const { mcpServers, servers } = JSON.parse(json) as Record<'mcpServers' | 'servers', Record<string, Entry>>;
   const entry = (mcpServers ?? servers)['convoke'];

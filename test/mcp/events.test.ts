@@ -77,7 +77,7 @@ interface Frame {
   params?: Occurrence & { cursor: string; truncated?: boolean; error?: RpcError; _meta: Record<string, unknown> };
 }
 
-/** The frames of a stream, one after the other. */
+/** Opens a stream, and reads its frames one after the other. */
 async function openStream(t: TestContext, service: Service, token: string, params: object) {
   const abort = new AbortController();
   t.after(() => abort.abort());
@@ -255,7 +255,7 @@ describe('the events of a meeting', () => {
   });
 });
 
-/** A clock that a test sets, and whose minute is over when the test says so. */
+/** A clock that a test sets. The test also decides when a minute is over. */
 class MinuteClock extends SetClock {
   readonly #minutes = new Set<() => void>();
   #ahead_ms = 0;
@@ -271,7 +271,7 @@ class MinuteClock extends SetClock {
 
   override after(delay_ms: number, callback: () => void): Timer {
     if (delay_ms !== 60_000) return super.after(delay_ms, callback);
-    // No real timer: it would keep the process for a minute after the last test.
+    // This is no real timer, which would keep the process running for a minute after the last test.
     this.#minutes.add(callback);
     return { cancel: () => void this.#minutes.delete(callback) };
   }
@@ -302,7 +302,7 @@ for (const store of ['SQLite', 'PostgreSQL']) {
       await until(
         'the end of old messages',
         async () => {
-          // While a round still runs, no minute has begun that could be over: the next one begins when the round ends.
+          // Tries again and again: while a round runs, no minute has begun, and the next minute begins after the round.
           clock.minuteIsOver();
           return (await service.get<Page<object>>(messagesPath('m'))).body.data.length;
         },

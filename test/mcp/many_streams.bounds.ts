@@ -1,7 +1,7 @@
 /**
- * Streams of MCP Events for many keys. The messages are the largest ones, and the clients do not read them. What waits
- * for the clients has a bound in bytes over all keys, memory is bounded too, and no turn of the event loop is long. The
- * time is the processor time of this thread, which includes the clients' share, so other work on the machine does not
+ * Streams of MCP Events for many keys. The messages are as large as possible, and the clients do not read them. There
+ * is a limit for the bytes that wait for all clients together, and for memory, and no turn of the event loop is long.
+ * The test measures processor time of this thread, with the share of the clients, so other work on the machine does not
  * count.
  */
 import assert from 'node:assert/strict';
@@ -17,16 +17,16 @@ import { until } from '../support/wait.ts';
 
 const KEYS = 16;
 const STREAMS_OF_KEY = 16;
-/** The largest message that an event contains whole, and more of them than the system takes for one connection. */
+/** The size of the largest message that an event contains whole, and more messages than a connection can buffer. */
 const MESSAGE_CHARS = 189_000;
 const MESSAGES = 40;
 const LONG = { text: 'x'.repeat(MESSAGE_CHARS) };
-/** A message of this size that takes the most time and memory. */
+/** The message of this size that takes most time and memory. */
 const MANY_VALUES = { list: Array.from({ length: MESSAGE_CHARS / 3 }, () => ({})) };
 const WAITING_BYTES_MAX = 33 << 20;
-/** Memory grows by 0.6 GB today, most of it garbage of what was sent. */
+/** The limit for the growth of memory. Today it grows by 0.6 GB, most of it garbage of sent messages. */
 const GROWN_BYTES_MAX = 1 << 30;
-/** 30 today, and 65 when one read takes 8 messages. */
+/** The limit for a turn. Today the longest takes 30 ms; it takes 65 ms when a read takes 8 messages. */
 const TURN_MS_MAX = 50;
 
 /** Counts for each stream how many of its parts wait for its client. */
@@ -41,7 +41,7 @@ function watchRoom(t: TestContext): Map<ServerResponse, number> {
   return waits;
 }
 
-/** A stream from the beginning of a meeting, whose client keeps nothing of it. */
+/** Opens a stream from the beginning of a meeting. Its client keeps nothing of the stream. */
 function open(t: TestContext, service: Service, token: string, meeting_id: string): RawClient {
   const client = new RawClient(service.url);
   t.after(() => client.destroy());
@@ -52,7 +52,7 @@ function open(t: TestContext, service: Service, token: string, meeting_id: strin
   return client;
 }
 
-/** The longest that this thread worked between two turns of the loop, in milliseconds of processor time. */
+/** The longest turn of the event loop during some work, in milliseconds of processor time of this thread. */
 async function longestTurn(work: () => Promise<unknown>): Promise<number> {
   let longest = 0;
   let is_over = false;
@@ -70,9 +70,9 @@ async function longestTurn(work: () => Promise<unknown>): Promise<number> {
 }
 
 /**
- * Opens all streams, and waits until each of them waits for its client or was cut off.
+ * Opens all streams, and waits until each stream waits for its client or was cut off.
  *
- * @param message the meeting has MESSAGES of them
+ * @param message the meeting has MESSAGES messages with this content
  */
 async function fill(t: TestContext, message: object) {
   const waits = watchRoom(t);
@@ -92,7 +92,7 @@ async function fill(t: TestContext, message: object) {
     const client = open(t, service, token, 'm');
     client.socket.pause();
     clients.push(client);
-    // One after the other: a turn that begins many streams is long because they are many.
+    // Opens the streams one after the other: a turn that begins many streams is long.
     await until(
       'the beginning of a stream',
       () => waits.size,
@@ -104,7 +104,7 @@ async function fill(t: TestContext, message: object) {
   // A client that does not read does not see that it was cut off.
   const cutOff = (): number => of(({ destroyed }) => destroyed).length;
   const waiting = (): ServerResponse[] => of(({ destroyed }, count) => !destroyed && count > 0);
-  // In parts, because a busy machine takes longer for all of them than `until` waits.
+  // Waits in parts, because on a busy machine all streams together take longer than `until` waits.
   for (const wanted of [64, 128, 192, clients.length]) {
     await until(
       `${wanted} streams to wait, or to be cut off`,
@@ -139,7 +139,7 @@ test('no turn of the event loop is long while streams of many keys read the larg
   const tokens: string[] = [];
   while (tokens.length < KEYS) tokens.push((await service.createKey({ scopes: ['read'] })).token);
   const measure = async (): Promise<number> => {
-    // Messages that were read are kept for a while, so each measurement has a meeting of its own.
+    // The service keeps messages that it has read for a while, so each measurement uses a new meeting.
     const meeting_id = service.name('meeting');
     for (let i = 0; i < 8; i++) await service.send(meeting_id, MANY_VALUES);
     const clients = tokens.map((token) => open(t, service, token, meeting_id));

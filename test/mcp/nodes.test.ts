@@ -9,7 +9,7 @@ import { startTwoNodes } from '../support/two_nodes.ts';
 import { until } from '../support/wait.ts';
 
 const SECRET = `whsec_${Buffer.from('A'.repeat(32)).toString('base64')}`;
-/** Enough that each node delivers to some of them. */
+/** How many subscriptions there are: enough for each node to deliver to some of them. */
 const SUBSCRIPTIONS = 8;
 
 const typeOf = ({ text }: Received) => (JSON.parse(text) as { type?: string }).type;
@@ -68,7 +68,7 @@ test('every subscription of a key that another node revokes ends, and its progra
     assert.deepEqual(body.data, []);
   }
   assert.equal((await second.send('m', { content: 'late' })).deliveries_queued, 0);
-  // A stop waits for what a node still sends.
+  // A stop waits until the node has sent everything.
   await first.close();
   await second.close();
   const ended = ofType('terminated').map(({ headers }) => String(headers['x-mcp-subscription-id']));

@@ -1,6 +1,7 @@
 /**
- * `npm run test:mcp -- [NAME …]`: clients of other makers use MCP with the real service. Each is installed on demand
- * into `node_modules/.cache`, pinned. A client joins a meeting, waits, and answers; its answer must be in the meeting.
+ * `npm run test:mcp -- [NAME …]`: MCP clients of other projects use the real service. When a client is needed, this
+ * installs a pinned version into `node_modules/.cache`. A client joins a meeting, waits for a message, and answers. Its
+ * answer must be in the meeting.
  */
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';

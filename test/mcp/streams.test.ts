@@ -1,4 +1,4 @@
-/** A stream of MCP Events as its caller drives it: heartbeats, and the pace of a client that reads slowly. */
+/** A stream of MCP Events: its heartbeats, and a client that reads slowly. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer, type ServerResponse } from 'node:http';
@@ -140,7 +140,7 @@ describe('a stream', () => {
   test('shares what it reads with the other streams of its meeting', async (t) => {
     const shared = new NextMessages();
     const read = await messagesRead(t, () => shared);
-    // Messages that were read are kept for a while. A stream that needs a message later reads it again.
+    // Messages that were read are kept for a while. A stream that needs such a message later must read it again.
     assert.ok(read < MESSAGES * 4, `${read} messages`);
     const alone = await messagesRead(t, () => new NextMessages());
     assert.ok(alone >= MESSAGES * STREAMS, `control: ${alone} messages`);
@@ -190,7 +190,7 @@ for (const [way, go] of [
     const [, response] = (await once(server, 'request')) as [unknown, ServerResponse];
     const room = new StreamRoom();
     await room.wait('key', response);
-    // More than the buffers of both sockets take.
+    // This is more than the buffers of both sockets take.
     response.write(Buffer.alloc(32 << 20));
     let has_room = false;
     const waited = room.wait('key', response).then(() => (has_room = true));

@@ -39,7 +39,7 @@ interface Body {
 
 const bodyOf = ({ text }: Received) => JSON.parse(text) as Body;
 
-/** Which of the secrets signed a request, as a receiver of Standard Webhooks finds out. */
+/** Finds out which secrets signed a request, as a receiver of Standard Webhooks does. */
 function signersOf({ headers, body }: Received): string[] {
   const given = String(headers['webhook-signature']).split(' ');
   return SECRETS.filter((secret) => {
@@ -377,7 +377,7 @@ describe('a subscription', () => {
     await service.send('m', { content: 'one' });
     const [event] = await arrived(receiver, 1);
     assert.deepEqual(signersOf(event as Received), [SECRETS[0]]);
-    // The service looks for leases that have ended now and then, and when a key changes.
+    // The service looks for ended leases from time to time, and when a key changes. So the test makes a key.
     const path = `/api/v1/instances/${id}/`;
     await service.createKey({ scopes: ['read'] });
     assert.equal((await service.get(path)).status, 200, 'control');

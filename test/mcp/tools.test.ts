@@ -1,4 +1,4 @@
-/** What a model can do with the tools, through the client library of other programs, in both eras of the protocol. */
+/** What a model can do with the tools, through the library that most clients use, in two versions of the protocol. */
 import assert from 'node:assert/strict';
 import { before, describe, test } from 'node:test';
 import type { InviteWithLink, Membership, Message, Page, RedeemedInvite, SentMessage } from '@convoke/sdk';

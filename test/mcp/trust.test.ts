@@ -1,4 +1,4 @@
-/** Who may use MCP with the service, from where, how much, and until when. */
+/** Who may use MCP, from which pages, how many requests at a time, and when the right to use it ends. */
 import assert from 'node:assert/strict';
 import { before, describe, test } from 'node:test';
 import type { ApiKeyWithToken, Session } from '@convoke/sdk';
@@ -90,7 +90,7 @@ describe('/mcp', () => {
   test('256 requests of one key may wait at a time; those of other keys continue', async () => {
     const agents = Array.from({ length: 16 }, () => service.name('agent'));
     for (const agent_id of agents) await ask(tool('join_meeting', { meeting_id: 'm', agent_id }));
-    // Each wait is a request on a connection of its own.
+    // Each wait is a request on its own connection.
     const wait = async (agent_id: string): Promise<string> => {
       const response = await fetch(`${service.url}/mcp`, {
         method: 'POST',

@@ -1,5 +1,5 @@
 /**
- * What happens to a message that wait_for_message returns: nothing is lost, and a message that a model got counts as
+ * What happens to a message that wait_for_message returns: no message is lost, and a message that a model got counts as
  * delivered.
  */
 import assert from 'node:assert/strict';

@@ -1,7 +1,7 @@
 /**
- * `npm run test:packages`: the results of `npm pack`, tried in empty directories as a new user would, on every
- * supported runtime. Words after `--` choose checks by their names. The first run installs the programs of others that
- * it needs.
+ * `npm run test:packages`: tests the packages of `npm pack` in empty directories, as a new user would use them, with
+ * every supported runtime. Words after `--` choose checks by their names. The first run installs the programs of other
+ * projects that it needs.
  */
 import assert from 'node:assert/strict';
 import { copyFile, mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
@@ -216,7 +216,7 @@ function strictest(resolution: string): object {
       noUncheckedIndexedAccess: true,
       exactOptionalPropertyTypes: true,
       verbatimModuleSyntax: true,
-      // So that the compiler also checks the declarations of the package.
+      // With this setting the compiler also checks the declarations of the package.
       skipLibCheck: false,
       noEmit: true,
       target: 'es2022',

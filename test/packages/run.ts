@@ -1,4 +1,4 @@
-/** Runs programs as a new user would: nothing of this clone on the PATH, nothing of npm in the environment. */
+/** Runs programs as for a new user: PATH has nothing of this clone, and the environment has nothing of npm. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { text } from 'node:stream/consumers';

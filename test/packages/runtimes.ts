@@ -1,4 +1,4 @@
-/** Programs of others on which the packages are tried. Each is installed on demand into a cache directory. */
+/** Programs of other projects with which the packages are tested. Each is installed when a test needs it. */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { installPackage } from '../runtimes/packages.ts';
@@ -9,7 +9,7 @@ export const NODES_OF_SERVICE = ['22.22.3', '22.23.3', '24.15.0', '24.21.0', '26
 export const NODES_ON_POSTGRES = ['22.23.3', '24.21.0'];
 const DENO = '2.9.6';
 const BUN = '1.4.5';
-/** The last version written in JavaScript, and the one that checks this clone. */
+/** The last version that is written in JavaScript, and the version that checks this clone. */
 export const TYPESCRIPTS = ['5.9.3', '7.0.2'];
 
 const { platform, arch } = process;
@@ -20,7 +20,7 @@ export interface Runtime {
   command: string[];
 }
 
-/** The platform's own package holds the binary. The package that chooses among them would need an install script. */
+/** Installs Node from the package of this platform. The general package would need an install script. */
 export async function node(version: string): Promise<Runtime> {
   return { name: `Node ${version}`, command: [await installed(`node-${platform}-${arch}`, version, 'bin/node')] };
 }

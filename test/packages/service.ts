@@ -13,7 +13,7 @@ import { PostgresServer } from '../support/postgres_server.ts';
 import { environment, run, SYSTEM_PATH } from './run.ts';
 import type { Runtime } from './runtimes.ts';
 
-/** A PATH in which `node` is this runtime and `npx` is the system's. */
+/** A PATH in which `node` is this runtime, and `npx` is that of the system. */
 const pathOf = ({ command: [program = ''] }: Runtime): string => [dirname(program), SYSTEM_PATH].join(delimiter);
 
 /** Runs the demo: two agents talk, and every push arrives. */
@@ -25,12 +25,12 @@ export async function demo(runtime: Runtime, cwd: string, command = ['npx', 'con
 }
 
 /**
- * An idle service takes 103 with Node 24, and 97 with Node 22. After a start that loads more than it needs, or frees
- * nothing, it takes 115.
+ * The limit of memory. An idle service takes 103 MiB with Node 24, and 97 MiB with Node 22. It takes 115 MiB when its
+ * start loads more than it needs, or frees nothing.
  */
 const IDLE_MIB_MAX = 110;
 
-/** The resident memory of a process after it had time to settle; 0 where the system does not tell it. */
+/** The resident memory of a process after a pause; 0 when the system does not report it. */
 async function idleMib(pid: number): Promise<number> {
   await sleep(2_000);
   const status = await readFile(`/proc/${pid}/status`, 'utf8').catch(() => '');
@@ -55,7 +55,7 @@ function start(runtime: Runtime, cwd: string, args: string[], env: Record<string
   return { child, errors, ready };
 }
 
-/** Serves its pages and the page of its API, tests a webhook, makes a backup, and stops with 0. */
+/** The service serves its pages and the page of the API, tests a webhook, makes a backup, and stops with 0. */
 export async function serve(runtime: Runtime, cwd: string, database: 'SQLite' | 'PostgreSQL'): Promise<string> {
   const data = join(cwd, 'data');
   const server = database === 'PostgreSQL' ? await PostgresServer.start() : null;
@@ -86,7 +86,7 @@ export async function serve(runtime: Runtime, cwd: string, database: 'SQLite' | 
   }
 }
 
-/** Sends its spans to a collector, at the latest when it stops. */
+/** The service sends its spans to a collector, at the latest when it stops. */
 export async function traces(runtime: Runtime, cwd: string): Promise<string> {
   const bodies: Promise<Buffer>[] = [];
   const collector = createServer((request, response) => {
@@ -116,12 +116,12 @@ export async function traces(runtime: Runtime, cwd: string): Promise<string> {
   }
 }
 
-/** A user of the machine who owns nothing. */
+/** The id of a user who owns no files. */
 const NOBODY = 65_534;
 
 /**
- * Runs the package as in an image or under a service manager: root unpacked the package, there is no npm, and the user
- * may write only to the data directory.
+ * Runs the package as in an image or under a service manager: root unpacked it, there is no npm, and the user of the
+ * service may write only to the data directory.
  */
 export async function unpacked(runtime: Runtime, tarball: string, cwd: string): Promise<string> {
   await chmod(dirname(cwd), 0o755);
@@ -156,7 +156,7 @@ export async function unpacked(runtime: Runtime, tarball: string, cwd: string): 
   }
 }
 
-/** Follows each page to everything that it loads; fails where something is missing. */
+/** Requests everything that the pages load, and fails when something is missing. */
 async function pagesOf(url: string): Promise<number> {
   let bytes = 0;
   for (const start of ['/', '/docs/']) {
@@ -199,7 +199,7 @@ async function toolsOf(url: string, program: string, path: string): Promise<numb
   }
 }
 
-/** Says which Node it needs; it does not fail with a syntax error. */
+/** On a Node that is too old, the program says which Node it needs, and does not fail with a syntax error. */
 export async function tooOld(runtime: Runtime, cwd: string): Promise<string> {
   const refused = await run(['npx', 'convoke', 'demo'], { cwd, path: pathOf(runtime) }).then(
     () => 'it runs',

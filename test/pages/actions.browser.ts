@@ -1,4 +1,4 @@
-/** Operators act where they read: resend, pause, edit, follow an advice, and see the request of a delivery. */
+/** What operators can do on the page that they read: resend, pause, edit, follow advice, and see a request. */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
 import type { Delivery, Instance, MeetingInstance, Page as ListOf } from '@convoke/sdk';
@@ -13,7 +13,7 @@ const visitor = useVisitor();
 const listed = async (service: Service, query: string): Promise<Delivery[]> =>
   (await service.get<ListOf<Delivery>>(`/api/v1/deliveries/?${query}`)).body.data;
 
-/** Makes an instance with failed deliveries. Its receiver accepts pushes from now on. */
+/** Makes an instance with failed deliveries. After that its receiver accepts pushes. */
 async function failing(t: TestContext, service: Service, count: number) {
   const registration = { instance_name: 'GPU box' };
   const { instance_id, receiver } = await service.member(t, 'm', { registration, behaviour: { status: 202 } });
@@ -32,7 +32,8 @@ describe('where one reads', { concurrency: 3 }, () => {
     const service = await startService(t);
     const { instance_id } = await failing(t, service, 2);
     await visitor.visit(service.url, { path: `/instances/${instance_id}` }, async (page) => {
-      // Each part is one delivery. The second one waits until the test has looked at the page.
+      // The page recovers the deliveries in parts, here one by one. The second part waits until the test has looked at
+      // the page.
       const { promise: looked, resolve } = Promise.withResolvers<void>();
       let parts = 0;
       await page.route('**/recover/', async (route) => {

@@ -1,4 +1,4 @@
-/** A meeting's page with thousands of messages, in a real browser. */
+/** The page of a meeting with thousands of messages, in a real browser. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { Counts } from '@convoke/sdk';
@@ -10,7 +10,7 @@ import { until } from '../support/wait.ts';
 
 const visitor = useVisitor();
 
-/** The most messages that the service takes in one request. */
+/** How many messages the service takes in one request, at most. */
 const BATCH = 500;
 /** The page keeps at most this many messages, however long the meeting is. */
 const KEPT_MAX = 150;
@@ -205,7 +205,7 @@ describe("a meeting's page", { concurrency: 2 }, () => {
     }
     await say(service, 'long', 20_000);
     await say(service, 'short', 300);
-    // Each delivery that ends is an event, for which the page does work of its own.
+    // Each delivery that ends is an event, and the page does work for each event.
     await until(
       'all deliveries to end',
       async () => (await service.get<Counts>('/api/v1/counts/')).body.deliveries.pending,
@@ -232,15 +232,15 @@ describe("a meeting's page", { concurrency: 2 }, () => {
             .flatMap((script) => script.functions);
           return functions.reduce((sum, { ranges }) => sum + (ranges[0]?.count ?? 0), 0);
         };
-        /** Types a letter, and waits until it is drawn; nothing else can happen in between. */
+        /** Types a letter, and waits until it is drawn, in one evaluation: so nothing else can happen in between. */
         const type = () =>
           field.evaluate(async (element) => {
             (element as unknown as { value: string }).value += 'x';
             element.dispatchEvent(new Event('input', { bubbles: true }));
             for (let i = 0; i < 20; i++) await Promise.resolve();
           });
-        // Other work of the page adds calls, and never takes any away: the smallest figure is the keystroke's own.
-        // When the last message is there, the page still loads what it draws beside the messages, so the test waits.
+        // Other work of the page only adds calls, so the smallest figure is the cost of the keystroke. After the last
+        // message the page still loads other parts, so the test waits until it makes no calls.
         const keystroke = await leastCost(most, async () => {
           await until('the page to do nothing', calls, (count) => count === 0);
           await type();
@@ -259,7 +259,7 @@ describe("a meeting's page", { concurrency: 2 }, () => {
       long.keystroke <= 1.5 * short.keystroke,
       `${long.keystroke} calls, and ${short.keystroke} in a short meeting`,
     );
-    // The control: what draws the messages again costs many times as much.
+    // The control: an event that draws the messages again costs many times as much.
     assert.ok(long.arrival > 10 * long.keystroke, `${long.arrival} calls when a message arrives`);
   });
 });

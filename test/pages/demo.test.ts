@@ -1,4 +1,4 @@
-/** The demo in the service: two agents that are instances like any other, and nothing of them remains. */
+/** The demo in the service: its two agents are on normal instances, and nothing of the demo remains afterwards. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { ConvokeClient, type Demo } from '@convoke/sdk';
@@ -39,7 +39,7 @@ test('it talks a turn a second, answers a person, and leaves nothing registered'
     () => client.demo(),
     (demo) => demo.turns >= 2,
   );
-  // There is no upper bound, because a busy machine is slow.
+  // The test has no upper limit for the time, because a busy machine is slow.
   assert.ok(performance.now() - begun_at > 1_900, 'slow enough to be watched');
   assert.ok(turns < TURNS.length);
 
@@ -99,7 +99,7 @@ test('the loop guard stops its turns; one that is let through is answered, and s
   await until('the next one', stoppedTurns, ([last]) => last !== undefined && last.seq > stopped!.seq);
   const turns = HOPS + 2;
   assert.equal(conversation.turns, turns);
-  // Both get each of the three messages, and each of the two answers to the other agent.
+  // Both agents get each of the three messages. Each agent also gets the answers of the other agent.
   for (const content of ['one', 'two', 'three']) await client.sendMessage(meeting_id, { from: 'anna', content });
   await until(
     'all pushes',

@@ -1,6 +1,6 @@
 /**
- * Dialogs in a real browser: a text that the page shows once, or that a person has half written, is never lost, cut off
- * or covered.
+ * Dialogs in a real browser. Some texts are shown only once, and some are half written by a person. No such text is
+ * lost, cut off or covered.
  */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
@@ -13,19 +13,19 @@ import { until } from '../support/wait.ts';
 const visitor = useVisitor();
 
 /**
- * What the service refuses while a page makes the first key: 401 without a session, and 403 for a request that the
- * browser sends with the new cookie before the page has the CSRF token of the response.
+ * The refusals that the console may show while a page makes the first key: 401 without a session, and 403 for a request
+ * that the browser sends with the new cookie before the page has the CSRF token from the response.
  */
 const REFUSALS = /401|403/;
 
-/** Presses Escape twice, because a browser lets a page refuse it only once, and clicks beside the dialog. */
+/** Presses Escape twice, because a page can prevent only the first, and clicks beside the dialog. */
 async function disturb(page: Page): Promise<void> {
   await page.keyboard.press('Escape');
   await page.keyboard.press('Escape');
   await page.mouse.click(4, 4);
 }
 
-/** Whether all of its text is inside an element. */
+/** Whether an element shows all of its text. */
 const isWhole = (element: Locator): Promise<boolean> =>
   element.evaluate(({ scrollWidth, clientWidth }) => scrollWidth <= clientWidth);
 
@@ -60,7 +60,7 @@ describe('dialogs', { concurrency: 2 }, () => {
         signed_in.resolve();
         const token = page.getByRole('dialog', { name: 'Save this token' }).getByLabel('the token', { exact: true });
         await token.waitFor();
-        // The feed goes on with the session, so the page has dealt with the refusal.
+        // The feed goes on with the session, so the page has handled the refusal.
         await page.getByText('Live', { exact: true }).waitFor();
         assert.match(await token.innerText(), /^cvk_/);
       });
@@ -228,7 +228,7 @@ const looksAlike = (page: Page, a: Buffer, b: Buffer): Promise<boolean> =>
     return pixels[0].length === pixels[1].length && pixels[0].every((value, i) => Math.abs(value - pixels[1][i]) < 64);
   })()`);
 
-/** Whether nothing covers a popover: then bringing it to the front changes nothing on the screen. */
+/** Whether nothing covers a popover: then it looks the same after it is brought to the front. */
 async function isInFront(page: Page, popover: Locator): Promise<boolean> {
   const picture = async (): Promise<Buffer> => {
     const clip = await popover.boundingBox();

@@ -1,4 +1,4 @@
-/** The pages import nothing of the service, so each side has its own words and numbers, and this test compares them. */
+/** Pages and service have their own words and numbers, because pages import nothing of the service. They must agree. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import {

@@ -1,4 +1,4 @@
-/** The guide, followed to the letter: the test types its commands, and each step ticks itself off. */
+/** The test does exactly what the guide says: it types the commands of the guide, and each step is ticked off. */
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -13,7 +13,7 @@ import { until } from '../support/wait.ts';
 
 const visitor = useVisitor();
 
-/** Runs a command in a shell until the test ends; `printed` grows. */
+/** Runs a command in a shell until the test ends. `printed` is its output so far. */
 function type(t: TestContext, command: string): { printed: string; ended: Promise<unknown> } {
   const path = `${dirname(process.execPath)}:${process.env['PATH']}`;
   const child = spawn('sh', ['-c', `exec ${command}`], { env: { PATH: path }, stdio: ['ignore', 'pipe', 'ignore'] });
@@ -32,7 +32,7 @@ describe('the guide', () => {
     const port = String(await freePort());
     await visitor.visit(service.url, { path: '/start' }, async (page) => {
       await page.getByRole('radio', { name: 'Webhook: curl' }).check({ force: true });
-      // The port in the guide may be in use on this machine.
+      // Uses another port than the guide, because that port may be in use on this machine.
       const command = async (what: string): Promise<string> =>
         (await page.getByLabel(`the command that ${what}`, { exact: true }).innerText()).replaceAll('9000', port);
       const receiver = type(t, await command('receives'));
@@ -56,7 +56,7 @@ describe('the guide', () => {
     const service = await startService(t);
     await visitor.visit(service.url, { path: '/start' }, async (page) => {
       await startDemo(page);
-      // The control: a machine of somebody else ticks off its step, and no other step is ticked off.
+      // The control: a machine that the guide did not start ticks off only the step for machines.
       await service.member(t, 'mine');
       await done(page, 'Connect a machine');
       assert.equal(await page.getByText('(done)').count(), 1);

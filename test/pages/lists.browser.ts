@@ -1,4 +1,4 @@
-/** Lists under traffic, in a real browser: a person opens the row that they aim at, with the mouse and with keys. */
+/** Lists that change while a person uses them, in a real browser: mouse and keys open the row that the person chose. */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
 import type { ServiceNode } from '@convoke/sdk';
@@ -13,10 +13,10 @@ const visitor = useVisitor();
 
 const MESSAGES_PER_S = 25;
 const CLICKS = 12;
-/** This many messages arrive between the choice of a row and the click. */
+/** How many messages arrive between the choice of a row and the click. */
 const MEANWHILE = 20;
 
-/** Sends until the test ends; counts what was accepted. */
+/** Sends messages until the test ends, and counts the accepted messages. */
 function talk(t: TestContext, service: Service, meeting_id: string): { sent: number } {
   const talk = { sent: 0 };
   const timer = setInterval(() => {
@@ -64,7 +64,7 @@ describe('lists', { concurrency: 2 }, () => {
         const list = await page.locator('.rows-body').boundingBox();
         assert.ok(list !== null);
         await page.mouse.move(list.x + list.width / 2, list.y + 100);
-        // In one evaluation, because a list that nobody holds moves between two.
+        // Reads all this in one evaluation, because between two evaluations the list may move.
         const { href, x, y } = await page.locator('.rows-body').evaluate((body, index) => {
           const row = body.querySelector(`[data-row="${index}"]`);
           const { left, top, width, height } = (row ?? body).getBoundingClientRect();
@@ -100,7 +100,7 @@ describe('lists', { concurrency: 2 }, () => {
         await rest(page);
         await page.getByText('Live', { exact: true }).first().waitFor();
         await service.send('busy', {});
-        // The control: while nobody points at it, it moves.
+        // The control: while nobody points at the list, it moves.
         const before = (await hrefs()).length;
         await until(
           'the list to move',
@@ -139,7 +139,7 @@ describe('lists', { concurrency: 2 }, () => {
       await news.click();
       await linkOf(page, 3).waitFor();
       assert.equal(await hrefOf(page, 3), first);
-      // A row shows its changes in its place, whether the list is held or not.
+      // A row that changes stays in its place and shows the change, also while the list does not move.
       const receiver = await startReceiver(t, { status: 500 });
       await service.register({ instance_id: 'other', webhook_url: receiver.url });
       await service.join('quiet', 'other', ['a']);
@@ -258,7 +258,7 @@ describe('lists', { concurrency: 2 }, () => {
   test('a search is sorted among the rows that it has found, and is not continued for it', async (t) => {
     const service = await startService(t);
     await service.member(t, 'room');
-    // More than the first page of a list.
+    // Sends more messages than the first page of a list has.
     for (let n = 0; n < 120; n++) await service.send('room', { content: 'hello' });
     await visitor.visit(service.url, { path: '/deliveries?text=hello' }, async (page) => {
       await page.getByRole('button', { name: 'Sent', exact: true }).click();
@@ -296,7 +296,7 @@ describe('lists', { concurrency: 2 }, () => {
       );
       await keyboard.press('Escape');
       await focused(1);
-      // From another view, as with the mouse: nothing has the focus.
+      // Opens the list from another view with a click, so that no element has the focus.
       await page.getByRole('link', { name: 'Deliveries', exact: true }).click();
       await page.getByRole('heading', { name: 'Deliveries', level: 1 }).waitFor();
       await keyboard.type('gi');

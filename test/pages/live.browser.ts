@@ -1,4 +1,4 @@
-/** What the pages show under traffic and in trouble, in a real browser: it is there, it is true, and it is new. */
+/** What the pages show while messages are sent and while something fails, in a real browser: it is right and new. */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
 import type { Page } from 'playwright-core';
@@ -32,11 +32,11 @@ interface Run {
   blank_after: number;
 }
 
-/** The pieces of the lines of latency. They are found by the columns of the canvas that have one of their colours. */
+/** Finds the pieces of the lines of latency: the columns of the canvas that have a colour of these lines. */
 function runsOf(page: Page): Promise<Run[]> {
   return page.evaluate<Run[]>(`(() => {
     const canvas = document.querySelectorAll('.chart canvas')[1];
-    // The page has not drawn it yet.
+    // The page has not drawn the chart yet.
     if (canvas === undefined) return [];
     const { width, height } = canvas;
     const sample = document.createElement('canvas').getContext('2d');
@@ -76,7 +76,7 @@ describe('the pages under traffic', () => {
     const { receiver } = await service.member(t, 'busy', { registration: failing, behaviour: { status: 204 } });
     const traffic = startTraffic(t, service, 'busy', MESSAGES_PER_S);
     await visitor.visit(url, { path: '/now' }, async (page) => {
-      // Each byte waits on both ways.
+      // Bytes are late in both directions.
       proxy.delayOf = () => API_MS / 2;
       const failures = page.getByRole('region', { name: 'Instances' });
       await failures.getByText('Old laptop').waitFor();
@@ -101,14 +101,14 @@ describe('the pages under traffic', () => {
 /** Chromium opens six connections to a host. */
 const CONNECTIONS = 6;
 const TABS = 7;
-/** A file of the pages that is no view, so it does not follow the feed. */
+/** A file of the pages that does not follow the feed, because it is no view. */
 const NO_VIEW = '/favicon.svg';
 
 /** The pages that have a connection of the live feed. */
 class FeedConnections {
   readonly #open = new Map<object, Page>();
 
-  /** Opens an address in a new tab beside a page. */
+  /** Opens an address in a new tab of the browser of a page. */
   async open(beside: Page, url: string): Promise<Page> {
     const page = await beside.context().newPage();
     page.on('request', (request) => {
@@ -134,10 +134,10 @@ class FeedConnections {
   }
 }
 
-/** Chromium without a screen never hides a page, so the test sends the two signals of a hidden page. */
+/** Makes a page believe that it is hidden: Chromium without a screen never hides a page. */
 const setHidden = (page: Page, is_hidden: boolean): Promise<void> =>
   page.evaluate(`{
-    // A page that closes is hidden, whatever the test has said before.
+    // When the test does not hide the page, the browser decides: a page that closes is hidden.
     if (${is_hidden}) Object.defineProperty(document, 'hidden', { configurable: true, value: true });
     else delete document.hidden;
     document.dispatchEvent(new Event('visibilitychange'));
@@ -191,7 +191,7 @@ describe('a service that goes away', () => {
   });
 });
 
-/** Whether the icon of the tab differs from the usual one; the browser must accept it as an image. */
+/** Whether the icon of the tab has a mark. Throws when the browser does not accept the icon as an image. */
 const hasMark = (page: Page): Promise<boolean> =>
   page.evaluate<boolean>(`(async () => {
     const image = new Image();
@@ -233,12 +233,14 @@ describe('the title and the icon of a tab', () => {
   });
 });
 
-/** A page of another machine over plain HTTP is no secure context: there the browser lacks locks, among other things. */
+/**
+ * Where a page comes from. From another machine over plain HTTP it is no secure context, and has no locks, for example.
+ */
 interface Origin {
   name: string;
   urlOf: (service: Service) => string;
   is_secure: boolean;
-  /** What the console may say. */
+  /** The lines that the console may have. */
   allowed: RegExp;
 }
 
@@ -248,7 +250,7 @@ const ORIGINS: Origin[] = [
     name: 'over plain HTTP from another machine',
     urlOf: (service) => service.url.replace('127.0.0.1', OTHER_MACHINE),
     is_secure: false,
-    // The browser says that it isolates no page of such an origin from others.
+    // The browser logs that it does not isolate pages of such an origin.
     allowed: /Cross-Origin-Opener-Policy|401/,
   },
 ];
@@ -343,7 +345,7 @@ for (const origin of ORIGINS)
         assert.equal(await feeds.holder(), leader);
         await setHidden(follower, false);
         await shows(follower, 'Third');
-        // When a tab closes, another one takes over the connection.
+        // When a tab closes, another tab takes over the connection.
         await leader.close();
         assert.equal(await feeds.holder(), follower);
         await service.patch('box', { instance_name: 'Fourth' });
@@ -371,7 +373,7 @@ for (const origin of ORIGINS)
         await stands;
         await service.patch('box', { instance_name: 'Second' });
         for (const tab of others) await tab.getByRole('row', { name: 'Second' }).waitFor();
-        // The tab runs again, and leaves the connection to the tab that has it now.
+        // The tab runs again, and does not take the connection back.
         await browser.send('Debugger.resume');
         await hung;
         await leader.getByRole('row', { name: 'Second' }).waitFor();

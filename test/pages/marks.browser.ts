@@ -1,4 +1,4 @@
-/** What the marks and words of a delivery say of its wait, in a real browser. */
+/** The marks and words that say why a delivery waits, in a real browser. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { seriousIn } from '../support/axe.ts';
@@ -27,7 +27,7 @@ describe('a delivery', { concurrency: 2 }, () => {
         await service.post(`/api/v1/deliveries/${delivery_id}/retry/`);
         await service.attempted(first, attempts);
       }
-      // Nothing happens to the second message itself.
+      // The mark of the second message changes, although nothing happens to this message itself.
       await markOf(2).locator('.mark-held').waitFor();
       assert.match(await markOf(2).innerText(), /waiting: \S+ is down/);
       assert.deepEqual(await seriousIn(page), []);

@@ -1,4 +1,4 @@
-/** What surrounds the messages on the page of a meeting: its members, the composer, and the session of the reader. */
+/** The parts of the page of a meeting beside the messages: members, composer, and the session of the reader. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { Page } from 'playwright-core';
@@ -13,7 +13,7 @@ const visitor = useVisitor();
 const composer = (page: Page) => page.getByRole('form', { name: 'Send a message' });
 const text = (page: Page) => page.getByRole('textbox', { name: 'Message' });
 
-/** Instances in a meeting, each with an agent of its own. */
+/** Registers instances in a meeting, each with another agent. */
 async function crowd(service: Service, webhook_url: string, meeting_id: string, count: number): Promise<void> {
   const ids = Array.from({ length: count }, (_, i) => String(i).padStart(4, '0'));
   for (let at = 0; at < count; at += 50) {
@@ -238,7 +238,7 @@ describe("a meeting's page", { concurrency: 2 }, () => {
     const receiver = await startReceiver(t);
     await crowd(service, receiver.url, 'zoomed', 55);
     for (let i = 0; i < 20; i++) await service.send('zoomed', { content: `line ${i}` });
-    // A window of 1440 × 900 at 200 %.
+    // This is a window of 1440 × 900 that is zoomed to 200 %.
     await visitor.visit(
       service.url,
       { path: '/meetings/zoomed', viewport: { width: 720, height: 450 } },

@@ -1,4 +1,4 @@
-/** The page Now in a real browser: charts with a past, the machines that fail, and the cost of a tab at rest. */
+/** The page Now in a real browser: its charts, the machines that fail, and the cost of a tab that nobody uses. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { Counts, ServiceHistory } from '@convoke/sdk';
@@ -23,7 +23,7 @@ async function pointed(page: Page, name: string, lines: readonly string[]): Prom
   const plot = chart(page, name).locator('.u-over');
   const { width } = (await plot.boundingBox())!;
   const missing = new Set(lines);
-  // Pixel by pixel: five minutes have as many points as the plot has pixels.
+  // Moves pixel by pixel, because a chart of five minutes has as many points as pixels.
   for (let x = width - 1; x > 0 && missing.size > 0; x--) {
     await plot.hover({ position: { x, y: 20 } });
     for (const line of missing) if (Number(await legend(page, name, line).innerText()) > 0) missing.delete(line);
@@ -49,14 +49,14 @@ describe('the page Now', { concurrency: 2 }, () => {
       async () => (await service.get<ServiceHistory>('/api/v1/history/')).body,
       ({ delivered, failed_attempts }) => sum(delivered) >= 20 && sum(failed_attempts) >= 1,
     );
-    // The history of a day shows nothing of this minute until the minute has ended.
+    // Sets the clock ahead, because the history of a day shows a minute only after its end.
     ahead_ms = 61_000;
     await visitor.visit(service.url, { path: '/now' }, async (page) => {
       for (const span of ['5 min', '1 h', '24 h']) {
         await page.getByRole('radio', { name: span }).check({ force: true });
         const p50 = legend(page, 'Latency, from acceptance to delivery', 'p50');
         await until(`a latency of ${span}`, () => p50.innerText(), isDuration);
-        // On the chart of a day, all this happened less than one point ago.
+        // On the chart of a day all this is newer than the last point, so the legend cannot show it.
         if (span !== '24 h') await pointed(page, 'Throughput per second', ['accepted', 'delivered', 'failed attempts']);
       }
     });
@@ -147,7 +147,7 @@ describe('the page Now', { concurrency: 2 }, () => {
       await Promise.all(Array.from({ length: 50 }, () => service.register({ webhook_url: 'http://127.0.0.1:1/' })));
     await visitor.visit(service.url, { path: '/now' }, async (page) => {
       await page.getByRole('region', { name: 'Instances', exact: true }).getByText('5,000').waitFor();
-      // The response of the live feed has no end, and so no size.
+      // Waits for the live feed first: its response does not end, so it has no size that counts.
       await page.getByText('Live', { exact: true }).waitFor();
       const answers: Response[] = [];
       page.on('response', (response) => answers.push(response));
@@ -216,7 +216,7 @@ describe('the page Now', { concurrency: 2 }, () => {
     await service.settled(await service.send('room', {}));
     await visitor.visit(service.url, { path: '/now' }, async (page) => {
       const plot = page.getByRole('slider', { name: 'Throughput per second: select a range' });
-      /** The seconds that the list of deliveries is filtered by, and the time of its end. */
+      /** The range of time by which the list of deliveries is filtered: its length in seconds, and its end. */
       const range = async (): Promise<{ seconds: number; ends_ms: number }> => {
         await page.getByRole('heading', { name: 'Deliveries', level: 1 }).waitFor();
         await page.getByLabel('Sent at or after').waitFor();

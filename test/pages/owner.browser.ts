@@ -42,7 +42,7 @@ describe('the owner of an instance', () => {
       await page.getByRole('button', { name: 'Sign in' }).click();
       await page.getByText('read, instance').waitFor();
       const shown = async (path: string): Promise<string[]> => {
-        // The response says whose the instance is.
+        // From this response the page learns who owns the instance.
         const asked = page.waitForResponse((response) => response.url().endsWith('/api/v1/instances/other/'));
         await page.goto(service.url + path);
         await asked;

@@ -1,4 +1,4 @@
-/** How the service serves the pages: with a strict policy, cached, and never in place of the API. */
+/** How the service serves the pages: with a strict policy, with caching, and never for paths of the API. */
 import assert from 'node:assert/strict';
 import { mkdtemp, mkdir, rm, utimes, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';

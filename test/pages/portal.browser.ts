@@ -1,4 +1,4 @@
-/** The portal in a real browser: inside the page of another product, for the owner of a key, while the link lasts. */
+/** The portal in a real browser: on a page of another product, for the owner of a key, while the link is valid. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
@@ -12,11 +12,11 @@ import { type Service, startService } from '../support/service.ts';
 
 const visitor = useVisitor();
 
-/** Chromium logs each unsuccessful response, and what a policy blocks. */
+/** Lines that Chromium logs for each unsuccessful response, and for each frame that a policy blocks. */
 const REFUSALS = /Failed to load resource/;
 const BLOCKED = /frame-ancestors|Failed to load resource|ERR_BLOCKED_BY_RESPONSE/;
 
-/** The page of another product, at an origin of its own, with a frame. */
+/** Serves the page of another product, at another origin, with a frame. */
 async function startProduct(
   t: TestContext,
   attributes = '',
@@ -38,7 +38,7 @@ async function startProduct(
   return { origin, show: (address) => (framed = address) };
 }
 
-/** A customer with an instance, and an instance of somebody else. */
+/** Starts a service with an instance of a customer, and an instance of somebody else. */
 async function startWithOwner(
   t: TestContext,
   portal_origins: string,
@@ -90,7 +90,7 @@ describe('the portal', () => {
       await frame.getByRole('link', { name: 'Deliveries', exact: true }).click();
       await service.send('standup', { content: 'hello' });
       await frame.getByText('box', { exact: true }).first().waitFor();
-      // Reloading the frame needs no new link.
+      // The frame can be reloaded without a new link.
       await framed!.evaluate('location.reload()');
       await frame.getByText('box', { exact: true }).first().waitFor();
     });

@@ -1,6 +1,6 @@
 /**
- * The six questions of an operator, each answered in at most three clicks from the page Now or from the search. Each
- * click counts, and each key that decides something (Enter, Ctrl-K); typing does not.
+ * Six questions of an operator. Each is answered with at most three clicks from the page Now or from the search. A key
+ * that chooses something (Enter, Ctrl-K) counts as a click; typing does not.
  */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
@@ -19,7 +19,7 @@ const CLICKS_MAX = 3;
 interface Asked {
   page: Page;
   service: Service;
-  /** The clicks until now. */
+  /** How many clicks there were so far. */
   clicks: () => Promise<number>;
 }
 

@@ -1,4 +1,4 @@
-/** The TypeScript SDK in a page of a real browser: at the origin of the service, and at another one. */
+/** The TypeScript SDK on a page in a real browser: on the origin of the service, and on another origin. */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
 import { useVisitor } from '../support/browser.ts';
@@ -12,11 +12,11 @@ const WORKS: Used = {
   refused: 'instance_does_not_exist',
   answer: 'You said: Good night',
 };
-/** Chromium logs each unsuccessful response, and each one that it withholds from a page. */
+/** Lines that Chromium logs for each unsuccessful response, and for each response that it does not give to the page. */
 const REFUSALS = /Failed to load resource/;
 const KEPT_OUT = /blocked by CORS policy|net::ERR_FAILED/;
 
-/** A service with keys, and a page on an origin of its own. */
+/** Starts a service with keys, and serves a page on another origin. */
 async function elsewhere(t: TestContext, is_listed: boolean): Promise<{ service: Service; origin: string }> {
   const { origin, close } = await servePages();
   t.after(close);

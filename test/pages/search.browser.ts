@@ -63,7 +63,7 @@ describe('the search of the pages', { concurrency: 2 }, () => {
 
   test('what is typed right after the key that opens the search is in its field', async (t) => {
     await visit(t, async (page) => {
-      // The next key is an event of its own, so the field must have the focus at the end of this one.
+      // The next key may come at once, so the field must have the focus when this event ends.
       const focused = await page.evaluate(`(async () => {
         document.dispatchEvent(new KeyboardEvent('keydown', { key: 'k', ctrlKey: true }));
         for (let job = 0; job < 10; job++) await null;
@@ -101,7 +101,7 @@ describe('the search of the pages', { concurrency: 2 }, () => {
       await search(page).fill(key_id);
       await found(page, /Key the first/).click();
       await page.getByRole('region', { name: `Key ${key_id}` }).waitFor();
-      // A key that may only read gets no form.
+      // With a key that may only read, the page shows no form.
       const reader = await service.createKey({ scopes: ['read'] });
       await page.getByRole('button', { name: 'Sign out' }).click();
       await signIn(reader.token);

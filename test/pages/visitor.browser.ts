@@ -1,4 +1,4 @@
-/** The browser of the tests. */
+/** Tests the browser that other tests use. */
 import { execFile } from 'node:child_process';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';

@@ -1,4 +1,4 @@
-/** The pages in a real browser: what people do there, and what must never happen there. */
+/** The pages in a real browser: what people do on them, and what must never happen on them. */
 import assert from 'node:assert/strict';
 import { readdir, stat } from 'node:fs/promises';
 import { describe, test, type TestContext } from 'node:test';
@@ -21,7 +21,7 @@ async function start(t: TestContext): Promise<{ service: Service; url: string }>
 const row = (page: Page, name: string | RegExp) => page.getByRole('row', { name });
 const main = (page: Page) => page.getByRole('main');
 
-// The tests mostly wait for pages, so several run at once, each with a service and a browser context of its own.
+// The tests mostly wait for pages, so several run at the same time. Each has its own service and browser context.
 describe('the pages', { concurrency: 3 }, () => {
   test('a message written on the page arrives at a real machine, and the marks beside it say how', async (t) => {
     const { service, url } = await start(t);
@@ -149,7 +149,7 @@ describe('the pages', { concurrency: 3 }, () => {
       const composer = page.getByRole('form', { name: 'Send a message' });
       await composer.getByText('Laptop will not hear it: paused').waitFor();
       await composer.getByRole('button', { name: 'ben' }).click();
-      // What the composer says about the previous choice disappears first.
+      // The text of the composer about the previous choice disappears first.
       await composer.getByText('Laptop').waitFor({ state: 'detached' });
       await composer.getByText('GPU box will hear it', { exact: true }).waitFor();
       assert.equal(await composer.getByText('Laptop').count(), 0);
@@ -225,7 +225,7 @@ describe('the pages', { concurrency: 3 }, () => {
     await visitor.visit(url, { has_locale: false }, async (page) => {
       await main(page).getByRole('heading', { name: 'Throughput per second' }).waitFor();
       await main(page).locator('.plot canvas').first().waitFor();
-      // The control: the language of this browser is no language tag.
+      // The control: the language of this browser is no valid language tag.
       const elsewhere = await page.context().newPage();
       await assert.rejects(
         elsewhere.evaluate(() => Intl.getCanonicalLocales(navigator.language)),
@@ -436,7 +436,7 @@ describe('the pages', { concurrency: 3 }, () => {
       await row(page, /alpha/).waitFor({ state: 'detached' });
       await keyboard.press('Escape');
       await keyboard.press('Tab');
-      // The health filter, and the button behind it, come before the rows.
+      // Tab first reaches the filter of health and the button after it, and then the rows.
       await tabTo(page, '.row-link');
       await keyboard.press('Enter');
       await page.getByRole('region', { name: 'Instance beta' }).waitFor();
@@ -503,7 +503,7 @@ describe('the pages', { concurrency: 3 }, () => {
       const bare = await page.context().newPage();
       await bare.setContent(HOSTILE);
       await bare.waitForFunction('window.hacked === 1');
-      // The policy of the page refuses it: no script can turn text into markup there.
+      // The policy of the page refuses this, so no script can turn text into markup.
       const markup = page.evaluate(`document.body.innerHTML = ${JSON.stringify(HOSTILE)}`);
       await assert.rejects(markup, /requires 'TrustedHTML'/);
     });
@@ -511,7 +511,7 @@ describe('the pages', { concurrency: 3 }, () => {
 
   const VIEWS = ['/now', '/meetings', '/instances', '/deliveries', '/keys', '/audit', '/nodes', '/start'];
 
-  /** A service with something on every page. */
+  /** Starts a service with data for every page. */
   async function lively(t: TestContext): Promise<{ service: Service; url: string; views: string[] }> {
     const { service, url } = await start(t);
     await service.member(t, 'room', { registration: { instance_id: 'good', instance_name: 'A good machine' } });
@@ -539,7 +539,7 @@ describe('the pages', { concurrency: 3 }, () => {
     await page.locator('.skeleton').first().waitFor({ state: 'detached' });
   }
 
-  /** Zooming to 200 % halves the window: 720 is then a laptop, and 960 a large screen. */
+  /** A zoom of 200 % halves the size of a window. So 720 is a laptop with this zoom, and 960 a large screen. */
   const SCREENS = [
     [360, 800],
     [390, 844],
@@ -829,7 +829,7 @@ describe('the pages', { concurrency: 3 }, () => {
         .click();
       const detail = page.getByRole('region', { name: `Node ${node.node_id}` });
       await detail.getByText(node.address).waitFor();
-      // With a single node the view has no link and takes no place; its address still opens it.
+      // With a single node there is no link to this view, but its address opens it.
       assert.equal(await page.getByRole('link', { name: 'Nodes', exact: true }).count(), 0);
     });
   });
@@ -850,7 +850,7 @@ describe('the pages', { concurrency: 3 }, () => {
       await row(page, /inside/).waitFor();
       await page.getByRole('link', { name: 'Keys', exact: true }).click();
       await row(page, /reader/).waitFor();
-      // A session of somebody else is shown and ended here; the own session continues.
+      // The page shows a session of somebody else, and ends it. The session of this browser continues.
       const headers = { authorization: `Bearer ${reader.token}` };
       const other = (await service.request<Session>('POST', '/api/v1/session/', { headers })).body;
       assert.equal(other.state, 'signed_in');
@@ -897,8 +897,8 @@ describe('the pages', { concurrency: 3 }, () => {
 });
 
 /**
- * What a page cuts off or lets scroll sideways. Names and ids may end in an ellipsis, because they can be of any
- * length. Numbers, times, column headings, buttons, tags and placeholders must be shown whole.
+ * Finds elements that a page cuts off or that scroll sideways. Names and ids may end in an ellipsis, because they can
+ * have any length. Numbers, times, column headings, buttons, tags and placeholders must be shown completely.
  */
 const BADLY_LAID_OUT = `(() => {
   const wrong = [];

@@ -1,7 +1,7 @@
 /**
- * The commands that the documents show to somebody behind a firewall work as they stand there, each in a new data
- * directory: README.md, docs/behind-a-firewall.md, docs/pull.md, docs/replies.md. Only addresses and what stands for a
- * secret are replaced.
+ * The commands for people behind a firewall work exactly as the documents show them, each with a new data directory:
+ * README.md, docs/behind-a-firewall.md, docs/pull.md, docs/replies.md. The test replaces only addresses and
+ * placeholders of secrets.
  */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
@@ -20,7 +20,7 @@ const MEETING = 'standup-42';
 const timeout = DEADLINE_MS * 3;
 const has = (command: string): boolean => spawnSync(command, ['--version']).status === 0;
 
-/** A shell in a clone, with a home directory of its own. */
+/** Starts a shell in this clone, with a new home directory. */
 function shell(t: TestContext, service: Service, env: Record<string, string> = {}): Terminal {
   const HOME = mkdtempSync(join(tmpdir(), 'convoke-home-'));
   const terminal = new Terminal('sh', [], {
@@ -52,7 +52,7 @@ const connected = (service: Service, instance_id: string): Promise<Instance[]> =
 const history = (service: Service, length: number): Promise<Message[]> =>
   until(
     `${length} messages`,
-    // Before the first message there is no meeting.
+    // Before the first message the meeting does not exist, so the response has no `data`.
     async () => (await service.get<Partial<Page<Message>>>(messagesPath(MEETING))).body.data ?? [],
     (data) => data.length >= length,
   );
@@ -142,7 +142,7 @@ test('Behind a firewall: the client in plain Python answers', { timeout }, async
   assert.deepEqual([reply?.from_agent, reply?.message], ['anna', { content: 'You said: What is next?' }]);
 });
 
-/** An instance behind `connect --replies`, as the document says, whose runtime responds with these. */
+/** Starts an instance behind `connect --replies`, as the document says. Its runtime responds as `behaviour` says. */
 async function withReplies(t: TestContext, service: Service, behaviour: Behaviour): Promise<Terminal> {
   const runtime = await startReceiver(t, behaviour);
   const terminal = shell(t, service);

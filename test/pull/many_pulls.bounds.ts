@@ -22,7 +22,7 @@ interface Machine {
   authorization: string;
 }
 
-/** Machines that all belong to one new key. */
+/** Makes machines that all belong to one new key. */
 async function machinesOfKey(service: Service, count: number, meeting_id: string): Promise<Machine[]> {
   const { token } = await service.createKey({ scopes: ['instance'] });
   const authorization = `Bearer ${token}`;
@@ -37,7 +37,7 @@ async function machinesOfKey(service: Service, count: number, meeting_id: string
   return machines;
 }
 
-/** A pull on a connection of its own, as long as the service lets it wait. */
+/** Starts a pull on a new connection, which waits as long as the service allows. */
 function waitingPull(t: TestContext, service: Service, { instance_id, authorization }: Machine): RawClient {
   const client = new RawClient(service.url);
   t.after(() => client.destroy());
@@ -45,7 +45,7 @@ function waitingPull(t: TestContext, service: Service, { instance_id, authorizat
   return client;
 }
 
-/** A request of another client, on a connection of its own. The service works on it until its body arrives. */
+/** Starts a request of another client on a new connection. It is in progress until its body arrives. */
 async function heldRequest(t: TestContext, service: Service): Promise<RawClient> {
   const client = new RawClient(service.url);
   t.after(() => client.destroy());
@@ -63,14 +63,14 @@ function waitingOnes(service: Service, wanted: number): Promise<unknown> {
   );
 }
 
-/** Makes one pull with a key of its own, and so many with another key that all connections are in use. */
+/** Makes a pull with one key, and further pulls with a second key, until all connections are in use. */
 async function fill(t: TestContext, service: Service) {
   const [modest] = await machinesOfKey(service, 1, 'modest');
   const greedy = await machinesOfKey(service, 2, 'greedy');
   const waits = waitingPull(t, service, modest!);
   await waitingOnes(service, 1);
-  // One after the other, so that the test knows which one waits longest. The last place is for the request that counts
-  // the pulls.
+  // Starts the pulls one after the other, so that the test knows which pull waits longest. The last place is for the
+  // request that counts the pulls.
   const pulls: RawClient[] = [];
   while (pulls.length < CONNECTIONS - 2) {
     pulls.push(waitingPull(t, service, greedy[pulls.length % 2]!));
@@ -85,7 +85,7 @@ describe('a key whose pulls take all connections', () => {
     await service.endOpenMode();
     const { waits, pulls } = await fill(t, service);
     const held: RawClient[] = [];
-    // The first of these requests takes the last place. The others end pulls, until each key has one.
+    // The first of these requests takes the last place. Each other request ends a pull, until each key has one pull.
     while (held.length < CONNECTIONS - 2) held.push(await heldRequest(t, service));
     assert.deepEqual(new Set(held.map(({ answers }) => describeAnswers(answers))), new Set(['100']));
     // The pulls that wait longest end first.
@@ -137,7 +137,7 @@ describe('a key whose pulls take all connections', () => {
   });
 });
 
-/** The class that Fastify makes the classes of its requests from. */
+/** The class from which Fastify makes the classes of its requests. */
 const FastifyRequest = createRequire(import.meta.url)('fastify/lib/request.js') as new () => unknown;
 const requestsInMemory = (): number => queryObjects(FastifyRequest, { format: 'count' });
 
@@ -162,10 +162,10 @@ test('control: the request of a route that responds itself stays in memory until
 });
 
 test('a machine that does not read what it pulled delays nobody, and its push arrives again as if it was not handed out', async (t) => {
-  // More than the buffers of two sockets hold.
+  // This is more than the buffers of two sockets take.
   const content = 'x'.repeat(14 << 20);
   const service = await startService(t, {
-    // Room for the requests of the test itself. Otherwise the service would close their connection as an idle one.
+    // Leaves room for the requests of the test itself: otherwise the service would close their idle connection.
     max_connections: String(2 * CONNECTIONS),
     max_message_bytes: String(16 << 20),
   });
@@ -191,7 +191,7 @@ test('a machine that does not read what it pulled delays nobody, and its push ar
   const client = waitingPull(t, service, modest!);
   const [answer] = await inTime('the push of somebody else', client.read());
   assert.equal((JSON.parse(answer!.text) as Pulled).pushes.length, 1);
-  // The control: a client that reads gets it, as its first attempt, when the slow one is gone.
+  // The control: when the slow client has gone, a client that reads gets the push, as its first attempt.
   for (const each of pulls) each.destroy();
   const headers = { authorization: slow!.authorization };
   const read = await service.post<Pulled>(pullPath(slow!.instance_id), { wait_s: 60 }, headers);

@@ -9,12 +9,12 @@ import { assertProblem, instancePath, type Service } from '../support/service.ts
 import { startTwoNodes } from '../support/two_nodes.ts';
 import { beforeTimer, until } from '../support/wait.ts';
 
-/** Enough that each node delivers to some of them. */
+/** How many machines there are: enough for each node to deliver to some of them. */
 const MACHINES = 8;
 /** What a machine reports about itself. */
 const AGENT = { 'user-agent': 'agent/1.0' };
 
-/** Whether a node delivers to the instance. Of a forwarded pull, which it does not forward again, the node says so. */
+/** Whether a node delivers to the instance. Asks with a pull that looks forwarded, which a node does not forward. */
 async function isWith(service: Service, { instance_id }: PullingMachine): Promise<boolean> {
   const answer = await service.post(
     pullPath(instance_id),

@@ -1,4 +1,4 @@
-/** examples/pull_client.py: the wire of docs/pull.md is enough to write a client in another language, with nothing else. */
+/** examples/pull_client.py: with docs/pull.md alone, one can write a client in another language. */
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
@@ -92,7 +92,7 @@ test('it agrees with the test vectors, and wakes the agent again only for a push
   const vectors = JSON.parse(await readFile(`${EXAMPLES}../vectors/signature.json`, 'utf8')) as {
     verify: { reason: string | null; body: string }[];
   };
-  // The registration refuses what is no secret.
+  // Leaves out texts that are no secrets: the registration already refuses them.
   const cases = vectors.verify.filter(({ reason }) => reason !== 'invalid_secret');
   const { stdout, stderr } = spawnSync('python3', ['-B', '-c', CHECKS], {
     cwd: EXAMPLES,

@@ -203,7 +203,8 @@ test('what a machine has in hand holds up none of its other meetings, however ma
   const meetings = Array.from({ length: 12 }, () => service.name('meeting'));
   const machine = await PullingMachine.start(service, meetings);
   for (const meeting_id of meetings) await service.send(meeting_id, { content: 1 });
-  // If the pushes in hand did not count, the service would hand out four: CONVOKE_INSTANCE_CONCURRENCY.
+  // The limit CONVOKE_INSTANCE_CONCURRENCY does not count pushes in hand. If it did, the service would hand out only
+  // four.
   const in_hand: PulledPush[] = [];
   while (in_hand.length < meetings.length) {
     const { pushes } = await machine.pull({ max: 3, wait_s: 10 });
@@ -350,7 +351,7 @@ test('a pull that is made again under its name gets at once what its lost respon
     () => inHand(service),
     (in_hand) => in_hand === 1,
   );
-  // Another request, or the same one under another name, gets nothing, because the push is in hand.
+  // Another request, or the same request with another name, gets no push, because the push is in hand.
   assert.deepEqual((await machine.pull({ pull_id: 'second', wait_s: 0 })).pushes, []);
   const again = await machine.next({ pull_id: 'first', wait_s: 60 });
   assert.equal(again.attempt, 1);
@@ -358,7 +359,7 @@ test('a pull that is made again under its name gets at once what its lost respon
   await machine.report(again);
   assert.equal((await service.settled(sent)).attempt_count, 1);
 
-  // Now without a push: the request on the dead connection still waits, and would get the next push.
+  // Now the same without a push in hand: the request on the dead connection still waits, and would get the next push.
   const dead = askOver(proxy, machine, { pull_id: 'third', wait_s: 60 });
   await until(
     'the pull to wait',
@@ -383,7 +384,7 @@ test('the name of a pull is short and plain', async () => {
     assertProblem(await machine.ask({ pull_id, wait_s: 0 }), 422, 'invalid_fields');
 });
 
-/** A pull over a proxy that loses its response; resolves when the proxy has cut it. */
+/** Makes a pull over a proxy that loses the response. Resolves when the proxy has cut the connection. */
 async function askOver(proxy: CuttingProxy, machine: PullingMachine, body: object): Promise<void> {
   const url = `http://127.0.0.1:${proxy.port}${pullPath(machine.instance_id)}`;
   const headers = { 'content-type': 'application/json' };

@@ -1,8 +1,8 @@
 /**
- * `npm run test:python`: the Python SDK, as people get it. It builds the packages, tries them in an environment that
- * has nothing else, and runs lint, both type checkers, and the tests against the real service. Words after `--` go to
- * pytest. sdk/python/requirements.txt pins by digest all packages of others that this needs. The first run after a
- * change of that file installs them into node_modules/.cache. CONVOKE_PYTHON names a Python other than python3.
+ * `npm run test:python`: tests the Python SDK as people get it. It builds the packages, tries them in an environment
+ * that has nothing else, and runs lint, both type checkers, and the tests with the real service. Words after `--` go to
+ * pytest. sdk/python/requirements.txt pins all other packages that this needs, by digest. The first run after a change
+ * of that file installs these packages into node_modules/.cache. CONVOKE_PYTHON names a Python other than python3.
  */
 import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -68,8 +68,8 @@ async function pythonVersion(): Promise<string> {
 }
 
 /**
- * An environment with everything of requirements.txt. An incomplete one is made again from the start. It is made in its
- * final place, because its programs contain its path.
+ * Makes an environment with all packages of requirements.txt. An incomplete environment is made again from the start.
+ * An environment is made in its final place, because its programs contain its path.
  */
 async function environment(version: string): Promise<string> {
   const requirements = await readFile(join(SDK, 'requirements.txt'));
@@ -115,7 +115,7 @@ async function build(tools: string, work: string): Promise<string> {
   return made.find((file) => file.endsWith('.whl'))!;
 }
 
-/** An environment with the wheel, what pip installs for it, and nothing else. */
+/** Makes an environment with the wheel and the packages that pip installs for it, and nothing else. */
 async function installAlone(wheel: string, work: string): Promise<string> {
   const alone = join(work, 'alone');
   await run(PYTHON, ['-m', 'venv', alone], work);

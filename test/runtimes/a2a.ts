@@ -1,5 +1,6 @@
 /**
- * An agent on the official A2A SDK, with each form of A2A that the runtime `a2a` supports. Its turns take two seconds.
+ * An agent on the official A2A SDK, with each form of A2A that the runtime `a2a` supports. A turn of the agent takes
+ * two seconds.
  */
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';

@@ -1,11 +1,11 @@
-/** A scripted model whose runtime returns no answer: with a tool it makes the request that Convoke's prompt shows. */
+/** A scripted model for runtimes that return no answer: a tool makes the request that Convoke's prompt shows. */
 import type { ModelServer, Step, Turn } from './model_server.ts';
 
 const COMMAND = /^curl .*convoke-reply-token.*YOUR ANSWER.*$/m;
 
 /**
- * Lets the model answer with a command, and then end its run.
- * @param tool of the runtime, which runs a command
+ * Lets the model call a tool with a command that answers, and then end its run.
+ * @param tool the tool of the runtime that runs commands
  */
 export function answerWith(model: ModelServer, tool: string): void {
   model.stepFor = (turn, number): Step => {

@@ -1,6 +1,6 @@
 /**
- * What every runtime that answers in a meeting has to show: one message, one run, and one reply, by webhook and by
- * connect.
+ * The test for every runtime that answers in a meeting: one message makes one run and one reply, by webhook and by
+ * `convoke connect`.
  */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -9,9 +9,9 @@ import { start } from '../support/command_line.ts';
 import { messagesPath, Service } from '../support/service.ts';
 import { until } from '../support/wait.ts';
 
-/** The number of tries; each waits as long as a test does. */
+/** How often to wait; each wait takes as long as that of a test. */
 const LOOKS_MAX = 8;
-/** The service would repeat a turn that takes longer, and the agent would run twice. */
+/** How long a turn may take. The service repeats a turn that takes longer, and then the agent runs twice. */
 const TIMEOUT_S = 600;
 
 /** A line of the table in docs/runtimes.md. */
@@ -31,10 +31,10 @@ export interface Subject extends Pick<Row, 'runtime' | 'version' | 'sent' | 'cam
   /** The address of the runtime. */
   to: string;
   headers?: Record<string, string>;
-  /** The headers that `convoke connect` adds, where a webhook needs none. */
+  /** Headers that `convoke connect` must add, and that a webhook does not need. */
   headers_of_connect?: Record<string, string>;
   registration: Pick<RegisterInput, 'runtime' | 'runtime_options' | 'replies' | 'webhook_secret'>;
-  /** Whether webhook-test runs the agent, because its runtime has no cheaper question than a push. */
+  /** Whether webhook-test runs the agent, because the runtime has no other request with which to test it. */
   is_run_by_test?: true;
   /** How often the agent has run for a message with this text. */
   runsOf: (content: string) => number;
@@ -95,7 +95,7 @@ async function byConnect(subject: Subject, content: string): Promise<Row> {
   });
 }
 
-/** Runs with a service that ends with it. `npm test` uses this on Node 22, which cannot parse `await using`. */
+/** Starts a service, runs, and ends the service. Node 22, on which `npm test` uses this, cannot parse `await using`. */
 async function withService<Result>(run: (service: Service) => Promise<Result>): Promise<Result> {
   const service = new Service();
   await service.start();
@@ -118,7 +118,7 @@ async function answered(service: Service, subject: Subject, way: Row['way'], con
   return { runtime, version, way, sent, came_back, runs, reply: String(reply.message['content']) };
 }
 
-/** The answer to a message. Some runtimes answer only after the delivery is delivered. */
+/** Waits for the answer to a message. Some runtimes answer only after the delivery counts as delivered. */
 async function replyTo(service: Service, { message_id }: SentMessage): Promise<Message> {
   const found = await until(
     'the answer',
@@ -128,13 +128,15 @@ async function replyTo(service: Service, { message_id }: SentMessage): Promise<M
   return found.find(({ in_reply_to }) => in_reply_to === message_id)!;
 }
 
-/** Looks again and again: the first turn of a runtime that has just started takes minutes on a busy machine. */
+/**
+ * Calls `look` until it succeeds: the first turn of a runtime that has just started takes minutes on a busy machine.
+ */
 export async function pollUntil<T>(look: () => Promise<T>, looks_max = LOOKS_MAX): Promise<T> {
   for (let looks = 1; looks < looks_max; looks++) {
     try {
       return await look();
     } catch {
-      // Not yet.
+      // The look failed; this tries again.
     }
   }
   return look();

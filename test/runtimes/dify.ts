@@ -1,6 +1,6 @@
 /**
- * The runtime `dify` against an app as Dify's published API describes it. It shows what Convoke sends and what the
- * meeting gets. It proves nothing of a real Dify, which runs in containers.
+ * The runtime `dify` with an app as Dify's published API describes it. This shows what Convoke sends and what the
+ * meeting gets. It does not prove that a real Dify works, which runs in containers.
  */
 import { type DifyMode, DifyServer } from '../support/dify_server.ts';
 import { converse, type Row } from './conversation.ts';

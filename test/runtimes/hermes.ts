@@ -72,7 +72,7 @@ function byApi(gateway: HermesGateway, model: ModelServer): Promise<Row[]> {
   );
 }
 
-/** Why the runtime exists: Hermes does not know the headers of the specification. */
+/** Shows why Convoke has the runtime `hermes`: Hermes does not know the headers of the specification. */
 async function showControls(gateway: HermesGateway): Promise<void> {
   await using cleanup = new AsyncDisposableStack();
   const service = new Service();
@@ -91,7 +91,7 @@ async function showControls(gateway: HermesGateway): Promise<void> {
   assert.deepEqual(statuses, ['accepted', 'duplicate']);
 }
 
-/** @returns what Hermes reports that it did */
+/** Sends a push. @returns what Hermes says that it did */
 async function post(url: string, id: string): Promise<unknown> {
   const body = JSON.stringify({ event_type: 'new_message', convoke: { prompt: 'Said twice' } });
   const timestamp_s = Math.floor(Date.now() / 1000);

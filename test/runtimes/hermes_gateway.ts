@@ -9,19 +9,19 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { freePort } from '../support/free_port.ts';
 import { MODEL, type ModelServer } from './model_server.ts';
 
-/** Its webhook gateway needs aiohttp, which its package does not install. */
+/** The gateway for webhooks needs aiohttp, which the package of Hermes does not install. */
 export const PACKAGES = ['hermes-agent==0.19.0', 'aiohttp==3.14.1'] as const;
-/** The key of its own API. */
+/** The key of Hermes' own API. */
 export const API_KEY = 'the-key-of-the-api-of-hermes-itself';
-/** The secret of its route. */
+/** The secret of the route for webhooks. */
 export const SECRET = `whsec_${Buffer.alloc(32, 'k').toString('base64')}`;
 const READY_MS_MAX = 120_000;
 const LOOK_MS = 100;
 
 export class HermesGateway {
-  /** The address of its webhooks. */
+  /** The URL for webhooks. */
   readonly url: string;
-  /** The address of its API. */
+  /** The URL of the API. */
   readonly api_url: string;
   output = '';
   readonly #process: ChildProcess;
@@ -32,7 +32,7 @@ export class HermesGateway {
     this.api_url = `http://127.0.0.1:${api_port}/v1`;
     this.#home = home;
     const env = { PATH: process.env['PATH'], HOME: home, HERMES_HOME: home, NO_COLOR: '1' };
-    // The gateway leads a process group of its own, so that its children end with it.
+    // The gateway has its own process group, so that its child processes end with it.
     this.#process = spawn(join(directory, 'bin/hermes'), ['gateway', 'run'], { env, cwd: home, detached: true });
     for (const stream of [this.#process.stdout!, this.#process.stderr!]) {
       stream.on('data', (chunk: Buffer) => (this.output += chunk.toString()));
@@ -42,7 +42,7 @@ export class HermesGateway {
   static async start(directory: string, model: ModelServer): Promise<HermesGateway> {
     const home = await mkdtemp(join(tmpdir(), 'convoke-hermes-'));
     const [webhook_port, api_port] = [await freePort(), await freePort()];
-    // JSON is YAML.
+    // The file is YAML, and every JSON text is YAML.
     await writeFile(join(home, 'config.yaml'), JSON.stringify(configOf(webhook_port, api_port, model)));
     const gateway = new HermesGateway(directory, home, webhook_port, api_port);
     await gateway.#isReady();
@@ -83,7 +83,7 @@ function configOf(webhook_port: number, api_port: number, { url }: ModelServer):
       api_server: { enabled: true, extra: { host: '127.0.0.1', port: api_port, key: API_KEY } },
     },
     platform_toolsets: { webhook: ['terminal'] },
-    // So that each run makes one call of the model.
+    // Without generated titles, each run makes only one call of the model.
     auxiliary: { title_generation: { enabled: false } },
   };
 }

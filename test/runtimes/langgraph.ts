@@ -29,11 +29,11 @@ const PYPI = [
   'langchain-openai==1.7.3',
 ] as const;
 
-/** Shorter than a turn. */
+/** A timeout that is shorter than a turn. */
 const SHORT_S = 2;
-/** Longer than the 5 s of a webhook without timeout_s. */
+/** A turn takes longer than the 5 s that a webhook without `timeout_s` may take. */
 const TURN_MS = 6_000;
-/** More bytes than a receiver's response may have: a thread is longer than what Convoke reads of one answer. */
+/** Messages that make a thread longer than the response of a receiver may be. */
 const LONG = { messages: 3, chars: 30_000 };
 const RESPONSE_BYTES_MAX = 64 * 1024;
 
@@ -114,7 +114,7 @@ async function serve(installed: Installed, model: ModelServer, cleanup: AsyncDis
     command,
     args: [...args, '--host', '127.0.0.1', '--port', String(port)],
     cwd: work,
-    // Nothing but loopback: no usage figures for its makers, no traces.
+    // The server talks only on loopback: it sends no usage figures and no traces.
     env: { MODEL_URL: model.url, LANGGRAPH_CLI_NO_ANALYTICS: '1', LANGSMITH_TRACING: 'false' },
     ready_url: `${url}/ok`,
   });

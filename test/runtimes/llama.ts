@@ -1,6 +1,6 @@
 /**
- * The server of llama.cpp, from its Python package, with a model that the test makes: its weights are random, and its
- * answers are noise.
+ * The server of llama.cpp, from its Python package. The test makes a model with random weights, so its answers are
+ * noise.
  */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
@@ -19,7 +19,7 @@ const PACKAGES = ['llama-cpp-python[server]==0.3.36', 'gguf==0.19.0'] as const;
 const VERSION = 'llama-cpp-python==0.3.36';
 const MODEL = 'tiny';
 const SERVE = ['-m', 'llama_cpp.server', '--model_alias', MODEL, '--n_ctx', '4096', '--host', '127.0.0.1'];
-/** The model never ends its answer by itself. */
+/** How many tokens an answer has: the model does not end an answer by itself. */
 const TOKENS = 16;
 /** The noise that the model produces. */
 const NOISE = /^[bdfgklmnprst][aeiou]( [bdfgklmnprst][aeiou])+$/;
@@ -51,7 +51,7 @@ export async function proveLlama(): Promise<Proof> {
     agent_id: 'lena',
     to: `${url}/v1`,
     registration: { runtime: 'openai', runtime_options: { model: MODEL, max_tokens: TOKENS } },
-    // Its log has the requests without their texts, so a call belongs to the message that was sent last.
+    // The log of the server has the requests without their texts. So a call counts for the message that was sent last.
     runsOf(content) {
       if (content === '') return calls();
       const before = counted;

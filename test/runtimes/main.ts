@@ -1,7 +1,7 @@
 /**
- * Proves the recipes of the documents on the real runtimes: `npm run test:runtimes -- [NAME …]`. Each runtime is
- * installed on demand into `node_modules/.cache`, pinned, and runs on loopback. A scripted model server takes the place
- * of the model, because no package contains a model.
+ * Tests the recipes of the documents with the real runtimes: `npm run test:runtimes -- [NAME …]`. When a runtime is
+ * needed, this installs a pinned version into `node_modules/.cache`. Runtimes run on loopback. A scripted model server
+ * takes the place of the model, because no package contains a model.
  */
 import { proveA2a } from './a2a.ts';
 import { type Row, tableOf } from './conversation.ts';
@@ -16,7 +16,7 @@ import { proveRunaway } from './runaway.ts';
 import { proveConnect } from './openclaw_connect.ts';
 import { proveHooks } from './openclaw_hooks.ts';
 
-/** What a proof showed of a runtime, a line of the table each. */
+/** The result of the test of a runtime. */
 export interface Proof {
   runtime: string;
   shown: readonly string[];
@@ -24,7 +24,7 @@ export interface Proof {
   rows?: readonly Row[];
 }
 
-/** These install three gigabytes, so they run only when named. */
+/** Runtimes that run only when they are named, because they install three gigabytes. */
 const LARGE = ['n8n'];
 
 const PROOFS: Readonly<Record<string, readonly (() => Promise<Proof>)[]>> = {
@@ -54,5 +54,5 @@ for (const name of names) {
 }
 if (rows.length > 0) console.log(tableOf(rows, new Date().toISOString().slice(0, 10)));
 console.log(`${names.length} passed, 0 failed`);
-// No leftover of a runtime may keep this process alive.
+// Ends the process even if something that a runtime left is still open.
 process.exit();

@@ -13,7 +13,7 @@ export interface Turn {
   prompt: string;
   /** The text of all messages after the latest one of the model. */
   last: string;
-  /** Whether it is the first call of a run: later calls bring the result of a tool. */
+  /** Whether this is the first call of a run. Later calls bring the result of a tool. */
   is_first: boolean;
 }
 
@@ -21,15 +21,15 @@ export interface Turn {
 export type Step = { text: string } | { tool: string; arguments: object };
 
 export interface ModelServer {
-  /** Ends with `/v1`. */
+  /** The base URL; it ends with `/v1`. */
   url: string;
-  /** In the order in which the calls arrived. */
+  /** The calls in the order in which they arrived. */
   turns: readonly Turn[];
-  /** How long each call takes that arrives from now on. */
+  /** How long each later call takes. */
   turn_ms: number;
   /** How many of the next calls get a 500. */
   failures: number;
-  /** What it does in the calls that arrive from now on. */
+  /** Decides what the model does in each later call. */
   stepFor: (turn: Turn, number: number) => Step;
   close(): Promise<void>;
 }
@@ -82,7 +82,7 @@ export async function startModelServer(): Promise<ModelServer> {
   return model;
 }
 
-/** Only what follows the latest message of the model is new; some runtimes add notes of their own after the message. */
+/** Reads a call. Everything after the last message of the model is new; some runtimes add notes after the message. */
 function turnOf(messages: ChatMessage[]): Turn {
   const since = messages.slice(messages.findLastIndex(({ role }) => role === 'assistant') + 1);
   const last = since.map(({ content }) => textOf(content)).join('\n');
@@ -114,7 +114,7 @@ function endOf({ tool_calls }: Choice): string {
   return tool_calls === undefined ? 'stop' : 'tool_calls';
 }
 
-/** Each has an id of its own, because an agent may recognise its messages by it. */
+/** Makes a completion with a new id, because an agent may recognise messages by their ids. */
 function completion(object: string, number: number, choice: object, finish_reason: string | null): object {
   return {
     id: `chatcmpl-${number}`,
@@ -131,7 +131,7 @@ function sendJson(response: ServerResponse, body: object): void {
   response.end(JSON.stringify(body));
 }
 
-/** As server-sent events: everything in one piece, then the end. */
+/** Responds with server-sent events: the whole answer in one event, then the end. */
 function sendStream(response: ServerResponse, number: number, choice: Choice): void {
   response.setHeader('content-type', 'text/event-stream');
   const write = (event: object): void => void response.write(`data: ${JSON.stringify(event)}\n\n`);

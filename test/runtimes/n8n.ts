@@ -65,7 +65,7 @@ export async function proveN8n(): Promise<Proof> {
   };
 }
 
-/** The webhooks of workflows work some time after the server. */
+/** Requests the webhook of a workflow. It works only some time after the server responds. */
 async function ask(url: string): Promise<number> {
   const body = JSON.stringify({ message: { content: 'Are you there?' } });
   const response = await fetch(url, { method: 'POST', headers: { 'content-type': 'application/json' }, body });
@@ -83,7 +83,7 @@ function programOf(directory: string): string {
   return join(directory, 'node_modules/n8n/bin/n8n');
 }
 
-/** The packages are installed without their scripts, but n8n cannot start without this database module. */
+/** Compiles the database module that n8n needs at its start. Packages are installed without running their scripts. */
 async function compileDatabase(directory: string): Promise<void> {
   if (existsSync(join(directory, 'node_modules/sqlite3/build/Release/node_sqlite3.node'))) return;
   await promisify(execFile)('npm', ['rebuild', 'sqlite3'], { cwd: directory, timeout: COMPILE_MS_MAX });
@@ -94,7 +94,7 @@ async function run({ directory, home, env }: N8n, ...args: string[]): Promise<vo
   await promisify(execFile)(process.execPath, [programOf(directory), ...args], settings);
 }
 
-/** Nothing but loopback: no usage figures for its makers, no search for updates, templates or licences. */
+/** n8n talks only on loopback: it sends no usage figures, and looks for no updates, templates or licences. */
 function environmentOf(home: string, port: number, broker_port: number): Record<string, string> {
   return {
     PATH: `${dirname(process.execPath)}:${process.env['PATH'] ?? ''}`,

@@ -6,7 +6,7 @@ import { startModelServer } from './model_server.ts';
 import { Gateway, GATEWAY_TOKEN, PACKAGE } from './openclaw_gateway.ts';
 import { installPackage } from './packages.ts';
 
-/** Longer than the 5 s of a webhook without timeout_s. */
+/** A turn takes longer than the 5 s that a webhook without `timeout_s` may take. */
 const TURN_MS = 8_000;
 
 export async function proveOpenAi(): Promise<Proof> {

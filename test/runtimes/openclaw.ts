@@ -96,7 +96,7 @@ async function sendApart(service: Service, meeting_id: string): Promise<SentMess
   return sent;
 }
 
-/** What the recipe avoids: the gateway starts a run only when the previous one with the same key has ended. */
+/** Shows what the recipe avoids: with the same key, the gateway starts a run only when the previous run has ended. */
 async function showControl(service: Service, { url, token }: Gateway): Promise<void> {
   const webhook_headers = { authorization: `Bearer ${token}` };
   const { instance_id } = await service.register({ webhook_url: `${url}/hooks/shared`, webhook_headers });

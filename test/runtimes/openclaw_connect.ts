@@ -1,7 +1,7 @@
 /**
  * A real OpenClaw gateway on loopback, behind `convoke connect`. Runs of an agent take 10 s, and the test restarts the
- * gateway in the middle. The gateway must admit the messages in order and run each once, and the instance must never be
- * down. Runs continue side by side, and the gateway alone decides in which order they call the model.
+ * gateway in the middle. The gateway must accept the messages in order and run each once, and the instance must never
+ * be down. Several runs go on at the same time, and the gateway alone decides in which order they call the model.
  */
 import assert from 'node:assert/strict';
 import { ConvokeClient } from '@convoke/sdk';
@@ -83,7 +83,7 @@ async function showRestart(
     (runs) => runs === MESSAGES.length,
   );
 
-  // A gateway that is stopping refuses what arrives with 502, and notes it as a failed run.
+  // A gateway that is stopping refuses new messages with 502, and logs each as a failed run.
   assert.equal(gateway.runs('error'), gateway.output.split('status=error summary=GatewayDrainingError').length - 1);
   assert.deepEqual(callsOf(model).toSorted(), MESSAGES, 'one model call for each message');
   assert.deepEqual(await admitted(client), MESSAGES, 'the gateway admits them in order');
@@ -91,7 +91,7 @@ async function showRestart(
   assert.deepEqual({ health, consecutive_failures }, { health: 'up', consecutive_failures: 0 });
 }
 
-/** What happened to each push that the gateway did not admit. */
+/** What happened to each push that the gateway did not accept. */
 async function failedAttempts(client: ConvokeClient): Promise<string[]> {
   const { data } = await client.listDeliveries({ limit: 100 });
   const deliveries = await Promise.all(data.map(({ delivery_id }) => client.getDelivery(delivery_id)));

@@ -11,9 +11,9 @@ import { MODEL, type ModelServer } from './model_server.ts';
 import { freePort } from '../support/free_port.ts';
 
 export const PACKAGE = 'openclaw@2026.9.6';
-/** The token of its own API. */
+/** The token of the gateway's own API. */
 export const GATEWAY_TOKEN = 'the-token-of-the-gateway-itself';
-/** It starts in 10 s on a quiet machine, and in a minute and a half on a busy one. */
+/** How long the start may take: 10 s on a quiet machine, a minute and a half on a busy machine. */
 const READY_MS_MAX = 240_000;
 const LOOK_MS = 100;
 
@@ -24,7 +24,7 @@ interface Hooks {
 export class Gateway {
   readonly url: string;
   readonly token: string;
-  /** The output of all its processes. */
+  /** The output of all processes of the gateway. */
   output = '';
   readonly #program: string;
   readonly #home: string;
@@ -37,7 +37,7 @@ export class Gateway {
     this.token = token;
   }
 
-  /** @param agents the agents that it has; one, `main`, when absent */
+  /** @param agents the agents of the gateway; when absent, only `main` */
   static async start(directory: string, model: ModelServer, agents: readonly string[] = []): Promise<Gateway> {
     const home = await mkdtemp(join(tmpdir(), 'convoke-openclaw-'));
     const port = await freePort();
@@ -56,7 +56,7 @@ export class Gateway {
       .filter((line) => line.includes('hook agent run') && line.includes(`status=${status}`)).length;
   }
 
-  /** As a service manager does it: it waits for the runs in progress; then the gateway starts again. */
+  /** Restarts the gateway as a service manager does: the gateway ends when its runs have ended, and starts again. */
   async restart(): Promise<void> {
     const ending = this.#process as ChildProcess;
     const closed = once(ending, 'close');
@@ -80,7 +80,7 @@ export class Gateway {
       NO_COLOR: '1',
     };
     const before = this.output.length;
-    // The gateway leads a process group of its own, so that its children end with it.
+    // The gateway has its own process group, so that its child processes end with it.
     const gateway = spawn(process.execPath, [this.#program, 'gateway', 'run'], { env, cwd: home, detached: true });
     this.#process = gateway;
     for (const stream of [gateway.stdout, gateway.stderr]) {
@@ -131,7 +131,7 @@ function configOf(
       providers: { local: providerOf(model) },
     },
     hooks: { ...hooks, mappings: [...hooks.mappings, shared] },
-    // Nothing but loopback: no search for updates, no usage figures for its makers, no announcement on the network.
+    // The gateway talks only on loopback: it looks for no updates, sends no usage figures, and announces nothing.
     update: { checkOnStart: false },
     telemetry: { enabled: false },
     discovery: { mdns: { mode: 'off' } },

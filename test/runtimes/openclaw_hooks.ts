@@ -12,7 +12,7 @@ import { type ModelServer, startModelServer } from './model_server.ts';
 import { Gateway, PACKAGE } from './openclaw_gateway.ts';
 import { installPackage } from './packages.ts';
 
-/** Longer than the gateway lets a run of the same session wait. */
+/** A run takes longer than the gateway lets the next run of the same session wait. */
 const TURN_MS = 20_000;
 
 export async function proveHooks(): Promise<Proof> {
@@ -79,7 +79,7 @@ async function showOrder(gateway: Gateway, model: ModelServer): Promise<void> {
     assert.equal(data.filter(({ in_reply_to }) => in_reply_to === message_id).length, 1);
 }
 
-/** The bytes and the key of a retry are the same, so the gateway recognises it. */
+/** Shows that the gateway recognises a retry: its bytes and its key are those of the first attempt. */
 async function showRepeat(gateway: Gateway, model: ModelServer): Promise<void> {
   await using cleanup = new AsyncDisposableStack();
   const service = new Service({ retry_schedule: '1s,1s,1s,1s,1s' });
@@ -93,7 +93,7 @@ async function showRepeat(gateway: Gateway, model: ModelServer): Promise<void> {
   assert.equal(runsIn(model)('Only once'), 1);
 }
 
-/** What the runtime avoids: the gateway refuses a message when an earlier run of the same session takes too long. */
+/** Shows what the runtime avoids: the gateway refuses a message when an earlier run of its session takes too long. */
 async function showControl({ url, token }: Gateway, model: ModelServer): Promise<void> {
   const runs = model.turns.length;
   const post = (message: string) =>

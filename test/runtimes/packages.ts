@@ -6,7 +6,7 @@ import { promisify } from 'node:util';
 import { join } from 'node:path';
 
 const CACHE = fileURLToPath(new URL('../../node_modules/.cache/runtimes/', import.meta.url));
-/** llama.cpp is compiled in five minutes on a quiet machine. */
+/** How long an installation may take. To compile llama.cpp takes five minutes on a quiet machine. */
 const INSTALL_MS_MAX = 1_500_000;
 
 /**
@@ -18,11 +18,13 @@ export function installPackage(pinned: string): Promise<string> {
   return installPackages([pinned]);
 }
 
-/** The same for several packages that belong together; the directory is named for the first. */
+/**
+ * Installs several packages that belong together, as `installPackage` does. The directory has the name of the first.
+ */
 export async function installPackages(pinned: readonly [string, ...string[]]): Promise<string> {
   const directory = join(CACHE, pinned[0].replaceAll('/', '+'));
   if (existsSync(directory)) return directory;
-  // Renamed when it is complete, so an interrupted install starts again.
+  // The directory gets its name when it is complete, so an interrupted installation starts again.
   const partial = `${directory}.partial`;
   await rm(partial, { recursive: true, force: true });
   await mkdir(partial, { recursive: true });
@@ -34,8 +36,8 @@ export async function installPackages(pinned: readonly [string, ...string[]]): P
 }
 
 /**
- * Installs packages from PyPI into an environment in the cache, unless it is there. A package without a wheel is compiled,
- * which takes minutes.
+ * Installs packages from PyPI into an environment in the cache, unless it is there. A package without a wheel is
+ * compiled, which takes minutes.
  *
  * @param pinned `name==version` each; the environment is named for the first
  * @returns the directory of the environment, whose programs are in `bin`

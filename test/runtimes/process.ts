@@ -3,7 +3,9 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { setTimeout as pause } from 'node:timers/promises';
 
-/** A server of Python starts in ten seconds on a quiet machine, and in a minute or two on a busy one. */
+/**
+ * How long a start may take. A server in Python starts in 10 s on a quiet machine, in a minute or two on a busy one.
+ */
 const READY_MS_MAX = 240_000;
 const LOOK_MS = 100;
 
@@ -16,10 +18,10 @@ export interface ServerProcess {
   ready_url: string;
 }
 
-/** A server program of others in a process group of its own, so that its children end with it. */
+/** A server of another project, in its own process group, so that its child processes end with it. */
 export class RuntimeProcess {
   readonly #process: ChildProcess;
-  /** The output of all its processes. */
+  /** The output of all processes of the server. */
   output = '';
 
   private constructor(process_: ChildProcess) {

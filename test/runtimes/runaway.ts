@@ -18,7 +18,7 @@ const MEETING = 'runaway';
 const PAIR_LIMIT = 20;
 /** A turn of a real gateway takes seconds, so 20 turns of each take longer than the usual window of 60 s. */
 const PAIR_WINDOW_S = 3_600;
-/** The number of tries; each waits as long as a test does. */
+/** How often to wait; each wait takes as long as that of a test. */
 const LOOKS_MAX = 15;
 
 export async function proveRunaway(): Promise<Proof> {
@@ -42,7 +42,7 @@ export async function proveRunaway(): Promise<Proof> {
     });
     await service.join(MEETING, instance_id, [agent]);
   }
-  // Otherwise the limit of hops applies first: 16 messages of agents in a row.
+  // Switches the limit of hops off. It would apply first, at 16 messages of agents in a row.
   const limits = { hop_limit: 0, pair_limit: PAIR_LIMIT, pair_window_s: PAIR_WINDOW_S };
   const patched = await service.request('PATCH', `/api/v1/meetings/${MEETING}/`, { body: limits });
   assert.equal(patched.status, 200, patched.text);

@@ -1,4 +1,4 @@
-/** An agent as a function takes part in meetings: by pull, and as a webhook receiver, with the same answers. */
+/** An agent that is a function takes part in meetings by pull and as a webhook receiver, with the same answers. */
 import assert from 'node:assert/strict';
 import { after, before, describe, test, type TestContext } from 'node:test';
 import {

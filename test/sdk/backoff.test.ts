@@ -1,6 +1,6 @@
 /**
- * How soon machines return after the service does, and how many requests they make meanwhile: on a clock that only the
- * pauses move.
+ * How soon machines return when the service is back, and how many requests they make while it is away. Only the pauses
+ * of the machines move the clock.
  */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';

@@ -1,5 +1,6 @@
 /**
- * The SDK's client follows the wire contract, and its errors explain what went wrong. Over real HTTP, without waiting.
+ * The client of the SDK follows the API, and its errors explain what went wrong. The tests use real HTTP, and do not
+ * wait in pauses.
  */
 import assert from 'node:assert/strict';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
@@ -669,7 +670,7 @@ describe('sendMany', () => {
       upTo(600).map(() => SENT),
     );
     const sizes = seen.slice(1).map((request) => keysOf(request).length);
-    // Requests that are made together may overtake each other.
+    // Requests that are made at the same time may arrive in any order.
     assert.deepEqual(new Set(sizes), new Set([500, 100]));
   });
 });

@@ -1,4 +1,6 @@
-/** The SDK pulls: what it sends, and what its caller can rely on. Over real HTTP, without waiting. */
+/**
+ * Pulls of the SDK: what it sends, and what its caller can rely on. The tests use real HTTP, and do not wait in pauses.
+ */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer, type ServerResponse } from 'node:http';
@@ -84,7 +86,7 @@ class ScriptedService {
 
   #send(response: ServerResponse, pushes: object[]): void {
     this.#waiting = this.#waiting.filter((each) => each.response !== response);
-    // So that the client takes this machine's clock for the clock of the service.
+    // Without a date in the response, the client uses the clock of this machine as that of the service.
     response.sendDate = false;
     response.setHeader('content-type', 'application/json');
     response.end(JSON.stringify({ pushes }));
@@ -290,7 +292,7 @@ describe('pull', () => {
     service.push('d1');
     await taken(1);
     await asked();
-    // The request that reports results has a name of its own, and keeps it too.
+    // The request that reports results has another name, and also keeps it when it is repeated.
     service.failures.push('cut');
     succeed(pushes[0]!);
     await handedIn(2);

@@ -1,6 +1,6 @@
 /**
- * What a Python without packages can check of the Python SDK. `npm run test:python` runs all of its tests and installs
- * what they need; `.ci/run` always runs it.
+ * The tests of the Python SDK that need no packages of Python. `npm run test:python` runs all tests of the SDK and
+ * installs the packages that they need; `.ci/run` always runs it.
  */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
@@ -14,7 +14,7 @@ const PYTHON = process.env['CONVOKE_PYTHON'] ?? 'python3';
 const found = spawnSync(PYTHON, ['-c', 'import sys; sys.exit(sys.version_info < (3, 10))']).status === 0;
 const skip = found ? false : `NOT RUN: the Python SDK needs ${PYTHON} 3.10 or later, and it is not here`;
 
-/** The package without its `__init__`, which imports packages of others. */
+/** Imports the package without its `__init__`, which would import other packages. */
 const VECTORS = `
 import json, sys, types
 package = types.ModuleType("convoke_agents")

@@ -1,4 +1,4 @@
-/** The SDK's receiver trusts only what Convoke signed, and hands every push over once. */
+/** The receiver of the SDK trusts only pushes that Convoke signed, and gives every push to the program once. */
 import assert from 'node:assert/strict';
 import { createServer, request as httpRequest, type IncomingMessage } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';

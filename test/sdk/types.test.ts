@@ -1,6 +1,7 @@
 /**
- * The SDK's types are the server's: one of each kind that scripts/sdk_types.ts writes, and all that are written by
- * hand. When one of them drifts, this file does not compile. At run time it shows nothing.
+ * The types of the SDK are equal to those of the server. This checks one type of each kind that scripts/sdk_types.ts
+ * writes, and all types that are written by hand. When a type differs, this file does not compile. At run time it tests
+ * nothing.
  */
 import { test } from 'node:test';
 import type { Static, TSchema } from 'typebox';
@@ -31,7 +32,7 @@ type Lenient<T> = T extends readonly unknown[]
     ? { [K in keyof T]: object extends Pick<T, K> ? T[K] | undefined : T[K] }
     : T;
 
-/** Stricter than assignable in both directions, which does not notice that one side lacks an optional field. */
+/** Whether two types are equal. This also notices an optional field that only one type has, unlike assignability. */
 type Equal<A, B> = (<T>() => T extends Plain<A> ? 1 : 2) extends <T>() => T extends Plain<B> ? 1 : 2 ? true : false;
 
 const same = <A, B>(_equal: Equal<A, B>): void => {};
@@ -39,7 +40,7 @@ const answer = <S extends TSchema, T>(_equal: Equal<Static<S>, T>): void => {};
 const input = <S extends TSchema, T>(_equal: Equal<Lenient<Static<S>>, T>): void => {};
 
 test('every kind of type that is written for the SDK is the type of its schema on the server', () => {
-  // The kinds: named, nested, null, one of several words, a list, a record, a number or a text, inherited, optional.
+  // The kinds of fields: named, nested, null, one of several words, list, record, number or text, inherited, optional.
   answer<typeof instances.InstanceSchema, sdk.Instance>(true);
   answer<typeof instances.RegisteredInstanceSchema, sdk.RegisteredInstance>(true);
   answer<typeof instances.DiagnosisSchema, sdk.Diagnosis>(true);

@@ -1,6 +1,6 @@
 /**
- * No secret leaves the service: the test plants secrets in every place that takes one, and searches everything that
- * comes out.
+ * No secret leaves the service. The test gives secrets to every field that takes a secret, and looks for them in
+ * everything that the service puts out.
  */
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
@@ -82,12 +82,12 @@ class Watched {
     this.texts.set(`${where} (${++this.#number})`, Buffer.from(text));
   }
 
-  /** Keeps every file of the data directory except the one that holds the key. */
+  /** Keeps the contents of every file of the data directory, except the file with the key. */
   keepFiles(where: string, directory = this.data): void {
     for (const [name, bytes] of contentsOf(directory)) if (name !== KEY_FILE) this.keep(`${where} ${name}`, bytes);
   }
 
-  /** Calls the API, and keeps the response. If the response shows a secret that was just made, the rest is kept. */
+  /** Calls the API, and keeps the response, without a secret that it may show because it was just made. */
   async call(method: string, path: string, body?: unknown, headers: Record<string, string> = {}) {
     const is_raw = typeof body === 'string' || Buffer.isBuffer(body);
     const answer = await fetch(this.#url + path, {
@@ -101,7 +101,7 @@ class Watched {
       ?.slice(1)
       .find((each) => each !== undefined);
     const rest = shown === undefined ? text : text.replace(shown, '');
-    // A visitor of an invite's page already has its secret, and the page shows the command with it.
+    // The page of an invite shows a command with the secret of the invite. Its visitor already has the secret.
     if (method === 'GET' && path.startsWith('/invite/')) return { status: answer.status, text, shown };
     this.keep(
       `the answer to ${method} ${path.split('?')[0]?.replace(/^(\/invite\/).*/, '$1')}`,
@@ -126,7 +126,7 @@ function registration(instance_id: string, webhook_url: string, more: Json = {})
   return { instance_id, instance_name: instance_id, agent_ids: ['a'], webhook_url, ...more };
 }
 
-/** Repeats the request, as error pages do. */
+/** Makes an error page that repeats the headers of the request. */
 const echo = ({ headers }: Received): string => `<pre>${JSON.stringify(headers, null, 2)}</pre>`;
 
 /** Makes registrations and other calls that the service refuses, each with a secret in it. */
@@ -221,7 +221,7 @@ test('no secret is in a log, an error, a metric, a response, the output of a com
   await service.start(['--log-format', 'json', '--retry-schedule', '10ms,10ms']);
   const post = (path: string, body?: unknown) => service.call('POST', path, body);
 
-  // Every way in which a secret enters or is made.
+  // From here on secrets enter the service, or are made, in every possible way.
   await post(
     '/api/v1/instances/register/',
     registration('given', good.url, { webhook_secret: given.text, webhook_headers: headers }),
@@ -263,7 +263,7 @@ test('no secret is in a log, an error, a metric, a response, the output of a com
     }
   }
 
-  // Every way in which secrets are used.
+  // From here on secrets are used in every possible way.
   for (const instance_id of ['given', ...Object.keys(machines)]) {
     await post('/api/v1/instances/join-meeting/', { instance_id, meeting_id: 'm', agent_ids: ['a'] });
     await post('/api/v1/instances/webhook-test/', { instance_id });
@@ -349,7 +349,7 @@ test('no secret is in a log, an error, a metric, a response, the output of a com
   copyFiles(service.data, backup);
   service.keepFiles('the backup,', backup);
 
-  // The pushes did carry the secrets, so the search looks for values in use.
+  // The pushes contained the secrets, so the search looks for values that are really used.
   for (const receiver of [good, failing, unkind, cutting]) {
     assert.ok(receiver.requests.some(({ headers: sent }) => sent['x-key'] === plain_value.text));
   }

@@ -1,4 +1,4 @@
-/** Secrets at rest, the cipher: a value that was changed, moved or encrypted under another key cannot be decrypted. */
+/** The cipher of stored secrets: a value that was changed, moved, or encrypted with another key cannot be decrypted. */
 import assert from 'node:assert/strict';
 import { createSecretKey } from 'node:crypto';
 import { test } from 'node:test';

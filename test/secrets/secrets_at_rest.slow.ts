@@ -1,5 +1,6 @@
 /**
- * Secrets at rest, the data file: no secret is legible in it, only its own key decrypts it, and the key can be changed.
+ * Secrets in a data file: no secret is in plain text, only the key of the file decrypts them, and the key can be
+ * changed.
  */
 import assert from 'node:assert/strict';
 import { createSecretKey, type KeyObject, randomBytes } from 'node:crypto';
@@ -25,7 +26,7 @@ import { HANGS } from '../support/scripted_transport.ts';
 
 const WALL = 1_767_225_600_000;
 
-/** A text that occurs nowhere else. */
+/** Makes a random text that occurs nowhere else. */
 const canary = (name: string): string => `CANARY-${name}-${randomBytes(12).toString('hex')}`;
 
 function makeSecret(): string {
@@ -58,7 +59,7 @@ async function openStore(t: TestContext, file: string, keys: GivenKeys | null = 
   return store;
 }
 
-/** Asserts that the store does not open. Returns its error; the file is free again. */
+/** Asserts that the store does not open. Returns the error. Then no process has the file open. */
 async function refusal(file: string, keys: GivenKeys | null = null): Promise<StoreError> {
   const { store, opened } = openSqliteStore(file, keys);
   try {
@@ -201,7 +202,7 @@ describe('in the file', () => {
       await opened.close();
     }
 
-    // Control: back in their own rows, they can be decrypted.
+    // Control: when the secrets are back in their own rows, they can be decrypted.
     tamper(file, `UPDATE instances SET webhook_secret = ? WHERE instance_id = 'mine'`, secret);
     const untouched = await openStore(t, file);
     assert.equal((await untouched.instances.get('mine'))?.webhook_secret, mine.webhook_secret);

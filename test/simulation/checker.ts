@@ -1,7 +1,7 @@
 /**
- * Checks the promises from outside: from the responses that senders and operators got, and from what the receivers saw.
- * When a crash or a failing disk leaves two possibilities, the checker allows both. It never asks the engine. From the
- * store it reads only what is committed, as an operator could.
+ * Checks the promises from outside: from the responses that senders and operators got, and from the pushes that
+ * receivers got. When a crash or a failing disk leaves two possible results, the checker allows both. It never asks the
+ * engine. From the store it reads only committed rows, as an operator could.
  */
 import { BACKOFF_FIRST_MS, BACKOFF_MAX_MS, LANE_HELD_THROUGH_ATTEMPT } from '../../src/domain/delivery.ts';
 import { RETRY_AFTER_MS_MAX } from '../../src/domain/retry_delay.ts';
@@ -20,36 +20,36 @@ import type { StoreOperations } from './model_store.ts';
 
 /** The most that jitter shortens a delay. */
 const SHORTEST = 0.8;
-/** How soon a machine that is always well must get an accepted message, whatever happens to the others. */
+/** How soon a machine that is always well must get an accepted message, whatever happens to other machines. */
 const PROMPT_MS = 1_000;
-/** When the head of a lane is judged, the node has seen all messages that are at least this old. */
+/** When a node judges the head of a lane, it has seen all messages that are at least this old. */
 const SEEN_MS = 2_000;
-/** A machine that did not pull for this long, and for which something waited all that time, was certainly away. */
+/** A machine was certainly away if it did not pull for this long, while a delivery waited for it all the time. */
 const AWAY_MS = 10_000 + 2 * SEEN_MS;
-/** From this long after the last fault, a machine that is always well pulls all the time. */
+/** When the last fault is at least this long ago, a machine that is always well pulls all the time. */
 const WELL_MS = 90_000;
 /** Up to this many waiting deliveries of a machine are no backlog. */
 const LITTLE = 4;
 
-/** One message, as its sender knows it. Repetitions with the same key share this object. */
+/** A message, as its sender knows it. A sender that repeats a message with the same key uses the same object. */
 export interface Sent {
   label: number;
   meeting_id: string;
   target: string | null;
-  /** The agent that says it, which has the name of its instance; null: a person. */
+  /** The agent that says the message; it has the name of its instance. Null when a person says the message. */
   from: string | null;
   in_reply_to: string | null;
-  /** The instances that must get it, and those that may get it. */
+  /** The instances that must get the message, and the instances that may get it. */
   must: Set<string>;
   may: Set<string>;
   started_at: number;
-  /** On a clock that nobody sets. */
+  /** When the send began, on a clock that nobody sets. */
   began_at: number;
-  /** On the wall clock, by which idempotency keys are kept. */
+  /** When the send began, on the wall clock: it decides how long idempotency keys are kept. */
   wall_at: number;
   open: number;
   response: AcceptedMessage | null;
-  /** Whether no response came, so that the message may have been accepted. */
+  /** Whether the sender got no response, so that the message may have been accepted or not. */
   unknown: boolean;
   refused: boolean;
 }
@@ -57,36 +57,36 @@ export interface Sent {
 /** One instance, as its operator and its machine know it. */
 export interface Machine {
   instance_id: string;
-  /** Whether it is always well and no operator touches it. The others must not delay such a machine. */
+  /** Whether the machine is always well and no operator touches it. Other machines must not delay such a machine. */
   untouched: boolean;
   url: string;
   generation: number;
   removed: boolean;
-  /** Operations without a response so far, and how many operations there were. */
+  /** How many operations have no response yet, and how many starts and ends of operations there were. */
   ops_open: number;
   ops_total: number;
   on: boolean;
-  /** Whether the machine responded 410, and this is not stored yet. */
+  /** Whether the machine responded 410, and the store does not have this yet. */
   gone_unsettled: boolean;
   gone_at: number;
   gone: { ops_total: number; term: number } | null;
   not_before: number;
   backoff_step: number;
-  /** The last time at which an operation may have ended its back-off. */
+  /** The last time at which an operation may have ended the back-off of the machine. */
   lifted_at: number;
   failures: number;
   failed_at: number;
-  /** The last time at which it responded well. */
+  /** The last time at which the machine responded well. */
   well_at: number;
   in_flight: Flight[];
   /** How long a machine that pulls may take for a result; null for a webhook. */
   ack_timeout_ms: number | null;
-  /** The pulls that wait at a node, and since when none does. */
+  /** The pulls that wait at a node, and the time since which no pull waits. */
   waiting_pulls: Set<string>;
   unpulled_since: number;
-  /** Its last time of AWAY_MS or more without a pull: when that began, and when it pulled again. */
+  /** The last period of AWAY_MS or more without a pull: when it began, and when the machine pulled again. */
   away: { since: number; until: number } | null;
-  /** Attempts that did not end well. */
+  /** How many attempts did not end well. */
   failed_ever: number;
 }
 
@@ -94,7 +94,7 @@ export interface Flight {
   track: Track;
   machine: Machine;
   generation: number;
-  /** The node that makes the attempt, and the term in which it holds the instance. */
+  /** The node that makes the attempt, and the term in which this node holds the instance. */
   node: number;
   term: number;
   url: string;
@@ -102,11 +102,13 @@ export interface Flight {
   ops_total: number;
   /** The number of the attempt. */
   attempt: number;
-  /** Whether its delivery was dropped and queued again meanwhile. Then its result changes nothing of the delivery. */
+  /**
+   * Whether the delivery was dropped and queued again during the attempt. Then the result does not change the delivery.
+   */
   is_dropped: boolean;
-  /** Whether the whole response with the push left its node. From then on a machine may have it in hand. */
+  /** Whether the whole response with the push left its node. From then on a machine may have the push in hand. */
   left: boolean;
-  /** The name of the pull that it was handed out to; null until then, and for a webhook. */
+  /** The name of the pull that got the push; null until a pull got it, and for a webhook. */
   pull_id: string | null;
 }
 
@@ -122,34 +124,33 @@ interface Track {
   attempts: number;
   pushed: boolean;
   answered_badly: number;
-  /** Whether it was queued again by hand. */
+  /** Whether somebody queued the delivery again by hand. */
   manual: boolean;
-  /** Whether it was dropped, and not queued again since. */
+  /** Whether somebody dropped the delivery, and nobody has queued it again. */
   was_dropped: boolean;
   not_before: number;
   end: 'ok' | 'failed' | null;
   handled: boolean;
   last: PushResult | null;
-  /** The term in which each node last attempted it. */
+  /** The term in which each node made its last attempt, by node. */
   terms: Map<number, number>;
-  /** Whether the store went back while it existed. Nodes may then know more or less of it than the store. */
+  /** Whether the store went back while the delivery existed. Then nodes may know more or less of it than the store. */
   is_unsure: boolean;
 }
 
-/** A message for a machine that has few other pending deliveries. */
+/** A message that waits for its push to a machine with few other pending deliveries. */
 interface Wait {
   sent: Sent;
   machine: Machine;
   since: number;
   /**
-   * Attempts that began for other machines while none was in flight to this one, and how many such attempts are
-   * allowed.
+   * How many attempts to other machines began while no attempt to this machine was in flight, and how many may begin.
    */
   others: number;
   others_max: number;
 }
 
-/** Somebody dropped waiting deliveries. The time is on the wall clock; null while the call is in progress. */
+/** Somebody dropped waiting deliveries. Times are on the wall clock; `until` is null while the call is in progress. */
 interface Drop {
   of: Partial<LaneKey>;
   since: number;
@@ -166,7 +167,7 @@ interface LaneTrack {
 /** Facts about the world that the checker needs. */
 export interface Circumstances {
   now: () => number;
-  /** A clock that nobody sets back. It includes all time by which other clocks were set ahead. */
+  /** A clock that nobody sets back. It is ahead by the sum of all steps by which the wall clock was set ahead. */
   real: () => number;
   /** A number that changes whenever the instance moves to another node or process. */
   termOf: (instance_id: string) => number;
@@ -189,34 +190,34 @@ export class Checker {
   readonly #termOf: (instance_id: string) => number;
   readonly #isUndisturbed: () => boolean;
   /**
-   * The deliveries that the store lost when it went back, by delivery_id. Nodes may try them until they have noticed.
+   * The deliveries that the store lost when it went back, by delivery_id. A node may still make attempts for them,
+   * until it notices that the store went back.
    */
   readonly #lost = new Map<string, Track>();
   /** The replies that the store lost when it went back, by delivery and place. */
   readonly #lost_replies = new Set<string>();
   #noticed_at = 0;
-  /** The most replies that a machine gave in one response, and those in its latest one, by delivery. */
+  /** How many replies a machine gave to a delivery: the most in one response, and the number in the latest response. */
   readonly #replies = new Map<string, { most: number; latest: number }>();
   /** The results that pulling machines reported, by delivery and attempt. */
   readonly #reported = new Set<string>();
-  /** Those of them that a node confirmed as counted. */
+  /** The results that a node confirmed as counted, by node, delivery and attempt. */
   readonly #counted = new Set<string>();
   /** The circumstances in which an attempt was handed out, by delivery, attempt and pull. */
   readonly #handed_out = new Map<string, string>();
   /** The attempts that pulling machines received, with the latest pull of each. */
   readonly #received = new Map<string, { under: string | undefined; pull_id: string }>();
-  /** The pulls that were made again, by their names: nobody can know whether their pushes arrived. */
+  /** The names of pulls that were repeated: nobody can know whether the pushes of the first request arrived. */
   readonly #repeated_pulls = new Set<string>();
   readonly #drops: Drop[] = [];
   /** How many attempts at webhooks are in flight, by node. */
   readonly #in_flight = new Map<number, number>();
   #waits: Wait[] = [];
   /**
-   * The last time at which no message could be expected in time, because of a crash, a start, a failing disk or a fault
-   * between nodes.
+   * The last time at which a crash, a start, a failing disk or a fault between nodes could delay messages.
    */
   disturbed_at = 0;
-  /** Whether a machine that was away gets only the newest of the messages that waited. */
+  /** Whether memberships have the rule that a machine that was away gets only the newest message that waited. */
   is_latest = false;
 
   constructor(
@@ -276,7 +277,7 @@ export class Checker {
     this.#review(machine);
   }
 
-  /** @param registers whether it switched the instance on again, so that an earlier 410 no longer counts */
+  /** @param registers whether the operation switched the instance on again, so that an earlier 410 no longer counts */
   opEnds(machine: Machine, started_at: number, registers: boolean): void {
     machine.ops_open--;
     machine.ops_total++;
@@ -289,7 +290,7 @@ export class Checker {
     this.look(machine);
   }
 
-  /** Reads the registrations. */
+  /** Reads from the store whether the machine is switched on. */
   look(machine: Machine): void {
     const row = this.#operations.instances.load([machine.instance_id])[0];
     machine.on = row !== undefined && row.is_active && row.webhook_enabled;
@@ -319,7 +320,7 @@ export class Checker {
     if (gets !== false) sent.may.add(instance_id);
   }
 
-  /** Failed deliveries were, or will be, queued again by hand. */
+  /** Notes that somebody queues failed deliveries of an instance again by hand. */
   markManual(instance_id: string): void {
     for (const row of this.#rows(instance_id)) {
       if (row.state !== 'failed' && row.state !== 'pending') continue;
@@ -343,8 +344,8 @@ export class Checker {
   }
 
   /**
-   * A delivery was dropped while its push was in flight, and queued again before the result. That push belongs to what
-   * was dropped: its result changes nothing, and the delivery is pushed again.
+   * Notes pushes whose delivery was dropped while they were in flight, and queued again before their result. The result
+   * of such a push changes nothing, and the delivery is pushed again.
    */
   #forgetDropped(track: Track, { delivery_id }: DeliveryRow): void {
     if (!track.was_dropped) return;
@@ -383,14 +384,14 @@ export class Checker {
   }
 
   /**
-   * The only node accepted a message. A machine that is well and has few pending deliveries does not wait for the
-   * backlog of others. Before each of its attempts every other machine may have one attempt, and a machine with a
-   * backlog may have one more.
+   * Called when a world's only node accepted a message. A machine that is well and has few pending deliveries must not
+   * wait for the backlogs of other machines. Before each of its attempts every other machine may have one attempt, and
+   * a machine with a backlog may have two.
    */
   waitsFor(sent: Sent): void {
     const now = this.#now();
     for (const machine of this.machines.values()) {
-      // The node must first read what it does not know of the machine, and others continue meanwhile.
+      // After a disturbance the node first reads the deliveries of the machine. Other machines go on meanwhile.
       if (!machine.untouched || !sent.must.has(machine.instance_id) || machine.well_at <= this.disturbed_at) continue;
       if (machine.ack_timeout_ms !== null) continue;
       const pending = this.#rows(machine.instance_id).filter(({ delivery_id, state }) => {
@@ -470,7 +471,7 @@ export class Checker {
     attempt: number,
     url: string,
   ): Flight | null {
-    // Where the database forgot an attempt, it is made a second time, and waits for a result of its own.
+    // If the store lost an attempt, the node makes the attempt again, and the second attempt waits for its own result.
     this.#counted.delete(`${node} ${delivery_id} ${attempt}`);
     const machine = this.machines.get(instance_id) as Machine;
     const now = this.#now();
@@ -493,7 +494,7 @@ export class Checker {
     const flights = machine.in_flight.filter(
       ({ generation, track }) => generation === machine.generation && !this.#lost.has(track.delivery_id),
     );
-    // Pushes in hand hold no connection, and count against no limit.
+    // Pushes in hand of a machine that pulls hold no connection, so no limit counts them.
     if (machine.ack_timeout_ms === null) {
       if (in_flight >= this.#settings.max_in_flight) this.fail(`${what}: too many in flight over all`);
       if (flights.length >= this.#settings.instance_concurrency) this.fail(`${what}: too many in flight to it`);
@@ -559,14 +560,14 @@ export class Checker {
     return flight;
   }
 
-  /** Allows anything that happened to the delivery in the lost time. */
+  /** Forgets what the checker knows of a delivery, because the store lost it: everything is possible then. */
   #forgive(track: Track, attempt: number): void {
     track.attempts = attempt - 1;
     track.not_before = 0;
     track.end = null;
   }
 
-  /** The machine acted on the push, whatever happened to its response. */
+  /** The machine acted on the push, whatever happens to its response. */
   handled(flight: Flight): void {
     flight.track.handled = true;
   }
@@ -577,7 +578,7 @@ export class Checker {
     this.#replies.set(delivery_id, { most, latest: places });
   }
 
-  /** Checks that a delivery stored as delivered has its replies, or says why not. */
+  /** Checks for each delivery that is stored as delivered that its replies are stored too. */
   checkReplied(settlements: readonly Pick<DeliverySettlement, 'delivery_id'>[]): void {
     if (settlements.every(({ delivery_id }) => !this.#replies.has(delivery_id))) return;
     const stored = this.#storedReplies();
@@ -594,7 +595,7 @@ export class Checker {
     }
   }
 
-  /** The times at which each reply was stored. */
+  /** The times at which each reply was stored, by delivery and place. */
   #storedReplies(): Map<string, number[]> {
     const stored = new Map<string, number[]>();
     for (const meeting_id of this.#meetings) {
@@ -609,7 +610,7 @@ export class Checker {
     return stored;
   }
 
-  /** Checks that each reply is stored once, as long as keys are kept, and that a machine gave it. */
+  /** Checks that each reply is stored only once while its key is kept, and that a machine gave this reply. */
   #checkReplies(): void {
     for (const [key, times] of this.#storedReplies()) {
       const [delivery_id = '', place = ''] = key.split(' ');
@@ -622,7 +623,7 @@ export class Checker {
     this.checkReplied([...this.#replies.keys()].map((delivery_id) => ({ delivery_id })));
   }
 
-  /** An attempt has ended. */
+  /** Notes that an attempt has ended. */
   pushEnds(flight: Flight): void {
     const { machine, node } = flight;
     machine.in_flight = machine.in_flight.filter((other) => other !== flight);
@@ -644,30 +645,30 @@ export class Checker {
     waiting_pulls.add(pull);
   }
 
-  /** A pull waits no longer. */
+  /** Notes that a pull no longer waits. */
   pullEnds(machine: Machine, pull: string): void {
     if (machine.waiting_pulls.delete(pull)) machine.unpulled_since = this.#now();
   }
 
-  /** A whole response with pushes left a node. */
+  /** Notes that a whole response with this push left a node. */
   pushLeft(node: number, instance_id: string, delivery_id: string, attempt: number): void {
     for (const flight of this.machines.get(instance_id)?.in_flight ?? [])
       if (flight.node === node && flight.track.delivery_id === delivery_id && flight.attempt === attempt)
         flight.left = true;
   }
 
-  /** A machine acted on a push. */
+  /** Notes that a machine acted on the push of a delivery. */
   handledDelivery(delivery_id: string): void {
     const track = this.#tracks.get(delivery_id) ?? this.#lost.get(delivery_id);
     if (track !== undefined) track.handled = true;
   }
 
-  /** A node has a response for a pull. */
+  /** Notes that a push is in the response that a node made for a pull. */
   handedOut(node: number, { delivery_id, attempt }: HandedOut, machine: Machine, pull_id: string): void {
     for (const flight of machine.in_flight) {
       if (flight.node !== node || flight.track.delivery_id !== delivery_id || flight.attempt !== attempt) continue;
       flight.pull_id = pull_id;
-      // What a node forgets after an operation or a fault, it may hand out again.
+      // After an operation or a fault, a node may hand out a push again.
       if (machine.ops_open > 0 || machine.ops_total !== flight.ops_total) continue;
       const under = `${node} ${flight.term} ${flight.ops_total} ${this.disturbed_at}`;
       this.#handed_out.set(`${delivery_id} ${attempt} ${pull_id}`, under);
@@ -675,8 +676,8 @@ export class Checker {
   }
 
   /**
-   * The node that delivers has a response for a pull that was made before under this name. What it handed out to the
-   * earlier request waits no longer.
+   * Called when the node that delivers has a response for a repeated pull, which has the name of the first request. The
+   * node must no longer wait for results of pushes that it handed out to the first request.
    */
   pulledAgain(node: number, instance_id: string, pull_id: string): void {
     for (const { track, attempt, ...flight } of this.machines.get(instance_id)?.in_flight ?? []) {
@@ -685,12 +686,12 @@ export class Checker {
     }
   }
 
-  /** A machine repeats a pull under the same name, or did not get the response of the first request. */
+  /** Notes that a machine repeats a pull under the same name, or did not get the response of the first request. */
   repeatsPull(pull_id: string): void {
     this.#repeated_pulls.add(pull_id);
   }
 
-  /** A push arrived at a machine. The same attempt arrives again only when a response was lost. */
+  /** Checks a push that arrived at a machine: the same attempt may arrive again only when a response was lost. */
   received({ delivery_id, attempt }: HandedOut, pull_id: string): void {
     const key = `${delivery_id} ${attempt}`;
     const under = this.#handed_out.get(`${key} ${pull_id}`);
@@ -702,8 +703,8 @@ export class Checker {
   }
 
   /**
-   * Whether a lane waits for a push whose response was lost after it left the node. Nobody can know that before the
-   * deadline.
+   * Whether a lane waits for the result of a push that never arrived, because the response with it was lost after it
+   * left the node. The node cannot know that before the deadline of the push.
    */
   #waitsForLost({ in_flight }: Machine, meeting_id: string): boolean {
     return in_flight.some(
@@ -712,17 +713,17 @@ export class Checker {
     );
   }
 
-  /** A machine is about to report the result of an attempt. */
+  /** Notes that a machine is about to report the result of an attempt. */
   reports(delivery_id: string, attempt: number): void {
     this.#reported.add(`${delivery_id} ${attempt}`);
   }
 
-  /** A node says that a report counts. */
+  /** Notes that a node confirmed a result as counted. */
   saysCounted(node: number, delivery_id: string, attempt: number): void {
     this.#counted.add(`${node} ${delivery_id} ${attempt}`);
   }
 
-  /** A push was given back, so its attempt was not made. */
+  /** Notes that a push was given back, so its attempt was not made. */
   takenBack(flight: Flight): void {
     const { machine, track } = flight;
     if (!machine.in_flight.includes(flight)) return;
@@ -731,7 +732,7 @@ export class Checker {
   }
 
   /**
-   * A push in hand has a result: one that a machine reported for this attempt, or a timeout.
+   * Checks the result of a push in hand: a machine reported it for this attempt, or it is a timeout.
    *
    * @param was_away whether its node was paused at some time, perhaps between the hand-out and the response
    */
@@ -749,7 +750,7 @@ export class Checker {
     this.pushEnds(flight);
   }
 
-  /** Checks what is written of a machine that pulls: only pushes in hand may spend a retry or lengthen a back-off. */
+  /** Checks writes for machines that pull: only a push that was in hand may use up a retry or lengthen a back-off. */
   checkSpent(settlements: readonly DeliverySettlement[], healths: readonly HealthSettlement[]): void {
     const is_sure = this.#now() >= this.#noticed_at;
     for (const { delivery_id, attempt_count, epoch } of settlements) {
@@ -773,7 +774,8 @@ export class Checker {
   }
 
   /**
-   * The node gets the result of an attempt. It does not count when another node has the instance by then.
+   * Called when the node gets the result of an attempt. The result does not count when another node has the instance
+   * now.
    *
    * @param retry_after_ms the pause that the machine asked for, if its response allows that
    */
@@ -801,7 +803,8 @@ export class Checker {
       machine.not_before = 0;
       return;
     }
-    // A removal began since. If it failed, a back-off may have begun with this failure.
+    // Somebody began to remove the instance during the attempt. If the removal failed, this failure may have begun a
+    // back-off.
     if (flight.generation !== machine.generation) {
       machine.failed_at = now;
       return;
@@ -810,7 +813,7 @@ export class Checker {
     const failed_meanwhile = flight.started_at <= machine.failed_at;
     machine.failed_at = now;
     const backs_off = !reached || machine.failures >= DOWN_AFTER_FAILURES;
-    // An attempt that was in flight when the back-off began does not lengthen it. Its end is not known exactly.
+    // An attempt that was in flight when the back-off began does not lengthen the back-off.
     if (!backs_off || failed_meanwhile || flight.started_at < machine.not_before) return;
     if (flight.started_at <= machine.lifted_at) return;
     const delay_ms = Math.min(BACKOFF_FIRST_MS * 2 ** machine.backoff_step, BACKOFF_MAX_MS);
@@ -844,7 +847,8 @@ export class Checker {
   }
 
   /**
-   * The store went back to an earlier state. What was stored since is lost, although senders may have got a 201 for it.
+   * Called when the store went back to an earlier state. Everything that was stored later is lost, also messages whose
+   * senders got a 201.
    */
   wentBack(before: ReturnType<Checker['stored']>, noticed_at: number): void {
     this.#noticed_at = noticed_at;
@@ -881,7 +885,7 @@ export class Checker {
     for (const machine of this.machines.values()) {
       const was_on = machine.on;
       this.look(machine);
-      // The machine had responded 410, and the nodes that know of that may forget it.
+      // The store lost the result of a 410 of the machine. The nodes that know of the 410 may forget it.
       if (machine.on === was_on && machine.gone === null && !machine.gone_unsettled) continue;
       machine.gone = null;
       machine.gone_unsettled = true;
@@ -891,7 +895,7 @@ export class Checker {
     this.allNoticed();
   }
 
-  /** Back-offs that began in the lost time may be over. */
+  /** Called when all nodes know that the store went back. Back-offs that the store lost may be over. */
   allNoticed(): void {
     for (const machine of this.machines.values()) {
       machine.not_before = 0;
@@ -903,7 +907,7 @@ export class Checker {
 
   // ── processes ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-  /** A process ended. Its connections are closed, and callers that wait get no response. */
+  /** Called when a process ended. Its connections are closed, and callers that wait get no response. */
   nodeEnds(node: number, sends: readonly Sent[]): void {
     this.disturbed_at = this.#now();
     this.#in_flight.delete(node);
@@ -918,8 +922,8 @@ export class Checker {
   }
 
   /**
-   * Nobody will learn whether an operation was done. The stored back-off does not show it either, because the node that
-   * delivers may know of responses that a failing disk has not stored yet.
+   * Called when nobody will learn whether an operation was done. The stored back-off does not show that either, because
+   * the node that delivers may know of responses that a failing disk has not stored yet.
    */
   opLost(machine: Machine): void {
     this.markManual(machine.instance_id);
@@ -927,7 +931,7 @@ export class Checker {
     this.opEnds(machine, this.#now(), false);
   }
 
-  /** A node releases instances. Nothing of it is in progress, and all its results for them are stored. */
+  /** Checks a node that releases instances: no attempt of these is in flight, and all their results are stored. */
   givenBack(concerns: (machine: Machine) => boolean): void {
     for (const machine of this.machines.values()) {
       if (concerns(machine) && machine.in_flight.length > 0)
@@ -941,18 +945,18 @@ export class Checker {
   }
 
   /**
-   * A node no longer has certain instances. The next owner knows what is stored.
+   * Called when a node no longer has certain instances. The next node knows only what is stored.
    *
    * @param clean whether all results must be stored
-   * @param stepped whether the next owner has another steady clock
+   * @param stepped whether the next node has another steady clock
    */
   onRebalance(concerns: (machine: Machine) => boolean, clean: boolean, stepped: boolean): void {
     for (const machine of this.machines.values()) {
       if (!concerns(machine)) continue;
       const { instance_id } = machine;
-      // An attempt at a webhook takes at most 5 s, and a lease lasts for 15, so no such attempt outlives the lease. A
-      // push in hand may outlive it. Its node finds out when it renews; until then the next owner may hand out the same
-      // push again.
+      // An attempt to a webhook takes at most 5 s, and a lease lasts for 15 s, so the attempt ends before the lease. A
+      // push in hand may take longer than the lease. Its node learns of the lost partition when it renews. Until then
+      // the next node may hand out the same push again.
       if (machine.ack_timeout_ms !== null) machine.in_flight = [];
       if (machine.in_flight.length > 0) this.fail(`${instance_id} is handed over with attempts in progress`);
       for (const lane of this.#lanes.values()) if (lane.machine === machine) lane.head = null;
@@ -965,7 +969,7 @@ export class Checker {
     }
   }
 
-  /** What the next owner will know of a delivery. */
+  /** Sets what the next node will know of a delivery. */
   #handTrack(track: Track, clean: boolean, stepped: boolean): void {
     const row = this.#operations.deliveries.get(track.delivery_id, this.#now());
     if (stepped) track.not_before = 0;
@@ -974,7 +978,7 @@ export class Checker {
       if (row.state === 'pending' && track.end !== null)
         this.fail(`message ${track.sent.label}: what became of it was forgotten`);
     } else if (row.attempt_count < track.attempts) {
-      // The result of its last attempts was lost, so they happen again.
+      // The results of the last attempts were lost, so the next node makes these attempts again.
       if (row.state === 'pending') track.end = null;
       track.not_before = 0;
       const badly = row.attempts.filter(({ outcome }) => OUTCOMES[outcome].reached && outcome !== 'ok').length;
@@ -990,13 +994,13 @@ export class Checker {
     const row = this.#operations.instances.load([machine.instance_id])[0];
     machine.failures = row?.consecutive_failures ?? 0;
     machine.backoff_step = row?.backoff_step ?? 0;
-    // An earlier process with another steady clock may have written the row. No back-off is longer than the longest
-    // one.
+    // An earlier process with another steady clock may have written the row, so the row may have a time that is too
+    // late. No back-off is longer than BACKOFF_MAX_MS.
     machine.not_before = stepped ? 0 : Math.min(row?.backoff_until ?? 0, this.#now() + BACKOFF_MAX_MS * SHORTEST);
     machine.url = row?.webhook_url ?? machine.url;
   }
 
-  /** The result of an attempt that began in an earlier term must change nothing. */
+  /** Checks that the result of an attempt that began in an earlier term changes nothing. */
   watchSettling(node: number, settlements: readonly DeliverySettlement[], settle: () => void): void {
     const stale = settlements.flatMap(({ delivery_id, reason, epoch }) => {
       const track = this.#tracks.get(delivery_id);
@@ -1015,14 +1019,14 @@ export class Checker {
   }
 
   /**
-   * The stored fields of a delivery, without what it waits for: that depends on the health of its instance, which is
-   * written in the same call.
+   * The stored fields of a delivery without `waiting_for`, which depends on the health of the instance. The same call
+   * also writes this health.
    */
   #stored(delivery_id: string): string {
     return JSON.stringify({ ...this.#operations.deliveries.get(delivery_id, this.#now()), waiting_for: null });
   }
 
-  /** Called a while after the response to a send: by then others must have taken over the work of any lost node. */
+  /** Called a while after the response to a send: by then other nodes must have taken over the work of a lost node. */
   checkNotified(sent: Sent, within_ms: number, concerns: (machine: Machine) => boolean): void {
     // The store lost the message.
     if (sent.response === null) return;
@@ -1054,7 +1058,7 @@ export class Checker {
     return this.#operations.deliveries.list({ ...filter, limit: 1e9 }, this.#now()).data;
   }
 
-  /** Called when nothing happens any more. */
+  /** Called at the end of the world, when no more events come. */
   checkEnd(): void {
     const rows = Map.groupBy(this.#rows(), ({ message_id }) => message_id);
     const stored = new Map<number, string>();
@@ -1122,7 +1126,7 @@ export class Checker {
   }
 
   /**
-   * Whether a newer message of the lane took its place. Only a message of a person takes the place of a message of a
+   * Whether a newer message of the lane replaced this delivery. Only a message of a person replaces a message of a
    * person.
    */
   #isSuperseded(row: DeliveryRow, { from }: Sent): boolean {
@@ -1138,8 +1142,8 @@ export class Checker {
   }
 
   /**
-   * The first push to a machine that was away is the newest message that waited. A newer message of an agent does not
-   * replace a message of a person.
+   * Checks that the first push to a machine that was away is the newest message that waited. A newer message of an
+   * agent does not replace a message of a person.
    */
   #checkNewest(row: DeliveryRow, track: Track, machine: Machine, what: string): void {
     if (!this.is_latest || this.isAside(track) || track.answered_badly > 0) return;
@@ -1170,7 +1174,9 @@ export class Checker {
     });
   }
 
-  /** A machine that is always well and pulls all the time was never away, so nothing is superseded for it. */
+  /**
+   * Checks that no delivery is superseded for a machine that is always well and pulls all the time: it was never away.
+   */
   checkLeftOut(settlements: readonly DeliverySettlement[]): void {
     for (const { delivery_id, reason } of settlements) {
       if (reason !== 'superseded' || !this.#isUndisturbed() || this.#now() < this.#noticed_at) continue;
@@ -1184,7 +1190,7 @@ export class Checker {
 
   // ── agents ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-  /** Called when a drop is in the store. */
+  /** Called when the store has made a drop. */
   dropped(): void {
     for (const track of this.#tracks.values()) {
       const row = this.#operations.deliveries.get(track.delivery_id, this.#now());
@@ -1199,8 +1205,7 @@ export class Checker {
   }
 
   /**
-   * Checks that there are no more messages of agents in a row than the limit, except for one that somebody lets
-   * through.
+   * Checks that no push has more hops than the limit, except for a delivery that somebody queued again by hand.
    */
   checkHops(flight: Flight | null, hops: number): void {
     const { hop_limit } = this.#settings;
@@ -1209,9 +1214,9 @@ export class Checker {
   }
 
   /**
-   * Checks that no pair exceeds its limit, whichever nodes judged it. A decision depends only on earlier messages and
-   * the times of their acceptance, and both are stored, so a takeover or a restart allows nothing more. Also checks
-   * that no pair is stopped before its limit.
+   * Checks that no pair exceeds its limit, whichever nodes judged its messages. A decision depends only on earlier
+   * messages and the times of their acceptance. Both are stored, so a takeover or a restart does not allow more
+   * messages. Also checks that no pair is stopped before its limit.
    */
   #checkPairs(): void {
     const { pair_limit } = this.#settings;
@@ -1220,9 +1225,9 @@ export class Checker {
     for (const rows of lanes.values()) {
       // For each sender, the messages that certainly count, and those that may count.
       const pairs = new Map<string, { went: number[]; may: number[] }>();
-      // A store that went back may have lost the result of one delivery and know the result of a later one. The guard
-      // then judges the earlier one again, and counts only deliveries before it, so not the later one. The later one is
-      // settled and is not judged again.
+      // A store that went back may have lost the result of one delivery, and still have the result of a later delivery.
+      // Then the guard judges the earlier delivery again, and counts only the deliveries before it. The later delivery
+      // is settled, so the guard does not judge it again.
       let is_forgotten = false;
       for (const row of rows.toSorted((a, b) => a.seq - b.seq)) {
         const is_skipped = is_forgotten && (row.settled_at ?? Infinity) <= this.#noticed_at;
@@ -1278,12 +1283,12 @@ export class Checker {
   }
 }
 
-/** Whether a message is not for an instance, because it is for another one, or its own agent says it. */
+/** Whether a message is not for an instance: it is for another instance, or the instance's own agent says it. */
 function isBesides({ target, from }: Sent, instance_id: string): boolean {
   return target === null ? from === instance_id : target !== instance_id;
 }
 
-/** By when machines that are always well must have a message. Deliveries before it in their lanes take time. */
+/** How soon machines that are always well must have a message. Each message before it in the lane adds time. */
 export function promptWithin(messages_before: number, answer_ms_max: number): number {
   return PROMPT_MS + messages_before * answer_ms_max * 2;
 }

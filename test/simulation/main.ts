@@ -1,8 +1,9 @@
 /**
- * npm run simulate -- [--seeds N] [--seed S] [--kind plain|pulling|talking|returning|late] [--nodes one|several] [--planted [--only NAME]]
+ * npm run simulate -- [--seeds N] [--seed S] [--kind plain|pulling|talking|returning|late] [--nodes one|several]
+ * [--planted [--only NAME]]
  *
- * Without `--seed`, it runs N worlds from a random seed on; with it, N worlds from that seed on. A single world prints
- * its trace. Without `--nodes`, several nodes share the store in a part of the worlds.
+ * Runs N worlds with consecutive seeds, from `--seed` on or from a random seed on. A single world prints its trace.
+ * Without `--nodes`, several nodes share the store in a part of the worlds.
  */
 import { parseArgs } from 'node:util';
 import { plant, PLANTED_BUGS, SEEDS_PER_BUG, worldsFor } from './planted.ts';

@@ -1,6 +1,7 @@
 /**
- * The role of PostgreSQL for several nodes, on top of the model store: leases of partitions, and notifications between
- * nodes. Here everything happens at once. The world decides when a node gets a notification, and whether.
+ * Adds to the model store what PostgreSQL does for several nodes: leases of partitions, and notifications between
+ * nodes. Here everything happens at once. The world decides when a node gets a notification, and whether it gets the
+ * notification at all.
  */
 import { fairShare, LEASE_MS, partitionOf, PARTITIONS } from '../../src/domain/partition.ts';
 import type { Sync } from '../../src/store/sqlite/sync.ts';
@@ -31,8 +32,8 @@ export interface Connection {
 }
 
 /**
- * Called when a node no longer has a partition: it released it, it left, or its lease ended. Also says whether another
- * node has it now, and until when results of the previous one counted.
+ * Called when a node no longer has a partition: the node released the partition, the node left, or its lease ended.
+ * Also says whether another node has the partition now, and until when results of the previous node counted.
  */
 export type OnHandOver = (
   partition_no: number,
@@ -47,7 +48,7 @@ export class ModelCluster {
   readonly #nodes = new Map<string, Omit<NodeRow, 'partition_count'>>();
   readonly #partitions = Array.from({ length: PARTITIONS }, () => ({ owner: null as string | null, epoch: 0 }));
   readonly connections = new Set<Connection>();
-  /** Whether a node whose lease ended keeps the partitions that nobody took. The contract allows both. */
+  /** Whether a node whose lease ended keeps its partitions until another node takes them. The contract allows both. */
   readonly #keeps_lapsed: boolean;
   #last_node_no = 0;
 
@@ -222,7 +223,7 @@ export class ModelCluster {
   }
 }
 
-/** The node's side of such a store: it knows its partitions, and reads what others stored for them. */
+/** The node's side of the store: it knows the partitions of the node, and reads what other nodes stored for them. */
 export function clustered(store: Store) {
   let held: number[] = [];
   let listener: (change: Change) => void = () => {};
@@ -252,7 +253,7 @@ export function clustered(store: Store) {
   };
   return {
     store: client,
-    /** A notification arrives. Stored batches are read in the order of their notifications. */
+    /** Called when a notification arrives. Reads stored batches in the order of their notifications. */
     onNotification(notification: ClusterNotification): void {
       if (notification.kind !== 'stored') return listener(notification);
       following = following.then(() => {

@@ -1,5 +1,6 @@
 /**
- * The model store gives the same results as SQLite: runs the same random commands on both, and compares every result.
+ * Tests that the model store gives the same results as SQLite: runs the same random commands on both stores, and
+ * compares every result.
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -13,7 +14,7 @@ const SECRET = `whsec_${Buffer.alloc(32, 7).toString('base64')}`;
 
 type Command = (store: StoreOperations) => unknown;
 
-/** Draws commands. They depend on the seed and on the delivery ids in earlier results, which are equal on both. */
+/** Draws commands from a seed and from the delivery ids in earlier results. These ids are equal in both stores. */
 class Commands {
   readonly #random: Random;
   readonly #delivery_ids: string[] = ['dlv_unknown'];

@@ -1,7 +1,7 @@
 /**
- * The contract of the store in maps: it does what SQLite does, without SQL and without a file, so that a thousand
- * worlds can be simulated in a second. Each method is one transaction. test/simulation/model_store.test.ts compares it
- * with SQLite.
+ * A store in maps that keeps the contract of the store. It has no SQL and no file, so that a thousand worlds can be
+ * simulated in a second. Each method is one transaction. test/simulation/model_store.test.ts compares this store with
+ * SQLite.
  */
 import { fullAttemptsText } from '../../src/domain/attempts_text.ts';
 import { mayQueueAgain, type WaitingFor } from '../../src/domain/delivery.ts';
@@ -54,7 +54,10 @@ import type { Page, PageRequest } from '../../src/store/contract/page.ts';
 import { isUnset, patched } from '../../src/store/rows/meeting_settings.ts';
 import type { StoredRange } from '../../src/store/contract/cluster.ts';
 
-/** The operations of the SQLite thread, without those on its file, and without keys and searches, which the engine does not use. */
+/**
+ * The operations of the thread of SQLite, without those on its file, and without keys and searches, which the engine
+ * does not use.
+ */
 export type StoreOperations = Pick<Operations, 'instances' | 'meetings'> & {
   messages: Omit<Operations['messages'], 'ofDelivery' | 'search'>;
   deliveries: Omit<Operations['deliveries'], 'search'>;
@@ -113,7 +116,9 @@ export class ModelStore implements StoreOperations {
     this.#numbers = new NumberSource(now, 0);
   }
 
-  /** Makes a copy of everything, and returns a function that restores it. Numbers are never given twice even then. */
+  /**
+   * Copies everything, and returns a function that restores the copy. Even after that no number is given a second time.
+   */
   copy(): () => void {
     const instances = new Map(this.#instances);
     const meetings = [...this.#meetings].map(([id, meeting]) => [id, { ...meeting }] as const);
@@ -216,7 +221,7 @@ export class ModelStore implements StoreOperations {
         updated_at: wall_ms,
       };
       this.#instances.set(instance_id, instance);
-      // Deliveries of the new instance have numbers above this one.
+      // Takes a number, so that all deliveries of the new instance have higher numbers.
       if (previous === undefined) this.#numbers.take(1);
       return { created: previous === undefined, instance: this.#rowOf(instance), dropped_header_names };
     },
@@ -708,7 +713,7 @@ export class ModelStore implements StoreOperations {
     return lanes.slice(0, limit);
   }
 
-  /** What a recovery queues again, in its order. */
+  /** The deliveries that a recovery queues again, in the order of the recovery. */
   #recoverable(of: Recovery): ModelDelivery[] {
     const rows = this.#of_instance.get(of.instance_id) ?? [];
     if ('delivery_ids' in of) {
@@ -737,7 +742,7 @@ export class ModelStore implements StoreOperations {
     row.settled_at = wall_ms;
   }
 
-  /** Null when there is no such delivery. */
+  /** The instance of a delivery; null when the delivery does not exist. */
   instanceOf(delivery_id: string): string | null {
     return this.#deliveries.get(delivery_id)?.instance_id ?? null;
   }

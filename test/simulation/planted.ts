@@ -1,7 +1,7 @@
 /**
- * Known bugs, planted to see that the simulation finds each. A bug replaces a piece of text while a module is loaded,
- * in a second instance of the modules that only the simulation uses. The shipped program contains none of it. A text
- * that is not found exactly once is an error, so that every bug stays planted.
+ * Known bugs that are planted to prove that the simulation finds each of them. A bug replaces a piece of text while a
+ * module is loaded, in a second instance of the modules that only the simulation uses. The shipped program contains no
+ * planted bug. It is an error when the text to replace is not found exactly once, so that every bug stays planted.
  */
 import assert from 'node:assert/strict';
 import { registerHooks } from 'node:module';
@@ -37,7 +37,7 @@ const CATCH_UP = 'src/domain/catch_up.ts';
 const GUARD = 'src/delivery/attempts/loop_guard.ts';
 const PULL_ROUTE = 'src/http/routes/pull.ts';
 
-/** A bug that does two things with a lane at a time has to remove these assertions first. */
+/** A bug that uses a lane for two things at a time must also remove these assertions. */
 const ONE_THING_AT_A_TIME: PlantedEdit[] = [
   { file: LANE, find: "assert(this.#state === 'idle' && !this.isEmpty,", replace: 'assert(true,' },
   { file: LANE, find: "assert(this.isBusy, 'only what was begun ends');", replace: '' },
@@ -45,7 +45,7 @@ const ONE_THING_AT_A_TIME: PlantedEdit[] = [
   { file: LANE, find: "assert(this.#state === 'idle', 'a lane does one thing at a time');", replace: '' },
 ];
 
-/** A bug that this many worlds, from seed 1 on, do not show counts as not found. The rarest takes some 1,800. */
+/** How many worlds, from seed 1 on, may be necessary to find a bug. The rarest bug takes some 1,800. */
 export const SEEDS_PER_BUG = 3_000;
 
 export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
@@ -54,7 +54,7 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     find: "if (row.state !== 'pending') continue;\n        if (row.expires_at !== settled.expires_at) continue;",
     replace: '',
   },
-  // The latest batch gets its result, and is on disk only with the next one.
+  // A batch gets its result before it is on disk: the next batch brings it there.
   'answers before the commit': [
     {
       file: MODEL,
@@ -537,7 +537,7 @@ export function worldsFor(name: string): WorldOptions {
 const ROOT = new URL('../../', import.meta.url).href;
 let hooked = false;
 
-/** Worlds with a bug in them; `name` is one of PLANTED_BUGS. */
+/** Returns a function that makes worlds with a bug. @param name a key of PLANTED_BUGS */
 export async function plant(name: string): Promise<MakeWorld> {
   assert(name in PLANTED_BUGS, `there is no planted bug ${name}`);
   if (!hooked) hook();
@@ -549,7 +549,7 @@ export async function plant(name: string): Promise<MakeWorld> {
 
 function hook(): void {
   registerHooks({
-    // A module that is imported by one with a bug belongs to the same bug.
+    // Modules that a module with a bug imports are also loaded in the second instance.
     resolve(specifier, context, next) {
       const resolved = next(specifier, context);
       const planted = context.parentURL === undefined ? null : new URL(context.parentURL).searchParams.get('planted');

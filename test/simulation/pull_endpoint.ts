@@ -1,7 +1,7 @@
 /**
- * The pull route of one simulated node: the real handler (src/http/routes/pull.ts) on requests and responses that are
- * objects. It leaves out access and the transport of bytes. Handing out, giving back, counting and forwarding are the
- * real thing.
+ * The pull route of one simulated node: the real handler (src/http/routes/pull.ts), with objects as requests and
+ * responses. There are no checks of access, and no bytes on a wire. The code that hands out and gives back pushes,
+ * counts results and forwards pulls is the real code.
  */
 import type { IncomingMessage } from 'node:http';
 import { FORWARDED_HEADER, type ForwardedPull } from '../../src/delivery/cluster/pull_forwarder.ts';
@@ -35,7 +35,7 @@ export interface Pulled {
 export interface Answer {
   status: number;
   body: Pulled | null;
-  /** Whether another node made the response, and this one passed it on. */
+  /** Whether another node made the response, and this node passed it on. */
   is_passed_on: boolean;
 }
 
@@ -69,7 +69,7 @@ class SimulatedResponse {
 export interface Exchange {
   /** Resolves when the node has a response, which is not yet written. */
   answered: Promise<Answer>;
-  /** The whole response left the node, or the connection broke first. */
+  /** Ends the exchange: the whole response left the node, or the connection broke before. */
   end(is_written: boolean): void;
 }
 

@@ -1,6 +1,6 @@
 /**
- * A machine that pulls in simulated time, as docs/pull.md describes, with its faults. It dies with pushes in hand, is
- * away, works for too long, loses requests and responses, makes them again, and repeats results.
+ * A machine that pulls in simulated time, as docs/pull.md describes, and has faults. It dies with pushes in hand, is
+ * away, works for too long, loses requests and responses, repeats requests, and repeats results.
  */
 import type { Answer, Pulled, PullBody, Reported } from './pull_endpoint.ts';
 import type { Random } from './random.ts';
@@ -34,7 +34,9 @@ export type PullMood = (typeof PULL_MOODS)[number];
 /** A node, as a machine reaches it. */
 export interface PulledNode {
   node_id: string;
-  /** @param onAnswer called once, with null when the connection broke. @returns a function that closes the connection */
+  /**
+   * @param onAnswer called once, with null when the connection broke. @returns a function that closes the connection
+   */
   pull(instance_id: string, body: PullBody, onAnswer: (answer: Answer | null) => void): () => void;
 }
 
@@ -44,11 +46,11 @@ export interface Surroundings {
   nodes: () => PulledNode[];
   trace: (line: string) => void;
   received: (push: Pulled['pushes'][number], pull_id: string) => void;
-  /** It makes a pull again under its name. */
+  /** Called when the machine repeats a pull under the same name. */
   repeats(pull_id: string): void;
-  /** It acted on a push, whatever happens to its result. */
+  /** Called when the machine acted on a push, whatever happens to the result. */
   handled(delivery_id: string): void;
-  /** It is about to report the result of an attempt. */
+  /** Called when the machine is about to report the result of an attempt. */
   reports(report: Reported): void;
   /** The body of a success. */
   bodyOf(delivery_id: string, target_agents: readonly string[]): string;
@@ -57,10 +59,10 @@ export interface Surroundings {
 export interface PullingMachineOptions {
   instance_id: string;
   ack_timeout_ms: number;
-  /** How many requests it keeps open. Several of them compete for the same pushes. */
+  /** How many pulls the machine keeps open. Several pulls compete for the same pushes. */
   pullers: number;
   wait_s: number;
-  /** In this meeting it thinks for long although it is well. */
+  /** A meeting in which the machine takes long for each push, although it is well; null for none. */
   thinks_in: string | null;
 }
 
@@ -71,10 +73,10 @@ export class PullingMachine {
   mood: PullMood = 'fine';
   readonly #options: PullingMachineOptions;
   readonly #around: Surroundings;
-  /** By delivery: the latest attempt that it got, and its result; null while it works on it. */
+  /** By delivery: the latest attempt that the machine got, and its result; `said` is null while it works. */
   #known = new Map<string, { attempt: number; said: Said | null }>();
   #outbox: Reported[] = [];
-  /** Counts its lives. What an earlier life began is forgotten. */
+  /** The number of the current life of the machine. It forgets everything that began in an earlier life. */
   #life = 0;
   #open = new Set<() => void>();
   #failures = 0;
@@ -92,7 +94,7 @@ export class PullingMachine {
       this.#later(this.#around.random.below(100), () => this.#pull(this.#newName()));
   }
 
-  /** Runs something later, if it is still in this life. */
+  /** Runs something later, if the machine is then still in the same life. */
   #later(delay_ms: number, run: () => void): () => void {
     const life = this.#life;
     return this.#around.after(delay_ms, () => {
@@ -100,12 +102,12 @@ export class PullingMachine {
     });
   }
 
-  /** Several machines of a world, and all lives of one, have different names for their pulls. */
+  /** Makes a name for a pull. Names differ between the machines of a world and between the lives of a machine. */
   #newName(): string {
     return `${this.#options.instance_id}.${++this.#pulls}`;
   }
 
-  /** @param pull_id the name of the request; a repeated request has the name of the one whose response was lost */
+  /** @param pull_id the name of the pull; a repeated pull has the name of the pull whose response was lost */
   #pull(pull_id: string): void {
     const { random } = this.#around;
     if (this.mood === 'away') return void this.#later(AWAY_LOOK_MS, () => this.#pull(pull_id));
@@ -117,7 +119,7 @@ export class PullingMachine {
     });
   }
 
-  /** Hands in results at once, beside the open pulls. */
+  /** Reports results at once, with a pull that asks for no pushes. Open pulls stay open. */
   #handIn(): void {
     if (this.#outbox.length === 0) return;
     const body = { results: this.#outbox.splice(0), max: 0, wait_s: 0, pull_id: this.#newName() };
@@ -126,7 +128,7 @@ export class PullingMachine {
     });
   }
 
-  /** @param then called with how long to pause before the next one */
+  /** @param then called with the pause before the next request */
   #request(body: PullBody, then: Then): void {
     const { random, nodes, trace } = this.#around;
     const { instance_id } = this.#options;
@@ -137,7 +139,7 @@ export class PullingMachine {
     const goes_lost = is_lost && random.chance(0.5);
     // The network changed: the machine asks again, and its node does not know that the connection is dead.
     const is_dead = is_lost && !goes_lost && random.chance(0.5);
-    // A request that was held up on the way arrives when the machine has asked again.
+    // Some lost requests only take long: they arrive after the machine has asked again.
     if (goes_lost && random.chance(0.3))
       this.#around.after(random.below(LATE_MS_MAX), () => node.pull(instance_id, body, () => {}));
     let is_over = false;
@@ -181,7 +183,7 @@ export class PullingMachine {
   #answered({ status, body: pulled }: Answer, body: PullBody, then: Then): void {
     const { random, trace } = this.#around;
     if (status !== 200 || pulled === null) {
-      // 404 and 422: it is not registered, or not for pulling. The results may count later.
+      // 404 and 422: the machine is not registered, or its instance does not pull. The results may count later.
       if (status === 404 || status === 422) this.#failures = 3;
       return this.#fails(body, then);
     }
@@ -207,7 +209,7 @@ export class PullingMachine {
   #take(push: Pulled['pushes'][number], pull_id: string): void {
     const { delivery_id, attempt, body } = push;
     this.#around.received(push, pull_id);
-    // The result of the previous attempt arrives only now.
+    // Reports a result of the previous attempt, which is too late.
     if (this.mood === 'repeating' && attempt > 1) this.#say(delivery_id, attempt - 1, { status_code: 500 });
     const known = this.#known.get(delivery_id);
     if (known !== undefined) {
@@ -227,7 +229,7 @@ export class PullingMachine {
         latest.said = said;
         this.#around.handled(delivery_id);
       }
-      // It forgets a push that it could not handle, and tries again when it gets the push again.
+      // The machine forgets a push that it could not handle. When the push comes again, it tries again.
       else this.#known.delete(delivery_id);
       this.#say(delivery_id, latest.attempt, said);
     });

@@ -14,12 +14,14 @@ export interface Report {
   finding: Finding | null;
 }
 
-/** How many worlds share each turn of the event loop, in which the promises of all of them settle. */
+/** How many worlds make a step in the same turn of the event loop. In each turn the promises of all of them settle. */
 const WORLDS_AT_ONCE = 128;
 
 export type MakeWorld = (seed: number, options?: WorldOptions) => World;
 
-/** Runs seeds until one of them breaks a promise; `until_ms` of wall time bounds it. */
+/**
+ * Runs worlds with consecutive seeds until a world breaks a promise, at most until `performance.now()` is `until_ms`.
+ */
 export async function run(
   make: MakeWorld,
   first_seed: number,

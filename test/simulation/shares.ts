@@ -3,10 +3,13 @@ import { Worker } from 'node:worker_threads';
 import type { Report } from './run.ts';
 import type { Share } from './worker.ts';
 
-/** Does not depend on the number of threads, because the trace of a run is made of its shares. */
+/**
+ * How many seeds a share has. The hash of a run depends on its shares, so this must not depend on the number of
+ * threads.
+ */
 const SEEDS_PER_SHARE = 512;
 
-/** Runs seeds on all cores, until one of them breaks a promise. */
+/** Runs worlds with consecutive seeds on all cores, until a world breaks a promise. */
 export async function runOnAllCores(first_seed: number, count: number, options: Share['options']): Promise<Report> {
   const shares: Share[] = [];
   for (let done = 0; done < count; done += SEEDS_PER_SHARE) {
@@ -30,7 +33,7 @@ export async function runOnAllCores(first_seed: number, count: number, options: 
     await worker.terminate();
   };
   await Promise.all(Array.from({ length: Math.min(availableParallelism(), shares.length) }, runShares));
-  // Shares that were handed out before a promise broke run to their end, because the lowest seed counts.
+  // When a world breaks a promise, shares that already run go on to their end, because the report has the lowest seed.
   const all: Report = { worlds: 0, steps: 0, trace_hash: '', finding: null };
   let hash = 0x811c9dc5;
   for (const { worlds, steps, trace_hash, finding } of reports) {

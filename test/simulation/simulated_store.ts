@@ -12,36 +12,37 @@ import type { StoreOperations } from './model_store.ts';
 type Noun = keyof ClusterOperations;
 
 /**
- * The fate of a call: it is done, it fails, or the connection is lost before it was done or before its result arrived.
+ * What happens to a call: it is done; it fails; the connection is lost before it is done (`lost`), or after that but
+ * before its result arrives (`unheard`).
  */
 export type Fate = 'done' | 'fails' | 'lost' | 'unheard';
 
-/** The world's decisions about calls: how long they take, and whether they arrive. */
+/** What the world decides about calls: how long they take, and whether they arrive. */
 export interface StoreConditions {
-  /** The delay until the transaction commits, and then until the reply arrives. */
+  /** The delay until the transaction commits, and the delay after that until the result arrives. */
   delays(name: string): { commit_ms: number; reply_ms: number };
-  /** Runs something in the process, unless the process has died by then. */
+  /** Runs something in the process, unless the process is dead by then. */
   schedule(at_ms: number, run: () => void): void;
   /** Runs something in the store, whatever happens to the process that asked. */
   scheduleThere(at_ms: number, run: () => void): void;
   now(): number;
-  /** The connection of a call. Calls on one connection keep their order; null: a connection of its own. */
+  /** The connection of a call; null for a new connection. Calls on the same connection keep their order. */
   channel(name: string): string | null;
   /** The number of the current connection, which changes when it was lost; null while there is none. */
   link(): number | null;
-  /** How long a lost connection goes unnoticed. */
+  /** How long the process does not notice that its connection is lost. */
   noticed_ms(): number;
   /** Called when a call arrives. @param link the connection over which it came */
   fate(name: string, link: number | null): Fate;
-  /** Called around a commit. Returns whether the process still lives. */
+  /** `beforeCommit` and `afterCommit` are called around a commit. They return whether the process still lives. */
   beforeCommit(name: string): boolean;
   afterCommit(name: string): boolean;
 }
 
 /**
- * A store as one process sees it: calls on one channel commit, and their results arrive, in the order of the calls,
- * each after a while. When the process dies, uncommitted calls never commit, and no result arrives. In a cluster, calls
- * that were already sent may still commit.
+ * The store as one process sees it. Calls on one channel commit in the order of the calls, and their results arrive in
+ * the same order. When the process dies, calls that are not committed never commit, and no result arrives. In a
+ * cluster, calls that were already sent may still commit.
  */
 export function simulatedStore(operations: StoreOperations | ClusterOperations, conditions: StoreConditions): Store {
   const channels = new Map<string, { commit_at: number; reply_at: number }>();

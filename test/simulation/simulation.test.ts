@@ -1,7 +1,7 @@
 /**
- * Whatever happens, no message is lost or goes to the wrong machine, lanes keep their order, no machine waits for
- * another, and the counts agree. A world that breaks a promise prints its seed; `npm run simulate -- --seed S` replays
- * it.
+ * Tests the promises in simulated worlds, whatever faults happen: no message is lost or goes to the wrong machine,
+ * lanes keep their order, no machine waits for another machine, and the counts are right. A world that breaks a promise
+ * prints its seed; `npm run simulate -- --seed S` repeats that world.
  */
 import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
@@ -18,7 +18,9 @@ const SQLITE_WORLDS = 60;
 const CLUSTERS = 40;
 
 const make = (seed: number, options?: WorldOptions): World => new World(seed, options);
-/** The same worlds every time, so that a red run means a change; `npm run simulate` looks at new ones. */
+/**
+ * Each run has the same worlds, so that a failed run means a change of the code. `npm run simulate` makes new worlds.
+ */
 const FIRST_SEED = 1;
 
 test('the promises hold in every world', async () => {
@@ -58,7 +60,7 @@ test('nothing is pushed twice where results are written late, and what others st
 });
 
 /**
- * These worlds once found a fault: the read of a window failed, and its retry revived a lane that had left the cache.
+ * These worlds once found a bug: the read of a page failed, and its retry brought back a lane that had left the cache.
  */
 for (const seed of [654, 939]) {
   test(`a window that is read again revives no lane: world ${seed}`, async () => {
@@ -67,7 +69,7 @@ for (const seed of [654, 939]) {
   });
 }
 
-/** This world once found a fault: a message was dropped while a node read it, and pushed when the read arrived. */
+/** This world once found a bug: a message was dropped while a node read it, and still pushed when the read ended. */
 test('what was dropped in a meeting is not pushed from a read that began before: world 2674', async () => {
   const { finding } = await run(make, 2_674, 1, { cluster: true, kind: 'talking' });
   assert.equal(finding, null);
@@ -99,7 +101,7 @@ test('a seed is a world, to the letter', async () => {
   assert.notEqual(first.trace_hash, other.trace_hash);
 });
 
-// CI looks for each of them: npm run simulate -- --planted
+// CI checks that the simulation finds each planted bug: npm run simulate -- --planted
 for (const [name, edits] of Object.entries(PLANTED_BUGS)) {
   test(`the planted bug "${name}" still has its place in the source`, async () => {
     for (const { file, find } of [edits].flat()) {

@@ -9,15 +9,16 @@ interface Event {
 export const START_MS = Date.UTC(2026, 0, 1);
 
 /**
- * The virtual time of one world, moved event by event from outside. Unlike test/support/virtual_clock.ts it never waits
- * for the event loop itself, so many worlds share each turn of the loop. That makes a thousand runs a second possible.
+ * The virtual time of one world. The caller moves it event by event. Unlike test/support/virtual_clock.ts this clock
+ * never waits for the event loop, so many worlds share each turn of the loop. That makes a thousand worlds a second
+ * possible.
  */
 export class SteppedClock {
   now = START_MS;
   #order = 0;
   readonly #events = new TinyQueue<Event>([], (a, b) => a.at - b.at || a.order - b.order);
 
-  /** Returns a function that cancels it. */
+  /** Runs something later. Returns a function that cancels this. */
   after(delay_ms: number, run: () => void): () => void {
     const event: Event = { at: this.now + Math.max(0, delay_ms), order: this.#order++, run };
     this.#events.push(event);

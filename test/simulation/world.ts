@@ -1,8 +1,8 @@
 /**
- * A few random days of one node, or some minutes of several nodes on one store. Machines respond, fail, lie and vanish;
- * people send, join, leave, delete and restart. The disk fails, the clock is set. Processes are killed, start and stop,
- * are paused, or are cut off from the store. Then everything is quiet, and the promises are checked. One seed always
- * makes the same world.
+ * Simulates a few random days of one node, or some minutes of several nodes on one store. Machines respond, fail, give
+ * wrong responses and disappear; people send messages, and join, leave and delete. The disk fails, and the clock is
+ * set. Processes start, stop, are killed, are paused, or are cut off from the store. At the end all faults stop, and
+ * the checker checks the promises. A seed always makes the same world.
  */
 import { DeliveryChanges } from '../../src/changes/deliveries.ts';
 import type { Clock } from '../../src/delivery/clock.ts';
@@ -40,10 +40,10 @@ const HOUR = 60 * MINUTE;
 const SECRET = `whsec_${Buffer.alloc(32, 7).toString('base64')}`;
 const STEPS_MAX = 50_000;
 const EVER = { since_ms: 0, until_ms: Number.MAX_SAFE_INTEGER };
-/** Forty agents have so many pairs that their worlds need this many steps. */
+/** The limit of steps for worlds with forty agents: they have many pairs, so these worlds take longer. */
 const STEPS_MAX_OF_CROWD = 500_000;
 const ANSWER_MS_MAX = 20;
-/** An Idempotency-Key is kept for a day, and meanwhile somebody may set the clock by some hours. */
+/** How late a sender repeats a message. A key is kept for a day, but somebody may set the clock ahead by some hours. */
 const REPEATED_WITHIN_MS = 12 * HOUR;
 
 const MOODS = ['fine', 'fine', 'slow', 'dead', 'bad', 'hung', 'moody', 'moody', 'accepting', 'lossy', 'gone'] as const;
@@ -53,28 +53,32 @@ interface Answer {
   says: number | Exclude<Outcome, 'ok' | 'not_200' | 'gone' | 'bad_status'>;
   after_ms: number;
   retry_after?: string;
-  /** Whether the machine acted on the push although its response says otherwise or never arrived. */
+  /** Whether the machine acted on the push, although its response reports a failure or never arrives. */
   handled?: boolean;
 }
 
 const MOODY: Answer['says'][] = [200, 200, 200, 500, 429, 202, 302, 404, 'timeout', 'connect_refused', 'dns_failed'];
 const RETRY_AFTERS = ['1', '90', '7200', '1e99', '-1', 'Fri, 02 Jan 2026 00:00:00 GMT', 'soon'];
 
-/** The share of worlds in which somebody pauses meetings. Pauses have random numbers of their own. */
+/** The share of worlds in which somebody pauses meetings, and the seed for the random numbers of pauses. */
 const PAUSES_SHARE = 0.4;
 const PAUSES = 0x70617573;
 
 /**
- * A start does not believe a clock that is further ahead than this: a third of the time after which deliveries expire.
+ * At a start, a node does not believe a wall clock that is further ahead than this: a third of the time after which
+ * deliveries expire.
  */
 const BELIEVED_MS = 24 * HOUR;
 
 /**
- * The share of worlds with a cluster. These worlds are shorter, because each has a renewal every 3 s. So they take as
- * long to simulate as others.
+ * The share of worlds with a cluster. Such a world has a renewal every 3 s, so a long one would take long to simulate.
+ * Therefore these worlds are shorter.
  */
 const CLUSTER_SHARE = 0.15;
-/** The share of worlds in which machines reply in their responses, how many machines do, and how often. */
+/**
+ * The share of worlds in which machines reply in their responses, the share of machines that do so there, and the share
+ * of their responses that have replies.
+ */
 const REPLYING_SHARE = 0.25;
 const REPLIERS_SHARE = 0.5;
 const REPLY_SHARE = 0.7;
@@ -82,23 +86,25 @@ const REPLIES_MAX = 3;
 const CLUSTER_RETRY_SCHEDULE_MS = [10 * SECOND, 30 * SECOND, MINUTE, MINUTE, MINUTE];
 const CLUSTER_RETRY_AFTERS = ['1', '90', '1e99', '-1', 'soon'];
 const CLUSTER_END_MS = 20 * MINUTE;
-/** How often a world of a cluster checks whether it has ended. */
+/** How often a world with a cluster checks whether it has ended. */
 const LOOK_MS = 20 * SECOND;
-/** How many machines pull in the worlds that have such machines, and how long they may take for a result. */
+/** The share of machines that pull, by the kind of world, and how long they may take for a result. */
 const PULLING = 0x70756c6c;
 const PULLING_SHARE = { pulling: 0.7, returning: 0.5 };
 const ACK_TIMEOUTS_MS = [5 * SECOND, 30 * SECOND, 30 * SECOND, 2 * MINUTE, 10 * MINUTE];
 const WAITS_S = [10, 30, 60];
 /**
- * The pulls of a machine that is always well wait no longer than this, so that it soon notices a node that is not well.
+ * The longest wait of pulls of a machine that is always well. Short waits let the machine notice soon that a node is
+ * not well.
  */
 const WAIT_S_WELL = 10;
 /**
- * By then, whatever happened to nodes, a machine that pulls and is well has found its node and has its pending
- * messages.
+ * How soon, whatever happened to nodes, a machine that pulls and is well must find a node and get its pending messages.
  */
 const FOUND_MS = 90 * SECOND;
-/** In worlds with agents that talk: who answers whom, how soon, and the most that they say. */
+/**
+ * For worlds with agents that talk: which agents answer each other, how soon, and how many messages they say at most.
+ */
 const TALKING = 0x74616c6b;
 const TALKS = ['pair', 'pair', 'ring', 'crowd'] as const;
 type Talk = (typeof TALKS)[number];
@@ -107,12 +113,14 @@ const CROWD_MAX = 8;
 const BIG_CROWD = 40;
 const BIG_CROWD_SHARE = 0.01;
 const AGENT_THINKS_MS_MAX = 300;
-/** The most messages. Without the guard, fewer are enough to see that they do not stop. */
+/**
+ * How many messages agents say at most. Without the guard, fewer messages are enough to see that agents do not stop.
+ */
 const SAID_MAX = { on: 1_500, off: 300 };
 const SAID_MAX_OF_AGENT = 100;
 /**
- * In worlds that are late: how often writes of results, and reads of messages that another node stored, are late, and
- * by how much. Also how often a node may have missed something.
+ * For worlds of the kind `late`: how often a write of results, or a read of messages that another node stored, is late,
+ * and by how much. Also how often a node may have missed notifications.
  */
 const LATE = 0x6c617465;
 const LATE_SHARE = 0.5;
@@ -121,23 +129,23 @@ const LATE_REPLIES_MS_MAX = { 'cluster.stored': 4 * SECOND };
 const MISSED_SHARE = 0.4;
 const OFF = { hop_limit: 0, pair_limit: 0, pair_window_s: 0 };
 /**
- * How often the timers of machines that pull are checked. In the service it is every 100 ms; here they are all a little
- * late.
+ * The timers of machines that pull end at a multiple of this. In the service the step is 100 ms; here it is longer, so
+ * timers are later.
  */
 const COARSE_MS = SECOND;
 /** How long PullForwarder waits for a node, in addition to the wait of the pull. */
 const FORWARD_MS = 12 * SECOND;
-/** How long a call hangs on a connection that is gone. */
+/** How long a call hangs at most on a connection that is lost. */
 const NOTICED_MS_MAX = 5 * SECOND;
-/** How soon a result that a failing disk refused is written after the disk is well again. */
+/** How soon a result that a failing disk refused is written, after the disk works again. */
 const WRITTEN_MS_MAX = 2 * SECOND;
-/** How soon others take over the work of a node that is dead, paused or cut off. */
+/** How soon other nodes take over the work of a node that is dead, paused or cut off. */
 const TAKEN_OVER_MS = 20 * SECOND;
-/** How much a standby that takes over may lack, and by when every node has noticed. */
+/** How long a standby gets no commits before it takes over, and how soon after that every node has noticed. */
 const LOST_MS_MAX = 5 * SECOND;
 const ALL_NOTICED_MS = MINUTE;
 
-/** One process. Everything that it started dies with it. */
+/** One process of a node. When it ends, everything that it started ends too. */
 interface Life {
   number: number;
   node_id: string;
@@ -148,25 +156,27 @@ interface Life {
   expiry: Expiry;
   clock: Clock;
   stopping: boolean;
-  /** What would have happened in it during a pause; null while it runs. */
+  /** What happens to the process during a pause, to run afterwards; null while the process is not paused. */
   missed: (() => void)[] | null;
-  /** The number of its connection to the store, and whether it is cut off. */
+  /** The number of the connection of the process to the store, and whether the process is cut off. */
   link: number;
   cut: boolean;
-  /** Whether it was ever paused or cut off, so that its end may not be clean. */
+  /** Whether the process was ever paused or cut off: then its results may not be stored when it ends. */
   disturbed: boolean;
-  /** Requests in progress, and operations. */
+  /** The sends and the operations in progress. */
   sends: Sent[];
   ops: Machine[];
   /** Meetings that somebody pauses or resumes. */
   brakes: string[];
   connection: Connection | null;
-  /** When the last notification to it arrives. Notifications keep their order, and are lost while nobody listens. */
+  /**
+   * When the last notification to the process arrives. Notifications keep their order, and are lost while it is `deaf`.
+   */
   notified_at: number;
   deaf: boolean;
-  /** By when it has noticed that it is no longer paused or cut off. */
+  /** When the process has noticed that it is no longer paused or cut off. */
   well_from: number;
-  /** Null in a world without machines that pull. */
+  /** The part for machines that pull; null in a world without such machines. */
   pulls: Pulls | null;
 }
 
@@ -174,9 +184,9 @@ interface Life {
 interface Pulls {
   transport: PullTransport;
   endpoint: PullEndpoint;
-  /** Whether it takes no more requests. */
+  /** Whether the process takes no more requests. */
   is_closed: boolean;
-  /** Closes its connections and the requests that it forwarded, when the process ends. */
+  /** Functions that close the connections of machines. They are called when the process ends. */
   connections: Set<() => void>;
   /** The names of the pulls that arrived. */
   names: Set<string>;
@@ -184,20 +194,21 @@ interface Pulls {
 }
 
 /**
- * `pulling`: some machines pull, others have webhooks. `talking`: behind each machine is an agent that answers what it
- * gets. `returning`: a machine that was away gets the newest of what waited; some machines pull. `late`: several nodes
- * write results late, read late what others stored, and read the table again because they may have missed something.
+ * `plain`: all machines have webhooks. `pulling`: some machines pull, others have webhooks. `talking`: each machine has
+ * an agent that answers the messages that it gets. `returning`: a machine that was away gets only the newest message
+ * that waited; some machines pull. `late`: several nodes write results late, read messages of other nodes late, and
+ * read the table again because they may have missed notifications.
  */
 export const KINDS = ['plain', 'pulling', 'talking', 'returning', 'late'] as const;
 export type Kind = (typeof KINDS)[number];
 
 export interface WorldOptions {
   kind?: Kind;
-  /** `off`: nothing stops agents that talk. */
+  /** When `off`, nothing stops agents that talk. */
   guard?: 'on' | 'off';
   /** Makes the operations of the store. When absent, the store is the model in memory. */
   operations?: (wall: () => number) => StoreOperations;
-  /** Whether several nodes share the store; when absent, in a part of the worlds. */
+  /** Whether several nodes share the store; when absent, they do in a part of the worlds. */
   cluster?: boolean;
   /** Gets every line of the trace. */
   onTrace?: (line: string) => void;
@@ -206,7 +217,7 @@ export interface WorldOptions {
 export class World {
   readonly seed: number;
   readonly checker: Checker;
-  /** FNV-1a over everything that happened. */
+  /** The FNV-1a hash of all lines of the trace. */
   trace_hash = 0x811c9dc5;
   done = false;
   steps = 0;
@@ -216,35 +227,37 @@ export class World {
   readonly #settings: EngineSettings;
   readonly #meetings: string[];
   readonly #moods = new Map<string, Mood>();
-  /** The meetings that were ever paused. */
+  /** The meetings that were ever paused: calls in progress, and from when on every node knows of the last call. */
   readonly #brakes = new Map<string, { open: number; firm_from: number }>();
   readonly #onTrace: ((line: string) => void) | undefined;
   readonly #store_ms: number;
-  /** Null while one node has the store for itself. */
+  /** The cluster; null in a world with one node. */
   readonly #cluster: ModelCluster | null;
   readonly #nodes_max: number;
   #lives: Life[] = [];
   #lives_ever = 0;
-  /** When a fault last began or ended that other nodes need time to repair. */
+  /** The last time at which a fault began or ended that other nodes must repair. */
   #fault_at = 0;
   #wall_ahead_ms = 0;
   #steady_ahead_ms = 0;
-  /** By how much the clock was set ahead, in total. */
+  /** The sum of all steps by which the clock was set ahead. */
   #forward_ms = 0;
   #failing = false;
   readonly #model: ModelStore | null;
-  /** Puts the store back to the state of its standby; null while the standby has everything. */
+  /** Puts the store back to the state of its standby; null while the standby has all commits. */
   #goBack: (() => void) | null = null;
-  /** From when on nothing waits for the disk any more, because it has been well for long enough. */
+  /** When all results that waited for the disk are written. */
   #written_from = 0;
   #is_healed = false;
   #crash_at: { name: string; when: 'before' | 'after' } | null = null;
   #labels = 0;
-  /** The machines that may reply. They have random numbers of their own, so that other worlds stay the same. */
+  /**
+   * The machines that may reply. They use a separate generator of random numbers, so that other worlds stay the same.
+   */
   readonly #repliers = new Set<string>();
   readonly #reply_random: Random;
   readonly #kind: Kind;
-  /** Machines that pull have random numbers of their own, too. */
+  /** Machines that pull also have a separate generator of random numbers. */
   readonly #pull_random: Random;
   readonly #pulling = new Map<string, PullingMachine>();
   readonly #talk_random: Random;
@@ -269,7 +282,7 @@ export class World {
     this.#reply_random = new Random(seed ^ 0x7e9117);
     const is_replying = this.#reply_random.chance(REPLYING_SHARE);
     this.#store_ms = random.pick([0, 1, 5, 40]);
-    // A random number of its own, so that a world of one node stays the same whatever the share is.
+    // Uses a separate generator of random numbers, so that worlds with one node stay the same when the share changes.
     const is_cluster = cluster ?? (kind === 'late' || new Random(~seed).chance(CLUSTER_SHARE));
     this.#nodes_max = operations === undefined && is_cluster ? 2 + random.below(2) : 1;
     const model = operations === undefined ? new ModelStore(() => this.#wall()) : null;
@@ -300,7 +313,7 @@ export class World {
     this.checker = new Checker(this.#operations, this.#settings, this.#meetings, {
       now: () => this.#steady(),
       real: () => this.#clock.now + this.#forward_ms,
-      // With one node, every process has its own term.
+      // With one node, the term is the number of its process.
       termOf: (instance_id) => this.#cluster?.epochOf(instance_id) ?? this.#lives_ever,
       isUndisturbed: () => !this.#failing && this.#isUndisturbed(),
     });
@@ -315,18 +328,19 @@ export class World {
     else this.#planShort();
   }
 
-  /** Days of one node; all other worlds are some minutes long. */
+  /** Whether the world lasts some days: plain worlds with one node do. All other worlds last some minutes. */
   get #is_long(): boolean {
     return this.#cluster === null && this.#kind === 'plain';
   }
 
   #limits(): GuardLimits {
     const random = this.#talk_random;
-    // Outsiders talk as much as they like: the guard has worlds of its own.
+    // Worlds of the kind `talking` test the loop guard. In worlds of the kind `returning` it is off; in others it has
+    // fixed limits.
     if (this.#kind === 'returning') return OFF;
     if (this.#kind !== 'talking') return { hop_limit: 16, pair_limit: 20, pair_window_s: 60 };
     const pair_limit = this.#talk === 'crowd' ? 1 + random.below(3) : random.pick([3, 8, 20]);
-    // The messages of a crowd multiply with each hop, so the limit of pairs has to stop them.
+    // In a crowd each message causes many more, so a limit of hops comes too late: the limit of pairs must stop them.
     const rules = this.#talk === 'crowd' ? 'pairs' : random.pick(['hops', 'pairs', 'both'] as const);
     return {
       hop_limit: rules === 'pairs' ? 0 : random.pick([4, 16]),
@@ -341,7 +355,7 @@ export class World {
     return this.#talk_random.chance(BIG_CROWD_SHARE) ? BIG_CROWD : 4 + this.#talk_random.below(CROWD_MAX - 3);
   }
 
-  /** Runs the next event. Promises must settle in between. */
+  /** Runs the next event. Between two steps the caller lets promises settle. */
   step(): void {
     const steps_max = this.checker.machines.size === BIG_CROWD ? STEPS_MAX_OF_CROWD : STEPS_MAX;
     if (++this.steps > steps_max) this.checker.fail('it does not come to rest');
@@ -371,7 +385,7 @@ export class World {
     if (ack_timeout_ms !== null) this.#connectMachine(machine, ack_timeout_ms);
   }
 
-  /** Whether a machine pulls. */
+  /** Decides whether a machine pulls. */
   #pulls(instance_id: string): boolean {
     const random = this.#pull_random;
     if (this.#kind === 'returning') return random.chance(PULLING_SHARE.returning);
@@ -415,7 +429,7 @@ export class World {
     return this.#clock.now + this.#wall_ahead_ms;
   }
 
-  /** As in src/delivery/clock.ts: the wall clock at the start of the process, never stepped after that. */
+  /** As in src/delivery/clock.ts: starts at the wall clock when the process starts; then nobody can set it. */
   #steady(): number {
     return this.#clock.now + this.#steady_ahead_ms;
   }
@@ -510,7 +524,7 @@ export class World {
     );
   }
 
-  /** Runs something in a process: never when it is dead, and later when it is paused. */
+  /** Runs something in a process. A dead process never runs it; a paused process runs it after the pause. */
   #in(life: Life, run: () => void): void {
     if (!life.alive) return;
     if (life.missed === null) run();
@@ -572,7 +586,7 @@ export class World {
     return ms === undefined || !this.#late_random.chance(LATE_SHARE) ? 0 : this.#late_random.below(ms);
   }
 
-  /** Checks that every delivery that is settled as delivered has its replies stored. */
+  /** Wraps the operations, so that the checker checks each call of `settle`. */
   #watched<Of extends StoreOperations>(operations: Of): Of {
     if (this.#repliers.size === 0 && this.#pulling.size === 0) return operations;
     const { settle } = operations.deliveries;
@@ -590,7 +604,9 @@ export class World {
     };
   }
 
-  /** Sends a notification to a process: it arrives after the earlier ones, independently of results of calls. */
+  /**
+   * Sends a notification to a process. It arrives after earlier notifications, but before or after results of calls.
+   */
   #notify(life: Life, act: () => void): void {
     life.notified_at = Math.max(life.notified_at, this.#clock.now + this.#random.below(2 * this.#store_ms + 10));
     this.#clock.after(life.notified_at - this.#clock.now, () => {
@@ -604,7 +620,7 @@ export class World {
     return true;
   }
 
-  /** Ends the process and starts another one. Unless `clean`, it ends like after kill -9. */
+  /** Ends a process, and starts another one later. Unless `clean`, the process ends as after kill -9. */
   #end(life: Life, clean: boolean): void {
     this.#trace(`${life.node_id} ${clean ? 'stopped' : 'killed'}`);
     this.#crash_at = null;
@@ -623,12 +639,12 @@ export class World {
     }
     this.#cluster.connections.delete(life.connection as Connection);
     this.#fault();
-    // What it had already sent may still arrive, and others may learn of it late.
+    // Calls that the process had already sent may still arrive, and other nodes may learn of them late.
     this.#clock.after(SECOND, () => this.#whenAllNotified(() => this.#closeOps(life)));
     if (this.#lives.length < this.#nodes_max) this.#clock.after(this.#random.below(40 * SECOND), () => this.#join());
   }
 
-  /** Callers get no response: their operations were done or not. */
+  /** Ends the operations of a process that ended. Their callers get no response, so nobody knows which were done. */
   #closeOps(life: Life): void {
     for (const machine of life.ops) this.checker.opLost(machine);
     life.ops = [];
@@ -646,7 +662,7 @@ export class World {
     life.stopping = true;
     this.#trace(`${life.node_id} stops`);
     this.#fault();
-    // Messages that are sent meanwhile are stored.
+    // Until the process stops, it still stores messages, but it starts no pushes.
     life.engine.drain();
     life.pulls?.transport.drain();
     for (const breaks of life.pulls?.forwards ?? []) breaks();
@@ -670,7 +686,7 @@ export class World {
 
   // ── what goes wrong between several ───────────────────────────────────────────────────────────────────────────────
 
-  /** A fault: for a while nobody can be prompt, and others have to repair it from now on. */
+  /** Notes a fault: from now on messages may be late, until other nodes have repaired it. */
   #fault(): void {
     this.checker.disturbed_at = this.#steady();
     this.#fault_at = this.#steady();
@@ -682,13 +698,13 @@ export class World {
   }
 
   /**
-   * A node no longer has a partition. If it released the partition, all its results must be written. If it did not, the
-   * next node may repeat what was not written, and nothing else.
+   * Called when a node no longer has a partition. If the node released the partition, all its results must be written.
+   * If not, the next node may repeat attempts whose results are not written, and no others.
    */
   #onRebalance(partition_no: number, node_id: string, how: Parameters<OnHandOver>[2]): void {
     this.checker.disturbed_at = this.#steady();
-    // Calls off a takeover by the standby that was planned: the store returns to an earlier state only while every
-    // partition stays with its node.
+    // Cancels a planned takeover by the standby: in these worlds the store goes back only while each partition stays
+    // with its node.
     this.#goBack = null;
     const concerns = (machine: Machine): boolean => partitionOf(machine.instance_id) === partition_no;
     const life = this.#lives.find((other) => other.node_id === node_id);
@@ -698,7 +714,7 @@ export class World {
     if (how === 'taken') this.checker.onRebalance(concerns, false, false);
   }
 
-  /** Like SIGSTOP: time passes and the process does nothing; then it continues as if nothing had happened. */
+  /** Pauses a process, like SIGSTOP: it does nothing while time passes, and then goes on. */
   #pause(life: Life, for_ms: number): void {
     if (life.missed !== null) return;
     this.#trace(`${life.node_id} is paused`);
@@ -717,7 +733,7 @@ export class World {
     for (const run of missed) this.#clock.after(0, () => this.#in(life, run));
   }
 
-  /** Cuts the network to the store: calls in progress are in doubt, and notifications are lost meanwhile. */
+  /** Cuts the network to the store. Nobody knows whether calls in progress are done, and notifications are lost. */
   #cut(life: Life, for_ms: number): void {
     if (life.cut) return;
     this.#trace(`${life.node_id} is cut off`);
@@ -736,7 +752,7 @@ export class World {
     this.#notify(life, () => life.engine.onChange({ kind: 'resync' }));
   }
 
-  /** For a while only the notifications of others do not arrive. */
+  /** For a while the process gets no notifications of other nodes; its calls still work. */
   #deafen(life: Life, for_ms: number): void {
     if (life.deaf) return;
     this.#trace(`${life.node_id} hears nothing`);
@@ -751,17 +767,17 @@ export class World {
     });
   }
 
-  /** Its connection for notifications was lost for a moment. What it reads meanwhile still arrives. */
+  /** The process lost its connection for notifications for a moment. Its other calls still work. */
   #mayHaveMissed(life: Life): void {
     this.#trace(`${life.node_id} may have missed something`);
     this.#fault();
     this.#notify(life, () => life.engine.onChange({ kind: 'resync' }));
   }
 
-  /** The standby gets no more commits; then it takes over, and all connections are lost. */
+  /** The standby gets no more commits. A while later it takes over, and all connections are lost. */
   #standbyTakesOver(): void {
     const model = this.#model as ModelStore;
-    // Registrations and pauses must be the same before and after, so this waits until nobody changes them.
+    // Registrations and pauses must be the same before and after. So there is no takeover while somebody changes them.
     if (this.#goBack !== null || [...this.checker.machines.values()].some(({ ops_open }) => ops_open > 0)) return;
     if ([...this.#brakes.values()].some(({ open }) => open > 0)) return;
     this.#trace('the standby hears nothing');
@@ -783,7 +799,8 @@ export class World {
   }
 
   /**
-   * A node that returns must first notice that. If no other node was well, it also has to do the work that was left.
+   * Called when a node is no longer paused or cut off. It needs time to notice this, and if no other node was well,
+   * time to do the work that waited.
    */
   #comesBack(life: Life): void {
     life.well_from = this.#steady() + NOTICED_MS_MAX + SECOND;
@@ -816,7 +833,7 @@ export class World {
     return new Transports({ webhook, pull });
   }
 
-  /** An attempt begins. */
+  /** Begins an attempt: the checker notes it. */
   #begins(life: Life, { instance_id, url, headers, body }: Push) {
     const { message, meeting_id, target_agents } = JSON.parse(Buffer.from(body).toString()) as {
       message: { n: number };
@@ -874,11 +891,11 @@ export class World {
 
   // ── the agents ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-  /** An agent gets a message and answers it. */
+  /** An agent that got a message says an answer, if the world has agents that talk. */
   #answersAloud(instance_id: string, meeting_id: string, from: string | null, delivery_id: string): void {
     if (this.#kind !== 'talking') return;
     const random = this.#talk_random;
-    // In a crowd, an agent gives one answer to all messages that it got meanwhile.
+    // In a crowd, an agent gives one answer to all messages that it got while it thought.
     if (this.#talk === 'crowd') {
       if (this.#thinking.has(instance_id)) return;
       this.#thinking.add(instance_id);
@@ -895,7 +912,7 @@ export class World {
     });
   }
 
-  /** The most that agents may say. Each message of somebody else may have a chain of answers, and some arrive twice. */
+  /** How many messages agents may say. Each message of a person may have a chain of answers, and some arrive twice. */
   #saidMax(agents: number): number {
     if (this.#guard === 'off') return SAID_MAX.off;
     const chains = (this.#labels - this.#said) * this.#settings.hop_limit * 2;
@@ -960,8 +977,8 @@ export class World {
   }
 
   /**
-   * Checks that at most one of the requests with one name waits, because the others wait on dead connections. Checks
-   * that a result counts only at the node that holds the instance: the store refuses the results of another node.
+   * Makes two checks. Of all requests with the same name, at most one waits, because the others have dead connections.
+   * And a result counts only at the node that holds the instance, because the store refuses the results of other nodes.
    */
   #watchedPulls(life: Life, transport: PullTransport): PullContext['pull_transport'] {
     const waiting = new Set<string>();
@@ -1027,8 +1044,8 @@ export class World {
       reports: ({ delivery_id, attempt }) => this.checker.reports(delivery_id, attempt),
       bodyOf: (delivery_id, target_agents) => {
         if (!this.#repliers.has(instance_id)) return '';
-        // A machine that forgot its replies gives the same ones again, because nobody could tell which of the two
-        // count.
+        // A machine that forgot its replies gives the same replies again: with other replies the checker would not know
+        // which count.
         const places = partitionOf(delivery_id) % (REPLIES_MAX + 1);
         this.checker.replied(delivery_id, places);
         return repliesTo(delivery_id, target_agents[0] as string, places);
@@ -1038,7 +1055,7 @@ export class World {
     this.#pulling.set(instance_id, machine);
   }
 
-  /** Sends a pull to a node. @returns a function that closes its connection */
+  /** Sends a pull to a node. @returns a function that closes the connection of the pull */
   #request(
     life: Life,
     instance_id: string,
@@ -1112,14 +1129,14 @@ export class World {
     const { pushes, results } = answer.body ?? { pushes: [], results: [] };
     for (const { delivery_id, attempt, became } of results)
       if (became === 'counted' && !answer.is_passed_on) this.checker.saysCounted(life.number, delivery_id, attempt);
-    // Only the node that hands out judges the name.
+    // Only the node that hands out pushes sees whether the pull is a repetition.
     if (!answer.is_passed_on && answer.status === 200) {
       if (is_again) this.checker.pulledAgain(life.number, instance_id, pull_id);
       const machine = this.checker.machines.get(instance_id) as Machine;
       for (const push of pushes) this.checker.handedOut(life.number, push, machine, pull_id);
     }
     const random = this.#pull_random;
-    // A reader may be slow, and its connection may break before it has everything.
+    // The machine may read slowly, and its connection may break before it has the whole response.
     const writes_ms = random.chance(0.1) ? random.below(SECOND) : 0;
     this.#clock.after(writes_ms, () =>
       this.#in(life, () => {
@@ -1134,7 +1151,7 @@ export class World {
     );
   }
 
-  /** As PullForwarder does. */
+  /** Forwards a pull to the node that delivers, as PullForwarder does. */
   #forward(life: Life, { instance_id, body, wait_ms }: ForwardedPull, onRequest: (cancel: () => void) => void) {
     const { promise, resolve } = Promise.withResolvers<ReturnType<typeof responseOf> | null>();
     const pulls = life.pulls as Pulls;
@@ -1156,7 +1173,7 @@ export class World {
     return promise;
   }
 
-  /** The engine gives a push to the pull transport, which hands it out if a pull waits. */
+  /** Gives a push of the engine to the pull transport, which hands the push out if a pull waits. */
   #handOut(life: Life, transport: PullTransport, push: Push, way: Way): Promise<PushResult | null> {
     if (!life.alive) return new Promise(() => {});
     const { awaited } = transport.counts;
@@ -1232,7 +1249,7 @@ export class World {
   #event(): void {
     const random = this.#random;
     const life = this.#lives[0] as Life;
-    // As maintenance does once a minute.
+    // Notes the time in the store, as maintenance does once a minute.
     this.#operations.deliveries.noteTime(life.expiry.timeAt(this.#steady()));
     const dice = random.below(100);
     if (dice < 42) return this.#send();
@@ -1255,7 +1272,7 @@ export class World {
       if (!this.#is_long) return this.#changeMood();
       const step_ms = random.pick([-HOUR, HOUR, -8 * HOUR, 96 * HOUR]);
       this.#wall_ahead_ms += step_ms;
-      // A jump that is not believed does not shorten the time of any delivery.
+      // A node does not believe a larger step, so such a step does not let deliveries expire earlier.
       if (step_ms > 0 && step_ms < BELIEVED_MS) this.#forward_ms += step_ms;
       return this.#trace('the clock is set');
     }
@@ -1287,7 +1304,7 @@ export class World {
     this.#clock.after(at + rest_ms, () => this.#finishWhenQuiet(this.#clock.now + CLUSTER_END_MS));
   }
 
-  /** In a part of the worlds, meetings are paused for a while, whatever else happens. */
+  /** Plans, for a part of the worlds, that meetings are paused for a while. */
   #planPauses(end_ms: number): void {
     const random = new Random(this.seed ^ PAUSES);
     if (!random.chance(PAUSES_SHARE)) return;
@@ -1300,7 +1317,7 @@ export class World {
     }
   }
 
-  /** As the HTTP layer does. */
+  /** Pauses or resumes a meeting, as the HTTP layer does. */
   #brake(meeting_id: string, paused: boolean): void {
     const life = this.#someLife();
     if (life === undefined || this.#goBack !== null) return;
@@ -1378,7 +1395,7 @@ export class World {
     void life.maintenance.run().catch(() => {});
   }
 
-  /** A node that people can reach. */
+  /** Some process that people can reach: it is not paused. */
   #someLife(): Life | undefined {
     const running = this.#lives.filter(({ missed }) => missed === null);
     return running.length > 1 ? this.#random.pick(running) : running[0];
@@ -1403,8 +1420,8 @@ export class World {
   }
 
   /**
-   * Whether all results are written. A stop does not wait for ever. So the last results may be lost while the disk
-   * fails, shortly after, and in worlds that write results late.
+   * Whether a process that stops has certainly written all results. A stop waits only for a limited time. So results
+   * may be lost while the disk fails, shortly after that, and in worlds that write results late.
    */
   #isAllWritten(): boolean {
     return this.#kind !== 'late' && !this.#failing && this.#clock.now >= this.#written_from;
@@ -1417,7 +1434,7 @@ export class World {
 
   #send(): void {
     const random = this.#random;
-    // With few attempts in flight at a time, backlogs grow.
+    // In worlds that allow few attempts in flight, more messages are sent at a time, so that backlogs grow.
     const burst = this.#settings.max_in_flight < 1_000 ? 4 : 1;
     const count = random.chance(0.15) ? burst * (2 + random.below(6)) : 1;
     for (let k = 0; k < count; k++) {
@@ -1455,7 +1472,7 @@ export class World {
     if (life === undefined) return;
     const sent_at = this.#steady();
     this.#trace(`send ${label} in ${meeting_id}`);
-    // Each message has a key of its own, so that a sender without a response can repeat it.
+    // Each message has its own idempotency key, so that a sender without a response can repeat the message.
     const message = `{"n":${label}}`;
     const send = {
       meeting_id,
@@ -1516,7 +1533,7 @@ export class World {
     return well.size === this.#lives.length && ids.every((instance_id) => well.has(cluster.ownerOf(instance_id) ?? ''));
   }
 
-  /** Checks that others have taken over the work of a node, whatever happened to it. */
+  /** Checks that machines have the message within this time, because other nodes take over the work of lost nodes. */
   #checkNotifiedWithin(
     sent: Sent,
     answered_at: number,
@@ -1527,7 +1544,7 @@ export class World {
     this.#clock.after(due_at - this.#steady(), () => {
       const again = (from: number): void => this.#checkNotifiedWithin(sent, from, within_ms, concerns);
       if (this.#mayBePaused(sent.meeting_id)) return again(this.#steady());
-      // While the store fails, or no node is well, nobody can do it.
+      // While the store fails, or no node is well, no node can take over.
       if (this.#failing || !this.#lives.some((life) => this.#isWell(life))) this.#fault_at = this.#steady();
       if (this.#fault_at + within_ms > due_at) again(answered_at);
       else this.checker.checkNotified(sent, within_ms, concerns);
@@ -1578,7 +1595,7 @@ export class World {
     }
   }
 
-  /** An operation, as the HTTP layer does it: first the store, then the engine. */
+  /** Does an operation as the HTTP layer does: first in the store, then in the engine. */
   #do(life: Life, machine: Machine, what: string, act: () => Promise<unknown>): void {
     this.#trace(`${what} ${machine.instance_id}`);
     this.checker.opStarts(machine);
@@ -1602,7 +1619,8 @@ export class World {
   }
 
   /**
-   * The node that delivers may learn of an operation on another node later. Until then nothing can be expected of it.
+   * Calls `then` when all nodes have their notifications. Before, the node that delivers may not know of an operation
+   * that another node made, so the checker expects nothing of it.
    */
   #whenAllNotified(then: () => void): void {
     const all_notified = this.#lives.every(
@@ -1701,10 +1719,10 @@ export class World {
   }
 }
 
-/** Each of these calls has a connection of its own; all others share several. */
+/** Each of these kinds of calls has its own connection; all other calls share several connections. */
 const CHANNELS = new Set(['messages.accept', 'deliveries.settle']);
 
-/** Calls that succeed even when the disk is full. */
+/** Calls that only read, so that they succeed even when the disk is full. */
 const READS = new Set([
   'instances.get',
   'deliveries.get',
@@ -1713,12 +1731,12 @@ const READS = new Set([
   'meetings.allSettings',
 ]);
 
-/** Whether nodes call the machine; the others pull. */
+/** Whether the machine has a webhook; the other machines pull. */
 function isCalled({ ack_timeout_ms }: Machine): boolean {
   return ack_timeout_ms === null;
 }
 
-/** The pause that a Retry-After in seconds asks for. Other forms do not occur here. */
+/** The pause in ms that a Retry-After asks for. In these worlds it always has seconds. */
 function askedFor(status_code: number | null, retry_after: string | null): number {
   if ((status_code !== 429 && status_code !== 503) || retry_after === null) return 0;
   return /^\d+$/.test(retry_after) ? Number(retry_after) * SECOND : 0;

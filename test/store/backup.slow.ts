@@ -1,4 +1,4 @@
-/** A backup of a running service holds everything that was accepted before it began, and can be restored. */
+/** A backup of a running service has every message that was accepted before the backup began, and can be restored. */
 import assert from 'node:assert/strict';
 import {
   copyFileSync,
@@ -30,7 +30,7 @@ import { until } from '../support/wait.ts';
 const MEETINGS = ['a', 'b', 'c'];
 const WAITING = 200;
 
-/** A service whose only machine is down. */
+/** Starts a service whose only machine is down. */
 async function startBehindMachine(t: TestContext): Promise<{ data: string; service: Service; receiver: Receiver }> {
   const data = join(temporaryDirectory(t), 'data');
   const service = await serve(data);
@@ -46,7 +46,7 @@ async function startBehindMachine(t: TestContext): Promise<{ data: string; servi
   return { data, service, receiver };
 }
 
-/** Sends to all meetings until the test stops it; returns the highest accepted seq of each. */
+/** Sends to all meetings until the test stops this. Returns the highest accepted seq of each meeting. */
 function speak(client: ConvokeClient): { received: () => Map<string, number>; end: () => Promise<void> } {
   const answered = new Map<string, number>(MEETINGS.map((meeting_id) => [meeting_id, 0]));
   const told = new AbortController();

@@ -1,4 +1,4 @@
-/** The store sends lists to PostgreSQL in its binary format: they must arrive unchanged. */
+/** The store sends lists to PostgreSQL in PostgreSQL's binary format. The lists must arrive unchanged. */
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { test, type TestContext } from 'node:test';

@@ -1,4 +1,4 @@
-/** The contract of the store (src/store/store.ts), held by every engine. */
+/** The contract of the store (src/store/store.ts), tested with SQLite and PostgreSQL. */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
 import type { Session } from '../../src/domain/session.ts';
@@ -54,7 +54,7 @@ function holdsTheContract(engine: EngineUnderTest): void {
       await meeting(store, 'm', 'i');
       const results = await Promise.allSettled([
         store.messages.accept(messages('m', 1)),
-        // The second message cannot be stored. The first one of the same call is stored.
+        // The second message cannot be stored. The first message of the same call is stored.
         store.messages.accept([newMessage('m'), newMessage('m', { expires_at: 'soon' as unknown as number })]),
         store.messages.accept(messages('m', 1)),
       ]);
@@ -334,7 +334,7 @@ function holdsTheContract(engine: EngineUnderTest): void {
         'repeated 1',
       ]);
       assert.deepEqual(await originOf([by('', 'f')]), ['repeated 3']);
-      // By then the earlier keys have expired, so `one` can use its key for another message.
+      // At this time the earlier keys have expired, so `one` can use its key for another message.
       const later = WALL + IDEMPOTENCY_MS;
       assert.deepEqual(await originOf([by('three', 'h', later), by('one', 'x', later), by('three', 'h', later)]), [
         'accepted 4',

@@ -1,4 +1,4 @@
-/** A delivery whose stored expiry time no JavaScript number can hold is pushed once, and its result is written once. */
+/** The stored expiry time of a delivery is too large for a JavaScript number: it is pushed once, and settled once. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
@@ -41,7 +41,7 @@ for (const engine of ['SQLite', 'PostgreSQL']) {
       }
       await receiver.up();
 
-      // If no result were written, the next start would push it again.
+      // The second start would push the delivery again if its result were not written.
       for (let start = 0; start < 2; start++) {
         const after = await startService(t, settings);
         await after.post(`/api/v1/instances/${instance_id}/heartbeat/`, {});

@@ -13,7 +13,7 @@ import { PostgresServer } from '../support/postgres_server.ts';
 import { meeting, messages } from '../support/store_contents.ts';
 import { until } from '../support/wait.ts';
 
-/** Nothing listens there. */
+/** An address at which no server listens. */
 const DEAD = '127.0.0.1:1';
 
 describe('a connection string', () => {

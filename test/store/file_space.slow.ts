@@ -1,4 +1,4 @@
-/** A data file returns its free space in small steps; `convoke compact` rewrites one of an older version. */
+/** A data file returns its free space in small steps. `convoke compact` rewrites a file of an older version. */
 import assert from 'node:assert/strict';
 import { statSync } from 'node:fs';
 import { join } from 'node:path';
@@ -16,7 +16,7 @@ import { convoke, serve, stop, temporaryDirectory } from '../support/command_lin
 
 const DAY_MS = 86_400_000;
 const MIB = 2 ** 20;
-/** What a file keeps for coming rows, and the few pages in use. */
+/** The size of a file without messages: the space that it keeps for new rows, and the few pages in use. */
 const KEPT_BYTES_MAX = 5 * MIB;
 
 /** A clock on which nobody waits: a pause is a turn of the event loop. */
@@ -37,7 +37,7 @@ async function opened(data: string): Promise<{ store: Store; file: string }> {
   return { store, file };
 }
 
-/** Messages to a meeting without members, each of a MiB. */
+/** Stores messages of one MiB each, in a meeting without members. */
 async function fill(store: Store, count: number): Promise<void> {
   const message = JSON.stringify('x'.repeat(MIB));
   const common = {
@@ -52,7 +52,7 @@ async function fill(store: Store, count: number): Promise<void> {
   for (let i = 0; i < count; i++) await store.messages.accept([{ ...common, message, wall_ms: Date.now() }]);
 }
 
-/** A round of maintenance, a hundred days later; returns what it reported about the file. */
+/** Runs a round of maintenance a hundred days later. Returns what it reported about the file. */
 async function maintain(store: Store): Promise<FileSpace[]> {
   const reported: FileSpace[] = [];
   const retention_ms = 30 * DAY_MS;

@@ -1,6 +1,6 @@
 /**
- * Lists of agents by their bytes, on both engines: the limits of a page, a lane and a meeting, and that each list stays
- * complete.
+ * The limits of bytes for lists of agents, with SQLite and PostgreSQL: of a page, a lane and a meeting. No list of
+ * agents is cut off.
  */
 import assert from 'node:assert/strict';
 import { DatabaseSync } from 'node:sqlite';
@@ -42,8 +42,8 @@ function register(store: Store, instance_id: string, agent_ids: string[]) {
 }
 
 /**
- * Makes instances with long lists. They join a meeting as far as their lists fit into it. One instance has a list that
- * only an earlier version accepted.
+ * Makes instances with long lists of agents. They join a meeting until its limit is reached. One instance has a list
+ * that only an earlier version accepted.
  */
 async function fill(store: Store, count: number): Promise<string[]> {
   const names = Array.from({ length: count }, (_, i) => `i${String(i).padStart(3, '0')}`);
@@ -89,7 +89,7 @@ function holdsTheContract(engine: EngineUnderTest): void {
       names,
     );
     assert.deepEqual(instances.flat()[2]!.agent_ids, LONG);
-    // A row larger than a page has a page of its own.
+    // A row that is larger than a page is alone on its page.
     assert.deepEqual(
       instances.slice(0, 2).map((page) => page.map(({ instance_id }) => instance_id)),
       [['i000'], ['i001']],
@@ -109,7 +109,7 @@ function holdsTheContract(engine: EngineUnderTest): void {
         names.toReversed(),
       );
     }
-    // Long rows do not shorten pages of short ones: there the number ends a page.
+    // The number of rows ends a page of short rows: long rows elsewhere do not matter.
     assert.equal((await store.instances.list({ limit: 5, cursor: undefined, q: 'i02' })).data.length, 5);
   });
 
@@ -166,7 +166,7 @@ function holdsTheContract(engine: EngineUnderTest): void {
       after = page.data.at(-1)!.message_id;
     }
     assert.deepEqual(pages, [[1, 2, 3], [4, 5, 6], [7]]);
-    // A row that is longer than the limit has a page of its own. The number of rows ends a page of short rows.
+    // A row that is longer than the limit is alone on its page. The number of rows ends a page of short rows.
     assert.equal((await store.messages.since(null, { limit: 100, chars_max: 1 })).data.length, 1);
     assert.deepEqual((await store.messages.since(null, { limit: 2, chars_max: 1e9 })).has_more, true);
   });
@@ -216,7 +216,7 @@ describe('what was stored before lists were counted', () => {
     INSERT INTO instances (instance_id, instance_name, agent_ids, webhook_url, webhook_headers, webhook_secret, success_statuses,
       webhook_enabled, is_active, created_at, updated_at${more_names})
     VALUES ('i', 'i', '["a","b","a"]', 'http://machine.test/', '', '', '200', 1, 1, 1, 1${more});`;
-  /** The steps before the one under test, whatever steps were added after it. */
+  /** The steps of the schema before the tested step. Later steps do not matter. */
   const stepsBefore = (steps: readonly string[]): readonly string[] =>
     steps.slice(
       0,
@@ -254,7 +254,7 @@ describe('what was stored before lists were counted', () => {
       found.rows.map(({ agent_id }) => agent_id),
       ['a', 'b'],
     );
-    // A row of the earlier version has no count of its own: its agents are counted on each read until it is written.
+    // A row of the earlier version has no count of agents. So each read counts them, until the row is written.
     await client.query(`UPDATE memberships SET agent_ids = '["a"]'`);
     const counted = await client.query<{ agent_count: number }>('SELECT agent_count FROM memberships');
     assert.equal(counted.rows[0]!.agent_count, 1);

@@ -1,4 +1,4 @@
-/** A change of a membership, as every engine stores it: no join, and so no return of an instance that has left. */
+/** Changes of a membership, with both databases. A change is no join, so an instance that has left does not return. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { ENGINES } from '../support/engines.ts';

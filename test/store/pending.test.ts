@@ -1,6 +1,6 @@
 /**
- * Pending deliveries are found however far sweeps have come, whichever version of a node wrote them, and during an
- * upgrade: see src/store/postgres/pending/pending_deliveries.ts.
+ * Pending deliveries are always found: before and after a sweep, when a node of an earlier version wrote them, and
+ * during an upgrade. See src/store/postgres/pending/pending_deliveries.ts.
  */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
@@ -44,7 +44,7 @@ function sweeperOf(t: TestContext, url: string): Sweeper {
   return new Sweeper(db, url);
 }
 
-/** A database as the version before left it, with a node of that version. */
+/** Makes a database with the schema of the version before, and with a node of that version. */
 async function databaseOfBefore(t: TestContext): Promise<{ url: string; client: pg.Client }> {
   const url = await makeDatabase({ migrated: false });
   const client = await connect(t, url);
@@ -87,7 +87,7 @@ async function assertFound(client: pg.Client): Promise<void> {
   assert.deepEqual(rows, [{ pending: 0, failed: 0, twice: 0 }]);
 }
 
-/** Runs random commands, and the same ones on SQLite. */
+/** Runs random commands on a store and on SQLite, and compares the results. */
 async function assertSameAsSqlite(store: Store, meanwhile: (command: number) => Promise<unknown>): Promise<void> {
   const untouched = openStoreHere();
   try {
@@ -290,7 +290,7 @@ describe('an upgrade', () => {
     await nodeLeaves(client);
     await endUpgrade(url);
     assert.deepEqual([await hasSwitched(client), await needs()], [false, NOTED_STEPS]);
-    // A node of the earlier version that had already started joins now.
+    // Now a node of the earlier version joins, which had already started.
     await client.query("SELECT renew_lease_2('before', '0', 'http://127.0.0.1:1', 0::smallint, '{}')");
     await endUpgrade(url);
     assert.equal(await hasSwitched(client), false);
@@ -369,7 +369,7 @@ describe('an upgrade', () => {
     stopped.abort();
     await assert.rejects(ended, { code: 'CONNECTION_LOST' });
     await idle.query('ROLLBACK');
-    // The server finishes the index first, and only then sees that nobody wants it any more.
+    // The server first completes the index, and only then notices that its client has gone.
     while (!(await hasSwitched(client))) await endUpgrade(url);
     await assertFound(client);
   });
@@ -395,7 +395,7 @@ for (const in_an_index of [false, true]) {
     const url = await makeDatabase();
     const client = await connect(t, url);
     if (in_an_index) await client.query("CREATE INDEX on_state ON deliveries (instance_id) WHERE state = 'pending'");
-    // The lock holds up sweeps: on a slow machine a sweep would note some deliveries first.
+    // With this lock the store does not sweep. On a slow machine a sweep would note some deliveries first.
     await client.query(`SELECT pg_advisory_lock(${SWEEP})`);
     const store = await open(t, url);
     await meeting(store, 'm', 'i', 'j');
@@ -405,7 +405,7 @@ for (const in_an_index of [false, true]) {
       pushed.map((each) => settled(each)),
       [],
     );
-    // A session reports its counts when it ends.
+    // Closes the store, because a session reports its counts when it ends.
     await store.close();
     const { rows } = await client.query(
       "SELECT n_tup_upd::int AS updated, n_tup_hot_upd::int AS hot FROM pg_stat_user_tables WHERE relname = 'deliveries'",

@@ -18,14 +18,14 @@ const SEED = 20_261_123;
 
 /** The tables that grow with the history. */
 const GROWING = ['deliveries', 'messages', 'idempotency_keys', 'audit_log'];
-/** These indexes hold what is pending. */
+/** The indexes that have only pending deliveries. */
 const OF_PENDING = ['deliveries_in_lane', 'deliveries_aside'];
 
 /** Statements that read a growing table in the order of its numbers, up to their LIMIT. */
 const IN_ORDER =
   /ORDER BY (m\.|d\.)?"?(message_no|delivery_no|id|seq)"?( (asc|desc))?(,|\s|\)|$)[^]*LIMIT|SELECT (coalesce\()?m(ax|in)\(\w+\)/i;
 
-/** Statements that want pending deliveries only. */
+/** Matches statements that read only pending deliveries. */
 const IS_PENDING = /state = 'pending' AND (d\.)?aside = \d/;
 
 const file = new DatabaseSync(':memory:');
@@ -39,12 +39,12 @@ function namesIn(sql: string): Map<string, string> {
   return names;
 }
 
-/** Why a statement may read much; empty when it does not. */
+/** The reasons for which a statement may read many rows; empty when it does not. */
 function faultsOf(sql: string): string[] {
   const names = namesIn(sql);
   const faults: string[] = [];
   const plan = file.prepare(`EXPLAIN QUERY PLAN ${sql}`).all() as { detail: string }[];
-  // To sort, a statement reads all rows before it returns the first one.
+  // To sort, a statement reads all rows before it returns the first row.
   const sorts = plan.some(({ detail }) => detail === 'USE TEMP B-TREE FOR ORDER BY');
   if (sorts && /ORDER BY (m\.seq DESC, )?d\.delivery_no/i.test(sql.replaceAll('"', '')))
     faults.push('it sorts deliveries');
@@ -70,7 +70,7 @@ function endsWithTheMessage(sql: string): boolean {
   const program = file.prepare(`EXPLAIN ${sql}`).all() as { opcode: string; p1: number; p2: number; p3: number }[];
   const sums = new Set(program.filter(({ opcode }) => opcode === 'Add').map(({ p3 }) => p3));
   const tables = program.filter(({ opcode, p2 }) => opcode === 'OpenRead' && p2 === rootpage).map(({ p1 }) => p1);
-  // A loop upwards leaves at the same place when it finds nothing, and when it passes its bound.
+  // A loop upwards jumps to the same place when it finds no row and when it passes its upper bound.
   const upper = ({ opcode, p2, p3 }: (typeof program)[number]): number | undefined =>
     /^SeekL[TE]$/.test(opcode) ? p3 : program.find((op) => /^G[te]$/.test(op.opcode) && op.p2 === p2)?.p1;
   const seeks = program.filter(({ opcode, p1 }) => /^Seek[GL][TE]$/.test(opcode) && tables.includes(p1));

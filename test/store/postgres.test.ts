@@ -35,7 +35,7 @@ async function open(t: TestContext, url: string, now_ms?: () => number): Promise
   return store;
 }
 
-/** Direct access to the tables, past the store. */
+/** Runs a statement on the database without the store. */
 async function sql<Row extends object>(url: string, text: string, values: unknown[] = []): Promise<Row[]> {
   const client = new pg.Client(url);
   await client.connect();
@@ -58,7 +58,7 @@ async function proxyTo(t: TestContext, url: string): Promise<CuttingProxy> {
   return proxy;
 }
 
-/** Cuts the connection that carries a certain text, after the server has done the work and responds. */
+/** Cuts a connection whose request contains this text, after the server has done the work and responds. */
 function cutAnswerTo(proxy: CuttingProxy, text: string): { cuts: number } {
   const seen = { cuts: 0 };
   let awaiting: number | null = null;
@@ -96,7 +96,7 @@ async function withoutPart(url: string, definition: string, part: string | RegEx
 describe('a database that knows less than a node, because it took over without the last commits', () => {
   const ACCEPTED = 3;
 
-  /** Makes a meeting of which the node has seen more than the database now has. */
+  /** Makes a meeting of which the node has seen more messages than the database now has. */
   async function fallenBehind(t: TestContext, url: string): Promise<Store> {
     const store = await open(t, url);
     for (let i = 0; i < ACCEPTED; i++) await store.messages.accept([newMessage('m')]);
@@ -118,7 +118,7 @@ describe('a database that knows less than a node, because it took over without t
     assert.deepEqual(await store.messages.accept([newMessage('m')]), [{ kind: 'damaged' }]);
   });
 
-  /** Makes a meeting that the node has seen and that the database has lost, between two others. */
+  /** Makes three meetings. The node has seen all; then the database loses the second of them. */
   async function lost(t: TestContext, url: string): Promise<Store> {
     const store = await open(t, url);
     await store.messages.accept([newMessage('l'), newMessage('m'), newMessage('n')]);
@@ -179,7 +179,7 @@ describe('a database that went back while nodes are at work on it', () => {
       if (!raised)
         await withoutPart(url, RAISE_NUMBERS, "PERFORM setval('numbers', greatest(given_no, reached_no));", '');
       await meeting(store, 'm', 'i');
-      // A standby whose clock is behind: its numbers count up by one until its clock has caught up.
+      // The clock of a standby is behind: until it has caught up, its numbers count up by one.
       const ahead = Number.MAX_SAFE_INTEGER - 1e12;
       await sql(url, "SELECT setval('numbers', $1)", [ahead]);
       const ids = idsOf(await store.messages.accept(messages('m', 2)));
@@ -221,18 +221,18 @@ test('a key of a sender is found by a node of the version before, and one that s
     url,
     'SELECT key, sender FROM idempotency_keys ORDER BY sender',
   );
-  // A node of the version before looks for the key as it is.
+  // A node of the version before looks for the key without the sender.
   assert.deepEqual(rows, [
     { key: 'k', sender: 'one' },
     { key: 'two\nk', sender: 'two' },
   ]);
   await sql(url, "DELETE FROM idempotency_keys WHERE sender = 'two'");
-  // As an earlier version left it, which did not store whose key it is.
+  // Makes the row as an earlier version wrote it, which did not store the sender of the key.
   await sql(url, 'UPDATE idempotency_keys SET sender = NULL');
   assert.deepEqual(await kindsOf('one', 'two'), ['repeated', 'repeated']);
 });
 
-/** No agent in the meetings of these tests has this name. */
+/** An origin whose agent is in no meeting of these tests. */
 const AGENT: NewOrigin = { from_agent: 'somebody', in_reply_to: null, speaks_for: null };
 
 describe('a connection that is cut inside the commit of a batch', () => {
@@ -429,7 +429,7 @@ describe('numbers', () => {
 const NODE = { version: '1', address: 'http://node', stopping: false };
 const node = (node_id: string) => ({ ...NODE, node_id });
 
-/** Ends a lease as if its time had passed; it runs on the clock of the database. */
+/** Ends a lease as if its time had passed on the clock of the database. */
 function endLease(url: string, node_id: string): Promise<object[]> {
   return sql(url, 'UPDATE nodes SET lease_until = lease_until - 60000 WHERE node_id = $1', [node_id]);
 }
@@ -463,7 +463,7 @@ describe('partitions', () => {
     assert.deepEqual(await shown(), [connection, connection]);
     await seen(5_100);
     assert.deepEqual(await shown(), [null, null]);
-    // The node was only slow, and is back.
+    // The node was only slow, and renews again.
     await store.cluster!.renew(node('a'), []);
     assert.deepEqual(await shown(), [connection, connection]);
   });
@@ -486,12 +486,12 @@ describe('partitions', () => {
     );
     assert.ok(shared.partitions.every(({ epoch }, i) => epoch > alone.partitions[i]!.epoch));
 
-    // Control: until the lease of the other ends, none of its partitions is taken.
+    // Control: until the lease of the other node ends, nobody takes its partitions.
     assert.equal((await b.cluster.renew(node('b'), [])).partitions.length, 32);
     now_ms += LEASE_WATCHED_MS;
     const taken = await b.cluster.renew(node('b'), []);
     assert.deepEqual([taken.partitions.length, taken.nodes.map(({ node_id }) => node_id)], [64, ['b']]);
-    // The node comes back, and holds nothing any more.
+    // The node renews again, but it has lost all its partitions.
     assert.deepEqual((await a.cluster.renew(node('a'), [])).partitions, []);
     assert.deepEqual(
       (await a.cluster.list()).map(({ node_id, partition_count }) => [node_id, partition_count]),
@@ -520,7 +520,7 @@ describe('partitions', () => {
       };
       await held();
       await setClock(url, is_set);
-      // Both live, and renew in turn.
+      // Both nodes live, and renew one after the other.
       for (let renewals = 0; renewals < 6; renewals++) {
         assert.equal(await held(), PARTITIONS / 2);
         await a.cluster!.renew(node('a'), []);
@@ -617,7 +617,7 @@ describe('nodes notify each other', () => {
     return { url, a, b, received };
   }
 
-  /** Waits until both are in the cluster and each has half of the partitions; returns those of `a`. */
+  /** Waits until both nodes are in the cluster and have half of the partitions each. Returns the partitions of `a`. */
   async function halves(a: Store, b: Store): Promise<Set<number>> {
     const all = await b.cluster!.renew(node('b'), []);
     const odd = all.partitions.filter(({ partition_no }) => partition_no % 2 === 1).map((each) => each.partition_no);
@@ -708,7 +708,7 @@ describe('nodes notify each other', () => {
     await a.cluster!.renew(node('a'), []);
     await meeting(a, 'm', 'i');
     await a.messages.accept(messages('m', 1));
-    // The broadcasts that follow on the same connections arrive, so the earlier one was not sent.
+    // Later broadcasts on the same connections arrive, so the earlier broadcast was not sent.
     await b.cluster!.renew(node('b'), []);
     await a.messages.accept(messages('m', 1));
     await until(
@@ -849,7 +849,7 @@ describe('tables that have grown since the plans were made', () => {
       await once('first');
       for (const text of FILLED) await sql(url, text);
       await once('second');
-      // A session reports its counts when it ends.
+      // Closes the store, because a session reports its counts when it ends.
       await store.close();
       const [read] = await sql<{ rows: number }>(url, READ);
       assert.equal(read!.rows < ROWS / 2, goes_by_keys, `${read!.rows} rows were read of one table`);
@@ -879,7 +879,8 @@ describe('an instance that is removed while others send', () => {
       if (!excludes) await withoutPart(url, ACCEPT_MESSAGES_5, /PERFORM pg_advisory_xact_lock_shared[^;]*;/, '');
       const waiting = async () =>
         (await sql<{ n: number }>(url, 'SELECT count(*)::int AS n FROM pg_locks WHERE NOT granted'))[0]!.n;
-      // Another client is about to store the same key. The function waits for it after it has found the recipients.
+      // Another client is about to store the same key. When the function has found the recipients, it waits for this
+      // client.
       const other = new pg.Client(url);
       await other.connect();
       t.after(() => other.end());

@@ -1,6 +1,6 @@
 /**
- * The engines of the store return the same results for the same random commands. `npm test` runs a thousand;
- * CONTRACT_COMMANDS says how many, and CONTRACT_SEED repeats a log.
+ * SQLite and PostgreSQL return the same results for the same random commands. `npm test` runs a thousand commands;
+ * CONTRACT_COMMANDS sets another number, and CONTRACT_SEED repeats a log.
  */
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
@@ -21,7 +21,7 @@ const FEW: Quotas = {
   max_meetings_per_instance: 3,
 };
 
-/** Runs a log on fresh stores of both engines. */
+/** Runs a log on new stores of both databases, and compares the results. */
 async function assertSame(t: TestContext, log: Command[], quotas: Quotas, spoil?: (store: Store) => Store) {
   const [first, second] = await Promise.all(ENGINES.map((engine) => engine.open(t, quotas)));
   assert.ok(first !== undefined && second !== undefined);

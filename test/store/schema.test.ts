@@ -1,4 +1,4 @@
-/** docs/schema/ says what the migrations make. */
+/** docs/schema/ has exactly the schema that the migrations make. */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';

@@ -1,4 +1,4 @@
-/** Searches of both engines: what they find, how much one call reads, and that the next call continues exactly there. */
+/** Searches with both databases: what they find, how much one call reads, and that the next call continues there. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { attemptsText } from '../../src/domain/attempts_text.ts';
@@ -42,7 +42,7 @@ const attempt = (outcome: Outcome, status_code: number | null, response_excerpt 
   response_excerpt,
 });
 
-/** Each call of a search from the first to the last: how many it found, and whether it ended at its limit. */
+/** Makes all calls of a search. Returns for each how many rows it found, and whether it ended at its limit. */
 async function callsOf<T>(
   read: (cursor: string | undefined) => Promise<{ data: T[]; next_cursor: string | null; searched_to: number | null }>,
 ): Promise<{ found: T[]; calls: [number, boolean][] }> {
@@ -99,7 +99,7 @@ function findsThem(engine: EngineUnderTest): void {
     assert.deepEqual(await seqs(store, { meeting_id: 'nowhere' }), []);
     assert.deepEqual(await seqs(store, { text: 'x', meeting_ids: ['a', 'b'] }), ['a3', 'b1', 'a1']);
     assert.deepEqual(await seqs(store, { meeting_ids: [] }), []);
-    // A message at `since` is found, and one at `until` is not.
+    // A message exactly at `since` is found, and a message exactly at `until` is not.
     assert.deepEqual(await seqs(store, { since_ms: NOW - 20 * 60_000 }), ['a3', 'c1', 'a2', 'b1']);
     assert.deepEqual(await seqs(store, { since_ms: NOW - 20 * 60_000, until_ms: NOW - 5 * 60_000 }), ['a2', 'b1']);
     assert.deepEqual(await seqs(store, { meeting_id: 'a', until_ms: NOW - 10 * 60_000 }), ['a1']);
@@ -185,7 +185,7 @@ function findsThem(engine: EngineUnderTest): void {
       await meeting(store, 'm', 'i');
       await meeting(store, 'other', 'i');
       for (let k = 1; k <= 25; k++) {
-        // The rows of the other meeting lie between the numbers of this one.
+        // The messages of the two meetings alternate, so the numbers of a meeting's rows are not consecutive.
         await accept(store, said('other', 'noise'), said('m', k === 3 || k === 20 ? 'needle' : 'hay'));
       }
       const rows = 'meeting_id' in keys ? 10 : 20;
@@ -271,7 +271,7 @@ function findsThem(engine: EngineUnderTest): void {
         await meeting(store, 'd', 'k');
         const send = async () => accept(store, ...['a', 'b', 'c', 'd', 'a'].map((id) => said(id, 'x')));
         await send();
-        // The key sees the deliveries to its instance, and none of those to the instance that had its id before.
+        // The key sees the deliveries to its instance, and no deliveries to an earlier instance with the same id.
         await store.instances.remove('j', 100, NOW);
         const [newest_before] = (await store.deliveries.list({ limit: 1 }, NOW)).data;
         await register(store, 'j', NOW, { owner_key_id: 'owner' });

@@ -5,7 +5,7 @@ import { Batcher } from '../../src/delivery/batcher.ts';
 import { inDoubt, stalled, StallWatch, type StallSigns, type Waiting } from '../../src/store/thread/stall.ts';
 import { VirtualClock } from '../support/virtual_clock.ts';
 
-/** A watch over calls that the test makes and ends, with a report every quarter of a second. */
+/** Watches calls that the test begins and ends. The watch reports every quarter of a second. */
 function watched(t: TestContext, telling: StallSigns = 'all') {
   t.mock.timers.enable({ apis: ['setInterval'] });
   const waiting: (Waiting | null)[] = [];

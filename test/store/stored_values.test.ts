@@ -1,6 +1,6 @@
 /**
- * Nonsense in a row is reported once, with its place, and read as the emptiest value of its type. For all columns, see
- * test/faults/damaged_rows.faults.ts.
+ * A value that cannot be valid is reported once, with its row and column, and read as the empty value of its type.
+ * test/faults/damaged_rows.faults.ts tests all columns.
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

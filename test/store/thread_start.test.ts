@@ -1,4 +1,4 @@
-/** The thread of a store starts before anybody opens its store, so that it loads its code meanwhile. */
+/** The thread of a store starts before its store is opened, so that it loads its code early. */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { generateKeySync } from 'node:crypto';

@@ -1,4 +1,4 @@
-/** The agent that sends a message and the message that it answers, as every engine stores them. */
+/** The origin of a message with both databases: the agent that sends the message, and the message that it answers. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { FOLLOWS_MS, type MessageOrigin } from '../../src/domain/message_origin.ts';

@@ -2,7 +2,7 @@
 import type { AuditEntry } from '@convoke/sdk';
 import { type AuditHead, ChainVerifier, type NewAuditEntry } from '../../src/domain/audit.ts';
 
-/** The seq at which the chain is broken; null when it is whole. */
+/** The seq at which the chain of entries is broken; null when it is not broken. */
 export function faultIn(entries: readonly AuditEntry[], kept: AuditHead | null = null): number | null {
   const verifier = new ChainVerifier(kept);
   for (const entry of entries) {

@@ -1,4 +1,4 @@
-/** Whether people with a screen reader, a keyboard or weak eyes can use a page, as far as a program can tell. */
+/** Checks with axe whether people with a screen reader, only a keyboard, or weak eyes can use a page. */
 import axe from 'axe-core';
 import type { Page } from 'playwright-core';
 
@@ -8,7 +8,7 @@ interface Violation {
   nodes: { html: string; failureSummary: string }[];
 }
 
-/** What axe finds serious on a page. */
+/** The faults of a page that axe rates as serious or critical. */
 export async function seriousIn(page: Page): Promise<string[]> {
   if (!(await page.evaluate<boolean>("'axe' in window"))) await page.evaluate(axe.source);
   const violations = await page.evaluate<Violation[]>(

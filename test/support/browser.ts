@@ -1,15 +1,15 @@
-/** A real browser on the pages of a real service. A test also fails on anything that must never happen on a page. */
+/** A real browser for the pages of a real service. A test also fails when something happens that no page may do. */
 import assert from 'node:assert/strict';
 import { after } from 'node:test';
 import chromium from '@sparticuz/chromium';
 import { type Browser, type BrowserContextOptions, chromium as playwright, type Page } from 'playwright-core';
 import { buildIfStale } from '../../scripts/web.ts';
 
-/** How long to wait for one thing on a page; far longer than anything takes, even on a busy machine. */
+/** How long a test waits for something on a page: far longer than necessary, even on a busy machine. */
 const WAIT_MS_MAX = 60_000;
 /**
- * A name of this machine for a browser of a test. Over plain HTTP a browser treats a page from it as a page of
- * another machine, which is no secure context.
+ * A second host name of this machine, for the browser of a test. Over plain HTTP a browser treats a page of this host
+ * as a page of another machine, so the page is no secure context.
  */
 export const OTHER_MACHINE = 'convoke.test';
 /** The size of a desktop window, unless a test says otherwise. */
@@ -17,11 +17,11 @@ const VIEWPORT = { width: 1440, height: 900 };
 
 export interface Visit extends BrowserContextOptions {
   path?: string;
-  /** The lines that the console may have: browsers write one for each response that is no success. */
+  /** The lines that the console may have: browsers write a line for each response that is no success. */
   allowed?: RegExp;
-  /** False for a browser without a locale, as on a server, whose language is no valid language tag. */
+  /** False for a browser without a locale, as on a server: its language is not a valid language tag. */
   has_locale?: boolean;
-  /** Another origin that the page may ask. */
+  /** Another origin to which the page may send requests. */
   also?: string;
 }
 
@@ -35,8 +35,8 @@ export class Visitor {
       executablePath: await chromium.executablePath(),
       headless: true,
       env: { ...process.env, LC_ALL: 'POSIX' },
-      // The package's own arguments are not for tests: a single process, which ends with its first page, and no web
-      // security.
+      // The default arguments of the package are not fit for tests: they switch web security off, and run a single
+      // process, which ends with its first page.
       args: [
         '--no-sandbox',
         '--disable-gpu',
@@ -51,8 +51,8 @@ export class Visitor {
   }
 
   /**
-   * Opens a page in a browser without stored data, and lets a test use it. It also fails when the page logs an error,
-   * throws, requests anything from another host, or violates its Content-Security-Policy.
+   * Opens a page in a browser without stored data, and lets a test use the page. Throws when the page logs an error,
+   * throws, sends a request to another host, or violates its Content-Security-Policy.
    */
   async visit(
     url: string,
@@ -93,9 +93,9 @@ export class Visitor {
 }
 
 /**
- * One browser for all tests of a file. Each visit has a context of its own. No hook starts it: when the name pattern of
- * a run fits no test of a file, Node runs the hook after all tests before a hook before them has ended, and the browser
- * would hold the process for ever.
+ * One browser for all tests of a file. Each visit has its own context. The first visit starts the browser, and not a
+ * hook: when the name pattern of a run fits no test of a file, Node runs the `after` hook while a `before` hook still
+ * runs. Then nobody would close the browser, and the process would never end.
  */
 export function useVisitor(): Visitor {
   const visitor = new Visitor();

@@ -1,7 +1,7 @@
-/** Secrets that tests look for wherever they must not be, in every form that they could have there. */
+/** Secrets that tests look for in places where no secret may be, in every encoding. */
 import { randomBytes } from 'node:crypto';
 
-/** Parts of a secret of this length are searched too, because an error may quote a few characters. */
+/** Tests also look for parts of a secret that have this length, because an error may quote a few characters. */
 const PART_CHARS = 8;
 
 export interface Canary {
@@ -10,12 +10,12 @@ export interface Canary {
   forms: Map<string, Buffer>;
 }
 
-/** A text that occurs nowhere else. */
+/** Makes a random text that occurs nowhere else. */
 export function makeCanary(name: string): Canary {
   return canaryOf(name, randomBytes(24).toString('hex').toUpperCase());
 }
 
-/** A webhook secret: its base64 is searched, and the bytes that it encodes. */
+/** Makes a webhook secret. Tests look for its base64 and for the bytes that the base64 encodes. */
 export function makeSecretCanary(name: string): Canary {
   return secretCanaryOf(name, `whsec_${randomBytes(32).toString('base64')}`);
 }
@@ -24,7 +24,7 @@ export function secretCanaryOf(name: string, secret: string): Canary {
   return keyCanaryOf(name, secret.slice('whsec_'.length), secret);
 }
 
-/** A key, given by its base64. */
+/** Makes a canary of a key in base64. */
 export function keyCanaryOf(name: string, base64: string, text = base64): Canary {
   const bytes = formsOf(Buffer.from(base64, 'base64'));
   const forms = new Map([...bytes].map(([form, value]) => [`its bytes ${form}`, value]));
@@ -51,8 +51,8 @@ function formsOf(bytes: Buffer): Map<string, Buffer> {
     'as JSON': JSON.stringify(bytes.toString('latin1')).slice(1, -1),
   };
   for (const encoding of ['base64', 'base64url'] as const) {
-    // Within a longer text, base64 of the value begins at one of three offsets; characters that depend on the
-    // neighbours are left out.
+    // When the value is a part of longer bytes, its base64 depends on its offset: there are three cases. This leaves
+    // out characters that also depend on the neighbouring bytes.
     for (const before of [0, 1, 2]) {
       const text = Buffer.concat([Buffer.alloc(before), bytes])
         .toString(encoding)
@@ -63,7 +63,7 @@ function formsOf(bytes: Buffer): Map<string, Buffer> {
   return new Map(Object.entries(forms).map(([form, value]) => [form, Buffer.from(value)]));
 }
 
-/** The canaries that were found, and where; empty when there are none. */
+/** Looks for canaries in texts. Returns which canary is where; empty when no text has one. */
 export function findCanaries(canaries: readonly Canary[], texts: ReadonlyMap<string, Buffer>): string[] {
   const found: string[] = [];
   for (const [where, bytes] of texts) {

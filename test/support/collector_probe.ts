@@ -1,7 +1,7 @@
 /**
- * Imported into a service. Between two SIGUSR2 it counts how many bytes the collections of the young generation find,
- * and how many they move to the old generation. It writes both to the file that COLLECTED names. First it runs a full
- * collection, so that everything that exists by then is old.
+ * A test imports this into a service. Between two SIGUSR2 it counts how many bytes the collections of the young
+ * generation find, and how many bytes they move to the old generation. It writes both to the file that COLLECTED names.
+ * At the first signal it runs a full collection, so that everything that exists at that moment is old.
  */
 import { renameSync, writeFileSync } from 'node:fs';
 import { isMainThread } from 'node:worker_threads';

@@ -1,4 +1,4 @@
-/** The command line as people and scripts use it: real processes. */
+/** Runs commands as people and scripts do: as real processes. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
@@ -13,7 +13,7 @@ import { stripVTControlCharacters } from 'node:util';
 
 const MAIN = fileURLToPath(new URL('../../src/cli/main.ts', import.meta.url));
 
-/** The environment of this process without settings of Convoke, which would change what is tested. */
+/** The environment of this process without settings of Convoke, which would change the tests. */
 const CLEAN_ENV = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('CONVOKE_')));
 
 export interface Ended {
@@ -73,7 +73,7 @@ export async function serve(
 }
 
 /**
- * Starts `convoke serve` on a terminal of its own, which closes with the test, and waits for its ready line.
+ * Starts `convoke serve` on a new terminal, and waits for its ready line. The terminal closes at the end of the test.
  *
  * @returns the text on the terminal; null on a system without `script` of util-linux
  */
@@ -97,7 +97,7 @@ export async function serveOnTerminal(
   throw new Error(`not ready: ${terminal}`);
 }
 
-/** Resolves when the process, and everything that holds its output, has ended. */
+/** Stops a service. Resolves when its process has ended, and every process that has its output open. */
 export async function stop({ child }: Service, signal: NodeJS.Signals = 'SIGTERM'): Promise<number | null> {
   if (child.exitCode === null && child.signalCode === null) {
     const closed = once(child, 'close');
@@ -107,7 +107,7 @@ export async function stop({ child }: Service, signal: NodeJS.Signals = 'SIGTERM
   return child.exitCode;
 }
 
-/** An address of this machine at which nothing listens. */
+/** A URL of this machine at which no server listens. */
 export async function deadUrl(): Promise<string> {
   const server = createServer().listen(0, '127.0.0.1');
   await once(server, 'listening');

@@ -8,7 +8,8 @@ import type { AddressInfo } from 'node:net';
 import { setTimeout as pause } from 'node:timers/promises';
 
 /**
- * What the proxy does with arrived bytes: passes them on, cuts the connection without delivering them, or drops them.
+ * What the proxy does with bytes that arrive: it passes them on, cuts the connection without passing them on, or drops
+ * them and keeps the connection.
  */
 export type Verdict = 'pass' | 'cut' | 'swallow';
 
@@ -18,11 +19,11 @@ export class CuttingProxy {
   #connections = 0;
   /** The destination of new connections. */
   to_port: number;
-  /** Decides about bytes of a client. Connections are numbered in the order in which they are made. */
+  /** Decides about bytes of a client. `connection` counts the connections in the order in which they are made. */
   onRequest: (bytes: Buffer, connection: number) => Verdict = () => 'pass';
   /** Decides about bytes of the server. */
   onAnswer: (bytes: Buffer, connection: number) => Verdict = () => 'pass';
-  /** The delay of arrived bytes in milliseconds, in both directions; their order stays. */
+  /** The delay of bytes in milliseconds, in both directions. The order of bytes stays. */
   delayOf: () => number = () => 0;
 
   private constructor(to_port: number) {

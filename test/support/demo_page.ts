@@ -1,6 +1,8 @@
 import type { Page } from 'playwright-core';
 
-/** Starts the demo on the page of the guide, sees a message of it delivered, and returns to the guide. */
+/**
+ * Starts the demo on the page of the guide, waits until a message of the demo is delivered, and returns to the guide.
+ */
 export async function startDemo(page: Page): Promise<void> {
   await page.getByRole('button', { name: 'Start the demo' }).click();
   await page

@@ -1,6 +1,6 @@
 /**
- * An app of Dify as Dify's published API describes it (its service API, /info and /chat-messages). Dify itself runs in
- * containers and is in no registry of packages.
+ * An app of Dify, as Dify's published API describes it (its service API, /info and /chat-messages). Tests cannot run
+ * Dify itself: it needs containers, and is in no registry of packages.
  */
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
@@ -27,7 +27,7 @@ interface ChatMessage {
   conversation_id?: unknown;
 }
 
-/** A problem as Dify writes it. */
+/** An error, which the app writes in Dify's format. */
 class Refused extends Error {
   readonly status: number;
   readonly code: string;
@@ -55,7 +55,7 @@ export class DifyServer implements AsyncDisposable {
       send(response, { code, message: error.message, status }, status);
     });
   });
-  /** The messages that the app has run for, with their users. */
+  /** The messages for which the app has run, with their users. */
   readonly runs: { query: string; user: string }[] = [];
 
   private constructor(app: DifyApp) {
@@ -68,7 +68,7 @@ export class DifyServer implements AsyncDisposable {
     return server;
   }
 
-  /** Ends with `/v1`. */
+  /** The base URL of the API; it ends with `/v1`. */
   get url(): string {
     return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}/v1`;
   }

@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises';
 
 const ROOT = new URL('../../', import.meta.url);
 
-/** The marked blocks of a document, by name. */
+/** The blocks of code in a document that a comment `<!-- test: NAME -->` marks, by name. */
 export async function blocksOf(document: string): Promise<Map<string, string[]>> {
   const markdown = await readFile(new URL(document, ROOT), 'utf8');
   const blocks = new Map<string, string[]>();

@@ -1,4 +1,4 @@
-/** The engines of the store; each opens a store that closes with the test. */
+/** The database engines of the store. Each opens stores that close at the end of the test. */
 import { createSecretKey } from 'node:crypto';
 import type { TestContext } from 'node:test';
 import {
@@ -31,9 +31,9 @@ export const POSTGRES_KEYS: KeySource = { kind: 'given', keys: KEYS };
 
 export interface EngineUnderTest {
   name: 'SQLite' | 'PostgreSQL';
-  /** Opens the store in this thread, on data of its own. */
+  /** Opens a store with new data in this thread. */
   open(t: TestContext, quotas?: Quotas): Promise<Store>;
-  /** Opens the store in a thread of its own, as the service does. */
+  /** Opens a store in a separate thread, as the service does. */
   openThread(t: TestContext): Promise<Store>;
 }
 
@@ -75,10 +75,10 @@ export const ENGINES: readonly EngineUnderTest[] = [
 ];
 
 /**
- * The PostgreSQL store without its thread, which takes half a second to start. Values that would cross threads are
- * copied here.
+ * Opens the PostgreSQL store in this thread, because its own thread takes half a second to start. Values that would go
+ * from thread to thread are copied here.
  *
- * @param now_ms the clock by which it watches other nodes
+ * @param now_ms the clock with which the store watches the leases of other nodes
  */
 export async function openPostgresHere(url: string, quotas: Quotas = NO_QUOTAS, now_ms?: () => number): Promise<Store> {
   const waiting = new Map<number, { call: Call; resolve: (value: unknown) => void; reject: (error: Error) => void }>();

@@ -1,4 +1,4 @@
-/** A client of the live feed without the SDK: a connection and its events. */
+/** A client of the live feed without the SDK: one connection and its events. */
 import { get, type IncomingMessage } from 'node:http';
 import { until } from './wait.ts';
 
@@ -12,7 +12,7 @@ export class EventStream {
   readonly events: StreamedEvent[] = [];
   readonly comments: string[] = [];
   retry_ms: number | null = null;
-  /** The id to resume with. */
+  /** The id of the last event, with which a client can resume. */
   last_id: string | null = null;
   ended = false;
   readonly #response: IncomingMessage;
@@ -34,7 +34,7 @@ export class EventStream {
     return this.#response.headers;
   }
 
-  /** All text of the connection. */
+  /** Everything that arrived on the connection, as text. */
   text = '';
 
   #read(text: string): void {
@@ -88,10 +88,10 @@ export class EventStream {
   }
 }
 
-/** Opens the feed; the response may be a refusal. */
+/** Opens the feed. The response may also be a refusal. */
 export function openStream(url: string, headers: Record<string, string> = {}): Promise<EventStream> {
   return new Promise((resolve, reject) => {
-    // Uses a connection of its own, so that closing the stream closes the connection.
+    // Uses a new connection, so that it closes together with the stream.
     const request = get(url, { agent: false, headers }, (response) => resolve(new EventStream(response)));
     request.on('error', reject);
   });

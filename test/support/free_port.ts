@@ -3,8 +3,9 @@ import { once } from 'node:events';
 import { createServer } from 'node:net';
 
 /**
- * Below the ports that a system chooses by itself: from 32768 on Linux, from 49152 elsewhere. One of those may be given to
- * somebody else before it is used: every outgoing connection and every server on port 0 gets one.
+ * The ports from which this chooses. They are below the ports that a system chooses by itself: from 32768 on Linux,
+ * from 49152 elsewhere. The system gives one of those to every outgoing connection and every server on port 0, so it
+ * could give the chosen port to another program before the test uses it.
  */
 const FIRST = 16_384;
 const COUNT = 16_384;

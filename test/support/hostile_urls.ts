@@ -1,18 +1,18 @@
 /**
- * URLs that name an address which a push may not reach, in every notation that some parser accepts. The ranges, their
- * arithmetic and the parsing are written a second time here, and not imported from the tested code.
+ * URLs with an address that a push must not reach, in every notation that some parser accepts. This file has its own
+ * ranges, arithmetic and parser, and imports none of them from the tested code.
  */
 import type { Random } from '../simulation/random.ts';
 
-/** An address as a number. IPv4 written as ::ffff:a.b.c.d is the IPv4 address. */
+/** An address as a number. An IPv4 address that is written as ::ffff:a.b.c.d counts as IPv4. */
 export interface Address {
   bits: 32 | 128;
   value: bigint;
 }
 
 /**
- * What permits an address: a mode of the policy, an entry of the allow-list, only an entry for this address itself, or
- * nothing needs to.
+ * What permits an address: a mode of the policy (`lan`, `local`); an entry of the allow-list (`range`); only an entry
+ * for this address itself (`exact`). `open` addresses are always permitted.
  */
 export type OpenedBy = 'lan' | 'local' | 'range' | 'exact' | 'open';
 
@@ -57,7 +57,7 @@ const IPV6_DENIED: Record<string, OpenedBy> = {
   '2620:4f:8000::/48': 'range',
   '3ffe::/16': 'range',
   '3fff::/20': 'range',
-  // Everything outside 2000::/3 is denied. These are its parts; some have a name.
+  // Everything outside 2000::/3 is denied. These ranges cover all of it; some of them have a name.
   '::/96': 'range',
   '64:ff9b::/96': 'range',
   '64:ff9b:1::/48': 'range',
@@ -88,7 +88,7 @@ const RANGES: Range[] = [...Object.entries(IPV4_DENIED), ...Object.entries(IPV6_
   return { bits, first: value, last: value + (1n << BigInt(bits - Number(prefix))) - 1n, opened_by };
 });
 
-/** Parses a canonical spelling. */
+/** Parses the canonical notation of an address. */
 export function addressOf(text: string): Address {
   if (!text.includes(':'))
     return { bits: 32, value: BigInt(`0x${Buffer.from(text.split('.').map(Number)).toString('hex')}`) };
@@ -100,12 +100,12 @@ export function addressOf(text: string): Address {
 
 export function openedBy({ bits, value }: Address): OpenedBy {
   const found = RANGES.filter((range) => range.bits === bits && range.first <= value && value <= range.last);
-  // The narrowest range decides, because a metadata address is in a private range.
+  // The narrowest range decides: a metadata address, for example, is also in a private range.
   const narrowest = found.toSorted((a, b) => (a.last - a.first < b.last - b.first ? -1 : 1))[0];
   return narrowest?.opened_by ?? 'open';
 }
 
-/** Whether a mode denies an address that only `opened_by` permits. */
+/** Whether a mode denies an address that needs `opened_by` to be permitted. */
 export function isDeniedUnder(mode: 'local' | 'lan' | 'public', opened_by: OpenedBy): boolean {
   if (opened_by === 'open') return false;
   if (opened_by === 'lan') return mode === 'public';
@@ -116,7 +116,7 @@ export function isDeniedUnder(mode: 'local' | 'lan' | 'public', opened_by: Opene
 /**
  * URLs of the first, the last and some other members of every denied range, each in every notation, without repeats.
  *
- * @param port for every URL, so that a listener can wait there
+ * @param port the port of all URLs, so that a test can listen there
  */
 export function hostileUrls(random: Random, members_per_range: number, port: number): NamedUrl[] {
   const urls = new Map<string, NamedUrl>();
@@ -138,7 +138,7 @@ export function hostileUrls(random: Random, members_per_range: number, port: num
   return [...urls.values()];
 }
 
-/** URLs of one address, in every notation. */
+/** URLs with one address, in every notation. */
 export function urlsOf(text: string, port: number): string[] {
   const address = addressOf(text);
   const { bits, value } = address;
@@ -146,7 +146,7 @@ export function urlsOf(text: string, port: number): string[] {
   return [...new Set(hosts)].map((host) => `http://${host}:${port}/hook`);
 }
 
-/** Open addresses: some just beside a denied range, and any others. */
+/** Some open addresses: those directly beside denied ranges, and random ones. */
 export function openAddresses(random: Random, count: number): Address[] {
   const open: Address[] = [];
   const add = (address: Address): void => {
@@ -163,7 +163,7 @@ export function openAddresses(random: Random, count: number): Address[] {
   return open;
 }
 
-/** Members of the ranges that a mode permits. */
+/** Some addresses in the ranges that `opened_by` permits. */
 export function openedMembers(random: Random, opened_by: OpenedBy, members_per_range: number): Address[] {
   return RANGES.filter((range) => range.opened_by === opened_by).flatMap((range) =>
     membersOf(range, members_per_range, random)
@@ -179,7 +179,7 @@ export function goodHosts({ bits, value }: Address): string[] {
   return [compressed, padded, ...others.slice(0, 1)];
 }
 
-/** The address in the spelling of the RFC. A socket parses it to the same address. */
+/** The address in its canonical notation. A socket parses it to the same address. */
 export function canonical({ bits, value }: Address): string {
   return bits === 32 ? dotted(value) : compressions(groupsOf(value))[0]!;
 }
@@ -211,7 +211,7 @@ function partsOf(value: bigint): number[] {
   return [24n, 16n, 8n, 0n].map((shift) => Number((value >> shift) & 255n));
 }
 
-/** IPv6 addresses through which translators and tunnels reach an IPv4 address. Each is denied for itself. */
+/** IPv6 addresses through which translators and tunnels reach an IPv4 address. The policy denies each of them too. */
 function carriersOf(value: bigint): bigint[] {
   return [
     // NAT64 (RFC 6052, RFC 8215), SIIT (RFC 2765), IPv4-compatible, ISATAP (RFC 5214).
@@ -228,7 +228,7 @@ function carriersOf(value: bigint): bigint[] {
   ];
 }
 
-/** The URL parser of browsers (WHATWG) and inet_aton read all of them as this address. */
+/** Notations that the URL parser of browsers (WHATWG) and inet_aton all read as this address. */
 function ipv4Notations(value: bigint): string[] {
   const parts = partsOf(value);
   const [a, b, c, d] = parts as [number, number, number, number];
@@ -273,7 +273,7 @@ function ipv4Notations(value: bigint): string[] {
   ].flat();
 }
 
-/** The text with digits from another block of Unicode. */
+/** Replaces the digits of a text by digits from another block of Unicode. */
 function shifted(text: string, zero: number): string {
   return text.replaceAll(/[0-9]/g, (digit) => String.fromCodePoint(zero + Number(digit)));
 }
@@ -308,7 +308,7 @@ function groupsOf(value: bigint): string[] {
   return Array.from({ length: 8 }, (_, i) => ((value >> BigInt(112 - 16 * i)) & 0xffffn).toString(16));
 }
 
-/** The spellings with "::" for each run of zeros, the longest first; the plain spelling without one. */
+/** The notations with "::" in place of a run of zeros, the longest run first; without zeros, the plain notation. */
 function compressions(groups: string[]): string[] {
   const runs: { start: number; length: number }[] = [];
   for (let i = 0; i < groups.length; i++) {
@@ -323,7 +323,7 @@ function compressions(groups: string[]): string[] {
   return texts.length === 0 ? [groups.join(':')] : texts;
 }
 
-/** URLs that one parser reads as the address, and another as something else or nothing. No policy permits them. */
+/** URLs that some parsers read as this address, and others read differently or refuse. No policy permits them. */
 export function ambiguousUrls({ bits, value }: Address, port: number): string[] {
   const text = canonical({ bits, value });
   const host = bits === 32 ? text : `[${text}]`;

@@ -1,6 +1,6 @@
 /**
- * How often to measure. Other work on the machine makes a figure larger, never smaller, so one figure that fits is
- * proof.
+ * How often to measure at most. Other work on the machine makes a figure larger, never smaller. So one figure within
+ * the limit is proof.
  */
 const TRIES = 20;
 

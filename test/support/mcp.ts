@@ -1,10 +1,10 @@
-/** MCP clients of the library that most programs use. */
+/** MCP clients, made with the library that most programs use. */
 import assert from 'node:assert/strict';
 import type { TestContext } from 'node:test';
 import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
 import type { Service } from './service.ts';
 
-/** The versions that the library speaks: one with a handshake, and one whose requests need none. */
+/** Two versions of MCP that the library speaks: the first has a handshake; the second needs none. */
 export const ERAS = ['2025-11-25', '2026-07-28'] as const;
 export type Era = (typeof ERAS)[number];
 
@@ -67,7 +67,7 @@ export async function connectMcp(
   return new McpClient(client);
 }
 
-/** A message of the era with a handshake, which a client may send without one. */
+/** A request of the version with a handshake, for tests that send it without a handshake. */
 export const rpc = (method: string, params: object = {}, id = 1) => ({ jsonrpc: '2.0', id, method, params });
 
 export const RPC_HEADERS = { accept: 'application/json, text/event-stream' };

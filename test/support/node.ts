@@ -1,6 +1,6 @@
 /**
- * A node without HTTP: the engine on a real SQLite store, on virtual time, with scripted receivers. It does the work of
- * the HTTP layer in the same order.
+ * A node without HTTP: the engine on a real SQLite store, with virtual time and scripted receivers. Its methods call
+ * store and engine in the same order as the HTTP layer.
  */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -58,8 +58,8 @@ export function temporaryFile(t: TestContext): string {
 }
 
 /**
- * The real SQLite store on this thread. It opens in a millisecond, and in 200 with a thread of its own, and it runs the
- * same way each time. Like the thread, it commits calls of one turn together and returns results in their order.
+ * Opens the real SQLite store on this thread. That takes 1 ms, and 200 ms with a separate thread; and every run is the
+ * same. As in the thread, calls of one turn are committed together, and results come in the order of the calls.
  */
 export function openStoreHere(file = ':memory:', quotas?: Quotas): Store {
   const group_commit = new GroupCommit(file, { kind: 'memory' }, Date.now, quotas);
@@ -68,7 +68,7 @@ export function openStoreHere(file = ':memory:', quotas?: Quotas): Store {
   const run = (): void => {
     const calls = waiting;
     waiting = [];
-    // Copies values as they are copied between threads.
+    // Copies values, as they are copied from thread to thread in the service.
     const replies = group_commit.run(structuredClone(calls.map(({ call }) => call)));
     for (const [i, { resolve, reject }] of calls.entries()) {
       const reply = structuredClone(replies[i]);
@@ -101,7 +101,7 @@ export type Meddle = (
   args: unknown[],
 ) => undefined | 'fails' | 'lost' | Promise<void> | { answered: Promise<void> };
 
-/** A store for whose calls the clock waits. A test can make calls fail, wait or get lost. */
+/** Wraps a store: the virtual clock waits for its calls, and a test can make calls fail, wait or get lost. */
 export function meddledStore(store: Store, clock: VirtualClock, meddle: Meddle): Store {
   const call: MakeCall = (noun, method, args) => {
     const methods = store[noun] as unknown as Record<string, (...args: unknown[]) => Promise<unknown>>;
@@ -127,9 +127,9 @@ export function meddledStore(store: Store, clock: VirtualClock, meddle: Meddle):
 }
 
 export interface NodeOptions {
-  /** With a file, the store runs in its real thread; without one it is SQLite in memory. */
+  /** The data file. With a file, the store runs in its real thread; without a file it is SQLite in memory. */
   file?: string;
-  /** A store that the test opened, and closes. This node has all partitions. */
+  /** A store that the test has opened, and will close. This node has all partitions. */
   store?: Store;
   random?: () => number;
   settings?: Partial<EngineSettings>;
@@ -150,12 +150,12 @@ export interface SendOptions {
 }
 
 /**
- * How often the timers of machines that pull are checked. In the service it is every 100 ms, which takes long in hours of
- * virtual time.
+ * The timers of machines that pull end at a multiple of this. In the service the step is 100 ms, but hours of virtual
+ * time with such a short step would take long.
  */
 const COARSE_MS = SECOND;
 
-/** A cluster in which this node broadcasts nothing. */
+/** The store of a cluster that does not send the broadcasts of this node. */
 const SILENT = { broadcast: () => Promise.resolve() } as unknown as ClusterStore;
 
 export async function startNode(t: TestContext, options: NodeOptions = {}): Promise<TestNode> {
@@ -171,15 +171,15 @@ export class TestNode {
   readonly attempts: AttemptEvent[] = [];
   readonly suppressed: SuppressedDelivery[] = [];
   readonly settled_without_attempt = new Map<string, number>();
-  /** The load that the thread reports. */
+  /** The load of the event loop that the engine sees. */
   load = 1;
   readonly storage_errors: unknown[] = [];
-  /** What became of the replies of agents, over all lives of the node. */
+  /** What happened to the replies of agents, also in earlier processes of this node. */
   readonly replied: string[] = [];
   meddle: Meddle | null = null;
   onAttempt: ((event: AttemptEvent) => void) | null = null;
   engine!: Engine;
-  /** The way to the machines that pull. */
+  /** The transport to machines that pull. */
   pulls!: PullTransport;
   store!: Store;
   expiry!: Expiry;
@@ -237,7 +237,7 @@ export class TestNode {
     if (start) await this.started();
   }
 
-  /** It notes in the store which machines are connected, as the service does. */
+  /** Makes the pull transport. It notes in the store which machines are connected, as in the service. */
   #pullTransport(): PullTransport {
     const { clock, store } = this;
     const notes = new ConnectionNotes({
@@ -264,7 +264,7 @@ export class TestNode {
     return started;
   }
 
-  /** Ends the process like kill -9: calls that were not on their way to the disk are lost. A file is opened again. */
+  /** Ends the process as kill -9 does: calls that have not reached the store are lost. Then opens the store again. */
   async crash(start = true): Promise<void> {
     this.#life++;
     this.clock.forgetTimers();
@@ -338,7 +338,7 @@ export class TestNode {
       await this.store.meetings.join(meeting_id, instance_id, ['a', instance_id], this.clock.wall());
   }
 
-  /** Registers instances that are all in one meeting. */
+  /** Registers instances, and lets them join a meeting. */
   async meeting(meeting_id: string, ...instance_ids: string[]): Promise<void> {
     for (const instance_id of instance_ids) {
       if ((await this.store.instances.get(instance_id)) === null) await this.register(instance_id);
@@ -415,7 +415,7 @@ export class TestNode {
     return this.engine.send(this.sendOf(meeting_id, options));
   }
 
-  /** A send as the HTTP layer makes it. */
+  /** Makes a send as the HTTP layer makes it. */
   sendOf(meeting_id: string, options: SendOptions = {}): Send {
     const { target_agents, key, text = '{"text":"hello"}', expires_in_ms, from_agent, in_reply_to = null } = options;
     return {
@@ -466,7 +466,7 @@ export class TestNode {
     return row;
   }
 
-  /** Seconds of virtual time between one push and the next. */
+  /** The seconds of virtual time between consecutive pushes to an instance. */
   gapsTo(instance_id: string): number[] {
     const at = this.transport.to(instance_id).map((push) => push.at);
     return at.slice(1).map((time, i) => (time - (at[i] as number)) / SECOND);

@@ -1,10 +1,10 @@
-/** The operations of the OpenAPI document, and inputs made from their schemas. */
+/** The operations of the OpenAPI document, and random inputs that are made from their schemas. */
 import fc from 'fast-check';
 import type { TSchema } from 'typebox';
 import { Compile, type Validator } from 'typebox/compile';
 import { RESERVED_HEADERS } from '../../src/delivery/transport/push.ts';
 
-/** The parts of our schemas. */
+/** The keywords that the schemas of Convoke use. */
 export interface Schema {
   type?: 'string' | 'integer' | 'number' | 'boolean' | 'object' | 'array' | 'null';
   pattern?: string;
@@ -108,10 +108,10 @@ export function schemaOf({ parameters, body }: Operation, place: Place, name: st
   return parameters.find((parameter) => parameter.in === place && parameter.name === name)?.schema;
 }
 
-/** Ids that are used again and again, so that some requested objects exist. */
+/** Only a few ids, so that some of the requested objects exist. */
 const KNOWN_IDS = ['one', 'two', 'three'];
 
-/** Fields with rules that a schema cannot express; they are made by these rules. */
+/** How to make fields whose rules a schema cannot express. */
 const BY_NAME: Record<string, fc.Arbitrary<unknown>> = {
   webhook_url: fc.webPath().map((path) => `http://127.0.0.1:9${path.startsWith('/') ? path : `/${path}`}`),
   webhook_secret: fc
@@ -124,14 +124,14 @@ const BY_NAME: Record<string, fc.Arbitrary<unknown>> = {
       { maxKeys: 5 },
     )
     .map((headers) => ({ ...headers })),
-  // Each runtime has options of its own.
+  // The options depend on the runtime, so this makes only one runtime.
   runtime: fc.constant('spec'),
   runtime_options: fc.constant({}),
   // Only a subscription has a lease.
   lease_s: fc.constant(undefined),
-  // Only null: the new owner of an instance must exist, and no random id does.
+  // Only null: the new owner of an instance must exist, and a random id is not that of a key.
   owner_key_id: fc.constant(null),
-  // No admin, because an admin key has no limits, and all scopes to which limits apply.
+  // All scopes to which limits apply. `admin` is left out, because an admin key has no limits.
   scopes: fc.constant(['send', 'read', 'instance']),
   expires_at: fc
     .date({ noInvalidDate: true, min: new Date('2090-01-01'), max: new Date('2100-01-01') })
@@ -139,14 +139,14 @@ const BY_NAME: Record<string, fc.Arbitrary<unknown>> = {
   // Only webhooks, because a pull would wait for a push that never arrives.
   transport: fc.constant('webhook'),
   token: fc.stringMatching(/^[A-Za-z0-9_-]{43}$/),
-  // As headers, they hold ASCII only.
+  // These are headers, so they have only ASCII.
   traceparent: fc.stringMatching(/^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$/),
   tracestate: fc.stringMatching(/^[\x20-\x7e]{0,50}$/),
-  // Any object.
+  // A message is any object.
   message: fc.dictionary(fc.string({ unit: 'grapheme' }), fc.jsonValue()),
 };
 
-/** Fields whose value must be from an earlier response. */
+/** Fields that are left out, because their value must be from an earlier response. */
 const NEVER_MADE = new Set(['cursor', 'in_reply_to']);
 
 /** Makes requests that the schemas allow. */
@@ -193,7 +193,7 @@ export function invalidInput(operation: Operation): fc.Arbitrary<{ input: Input;
 }
 
 function invalidValue(place: Place, schema: Schema): fc.Arbitrary<unknown> {
-  // A list of which each item is judged by itself is refused only when it is no list.
+  // When a service judges each item of a list separately, it refuses the request only when the field is no list.
   const { items: _, ...list } = schema;
   const validator = Compile((schema['x-judged-apart'] === true ? list : schema) as TSchema);
   if (place === 'body') {
@@ -214,8 +214,8 @@ function textOfQuery(place: Place): fc.Arbitrary<string> {
 }
 
 /**
- * Whether the service accepts a text in a path, a query or a header. The service reads numbers and booleans from such
- * a text, and takes one text as a list of one.
+ * Whether the service accepts a text in a path, a query or a header. The service reads numbers and booleans from such a
+ * text. For a list it reads a single text as a list with one item.
  */
 function isValidText(text: string, { type }: Schema, validator: Validator): boolean {
   if (type === 'array') return validator.Check([text]);

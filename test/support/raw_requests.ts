@@ -20,12 +20,12 @@ export const get = (path: string, headers = ''): string => head('GET', path, hea
 export const post = (path: string, body: string, headers = JSON_TYPE): string =>
   `${head('POST', path, `${headers}content-length: ${body.length}\r\n`)}${body}`;
 export const send = (body: string, headers = JSON_TYPE): string => post(SEND, body, headers);
-/** `lines` replace Content-Length. */
+/** Makes a send with these header lines instead of Content-Length. */
 export const framed = (lines: string, body: string): string => head('POST', SEND, JSON_TYPE + lines) + body;
 export const chunked = (body: string): string => framed('transfer-encoding: chunked\r\n', body);
 export const utf8 = (text: string): string => Buffer.from(text).toString('latin1');
 
-/** The same routes without our checks: what Fastify does by itself with a lenient parser. */
+/** The control: the same routes without Convoke's checks, so Fastify alone with a lenient parser. */
 export function useControl(): { url: string } {
   const control = { url: '' };
   const app = Fastify({
@@ -35,7 +35,7 @@ export function useControl(): { url: string } {
     onConstructorPoisoning: 'ignore',
     http: { insecureHTTPParser: true, requireHostHeader: false },
     forceCloseConnections: true,
-    // Closes without a response, so that no response can be mistaken for one of the routes.
+    // Closes the connection without a response, so that every response is one of the routes.
     clientErrorHandler: (error, socket) =>
       (error as { code?: string }).code === 'HPE_HEADER_OVERFLOW'
         ? socket.end('HTTP/1.1 431 x\r\n\r\n')
@@ -61,7 +61,7 @@ export function useControl(): { url: string } {
   return control;
 }
 
-/** Makes another request on a connection of its own, which must succeed. */
+/** Makes a request on a new connection, which must succeed. */
 export async function assertAnswersAsBefore(service: Service): Promise<void> {
   const bytes = post(messagesPath('next'), BODY);
   const started_ms = performance.now();

@@ -1,4 +1,6 @@
-/** A receiver of pushes: a real HTTP server that remembers every request, byte for byte, and responds as a test wants. */
+/**
+ * A receiver of pushes: a real HTTP server that remembers every request, byte for byte, and responds as a test wants.
+ */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer, type IncomingHttpHeaders, type IncomingMessage, type ServerResponse } from 'node:http';
@@ -10,7 +12,7 @@ export interface Received {
   method: string;
   path: string;
   headers: IncomingHttpHeaders;
-  /** Names and values in turn, as they arrived. */
+  /** The headers as they arrived: a name, its value, the next name, and so on. */
   raw_headers: string[];
   body: Buffer;
   /** The body as text. */
@@ -30,7 +32,7 @@ export interface Answer {
   status?: number;
   headers?: Record<string, string>;
   body?: string;
-  /** The response is not sent before this resolves. */
+  /** The receiver responds when this resolves. */
   after?: Promise<unknown>;
 }
 
@@ -41,7 +43,7 @@ let receivers = 0;
 
 export class Receiver {
   readonly requests: Received[] = [];
-  /** May be changed at any time; 200 by default. */
+  /** How the receiver responds. A test may change it at any time; 200 by default. */
   behaviour: Behaviour;
   readonly #server = createServer((request, response) => void this.#take(request, response));
   readonly #host: string;
@@ -51,7 +53,7 @@ export class Receiver {
 
   constructor(behaviour: Behaviour = {}) {
     this.behaviour = behaviour;
-    // An address of its own, on systems with many loopback addresses, so that nobody takes its port while it is down.
+    // On Linux each receiver has its own loopback address, so that no other program takes its port while it is down.
     receivers++;
     this.#host = process.platform === 'linux' ? `127.77.${receivers >> 8}.${receivers & 255}` : '127.0.0.1';
   }
@@ -71,7 +73,7 @@ export class Receiver {
     this.#port = (this.#server.address() as AddressInfo).port;
   }
 
-  /** Refuses new connections and cuts open ones. */
+  /** Refuses new connections, and cuts open connections. */
   async down(): Promise<void> {
     if (!this.#server.listening) return;
     const closed = once(this.#server, 'close');
@@ -99,7 +101,7 @@ export class Receiver {
 
   async #take(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const chunks: Buffer[] = [];
-    // The sender may be killed in the middle of a request.
+    // The sender may be killed before the end of its request.
     request.on('error', () => {});
     for await (const chunk of request) chunks.push(chunk as Buffer);
     const body = Buffer.concat(chunks);

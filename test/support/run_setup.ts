@@ -1,4 +1,4 @@
-/** Makes what all files of a run share. `npm test` calls it once, before the first file (`--test-global-setup`). */
+/** Prepares what all test files share. `npm test` calls it once, before the first file (`--test-global-setup`). */
 import { resolve } from 'node:path';
 import { bundleThreads } from '../../scripts/bundle.ts';
 import { BUNDLED_THREADS } from './bundled_threads.ts';

@@ -1,6 +1,6 @@
 /**
- * Runs the tests with another Node: `node test/support/run_with.ts /path/to/node [PATTERN …]`. Node 22 does not know the
- * option by which `npm test` starts what all files share, so this process starts it.
+ * Runs the tests with another Node: `node test/support/run_with.ts /path/to/node [PATTERN …]`. Node 22 does not know
+ * the option `--test-global-setup` of `npm test`, so this process calls the setup.
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';

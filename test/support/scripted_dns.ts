@@ -3,14 +3,14 @@ import { createSocket } from 'node:dgram';
 /** What a scripted name server does with a question: returns addresses, returns a failure, or does not respond. */
 export type DnsAnswer = string[] | 'NXDOMAIN' | 'SERVFAIL' | 'mute' | DnsReply | DnsReply[];
 
-/** An unusual response. Several are sent one after the other. */
+/** An unusual response. A list of them is sent one after the other. */
 export interface DnsReply {
   addresses: string[];
-  /** A chain of names: the requested name is an alias of the first one, and so on. The last one has the addresses. */
+  /** A chain of names: the requested name is an alias of the first name, and so on. The last name has the addresses. */
   aliases?: string[];
-  /** The response is not sent before this resolves. */
+  /** The server responds when this resolves. */
   after?: Promise<unknown>;
-  /** Makes the response of a forger: with a wrong id, for another question, or from another port. */
+  /** Forges the response: with a wrong id, for another question, or from another port. */
   forged?: 'id' | 'question' | 'port';
   /** Marks the response as truncated: the rest would be available over TCP, where this server does not listen. */
   truncated?: boolean;
@@ -88,14 +88,14 @@ function respond(question: Buffer, answer: string[] | 'NXDOMAIN' | 'SERVFAIL' | 
   const { addresses, aliases = [], forged, truncated = false } = reply;
   const head = Buffer.from(question);
   if (forged === 'id') head.writeUInt16BE(head.readUInt16BE(0) ^ 1, 0);
-  // The first letter of the name.
+  // Changes the first letter of the name in the question.
   if (forged === 'question') head[13]! ^= 2;
   const rcode = typeof answer === 'string' ? RCODES[answer] : 0;
   head.writeUInt16BE(0x8180 | (truncated ? 0x0200 : 0) | rcode, 2);
   head.writeUInt16BE(1, 4);
   head.writeUInt16BE(aliases.length + addresses.length, 6);
   head.writeUInt32BE(0, 8);
-  // The first record is for the requested name, each further one for the alias in the record before.
+  // The first record is for the requested name. Each further record is for the alias in the previous record.
   let owner = Buffer.from([0xc0, 0x0c]);
   const records: Buffer[] = [];
   for (const alias of aliases) {

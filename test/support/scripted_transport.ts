@@ -35,7 +35,7 @@ export interface RecordedPush {
 export class ScriptedTransport implements Transport {
   readonly pushes: RecordedPush[] = [];
   readonly forgotten: string[] = [];
-  /** The most pushes that were in flight at a time. */
+  /** How many pushes were in flight at a time, at most. */
   peak = 0;
   readonly peaks = new Map<string, number>();
   script: Script = () => 200;
@@ -49,7 +49,7 @@ export class ScriptedTransport implements Transport {
     this.#clock = clock;
   }
 
-  /** Scripts one instance. A list has a response for each push, and 200 after its end. */
+  /** Sets the script of one instance. A list has a response for each push; after its end the response is 200. */
   answer(instance_id: string, script: Script | ReturnType<Script>[] | ReturnType<Script>): void {
     if (typeof script === 'function') this.#scripts.set(instance_id, script);
     else if (Array.isArray(script)) {
@@ -62,7 +62,7 @@ export class ScriptedTransport implements Transport {
     return this.#in_flight;
   }
 
-  /** Ends hanging pushes, of one instance or all. Returns their number. */
+  /** Ends the pushes that hang, of one instance or of all. Returns how many it ended. */
   release(reply: Reply | Reply['says'] = 200, instance_id?: string): number {
     const released = [...this.#hanging.keys()].filter(
       (p) => instance_id === undefined || p.instance_id === instance_id,
@@ -75,7 +75,7 @@ export class ScriptedTransport implements Transport {
     return released.length;
   }
 
-  /** The process ended: cuts the connections, and drops the results. */
+  /** Called when the process ends: cuts the connections, so that no push gets a result. */
   cut(): void {
     this.#hanging.clear();
     this.#in_flight = [];

@@ -1,4 +1,4 @@
-/** A real Convoke in this process: a free port, a data directory of its own, its log kept in memory. */
+/** A real Convoke in this process, with a free port and a new data directory. Its log is kept in memory. */
 import assert from 'node:assert/strict';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { Agent, type IncomingHttpHeaders, request as httpRequest } from 'node:http';
@@ -47,7 +47,7 @@ export interface RequestOptions {
 
 export type LogLine = Record<string, unknown> & { msg: string };
 
-/** An instance that is in a meeting, with the receiver that its pushes go to. */
+/** An instance in a meeting, and the receiver of its pushes. */
 export interface Member {
   instance_id: string;
   webhook_secret: string;
@@ -57,13 +57,13 @@ export interface Member {
 export interface MemberOptions {
   agent_ids?: string[];
   behaviour?: Behaviour;
-  /** More fields of the registration. */
+  /** Further fields of the registration. */
   registration?: Partial<RegisterInput>;
 }
 
 export class Service {
   readonly log: LogLine[] = [];
-  /** The token of requests without one of their own. */
+  /** The token of requests that have no own token or cookie. */
   token: string | null = null;
   #settings: Partial<Record<SettingName, string>>;
   readonly #agent = new Agent({ keepAlive: true, maxSockets: 64 });
@@ -76,8 +76,8 @@ export class Service {
   readonly #traces: TraceSettings | null;
 
   /**
-   * @param clock the clock of the system when absent
-   * @param traces how traces are sent; null: they are not
+   * @param clock when absent, the clock of the system
+   * @param traces how to send traces; null to send none
    */
   constructor(settings: Partial<Record<SettingName, string>> = {}, clock?: Clock, traces: TraceSettings | null = null) {
     this.#settings = settings;
@@ -106,14 +106,14 @@ export class Service {
     this.#convoke = await createConvoke(config, { log, traces: this.#traces, ...clock });
   }
 
-  /** Stops, and keeps the data; `restart` starts it again. */
+  /** Stops the service, and keeps its data. `restart` starts the service again. */
   async stop(): Promise<void> {
     const convoke = this.#convoke;
     this.#convoke = null;
     await convoke?.close();
   }
 
-  /** Stops, and starts again on the same data and another port, with these settings changed and the log empty. */
+  /** Restarts the service on the same data and another port, with these changed settings and an empty log. */
   async restart(changed: Partial<Record<SettingName, string>>): Promise<void> {
     await this.stop();
     this.#settings = { ...this.#settings, ...changed };
@@ -121,7 +121,7 @@ export class Service {
     await this.start();
   }
 
-  /** Safe to call twice. */
+  /** Stops the service, and removes its data. A second call does nothing. */
   async close(drain_ms?: number): Promise<void> {
     const convoke = this.#convoke;
     this.#convoke = null;
@@ -177,7 +177,7 @@ export class Service {
     return answer.body;
   }
 
-  /** Makes the first key, and uses it: later requests are those of an admin. */
+  /** Makes the first key, an admin key, and uses it for later requests. */
   async endOpenMode(): Promise<ApiKeyWithToken> {
     const key = await this.createKey({ scopes: ['admin'], name: 'the first' });
     this.token = key.token;
@@ -207,7 +207,7 @@ export class Service {
     assert.equal(answer.status, 200, answer.text);
   }
 
-  /** A new instance in a meeting, with a receiver of its own. */
+  /** Registers a new instance with a new receiver, and lets the instance join a meeting. */
   async member(t: TestContext, meeting_id: string, options: MemberOptions = {}): Promise<Member> {
     const { agent_ids = ['a'], behaviour, registration } = options;
     const receiver = await startReceiver(t, behaviour);
@@ -267,7 +267,7 @@ export class Service {
     return answer.body.data.toSorted((a, b) => (a.instance_id < b.instance_id ? -1 : 1));
   }
 
-  /** Waits until the one delivery of a message satisfies a condition. */
+  /** Waits until the only delivery of a message satisfies a condition. */
   async deliveryOf(
     sent: { message_id: string },
     what: string,
@@ -285,12 +285,12 @@ export class Service {
     return this.delivery(one(found).delivery_id);
   }
 
-  /** Waits until the one delivery of a message is not pending any more. */
+  /** Waits until the only delivery of a message is settled. */
   settled(sent: { message_id: string }): Promise<DeliveryWithAttempts> {
     return this.deliveryOf(sent, 'settled', ({ state }) => state !== 'pending');
   }
 
-  /** Waits until the one delivery of a message has had this many attempts. */
+  /** Waits until the only delivery of a message has had this many attempts. */
   attempted(sent: { message_id: string }, attempts = 1): Promise<DeliveryWithAttempts> {
     return this.deliveryOf(sent, `attempted ${attempts} times`, (delivery) => delivery.attempt_count >= attempts);
   }
@@ -301,7 +301,7 @@ export class Service {
   }
 }
 
-/** One service for all tests of a file. Each test works with instances and meetings of its own. */
+/** One service for all tests of a file. Each test uses new instances and meetings. */
 export function useService(settings: Partial<Record<SettingName, string>> = {}): Service {
   const service = new Service(settings);
   before(() => service.start());

@@ -1,6 +1,6 @@
 import { type Clock, systemClock, type Timer } from '../../src/delivery/clock.ts';
 
-/** The real clock, except for the wall clock, which a test sets. */
+/** The clock of the system. But a test can set its wall clock. */
 export class SetClock implements Clock {
   readonly #real = systemClock();
   #ahead_ms = 0;

@@ -1,6 +1,6 @@
 /**
- * Sees every connection that this process begins, below the tested code: at net.Socket, and where Node calls the
- * system. So a test need not trust the code that decides.
+ * Sees every connection that this process begins, independently of the tested code: at net.Socket, and where Node calls
+ * the system. So a test does not have to trust the code that decides about connections.
  */
 import { createHook } from 'node:async_hooks';
 import { Socket } from 'node:net';
@@ -17,7 +17,7 @@ export type Route = 'pass' | 'refuse' | Dialled;
 export interface SocketTap {
   /** The addresses to which sockets were told to connect, in order. */
   readonly dialled: Dialled[];
-  /** How many connections the system was asked for, TCP and local sockets alike, by any code. */
+  /** How many connections any code requested from the system, TCP and local sockets. */
   readonly opened: number;
   /** How many questions went to the system's resolver or to a name server. */
   readonly lookups: number;
@@ -27,7 +27,7 @@ export interface SocketTap {
 const CONNECTIONS = new Set(['TCPCONNECTWRAP', 'PIPECONNECTWRAP']);
 const LOOKUPS = new Set(['QUERYWRAP', 'GETADDRINFOREQWRAP']);
 
-/** Taps this process until the test ends. */
+/** Watches the connections of this process until the test ends. */
 export function tapSockets(
   t: Pick<TestContext, 'after'>,
   route: (dialled: Dialled) => Route = () => 'pass',

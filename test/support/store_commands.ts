@@ -1,4 +1,6 @@
-/** A log of random commands on a store: plain data, so that it can be repeated on another engine, and shortened. */
+/**
+ * A log of random commands on a store. It is plain data, so tests can repeat it on another database, and shorten it.
+ */
 import fc from 'fast-check';
 import type { OwnerScope } from '../../src/domain/access.ts';
 import { WAKES } from '../../src/domain/agents_to_notify.ts';
@@ -21,7 +23,7 @@ import { SECRET } from './node.ts';
 /** A trace that a message may belong to. */
 export const TRACE = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01';
 
-/** Ids that sort, compare, quote and match in their own ways. */
+/** Ids for which databases may differ in sorting, comparing, quoting and matching. */
 const INSTANCE_IDS = ['a', 'A', 'é', '\u{1F600}', "o'%_\\", '\uffee"{},'];
 const MEETING_IDS = ['m', 'M', ' ', '\u{1F600}\\n', '100%'];
 const AGENT_LISTS = [['a'], ['a', 'b', '"c"'], [], ['\u{1F600}', 'é\\', 'a'], ['null', '{}']];
@@ -40,21 +42,21 @@ const STATES = ['pending', 'delivered', 'failed', 'cancelled'] as const;
 
 const FIRST_WALL = Date.UTC(2026, 0, 1);
 
-/** A command: its name, and the numbers and the text from which its values are made. */
+/** A command: its name, and the random numbers and text from which its arguments are made. */
 export type Command = [name: CommandName, numbers: number[], text: string];
 
-/** What a log knows of one engine: the ids and cursors in its results. */
+/** The ids and cursors that the results of one database contained. */
 class Known {
   readonly delivery_ids: string[] = ['dlv_unknown'];
   readonly message_ids: string[] = ['msg_unknown'];
   readonly cursors: (string | undefined)[] = [undefined];
   /**
-   * The names that replace ids and cursors in results, numbered in the order in which they were seen, which is the same
-   * for every engine.
+   * Names that replace ids and cursors in results. They are numbered in the order in which the ids and cursors were
+   * first seen, which is the same for every database.
    */
   readonly #names = new Map<string, string>();
 
-  /** A result without what an engine may choose itself: the numbers in ids and cursors. */
+  /** A result in which names replace ids and cursors, because each database chooses its own numbers for these. */
   named(answer: unknown): unknown {
     if (answer === undefined) return null;
     const text = JSON.stringify(answer, (field, value: unknown) => {
@@ -78,7 +80,7 @@ class Known {
   }
 }
 
-/** One log on one store. */
+/** Runs one log of commands on one store. */
 export class CommandLog {
   readonly #store: Store;
   readonly #known = new Known();
@@ -97,7 +99,7 @@ export class CommandLog {
       return this.#known.named(await COMMANDS[name](this.#store, draw));
     } catch (error) {
       const { code, message } = error as { code?: string; message: string };
-      // Each engine has its own codes for failures of the storage.
+      // Each database has its own codes for failures of the storage.
       return error instanceof Problem ? { code, message } : { failed: String(error) };
     }
   }
@@ -217,7 +219,7 @@ const COMMANDS = {
     });
     const row = d.flag(6) ? await store.instances.get(instance_id) : null;
     const read = [...in_lane, ...beside.deliveries];
-    // Some settlements twice: one for a settled delivery must have no effect.
+    // Some settlements come twice: a settlement of a settled delivery must have no effect.
     const settlements = [...read, ...read.slice(0, d.limit - 1)].map(settlementOf);
     await store.deliveries.settle(settlements, [
       {
@@ -544,13 +546,13 @@ const COMMANDS = {
   ping: (store) => store.ping(),
 } satisfies Record<string, (store: Store, draw: Draw) => unknown>;
 
-/** A time, or a delivery that is often one of the instance. */
+/** A recovery of a range of time, or of a delivery, which is often a delivery of the instance. */
 function recoveryOf({ instance_id, delivery_id, wall, pick, flag }: Draw): Recovery {
   if (flag(5)) return { instance_id, delivery_ids: [delivery_id, 'dlv_unknown'] };
   return { instance_id, since_ms: wall - pick(1, [0, 5_000, 1e9]), until_ms: wall - pick(2, [0, 0, 1_000]) };
 }
 
-/** SQLite may take the timestamp from the message, so the message and the timestamp say the same. */
+/** Puts the timestamp into the message too, because SQLite may read the timestamp from the message. */
 function withTimestamp(text: string, timestamp: string): Pick<NewMessage, 'message' | 'timestamp'> {
   if (timestamp === '' || !text.startsWith('{')) return { message: text, timestamp: '' };
   const rest = text.slice(1).trimStart();
@@ -559,8 +561,8 @@ function withTimestamp(text: string, timestamp: string): Pick<NewMessage, 'messa
 }
 
 /**
- * The sender of a message of `accept`, often none. A refused message has no key, because engines treat other messages
- * with that key differently.
+ * The origin of a message of `accept`, often none. A refused message has no key, because databases differ in how they
+ * treat other messages with that key.
  */
 function originIn(d: Draw, k: number): NewMessage['origin'] {
   if (!d.flag(5, k + 1)) return null;
@@ -593,7 +595,7 @@ export const commandLogs = (commands_max: number): fc.Arbitrary<Command[]> =>
     { minLength: commands_max, maxLength: commands_max, size: 'max' },
   );
 
-/** Often no limit, so that most requested rows are found. */
+/** Mostly null, which limits nothing, so that most of the requested rows are found. */
 function rarely({ owner_scope, flag }: Draw): OwnerScope | null {
   return flag(7, 1) && flag(7, 2) ? owner_scope : null;
 }

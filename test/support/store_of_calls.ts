@@ -6,7 +6,7 @@ export type Noun = keyof AuditedStore | 'messages' | 'audit';
 /** Makes a call on the store. @param audited the change that the call writes to the audit log */
 export type MakeCall = (noun: Noun, method: string, args: unknown[], audited?: Audited) => Promise<unknown>;
 
-/** The part of a store that has no state of its own: every method of every noun goes through one function. */
+/** The part of a store without state: every method of every noun calls one function. */
 export function storeOfCalls(make: MakeCall): Pick<Store, Noun | 'audited'> {
   const of = <N extends Noun>(noun: N, audited?: Audited): Store[N] =>
     new Proxy({} as Store[N], {

@@ -6,7 +6,7 @@ import { startNode, type TestNode } from './node.ts';
 
 export interface Talk {
   node: TestNode;
-  /** How many messages of agents were pushed, by sender and agent. */
+  /** How many messages of agents were pushed, by sending and receiving agent. */
   received: Map<string, number>;
   /** How many messages agents sent, or tried to send. */
   said: () => number;
@@ -16,7 +16,7 @@ export interface AgentOf {
   agent: string;
   instance_id: string;
   meeting_id: string;
-  /** Its answer to a message: the meeting, the sender, and the targets (null: everybody). Null: it never answers. */
+  /** What the agent answers: meeting, sender, and targets (null for everybody). Null when the agent never answers. */
   answers: { meeting_id: string; from_agent: string; to: string[] | null } | null;
 }
 
@@ -58,7 +58,7 @@ export async function talk(
   return { node, received, said: () => said };
 }
 
-/** An agent on an instance of its own that answers in the same meeting. */
+/** An agent on its own instance, which answers in the same meeting. */
 export const answering = (agent: string, to: string[] | null, meeting_id = 'm'): AgentOf => ({
   agent,
   instance_id: `i-${agent}`,

@@ -5,7 +5,7 @@ import { delimiter, dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
-/** How long to wait for the output of a terminal; a whole test has half as much again. */
+/** How long to wait for the output of a terminal. The limit for a whole test is 1.5 times this. */
 export const DEADLINE_MS = 10_000;
 
 /** A process with a terminal: the test types into it and reads its output. */
@@ -20,10 +20,10 @@ export class Terminal {
     const PATH = `${dirname(process.execPath)}${delimiter}${process.env['PATH']}`;
     const own = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('CONVOKE_')));
     const with_env = { ...own, NO_COLOR: '1', PATH, ...env };
-    // The process leads a group of its own, so that what a shell leaves in the background ends with it.
+    // The process has its own process group. So processes that a shell leaves in the background end with it.
     this.#process = spawn(command, args, { cwd: ROOT, env: with_env, detached: true });
     this.#closed = once(this.#process, 'close');
-    // A shell that gave up reads no more input; `shows` reports its last output.
+    // A shell that has ended reads no more input. That is no error here: `shows` reports the last output.
     this.#process.stdin?.on('error', () => {});
     const add = (chunk: Buffer): void => {
       this.output += chunk.toString();

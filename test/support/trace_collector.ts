@@ -8,7 +8,9 @@ import { until } from './wait.ts';
 /** A field of a message: its name, its type, and whether there may be many. */
 type Fields = Record<number, readonly [name: string, type: 'text' | 'hex' | 'number' | Fields, many?: 'many']>;
 
-/** https://github.com/open-telemetry/opentelemetry-proto/tree/main/opentelemetry/proto: what is not here is skipped. */
+/**
+ * Fields of https://github.com/open-telemetry/opentelemetry-proto/tree/main/opentelemetry/proto. Others are skipped.
+ */
 const ATTRIBUTES: Fields = {
   1: ['key', 'text'],
   2: ['value', { 1: ['text', 'text'], 2: ['flag', 'number'], 3: ['number', 'number'] }],
@@ -40,7 +42,7 @@ const KINDS = ['unspecified', 'internal', 'server', 'client', 'producer', 'consu
 export interface CollectedSpan {
   trace_id: string;
   span_id: string;
-  /** Empty: none. */
+  /** Empty when the span has no parent. */
   parent_span_id: string;
   trace_state: string;
   name: string;
@@ -50,7 +52,7 @@ export interface CollectedSpan {
   end: number;
   attributes: Record<string, string | number | boolean>;
   links: { trace_id: string; span_id: string }[];
-  /** The message of an error; null: it has no status. */
+  /** The message of an error; null when the span has no status. */
   error: string | null;
   resource: Record<string, string | number | boolean>;
 }
@@ -59,7 +61,7 @@ export class TraceCollector {
   readonly spans: CollectedSpan[] = [];
   /** The headers of each request. */
   readonly requests: Record<string, string | string[] | undefined>[] = [];
-  /** Requests without a response, while it hangs. */
+  /** The requests without a response, while `hangs` is true. */
   readonly hanging: ServerResponse[] = [];
   hangs = false;
   readonly #server: Server;
@@ -86,7 +88,7 @@ export class TraceCollector {
     return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
   }
 
-  /** Waits until this many spans are there. */
+  /** Waits until this many spans have arrived. */
   async count(number: number): Promise<CollectedSpan[]> {
     return until(
       `${number} spans`,

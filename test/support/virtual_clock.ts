@@ -12,8 +12,9 @@ interface VirtualTimer {
 export const VIRTUAL_START = Date.parse('2026-01-01T00:00:00.000Z');
 
 /**
- * Time that moves only when a test moves it. Between two timers everything in flight settles: promises, `soon`, and
- * every call that was given to `watch`, such as those of the store. So a test never sleeps and never guesses.
+ * Time that moves only when a test moves it. Before the next timer fires, everything in flight ends: promises, `soon`,
+ * and the calls that were given to `watch`, such as calls of the store. So a test never sleeps, and never guesses how
+ * long something takes.
  */
 export class VirtualClock implements Clock {
   #now = VIRTUAL_START;
@@ -37,7 +38,7 @@ export class VirtualClock implements Clock {
     this.#wall_ahead_ms += ms;
   }
 
-  /** A process starts: its steady clock begins at the wall clock. */
+  /** Called when a process starts: its steady clock begins at the wall clock. */
   startAnew(): void {
     this.#now = this.wall();
     this.#wall_ahead_ms = 0;
@@ -71,13 +72,13 @@ export class VirtualClock implements Clock {
     return this.#timers.data.filter(({ cancelled }) => !cancelled).length;
   }
 
-  /** Forgets every timer, like the end of a process. */
+  /** Forgets all timers, as when a process ends. */
   forgetTimers(): void {
     this.#timers = new TinyQueue<VirtualTimer>([], (a, b) => a.at - b.at || a.order - b.order);
     this.#epoch++;
   }
 
-  /** Waits until everything has happened that needs no time. */
+  /** Waits until everything has happened that can happen without a timer. */
   settle(): Promise<void> {
     return this.advance(0);
   }
@@ -121,7 +122,7 @@ export class VirtualClock implements Clock {
     if (--this.#in_flight === 0) this.#onRest?.();
   }
 
-  /** An immediate runs after all microtasks. If nothing is in flight then, nothing starts by itself. */
+  /** Waits until nothing is in flight. An immediate runs after all microtasks, so nothing starts by itself after it. */
   async #rest(): Promise<void> {
     for (;;) {
       await new Promise<void>((resolve) => setImmediate(resolve));

@@ -1,9 +1,9 @@
 import { setImmediate as turn, setTimeout as pause } from 'node:timers/promises';
 
-/** Far longer than anything that tests wait for, so that no test fails on a busy machine. */
+/** How long tests wait for something at most: far longer than necessary, so that no test fails on a busy machine. */
 export const WAIT_MS_MAX = 60_000;
 
-/** The pause between two looks, which leaves the processor to the program under test. */
+/** The pause between two reads. In it the tested program can use the processor. */
 const LOOK_EVERY_MS = 5;
 
 /**
@@ -35,8 +35,8 @@ export async function inTime<T>(what: string, promise: Promise<T>): Promise<T> {
 }
 
 /**
- * How many turns to wait. The first shows what happened while this process had no processor; the others leave time for
- * responses to it.
+ * How many turns of the event loop to wait. In the first turn this process sees what happened while it had no
+ * processor; the other turns leave time for responses to that.
  */
 const TURNS = 100;
 

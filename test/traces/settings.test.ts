@@ -1,5 +1,5 @@
 /**
- * The standard environment variables of OpenTelemetry: which ones switch traces on, and the error for a value that
+ * The standard environment variables of OpenTelemetry: which variables switch traces on, and the error for a value that
  * Convoke cannot use.
  */
 import assert from 'node:assert/strict';

@@ -1,4 +1,4 @@
-/** The spans of a message: names, parents, links and attributes, over every way out, a restart and a second node. */
+/** The spans of a message: names, parents, links and attributes, with each transport, a restart and a second node. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { before, describe, test, type TestContext } from 'node:test';
@@ -32,7 +32,7 @@ interface Options {
   collector?: TraceCollector;
 }
 
-/** A service that sends its traces to a collector of its own. */
+/** Starts a service that sends its traces to a new collector. */
 async function traced(t: TestContext, { traces = {}, settings = {}, collector }: Options = {}) {
   const to = collector ?? (await TraceCollector.start(t));
   process.env['OTEL_EXPORTER_OTLP_ENDPOINT'] = to.url;

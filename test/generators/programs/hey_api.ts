@@ -41,7 +41,7 @@ const { data: messages } = answered(await listMessages({ path: { meeting_id } })
 const { error } = await getInstance({ path: { instance_id: 'nobody' } });
 const problem: Problem | undefined = error;
 
-/** The fields that a push is known to have. */
+/** Fields that every push has: this compiles only if the generated type has them. */
 const known: (keyof NewMessageWebhookPayload)[] = ['event', 'meeting_id', 'message', 'target_agents', 'timestamp'];
 const health: Health = instance.health;
 console.log(

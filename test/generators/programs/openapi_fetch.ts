@@ -42,7 +42,7 @@ const { error } = await client.GET('/api/v1/instances/{instance_id}/', {
 });
 const problem: Problem | undefined = error;
 
-/** The fields that a push is known to have. */
+/** Fields that every push has: this compiles only if the generated type has them. */
 const known: (keyof Push)[] = ['event', 'meeting_id', 'message', 'target_agents', 'timestamp'];
 const health: components['schemas']['Health'] = instance.health;
 console.log(

@@ -1,4 +1,4 @@
-/** A program that uses the SDK, for a compiler at its strictest. */
+/** A program that uses the SDK. The compiler checks it with the strictest settings. */
 import {
   all,
   ConvokeClient,
