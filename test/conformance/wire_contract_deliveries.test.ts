@@ -1,4 +1,4 @@
-/** Design sections 3.1, 3.2 and 4: what happens to a delivery, and what callers can do about it. */
+/** What happens to a delivery, and what callers can do about it. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { Delivery, DeliveryWithAttempts, Page, Recovered, SentMessage } from '@convoke/sdk';

@@ -1,4 +1,4 @@
-/** Design section 3.3: errors are problems (RFC 9457) with stable codes, whatever a client sends. */
+/** Errors are problems (RFC 9457) with stable codes, whatever a client sends. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';

@@ -1,4 +1,4 @@
-/** Design section 3: what an id may be, in bodies and in paths. */
+/** What an id may be, in bodies and in paths. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { Instance, LeftMeeting, MeetingInstance, Membership, Page, SentMessage } from '@convoke/sdk';

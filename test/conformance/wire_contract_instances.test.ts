@@ -1,4 +1,4 @@
-/** Design section 3.1: how instances, meetings and messages are returned, filtered and paged. */
+/** How instances, meetings and messages are returned, filtered and paged. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { Delivery, Instance, Meeting, MeetingInstance, MessagePage, Page } from '@convoke/sdk';

@@ -1,4 +1,4 @@
-/** Design section 3.2: the headers and signatures of a push, and where it goes. */
+/** The headers and signatures of a push, and where it goes. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { describe, test } from 'node:test';

@@ -1,4 +1,4 @@
-/** Design section 3.1: sending a message, and repeating the send. */
+/** Sending a message, and repeating the send. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { MessagePage, SentMessage } from '@convoke/sdk';

@@ -1,4 +1,4 @@
-/** Design section 3.1, last row: liveness, readiness, metrics, the OpenAPI document and its page. */
+/** Liveness, readiness, metrics, the OpenAPI document and its page. */
 import assert from 'node:assert/strict';
 import { hostname } from 'node:os';
 import { describe, test } from 'node:test';

@@ -1,4 +1,4 @@
-/** Design section 3.4: the diagnosis of a webhook. */
+/** The diagnosis of a webhook. */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
 import type { Delivery, Diagnosis, Page } from '@convoke/sdk';
