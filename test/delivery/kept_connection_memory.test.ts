@@ -57,7 +57,11 @@ for (const [scheme, serverOf] of SERVERS) {
 
   test(`control: a push that waits for its response is in memory (${scheme})`, async (t) => {
     const { promise: arrived, resolve } = Promise.withResolvers<void>();
-    const url = await receiverFor(t, serverOf(() => resolve()), scheme);
+    const url = await receiverFor(
+      t,
+      serverOf(() => resolve()),
+      scheme,
+    );
     const transport = transportFor(t);
     const pushed = transport.push(pushTo(url));
     await arrived;
