@@ -356,12 +356,13 @@ export async function createConvoke(
       await notices?.close();
       // Other nodes take the partitions of this node meanwhile.
       engine.drain();
+      const slow_clients = clock.after(CLIENTS_MS_MAX, () => server.server.closeAllConnections());
+      const clients_gone = once(server.server, 'close');
+      // Before the pulls end, so that the responses to them close their connections.
+      const drained = drain_ms > 0 ? server.connections.drain(server.server, drain_ms) : Promise.resolve();
       pull_transport.drain();
       pull_forwarder?.drain();
       connection_notes.stop();
-      const slow_clients = clock.after(CLIENTS_MS_MAX, () => server.server.closeAllConnections());
-      const clients_gone = once(server.server, 'close');
-      const drained = drain_ms > 0 ? server.connections.drain(server.server, drain_ms) : Promise.resolve();
       await Promise.all([demo.close(), drained]);
       // When their feeds end, the listeners connect again, to another node.
       feed.stop();

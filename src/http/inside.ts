@@ -147,6 +147,7 @@ function answerTo(app: App, request: InsideRequest, signal: AbortSignal | null):
     awaits_continue: false,
     body: null,
     connection: null,
+    before: null,
   };
   (request as Watched)[EXCHANGE] = exchange;
   return new Promise((resolve, reject) => {

@@ -1,9 +1,15 @@
 import assert from 'node:assert/strict';
 import { connect } from 'node:net';
-import { test } from 'node:test';
-import { type ProblemDetails, type PulledPush, verify } from '@convoke/sdk';
+import { describe, test } from 'node:test';
+import { type AuditEntry, type Page, type ProblemDetails, type PulledPush, verify } from '@convoke/sdk';
+import { systemClock } from '../../src/delivery/clock.ts';
+import type { PullContext } from '../../src/http/routes/pull.ts';
+import type { InstanceRow } from '../../src/store/contract/instances.ts';
+import { PullEndpoint } from '../simulation/pull_endpoint.ts';
 import { CuttingProxy } from '../support/cutting_proxy.ts';
 import { PullingMachine, pullPath, pullsWaiting } from '../support/pulling.ts';
+import { RawClient } from '../support/raw_client.ts';
+import { post } from '../support/raw_requests.ts';
 import { startReceiver } from '../support/receiver.ts';
 import { assertProblem, instancePath, type Service, startService, useService } from '../support/service.ts';
 import { beforeTimer, until } from '../support/wait.ts';
@@ -234,7 +240,7 @@ test('a stop answers waiting pulls at once, empty; what was in hand is handed ou
   assert.deepEqual([again.delivery_id, again.attempt, again.body], [push.delivery_id, 1, push.body]);
 });
 
-test('a revoked key ends its pull within a second', async (t) => {
+test('a revoked key ends its pull within a second, and the audit log says so', async (t) => {
   const own = await startService(t);
   await own.endOpenMode();
   const key = await own.createKey({ scopes: ['instance'] });
@@ -251,6 +257,91 @@ test('a revoked key ends its pull within a second', async (t) => {
   );
   await own.request('DELETE', `/api/v1/keys/${key.key_id}/`);
   assertProblem(await beforeTimer('the end of the pull', 1_000, waiting), 401, 'api_key_revoked');
+  const refused = await until(
+    'the entry',
+    async () =>
+      (await own.get<Page<AuditEntry>>('/api/v1/audit/')).body.data.filter(({ outcome }) => outcome === 'refused'),
+    (entries) => entries.length > 0,
+  );
+  assert.deepEqual(
+    refused.map(({ action, code, details }) => [action, code, details.claimed_key_id]),
+    [['authenticate', 'api_key_revoked', key.key_id]],
+  );
+});
+
+test('a stop ends the pulls that wait, and their responses close their connections', async (t) => {
+  const own = await startService(t);
+  const machine = await PullingMachine.start(own, []);
+  const waiting = machine.ask({ wait_s: 60 });
+  await until(
+    'the pull',
+    () => pullsWaiting(own),
+    (pulls) => pulls === 1,
+  );
+  const closed = own.close(1_000);
+  const { status, body, headers } = await waiting;
+  assert.deepEqual([status, body.pushes, headers['connection']], [200, [], 'close']);
+  await closed;
+});
+
+test('a pull that waits behind another one on its connection ends with the connection', async (t) => {
+  const own = await startService(t);
+  const machines = [await PullingMachine.start(own, []), await PullingMachine.start(own, [])];
+  const client = new RawClient(own.url);
+  t.after(() => client.destroy());
+  for (const { instance_id } of machines) client.write(post(pullPath(instance_id), '{"wait_s":60}'));
+  await until(
+    'both pulls',
+    () => pullsWaiting(own),
+    (pulls) => pulls === 2,
+  );
+  client.destroy();
+  await until(
+    'their end',
+    () => pullsWaiting(own),
+    (pulls) => pulls === 0,
+  );
+});
+
+describe('a pull whose registration is read slowly', () => {
+  /** The calls of the transport for a pull, whose client may leave while the registration is read. */
+  async function callsOf({ client_leaves }: { client_leaves: boolean }): Promise<string[]> {
+    const calls: string[] = [];
+    const read = Promise.withResolvers<InstanceRow>();
+    const endpoint = new PullEndpoint({
+      store: { instances: { get: () => read.promise }, deliveries: { get: () => Promise.resolve(null) } },
+      engine: { written: () => Promise.resolve() },
+      pull_transport: {
+        changes: 0,
+        permitOf: () => null,
+        takeBack: () => void calls.push('take back'),
+        pull: (request) => {
+          calls.push('pull');
+          request.onEnd({ pushes: [] });
+          return null as never;
+        },
+      } as Partial<PullContext['pull_transport']> as PullContext['pull_transport'],
+      clock: systemClock(),
+      limits: { addressOf: () => null },
+      audit_trail: { standingEnded() {} },
+      takesPullsOf: () => true,
+      pull_forwarder: null,
+    });
+    const exchange = endpoint.pull('i', { results: [], max: 1, wait_s: 0, pull_id: 'x' }, false);
+    if (client_leaves) exchange.end(false);
+    read.resolve({ transport: 'pull', owner_key_id: null, updated_at: 1 } as InstanceRow);
+    if (!client_leaves) await exchange.answered;
+    await new Promise((resolve) => setImmediate(resolve));
+    return calls;
+  }
+
+  test('takes nothing back and waits for nothing when its client has left: the next pull may have its name', async () => {
+    assert.deepEqual(await callsOf({ client_leaves: true }), []);
+  });
+
+  test('control: otherwise it does', async () => {
+    assert.deepEqual(await callsOf({ client_leaves: false }), ['take back', 'pull']);
+  });
 });
 
 test('a change of the registration decides at once who may pull: a new owner, a webhook, a deletion', async (t) => {

@@ -187,7 +187,7 @@ describe('pull', () => {
     const { service, pauses_ms, asked, taken, pushes } = await start(t);
     service.push('d1');
     await taken(1);
-    service.failures.push('cut', 503, 502, 408, ...Array.from({ length: 8 }, () => 'cut' as const));
+    service.failures.push('cut', 503, 502, ...Array.from({ length: 9 }, () => 'cut' as const));
     pushes[0]!.respond({ status_code: 200 });
     await asked();
     const with_result = service.requests.filter(({ results }) => results.length === 1);
@@ -197,6 +197,16 @@ describe('pull', () => {
       const whole_ms = Math.min(100 * 2 ** i, 500);
       assert(pause_ms >= whole_ms / 2 && pause_ms <= whole_ms, `pause ${i}: ${pause_ms} ms`);
     }
+  });
+
+  test('a request that did not arrive in time (408) is made again, with its results', async (t) => {
+    const { service, asked, taken, pushes } = await start(t);
+    service.push('d1');
+    await taken(1);
+    service.failures.push(408);
+    pushes[0]!.respond({ status_code: 200 });
+    await asked();
+    assert.equal(service.requests.filter(({ results }) => results.length === 1).length, 2);
   });
 
   test('a service that was away for some seconds has its results within half a second of its return', async (t) => {

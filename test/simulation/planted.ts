@@ -338,8 +338,8 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
   ],
   'a late result ends a newer attempt': {
     file: PULL_TRANSPORT,
-    find: 'if (awaited === undefined || awaited.attempt !== result.attempt) return false;',
-    replace: 'if (awaited === undefined) return false;',
+    find: 'if (awaited === null || awaited.attempt !== result.attempt) return false;',
+    replace: 'if (awaited === null) return false;',
   },
   'nobody pulls, and a retry is spent': [
     {
@@ -376,7 +376,7 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
   },
   'what did not leave its node is waited for': {
     file: PULL_ROUTE,
-    find: 'if (!is_written || this.statusCode !== 200) pull_transport.giveBack(pushes);',
+    find: 'if (!is_written || statusCode !== 200) pull_transport.giveBack(this.#pushes);',
     replace: '',
   },
   'a node that stops loses the results that it was given': {
@@ -386,13 +386,13 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
   },
   'what a lost response had waits for its deadline': {
     file: PULL_TRANSPORT,
-    find: 'this.#giveBack([...instance.in_hand.values()].filter((awaited) => awaited.pull_id === pull_id));',
+    find: 'this.#giveBack(instance.in_hand.filter((awaited) => awaited.pull_id === pull_id));',
     replace: '',
   },
   'what a machine has is taken back with a lost response': {
     file: PULL_TRANSPORT,
-    find: 'this.#giveBack([...instance.in_hand.values()].filter((awaited) => awaited.pull_id === pull_id));',
-    replace: 'this.#giveBack([...instance.in_hand.values()].filter(() => pull_id !== null));',
+    find: 'this.#giveBack(instance.in_hand.filter((awaited) => awaited.pull_id === pull_id));',
+    replace: 'this.#giveBack(instance.in_hand.filter(() => pull_id !== null));',
   },
   'a pull on a dead connection still waits': {
     file: PULL_TRANSPORT,
@@ -403,9 +403,9 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     { file: PULL_ROUTE, find: 'if (pull_id !== null) pull_transport.takeBack(instance_id, pull_id);', replace: '' },
     {
       file: PULL_ROUTE,
-      find: 'const results = await takeAll(context, request);',
+      find: 'const results = request.body.results?.length ? await takeAll(context, request) : NO_RESULTS;',
       replace:
-        'const results = await takeAll(context, request); if (pull_id !== null) pull_transport.takeBack(instance_id, pull_id);',
+        'const results = request.body.results?.length ? await takeAll(context, request) : NO_RESULTS; if (pull_id !== null) pull_transport.takeBack(instance_id, pull_id);',
     },
   ],
   'a takeover forgets what a pair sent': {

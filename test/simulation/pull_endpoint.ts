@@ -43,9 +43,11 @@ export interface Answer {
 class SimulatedResponse {
   closed = false;
   destroyed = false;
+  writableEnded = false;
   writableFinished = false;
   statusCode = 200;
-  readonly req = { socket: { destroyed: false } };
+  readonly req = { socket: { destroyed: false, setTimeout() {} } };
+  readonly #answered = Promise.withResolvers<Answer>();
   readonly #listeners: (() => void)[] = [];
 
   on(_event: 'close', listener: () => void): void {
@@ -54,6 +56,16 @@ class SimulatedResponse {
 
   once(event: 'close', listener: () => void): void {
     this.on(event, listener);
+  }
+
+  get answered(): Promise<Answer> {
+    return this.#answered.promise;
+  }
+
+  answer(answer: Answer): void {
+    this.writableEnded = true;
+    this.statusCode = answer.status;
+    this.#answered.resolve(answer);
   }
 
   end(is_finished: boolean): void {
@@ -73,7 +85,11 @@ export interface Exchange {
   end(is_written: boolean): void;
 }
 
-type Handler = (request: unknown, reply: unknown) => Promise<Pulled | Answer>;
+/** Returns its reply when the response comes later, or never because the client has gone. */
+type Handler = (request: unknown, reply: object) => Promise<Pulled | Answer | object>;
+
+const answerOf = (body: Pulled): Answer => ({ status: 200, body, is_passed_on: false });
+const refusalOf = (status: number): Answer => ({ status, body: null, is_passed_on: false });
 
 export class PullEndpoint {
   #handler: Handler = () => Promise.reject(new Error('the route registers its handler'));
@@ -81,7 +97,11 @@ export class PullEndpoint {
   constructor(context: PullContext) {
     const app = {
       post: (_path: string, _shape: unknown, handler: Handler) => void (this.#handler = handler),
-      connections: { waits: () => () => {} },
+      connections: { waits: () => ({}), endsWait() {} },
+      late_responses: {
+        send: (response: SimulatedResponse, body: Pulled) => response.answer(answerOf(body)),
+        refuse: (response: SimulatedResponse, { status }: Problem) => response.answer(refusalOf(status)),
+      },
     };
     pullRoutes(app as unknown as App, context);
   }
@@ -99,21 +119,17 @@ export class PullEndpoint {
     const reply = {
       raw: response,
       header() {},
+      hijack: (): object => reply,
       code: (status: number) => ({ send: (from: Answer) => ({ ...from, status, is_passed_on: true }) }),
     };
-    const answered = this.#handler(request, reply).then(
-      (answer): Answer => ('status' in answer ? answer : { status: 200, body: answer, is_passed_on: false }),
-      (error: unknown): Answer => ({
-        status: error instanceof Problem ? error.status : 500,
-        body: null,
-        is_passed_on: false,
-      }),
+    this.#handler(request, reply).then(
+      (made) => {
+        if (made !== reply) response.answer('status' in made ? (made as Answer) : answerOf(made as Pulled));
+      },
+      (error: unknown) => response.answer(refusalOf(error instanceof Problem ? error.status : 500)),
     );
     return {
-      answered: answered.then((answer) => {
-        response.statusCode = answer.status;
-        return answer;
-      }),
+      answered: response.answered,
       end: (is_written) => response.end(is_written),
     };
   }

@@ -969,6 +969,7 @@ export class World {
       pull_transport: this.#watchedPulls(life, transport),
       clock,
       limits: { addressOf: () => '' },
+      audit_trail: { standingEnded() {} },
       // As in src/convoke.ts.
       takesPullsOf: (instance_id) => partitions.of(instance_id) !== null && partitions.isLeaseValid(clock.now()),
       pull_forwarder: this.#cluster === null ? null : pull_forwarder,

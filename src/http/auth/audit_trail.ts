@@ -96,6 +96,11 @@ export class AuditTrail {
     (is_anonymous ? this.#of_anonymous : this.#of_keys).note(subject, code);
   }
 
+  /** The key or session of a pull ended while the pull waited. */
+  standingEnded(address: string | null, key_id: string | null, code: ProblemCode): void {
+    this.#of_keys.note(authenticationSubject(address, key_id), code);
+  }
+
   /** Writes the refusals that were only counted so far. Call it before the store is closed. */
   async close(): Promise<void> {
     await Promise.all([this.#of_anonymous.close(), this.#of_keys.close()]);
@@ -120,21 +125,26 @@ export class AuditTrail {
 
   #anonymousSubject(request: FastifyRequest): AuditSubject {
     const address = this.#parts.limits.addressOf(request);
-    const key_id = this.#parts.keyring.tokenHint(request.headers.authorization ?? '')?.key_id;
-    return {
-      principal: 'unknown',
-      address: address === null ? null : addressGroup(address),
-      action: 'authenticate',
-      target_kind: 'service',
-      target_id: null,
-      details: key_id === undefined ? {} : { claimed_key_id: key_id },
-    };
+    const key_id = this.#parts.keyring.tokenHint(request.headers.authorization ?? '')?.key_id ?? null;
+    return authenticationSubject(address, key_id);
   }
 
   #addressOf(request: FastifyRequest): string | null {
     const { keyring, limits } = this.#parts;
     return keyring.nameless === 'local command' ? null : limits.addressOf(request);
   }
+}
+
+/** @param key_id the key that the caller claims to have; null when the caller names none */
+function authenticationSubject(address: string | null, key_id: string | null): AuditSubject {
+  return {
+    principal: 'unknown',
+    address: address === null ? null : addressGroup(address),
+    action: 'authenticate',
+    target_kind: 'service',
+    target_id: null,
+    details: key_id === null ? {} : { claimed_key_id: key_id },
+  };
 }
 
 interface Refusal {

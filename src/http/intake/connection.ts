@@ -29,6 +29,8 @@ export interface Exchange {
   body: Body | null;
   /** Null for a request that this process makes to itself. */
   readonly connection: Connection | null;
+  /** The request before this one on the same connection, while it has no response either. */
+  before: Exchange | null;
 }
 
 /**
@@ -85,7 +87,12 @@ export class Connection extends ListNode {
     socket.on('close', onSocketClosed);
   }
 
+  /** The socket has closed. */
   close(): void {
+    for (let each = this.exchange, before; each !== null; each = before) {
+      before = each.before;
+      endQueued(each.response);
+    }
     this.#onClose(this);
   }
 
@@ -102,6 +109,7 @@ export class Connection extends ListNode {
 
   begin(exchange: Exchange): void {
     this.was_asked = true;
+    exchange.before = this.exchange;
     this.exchange = exchange;
     this.#unanswered++;
     this.#idle.delete(this);
@@ -109,8 +117,16 @@ export class Connection extends ListNode {
 
   end(exchange: Exchange): void {
     this.#unanswered--;
-    if (this.exchange === exchange) this.exchange = null;
+    this.#unlink(exchange);
     if (this.is_idle && !this.#gone) this.#idle.add(this);
+  }
+
+  #unlink(exchange: Exchange): void {
+    if (this.exchange === exchange) this.exchange = exchange.before;
+    for (let each = this.exchange; each !== null; each = each.before) {
+      if (each.before === exchange) each.before = exchange.before;
+    }
+    exchange.before = null;
   }
 
   forget(): void {
@@ -146,6 +162,17 @@ function onResponseClosed(this: ServerResponse): void {
   const exchange = (this.req as Watched)[EXCHANGE];
   exchange?.body?.release();
   exchange?.connection?.end(exchange);
+}
+
+/**
+ * Node 22 does not tell a response that waits behind an earlier one that its connection has closed. Without that, its
+ * body would count against the budget for ever, and a pull would wait for a client that is gone. Node 24 has destroyed
+ * such a response already.
+ */
+function endQueued(response: ServerResponse): void {
+  if (response.socket !== null || response.destroyed) return;
+  response.destroyed = true;
+  response.emit('close');
 }
 
 /** Ends the exchange of a response when the response is written or its connection is gone. */

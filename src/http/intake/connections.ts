@@ -297,6 +297,7 @@ export class Connections {
       awaits_continue: false,
       body: null,
       connection,
+      before: null,
     };
     (request as Watched)[EXCHANGE] = exchange;
     connection.begin(exchange);

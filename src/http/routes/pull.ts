@@ -14,9 +14,10 @@ import type {
   WaitingPull,
 } from '../../delivery/transport/pull_transport.ts';
 import type { OwnerScope } from '../../domain/access.ts';
-import { invalidField, Problem } from '../../domain/problem.ts';
+import { invalidField, Problem, type ProblemCode } from '../../domain/problem.ts';
 import { isoTime } from '../../domain/time.ts';
 import type { Store } from '../../store/store.ts';
+import type { AuditTrail } from '../auth/audit_trail.ts';
 import type { Limits } from '../auth/limits.ts';
 import type { Standing } from '../auth/standing.ts';
 import type { App, RequestFor, RouteShape } from '../context.ts';
@@ -48,6 +49,7 @@ export interface PullContext {
   >;
   clock: Clock;
   limits: Pick<Limits, 'addressOf'>;
+  audit_trail: Pick<AuditTrail, 'standingEnded'>;
   /** Whether this node delivers to an instance, and may write the results of its deliveries. */
   takesPullsOf: (instance_id: string) => boolean;
   /** Null without a cluster. */
@@ -104,12 +106,14 @@ async function pull(context: Context, request: PullingRequest, reply: FastifyRep
   const results = request.body.results?.length ? await takeAll(context, request) : NO_RESULTS;
   const address = await addressOf(context, request);
   letGoOfBody(request);
+  const { raw: response } = reply;
+  // The client has gone, or has a response because the storage stalled. Its next pull may already have this pull_id.
+  if (response.closed || response.destroyed || response.writableEnded) return reply.hijack();
   // No other code may run between this call and the wait. So of two requests with the same pull_id, only one waits.
   if (pull_id !== null) pull_transport.takeBack(instance_id, pull_id);
   // A machine that is about to end takes no more pushes.
   if (max === 0) return { pushes: [], results };
-  reply.hijack();
-  new Pulling(context, reply.raw, {
+  new Pulling(context, response, {
     instance_id,
     pull_id,
     permit,
@@ -121,7 +125,7 @@ async function pull(context: Context, request: PullingRequest, reply: FastifyRep
     results,
     key_id: request.principal.key_id,
   }).begin();
-  return reply;
+  return reply.hijack();
 }
 
 /**
@@ -305,8 +309,6 @@ class Pulling implements PullRequest {
   begin(): void {
     const { pull_transport, connections } = this.#context;
     const response = this.#response;
-    // The client is gone, or has a response because the storage stalled.
-    if (response.closed || response.destroyed || response.writableEnded) return;
     response[PULLING] = this;
     response.on('close', onClosed);
     response.req.socket.setTimeout(QUIET_MS);
@@ -325,12 +327,16 @@ class Pulling implements PullRequest {
     const { late_responses } = this.#context;
     this.#has_ended = true;
     this.#leave();
-    if ('code' in end) {
-      late_responses.refuse(this.#response, end.code === 'overloaded' ? noRoom() : new Problem(end.code));
-    } else {
-      this.#pushes = end.pushes;
-      late_responses.send(this.#response, { pushes: end.pushes.map(wirePush), results: this.#results });
-    }
+    if ('code' in end) return this.#refuse(end.code);
+    this.#pushes = end.pushes;
+    late_responses.send(this.#response, { pushes: end.pushes.map(wirePush), results: this.#results });
+  }
+
+  #refuse(code: ProblemCode): void {
+    const { late_responses, audit_trail } = this.#context;
+    const problem = code === 'overloaded' ? noRoom() : new Problem(code);
+    if (problem.status === 401) audit_trail.standingEnded(this.address, this.#key_id, code);
+    late_responses.refuse(this.#response, problem);
   }
 
   /**
