@@ -34,6 +34,7 @@ import {
   utf8,
 } from '../support/raw_requests.ts';
 import { leastCost } from '../support/least_cost.ts';
+import { PullingMachine, pullPath } from '../support/pulling.ts';
 import { startReceiver } from '../support/receiver.ts';
 import { messagesPath, type Service, startService, useService } from '../support/service.ts';
 import { VirtualClock } from '../support/virtual_clock.ts';
@@ -539,6 +540,26 @@ describe('many large bodies at once:', () => {
       },
       (outcomes) => outcomes.every((outcome) => outcome === '201'),
     );
+  });
+
+  test('requests that wait for their responses behind a pull keep no room: their bodies were taken', async (t) => {
+    const service = await startService(t, { ...settings, max_request_bytes_in_flight: String(LEAST) });
+    const accepted = async (): Promise<number> =>
+      Number(/^convoke_messages_accepted_total (\d+)$/m.exec((await service.get('/metrics')).text)?.[1]);
+    const { instance_id } = await PullingMachine.start(service, []);
+    const client = new RawClient(service.url);
+    t.after(() => client.destroy());
+    client.write(post(pullPath(instance_id), '{"wait_s":60}'));
+    const as_many_as_fit = Math.floor((LEAST * 0.75) / LARGE.length);
+    for (let i = 0; i < as_many_as_fit; i++) {
+      client.write(HEAD);
+      client.write(LARGE);
+    }
+    await until('all to be accepted', accepted, (count) => count === as_many_as_fit);
+    const other = begin(t, service);
+    other.write(LAST);
+    assert.equal(describeAnswers(await other.read()), '201');
+    assert.deepEqual(client.answers, [], 'the pull still waits');
   });
 
   test('control: with the budget lifted none is refused', async (t) => {

@@ -31,8 +31,8 @@ function onCutOff(this: Watched): void {
 }
 
 /**
- * Reads the bodies of requests. Their bytes count against the budget from their arrival until the response is written
- * or the connection is gone. A body beyond a limit is refused at once, before the rest arrives.
+ * Reads the bodies of requests. Their bytes count against the budget from their arrival until the response is made, or
+ * the connection is gone. A body beyond a limit is refused at once, before the rest arrives.
  */
 export class BodyReader {
   readonly #budget: BodyBudget;

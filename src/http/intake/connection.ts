@@ -23,7 +23,7 @@ export interface Exchange {
   /** Whether the client sends the body only after 100 Continue (Expect: 100-continue). */
   awaits_continue: boolean;
   /**
-   * Null while no body was read. The body counts against the budget until the response is written or the connection is
+   * Null while no body was read. The body counts against the budget until the response is made, or the connection is
    * gone.
    */
   body: Body | null;

@@ -10,6 +10,7 @@ import { Problem } from '../../domain/problem.ts';
 import { collectMethods } from './allowed_methods.ts';
 import type { Connections } from './connections.ts';
 import { assertMayHaveBody, assertPlainHead } from './framing.ts';
+import { letGoOfBody } from './let_go_of_body.ts';
 import { parseJsonBody } from '../../domain/request_body.ts';
 import type { Pages } from '../pages.ts';
 import type { App } from '../context.ts';
@@ -43,6 +44,8 @@ export function addIntake(
   });
   app.addHook('onSend', limitSlowReaders(large_responses));
   app.addHook('onSend', (request, reply, _payload, done) => {
+    // The response may wait long behind an earlier one on its connection, such as that of a pull.
+    letGoOfBody(request);
     void reply.header('x-content-type-options', 'nosniff');
     // No response of the API may be cached: some contain secrets, and any of them may change at any moment.
     if (isOfApi(request.url) && !reply.hasHeader('cache-control')) void reply.header('cache-control', 'no-store');

@@ -2,8 +2,9 @@ import type { FastifyRequest } from 'fastify';
 import { EXCHANGE, type Watched } from './connection.ts';
 
 /**
- * Drops the body of a request that waits long for its response, so that it no longer counts against the budget for
- * bodies. Otherwise a few waiting clients with large bodies would keep all others out.
+ * Drops the body of a request, so that the body no longer counts against the budget for bodies. It is called when the
+ * response is made. A request that waits long for its response calls it when it begins to wait: otherwise a few waiting
+ * clients with large bodies would keep all other clients out.
  */
 export function letGoOfBody(request: FastifyRequest): void {
   request.body = undefined;
