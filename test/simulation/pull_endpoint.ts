@@ -124,7 +124,7 @@ export class PullEndpoint {
     };
     this.#handler(request, reply).then(
       (made) => {
-        if (made !== reply) response.answer('status' in made ? (made as Answer) : answerOf(made as Pulled));
+        if (made !== reply) response.answer('status' in made ? made : answerOf(made as Pulled));
       },
       (error: unknown) => response.answer(refusalOf(error instanceof Problem ? error.status : 500)),
     );
