@@ -7,7 +7,10 @@ import { createServer } from '../src/http/server.ts';
 import { VERSION } from '../src/version.ts';
 import { finished } from './openapi_document.ts';
 
-/** The OpenAPI 3.1 document, made from the schemas that validate: the contents of openapi.json and of /openapi.json. */
+/**
+ * Makes the OpenAPI 3.1 document from the schemas that validate requests. The file openapi.json and the route
+ * /openapi.json have this document.
+ */
 export async function openapiDocument(): Promise<object> {
   // No handler is called, so the routes need no real context.
   const routes = allRoutes({ max_message_bytes: 0 } as RoutesContext);

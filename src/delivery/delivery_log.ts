@@ -23,8 +23,8 @@ export interface DeliveryLogParts {
 }
 
 /**
- * A failed attempt is a warning until its instance is down. From then on, the summary counts the failed attempts, and
- * the line of each attempt is at level debug, as for a success. No line holds a message or a secret.
+ * Each failed attempt has a line: a warning while its instance is not down, and a line at level debug while it is. The
+ * summary counts all failed attempts. A success has a line at level debug. No line holds a message or a secret.
  */
 export class DeliveryLog {
   readonly #parts: DeliveryLogParts;

@@ -34,10 +34,10 @@ export class TimerWheel {
   add(entry: WheelEntry, delay_ms: number): void {
     const now = this.#clock.now();
     if (this.#timer === null) this.#ended = Math.floor(now / TICK_MS);
-    // Uses no slot that this round of the wheel has already passed, and no slot that is a whole round ahead.
     const tick = Math.ceil((now + delay_ms) / TICK_MS);
     this.delete(entry);
     this.#size++;
+    // The entry goes into the next slot at the earliest, and into the last slot of this round at the latest.
     const latest = this.#ended + this.#slots.length - 1;
     this.#slotOf(Math.min(Math.max(tick, this.#ended + 1), latest)).add(entry);
     this.#arm();

@@ -15,7 +15,7 @@ export const ACK_TIMEOUT_S_MAX = 600;
 /** How long a subscription of MCP Events lasts unless it is renewed. */
 export const LEASE_S = { min: 60, max: 86_400, default: 3_600 };
 
-/** The connection of a machine that pulls, as the node that delivers to its instance sees it. */
+/** The connection of a machine that pulls. The node that delivers to the instance sees it and records it. */
 export interface Connection {
   /** Since when the machine pulls without a long pause, in milliseconds since the epoch. */
   since: number;

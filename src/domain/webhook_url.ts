@@ -32,8 +32,8 @@ export interface WebhookUrlRefusal {
 }
 
 /**
- * Parses a webhook_url. Judges the form of the URL, the name of its host, and a host that is an address: none of that
- * needs the network. The addresses of a host name are judged whenever a connection is made.
+ * Parses a webhook_url. Judges what needs no network: the form of the URL, its port, and its host (a name or an IP
+ * address). When the host is a name, the addresses of that name are judged at each connection.
  */
 export function parseWebhookUrl(text: string, policy: EgressPolicy): WebhookTarget | WebhookUrlRefusal {
   const malformed = faultOfForm(text);

@@ -1,4 +1,4 @@
-/** When a meeting is paused on one of two nodes, the other node also knows it, and pauses its deliveries. */
+/** When a meeting is paused on one of two nodes, the other node learns of the pause and does not deliver its messages. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { test } from 'node:test';

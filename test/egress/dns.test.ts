@@ -29,8 +29,8 @@ import { beforeTimer } from '../support/wait.ts';
 
 const DEADLINE_MS = 1000;
 /**
- * The promise is 5.1 s for a deadline of 5 s. Tests with a shorter deadline get a longer margin, because a busy machine
- * delays them too.
+ * With a deadline of 5 s, the promise is to end within 5.1 s. These tests have a shorter deadline and a larger margin, so
+ * that they also pass on a busy machine.
  */
 const LATE_MS_MAX = 500;
 const DEADLINE_PROMISED_MS = 5000;

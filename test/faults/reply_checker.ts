@@ -19,7 +19,7 @@ export interface StoredReply {
   message_id: string;
   from_agent: string | undefined;
   in_reply_to: string | undefined;
-  /** What the machine wrote into the reply: the push that it answers, and which of the replies to this push it is. */
+  /** The machine wrote two values into the reply: which push the reply answers, and its place among the replies to it. */
   answers: string;
   place: number;
 }

@@ -18,7 +18,8 @@ const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const read = (path: string): string => readFileSync(join(ROOT, 'docs/deploy', path), 'utf8');
 
 /**
- * The faults that systemd finds in a unit. First this replaces the paths to Node and Convoke by those of this machine.
+ * Replaces the paths to Node and Convoke in a unit by the paths on this machine. Returns the faults that systemd then
+ * finds in the unit; empty when it finds none.
  */
 function faultsOf(t: TestContext, unit: string): string {
   const file = join(temporaryDirectory(t), 'convoke.service');

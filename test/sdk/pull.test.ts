@@ -1,5 +1,6 @@
 /**
- * Pulls of the SDK: what it sends, and what its caller can rely on. The tests use real HTTP, and do not wait in pauses.
+ * Pulls of the SDK: what it sends, and what its caller can rely on. The tests use real HTTP. The pauses of the SDK are
+ * recorded, and take no time.
  */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';

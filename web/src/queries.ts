@@ -233,7 +233,7 @@ export function useList<T>(
   return { rows, problem, is_complete: cursor === null, more, again };
 }
 
-/** The rows that were read again, followed by the older rows of the list. */
+/** The rows that were read again, followed by the loaded rows after them, which were not read again. */
 function joined<T>(
   loaded: Pick<ListState<T>, 'rows' | 'cursor'>,
   fresh: T[],

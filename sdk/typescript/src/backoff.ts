@@ -10,7 +10,7 @@ const PAUSE_SOON_MS_MAX = 500;
  * The pauses before a request is made again: 0.1 s, doubling to 5 s, or the pause that the service asked for.
  *
  * While nothing responds at the address, the pauses stay at 0.5 s for a minute. Such a request costs the service
- * nothing, and the service is found within half a second of its return. A service that responds, and is too busy, gets
+ * next to nothing, and the service is found within half a second of its return. A service that responds, and is too busy, gets
  * longer and longer pauses. Up to half of each pause is left out at random, so that not all machines return at once.
  */
 export class Backoff {
@@ -40,7 +40,10 @@ export class Backoff {
   }
 }
 
-/** Whether the service did not get the request: there was no connection, or a proxy did not reach the service. */
+/**
+ * Whether no response came from the service: there was no connection, the connection broke, or a proxy did not reach the
+ * service.
+ */
 function isAway({ code, status }: Pick<ConvokeError, 'code' | 'status'>): boolean {
   return code === 'unreachable' || status === 502;
 }

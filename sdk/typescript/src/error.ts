@@ -47,7 +47,7 @@ export function isPassing({ code, status }: ConvokeError): boolean {
   return status === 408 || status === 429 || status >= 500;
 }
 
-/** When only one field is invalid, the detail already names it. */
+/** The errors of fields that the detail does not contain. When only one field is invalid, the detail already names it. */
 function unmentioned(errors: readonly FieldError[], detail: string): string[] {
   return errors.map(({ path, message }) => `${path} ${message}`).filter((text) => !detail.includes(text));
 }

@@ -70,7 +70,7 @@ export type VerificationReason =
   /** Genuine, but not a push. */
   | 'invalid_body';
 
-/** Why a request cannot be trusted as a push. The message contains no secret. */
+/** Why a request cannot be trusted as a push. The text of this error contains no secret. */
 export class VerificationError extends Error {
   override readonly name = 'VerificationError';
   readonly reason: VerificationReason;

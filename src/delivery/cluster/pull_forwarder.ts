@@ -21,7 +21,10 @@ const ANSWER_MS = 10_000;
 const ADDRESSES_MS = 1_000;
 /** For how long a node uses one stamp. A stamp is a signed time, which marks the pulls that the node forwards. */
 const STAMP_MS = 10_000;
-/** How old a stamp may be, and how far the clocks of two nodes may differ. */
+/**
+ * How far the time in a stamp may be from the clock of this node, before or after it. This covers the age of the stamp
+ * together with the difference between the clocks.
+ */
 const CLOCKS_APART_MS = 60_000;
 /** The most stamps that are known to be genuine. Each node makes six a minute. */
 const STAMPS_KNOWN_MAX = 1_000;

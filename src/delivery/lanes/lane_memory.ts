@@ -98,7 +98,7 @@ export class LaneMemory {
     return Math.max(SLOW_LANE_LENGTH_MAX, Math.round(LANE_LENGTH_MAX * share));
   }
 
-  /** Adds a delivery after those in memory, or after the backlog. */
+  /** Adds the next delivery at the end of a lane. When the lane has a backlog, the delivery waits behind the backlog. */
   append(lane: Lane, delivery: LaneDelivery): void {
     lane.append(delivery);
     this.#countIn(lane, delivery);

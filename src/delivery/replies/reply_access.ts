@@ -12,10 +12,10 @@ import { REPLY_TOKEN_HEADER, REPLY_URL_HEADER } from '../transport/push.ts';
 /** The path of the route that takes replies. */
 export const REPLY_PATH = '/api/v1/replies/';
 
-/** A delivery whose receiver may reply. */
+/** A delivery to an instance that may reply. */
 type Replyable = Pick<QueuedDelivery, 'delivery_id' | 'accepted_at'>;
 
-/** Lets receivers reply later. A change of the data key invalidates all earlier tokens. */
+/** Lets instances reply later. A change of the data key invalidates all earlier tokens. */
 export class ReplyAccess {
   readonly #secrets: DerivedSecrets;
   readonly #base_url: () => string;
@@ -26,7 +26,7 @@ export class ReplyAccess {
     this.#base_url = base_url;
   }
 
-  /** The headers of a push that let its receiver reply later. */
+  /** The headers of a push that let its instance reply later. */
   headersFor({ delivery_id, accepted_at }: Replyable, replier: Replier, wall_ms: number): Record<string, string> {
     const standing = replyStanding(replier);
     const secret = this.#secrets.newest;

@@ -27,8 +27,8 @@ export class ConnectionPools {
   }
 
   /**
-   * The pool of an instance. For a URL of another origin it makes a new pool and closes the old connections. When the
-   * URL is refused, it returns a text that says why.
+   * Returns the pool of an instance. For a URL of another origin, this method makes a new pool and closes the unused
+   * connections of the old pool. For a refused URL, it returns the reason as a text.
    */
   of(instance_id: string, url: string): InstancePool | string {
     const known = this.#pools.get(instance_id);

@@ -60,7 +60,7 @@ export interface AnsweredPart {
   body: string;
 }
 
-/** How an instance is reached, by one version of its registration. */
+/** How an instance is reached, as one version of its registration says. */
 export type Way = SigningTarget &
   Pick<Target, 'transport' | 'ack_timeout_ms' | 'timeout_ms' | 'runtime' | 'headers' | 'updated_at'>;
 

@@ -75,7 +75,8 @@ export class WaitingRequests {
       (this.#with_count[count] ??= new IntrusiveList()).add(holder);
       this.#largest = Math.max(this.#largest, count);
     }
-    // When no holder has the largest count any more, the holder that had it has one request less now.
+    // A call changes the count of one holder by one. So when no holder has `#largest` requests any more, the largest
+    // count is one lower now.
     if (this.#largest > 0 && (this.#with_count[this.#largest]?.size ?? 0) === 0) this.#largest--;
   }
 }

@@ -89,8 +89,9 @@ async function pushesOf({ client, signal }: Caller, instance_id: string, wait_s:
 }
 
 /**
- * A message that was written to the client counts as delivered. If nobody could read it any more, it is pushed again
- * soon. When this process ends before it has reported one of the two, the push is repeated after its deadline.
+ * Reports how the pushes ended. When the messages were written to the client, their deliveries count as delivered. When
+ * the client was gone, they are pushed again soon. When this process ends before the report, they are pushed again after
+ * their deadline.
  */
 function settle(
   { client, onUnsettled }: Caller,

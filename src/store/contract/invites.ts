@@ -17,7 +17,7 @@ export interface Redemption {
   invite: Invite;
   /** Null while the service needs no key, because a first key would end open mode. */
   key: ApiKey | null;
-  /** The instance, if there was one with this id: the key owns it now. */
+  /** The instance of the invite, which the new key owns now. Null when there is no such instance, or when `key` is null. */
   instance: InstanceRow | null;
 }
 

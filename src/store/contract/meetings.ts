@@ -86,7 +86,7 @@ export interface MeetingStore {
     owner_scope?: OwnerScope | null,
     rules?: GivenRules,
   ): Promise<{ created: boolean; membership: Membership }>;
-  /** Null when there was no membership to end. Leaving again returns the time of the first call. */
+  /** Null when the instance never joined the meeting. When it has left already, `left_at` stays as it is and is returned. */
   leave(
     meeting_id: string,
     instance_id: string,

@@ -70,7 +70,10 @@ export function apiKeyOperations(session: Session): ApiKeyStore {
     return row === undefined ? null : apiKeyOf(row);
   }
 
-  /** Checks all keys: people make them by hand, so there are few. */
+  /**
+   * Whether another key is a lasting admin key. Reads all other keys that are not revoked: each comes from a person or
+   * from an invite, so there are few.
+   */
   async function isLastingAdminBeside(key_id: string): Promise<boolean> {
     return (await session.all<ApiKeysTable>(OTHERS, { key_id })).some((row) => isLastingAdmin(apiKeyOf(row)));
   }

@@ -40,8 +40,8 @@ const PENDING =
 const CURRENT_EPOCH = `(SELECT p.epoch FROM partitions p WHERE p.partition_no = i.partition_no)`;
 
 /**
- * A list shows no connections of a node that did not renew its lease for this long: a node renews every 3 s. The lease
- * itself ends later, because a takeover must not happen too soon.
+ * A machine counts as connected only if the node that delivers to it renewed its lease within this time. A node renews
+ * every 3 s. The lease itself ends later, because a takeover must not happen too soon.
  */
 const SEEN_WITHIN_MS = 5_000;
 

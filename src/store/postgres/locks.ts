@@ -4,7 +4,7 @@ const CONVOKE = 0x636f6e76;
 
 /** Held to bring the schema up to date, and to agree on the data key. */
 export const MIGRATION = `${CONVOKE}, 1`;
-/** Held to take numbers for messages and deliveries: for microseconds. */
+/** Held to take numbers for messages and deliveries. A node holds it only for microseconds. */
 export const NUMBERS = `${CONVOKE}, 2`;
 /** Held to remove an instance. Accepts share it, so that they store nothing for an instance that is being removed. */
 export const REMOVAL = `${CONVOKE}, 3`;

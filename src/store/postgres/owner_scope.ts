@@ -9,7 +9,7 @@ import type { OwnerScope, Visibility } from '../../domain/access.ts';
 export const IS_OWNED =
   '($owner_key_id::text IS NULL OR (owner_key_id IS NOT DISTINCT FROM $owner_key_id AND instance_id = coalesce($owner_limit::text, instance_id)))';
 
-/** The parameters of `IS_OWNED`; absent or null: everything. */
+/** The parameters of `IS_OWNED`. Without an owner_scope, `IS_OWNED` is true for every instance. */
 export function ownedBy(owner_scope: OwnerScope | null | undefined) {
   return { owner_key_id: owner_scope?.key_id ?? null, owner_limit: owner_scope?.instance_id ?? null };
 }

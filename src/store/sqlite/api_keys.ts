@@ -55,7 +55,10 @@ export function apiKeyOperations(db: Database): Sync<ApiKeyStore> {
     return row === undefined ? null : apiKeyOf(row);
   }
 
-  /** Checks all keys: people make them by hand, so there are few. */
+  /**
+   * Whether another key is a lasting admin key. Reads all other keys that are not revoked: each comes from a person or
+   * from an invite, so there are few.
+   */
   function isLastingAdminBeside(key_id: string): boolean {
     const others = db.prepare('SELECT * FROM api_keys WHERE revoked_at IS NULL AND key_id <> ?').all(key_id);
     return (others as unknown as ApiKeysTable[]).some((row) => isLastingAdmin(apiKeyOf(row)));

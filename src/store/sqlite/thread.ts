@@ -15,7 +15,7 @@ import { CopyMaker } from './file/backups.ts';
 import { storeErrorOf } from './errors.ts';
 import { GroupCommit } from './group_commit.ts';
 
-/** The most calls in a transaction, so that the first does not wait for the last. */
+/** From this number of calls on, a transaction takes no more calls, so that its first call does not wait too long. */
 const CALLS_PER_COMMIT_MAX = 500;
 
 assert(parentPort !== null, 'this module is the entry of a worker thread');

@@ -1,4 +1,7 @@
-/** The keys that move through a list, wherever on the page the focus is, as long as nobody writes. */
+/**
+ * The keys that move through a list. They work wherever the focus is, but not in a field of text and not while a dialog
+ * is open. Where the arrow keys scroll or choose something, only j and k work.
+ */
 import { useEffect, useRef } from 'preact/hooks';
 import { isPrefixed, isWriting } from '../keyboard.ts';
 

@@ -19,7 +19,7 @@ export function mayChange({ instance_id, owner_key_id }: Pick<Instance, 'instanc
   return !seesOthers() || owner_key_id === key_id;
 }
 
-/** Whether the user sees instances that they may not change. */
+/** Whether the user sees instances that the user is not permitted to change. */
 export function seesOthers(): boolean {
   return may('read') && !may('admin');
 }

@@ -40,9 +40,9 @@ export class SettlementWriter {
 }
 
 /**
- * Keeps one settlement for each delivery, because a statement with several values for a row writes any one of them.
- * When a settlement ends a delivery, later settlements of that delivery are dropped. In a later statement they would
- * have no effect either.
+ * Keeps the last settlement of each delivery, or the first one that ends the delivery. If a statement has several values
+ * for a row, PostgreSQL writes any one of them. A settlement after the end of a delivery has no effect in a later
+ * statement, so it can be dropped here.
  */
 function inOneStep(deliveries: DeliverySettlement[]): DeliverySettlement[] {
   const last = new Map<string, DeliverySettlement>();
