@@ -52,7 +52,7 @@ const ENCODINGS = [
   { name: 'gzip', suffix: '.gz' },
 ] as const;
 
-/** The pages allow nothing inline, nothing from another site, and no text that becomes markup. */
+/** The pages allow no inline script or style, nothing from another site, and no text that becomes markup. */
 export const PAGE_HEADERS = {
   'content-security-policy': [
     "default-src 'none'",

@@ -51,7 +51,7 @@ type Column = keyof typeof KEYS | 'link';
 const COLUMNS = [...Object.keys(KEYS), 'link'] as Column[];
 
 /**
- * yes: the request is done. no: the response is exactly that for a missing object. `-`: 403 not_permitted, whether the
+ * yes: the request is done. no: the response is the same as for a missing object. `-`: 403 not_permitted, whether the
  * object exists or not. taken: 409, the only response from which a caller learns that an id exists. Words in brackets
  * distinguish the cases of an operation.
  */

@@ -1,4 +1,7 @@
-/** Every node says since when an instance is down and when the next attempt is, also a node that does not deliver. */
+/**
+ * Every node says since when an instance is down, and when the next attempt is. So does a node that does not deliver to
+ * the instance.
+ */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { test } from 'node:test';

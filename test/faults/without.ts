@@ -17,7 +17,10 @@ export const PROTECTIONS = {
     find: "const unsent = target.replies ? this.#replies.take(head, result, isLost) : '';",
     replace: "const unsent = ''; setTimeout(() => void this.#replies.take(head, result, isLost), 1_000);",
   },
-  /** Removes no protection. It only lengthens the time in which a reply is stored and its push is not settled yet. */
+  /**
+   * Removes no protection. When the replies of a push are stored late, the push is never settled, so a test can kill the
+   * process before the settlement.
+   */
   'settled soon': {
     file: 'src/delivery/attempts/attempts.ts',
     find: 'void unsent.then((words) => end(words === null ? null : () => settle(words)));',

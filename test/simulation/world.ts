@@ -240,7 +240,7 @@ export class World {
   #fault_at = 0;
   #wall_ahead_ms = 0;
   #steady_ahead_ms = 0;
-  /** The sum of all steps by which the clock was set ahead. */
+  /** The sum of those forward steps of the clock that a node believes: each is shorter than BELIEVED_MS. */
   #forward_ms = 0;
   #failing = false;
   readonly #model: ModelStore | null;

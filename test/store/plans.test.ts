@@ -21,7 +21,10 @@ const GROWING = ['deliveries', 'messages', 'idempotency_keys', 'audit_log'];
 /** The indexes that have only pending deliveries. */
 const OF_PENDING = ['deliveries_in_lane', 'deliveries_aside'];
 
-/** Statements that read a growing table in the order of its numbers, up to their LIMIT. */
+/**
+ * Matches statements that read a growing table in the order of its numbers (message_no, delivery_no, id, seq) up to a
+ * LIMIT, or that read only the lowest or the highest number.
+ */
 const IN_ORDER =
   /ORDER BY (m\.|d\.)?"?(message_no|delivery_no|id|seq)"?( (asc|desc))?(,|\s|\)|$)[^]*LIMIT|SELECT (coalesce\()?m(ax|in)\(\w+\)/i;
 

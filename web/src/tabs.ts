@@ -11,7 +11,7 @@
  */
 
 interface TabsParts<News> {
-  /** Called when this tab leads; it must end soon after the signal. */
+  /** Called when this tab begins to lead. The returned promise must resolve soon after the signal is aborted. */
   lead: (signal: AbortSignal) => Promise<void>;
   /** Called in the other tabs, with the news of the leader. */
   onNews: (news: News) => void;

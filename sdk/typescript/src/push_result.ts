@@ -20,7 +20,7 @@ export type PushResult =
       /** At most 64 KiB of UTF-8; a longer body is cut. */
       body?: string | undefined;
     }
-  /** Why the push did not reach the agent: it keeps its place, and no retry is spent. */
+  /** Why the push did not reach the agent. The delivery keeps its place in its lane, and no retry is spent. */
   | { not_reached: string };
 
 /** A result as the service gets it. */

@@ -146,7 +146,7 @@ export class Recipient {
     if ((backoff_until === null || backoff_until <= now) && !this.isAway(now)) this.is_touched = true;
   }
 
-  /** Whether an attempt has waited AWAY_AFTER_MS or longer for a pull of the machine. */
+  /** Whether the machine counts as away: an attempt waits for its pull, and has waited too long. */
   isAway(now: number): boolean {
     return this.waits_since !== null && now - this.waits_since >= AWAY_AFTER_MS;
   }

@@ -1,4 +1,7 @@
-/** Queues the failed deliveries of an instance again: those of a period, or chosen ones. */
+/**
+ * Queues deliveries of an instance again: those that failed in a period, or failed and cancelled deliveries chosen by id.
+ * A dry run only counts them.
+ */
 import type { Static } from 'typebox';
 import type { Changes } from '../../changes/changes.ts';
 import type { Clock } from '../../delivery/clock.ts';

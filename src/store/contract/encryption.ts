@@ -22,6 +22,6 @@ export interface EncryptionStore {
    * key is the one that encrypts. The derived keys are the same on all nodes, and after every start.
    */
   derivedKeys(purpose: string): Promise<string[]>;
-  /** Drops the previous key. Call it when the end of the change is on disk. */
+  /** Drops the previous data key. Call it when the record of endChange() is on disk. */
   forgetPreviousKey(): Promise<void>;
 }

@@ -34,7 +34,7 @@ export const requeue = (also = ''): string => `
 export const RESET_BACKOFF =
   'UPDATE instances SET backoff_step = 0, backoff_until = NULL WHERE instance_id = $instance_id';
 
-/** The memberships whose messages are counted. */
+/** The memberships that an instance has now. The messages that it missed in their meetings are counted. */
 export const PRESENT = `
   SELECT meeting_id, instance_id, agent_ids, joined_at, left_at, wake, catch_up, max_age_s FROM memberships
   WHERE instance_id = $instance_id AND left_at IS NULL ORDER BY meeting_id LIMIT $rows_max`;

@@ -4,7 +4,7 @@ import type { OwnerScope, Visibility } from '../../domain/access.ts';
 
 /**
  * A condition for statements over instances, with the parameters that `ownedBy` makes. The condition uses `IS`, not
- * `=`. So for an instance without an owner the result is 0, not NULL.
+ * `=`. So when an owner is given, the result for an instance without an owner is 0, not NULL.
  */
 export const IS_OWNED =
   '($owner_key_id IS NULL OR (owner_key_id IS $owner_key_id AND instance_id = coalesce($owner_limit, instance_id)))';

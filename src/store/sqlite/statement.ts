@@ -5,8 +5,8 @@ type Row = Record<string, SQLOutputValue>;
 type Values = [Record<string, SQLInputValue>] | SQLInputValue[];
 
 /**
- * A prepared statement whose rows may contain any integer. Without this class, one value beyond 2^53 would make reading
- * all rows fail.
+ * A prepared statement whose rows may contain any integer. Without this class, a read of many rows fails when one value
+ * in them is beyond 2^53.
  */
 export class Statement {
   readonly #statement: StatementSync;

@@ -36,8 +36,8 @@ function makeMeetings(condition: string): string {
 }
 
 /**
- * Locks the meetings without writing them: see meetings in first_step.ts. The next statements see everything that was
- * committed before.
+ * Locks the meetings and does not write them: for the reason see the table `meetings` in first_step.ts. The next
+ * statements see everything that was committed before this lock was taken.
  */
 const LOCK_MEETINGS = `
     SELECT array_agg(g.last_seq ORDER BY w.place) INTO last_seqs

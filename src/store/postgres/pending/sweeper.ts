@@ -70,9 +70,9 @@ export class Sweeper {
   }
 
   /**
-   * Sweeps up to the number that was the last when the previous sweep began, so that deliveries get a few seconds to be
-   * settled. All statements run on one connection, so they see the same database. A standby without the last commits
-   * may have taken over since the previous sweep, so `last_no` can be lower than it was then.
+   * When a sweep begins, it notes the last number that was given (`last_no`). The next sweep sweeps up to that number, so
+   * that deliveries get a few seconds to be settled. All statements run on one connection, so they see the same database.
+   * `last_no` can be lower than in the previous sweep, because a standby without the last commits may have taken over.
    *
    * @returns whether an upgrade can end, because a sweep has seen every row from before the upgrade
    */

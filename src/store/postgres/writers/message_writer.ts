@@ -162,7 +162,11 @@ export class MessageWriter {
     });
   }
 
-  /** Stores the messages that are not refused: nothing of the batch is stored yet. @param refused by place, from 1 */
+  /**
+   * Stores the other messages of a batch that has refused messages. The database has stored nothing of that batch.
+   *
+   * @param refused the refused fields; the key is the place of the message in the batch, from 1
+   */
   async #acceptOthers(
     messages: NewMessage[],
     { places, sent }: Batch,
