@@ -69,8 +69,8 @@ export class Meetings {
   }
 
   #read(): Promise<void> {
-    this.#reading ??= this.#readPending().finally(() => (this.#reading = null));
-    return this.#reading;
+    if (this.#reading === null && (this.#reads_all || this.#to_read.size > 0)) this.#reading = this.#readPending();
+    return this.#reading ?? Promise.resolve();
   }
 
   async #readPending(): Promise<void> {
@@ -84,10 +84,13 @@ export class Meetings {
       } catch (error) {
         if (reads_all) this.#reads_all = true;
         else this.#to_read.add(meeting_id as string);
+        this.#reading = null;
         this.#parts.retryLater(error, () => void this.#read());
         return;
       }
     }
+    // In the same turn in which the loop found nothing to read: a change that comes later must begin another loop.
+    this.#reading = null;
     this.#parts.onCaughtUp();
   }
 

@@ -148,6 +148,7 @@ export class Feed {
       await view.load(memory);
       const beginning = await this.#beginningOf(listener, memory, viewer, last_event_id);
       if (this.#is_stopped) throw new Problem('shutting_down', undefined, { retry_after_s: RETRY_AFTER_S });
+      if (listener.endedBy !== null) throw new Problem(listener.endedBy);
       return new OpenedFeed(this, listener, beginning);
     } catch (error) {
       if (listener !== null) this.leave(listener);
@@ -250,7 +251,7 @@ export class Feed {
   }
 
   #end(listener: FeedListener, code: ProblemCode): void {
-    listener.end('end', { code });
+    listener.endStanding(code);
     this.leave(listener);
   }
 
@@ -309,6 +310,11 @@ export class OpenedFeed {
     this.#feed = feed;
     this.#listener = listener;
     this.#beginning = beginning;
+  }
+
+  /** The client no longer waits for the response. */
+  giveUp(): void {
+    this.#feed.leave(this.#listener);
   }
 
   /** Begins to send events. When the connection closes, the listener leaves the feed. */

@@ -58,6 +58,7 @@ export class FeedListener {
   #blocked_at_chars = 0;
   #ended = false;
   #drain_timer: Timer | null = null;
+  #ended_by: ProblemCode | null = null;
   written_at: number;
 
   constructor({ memory, view, clock, standing }: ListenerParts) {
@@ -169,6 +170,17 @@ export class FeedListener {
 
   #cutOff(): void {
     this.end('overflow', { detail: 'This connection read its events too slowly; connect again with Last-Event-ID.' });
+  }
+
+  /** Ends the feed of this listener, because its key or session has ended. */
+  endStanding(code: ProblemCode): void {
+    this.#ended_by = code;
+    this.end('end', { code });
+  }
+
+  /** Why the key or session of this listener has ended, perhaps while the feed was still opened; null while it is valid. */
+  get endedBy(): ProblemCode | null {
+    return this.#ended_by;
   }
 
   /** @param drain_ms how long the connection may still take its last event */

@@ -23,7 +23,12 @@ export interface PublishedEvent {
    */
   key: string | null;
   about: About;
+  /** The characters that the event takes in memory: its text, and the ids of the instances that it is about. */
+  chars: number;
 }
+
+/** What an id takes in memory beside its characters. */
+const ID_CHARS = 16;
 
 /** The last events of a node, numbered from 1, each as the text that all listeners get. */
 export class FeedMemory {
@@ -84,10 +89,12 @@ export class FeedMemory {
     if (event.name === 'instance.removed') this.#removed.set(event.data.instance_id, number);
     const id = this.#position.textOf(this.name, number);
     const text = textOf(id, event);
-    this.#events.push({ number, id, text, key, about: event.about });
-    this.#chars += text.length;
+    const { about } = event;
+    const chars = about.instance_ids.reduce((sum, each) => sum + each.length + ID_CHARS, text.length);
+    this.#events.push({ number, id, text, key, about, chars });
+    this.#chars += chars;
     this.#chars_put += text.length;
-    if (this.#events.length > EVENTS_MAX || this.#chars > CHARS_MAX) this.#dropSome();
+    while (this.#events.length > EVENTS_MAX || (this.#chars > CHARS_MAX && this.#events.length > 1)) this.#dropSome();
   }
 
   /** Drops an eighth at a time, because each call copies all remaining events. */
@@ -95,7 +102,7 @@ export class FeedMemory {
     const dropped = this.#events.slice(0, Math.ceil(this.#events.length / 8));
     this.#events = this.#events.slice(dropped.length);
     this.#first += dropped.length;
-    for (const { text } of dropped) this.#chars -= text.length;
+    for (const { chars } of dropped) this.#chars -= chars;
     for (const [instance_id, number] of this.#removed) if (number < this.#first) this.#removed.delete(instance_id);
   }
 

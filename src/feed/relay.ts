@@ -43,6 +43,7 @@ export class FeedRelay {
   #has_lost = false;
   #timer: Timer | null = null;
   #is_flushing = false;
+  #is_stopped = false;
 
   constructor(clock: Clock, broadcast: BroadcastToNodes, parts: RelayParts) {
     this.#clock = clock;
@@ -89,7 +90,7 @@ export class FeedRelay {
   }
 
   #schedule(): void {
-    if (this.#is_flushing) return;
+    if (this.#is_flushing || this.#is_stopped) return;
     this.#timer ??= this.#clock.after(LINGER_MS, () => void this.#flush());
   }
 
@@ -112,6 +113,7 @@ export class FeedRelay {
   }
 
   stop(): void {
+    this.#is_stopped = true;
     this.#timer?.cancel();
   }
 }

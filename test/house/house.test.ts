@@ -206,6 +206,7 @@ test('only the webhook transport opens outgoing sockets, and what forwards pulls
     'src/http/stream_room.ts',
     'src/http/routes/pull.ts',
     'src/http/late_responses.ts',
+    'src/http/on_closed.ts',
     'src/http/intake/body.ts',
     'src/http/intake/slow_readers.ts',
     'src/http/intake/waiting_requests.ts',

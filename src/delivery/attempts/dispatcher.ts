@@ -157,8 +157,11 @@ export class Dispatcher {
 
   #canStart(recipient: Recipient, now: number): boolean {
     if (!recipient.canStart(now, this.#instance_concurrency)) return false;
-    if (this.#transport.canPush(recipient.instance_id, recipient.registration.target as Target)) {
-      if (recipient.waits_since !== null) recipient.pulls(now, this.#clock.wall());
+    const target = recipient.registration.target as Target;
+    if (this.#transport.canPush(recipient.instance_id, target)) {
+      if (target.transport === 'pull') recipient.pulls(now, this.#clock.wall());
+      // It was busy, and not away.
+      else recipient.waits_since = null;
       return true;
     }
     recipient.waits_since ??= now;

@@ -47,6 +47,7 @@ export class InFlight {
   /** An attempt ended. Then the caller notes the result of the attempt, if there is one, and calls `conclude`. */
   end(recipient: Recipient, kind: AttemptKind): void {
     this.#add(recipient, kind, -1);
+    if (this.#count === 0) this.#onIdle?.();
   }
 
   #add(recipient: Recipient, kind: AttemptKind, change: 1 | -1): void {
@@ -61,7 +62,6 @@ export class InFlight {
   /** The result of an attempt is noted: its partition may be released. */
   conclude(recipient: Recipient): void {
     recipient.partition.attemptEnds();
-    if (this.#count === 0) this.#onIdle?.();
   }
 
   /** Resolves when no attempt is in flight; to be called once, when no more are started. */

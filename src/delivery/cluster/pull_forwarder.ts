@@ -99,6 +99,7 @@ export class PullForwarder {
     const address = await this.#addressOf(partition_no);
     if (address === null || this.#is_draining) return null;
     const mark = `${encodeURIComponent(pull.address ?? '')} ${await this.#currentStamp()}`;
+    if (this.#is_draining) return null;
     const { promise, resolve } = Promise.withResolvers<IncomingMessage | null>();
     const request = this.#request(address, pull, mark);
     this.#in_flight.add(request);

@@ -195,7 +195,11 @@ export class Recipient {
 
   get isIdle(): boolean {
     return (
-      this.lanes.size === 0 && this.in_flight === 0 && (this.#aside?.isEmpty ?? true) && this.aside_due_at === null
+      this.lanes.size === 0 &&
+      this.in_flight === 0 &&
+      this.loads === 0 &&
+      (this.#aside?.isEmpty ?? true) &&
+      this.aside_due_at === null
     );
   }
 }

@@ -115,6 +115,8 @@ export class Retries {
       this.#dispatcher.run();
     } catch (error) {
       lane.end();
+      // Keeps the recipient in memory until the next try.
+      recipient.aside_due_at ??= this.#clock.now();
       this.#dispatcher.retryLater(error, () => {
         this.schedule(recipient, this.#clock.now());
         // Repeats the read. When due deliveries were noted while the lane was busy, `schedule` changes nothing, and

@@ -130,9 +130,10 @@ export class Replies {
     let left = [...read.keys()].filter((i) => read[i]?.kind === 'reply');
     for (;;) {
       const tried = await Promise.all(
-        left.map((i) => {
+        left.map((i, k) => {
           const { reply, place } = read[i] as { reply: Reply; place: string };
-          return this.#tryToStore(delivery, reply, place);
+          // In one transaction, so that no reply is stored before an earlier one.
+          return this.#tryToStore(delivery, reply, place, k > 0);
         }),
       );
       for (const [k, result] of tried.entries()) {
@@ -150,10 +151,10 @@ export class Replies {
   }
 
   /** @returns null when the reply has to be tried again */
-  async #tryToStore(delivery: LaneDelivery, reply: Reply, place: string): Promise<Accepted | null> {
+  async #tryToStore(delivery: LaneDelivery, reply: Reply, place: string, is_joined: boolean): Promise<Accepted | null> {
     try {
       const idempotency = { key: `${delivery.delivery_id}:${place}`, fingerprint: FINGERPRINT };
-      return await this.#acceptor.store(replySend(delivery, reply, delivery.trace, idempotency));
+      return await this.#acceptor.store(replySend(delivery, reply, delivery.trace, idempotency), is_joined);
     } catch (error) {
       // A Problem says that the service has no room now. There is nothing to report.
       if (!(error instanceof Problem)) this.#observer.storageFailed(error);

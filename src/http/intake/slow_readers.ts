@@ -26,7 +26,8 @@ export class LargeResponses {
   /** @returns null when the response may be made, or else the problem to respond with */
   admit(response: ServerResponse, payload: string): Problem | null {
     const bytes = Buffer.byteLength(payload);
-    if (bytes <= SMALL_ANSWER_BYTES) return null;
+    // The client has left, so nothing is written, and `close` does not come again to give the bytes back.
+    if (bytes <= SMALL_ANSWER_BYTES || response.closed || response.destroyed) return null;
     if (this.#bytes + bytes > this.#bytes_max) return overloaded();
     this.#bytes += bytes;
     response.once('close', () => {

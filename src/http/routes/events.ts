@@ -2,6 +2,7 @@ import type { FastifyReply } from 'fastify';
 import type { ServerResponse } from 'node:http';
 import { assertMeeting } from '../../domain/access.ts';
 import type { Feed } from '../../feed/feed.ts';
+import { onClosed } from '../on_closed.ts';
 import { responses } from '../responses.ts';
 import type { FeedSink } from '../../feed/listener.ts';
 import type { App, RequestFor, RouteShape } from '../context.ts';
@@ -49,8 +50,10 @@ async function streamEvents({ feed }: EventContext, request: RequestFor<typeof S
     last_event_id: headers['last-event-id'] ?? query.last_event_id ?? null,
     standing: standing as Standing,
   });
-  reply.hijack();
-  opened.begin(streamTo(reply.raw));
+  // The client has left, or has a response because the storage stalled.
+  if (reply.raw.destroyed || reply.raw.headersSent) opened.giveUp();
+  else opened.begin(streamTo(reply.raw));
+  return reply.hijack();
 }
 
 /** Begins the response. */
@@ -69,10 +72,6 @@ function streamTo(response: ServerResponse): FeedSink {
     end: (text) => void response.end(text),
     destroy: () => void response.destroy(),
     onDrain: (callback) => void response.on('drain', callback),
-    onClose(callback) {
-      // The client may have left while the feed opened.
-      if (response.closed || response.destroyed) callback();
-      else response.once('close', callback);
-    },
+    onClose: (callback) => onClosed(response, callback),
   };
 }

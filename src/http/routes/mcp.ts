@@ -3,6 +3,7 @@ import { SCOPES } from '../../domain/api_key.ts';
 import { Problem, type ProblemCode } from '../../domain/problem.ts';
 import type { App, RequestFor, RouteShape } from '../context.ts';
 import { insideFetch } from '../inside.ts';
+import { onClosed } from '../on_closed.ts';
 import { StreamRoom } from '../stream_room.ts';
 import { letGoOfBody } from '../intake/let_go_of_body.ts';
 import { LIST_BODY_BYTES_MAX } from '../schemas/fields.ts';
@@ -68,7 +69,7 @@ function countOfKey(in_progress: Map<string, number>, { principal }: FastifyRequ
   const count = in_progress.get(key) ?? 0;
   if (count >= OF_KEY_MAX) throw tooManyOfKey();
   in_progress.set(key, count + 1);
-  reply.raw.once('close', () => {
+  onClosed(reply.raw, () => {
     const left = (in_progress.get(key) ?? 1) - 1;
     if (left === 0) in_progress.delete(key);
     else in_progress.set(key, left);
@@ -104,9 +105,10 @@ async function answer({ app, room, endpoint }: AnswerContext, request: RequestFo
     throw new Problem('api_key_missing', 'A session is for pages: to speak MCP, send a key.');
   const gone = new AbortController();
   const callbacks: ((was_written: boolean) => void)[] = [];
-  reply.raw.once('close', () => {
+  const wasWritten = (): boolean => reply.raw.writableFinished && reply.raw.statusCode === 200;
+  onClosed(reply.raw, () => {
     gone.abort(new Error('the client is gone'));
-    for (const callback of callbacks) callback(reply.raw.writableFinished && reply.raw.statusCode === 200);
+    for (const callback of callbacks) callback(wasWritten());
   });
   const { body } = request;
   if (Number(request.headers['content-length'] ?? Infinity) <= SMALL_BODY_BYTES) letGoOfBody(request);
@@ -123,7 +125,7 @@ async function answer({ app, room, endpoint }: AnswerContext, request: RequestFo
       return response;
     },
     signal: gone.signal,
-    onAnswered: (callback) => void callbacks.push(callback),
+    onAnswered: (callback) => void (gone.signal.aborted ? callback(wasWritten()) : callbacks.push(callback)),
     hasRoom,
   });
   const content_type = answered.headers.get('content-type');

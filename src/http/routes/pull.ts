@@ -26,6 +26,7 @@ import { letGoOfBody } from '../intake/let_go_of_body.ts';
 import { readNoBodyAsEmpty } from '../intake/no_body.ts';
 import type { WaitingRequest } from '../intake/waiting_requests.ts';
 import type { LateResponses } from '../late_responses.ts';
+import { onClosed } from '../on_closed.ts';
 import { responses } from '../responses.ts';
 import { InstanceParams } from '../schemas/instances.ts';
 import { PULL_BODY_BYTES_MAX, PullBody, PulledSchema, RESULT_BODY_BYTES_MAX } from '../schemas/pull.ts';
@@ -176,7 +177,7 @@ async function forward({ pull_forwarder, limits, connections }: Context, request
       wait_ms: (body.wait_s ?? WAIT_S) * 1000,
     },
     (cancel) => {
-      reply.raw.once('close', cancel);
+      onClosed(reply.raw, cancel);
       const makeRoom = (): void => {
         made_room = true;
         cancel();
@@ -310,7 +311,7 @@ class Pulling implements PullRequest {
     const { pull_transport, connections } = this.#context;
     const response = this.#response;
     response[PULLING] = this;
-    response.on('close', onClosed);
+    response.on('close', endPull);
     response.req.socket.setTimeout(QUIET_MS);
     const waiting = pull_transport.pull(this);
     // The pull may have ended at once.
@@ -361,7 +362,7 @@ class Pulling implements PullRequest {
 }
 
 /** One listener for all responses. */
-function onClosed(this: PullResponse): void {
+function endPull(this: PullResponse): void {
   this[PULLING]?.close();
 }
 

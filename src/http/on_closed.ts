@@ -1,0 +1,10 @@
+import type { ServerResponse } from 'node:http';
+
+/**
+ * Calls back once, when a response is written or its connection is gone. When that has happened already, it calls back
+ * at once: the client may have left while the handler waited for something.
+ */
+export function onClosed(response: ServerResponse, callback: () => void): void {
+  if (response.closed || response.destroyed) callback();
+  else response.once('close', callback);
+}
