@@ -1,0 +1,188 @@
+/** Clients that leave, or get a 503, while the handler of their request waits: nothing is kept for them. */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import http, { type IncomingMessage, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { describe, test, type TestContext } from 'node:test';
+import Fastify from 'fastify';
+import { systemClock } from '../../src/delivery/clock.ts';
+import { Feed, type FeedParts } from '../../src/feed/feed.ts';
+import type { App } from '../../src/http/context.ts';
+import { LargeResponses, limitSlowReaders } from '../../src/http/intake/slow_readers.ts';
+import { addStalls } from '../../src/http/intake/stalls.ts';
+import { onClosed } from '../../src/http/on_closed.ts';
+import { eventRoutes } from '../../src/http/routes/events.ts';
+import type { Stall } from '../../src/store/contract/stall.ts';
+import { until } from '../support/wait.ts';
+
+function appFor(t: TestContext) {
+  const app = Fastify({
+    schemaController: {
+      compilersFactory: { buildValidator: () => () => () => true, buildSerializer: () => () => JSON.stringify },
+    },
+  } as never);
+  app.setErrorHandler((error, _request, reply) => reply.code(503).send({ detail: (error as Error).message }));
+  t.after(() => app.close());
+  return app;
+}
+
+async function listening(app: ReturnType<typeof appFor>): Promise<string> {
+  await app.listen({ port: 0, host: '127.0.0.1' });
+  return `http://127.0.0.1:${(app.server.address() as AddressInfo).port}`;
+}
+
+/** A gate that holds up everything that waits for it. */
+class Gate {
+  #opened = Promise.withResolvers<void>();
+  waiting = 0;
+
+  async pass(): Promise<void> {
+    this.waiting++;
+    await this.#opened.promise;
+    this.waiting--;
+  }
+
+  open(): void {
+    this.#opened.resolve();
+    this.#opened = Promise.withResolvers<void>();
+  }
+}
+
+test('a client that leaves before its large response is made takes none of the room for large responses', async (t) => {
+  const ANSWER = 'x'.repeat(200_000);
+  const gate = new Gate();
+  const app = appFor(t);
+  app.addHook('onSend', limitSlowReaders(new LargeResponses(2 * ANSWER.length)));
+  app.get('/held', async () => {
+    await gate.pass();
+    return ANSWER;
+  });
+  app.get('/', async () => ANSWER);
+  const url = await listening(app);
+  for (let i = 0; i < 5; i++) {
+    const request = http.get(`${url}/held`, { agent: false }).on('error', () => {});
+    await until(
+      'the request',
+      () => gate.waiting,
+      (count) => count === 1,
+    );
+    const closed = new Promise((resolve) => app.server.once('connection', resolve));
+    request.destroy();
+    // One more connection, so that the server has seen the end of the one before.
+    const answer = await fetch(`${url}/`, { headers: { connection: 'close' } });
+    await closed;
+    assert.equal(answer.status, 200);
+    await answer.text();
+    gate.open();
+    await until(
+      'the handler',
+      () => gate.waiting,
+      (count) => count === 0,
+    );
+  }
+  assert.equal((await fetch(url)).status, 200);
+});
+
+describe('a feed that is opened', () => {
+  async function start(t: TestContext) {
+    const gate = new Gate();
+    let onStall = (): void => {};
+    const standing = { principal: { key_id: 'k' }, token: null, revocationReason: () => null };
+    const parts = {
+      clock: systemClock(),
+      store: { messages: { last: async () => gate.pass().then(() => null) } },
+      listeners_max: 2,
+      ended: async () => [],
+      written: async () => {},
+      onError: assert.ifError,
+    };
+    const feed = new Feed(parts as unknown as FeedParts);
+    t.after(() => feed.stop());
+    const app = appFor(t);
+    for (const name of ['principal', 'standing', 'signed_in']) app.decorateRequest(name, null);
+    app.addHook('onRequest', (request, _reply, done) => {
+      Object.assign(request, { principal: { key_id: 'k', visibility: null, meeting_ids: null }, standing });
+      done();
+    });
+    addStalls(
+      app as unknown as App,
+      { onStall: (f: () => void) => (onStall = f), is_stalled: false, holds_up_reading: false } as unknown as Stall,
+    );
+    eventRoutes(app as unknown as App, { feed });
+    const url = `${await listening(app)}/api/v1/events/`;
+    return { feed, gate, url, stall: (): void => onStall() };
+  }
+
+  test('while the storage stalls leaves no listener behind', async (t) => {
+    const { feed, gate, url, stall } = await start(t);
+    const response = fetch(url);
+    await until(
+      'the feed to be opened',
+      () => gate.waiting,
+      (count) => count === 1,
+    );
+    for (let sign = 0; sign < 6; sign++) stall();
+    assert.equal((await response).status, 503);
+    gate.open();
+    await until(
+      'the end of the opening',
+      () => gate.waiting,
+      (count) => count === 0,
+    );
+    await new Promise((resolve) => setImmediate(resolve));
+    assert.equal(feed.listeners, 0);
+  });
+
+  test('control: otherwise it has a listener', async (t) => {
+    const { feed, gate, url } = await start(t);
+    const abort = new AbortController();
+    const response = fetch(url, { signal: abort.signal });
+    await until(
+      'the feed to be opened',
+      () => gate.waiting,
+      (count) => count === 1,
+    );
+    gate.open();
+    assert.equal((await response).status, 200);
+    assert.equal(feed.listeners, 1);
+    abort.abort();
+    await until(
+      'its end',
+      () => feed.listeners,
+      (count) => count === 0,
+    );
+  });
+});
+
+describe('onClosed', () => {
+  async function exchange(t: TestContext) {
+    const { promise, resolve } = Promise.withResolvers<[IncomingMessage, ServerResponse]>();
+    const server = http.createServer((...both) => resolve(both));
+    server.listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    t.after(() => server.close());
+    const { port } = server.address() as AddressInfo;
+    const client = http.get({ port, host: '127.0.0.1', agent: false }).on('error', () => {});
+    const [, response] = await promise;
+    return { client, response };
+  }
+
+  test('calls back at once when the connection has closed before', async (t) => {
+    const { client, response } = await exchange(t);
+    client.destroy();
+    await once(response, 'close');
+    let calls = 0;
+    onClosed(response, () => calls++);
+    assert.equal(calls, 1);
+  });
+
+  test('calls back once when the connection closes later', async (t) => {
+    const { client, response } = await exchange(t);
+    let calls = 0;
+    onClosed(response, () => calls++);
+    assert.equal(calls, 0);
+    client.destroy();
+    await once(response, 'close');
+    assert.equal(calls, 1);
+  });
+});
