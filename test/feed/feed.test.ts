@@ -5,6 +5,8 @@
 import assert from 'node:assert/strict';
 import { before, describe, test, type TestContext } from 'node:test';
 import type { CreateKeyInput } from '@convoke/sdk';
+import { FeedPosition } from '../../src/domain/feed_position.ts';
+import { acceptedEvent } from '../../src/feed/events.ts';
 import { FeedMemory } from '../../src/feed/memory.ts';
 import { type EventStream, openStream, type StreamedEvent } from '../support/event_stream.ts';
 import { startReceiver } from '../support/receiver.ts';
@@ -457,3 +459,25 @@ function assertSame(actual: unknown[], expected: unknown[]): void {
   const texts = (list: unknown[]): string[] => list.map((each) => JSON.stringify(each)).toSorted();
   assert.deepEqual(texts(actual), texts(expected));
 }
+
+test('the memory of events counts the recipients of a message, too', () => {
+  const memory = new FeedMemory('m', new FeedPosition(null, 0));
+  const recipients = Array.from({ length: 10_000 }, (_, i) => `instance-${i}`);
+  const accepted = (seq: number) =>
+    acceptedEvent(
+      {
+        message_id: `msg_${seq}`,
+        meeting_id: 'wide',
+        seq,
+        accepted_at: 0,
+        target_agents: null,
+        origin: null,
+        deliveries_queued: recipients.length,
+      },
+      recipients,
+    );
+  for (let seq = 1; seq <= 1_000; seq++) memory.put(accepted(seq));
+  assert.equal(memory.last, 1_000);
+  assert.ok(memory.holdsAfter(990));
+  assert.ok(!memory.holdsAfter(900), 'a hundred messages to 10,000 recipients are more than 16 MiB');
+});
