@@ -1,0 +1,140 @@
+/** What happens at an unlucky moment: between two turns of the event loop, or while something is read or stored. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { MeetingChanges } from '../../src/changes/meetings.ts';
+import { LongAttempts } from '../../src/delivery/runtimes/long_attempts.ts';
+import { mayTakeLong, type Target } from '../../src/delivery/transport/target.ts';
+import type { Push, Way } from '../../src/delivery/transport/transport.ts';
+import { MINUTE, SECOND, startNode, type TestNode } from '../support/node.ts';
+import { HANGS } from '../support/scripted_transport.ts';
+
+type Batch = { idempotency?: { sender: string } | null }[];
+const storesReply = (name: string, args: unknown[]): boolean =>
+  name === 'messages.accept' && (args[0] as Batch).some(({ idempotency }) => idempotency?.sender === 'reply');
+
+test('a meeting that is paused while another pause is just read is paused all the same', async (t) => {
+  const node = await startNode(t);
+  await node.meeting('a', 'i');
+  await node.meeting('b', 'i');
+  await node.clock.settle();
+  const author = { storeFor: () => node.store } as unknown as Parameters<MeetingChanges['update']>[0];
+  const parts = { engine: node.engine, feed: { publish() {} }, clock: node.clock };
+  const changes = new MeetingChanges(parts);
+  const pause = (meeting_id: string) => changes.update(author, meeting_id, { paused: true });
+  const pauses: Promise<unknown>[] = [];
+  node.meddle = (name, args) => {
+    if (name === 'meetings.settings' && args[0] === 'a' && pauses.length === 0)
+      queueMicrotask(() => pauses.push(pause('b')));
+    return undefined;
+  };
+  await pause('a');
+  await node.clock.settle();
+  await Promise.all(pauses);
+  assert.equal(pauses.length, 1);
+  await node.send('a');
+  await node.send('b');
+  await node.clock.advance(MINUTE);
+  assert.deepEqual([node.transport.seqsTo('i', 'a'), node.transport.seqsTo('i', 'b')], [[], []]);
+});
+
+/** Lets one long attempt at a time start, as the transport for runtimes does. */
+function allowOneLongAttempt({ transport, engine }: TestNode): void {
+  const long = new LongAttempts(1, (instance_id) => engine.isReady(instance_id));
+  const push = transport.push.bind(transport);
+  Object.assign(transport, {
+    canPush: (instance_id: string, way: Way) => !mayTakeLong(way as Target) || long.hasRoom(instance_id),
+    async push(made: Push, way: Way) {
+      if (!mayTakeLong(way as Target)) return push(made);
+      long.start(made.instance_id);
+      try {
+        return await push(made);
+      } finally {
+        long.end(made.instance_id);
+      }
+    },
+  });
+}
+
+for (const busy_s of [5, 30]) {
+  test(`an agent that is busy for ${busy_s} s is not away: it gets every message`, async (t) => {
+    const node = await startNode(t);
+    allowOneLongAttempt(node);
+    await node.register('i');
+    await node.patch('i', { timeout_s: 600 });
+    await node.store.meetings.join('m', 'i', ['a'], node.clock.wall(), null, { catch_up: 'latest' });
+    await node.join('i', 'n');
+    node.engine.memberRulesChanged('i');
+    node.transport.answer('i', ({ meeting_id }) => (meeting_id === 'n' ? HANGS : 200));
+    await node.clock.advance(30 * SECOND);
+    await node.send('n');
+    await node.clock.advance(SECOND);
+    for (let k = 0; k < 4; k++) await node.send('m');
+    await node.clock.advance(busy_s * SECOND);
+    node.transport.release(200);
+    await node.clock.advance(10 * SECOND);
+    assert.deepEqual(node.transport.seqsTo('i', 'm'), [1, 2, 3, 4]);
+  });
+}
+
+test('an instance whose deliveries aside are just read stays known, however many others come', async (t) => {
+  const node = await startNode(t);
+  await node.meeting('m', 'i');
+  node.transport.answer('i', [500, 500, 500]);
+  await node.send('m');
+  await node.clock.advance(MINUTE);
+  const read = Promise.withResolvers<void>();
+  node.meddle = (name) => (name === 'deliveries.loadAside' ? { answered: read.promise } : undefined);
+  await node.clock.advance(3 * MINUTE);
+  node.meddle = null;
+  for (let k = 0; k < 20_100; k++)
+    node.engine.deliveryRetried({ instance_id: `x${k}`, meeting_id: 'none', aside: false });
+  await node.clock.settle();
+  await node.patch('i', { webhook_url: 'http://elsewhere.test/hook' });
+  await node.clock.settle();
+  read.resolve();
+  await node.clock.advance(5 * SECOND);
+  const urls = node.transport.to('i').map(({ url }) => url);
+  assert.equal(urls.length, 4);
+  assert.equal(urls.at(-1), 'http://elsewhere.test/hook');
+});
+
+test('the replies of one response are stored in their order, although the store fails in between', async (t) => {
+  const node = await startNode(t);
+  await node.register('i', { replies: true });
+  await node.join('i', 'm');
+  // After messages to many instances, a transaction takes few messages.
+  await node.meeting('wide', ...Array.from({ length: 1_200 }, (_, k) => `w${k}`));
+  for (let k = 0; k < 25; k++) {
+    await node.send('wide');
+    await node.clock.advance(5 * SECOND);
+  }
+  const said = (text: string) => ({ message: { text }, from_agent: 'a', target_agents: ['nobody'] });
+  const replies = ['one', 'two', 'three', 'four'].map(said);
+  node.transport.answer('i', [{ says: 200, body: JSON.stringify({ replies }) }]);
+  let fails = 1;
+  node.meddle = (name, args) => (storesReply(name, args) && fails-- > 0 ? 'fails' : undefined);
+  await node.send('m', { text: '{"text":"said"}' });
+  await node.clock.advance(5 * SECOND);
+  const page = await node.store.messages.list('m', { limit: 100, chars_max: 1e6 });
+  const texts = (page?.data ?? []).toSorted((a, b) => a.seq - b.seq).map(({ message }) => message);
+  assert.deepEqual(
+    texts.map((text) => (JSON.parse(text) as { text: string }).text),
+    ['said', 'one', 'two', 'three', 'four'],
+  );
+});
+
+test('a stop ends although the reply of the last attempt cannot be stored', async (t) => {
+  const node = await startNode(t);
+  await node.register('i', { replies: true });
+  await node.join('i', 'm');
+  node.transport.answer('i', [HANGS]);
+  node.meddle = (name, args) => (storesReply(name, args) ? 'fails' : undefined);
+  await node.send('m', { text: '{"text":"said"}' });
+  await node.clock.advance(SECOND);
+  let has_ended = false;
+  const stopped = node.engine.stop().then(() => (has_ended = true));
+  node.transport.release({ says: 200, body: JSON.stringify({ reply: { message: { text: 'x' }, from_agent: 'a' } }) });
+  await node.clock.advance(MINUTE);
+  assert.ok(has_ended);
+  await stopped;
+});
