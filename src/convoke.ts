@@ -186,7 +186,7 @@ export async function createConvoke(
     tracer: traces?.tracer ?? null,
   });
   if (cluster !== null) feed.joinNodes((topic, text) => cluster.broadcast(topic, text));
-  const maintenance = new Maintenance(clock, store, config, expiry, maintenanceObserver(reported), () =>
+  const maintenance = new Maintenance(clock, store, config, expiry, maintenanceObserver(reported, engine), () =>
     partitions.holds(0),
   );
   const keyring = new Keyring(clock, store.api_keys, (error) =>

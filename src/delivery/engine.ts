@@ -303,6 +303,16 @@ export class Engine {
     return this.#local_changes.dropped(of, deliveries);
   }
 
+  /** Maintenance ended deliveries of these lanes, because they had expired. */
+  expired(lanes: readonly LaneKey[]): void {
+    this.#local_changes.expired(lanes);
+  }
+
+  /** Whether so many replies wait to be stored that no pull may bring the response of a runtime. */
+  get isFullOfReplies(): boolean {
+    return this.#replies.isFull;
+  }
+
   /** Another node changed something that concerns this node. */
   onChange(change: Change): void {
     this.#remote_changes?.onChange(change);

@@ -129,6 +129,22 @@ export class LocalChanges {
   }
 
   /**
+   * Maintenance ended deliveries that had expired. Their lanes are read again: otherwise a delivery that this node has
+   * in memory would expire, and count, once more.
+   */
+  expired(lanes: readonly LaneKey[]): void {
+    const { recipients, dispatcher } = this.#parts;
+    for (const { instance_id, meeting_id } of lanes) {
+      const recipient = recipients.known(instance_id);
+      if (recipient === undefined) continue;
+      const lane = recipient.lanes.get(meeting_id);
+      if (lane !== undefined) dispatcher.invalidateLane(recipient, lane);
+      if (recipient.hasAside(meeting_id)) dispatcher.invalidateLane(recipient, recipient.aside);
+    }
+    dispatcher.run();
+  }
+
+  /**
    * The deliveries of a meeting may have changed, so its lanes are read again. Otherwise a dropped delivery could be
    * pushed from memory, or from a read that began before the change.
    */

@@ -6,6 +6,7 @@ import type { DeliveryLog } from '../delivery/delivery_log.ts';
 import type { AttemptEvent, Observer } from '../delivery/events.ts';
 import type { History } from '../delivery/history.ts';
 import type { InstanceHistory } from '../delivery/instance_history.ts';
+import type { Engine } from '../delivery/engine.ts';
 import type { MaintenanceObserver } from '../delivery/maintenance.ts';
 import type { Metrics } from '../delivery/metrics.ts';
 import { settledEvent } from '../feed/events.ts';
@@ -73,9 +74,13 @@ export function partitionsObserver(metrics: Metrics, log: Log): PartitionsObserv
   };
 }
 
-export function maintenanceObserver({ metrics, history, feed, notices, log, clock }: Reported): MaintenanceObserver {
+export function maintenanceObserver(
+  { metrics, history, feed, notices, log, clock }: Reported,
+  engine: Pick<Engine, 'expired'>,
+): MaintenanceObserver {
   return {
     expired(lanes) {
+      engine.expired(lanes);
       for (const { count: deliveries, ...lane } of lanes) {
         metrics.settled('failed', 'expired', deliveries);
         history.failed(deliveries);

@@ -1,6 +1,8 @@
 /** A reply in a response is sent to the meeting, once, before its delivery counts as delivered. */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
+import { queryObjects } from 'node:v8';
+import type { Push, PushResult } from '../../src/delivery/transport/transport.ts';
 import type { NewMessage } from '../../src/store/contract/messages.ts';
 import { type Meddle, SECOND, startNode, type TestNode } from '../support/node.ts';
 import { HANGS } from '../support/scripted_transport.ts';
@@ -27,6 +29,55 @@ const isReply = (name: string, args: unknown[]): boolean =>
   name === 'messages.accept' && (args[0] as NewMessage[]).some(({ idempotency }) => idempotency?.sender === 'reply');
 const isDelivered = (name: string, args: unknown[]): boolean =>
   name === 'deliveries.settle' && (args[0] as { state: string }[]).some(({ state }) => state === 'delivered');
+
+describe('responses whose replies wait to be stored', () => {
+  const BODY_BYTES = 64 << 10;
+  const padded = {
+    says: 200 as const,
+    body: JSON.stringify({ reply: said('yes'), padding: 'x'.repeat(BODY_BYTES - 110) }),
+  };
+
+  test('count with their whole bodies: no attempt starts while they have 32 MiB', async (t) => {
+    const node = await startNode(t);
+    node.meddle = (name, args) => (isReply(name, args) ? { answered: new Promise(() => {}) } : undefined);
+    const most = Math.ceil((32 << 20) / padded.body.length);
+    for (let k = 0; k < most + 100; k++) {
+      await node.register(`i${k}`, { replies: true });
+      await node.store.meetings.join(`m${k}`, `i${k}`, ['a'], node.clock.wall());
+      node.transport.answer(`i${k}`, padded);
+      await node.send(`m${k}`);
+      await node.clock.advance(5);
+    }
+    assert.equal(node.transport.pushes.length, most);
+    assert.ok(node.engine.isFullOfReplies);
+  });
+
+  for (const waits of [true, false]) {
+    test(waits ? 'are not kept beside their bodies' : 'control: a response that arrives is in memory', async (t) => {
+      /** A part of a response: it is in memory as long as the response is. */
+      class Mark {
+        readonly of = 'a response';
+      }
+      const node = await replier(t);
+      node.meddle = (name, args) => (isReply(name, args) ? { answered: new Promise(() => {}) } : undefined);
+      const push = node.transport.push.bind(node.transport);
+      const arrived: PushResult[] = [];
+      Object.assign(node.transport, {
+        push: async (made: Push) => {
+          const response = Object.assign(await push(made), { mark: new Mark() });
+          if (!waits) arrived.push(response);
+          return response;
+        },
+      });
+      node.transport.answer('i', padded);
+      await node.send('m');
+      await node.clock.advance(SECOND);
+      assert.equal(node.engine.stats.in_flight, 0);
+      assert.equal(queryObjects(Mark, { format: 'count' }), arrived.length);
+      assert.equal(arrived.length, waits ? 0 : 1);
+    });
+  }
+});
 
 describe('a reply in the response', () => {
   test('is sent in the same meeting, as the answer of the agent to the message that was pushed', async (t) => {

@@ -5,7 +5,7 @@ import { MeetingChanges } from '../../src/changes/meetings.ts';
 import { LongAttempts } from '../../src/delivery/runtimes/long_attempts.ts';
 import { mayTakeLong, type Target } from '../../src/delivery/transport/target.ts';
 import type { Push, Way } from '../../src/delivery/transport/transport.ts';
-import { MINUTE, SECOND, startNode, type TestNode } from '../support/node.ts';
+import { HOUR, MINUTE, SECOND, startNode, type TestNode } from '../support/node.ts';
 import { HANGS } from '../support/scripted_transport.ts';
 
 type Batch = { idempotency?: { sender: string } | null }[];
@@ -137,4 +137,33 @@ test('a stop ends although the reply of the last attempt cannot be stored', asyn
   await node.clock.advance(MINUTE);
   assert.ok(has_ended);
   await stopped;
+});
+
+test('a push that was in flight when its delivery expired is delivered, and is not pushed again', async (t) => {
+  const node = await startNode(t);
+  await node.meeting('m', 'i');
+  await node.patch('i', { timeout_s: 600 });
+  node.transport.answer('i', [HANGS]);
+  await node.send('m', { expires_in_ms: MINUTE });
+  await node.clock.advance(2 * MINUTE);
+  await node.maintenance().run();
+  assert.deepEqual(await node.states(), ['failed expired']);
+  node.transport.release(200);
+  await node.clock.advance(MINUTE);
+  assert.deepEqual(await node.states(), ['delivered']);
+  await node.send('m');
+  await node.clock.advance(MINUTE);
+  assert.deepEqual(node.transport.seqsTo('i', 'm'), [1, 2]);
+});
+
+test('a delivery that expires in the table, and that the engine holds for its next attempt, expires once', async (t) => {
+  const node = await startNode(t);
+  await node.meeting('m', 'i');
+  node.transport.answer('i', [500]);
+  await node.send('m', { expires_in_ms: 100 });
+  await node.clock.advance(200);
+  await node.maintenance().run();
+  await node.clock.advance(HOUR);
+  assert.deepEqual(await node.states(), ['failed expired']);
+  assert.deepEqual(node.settled_without_attempt, new Map([['failed expired', 1]]));
 });

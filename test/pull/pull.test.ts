@@ -303,33 +303,43 @@ test('a pull that waits behind another one on its connection ends with the conne
   );
 });
 
+/** The parts that a pull needs, without a service. */
+function pullParts(calls: string[], given: Partial<PullContext> = {}): PullContext {
+  return {
+    store: { instances: { get: () => Promise.resolve(PULLED_ROW) }, deliveries: { get: () => Promise.resolve(null) } },
+    engine: { written: () => Promise.resolve(), isFullOfReplies: false },
+    pull_transport: {
+      changes: 0,
+      permitOf: () => null,
+      take: () => calls.push('take') > 0,
+      takeBack: () => void calls.push('take back'),
+      pull: (request) => {
+        calls.push('pull');
+        request.onEnd({ pushes: [] });
+        return null as never;
+      },
+    } as Partial<PullContext['pull_transport']> as PullContext['pull_transport'],
+    clock: systemClock(),
+    limits: { addressOf: () => null },
+    audit_trail: { standingEnded() {} },
+    takesPullsOf: () => true,
+    pull_forwarder: null,
+    ...given,
+  };
+}
+
+const PULLED_ROW = { transport: 'pull', owner_key_id: null, updated_at: 1 } as InstanceRow;
+
 describe('a pull whose registration is read slowly', () => {
   /** The calls of the transport for a pull, whose client may leave while the registration is read. */
   async function callsOf({ client_leaves }: { client_leaves: boolean }): Promise<string[]> {
     const calls: string[] = [];
     const read = Promise.withResolvers<InstanceRow>();
-    const endpoint = new PullEndpoint({
-      store: { instances: { get: () => read.promise }, deliveries: { get: () => Promise.resolve(null) } },
-      engine: { written: () => Promise.resolve() },
-      pull_transport: {
-        changes: 0,
-        permitOf: () => null,
-        takeBack: () => void calls.push('take back'),
-        pull: (request) => {
-          calls.push('pull');
-          request.onEnd({ pushes: [] });
-          return null as never;
-        },
-      } as Partial<PullContext['pull_transport']> as PullContext['pull_transport'],
-      clock: systemClock(),
-      limits: { addressOf: () => null },
-      audit_trail: { standingEnded() {} },
-      takesPullsOf: () => true,
-      pull_forwarder: null,
-    });
+    const store = { instances: { get: () => read.promise }, deliveries: { get: () => Promise.resolve(null) } };
+    const endpoint = new PullEndpoint(pullParts(calls, { store }));
     const exchange = endpoint.pull('i', { results: [], max: 1, wait_s: 0, pull_id: 'x' }, false);
     if (client_leaves) exchange.end(false);
-    read.resolve({ transport: 'pull', owner_key_id: null, updated_at: 1 } as InstanceRow);
+    read.resolve(PULLED_ROW);
     if (!client_leaves) await exchange.answered;
     await new Promise((resolve) => setImmediate(resolve));
     return calls;
@@ -342,6 +352,22 @@ describe('a pull whose registration is read slowly', () => {
   test('control: otherwise it does', async () => {
     assert.deepEqual(await callsOf({ client_leaves: false }), ['take back', 'pull']);
   });
+});
+
+describe('while too many replies wait to be stored', () => {
+  for (const [what, body, status, calls] of [
+    ['the response of a runtime has to be brought again, and nothing of the pull is taken', '{"reply":"yes"}', 503, []],
+    ['a result without a body counts', '', 200, ['take', 'take back', 'pull']],
+  ] as const) {
+    test(what, async () => {
+      const made: string[] = [];
+      const engine = { written: () => Promise.resolve(), isFullOfReplies: true };
+      const endpoint = new PullEndpoint(pullParts(made, { engine }));
+      const result = { delivery_id: 'd', attempt: 1, status_code: 200, body };
+      const answer = await endpoint.pull('i', { results: [result], max: 1, wait_s: 0, pull_id: 'x' }, false).answered;
+      assert.deepEqual([answer?.status, made], [status, calls]);
+    });
+  }
 });
 
 test('a change of the registration decides at once who may pull: a new owner, a webhook, a deletion', async (t) => {

@@ -752,9 +752,14 @@ export class ModelStore implements StoreOperations {
       for (const { epoch: _, ...settled } of deliveries) {
         const row = this.#deliveries.get(settled.delivery_id);
         if (row === undefined) continue;
-        if (row.state !== 'pending') continue;
         if (row.expires_at !== settled.expires_at) continue;
-        Object.assign(row, settled, { attempts: JSON.parse(fullAttemptsText(settled.attempts)) as Attempt[] });
+        const attempts = JSON.parse(fullAttemptsText(settled.attempts)) as Attempt[];
+        if (row.state === 'pending') Object.assign(row, settled, { attempts });
+        else if (row.state === 'failed' && row.reason === 'expired') {
+          const { attempt_count, answered_badly, settled_at } = settled;
+          Object.assign(row, { attempts, attempt_count, answered_badly, settled_at: settled_at ?? row.settled_at });
+          if (settled.state !== 'pending') Object.assign(row, { state: settled.state, reason: settled.reason });
+        }
       }
       for (const { webhook_url, gone_as_of, instance_id, epoch: _, ...health } of healths) {
         const instance = this.#instances.get(instance_id);

@@ -51,8 +51,12 @@ export const SEEDS_PER_BUG = 3_000;
 export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
   'settles without the fence': {
     file: MODEL,
-    find: "if (row.state !== 'pending') continue;\n        if (row.expires_at !== settled.expires_at) continue;",
-    replace: '',
+    find: [
+      'if (row.expires_at !== settled.expires_at) continue;',
+      '        const attempts = JSON.parse(fullAttemptsText(settled.attempts)) as Attempt[];',
+      "        if (row.state === 'pending') Object",
+    ].join('\n'),
+    replace: 'const attempts = JSON.parse(fullAttemptsText(settled.attempts)) as Attempt[];\nif (true) Object',
   },
   // A batch gets its result before it is on disk: the next batch brings it there.
   'answers before the commit': [

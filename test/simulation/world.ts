@@ -512,7 +512,7 @@ export class World {
     const hours = 1_000 * HOUR;
     const settings = { retention_deliveries_ms: hours, retention_messages_ms: hours, retention_audit_ms: hours };
     life.maintenance = new Maintenance(clock, store, settings, expiry, {
-      expired: () => {},
+      expired: (lanes) => life.engine.expired(lanes),
       isMostlyEmpty: () => {},
       failed: () => {},
     });
@@ -965,7 +965,12 @@ export class World {
     };
     const endpoint = new PullEndpoint({
       store: life.store,
-      engine: { written: () => life.engine.written() },
+      engine: {
+        written: () => life.engine.written(),
+        get isFullOfReplies() {
+          return life.engine.isFullOfReplies;
+        },
+      },
       pull_transport: this.#watchedPulls(life, transport),
       clock,
       limits: { addressOf: () => '' },

@@ -1,7 +1,9 @@
 /** The contract of the store (src/store/store.ts), tested with SQLite and PostgreSQL. */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
+import { attemptsText } from '../../src/domain/attempts_text.ts';
 import type { Session } from '../../src/domain/session.ts';
+import type { DeliveryRow, DeliverySettlement } from '../../src/store/contract/deliveries.ts';
 import { IDEMPOTENCY_MS, type NewMessage } from '../../src/store/contract/messages.ts';
 import type { NewApiKey } from '../../src/store/contract/api_keys.ts';
 import { INVITES_KEPT_MS, INVITES_PENDING_MAX, type NewInvite } from '../../src/store/contract/invites.ts';
@@ -585,6 +587,51 @@ function holdsTheContract(engine: EngineUnderTest): void {
       assert.equal(await store.deliveries.countPending(), 6);
       const failed = (await store.deliveries.list({ limit: 99, state: 'failed' }, WALL)).data;
       assert.ok(failed.every(({ reason, settled_at }) => reason === 'expired' && settled_at === WALL));
+    });
+  });
+
+  describe('an attempt that was in flight when its delivery expired', () => {
+    const ended = async (change: Partial<DeliverySettlement>, t: TestContext, expires_at = WALL) => {
+      const store = await engine.open(t);
+      await meeting(store, 'm', 'i');
+      await store.messages.accept(messages('m', 1, { expires_at }));
+      const [delivery] = await lane(store, 'i', 'm');
+      assert.ok(delivery !== undefined);
+      await store.deliveries.expire(null, 9, WALL, WALL);
+      const attempt = { attempt: 1, started_at: new Date(WALL).toISOString(), duration_ms: 5, outcome: 'ok' as const };
+      const attempts = attemptsText([{ ...attempt, status_code: 200, detail: '', response_excerpt: '' }]);
+      await store.deliveries.settle([settled(delivery, { attempts, settled_at: WALL + 9, ...change })], []);
+      const { data } = await store.deliveries.list({ limit: 9 }, WALL);
+      return { store, delivery, row: data[0] };
+    };
+    const shown = (row: DeliveryRow | undefined) => [row?.state, row?.reason, row?.attempts.length, row?.settled_at];
+
+    test('counts: a delivery that the receiver took is delivered', async (t) => {
+      const { store, row } = await ended({}, t);
+      assert.deepEqual(shown(row), ['delivered', null, 1, WALL + 9]);
+      const all = { instance_id: 'i', since_ms: 0, until_ms: NEVER };
+      assert.equal(await store.deliveries.countRecoverable(all, 9), 0);
+    });
+
+    test('counts: one that the receiver refused keeps that reason', async (t) => {
+      const { row } = await ended({ state: 'failed', reason: 'not_200' }, t);
+      assert.deepEqual(shown(row), ['failed', 'not_200', 1, WALL + 9]);
+    });
+
+    test('does not make the delivery pending again, and is kept', async (t) => {
+      const { store, row } = await ended({ state: 'pending', next_attempt_at: WALL + 99, settled_at: null }, t);
+      assert.deepEqual(shown(row), ['failed', 'expired', 1, WALL]);
+      assert.deepEqual(await lane(store, 'i', 'm'), []);
+    });
+
+    test('changes nothing once the delivery was queued again', async (t) => {
+      const { store, delivery } = await ended({ state: 'pending', settled_at: null }, t);
+      await store.deliveries.retry(delivery.delivery_id, WALL, NEVER);
+      await store.deliveries.settle([settled(delivery)], []);
+      assert.deepEqual(
+        (await store.deliveries.list({ limit: 9 }, WALL)).data.map(({ state }) => state),
+        ['pending'],
+      );
     });
   });
 

@@ -10,7 +10,7 @@ import pg from 'pg';
 import { LEASE_WATCHED_MS, partitionOf, PARTITIONS } from '../../src/domain/partition.ts';
 import { openPostgresStore } from '../../src/store/postgres/open.ts';
 import { ACCEPT_MESSAGES_5 } from '../../src/store/postgres/functions/accept_messages.ts';
-import { SETTLE_DELIVERIES_3 } from '../../src/store/postgres/functions/settle_deliveries.ts';
+import { SETTLE_DELIVERIES_4 } from '../../src/store/postgres/functions/settle_deliveries.ts';
 import { RAISE_NUMBERS, TAKE_NUMBERS } from '../../src/store/postgres/functions/take_numbers.ts';
 import { RENEW_LEASE } from '../../src/store/postgres/cluster/lease_functions.ts';
 import { Executor } from '../../src/store/postgres/executor.ts';
@@ -576,8 +576,8 @@ describe('partitions', () => {
       await endLease(url, 'a');
       const after = await b.cluster!.renew(node('b'), []);
       if (!is_fenced) {
-        const spoilt = SETTLE_DELIVERIES_3.replaceAll(/AND [hs]\.epoch = present\[[^\]]*\]/g, '');
-        assert.notEqual(spoilt, SETTLE_DELIVERIES_3);
+        const spoilt = SETTLE_DELIVERIES_4.replaceAll(/AND [hs]\.epoch = present\[[^\]]*\]/g, '');
+        assert.notEqual(spoilt, SETTLE_DELIVERIES_4);
         await sql(url, spoilt.replace('CREATE FUNCTION', 'CREATE OR REPLACE FUNCTION'));
       }
       const say = (store: Store, epoch: number) =>
@@ -830,7 +830,7 @@ describe('tables that have grown since the plans were made', () => {
     const name = 'are not read as a whole to accept a message, or to settle a delivery';
     test(goes_by_keys ? name : 'control: without all keys of the batch as a condition they are', async (t) => {
       const url = await makeDatabase();
-      if (!goes_by_keys) await withoutPart(url, SETTLE_DELIVERIES_3, 'd.delivery_no = ANY (delivery_nos) AND', '');
+      if (!goes_by_keys) await withoutPart(url, SETTLE_DELIVERIES_4, 'd.delivery_no = ANY (delivery_nos) AND', '');
       for (const table of ['instances', 'meetings', 'memberships', 'deliveries', 'idempotency_keys']) {
         await sql(url, `ALTER TABLE ${table} SET (autovacuum_enabled = off)`);
       }

@@ -297,7 +297,10 @@ export class TestNode {
       retention_audit_ms: 400 * 24 * HOUR,
     };
     return new Maintenance(this.clock, store, settings, this.expiry, {
-      expired: (lanes) => lanes.forEach(({ count }) => this.#count('failed expired', count)),
+      expired: (lanes) => {
+        this.engine.expired(lanes);
+        lanes.forEach(({ count }) => this.#count('failed expired', count));
+      },
       isMostlyEmpty: () => {},
       failed: (error) => void this.storage_errors.push(error),
     });

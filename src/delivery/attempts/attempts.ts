@@ -34,14 +34,8 @@ export interface AttemptsParts {
 }
 
 /** An attempt as it is stored. */
-function attemptOf(
-  attempt: number,
-  started_wall: number,
-  result: PushResult,
-  detail: string,
-  before: readonly string[],
-): Attempt {
-  const { duration_ms, outcome, status_code, response_excerpt, answered = [] } = result;
+function attemptOf(attempt: number, started_wall: number, result: PushResult, before: readonly string[]): Attempt {
+  const { duration_ms, outcome, status_code, detail, response_excerpt, answered = [] } = result;
   const started_at = new Date(started_wall).toISOString();
   const answered_agents = [...before, ...answered.flatMap(({ agents }) => agents)];
   return {
@@ -140,8 +134,10 @@ export class Attempts {
       // An agent behind a pull may think for minutes. That time says nothing about the speed of receivers.
       if (kind !== 'in_hand') this.#memory.pushed(result.duration_ms);
       const judged = this.#results.judge(recipient, target, head, result);
+      // Made before the replies are stored, so that nothing keeps the body of the response in memory meanwhile.
+      const made = attemptOf(attempt, started_wall, result, answered_before);
       const settle = (words: string): void => {
-        const made = attemptOf(attempt, started_wall, result, inWords(result.detail, words), answered_before);
+        made.detail = inWords(made.detail, words);
         this.#results.apply(recipient, lane, head, made, judged);
         traced?.ended(made);
       };

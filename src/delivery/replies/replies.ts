@@ -9,11 +9,11 @@ import type { AnsweredPart, PushResult } from '../transport/transport.ts';
 import { replySend } from './reply_send.ts';
 
 /**
- * The most responses whose replies are being stored, and the most bytes of these replies. While there are that many, no
- * attempt starts.
+ * The most responses whose replies are being stored, and the most characters of their bodies. While there are that
+ * many, no attempt starts, and no pull may bring the response of a runtime. Attempts in flight may add to them.
  */
 const STORING_MAX = 2_000;
-const STORING_BYTES_MAX = 32 << 20;
+const STORING_CHARS_MAX = 32 << 20;
 const RETRY_MS = 500;
 
 /**
@@ -36,6 +36,8 @@ type PlacedReply = ReadReply & { place: string };
 interface Storing {
   delivery: LaneDelivery;
   read: PlacedReply[];
+  /** The characters of the bodies. The text of a reply is a part of its body, and keeps the whole body in memory. */
+  chars: number;
   /** Whether this node no longer delivers to the instance. Then the node that delivers to it makes the push again. */
   isLost: () => boolean;
 }
@@ -54,7 +56,7 @@ export class Replies {
   readonly #acceptor: Pick<Acceptor, 'store'>;
   readonly #max_message_bytes: number;
   #storing = 0;
-  #storing_bytes = 0;
+  #storing_chars = 0;
   #has_given_up = false;
   #onIdle: (() => void) | null = null;
 
@@ -65,9 +67,9 @@ export class Replies {
     this.#max_message_bytes = max_message_bytes;
   }
 
-  /** Whether too many replies wait to be stored, so that no attempt may start. */
+  /** Whether too many replies wait to be stored: no attempt may start, and no pull may bring the response of a runtime. */
   get isFull(): boolean {
-    return this.#storing >= STORING_MAX || this.#storing_bytes >= STORING_BYTES_MAX;
+    return this.#storing >= STORING_MAX || this.#storing_chars >= STORING_CHARS_MAX;
   }
 
   /** Responses whose replies are being stored. */
@@ -96,7 +98,8 @@ export class Replies {
     const read = parts.flatMap((part) => this.#readPart(part, agents));
     for (const { kind } of read) if (kind === 'refused') this.#observer.replied('response', 'refused');
     if (read.every(({ kind }) => kind === 'refused')) return inWords(read);
-    return this.#storeAll({ delivery, read, isLost });
+    const chars = parts.reduce((sum, { body }) => sum + body.length, 0);
+    return this.#storeAll({ delivery, read, chars, isLost });
   }
 
   /**
@@ -111,15 +114,14 @@ export class Replies {
   }
 
   async #storeAll(storing: Storing): Promise<string | null> {
-    const bytes = storing.read.reduce((sum, each) => sum + (each.kind === 'reply' ? each.reply.message.length : 0), 0);
     this.#storing++;
-    this.#storing_bytes += bytes;
+    this.#storing_chars += storing.chars;
     try {
       const stored = await this.#storedOf(storing);
       return stored === null ? null : inWords(stored);
     } finally {
       this.#storing--;
-      this.#storing_bytes -= bytes;
+      this.#storing_chars -= storing.chars;
       if (this.#storing === 0) this.#onIdle?.();
     }
   }

@@ -43,7 +43,7 @@ const QUIET_MS = 90_000;
 
 export interface PullContext {
   store: { instances: Pick<Store['instances'], 'get'>; deliveries: Pick<Store['deliveries'], 'get'> };
-  engine: Pick<Engine, 'written'>;
+  engine: Pick<Engine, 'written' | 'isFullOfReplies'>;
   pull_transport: Pick<
     PullTransport,
     'changes' | 'permitOf' | 'pull' | 'cancel' | 'refuse' | 'giveBack' | 'take' | 'takeBack'
@@ -101,6 +101,8 @@ async function pull(context: Context, request: PullingRequest, reply: FastifyRep
   const { instance_id } = request.params;
   const { owner_scope } = request.principal;
   if (!takesPullsOf(instance_id)) return forward(context, request, reply);
+  if (context.engine.isFullOfReplies && request.body.results?.some(({ body }) => Boolean(body)))
+    throw noRoomForReplies();
   const permit =
     pull_transport.permitOf(instance_id, owner_scope) ?? (await readPermit(context, instance_id, owner_scope));
   const { max = MAX, wait_s = WAIT_S, pull_id = null } = request.body;
@@ -214,6 +216,13 @@ function holderNotReached(): Problem {
 /** All connections are in use, and this pull made room for another request. */
 function noRoom(): Problem {
   return new Problem('overloaded', 'All connections were needed. Pull again, with the results that got no response.', {
+    retry_after_s: 1,
+  });
+}
+
+/** Too many replies wait to be stored, and the results in a request may have more of them. */
+function noRoomForReplies(): Problem {
+  return new Problem('overloaded', 'Too many replies wait to be stored. Pull again, with the same results.', {
     retry_after_s: 1,
   });
 }

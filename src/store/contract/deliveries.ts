@@ -156,7 +156,8 @@ export interface EndedInLane extends LaneKey {
 
 export interface DeliveryStore {
   /**
-   * Changes only deliveries that are still pending and were not queued again by hand since they were read. In a cluster
+   * Changes only deliveries that are still pending and were not queued again by hand since they were read. A delivery
+   * that `expire` has ended meanwhile takes the result of its last attempt: see `lateEnd`. In a cluster
    * the partition must still have the epoch of the settlement: a settlement of a node that lost the partition is
    * ignored.
    */

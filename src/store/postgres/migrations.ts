@@ -17,7 +17,7 @@ import {
 } from './functions/accept_messages.ts';
 import { AGENTS_OF_INSTANCES } from './functions/agents_of_instances.ts';
 import { RAISE_NUMBERS } from './functions/take_numbers.ts';
-import { SETTLE_DELIVERIES_2, SETTLE_DELIVERIES_3 } from './functions/settle_deliveries.ts';
+import { SETTLE_DELIVERIES_2, SETTLE_DELIVERIES_3, SETTLE_DELIVERIES_4 } from './functions/settle_deliveries.ts';
 import { RENEW_LEASE_2, RENEW_LEASE_3, TAKE_PARTITIONS_2 } from './cluster/lease_functions.ts';
 import { FIRST_STEP } from './first_step.ts';
 import { noteDeliveries } from './pending/pending_deliveries.ts';
@@ -197,4 +197,5 @@ export const MIGRATIONS: readonly string[] = [
   ${noteDeliveries(NOTED_STEPS)}
   ${SETTLE_DELIVERIES_3}
   `,
+  SETTLE_DELIVERIES_4,
 ];

@@ -4,7 +4,13 @@ import { mayQueueAgain, type DeliveryReason, type DeliveryState, type WaitingFor
 import type { IdCodec } from '../../domain/id.ts';
 import { Problem } from '../../domain/problem.ts';
 import type { DeliveryKeys } from '../contract/search.ts';
-import { type DeliveryRow, LANE_PAGE_CHARS_MAX, type QueuedDelivery, queuedChars } from '../contract/deliveries.ts';
+import {
+  type DeliveryRow,
+  type DeliverySettlement,
+  LANE_PAGE_CHARS_MAX,
+  type QueuedDelivery,
+  queuedChars,
+} from '../contract/deliveries.ts';
 import { type OriginColumns, originOf } from './messages.ts';
 import { reportDamaged, storedAttempts, storedTexts, storedTextsJson, storedTrace } from './stored_values.ts';
 import type { DeliveriesTable, MessagesTable } from './tables.ts';
@@ -34,6 +40,17 @@ export function withDamagedExpiry(rows: readonly QueuedRow[]): number[] {
   const delivery_nos = damaged.map(({ delivery_no }) => delivery_no);
   for (const delivery_no of delivery_nos) reportDamaged('deliveries', 'expires_at', String(delivery_no));
   return delivery_nos;
+}
+
+/**
+ * How a delivery ends that expired while its last attempt was in flight. The attempt began in time, so its result
+ * counts. But a delivery that has expired is not pending again.
+ */
+export function lateEnd({ state, reason }: Pick<DeliverySettlement, 'state' | 'reason'>): {
+  state: DeliveryState;
+  reason: DeliveryReason | null;
+} {
+  return state === 'pending' ? { state: 'failed', reason: 'expired' } : { state, reason };
 }
 
 /** Makes the page of a lane from rows, and reads no more rows than it needs. */

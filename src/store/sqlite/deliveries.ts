@@ -4,6 +4,7 @@ import type { OwnerScope, Visibility } from '../../domain/access.ts';
 import { EndedInLanes } from '../rows/ended_in_lanes.ts';
 import {
   LANE_FRONT_MAX,
+  lateEnd,
   notRetryable,
   pageOfLane,
   PRUNE_WINDOW,
@@ -27,6 +28,11 @@ import { countWaiting, dropWaiting, pendingOf } from './waiting_deliveries.ts';
 const SETTLE_DELIVERY = `
   UPDATE deliveries SET state = ?, reason = ?, attempt_count = ?, answered_badly = ?, attempts = ?, next_attempt_at = ?, aside = ?, settled_at = ?
   WHERE delivery_no = ? AND state = 'pending' AND expires_at = ?`;
+
+/** The result of an attempt that was in flight when its delivery expired: see `lateEnd`. */
+const SETTLE_EXPIRED = `
+  UPDATE deliveries SET state = ?, reason = ?, attempt_count = ?, answered_badly = ?, attempts = ?, settled_at = coalesce(?, settled_at)
+  WHERE delivery_no = ? AND state = 'failed' AND reason = 'expired' AND expires_at = ?`;
 
 const SETTLE_HEALTH = `
   UPDATE instances SET consecutive_failures = ?, health_since = ?, last_success_at = ?, last_failure = ?, backoff_step = ?, backoff_until = ?
@@ -103,13 +109,27 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
     for (const delivery_no of withDamagedExpiry(rows)) db.prepare(BOUND_EXPIRY).run(delivery_no);
   };
 
+  const settleExpired = (d: DeliverySettlement): void => {
+    const { state, reason } = lateEnd(d);
+    db.prepare(SETTLE_EXPIRED).run(
+      state,
+      reason,
+      d.attempt_count,
+      d.answered_badly,
+      d.attempts,
+      d.settled_at,
+      numberOf(d.delivery_id),
+      d.expires_at,
+    );
+  };
+
   const queuedOf = (row: QueuedRow) => queuedDeliveryOf({ ...row, timestamp: storedTimestamp(row) }, ids);
 
   return {
     settle(deliveries: DeliverySettlement[], healths: HealthSettlement[]) {
       const settle = db.prepare(SETTLE_DELIVERY);
       for (const d of deliveries) {
-        settle.run(
+        const { changes } = settle.run(
           d.state,
           d.reason,
           d.attempt_count,
@@ -121,6 +141,7 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
           numberOf(d.delivery_id),
           d.expires_at,
         );
+        if (changes === 0) settleExpired(d);
       }
       for (const h of healths) {
         const last_failure = h.last_failure === null ? null : JSON.stringify(h.last_failure);

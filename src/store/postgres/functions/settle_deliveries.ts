@@ -43,8 +43,13 @@ export const SETTLE_DELIVERIES = `
   END $$;
 `;
 
-/** The SQL of the function with this name. @param also sets further columns of a delivery, besides its result */
-function settleDeliveries(name: string, also: string): string {
+/**
+ * The SQL of the function with this name.
+ *
+ * @param also sets further columns of a delivery, besides its result
+ * @param afterwards what the function does at its end
+ */
+function settleDeliveries(name: string, also: string, afterwards = ''): string {
   return `
   CREATE FUNCTION ${name}(
     delivery_nos bigint[], expire_ats bigint[], epochs bigint[], states text[], reasons text[], attempt_counts bigint[],
@@ -55,7 +60,12 @@ function settleDeliveries(name: string, also: string): string {
   ) RETURNS void LANGUAGE plpgsql AS $$
   #variable_conflict use_column
   DECLARE
-    present bigint[];
+    present bigint[];${
+      afterwards === ''
+        ? ''
+        : `
+    settled bigint;`
+    }
   BEGIN
     PERFORM pg_advisory_xact_lock_shared(${TAKEOVER});
     -- The epochs from partition 0 on: that of partition n is present[n + 1]. They are looked up once, and not for each
@@ -78,7 +88,7 @@ function settleDeliveries(name: string, also: string): string {
       FROM unnest(delivery_nos, expire_ats, epochs, states, reasons, attempt_counts, badly_counts, attempt_lists, next_attempt_ats, asides, settled_ats)
         AS s(delivery_no, expires_at, epoch, state, reason, attempt_count, answered_badly, attempts, next_attempt_at, aside, settled_at)
       WHERE d.delivery_no = ANY (delivery_nos) AND d.delivery_no = s.delivery_no AND d.state = 'pending' AND d.expires_at = s.expires_at
-        AND s.epoch = present[d.partition_no + 1];
+        AND s.epoch = present[d.partition_no + 1];${afterwards}
   END $$;
 `;
 }
@@ -86,10 +96,32 @@ function settleDeliveries(name: string, also: string): string {
 /** As SETTLE_DELIVERIES. It also writes since when an instance has its health. */
 export const SETTLE_DELIVERIES_2 = settleDeliveries('settle_deliveries_2', '');
 
-/** As SETTLE_DELIVERIES_2. It also writes the columns by which deliveries are found: see pending_deliveries.ts. */
-export const SETTLE_DELIVERIES_3 = settleDeliveries(
-  'settle_deliveries_3',
-  `,
+const ALSO_NOTED = `,
         noted = CASE WHEN s.state <> 'pending' THEN 0 WHEN s.aside = 1 THEN 1 ELSE d.noted END,
-        failed_at = CASE WHEN s.state = 'failed' THEN s.settled_at END`,
+        failed_at = CASE WHEN s.state = 'failed' THEN s.settled_at END`;
+
+/** As SETTLE_DELIVERIES_2. It also writes the columns by which deliveries are found: see pending_deliveries.ts. */
+export const SETTLE_DELIVERIES_3 = settleDeliveries('settle_deliveries_3', ALSO_NOTED);
+
+/**
+ * As SETTLE_DELIVERIES_3. It also writes the results of attempts that were in flight when their deliveries expired: see
+ * `lateEnd`. Few batches have such a result, so only a batch that settled too few rows looks for them.
+ */
+export const SETTLE_DELIVERIES_4 = settleDeliveries(
+  'settle_deliveries_4',
+  ALSO_NOTED,
+  `
+    GET DIAGNOSTICS settled = ROW_COUNT;
+    IF settled < cardinality(delivery_nos) THEN
+      UPDATE deliveries d SET
+          state = CASE WHEN s.state = 'pending' THEN 'failed' ELSE s.state END,
+          reason = CASE WHEN s.state = 'pending' THEN 'expired' ELSE s.reason END,
+          attempt_count = s.attempt_count, answered_badly = s.answered_badly, attempts = s.attempts,
+          settled_at = coalesce(s.settled_at, d.settled_at),
+          failed_at = CASE WHEN s.state <> 'delivered' THEN coalesce(s.settled_at, d.settled_at) END
+        FROM unnest(delivery_nos, expire_ats, epochs, states, reasons, attempt_counts, badly_counts, attempt_lists, settled_ats)
+          AS s(delivery_no, expires_at, epoch, state, reason, attempt_count, answered_badly, attempts, settled_at)
+        WHERE d.delivery_no = ANY (delivery_nos) AND d.delivery_no = s.delivery_no AND d.state = 'failed' AND d.reason = 'expired'
+          AND d.expires_at = s.expires_at AND s.epoch = present[d.partition_no + 1];
+    END IF;`,
 );

@@ -7,7 +7,7 @@ import { withRetry } from '../connection/retry.ts';
 
 const ANSWER_MS_MAX = 10_000;
 
-const SETTLE = `SELECT settle_deliveries_3(${Array.from({ length: 23 }, (_, i) => `$${i + 1}`).join(', ')})`;
+const SETTLE = `SELECT settle_deliveries_4(${Array.from({ length: 23 }, (_, i) => `$${i + 1}`).join(', ')})`;
 
 /**
  * Writes the results of attempts, one batch at a time. A batch whose result is lost is sent again: writing it twice
