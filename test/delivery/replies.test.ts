@@ -64,7 +64,7 @@ describe('responses whose replies wait to be stored', () => {
       const arrived: PushResult[] = [];
       Object.assign(node.transport, {
         push: async (made: Push) => {
-          const response = Object.assign(await push(made), { mark: new Mark() });
+          const response = { ...(await push(made)), mark: new Mark() };
           if (!waits) arrived.push(response);
           return response;
         },
