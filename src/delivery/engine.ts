@@ -147,8 +147,8 @@ export class Engine {
       limits: { hop_limit, pair_limit, pair_window_s },
       store,
       retryLater: (error, again) => this.#dispatcher.retryLater(error, again),
-      onChange: (meeting_id) => this.#local_changes.invalidateMeeting(meeting_id),
-      onRead: (meeting_id) => this.#local_changes.meetingRead(meeting_id),
+      onChange: (meeting_id) => this.#local_changes.invalidateMeetings(new Set([meeting_id])),
+      onRead: (meeting_ids) => this.#local_changes.meetingsRead(meeting_ids),
       onCaughtUp: () => this.#dispatcher.run(),
     });
     const guard = new LoopGuard({ store, settlements, meetings, dispatcher: () => this.#dispatcher });

@@ -139,33 +139,35 @@ export class LocalChanges {
       if (recipient === undefined) continue;
       const lane = recipient.lanes.get(meeting_id);
       if (lane !== undefined) dispatcher.invalidateLane(recipient, lane);
-      if (recipient.hasAside(meeting_id)) dispatcher.invalidateLane(recipient, recipient.aside);
+      if (recipient.hasAside(new Set([meeting_id]))) dispatcher.invalidateLane(recipient, recipient.aside);
     }
     dispatcher.run();
   }
 
   /**
-   * The deliveries of a meeting may have changed, so its lanes are read again. Otherwise a dropped delivery could be
+   * The deliveries of meetings may have changed, so their lanes are read again. Otherwise a dropped delivery could be
    * pushed from memory, or from a read that began before the change.
    */
-  invalidateMeeting(meeting_id: string): void {
+  invalidateMeetings(meeting_ids: ReadonlySet<string>): void {
     const { invalidations, recipients, dispatcher } = this.#parts;
     recipients.invalidate(invalidations.tick());
     for (const recipient of recipients.all()) {
-      const lane = recipient.lanes.get(meeting_id);
-      if (lane !== undefined) {
+      for (const lane of recipient.lanesIn(meeting_ids)) {
         lane.held_until = 0;
         dispatcher.invalidateLane(recipient, lane);
       }
-      if (recipient.hasAside(meeting_id)) dispatcher.invalidateLane(recipient, recipient.aside);
+      if (recipient.hasAside(meeting_ids)) dispatcher.invalidateLane(recipient, recipient.aside);
     }
   }
 
-  /** The settings of a meeting were read, and its deliveries may have changed once more since `invalidateMeeting`. */
-  meetingRead(meeting_id: string): void {
+  /**
+   * The settings of meetings were read, and their deliveries may have changed once more since `invalidateMeetings`.
+   */
+  meetingsRead(meeting_ids: ReadonlySet<string>): void {
     const { meetings, partitions, discovery } = this.#parts;
-    this.invalidateMeeting(meeting_id);
-    // While the meeting was paused, its deliveries aside were not read. Now they may be due.
-    if (!meetings.isPaused(meeting_id)) void discovery.scanAside(partitions.held);
+    this.invalidateMeetings(meeting_ids);
+    // While a meeting was paused, its deliveries aside were not read. Now they may be due.
+    const is_any_active = [...meeting_ids].some((meeting_id) => !meetings.isPaused(meeting_id));
+    if (is_any_active) void discovery.scanAside(partitions.held);
   }
 }

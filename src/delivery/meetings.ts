@@ -13,8 +13,8 @@ export interface MeetingsParts {
   retryLater: (error: unknown, again: () => void) => void;
   /** The settings of a meeting, or its deliveries, changed and will be read. */
   onChange: (meeting_id: string) => void;
-  /** The settings of a meeting were read. The settings or its deliveries may have changed. */
-  onRead: (meeting_id: string) => void;
+  /** The settings of meetings were read. The settings or the deliveries of these meetings may have changed. */
+  onRead: (meeting_ids: ReadonlySet<string>) => void;
   /** All settings that had to be read were read. */
   onCaughtUp: () => void;
 }
@@ -98,7 +98,8 @@ export class Meetings {
     const settings = await this.#parts.store.meetings.settings(meeting_id);
     if (settings === null) this.#set.delete(meeting_id);
     else this.#set.set(meeting_id, { meeting_id, ...settings });
-    this.#take(meeting_id);
+    this.#notePause(meeting_id);
+    this.#parts.onRead(new Set([meeting_id]));
   }
 
   async #readAllPages(): Promise<void> {
@@ -112,12 +113,20 @@ export class Meetings {
     const previous = this.#set;
     this.#set = found;
     this.#is_loaded = true;
-    for (const meeting_id of new Set([...previous.keys(), ...found.keys()])) this.#take(meeting_id);
+    const differing = new Set<string>();
+    for (const meeting_id of new Set([...previous.keys(), ...found.keys()])) {
+      // A pause is the only setting that moves deliveries. Dispatch looks up the limits each time.
+      if (this.#notePause(meeting_id)) differing.add(meeting_id);
+    }
+    if (differing.size > 0) this.#parts.onRead(differing);
   }
 
-  #take(meeting_id: string): void {
-    if (this.#set.get(meeting_id)?.paused === true) this.#paused.add(meeting_id);
+  /** @returns whether the meeting was paused or resumed */
+  #notePause(meeting_id: string): boolean {
+    const was_paused = this.#paused.has(meeting_id);
+    const is_paused = this.#set.get(meeting_id)?.paused === true;
+    if (is_paused) this.#paused.add(meeting_id);
     else this.#paused.delete(meeting_id);
-    this.#parts.onRead(meeting_id);
+    return is_paused !== was_paused;
   }
 }

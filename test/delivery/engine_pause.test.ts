@@ -196,3 +196,29 @@ describe('what waits', () => {
     assert.deepEqual(new Set(await node.states({ instance_id: 'j' })), new Set(['delivered']));
   });
 });
+
+test('settings that are read again and are the same cost no scan; all that differ cost one', async (t) => {
+  const node = await startNode(t, { others: true });
+  for (let k = 0; k < 50; k++) {
+    await node.meeting(`m${k}`, 'i');
+    await node.setMeeting(`m${k}`, { hop_limit: 3 });
+  }
+  await node.clock.settle();
+  let scans = 0;
+  node.meddle = (name) => {
+    if (name === 'deliveries.pendingAside') scans++;
+    return undefined;
+  };
+  const scansOfResync = async (): Promise<number> => {
+    scans = 0;
+    node.engine.onChange({ kind: 'resync' });
+    await node.clock.advance(SECOND);
+    return scans;
+  };
+  // Every resync makes one scan of its own.
+  assert.equal(await scansOfResync(), 1);
+  for (let k = 0; k < 50; k++) await node.store.meetings.patch(`m${k}`, PAUSED, node.clock.wall());
+  assert.equal(await scansOfResync(), 1);
+  for (let k = 0; k < 50; k++) await node.store.meetings.patch(`m${k}`, RESUMED, node.clock.wall());
+  assert.equal(await scansOfResync(), 2);
+});

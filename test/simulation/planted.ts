@@ -329,7 +329,7 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
   },
   'forgets what was aside when a meeting was paused': {
     file: LOCAL_CHANGES,
-    find: 'if (!meetings.isPaused(meeting_id)) void discovery.scanAside(partitions.held);',
+    find: 'if (is_any_active) void discovery.scanAside(partitions.held);',
     replace: '',
   },
   'hands out two of one lane at a time': [

@@ -91,10 +91,19 @@ export class Recipient {
     return this.#aside === null ? [...this.lanes.values()] : [...this.lanes.values(), this.#aside];
   }
 
-  /** Whether a delivery aside of a meeting is in memory, or may be among those being read. */
-  hasAside(meeting_id: string): boolean {
+  /** The lanes of some meetings. */
+  *lanesIn(meeting_ids: ReadonlySet<string>): Generator<Lane> {
+    const { lanes } = this;
+    for (const meeting_id of meeting_ids.size < lanes.size ? meeting_ids : lanes.keys()) {
+      const lane = meeting_ids.has(meeting_id) ? lanes.get(meeting_id) : undefined;
+      if (lane !== undefined) yield lane;
+    }
+  }
+
+  /** Whether a delivery aside of one of these meetings is in memory, or may be among those being read. */
+  hasAside(meeting_ids: ReadonlySet<string>): boolean {
     const aside = this.#aside;
-    return aside !== null && (aside.isBusy || aside.queue.some((delivery) => delivery.meeting_id === meeting_id));
+    return aside !== null && (aside.isBusy || aside.queue.some((delivery) => meeting_ids.has(delivery.meeting_id)));
   }
 
   /** Takes over the registration and the health from a row. */
