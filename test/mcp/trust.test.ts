@@ -71,6 +71,26 @@ describe('/mcp', () => {
       assertProblem(await service.request(method, '/mcp', { headers: RPC_HEADERS }), 405, 'method_not_allowed');
   });
 
+  for (const sized of [true, false]) {
+    test(`takes a large body ${sized ? '' : 'without content-length '}only to send a message: a call that waits keeps no other body out`, async () => {
+      const send = async (message: ReturnType<typeof rpc>): Promise<string> => {
+        const params = { ...message.params, _meta: { padding: 'x'.repeat(50_000) } };
+        const text = JSON.stringify({ ...message, params });
+        const response = await fetch(`${service.url}/mcp`, {
+          method: 'POST',
+          headers: { ...RPC_HEADERS, 'content-type': 'application/json', authorization: `Bearer ${key.token}` },
+          body: sized ? text : new Blob([text]).stream(),
+          duplex: 'half',
+        });
+        const said = await response.text();
+        return `${response.status} ${response.ok ? said : (JSON.parse(said) as { code: string }).code}`;
+      };
+      const waits = tool('wait_for_message', { agent_id: 'a', wait_s: 0 });
+      for (const message of [waits, INITIALIZE]) assert.equal(await send(message), '413 body_too_large');
+      assert.match(await send(tool('send_message', { meeting_id: 'm', content: 'x' })), /^200 /);
+    });
+  }
+
   test('keeps no stream open: there is nothing that a client could listen to', async () => {
     const meta = {
       'io.modelcontextprotocol/protocolVersion': '2026-07-28',

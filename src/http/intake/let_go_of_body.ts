@@ -11,3 +11,8 @@ export function letGoOfBody(request: FastifyRequest): void {
   request.json = null;
   (request.raw as Watched)[EXCHANGE]?.body?.release();
 }
+
+/** How many bytes of the body count against the budget for bodies. */
+export function bodyBytesOf(request: FastifyRequest): number {
+  return (request.raw as Watched)[EXCHANGE]?.body?.bytes ?? 0;
+}

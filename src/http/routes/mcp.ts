@@ -5,7 +5,7 @@ import type { App, RequestFor, RouteShape } from '../context.ts';
 import { insideFetch } from '../inside.ts';
 import { onClosed } from '../on_closed.ts';
 import { StreamRoom } from '../stream_room.ts';
-import { letGoOfBody } from '../intake/let_go_of_body.ts';
+import { bodyBytesOf, letGoOfBody } from '../intake/let_go_of_body.ts';
 import { LIST_BODY_BYTES_MAX } from '../schemas/fields.ts';
 import { McpMessageBody } from '../schemas/mcp.ts';
 
@@ -15,10 +15,12 @@ import { McpMessageBody } from '../schemas/mcp.ts';
  */
 const OF_KEY_MAX = 256;
 /**
- * The largest body of a call that sends no message. A larger body counts against the budget for bodies until its
- * request has a response.
+ * The largest body of a call that sends no message. Such a call may wait long for its response, and its body does not
+ * count against the budget for bodies meanwhile.
  */
 const SMALL_BODY_BYTES = 16_384;
+/** The tools that send a message. They do not wait, and their bodies count until the response. */
+const SENDING_TOOLS: readonly unknown[] = ['send_message', 'reply'];
 const RETRY_AFTER_S = 1;
 
 /** A message of a client, with the parts that its answer needs. */
@@ -111,7 +113,10 @@ async function answer({ app, room, endpoint }: AnswerContext, request: RequestFo
     for (const callback of callbacks) callback(wasWritten());
   });
   const { body } = request;
-  if (Number(request.headers['content-length'] ?? Infinity) <= SMALL_BODY_BYTES) letGoOfBody(request);
+  if (!sendsMessage(body)) {
+    if (bodyBytesOf(request) > SMALL_BODY_BYTES) throw tooLarge();
+    letGoOfBody(request);
+  }
   const hasRoom = (): Promise<void> => room.wait(request.principal.key_id ?? '', reply.raw);
   const inside = insideFetch(app, request);
   // Another node may know that the key has ended before this node knows it.
@@ -142,6 +147,17 @@ async function answer({ app, room, endpoint }: AnswerContext, request: RequestFo
     .header('cache-control', 'no-store')
     .serializer((text: string) => text)
     .send(text);
+}
+
+function sendsMessage({ method, params }: Record<string, unknown>): boolean {
+  return method === 'tools/call' && SENDING_TOOLS.includes((params as { name?: unknown } | undefined)?.name);
+}
+
+function tooLarge(): Problem {
+  return new Problem(
+    'body_too_large',
+    `The body has more than ${SMALL_BODY_BYTES} bytes. Only a call of ${SENDING_TOOLS.join(' or ')} may have more.`,
+  );
 }
 
 /** Writes a stream as it arrives. The maker of the stream checks the rights of the client: see mcp/events/stream.ts. */
