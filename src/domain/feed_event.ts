@@ -108,9 +108,12 @@ export type FeedEventName = keyof FeedData;
 /** One event, with the facts that decide who sees it. */
 export type FeedEvent = { [Name in FeedEventName]: { name: Name; data: FeedData[Name]; about: About } }[FeedEventName];
 
-/** The meeting and the instances that an event is about. */
+/**
+ * The meeting and the instances that an event is about. `of_an_instance`: for listeners that asked for one instance,
+ * whichever it is.
+ */
 export interface About {
-  kind: 'message' | 'delivery' | 'instance' | 'everybody';
+  kind: 'message' | 'delivery' | 'instance' | 'of_an_instance' | 'everybody';
   meeting_id: string | null;
   instance_ids: readonly string[];
   /** When the event began, in milliseconds since the epoch. For an attempt: when its message was accepted. */
@@ -153,7 +156,13 @@ const NAMES: Readonly<Record<FeedEventName, true>> = {
   'instance.down': true,
   gap: true,
 };
-const KINDS: ReadonlySet<unknown> = new Set<About['kind']>(['message', 'delivery', 'instance', 'everybody']);
+const KINDS: ReadonlySet<unknown> = new Set<About['kind']>([
+  'message',
+  'delivery',
+  'instance',
+  'of_an_instance',
+  'everybody',
+]);
 
 /**
  * The events in the JSON text of a list, as another node published them. Leaves out every item that is not an event: a

@@ -61,7 +61,7 @@ export class Feed {
   is_active = false;
   readonly #parts: FeedParts;
   readonly #listeners = new Set<FeedListener>();
-  /** Listeners that are being opened; they count against the limit. */
+  /** Listeners that are being opened and are not in the list of listeners yet; they count against the limit. */
   #opening = 0;
   #memory: FeedMemory | null = null;
   #memory_until: number | null = null;
@@ -145,16 +145,16 @@ export class Feed {
       // From here on no event is missed, because the memory keeps the events that happen during the reads below.
       listener = new FeedListener({ memory, view, clock: this.#parts.clock, standing });
       this.#listeners.add(listener);
+      this.#opening--;
       await view.load(memory);
       const beginning = await this.#beginningOf(listener, memory, viewer, last_event_id);
       if (this.#is_stopped) throw new Problem('shutting_down', undefined, { retry_after_s: RETRY_AFTER_S });
       if (listener.endedBy !== null) throw new Problem(listener.endedBy);
       return new OpenedFeed(this, listener, beginning);
     } catch (error) {
-      if (listener !== null) this.leave(listener);
+      if (listener === null) this.#opening--;
+      else this.leave(listener);
       throw error;
-    } finally {
-      this.#opening--;
     }
   }
 

@@ -51,7 +51,7 @@ export class FeedListener {
   /** The keys of the events that a replay has sent. Live events with these keys are skipped. */
   #skipped: Set<string> | null = null;
   #skipped_until = 0;
-  /** Events from the store that were not written yet. */
+  /** Events from the store that were not written yet, in chunks. */
   #beginning: string[] = [];
   #is_blocked = false;
   /** The characters in the memory when the connection stopped reading. */
@@ -107,7 +107,7 @@ export class FeedListener {
       this.#ended = true;
       this.#drain_timer?.cancel();
     });
-    this.#beginning = beginning;
+    this.#beginning = chunksOf(beginning);
     this.serve();
   }
 
@@ -118,7 +118,7 @@ export class FeedListener {
       if (this.#memory.chars_put - this.#blocked_at_chars > BEHIND_CHARS_MAX) this.#cutOff();
       return;
     }
-    while (this.#beginning.length > 0 && !this.#is_blocked) this.#write(this.#takeBeginning());
+    while (this.#beginning.length > 0 && !this.#is_blocked) this.#write(this.#beginning.shift() as string);
     while (this.#next <= this.#memory.last && !this.#is_blocked) {
       if (!this.#memory.holdsAfter(this.#next - 1)) return this.#cutOff();
       const { bytes, next } = this.#isWhole
@@ -136,12 +136,6 @@ export class FeedListener {
   #sees(event: PublishedEvent): boolean {
     const sees = this.#view.sees(event);
     return sees && (event.key === null || this.#skipped === null || !this.#skipped.has(event.key));
-  }
-
-  #takeBeginning(): string {
-    let text = '';
-    while (this.#beginning.length > 0 && text.length < CHUNK_CHARS) text += this.#beginning.shift();
-    return text;
   }
 
   #write(bytes: Buffer | string): void {
@@ -193,4 +187,17 @@ export class FeedListener {
     // The event has no id: a listener resumes with the id of the last event before it.
     this.#drain_timer = this.#clock.after(drain_ms, () => sink.destroy());
   }
+}
+
+function chunksOf(texts: readonly string[]): string[] {
+  const chunks: string[] = [];
+  let chunk = '';
+  for (const text of texts) {
+    chunk += text;
+    if (chunk.length < CHUNK_CHARS) continue;
+    chunks.push(chunk);
+    chunk = '';
+  }
+  if (chunk !== '') chunks.push(chunk);
+  return chunks;
 }

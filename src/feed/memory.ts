@@ -1,4 +1,4 @@
-import type { About, FeedEvent } from '../domain/feed_event.ts';
+import type { About, FeedEvent, FeedEventName } from '../domain/feed_event.ts';
 import type { FeedPosition } from '../domain/feed_position.ts';
 
 /** The most events that are kept: some ten seconds at a thousand messages a second. */
@@ -88,7 +88,7 @@ export class FeedMemory {
     const number = this.last + 1;
     if (event.name === 'instance.removed') this.#removed.set(event.data.instance_id, number);
     const id = this.#position.textOf(this.name, number);
-    const text = textOf(id, event);
+    const text = framed(id, event.name, JSON.stringify(event.data));
     const { about } = event;
     const chars = about.instance_ids.reduce((sum, each) => sum + each.length + ID_CHARS, text.length);
     this.#events.push({ number, id, text, key, about, chars });
@@ -144,9 +144,13 @@ export class FeedMemory {
   }
 }
 
-/** An event of the stream (WHATWG HTML, section 9.2): JSON has no line break in it. */
-export function textOf(id: string, { name, data }: Pick<FeedEvent, 'name' | 'data'>): string {
-  return `id: ${id}\nevent: ${name}\ndata: ${JSON.stringify(data)}\n\n`;
+/**
+ * An event of the stream (WHATWG HTML, section 9.2).
+ *
+ * @param data JSON, which has no line break in it
+ */
+export function framed(id: string, name: FeedEventName, data: string): string {
+  return `id: ${id}\nevent: ${name}\ndata: ${data}\n\n`;
 }
 
 /** The identity of an event, in memory and in the store. */

@@ -21,6 +21,9 @@ const LINGER_MS = 50;
 /** The most bytes of events that wait to be broadcast. Further events are lost. */
 const BYTES_MAX = 256 << 10;
 
+/** The most bytes of one event: a list with it is a text of its own. */
+const EVENT_BYTES_MAX = BROADCAST_BYTES_MAX - 2;
+
 interface RelayParts {
   /** Whether somebody listens to this node. */
   isListening: () => boolean;
@@ -80,13 +83,20 @@ export class FeedRelay {
   pass(event: FeedEvent): void {
     if (!this.is_asked) return;
     const text = JSON.stringify(event);
+    if (Buffer.byteLength(text) <= EVENT_BYTES_MAX) this.#add(text);
+    else if (event.name === 'message.accepted') {
+      for (const part of withoutRecipients(event)) this.#add(JSON.stringify(part));
+    } else this.#has_lost = true;
+    this.#schedule();
+  }
+
+  #add(text: string): void {
     const bytes = Buffer.byteLength(text);
-    if (bytes > BROADCAST_BYTES_MAX - 2 || this.#bytes + bytes > BYTES_MAX) this.#has_lost = true;
+    if (bytes > EVENT_BYTES_MAX || this.#bytes + bytes > BYTES_MAX) this.#has_lost = true;
     else {
       this.#texts.push(text);
       this.#bytes += bytes;
     }
-    this.#schedule();
   }
 
   #schedule(): void {
@@ -116,4 +126,17 @@ export class FeedRelay {
     this.#is_stopped = true;
     this.#timer?.cancel();
   }
+}
+
+/**
+ * The event for a message to many instances, without their ids. Only listeners that asked for one instance need the
+ * ids: these get a gap.
+ */
+function withoutRecipients({ about, ...event }: FeedEvent & { name: 'message.accepted' }): FeedEvent[] {
+  const gap: FeedEvent = {
+    name: 'gap',
+    data: { since: event.data.accepted_at, replayed: [] },
+    about: { ...about, kind: 'of_an_instance', instance_ids: [] },
+  };
+  return [{ ...event, about: { ...about, instance_ids: [] } }, gap];
 }

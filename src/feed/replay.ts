@@ -6,10 +6,14 @@ import { endOf, type FeedPosition } from '../domain/feed_position.ts';
 import type { DeliveryRow } from '../store/contract/deliveries.ts';
 import type { Store } from '../store/store.ts';
 import { acceptedEvent, attemptedEvent, settledEvent } from './events.ts';
-import { keyOf, textOf } from './memory.ts';
+import { framed, keyOf } from './memory.ts';
 import type { FeedViewer } from './view.ts';
 
-/** The limits of a replay: the most events, and the most bytes of their rows. A page is half a mebibyte at most. */
+/**
+ * The limits of a replay: the most rows, the most bytes of the messages, and the most characters of the events. Each
+ * listener holds its events until its client has read them. A page of deliveries is half a mebibyte at most.
+ */
+const CHARS_MAX = 2 << 20;
 const MESSAGES_MAX = 2_000;
 const MESSAGES_CHARS_MAX = 4 << 20;
 const DELIVERIES_MAX = 5_000;
@@ -30,6 +34,28 @@ export interface ReplayedEvent {
 interface Found {
   at: number;
   event: FeedEvent;
+  /** The data of the event as JSON. */
+  data: string;
+}
+
+/** The events of a replay, in any order. */
+class FoundEvents {
+  readonly #found: Found[] = [];
+  #chars = 0;
+
+  add(at: number, event: FeedEvent): void {
+    const data = JSON.stringify(event.data);
+    this.#chars += data.length;
+    this.#found.push({ at, event, data });
+  }
+
+  get isTooLong(): boolean {
+    return this.#chars > CHARS_MAX;
+  }
+
+  inOrder(): Found[] {
+    return this.#found.toSorted((a, b) => a.at - b.at);
+  }
 }
 
 /**
@@ -42,16 +68,14 @@ export async function replayOf(
   now_ms: number,
 ): Promise<{ events: ReplayedEvent[]; names: FeedEventName[] } | null> {
   if (!from.isExact) return null;
-  const messages = await messagesAfter(store, from, viewer);
-  if (messages === null) return null;
-  const deliveries = await deliveriesChangedAfter(store, from, viewer, now_ms);
-  if (deliveries === null) return null;
-  const found = [...messages, ...deliveries].toSorted((a, b) => a.at - b.at);
+  const found = new FoundEvents();
+  if (!(await addMessagesAfter(found, store, from, viewer))) return null;
+  if (!(await addDeliveriesChangedAfter(found, store, from, viewer, now_ms))) return null;
   const position = from;
-  const events = found.map(({ event }) => {
+  const events = found.inOrder().map(({ event, data }) => {
     advance(position, event);
     const key = keyOf(event) ?? '';
-    return { key, text: textOf(position.textOf(NO_MEMORY, 0), event) };
+    return { key, text: framed(position.textOf(NO_MEMORY, 0), event.name, data) };
   });
   return { events, names: [...STORED_EVENTS] };
 }
@@ -62,31 +86,39 @@ function advance(position: FeedPosition, { name, data }: FeedEvent): void {
   else if (name === 'delivery.settled') position.passed(Date.parse(data.at));
 }
 
-async function messagesAfter(
+/** @returns whether these are all */
+async function addMessagesAfter(
+  found: FoundEvents,
   store: Pick<Store, 'messages'>,
   from: FeedPosition,
   { visibility, meeting_id, instance_id }: FeedViewer,
-): Promise<Found[] | null> {
-  const meeting_ids = meeting_id === undefined ? visibility?.meeting_ids : [meeting_id];
-  if (meeting_ids?.length === 0) return [];
+): Promise<boolean> {
+  const visible = visibility?.meeting_ids;
+  const asked = meeting_id === undefined ? visible : [meeting_id];
+  const meeting_ids = visible === undefined ? asked : asked?.filter((each) => visible.includes(each));
+  if (meeting_ids?.length === 0) return true;
   const { data, has_more } = await store.messages.since(from.message_id, {
     meeting_ids,
     instance_id,
     limit: MESSAGES_MAX,
     chars_max: MESSAGES_CHARS_MAX,
   });
-  if (has_more) return null;
-  return data.map((head) => ({ at: head.accepted_at, event: acceptedEvent(head, []) }));
+  for (const head of data) found.add(head.accepted_at, acceptedEvent(head, []));
+  return !has_more && !found.isTooLong;
 }
 
-/** Reads all deliveries, the newest first, because no index finds the deliveries with a late attempt. */
-async function deliveriesChangedAfter(
+/**
+ * Reads all deliveries, the newest first, because no index finds the deliveries with a late attempt.
+ *
+ * @returns whether these are all
+ */
+async function addDeliveriesChangedAfter(
+  found: FoundEvents,
   store: Pick<Store, 'deliveries'>,
   from: FeedPosition,
   { visibility, meeting_id, instance_id }: FeedViewer,
   now_ms: number,
-): Promise<Found[] | null> {
-  const found: Found[] = [];
+): Promise<boolean> {
   let seen = 0;
   let pages = 0;
   let cursor: string | undefined;
@@ -97,31 +129,25 @@ async function deliveriesChangedAfter(
     cursor = page.next_cursor ?? undefined;
     pages++;
     const has_more = cursor !== undefined;
-    if (seen > DELIVERIES_MAX || (has_more && (seen === DELIVERIES_MAX || pages === DELIVERY_PAGES_MAX))) return null;
-    for (const row of page.data) found.push(...changesOf(row, from));
+    if (seen > DELIVERIES_MAX || (has_more && (seen === DELIVERIES_MAX || pages === DELIVERY_PAGES_MAX))) return false;
+    for (const row of page.data) addChangesOf(row, found, from);
+    if (found.isTooLong) return false;
   } while (cursor !== undefined);
-  return found;
+  return true;
 }
 
-function changesOf(row: DeliveryRow, from: FeedPosition): Found[] {
-  const found: Found[] = [];
+function addChangesOf(row: DeliveryRow, found: FoundEvents, from: FeedPosition): void {
   for (const [i, attempt] of row.attempts.entries()) {
     if (from.wasPublished({ delivery_id: row.delivery_id, ...attempt })) continue;
     const is_last = i === row.attempts.length - 1;
-    found.push({
-      at: endOf(attempt),
-      event: attemptedEvent({ ...row, accepted_at: row.created_at, ...verdictOf(row, attempt, is_last) }, attempt),
-    });
+    const attempted = { ...row, accepted_at: row.created_at, ...verdictOf(row, attempt, is_last) };
+    found.add(endOf(attempt), attemptedEvent(attempted, attempt));
   }
   const { instance_id, meeting_id, reason, settled_at } = row;
   if (settled_at !== null && settled_at > from.at && isWithoutAttempt(reason)) {
     const state = reason === 'expired' ? 'failed' : 'cancelled';
-    found.push({
-      at: settled_at,
-      event: settledEvent({ instance_id, meeting_id, state, reason, deliveries: 1 }, settled_at),
-    });
+    found.add(settled_at, settledEvent({ instance_id, meeting_id, state, reason, deliveries: 1 }, settled_at));
   }
-  return found;
 }
 
 /** The reasons of deliveries that ended without an attempt. */

@@ -36,6 +36,9 @@ export class FeedView {
   /** The ids with the time of their registration, because an id may have had another owner before. */
   readonly #owned = new Map<string, number>();
   readonly #in_meetings = new Map<string, number>();
+  /** Instances of the meetings that have to be read, because they joined or left. */
+  readonly #to_read = new Set<string>();
+  #is_reading = false;
   /**
    * For ids that were read from the store: events up to this number belong to an earlier instance with the same id.
    */
@@ -89,6 +92,8 @@ export class FeedView {
   sees({ about, number }: Pick<PublishedEvent, 'about' | 'number'>): boolean {
     const { visibility, instance_id, meeting_id } = this.viewer;
     if (about.kind === 'everybody') return true;
+    if (about.kind === 'of_an_instance')
+      return instance_id !== undefined && (meeting_id ?? about.meeting_id) === about.meeting_id;
     // Runs before the filters, because the view learns from every event.
     const is_visible = visibility === null || this.#isVisible(about, number, visibility);
     if (instance_id !== undefined && !about.instance_ids.includes(instance_id)) return false;
@@ -133,13 +138,30 @@ export class FeedView {
 
   /** The instance joined or left one of the meetings. Only the store knows whether it is still in another of them. */
   #learnMember(instance_ids: readonly string[]): void {
-    const meeting_ids = [...this.#meetings];
     for (const instance_id of instance_ids) {
       if (!this.#in_meetings.has(instance_id)) this.#in_meetings.set(instance_id, 0);
-      this.#store.instances.get(instance_id, { owner_scope: null, meeting_ids }).then((row) => {
+      this.#to_read.add(instance_id);
+    }
+    if (this.#is_reading || this.#to_read.size === 0) return;
+    this.#is_reading = true;
+    void this.#readMembers().finally(() => {
+      this.#is_reading = false;
+    });
+  }
+
+  /** One at a time: thousands of instances may join in a second, and many listeners learn of each. */
+  async #readMembers(): Promise<void> {
+    const visibility = { owner_scope: null, meeting_ids: [...this.#meetings] };
+    // Also reads the ids that are added meanwhile.
+    for (const instance_id of this.#to_read) {
+      this.#to_read.delete(instance_id);
+      try {
+        const row = await this.#store.instances.get(instance_id, visibility);
         if (row === null) this.#in_meetings.delete(instance_id);
         else this.#in_meetings.set(instance_id, row.created_at);
-      }, this.#onError);
+      } catch (error) {
+        this.#onError(error);
+      }
     }
   }
 }

@@ -292,6 +292,32 @@ describe('a key', () => {
   const keyed = useService({ retry_schedule: '100ms' });
   before(() => keyed.endOpenMode());
 
+  test('that may not read a meeting gets no message of it from the store, also by its portal link', async (t) => {
+    const meeting_id = keyed.name('secret');
+    await keyed.send(meeting_id, {});
+    const { token, key_id } = await keyed.createKey({ scopes: ['instance'] });
+    const portal = await keyed.post<{ link: string }>(`/api/v1/keys/${key_id}/portal-link/`, {});
+    const reader = await keyed.createKey({ scopes: ['read'] });
+    const elsewhere = await keyed.createKey({ scopes: ['read'], meeting_ids: [keyed.name('meeting')] });
+    // An id of no memory: the feed reads the store from there on.
+    const after = '0.0..1.';
+    const query = `?meeting_id=${meeting_id}`;
+    const namesFor = async (reads: string): Promise<string[]> => {
+      const stream = await listen(t, keyed, { query, after, token: reads });
+      await stream.some(1, isNamed('gap'));
+      return stream.events.map(({ name }) => name);
+    };
+    for (const reads of [token, portal.body.link.split('#link=')[1] as string])
+      assert.deepEqual(await namesFor(reads), ['gap']);
+    const refused = await openStream(`${keyed.url}/api/v1/events/${query}`, {
+      authorization: `Bearer ${elsewhere.token}`,
+      'last-event-id': after,
+    });
+    t.after(() => refused.close());
+    assert.equal(refused.status, 403);
+    assert.deepEqual(await namesFor(reader.token), ['message.accepted', 'gap'], 'control');
+  });
+
   test('sees what it may look at, and nothing else', async (t) => {
     const [here, there] = [keyed.name('meeting'), keyed.name('meeting')];
     const keys = {
