@@ -8,3 +8,11 @@ export function onClosed(response: ServerResponse, callback: () => void): void {
   if (response.closed || response.destroyed) callback();
   else response.once('close', callback);
 }
+
+/**
+ * Whether a client still waits for the beginning of a response. It does not when it has left, or when it has a response
+ * because the storage stalled.
+ */
+export function isAwaited({ closed, destroyed, headersSent }: ServerResponse): boolean {
+  return !closed && !destroyed && !headersSent;
+}

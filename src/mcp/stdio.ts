@@ -10,13 +10,18 @@ type Callback = (was_written: boolean) => void;
 type Message = Parameters<StdioServerTransport['send']>[0];
 
 /** Reports when the response to a request was written. */
-class AnsweringTransport extends StdioServerTransport {
+export class AnsweringTransport extends StdioServerTransport {
   readonly #callbacks = new Map<string | number, Callback>();
 
   onAnswered({ id, signal }: AskedBy, callback: Callback): void {
-    this.#callbacks.set(id, callback);
     // A request that was cancelled gets no response.
-    signal.addEventListener('abort', () => this.#take(id)?.(false));
+    const onAbort = (): void => this.#take(id)?.(false);
+    signal.addEventListener('abort', onAbort);
+    this.#callbacks.set(id, (was_written) => {
+      // Otherwise the listener would keep the signal in memory as long as the input is open.
+      signal.removeEventListener('abort', onAbort);
+      callback(was_written);
+    });
   }
 
   override async send(message: Message): Promise<void> {

@@ -107,9 +107,9 @@ describe('a limit', () => {
     const rate = { per_second: 0.4, burst: 2 };
     const limits = new Limits({ ...OFF, send_rate: rate, register_rate_per_address: rate }, clock);
     const send = (key_id: string, address: string) =>
-      outcome(() => limits.assertWithinRate('send', key(key_id), from(address)));
+      outcome(() => limits.assertWithinRate(['send'], key(key_id), from(address)));
     const register = (key_id: string, address: string) =>
-      outcome(() => limits.assertWithinRate('register', key(key_id), from(address)));
+      outcome(() => limits.assertWithinRate(['register'], key(key_id), from(address)));
     assert.deepEqual([send('a', '::1'), send('a', '::2'), send('a', '::3')], ['done', 'done', 'rate_limited 3']);
     assert.equal(send('b', '::1'), 'done');
     assert.deepEqual([register('a', '::1'), register('b', '::2')], ['done', 'done']);
@@ -120,7 +120,16 @@ describe('a limit', () => {
     await clock.advance(1);
     assert.equal(send('a', '::1'), 'done');
     const off = new Limits(OFF, clock);
-    for (let i = 0; i < 1_000; i++) off.assertWithinRate('send', key('a'), from('::1'));
+    for (let i = 0; i < 1_000; i++) off.assertWithinRate(['send'], key('a'), from('::1'));
+  });
+
+  test('that refuses a request leaves the other limits as they were', () => {
+    const rate = (burst: number) => ({ per_second: 0.4, burst });
+    const limits = new Limits({ ...OFF, change_rate: rate(2), register_rate_per_address: rate(3) }, new VirtualClock());
+    const register = (key_id: string) =>
+      outcome(() => limits.assertWithinRate(['register', 'change'], key(key_id), from('::1')));
+    assert.deepEqual([1, 2, 3, 4].map(() => register('a')), ['done', 'done', 'rate_limited 3', 'rate_limited 3']);
+    assert.deepEqual([register('b'), register('b')], ['done', 'rate_limited 3']);
   });
 
   test('responds with 429 and Retry-After, and the defaults are above normal use', async (t) => {

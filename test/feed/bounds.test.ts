@@ -1,9 +1,10 @@
 /** What the live feed costs at most: places, memory, reads of the store, and bytes between nodes. */
 import assert from 'node:assert/strict';
-import { describe, test } from 'node:test';
+import { describe, test, type TestContext } from 'node:test';
 import { systemClock } from '../../src/delivery/clock.ts';
 import { FeedPosition } from '../../src/domain/feed_position.ts';
 import type { FeedEvent } from '../../src/domain/feed_event.ts';
+import type { ProblemCode } from '../../src/domain/problem.ts';
 import { acceptedEvent } from '../../src/feed/events.ts';
 import { Feed, type FeedParts } from '../../src/feed/feed.ts';
 import { FeedRelay } from '../../src/feed/relay.ts';
@@ -26,19 +27,47 @@ const head = (seq: number, more: Partial<MessageHead> = {}): MessageHead => ({
   ...more,
 });
 
-test('a listener that is being opened takes one place, not two', async (t) => {
+/** A feed with four places, whose replays wait for the gate. */
+function feedWithGate(t: TestContext): { feed: Feed; gate: PromiseWithResolvers<void> } {
   const gate = Promise.withResolvers<void>();
   const parts = {
     clock: systemClock(),
-    store: { messages: { last: async () => null, since: async () => ({ data: [], has_more: false }) } },
+    store: {
+      messages: { last: async () => null, since: async () => ({ data: [], has_more: false }) },
+      deliveries: { list: async () => ({ data: [], next_cursor: null }) },
+    },
     listeners_max: 4,
     ended: async () => [],
-    // The replay waits here.
     written: () => gate.promise,
     onError: assert.ifError,
   };
   const feed = new Feed(parts as unknown as FeedParts);
   t.after(() => feed.stop());
+  return { feed, gate };
+}
+
+for (const ends of [true, false]) {
+  test(
+    ends ? 'a key that ends while its feed is opened gets 401' : 'control: a key that holds gets its feed',
+    async (t) => {
+      const { feed, gate } = feedWithGate(t);
+      let code: ProblemCode | null = null;
+      const standing = { principal: { key_id: 'k' }, revocationReason: () => code };
+      const opened = feed.open({ viewer: EVERYTHING, last_event_id: '0.0..1.', standing });
+      const refused = assert.rejects(opened, { code: 'api_key_revoked', status: 401 });
+      await new Promise((resolve) => setImmediate(resolve));
+      if (ends) code = 'api_key_revoked';
+      feed.judge();
+      gate.resolve();
+      if (ends) await refused;
+      else await assert.rejects(refused, /Missing expected rejection/);
+      assert.equal(feed.listeners, ends ? 0 : 1);
+    },
+  );
+}
+
+test('a listener that is being opened takes one place, not two', async (t) => {
+  const { feed, gate } = feedWithGate(t);
   const standing = { principal: { key_id: 'k' }, revocationReason: () => null };
   const opened = [1, 2, 3].map(() => feed.open({ viewer: EVERYTHING, last_event_id: '0.0..1.', standing }));
   for (const each of opened) each.catch(() => {});

@@ -354,6 +354,26 @@ describe('a pull whose registration is read slowly', () => {
   });
 });
 
+for (const client_leaves of [true, false]) {
+  const name = 'a pull that is forwarded ends at the other node when its client leaves while that node is looked for';
+  test(client_leaves ? name : 'control: a pull whose client waits does not end', async () => {
+    const looked_for = Promise.withResolvers<void>();
+    let cancelled = false;
+    const forward: NonNullable<PullContext['pull_forwarder']>['forward'] = async (_pull, onRequest) => {
+      await looked_for.promise;
+      onRequest(() => (cancelled = true));
+      return null;
+    };
+    const pull_forwarder = { forward, addressIn: async () => null, is_draining: false };
+    const endpoint = new PullEndpoint(pullParts([], { takesPullsOf: () => false, pull_forwarder }));
+    const exchange = endpoint.pull('i', { results: [], max: 1, wait_s: 30, pull_id: 'x' }, false);
+    if (client_leaves) exchange.end(false);
+    looked_for.resolve();
+    await new Promise((resolve) => setImmediate(resolve));
+    assert.equal(cancelled, client_leaves);
+  });
+}
+
 describe('while too many replies wait to be stored', () => {
   for (const [what, body, status, calls] of [
     ['the response of a runtime has to be brought again, and nothing of the pull is taken', '{"reply":"yes"}', 503, []],

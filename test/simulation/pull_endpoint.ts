@@ -43,7 +43,7 @@ export interface Answer {
 class SimulatedResponse {
   closed = false;
   destroyed = false;
-  writableEnded = false;
+  headersSent = false;
   writableFinished = false;
   statusCode = 200;
   readonly req = { socket: { destroyed: false, setTimeout() {} } };
@@ -63,7 +63,7 @@ class SimulatedResponse {
   }
 
   answer(answer: Answer): void {
-    this.writableEnded = true;
+    this.headersSent = true;
     this.statusCode = answer.status;
     this.#answered.resolve(answer);
   }

@@ -160,12 +160,20 @@ export class Acceptor {
     while (results.length < sends.length) {
       if (this.#clock.now() > until) reason ??= new Problem('overloaded', undefined, { retry_after_s: 1 });
       const next = sends.slice(results.length, results.length + Math.min(LIST_BATCH_MAX, this.#batchMax()));
+      // The list waits for room together: a small message must not overtake a large one that found none.
+      if (!this.hasRoomFor(next)) reason ??= new Problem('overloaded', undefined, { retry_after_s: 1 });
       const stored = next.map((send, i) => (reason === null ? this.#send(send, i > 0) : Promise.reject(reason)));
       const settled = await Promise.allSettled(stored);
       reason ??= settled.find(isOfTheService)?.reason ?? null;
       results.push(...settled);
     }
     return results;
+  }
+
+  /** Whether these messages may wait to be stored. Otherwise `store` refuses some of them as `overloaded`. */
+  hasRoomFor(sends: readonly Pick<Send, 'message' | 'target_agents'>[]): boolean {
+    const weight = sends.reduce((sum, send) => sum + weightOf(send), 0);
+    return this.#batcher.waiting_weight + weight <= WAITING_BYTES_MAX;
   }
 
   async #send(send: Send, is_joined: boolean): Promise<Sent> {
@@ -194,8 +202,7 @@ export class Acceptor {
 
   #add({ expires_in_ms, ...send }: Send, is_joined: boolean): Promise<Accepted> {
     if (this.#store.stall?.is_stalled === true) throw stalled();
-    const agents_chars = send.target_agents?.reduce((sum, agent_id) => sum + agent_id.length, 0) ?? 0;
-    const weight = send.message.length + agents_chars + MESSAGE_OVERHEAD_BYTES;
+    const weight = weightOf(send);
     if (this.#batcher.waiting_weight + weight > WAITING_BYTES_MAX) {
       throw new Problem('overloaded', undefined, { retry_after_s: 1 });
     }
@@ -243,6 +250,12 @@ export class Acceptor {
     const by_bytes = Math.ceil(BATCH_BYTES_MAX / Math.max(1, this.#fan_out_chars));
     return Math.min(BATCH_MAX, by_number, by_bytes);
   }
+}
+
+/** The bytes that a message takes in memory while it waits. */
+function weightOf({ message, target_agents }: Pick<Send, 'message' | 'target_agents'>): number {
+  const agents_chars = target_agents?.reduce((sum, agent_id) => sum + agent_id.length, 0) ?? 0;
+  return message.length + agents_chars + MESSAGE_OVERHEAD_BYTES;
 }
 
 /** Whether a send failed for a reason that makes the next send fail too. */

@@ -23,9 +23,10 @@ export interface LoopGuardParts extends HeadReadParts {
 /** The messages that a lane delivered lately, by sender and agent. */
 interface Window {
   /**
-   * The window is valid for this recipient object only, and for limits up to `pair_limit`. Otherwise it is read again.
+   * The window is valid for the recipient with this number only, and for limits up to `pair_limit`. Otherwise it is read
+   * again. A number, because the window would keep an evicted recipient in memory.
    */
-  recipient: Recipient;
+  recipient_no: number;
   pair_limit: number;
   /** The last delivery that was judged. */
   last_seq: number;
@@ -83,7 +84,13 @@ export class LoopGuard {
     { pair_limit }: GuardLimits,
     went: readonly AgentDelivery[],
   ): void {
-    const window: Window = { recipient, pair_limit, last_seq: head.seq - 1, pairs: new Map(), times: 0 };
+    const window: Window = {
+      recipient_no: recipient.number,
+      pair_limit,
+      last_seq: head.seq - 1,
+      pairs: new Map(),
+      times: 0,
+    };
     this.#keep(keyOf(recipient, head), window);
     for (const sent of went) {
       for (const pair of pairsOf(sent.from_agent, agentsOf(sent))) this.#note(window, pair, sent.accepted_at);
@@ -114,10 +121,10 @@ export class LoopGuard {
   #windowOf(recipient: Recipient, head: LaneDelivery, { pair_limit }: GuardLimits): Window | null {
     const key = keyOf(recipient, head);
     let window = this.#windows.get(key);
-    if (window === undefined || window.recipient !== recipient || window.pair_limit < pair_limit) {
+    if (window === undefined || window.recipient_no !== recipient.number || window.pair_limit < pair_limit) {
       // The head is the first message of the meeting, so there is nothing to count before it.
       if (head.seq > 1) return null;
-      window = { recipient, pair_limit, last_seq: 0, pairs: new Map(), times: 0 };
+      window = { recipient_no: recipient.number, pair_limit, last_seq: 0, pairs: new Map(), times: 0 };
     }
     this.#keep(key, window);
     return window;

@@ -17,6 +17,9 @@ const PUSH_MS_WEIGHT = 0.1;
 
 /** An instance that gets deliveries: its registration, its lanes, and the state that they share. */
 export class Recipient {
+  static #made = 0;
+  /** No two recipients of a process have the same number, although an evicted instance may get a new recipient. */
+  readonly number = ++Recipient.#made;
   readonly instance_id: string;
   readonly partition: Partition;
   readonly registration = new Registration();

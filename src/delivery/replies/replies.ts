@@ -1,7 +1,7 @@
 import { Problem } from '../../domain/problem.ts';
 import { type ReadReply, type Reply, repliesIn } from '../../domain/reply.ts';
 import type { Accepted } from '../../store/contract/messages.ts';
-import type { Acceptor } from '../accept/acceptor.ts';
+import type { Acceptor, Send } from '../accept/acceptor.ts';
 import type { Clock } from '../clock.ts';
 import type { Observer, ReplyResult } from '../events.ts';
 import type { LaneDelivery } from '../lanes/lane_delivery.ts';
@@ -25,7 +25,7 @@ const FINGERPRINT = '';
 export interface RepliesParts {
   clock: Clock;
   observer: Pick<Observer, 'replied' | 'storageFailed'>;
-  acceptor: Pick<Acceptor, 'store'>;
+  acceptor: Pick<Acceptor, 'store' | 'hasRoomFor'>;
   max_message_bytes: number;
 }
 
@@ -53,7 +53,7 @@ interface Storing {
 export class Replies {
   readonly #clock: Clock;
   readonly #observer: Pick<Observer, 'replied' | 'storageFailed'>;
-  readonly #acceptor: Pick<Acceptor, 'store'>;
+  readonly #acceptor: Pick<Acceptor, 'store' | 'hasRoomFor'>;
   readonly #max_message_bytes: number;
   #storing = 0;
   #storing_chars = 0;
@@ -131,13 +131,12 @@ export class Replies {
     const results: ReadReply[] = [...read];
     let left = [...read.keys()].filter((i) => read[i]?.kind === 'reply');
     for (;;) {
-      const tried = await Promise.all(
-        left.map((i, k) => {
-          const { reply, place } = read[i] as { reply: Reply; place: string };
-          // In one transaction, so that no reply is stored before an earlier one.
-          return this.#tryToStore(delivery, reply, place, k > 0);
-        }),
-      );
+      const sends = left.map((i) => {
+        const { reply, place } = read[i] as { reply: Reply; place: string };
+        const idempotency = { key: `${delivery.delivery_id}:${place}`, fingerprint: FINGERPRINT };
+        return replySend(delivery, reply, delivery.trace, idempotency);
+      });
+      const tried = await this.#tryToStore(sends);
       for (const [k, result] of tried.entries()) {
         if (result === null) continue;
         const why = NOT_STORED[result.kind];
@@ -152,16 +151,24 @@ export class Replies {
     }
   }
 
-  /** @returns null when the reply has to be tried again */
-  async #tryToStore(delivery: LaneDelivery, reply: Reply, place: string, is_joined: boolean): Promise<Accepted | null> {
-    try {
-      const idempotency = { key: `${delivery.delivery_id}:${place}`, fingerprint: FINGERPRINT };
-      return await this.#acceptor.store(replySend(delivery, reply, delivery.trace, idempotency), is_joined);
-    } catch (error) {
-      // A Problem says that the service has no room now. There is nothing to report.
-      if (!(error instanceof Problem)) this.#observer.storageFailed(error);
-      return null;
-    }
+  /**
+   * Stores replies in one transaction, so that no reply is stored before an earlier one.
+   *
+   * @returns null for each reply that has to be tried again
+   */
+  async #tryToStore(sends: readonly Send[]): Promise<(Accepted | null)[]> {
+    if (!this.#acceptor.hasRoomFor(sends)) return sends.map(() => null);
+    return Promise.all(
+      sends.map(async (send, i) => {
+        try {
+          return await this.#acceptor.store(send, i > 0);
+        } catch (error) {
+          // A Problem says that the service has no room now. There is nothing to report.
+          if (!(error instanceof Problem)) this.#observer.storageFailed(error);
+          return null;
+        }
+      }),
+    );
   }
 
   /** Resolves when nothing is being stored. Call it once, when no attempt is in flight. */

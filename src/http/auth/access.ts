@@ -57,9 +57,9 @@ export function guard(
         request.principal = standing.principal;
         assertOpenToLinks(request.principal, portal_link);
         assertScope(request.principal, access);
-        if (limited !== undefined) limits.assertWithinRate(limited, request.principal, request);
         // Admins are not limited, because each entry in the audit log names them.
-        if (is_audited && !isAdmin(request.principal)) limits.assertWithinRate('change', request.principal, request);
+        const is_change = is_audited && !isAdmin(request.principal);
+        limits.assertWithinRate([limited, is_change ? 'change' : undefined], request.principal, request);
         done();
       } catch (error) {
         done(error as Error);

@@ -113,21 +113,24 @@ export class Limits {
   }
 
   /**
-   * @throws Problem `rate_limited` when the key or the address has used up its limit. A refused request counts against
-   * neither.
+   * @param limited what the request is; undefined: nothing that is limited
+   * @throws Problem `rate_limited` when the key or the address has used up one of the limits. A refused request counts
+   * against none of them.
    */
-  assertWithinRate(limited: Limited, { key_id }: Principal, request: FastifyRequest): void {
-    const { key, address } = this.#pairs[limited];
-    // Without limits there is nothing to check.
-    if (key === null && address === null) return;
-    const now = this.#clock.now();
-    const by_key = key === null || key_id === null ? null : { ...key, name: key_id };
-    const by_address = address === null ? null : { ...address, name: this.#groupOf(request) };
-    for (const each of [by_key, by_address]) {
-      const wait_ms = each?.buckets.wait(each.name, now) ?? 0;
-      if (wait_ms > 0) throw rateLimited(each?.setting ?? '', wait_ms);
+  assertWithinRate(limited: readonly (Limited | undefined)[], { key_id }: Principal, request: FastifyRequest): void {
+    const limits: (Limit & { name: string })[] = [];
+    for (const each of limited) {
+      if (each === undefined) continue;
+      const { key, address } = this.#pairs[each];
+      if (key !== null && key_id !== null) limits.push({ ...key, name: key_id });
+      if (address !== null) limits.push({ ...address, name: this.#groupOf(request) });
     }
-    for (const each of [by_key, by_address]) each?.buckets.take(each.name, now);
+    const now = this.#clock.now();
+    for (const { buckets, name, setting } of limits) {
+      const wait_ms = buckets.wait(name, now);
+      if (wait_ms > 0) throw rateLimited(setting, wait_ms);
+    }
+    for (const { buckets, name } of limits) buckets.take(name, now);
   }
 
   /**

@@ -50,6 +50,8 @@ async function beginBackup(
 }
 
 const FETCH_BACKUP = {
+  // A HEAD request must not remove the file.
+  exposeHeadRoute: false,
   config: { access: ['admin'] },
   schema: {
     operationId: 'fetchBackup',

@@ -2,7 +2,7 @@ import type { FastifyReply } from 'fastify';
 import type { ServerResponse } from 'node:http';
 import { assertMeeting } from '../../domain/access.ts';
 import type { Feed } from '../../feed/feed.ts';
-import { onClosed } from '../on_closed.ts';
+import { isAwaited, onClosed } from '../on_closed.ts';
 import { responses } from '../responses.ts';
 import type { FeedSink } from '../../feed/listener.ts';
 import type { App, RequestFor, RouteShape } from '../context.ts';
@@ -50,9 +50,8 @@ async function streamEvents({ feed }: EventContext, request: RequestFor<typeof S
     last_event_id: headers['last-event-id'] ?? query.last_event_id ?? null,
     standing: standing as Standing,
   });
-  // The client has left, or has a response because the storage stalled.
-  if (reply.raw.destroyed || reply.raw.headersSent) opened.giveUp();
-  else opened.begin(streamTo(reply.raw));
+  if (isAwaited(reply.raw)) opened.begin(streamTo(reply.raw));
+  else opened.giveUp();
   return reply.hijack();
 }
 

@@ -26,7 +26,7 @@ import { letGoOfBody } from '../intake/let_go_of_body.ts';
 import { readNoBodyAsEmpty } from '../intake/no_body.ts';
 import type { WaitingRequest } from '../intake/waiting_requests.ts';
 import type { LateResponses } from '../late_responses.ts';
-import { onClosed } from '../on_closed.ts';
+import { isAwaited, onClosed } from '../on_closed.ts';
 import { responses } from '../responses.ts';
 import { InstanceParams } from '../schemas/instances.ts';
 import { PULL_BODY_BYTES_MAX, PullBody, PulledSchema, RESULT_BODY_BYTES_MAX } from '../schemas/pull.ts';
@@ -110,8 +110,8 @@ async function pull(context: Context, request: PullingRequest, reply: FastifyRep
   const address = await addressOf(context, request);
   letGoOfBody(request);
   const { raw: response } = reply;
-  // The client has gone, or has a response because the storage stalled. Its next pull may already have this pull_id.
-  if (response.closed || response.destroyed || response.writableEnded) return reply.hijack();
+  // The next pull of the client may already have this pull_id.
+  if (!isAwaited(response)) return reply.hijack();
   // No other code may run between this call and the wait. So of two requests with the same pull_id, only one waits.
   if (pull_id !== null) pull_transport.takeBack(instance_id, pull_id);
   // A machine that is about to end takes no more pushes.

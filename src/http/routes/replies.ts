@@ -27,7 +27,7 @@ export function replyRoutes(app: App, context: ReplyContext): void {
   const bodyLimit = context.max_message_bytes + LIST_BODY_BYTES_MAX;
   // The token is judged before the body is read, and again when the body is there.
   const onRequest = async (request: FastifyRequest): Promise<void> => {
-    context.limits.assertWithinRate('send', NOTHING_ALLOWED, request);
+    context.limits.assertWithinRate(['send'], NOTHING_ALLOWED, request);
     await tokenOf(context, request);
   };
   app.post(REPLY_PATH, { ...SEND_REPLY, bodyLimit, onRequest }, (request, reply) => sendReply(context, request, reply));

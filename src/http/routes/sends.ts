@@ -201,7 +201,7 @@ function traceIn({ traceparent, tracestate }: Static<typeof SendManyHeaders>): T
 /** Counts one more send. Returns the Problem when the limit is used up. */
 function exceededLimit(limits: SendContext['limits'], request: FastifyRequest): Problem | null {
   try {
-    limits.assertWithinRate('send', request.principal, request);
+    limits.assertWithinRate(['send'], request.principal, request);
     return null;
   } catch (error) {
     return error as Problem;
