@@ -25,14 +25,13 @@ async function nodeWithoutRoom(t: TestContext): Promise<{ node: TestNode; respon
   await node.clock.advance(SECOND);
   const stored = Promise.withResolvers<void>();
   node.meddle = (name) => (name === 'messages.accept' ? stored.promise : undefined);
-  let is_full = false;
-  for (let k = 0; k < 2_000 && !is_full; k++) {
-    node.engine.send(node.sendOf('filler', { text: textOf(LARGE) })).catch((error: unknown) => {
-      is_full = error instanceof Problem && error.code === 'overloaded';
-    });
+  const refusals: unknown[] = [];
+  for (let k = 0; k < 2_000 && refusals.length === 0; k++) {
+    const send = node.sendOf('filler', { text: textOf(LARGE) });
+    node.engine.send(send).catch((error: unknown) => refusals.push(error));
     await new Promise((resolve) => setImmediate(resolve));
   }
-  assert.ok(is_full);
+  assert.ok(refusals[0] instanceof Problem && refusals[0].code === 'overloaded');
   const respond = (): void => {
     node.meddle = null;
     stored.resolve();
