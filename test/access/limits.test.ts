@@ -128,7 +128,10 @@ describe('a limit', () => {
     const limits = new Limits({ ...OFF, change_rate: rate(2), register_rate_per_address: rate(3) }, new VirtualClock());
     const register = (key_id: string) =>
       outcome(() => limits.assertWithinRate(['register', 'change'], key(key_id), from('::1')));
-    assert.deepEqual([1, 2, 3, 4].map(() => register('a')), ['done', 'done', 'rate_limited 3', 'rate_limited 3']);
+    assert.deepEqual(
+      [1, 2, 3, 4].map(() => register('a')),
+      ['done', 'done', 'rate_limited 3', 'rate_limited 3'],
+    );
     assert.deepEqual([register('b'), register('b')], ['done', 'rate_limited 3']);
   });
 
