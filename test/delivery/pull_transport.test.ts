@@ -67,7 +67,9 @@ function setUp() {
   const push = (id: string, bytes?: number) => void transport.push(pushOf(id, bytes), WAY).then((r) => results.push(r));
   const pushesOf = (end: PullEnd | undefined): string[] =>
     end !== undefined && 'pushes' in end ? end.pushes.map(({ delivery_id }) => delivery_id) : ['none'];
-  return { clock, transport, ready, connected, ends, pull, push, results, pushesOf };
+  /** What the clients of the pulls that ended with a problem are told. */
+  const problems = () => ends.map((end) => 'problem' in end && [end.problem.code, end.problem.retry_after_s]);
+  return { clock, transport, ready, connected, ends, problems, pull, push, results, pushesOf };
 }
 
 describe('the way out for machines that pull', () => {
@@ -85,6 +87,14 @@ describe('the way out for machines that pull', () => {
     await clock.advance(1);
     assert.deepEqual(ends.map(pushesOf), [['b', 'c']]);
     assert.equal(transport.canPush('i', WAY), false);
+  });
+
+  test('ends the oldest of seventeen pulls for some seconds, so that they do not end each other without a pause', () => {
+    const { problems, pull } = setUp();
+    for (let k = 0; k < 16; k++) pull();
+    assert.deepEqual(problems(), []);
+    pull();
+    assert.deepEqual(problems(), [['overloaded', 5]]);
   });
 
   test('takes back what it handed out in a response that was lost, and nothing else', async () => {
@@ -172,9 +182,9 @@ describe('the way out for machines that pull', () => {
   });
 
   test('keeps a bounded number of pulls and of pushes in hand', async () => {
-    const { clock, transport, ends, pull, push, pushesOf } = setUp();
+    const { clock, transport, ends, pull, push } = setUp();
     for (let k = 0; k < 17; k++) pull();
-    assert.deepEqual(ends.map(pushesOf), [[]]);
+    assert.equal(ends.length, 1);
     for (let k = 0; k < 300; k++) push(`p${k}`);
     await clock.advance(1);
     assert.equal(transport.counts.awaited, 256);
@@ -290,11 +300,11 @@ describe('the way out for machines that pull', () => {
   });
 
   test('ends all pulls when it drains, and those whose key was revoked', async () => {
-    const { clock, transport, ends, pull, pushesOf } = setUp();
+    const { clock, transport, ends, problems, pull, pushesOf } = setUp();
     pull({ standing: { revocationReason: () => 'api_key_revoked' } });
     pull();
     transport.judge();
-    assert.deepEqual(ends, [{ code: 'api_key_revoked' }]);
+    assert.deepEqual(problems(), [['api_key_revoked', undefined]]);
     transport.drain();
     pull();
     await clock.advance(1);

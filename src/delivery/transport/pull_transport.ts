@@ -1,7 +1,7 @@
 import type { OwnerScope } from '../../domain/access.ts';
 import type { Connection } from '../../domain/instance.ts';
 import { outcomeOfStatus } from '../../domain/outcome.ts';
-import type { ProblemCode } from '../../domain/problem.ts';
+import { Problem, type ProblemCode } from '../../domain/problem.ts';
 import type { Clock, Timer } from '../clock.ts';
 import { TimerWheel } from '../timer_wheel.ts';
 import { PullRoom } from './pull_room.ts';
@@ -23,9 +23,11 @@ import type { Push, PushResult, Transport, Way } from './transport.ts';
 const DEADLINE_MS_MAX = 600_000;
 /**
  * The most pulls of one instance that wait at a time. One more pull ends the pull that has waited longest, without a
- * push.
+ * push. Its client pulls again after some seconds. If it pulled at once, seventeen clients would end each other's pulls
+ * without a pause.
  */
 const WAITING_MAX = 16;
+const WAIT_AGAIN_S = 5;
 /** The most bytes of bodies in one response; a single push may be larger. */
 const RESPONSE_BYTES_MAX = 512 << 10;
 /** The longest pause between two pulls of a machine that still counts as connected. */
@@ -121,7 +123,7 @@ export class PullTransport implements Transport {
     instance.beginWait(pull);
     this.#waiting++;
     this.#wheel.add(pull, request.wait_ms);
-    if (instance.waiting.length > WAITING_MAX) this.#end(instance.waiting[0] as WaitingPull, null);
+    if (instance.waiting.length > WAITING_MAX) this.#end(instance.waiting[0] as WaitingPull, tooManyWait());
     this.#judge_timer ??= this.#clock.after(JUDGE_MS, () => this.#judgeAgain());
     this.#onReady(request.instance_id);
     if (this.#is_draining || request.wait_ms === 0) this.#closeSoon(pull);
@@ -134,8 +136,8 @@ export class PullTransport implements Transport {
   }
 
   /** Ends a pull with a problem; its pushes count as not handed out. */
-  refuse(pull: WaitingPull, code: ProblemCode): void {
-    this.#end(pull, code);
+  refuse(pull: WaitingPull, problem: Problem): void {
+    this.#end(pull, problem);
   }
 
   /** Takes back pushes that never left this node. The attempts with these pushes count as not made. */
@@ -179,7 +181,7 @@ export class PullTransport implements Transport {
         if (code !== null) ended.push([pull, code]);
       }
     }
-    for (const [pull, code] of ended) this.#end(pull, code);
+    for (const [pull, code] of ended) this.#end(pull, new Problem(code));
   }
 
   #judgeAgain(): void {
@@ -317,11 +319,11 @@ export class PullTransport implements Transport {
     });
   }
 
-  #end(pull: WaitingPull, code: ProblemCode | null): void {
+  #end(pull: WaitingPull, problem: Problem | null): void {
     if (!this.#leave(pull)) return;
-    if (code === null) return pull.request.onEnd({ pushes: pull.pushes });
+    if (problem === null) return pull.request.onEnd({ pushes: pull.pushes });
     this.#giveBack(pull.pushes);
-    pull.request.onEnd({ code });
+    pull.request.onEnd({ problem });
   }
 
   /** @returns whether the pull still waited */
@@ -379,6 +381,14 @@ export class PullTransport implements Transport {
       ...(outcome === 'ok' && keeps_body && { kept_body: { text: body } }),
     };
   }
+}
+
+function tooManyWait(): Problem {
+  return new Problem(
+    'overloaded',
+    `More than ${WAITING_MAX} requests of this instance wait for pushes. Pull again, with the same results.`,
+    { retry_after_s: WAIT_AGAIN_S },
+  );
 }
 
 export type { HandedOut, PullEnd, PullPermit, PullRequest, Revocable, WaitingPull };

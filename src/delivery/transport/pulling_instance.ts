@@ -1,6 +1,6 @@
 import type { OwnerScope } from '../../domain/access.ts';
 import type { Connection } from '../../domain/instance.ts';
-import type { ProblemCode } from '../../domain/problem.ts';
+import type { Problem, ProblemCode } from '../../domain/problem.ts';
 import { WheelEntry } from '../timer_wheel.ts';
 import type { PullOwner } from './pull_room.ts';
 import type { Push, PushResult } from './transport.ts';
@@ -16,7 +16,7 @@ export interface HandedOut {
 }
 
 /** How a pull ends: with pushes (an empty list when its time was up), or with the problem of its key or session. */
-export type PullEnd = { pushes: readonly HandedOut[] } | { code: ProblemCode };
+export type PullEnd = { pushes: readonly HandedOut[] } | { problem: Problem };
 
 /** The right to pull: a key, a session, or the fact that no key exists. */
 export interface Revocable {

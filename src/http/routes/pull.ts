@@ -14,7 +14,7 @@ import type {
   WaitingPull,
 } from '../../delivery/transport/pull_transport.ts';
 import type { OwnerScope } from '../../domain/access.ts';
-import { invalidField, Problem, type ProblemCode } from '../../domain/problem.ts';
+import { invalidField, Problem } from '../../domain/problem.ts';
 import { isoTime } from '../../domain/time.ts';
 import type { Store } from '../../store/store.ts';
 import type { AuditTrail } from '../auth/audit_trail.ts';
@@ -330,22 +330,21 @@ class Pulling implements PullRequest {
   }
 
   makeRoom(): void {
-    if (this.#waiting !== null) this.#context.pull_transport.refuse(this.#waiting, 'overloaded');
+    if (this.#waiting !== null) this.#context.pull_transport.refuse(this.#waiting, noRoom());
   }
 
   onEnd(end: PullEnd): void {
     const { late_responses } = this.#context;
     this.#has_ended = true;
     this.#leave();
-    if ('code' in end) return this.#refuse(end.code);
+    if ('problem' in end) return this.#refuse(end.problem);
     this.#pushes = end.pushes;
     late_responses.send(this.#response, { pushes: end.pushes.map(wirePush), results: this.#results });
   }
 
-  #refuse(code: ProblemCode): void {
+  #refuse(problem: Problem): void {
     const { late_responses, audit_trail } = this.#context;
-    const problem = code === 'overloaded' ? noRoom() : new Problem(code);
-    if (problem.status === 401) audit_trail.standingEnded(this.address, this.#key_id, code);
+    if (problem.status === 401) audit_trail.standingEnded(this.address, this.#key_id, problem.code);
     late_responses.refuse(this.#response, problem);
   }
 
