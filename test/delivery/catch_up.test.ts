@@ -3,7 +3,8 @@
  * messages are cancelled, and the next push says in `convoke-missed` how many.
  */
 import assert from 'node:assert/strict';
-import { describe, test } from 'node:test';
+import { describe, test, type TestContext } from 'node:test';
+import type { HandedOut, PullEnd } from '../../src/delivery/transport/pull_transport.ts';
 import type { GivenRules } from '../../src/store/contract/meetings.ts';
 import { HOUR, MINUTE, SECOND, startNode, temporaryFile, type TestNode } from '../support/node.ts';
 
@@ -268,5 +269,57 @@ describe('convoke-missed', () => {
     await node.send('m', { target_agents: ['a'] });
     await node.clock.advance(SECOND);
     assert.equal(seqsPushed(node).at(-1), 'm8 missed 1');
+  });
+});
+
+describe('a machine that pulls', () => {
+  /** The messages of m that the machine gets after it did not pull for 30 s, with something in hand or with nothing. */
+  async function seqsAfterPause(t: TestContext, has_something_in_hand: boolean): Promise<number[]> {
+    const node = await startNode(t);
+    await node.register('i', { transport: 'pull' });
+    await join(node, LATEST);
+    await node.join('i', 'n');
+    await node.clock.advance(MINUTE);
+    const { updated_at } = (await node.store.instances.get('i'))!;
+    const pull = async (): Promise<HandedOut | undefined> => {
+      const { promise, resolve } = Promise.withResolvers<PullEnd>();
+      node.pulls.pull({
+        instance_id: 'i',
+        pull_id: null,
+        permit: { owner_scope: null, owner_key_id: null, updated_at, as_of: 0 },
+        max: 1,
+        wait_ms: SECOND,
+        address: null,
+        client: null,
+        standing: { revocationReason: () => null },
+        onEnd: resolve,
+      });
+      await node.clock.advance(2 * SECOND);
+      const end = await promise;
+      return 'pushes' in end ? end.pushes[0] : undefined;
+    };
+    const handIn = ({ delivery_id, attempt }: HandedOut): boolean =>
+      node.pulls.take('i', { delivery_id, attempt, status_code: 200, detail: '', retry_after: null, body: '' });
+    await node.send('n');
+    const first = await pull();
+    assert.ok(first !== undefined);
+    if (!has_something_in_hand) handIn(first);
+    for (let k = 0; k < 4; k++) await node.send('m');
+    await node.clock.advance(20 * SECOND);
+    if (has_something_in_hand) handIn(first);
+    const seqs: number[] = [];
+    for (let push = await pull(); push !== undefined; push = await pull()) {
+      seqs.push(Number(push.push.headers['convoke-seq']));
+      handIn(push);
+    }
+    return seqs;
+  }
+
+  test('and works at a push is not away, however long it pulls nothing more: it gets every message', async (t) => {
+    assert.deepEqual(await seqsAfterPause(t, true), [1, 2, 3, 4]);
+  });
+
+  test('control: one that had nothing in hand was away', async (t) => {
+    assert.deepEqual(await seqsAfterPause(t, false), [4]);
   });
 });

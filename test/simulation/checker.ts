@@ -24,7 +24,10 @@ const SHORTEST = 0.8;
 const PROMPT_MS = 1_000;
 /** When a node judges the head of a lane, it has seen all messages that are at least this old. */
 const SEEN_MS = 2_000;
-/** A machine was certainly away if it did not pull for this long, while a delivery waited for it all the time. */
+/**
+ * A machine was certainly away if it did not pull and had nothing in hand for this long, while a delivery waited for it
+ * all the time.
+ */
 const AWAY_MS = 10_000 + 2 * SEEN_MS;
 /** When the last fault is at least this long ago, a machine that is always well pulls all the time. */
 const WELL_MS = 90_000;
@@ -84,7 +87,12 @@ export interface Machine {
   /** The pulls that wait at a node, and the time since which no pull waits. */
   waiting_pulls: Set<string>;
   unpulled_since: number;
-  /** The last period of AWAY_MS or more without a pull: when it began, and when the machine pulled again. */
+  /** When the machine last had a push in hand. */
+  had_in_hand_at: number;
+  /**
+   * The last period of AWAY_MS or more without a pull and with nothing in hand: when it began, and when the machine
+   * pulled again.
+   */
   away: { since: number; until: number } | null;
   /** How many attempts did not end well. */
   failed_ever: number;
@@ -128,6 +136,11 @@ interface Track {
   manual: boolean;
   /** Whether somebody dropped the delivery, and nobody has queued it again. */
   was_dropped: boolean;
+  /**
+   * Whether the store went back and lost that a rule had cancelled the delivery. By then later messages may have been
+   * pushed, so its first attempt may come after theirs.
+   */
+  was_cancelled: boolean;
   not_before: number;
   end: 'ok' | 'failed' | null;
   handled: boolean;
@@ -262,6 +275,7 @@ export class Checker {
       ack_timeout_ms,
       waiting_pulls: new Set(),
       unpulled_since: 0,
+      had_in_hand_at: 0,
       away: null,
       failed_ever: 0,
     };
@@ -448,6 +462,7 @@ export class Checker {
       answered_badly: 0,
       manual: false,
       was_dropped: false,
+      was_cancelled: false,
       not_before: 0,
       end: null,
       handled: false,
@@ -524,7 +539,7 @@ export class Checker {
         if (waits?.state === 'pending' && !expired) this.fail(`${what}: past message ${head.sent.label} of its lane`);
       }
     }
-    if (!track.pushed && !track.manual) {
+    if (!track.pushed && !track.manual && !track.was_cancelled) {
       if (track.seq <= lane.first_seq) this.fail(`${what}: seq ${track.seq} after ${lane.first_seq}`);
       lane.first_seq = track.seq;
     }
@@ -627,6 +642,7 @@ export class Checker {
   pushEnds(flight: Flight): void {
     const { machine, node } = flight;
     machine.in_flight = machine.in_flight.filter((other) => other !== flight);
+    machine.had_in_hand_at = this.#now();
     if (machine.ack_timeout_ms === null) this.#in_flight.set(node, (this.#in_flight.get(node) ?? 1) - 1);
   }
 
@@ -639,9 +655,10 @@ export class Checker {
    */
   pullWaits(machine: Machine, pull: string): void {
     const now = this.#now();
-    const { waiting_pulls, unpulled_since } = machine;
-    if (waiting_pulls.size === 0 && now - unpulled_since >= AWAY_MS)
-      machine.away = { since: unpulled_since, until: now };
+    const { waiting_pulls, unpulled_since, had_in_hand_at, in_flight } = machine;
+    const since = Math.max(unpulled_since, had_in_hand_at);
+    const is_idle = waiting_pulls.size === 0 && in_flight.length === 0;
+    if (is_idle && now - since >= AWAY_MS) machine.away = { since, until: now };
     waiting_pulls.add(pull);
   }
 
@@ -691,12 +708,15 @@ export class Checker {
     this.#repeated_pulls.add(pull_id);
   }
 
-  /** Checks a push that arrived at a machine: the same attempt may arrive again only when a response was lost. */
+  /**
+   * Checks a push that arrived at a machine: the same attempt may arrive again only when a response was lost, or came
+   * after the machine had repeated its request.
+   */
   received({ delivery_id, attempt }: HandedOut, pull_id: string): void {
     const key = `${delivery_id} ${attempt}`;
     const under = this.#handed_out.get(`${key} ${pull_id}`);
     const before = this.#received.get(key);
-    const is_lost = before === undefined || this.#repeated_pulls.has(before.pull_id);
+    const is_lost = before === undefined || [before.pull_id, pull_id].some((each) => this.#repeated_pulls.has(each));
     if (under !== undefined && before?.under === under && !is_lost && this.#noticed_at === 0)
       this.fail(`${key} arrives again as the same attempt, and nothing was lost`);
     this.#received.set(key, { under, pull_id });
@@ -728,6 +748,7 @@ export class Checker {
     const { machine, track } = flight;
     if (!machine.in_flight.includes(flight)) return;
     machine.in_flight = machine.in_flight.filter((other) => other !== flight);
+    machine.had_in_hand_at = this.#now();
     if (this.#tracks.get(track.delivery_id) === track) track.attempts = flight.attempt - 1;
   }
 
@@ -861,7 +882,13 @@ export class Checker {
     const replies = this.#storedReplies();
     for (const reply of before.replies) if (!replies.has(reply)) this.#lost_replies.add(reply);
     for (const { row, label } of before.deliveries) {
-      if (messages.has(row.message_id)) continue;
+      if (messages.has(row.message_id)) {
+        const is_lost = this.#operations.deliveries.get(row.delivery_id, now)?.state === 'pending';
+        const cancelled =
+          row.state === 'cancelled' && is_lost ? (this.#tracks.get(row.delivery_id) ?? this.#track(row, label)) : null;
+        if (cancelled !== null) cancelled.was_cancelled = true;
+        continue;
+      }
       const track = this.#tracks.get(row.delivery_id) ?? this.#track(row, label);
       if (track === null) continue;
       this.#tracks.delete(row.delivery_id);
@@ -1153,6 +1180,9 @@ export class Checker {
       if (other.state !== 'pending' || other.attempt_count > 0) return false;
       const sent = this.#sentOf(other);
       if (sent === undefined || sent.response === null || this.#now() - sent.started_at < SEEN_MS) return false;
+      // A message supersedes no message that expires later. A node counts the time from the beginning of a send, and the
+      // send may have waited while its node was paused.
+      if (sent.began_at < track.sent.started_at) return false;
       return track.sent.from !== null || sent.from === null;
     });
     if (newer !== undefined) this.fail(`${what}: it was away, and seq ${newer.seq} is newer`);

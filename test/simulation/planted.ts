@@ -434,13 +434,13 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
   },
   'a machine that did not pull was never away': {
     file: RECIPIENT,
-    find: '    if (this.waits_since !== null && now - this.waits_since >= GONE_AFTER_MS) this.returned_at = wall_ms;\n',
+    find: '    if (this.in_hand === 0 && now - Math.max(waits_since, moved_at) >= GONE_AFTER_MS) this.returned_at = wall_ms;\n',
     replace: '',
   },
   'what waits a moment for a pull was away': {
     file: RECIPIENT,
-    find: 'now - this.waits_since >= GONE_AFTER_MS) this.returned_at',
-    replace: 'now - this.waits_since >= 0) this.returned_at',
+    find: 'now - Math.max(waits_since, moved_at) >= GONE_AFTER_MS) this.returned_at',
+    replace: 'now - waits_since >= 0) this.returned_at',
   },
   'the newest supersedes itself': { file: CATCH_UP, find: 'other.seq > head.seq &&', replace: '' },
   'what was stopped counts': {

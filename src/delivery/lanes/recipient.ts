@@ -143,9 +143,14 @@ export class Recipient {
     return this.#is_backing_off ? Infinity : this.returned_at;
   }
 
-  /** The machine of the instance pulls. If an attempt waited long for this pull, the machine was away until now. */
+  /**
+   * The machine of the instance pulls. If an attempt waited long for this pull, and the machine worked at no other push
+   * meanwhile, the machine was away until now.
+   */
   pulls(now: number, wall_ms: number): void {
-    if (this.waits_since !== null && now - this.waits_since >= GONE_AFTER_MS) this.returned_at = wall_ms;
+    const { waits_since, moved_at } = this;
+    if (waits_since === null) return;
+    if (this.in_hand === 0 && now - Math.max(waits_since, moved_at) >= GONE_AFTER_MS) this.returned_at = wall_ms;
     this.waits_since = null;
   }
 
