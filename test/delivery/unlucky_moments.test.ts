@@ -1,9 +1,7 @@
 /** What happens at an unlucky moment: between two turns of the event loop, or while something is read or stored. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { queryObjects } from 'node:v8';
 import { MeetingChanges } from '../../src/changes/meetings.ts';
-import { Recipient } from '../../src/delivery/lanes/recipient.ts';
 import { LongAttempts } from '../../src/delivery/runtimes/long_attempts.ts';
 import { mayTakeLong, type Target } from '../../src/delivery/transport/target.ts';
 import type { Push, Way } from '../../src/delivery/transport/transport.ts';
@@ -168,20 +166,4 @@ test('a delivery that expires in the table, and that the engine holds for its ne
   await node.clock.advance(HOUR);
   assert.deepEqual(await node.states(), ['failed expired']);
   assert.deepEqual(node.settled_without_attempt, new Map([['failed expired', 1]]));
-});
-
-test('an instance that is evicted from memory is kept there by nothing, also when agents wrote to it', async (t) => {
-  const node = await startNode(t);
-  for (let k = 0; k < 3; k++) {
-    await node.meeting(`m${k}`, `i${k}`);
-    await node.send(`m${k}`, { from_agent: 'somebody' });
-  }
-  await node.clock.advance(SECOND);
-  assert.equal(node.transport.pushes.length, 3);
-  for (let k = 0; k < 20_100; k++)
-    node.engine.deliveryRetried({ instance_id: `x${k}`, meeting_id: 'none', aside: false });
-  await node.clock.advance(SECOND);
-  const known = new Set([...node.engine.healths()].map(([instance_id]) => instance_id));
-  assert.ok(!known.has('i0') && !known.has('i1') && !known.has('i2'), 'the oldest are evicted');
-  assert.equal(queryObjects(Recipient, { format: 'count' }), known.size);
 });
