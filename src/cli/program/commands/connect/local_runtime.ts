@@ -2,6 +2,7 @@ import { once } from 'node:events';
 import type { ClientRequest, IncomingMessage } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import { connect as connectTcp } from 'node:net';
+import type { Duplex } from 'node:stream';
 import { setTimeout as pause } from 'node:timers/promises';
 import type { PushInHand, PushResult } from '@convoke/sdk';
 import type { RuntimeRequest } from '../../../../domain/runtimes/runtime.ts';
@@ -12,6 +13,9 @@ const CONNECT_MS_MAX = 5_000;
 const BODY_MS_MAX = 5_000;
 /** The longest body of a result that the service accepts. */
 const BODY_BYTES_MAX = 64 * 1024;
+/** The statuses that the service takes as a result. */
+const STATUS_MIN = 200;
+const STATUS_MAX = 599;
 const PROBE_FIRST_MS = 100;
 const PROBE_MS_MAX = 1_000;
 
@@ -66,8 +70,13 @@ export class LocalRuntime {
     const connection = watchConnection(outgoing, to.protocol === 'https:' ? 'secureConnect' : 'connect');
     try {
       outgoing.end(body);
-      const [response] = (await once(outgoing, 'response')) as [IncomingMessage];
+      const response = await responseTo(outgoing);
       this.#is_reached = true;
+      const { statusCode: status = 0 } = response;
+      if (status < STATUS_MIN || status > STATUS_MAX) {
+        const what = `the runtime answered ${status}; a result has a status from ${STATUS_MIN} to ${STATUS_MAX}`;
+        return { status_code: 502, body: `${this.#to.origin}: ${what}` };
+      }
       return await resultOf(response, body_ms_max);
     } catch (error) {
       const why = reasonOf(error);
@@ -137,6 +146,17 @@ function watchConnection(outgoing: ClientRequest, made: 'connect' | 'secureConne
     });
   });
   return connection;
+}
+
+/**
+ * Waits for the response. Without a listener for `upgrade`, Node closes the connection after a 101 and emits nothing
+ * more, so the request would never end, not even when it is aborted.
+ */
+async function responseTo(outgoing: ClientRequest): Promise<IncomingMessage> {
+  const either = Promise.race([once(outgoing, 'response'), once(outgoing, 'upgrade')]);
+  const [response, upgraded] = (await either) as [IncomingMessage, Duplex?];
+  upgraded?.destroy();
+  return response;
 }
 
 async function resultOf(response: IncomingMessage, body_ms_max: number): Promise<LocalResponse> {

@@ -1,0 +1,42 @@
+/** `convoke connect` makes a result of whatever the runtime on this machine answers. */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { type AddressInfo, createServer } from 'node:net';
+import { describe, test, type TestContext } from 'node:test';
+import type { PushResult } from '@convoke/sdk';
+import { LocalRuntime } from '../../src/cli/program/commands/connect/local_runtime.ts';
+import { inTime } from '../support/wait.ts';
+
+/** Gives a push to a runtime that answers with these bytes, and keeps the connection open. */
+async function answered(t: TestContext, ...lines: string[]): Promise<PushResult> {
+  const server = createServer((socket) => {
+    t.after(() => socket.destroy());
+    socket.on('error', () => {});
+    socket.once('data', () => socket.write(`${lines.join('\r\n')}\r\n\r\n`));
+  });
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  t.after(() => server.close());
+  const runtime = new LocalRuntime(new URL(`http://127.0.0.1:${(server.address() as AddressInfo).port}/`), {});
+  const push = { body: '{}', headers: {}, signal: new AbortController().signal };
+  return inTime('the result of the push', runtime.post(push));
+}
+
+describe('a status that is no result', () => {
+  test('101 ends the push at once, although nothing more comes on its connection', async (t) => {
+    const result = await answered(t, 'HTTP/1.1 101 Switching Protocols', 'connection: upgrade', 'upgrade: websocket');
+    assert.equal('status_code' in result && result.status_code, 502);
+    assert.match(JSON.stringify(result), /answered 101; a result has a status from 200 to 599/);
+  });
+
+  test('999, which the service would refuse, becomes 502', async (t) => {
+    const result = await answered(t, 'HTTP/1.1 999 Odd', 'content-length: 0');
+    assert.equal('status_code' in result && result.status_code, 502);
+    assert.match(JSON.stringify(result), /answered 999/);
+  });
+});
+
+test('control: a runtime that only offers another protocol, and an interim response, are no failure', async (t) => {
+  const early = ['HTTP/1.1 103 Early Hints', '', 'HTTP/1.1 200 OK'];
+  const offer = ['connection: upgrade', 'upgrade: h2c', 'content-length: 0'];
+  assert.deepEqual(await answered(t, ...early, ...offer), { status_code: 200 });
+});
