@@ -27,7 +27,7 @@ import { messagesCommand, sendCommand } from './commands/messages.ts';
 import { runtimesCommand } from './commands/runtimes.ts';
 import { serveCommand } from './commands/serve_command.ts';
 import { statusCommand } from './commands/status.ts';
-import { note } from './terminal.ts';
+import { note, watchOutput } from './terminal.ts';
 import { traceCommand } from './commands/trace.ts';
 import { webhookTestCommand } from './commands/webhook_test.ts';
 import { typed, typedExample } from './command_name.ts';
@@ -49,11 +49,7 @@ const START_HERE = {
 
 /** Runs the command of this process and sets its exit code. */
 export async function main(): Promise<void> {
-  // `convoke deliveries | head` closes the pipe early; that is no failure.
-  process.stdout.on('error', (error: NodeJS.ErrnoException) => {
-    if (error.code === 'EPIPE') process.exit(EXIT.ok);
-    throw error;
-  });
+  watchOutput();
   try {
     await program().parseAsync();
   } catch (error) {

@@ -1,9 +1,33 @@
 import { styleText } from 'node:util';
+import { EXIT } from './exit.ts';
 
 type Style = Parameters<typeof styleText>[0];
 
 /** Ids and times are never cut. A column that can be cut keeps at least this much. */
 const COLUMN_CHARS_MIN = 16;
+
+/** Whether the command goes on when nobody reads its output any more. */
+let goes_on_unread = false;
+
+/**
+ * Lets the command finish its work when nobody reads its output any more. In `convoke connect … | tee log`, Ctrl-C ends
+ * tee at once, while pushes are in progress.
+ */
+export function goOnUnread(): void {
+  goes_on_unread = true;
+}
+
+/** Takes the errors of stdout and stderr, which end the process otherwise. Call it once. */
+export function watchOutput(): void {
+  process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+    if (goes_on_unread) return;
+    // `convoke deliveries | head` closes the pipe early; that is no failure.
+    if (error.code === 'EPIPE') process.exit(EXIT.ok);
+    throw error;
+  });
+  // Notes are for people: a command does not fail because nobody reads them.
+  process.stderr.on('error', () => {});
+}
 
 /** Whether stdout is a terminal. */
 export function isTerminal(): boolean {

@@ -10,7 +10,7 @@ import { releaseStartMemory } from '../../../store/thread/start_memory.ts';
 import { dataFile, keyFile, makeDirectory } from '../data_directory.ts';
 import { isSystemError } from '../system_error.ts';
 import { CommandFailure, EXIT } from '../exit.ts';
-import { note, print } from '../terminal.ts';
+import { goOnUnread, note, print } from '../terminal.ts';
 import { quoted } from '../format.ts';
 import { jsonLog, prettyLog } from '../log.ts';
 import { typed } from '../command_name.ts';
@@ -33,6 +33,7 @@ const DRAIN_IN_CLUSTER_MS = 1_000;
 /** Runs the service until a signal stops it; then ends the process. */
 export async function serve(config: Config): Promise<void> {
   disablePretenuring();
+  goOnUnread();
   const is_pretty = config.log_format === 'pretty' || (config.log_format === 'auto' && process.stderr.isTTY);
   const { log, written } = is_pretty ? await prettyLog(config) : jsonLog(config);
   const end = async (exit_code: number): Promise<never> => {

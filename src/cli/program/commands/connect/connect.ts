@@ -3,7 +3,7 @@ import { ACK_TIMEOUT_S } from '../../../../domain/instance.ts';
 import { wallNow } from '../../../../wall_clock.ts';
 import { clientFor } from '../../api.ts';
 import { durationInWords } from '../../format.ts';
-import { note, plain, print, printJson, styled } from '../../terminal.ts';
+import { goOnUnread, note, plain, print, printJson, styled } from '../../terminal.ts';
 import { runtimeOf } from '../../../../domain/runtimes/runtimes.ts';
 import type { Connection } from './connection.ts';
 import { holdWhileRestarting } from './hold.ts';
@@ -17,6 +17,7 @@ const CONCURRENCY = 32;
  * Lets the runtime take part until the process is asked to end: registers, joins, and hands each push to the runtime.
  */
 export async function connect(connection: Connection, { json }: { json?: true }): Promise<void> {
+  goOnUnread();
   const { url, api_key, instance_id, agent_ids, meeting_ids, to } = connection;
   const client = clientFor({ url, ...(api_key !== null && { apiKey: api_key }) });
   const runtime = new LocalRuntime(new URL(to), connection.headers);
