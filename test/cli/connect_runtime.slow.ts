@@ -38,11 +38,13 @@ async function connected(t: TestContext, service: Service, behaviour: Behaviour,
   return model;
 }
 
-async function connect(t: TestContext, service: Service, args: readonly string[]): Promise<void> {
+/** @returns what the command wrote to stderr so far */
+async function connect(t: TestContext, service: Service, args: readonly string[]): Promise<() => string> {
   const HOME = temporaryDirectory(t);
   const child = start([...args, '--url', service.url], { env: { HOME, XDG_CONFIG_HOME: join(HOME, 'c') } });
   child.stdout?.resume();
-  child.stderr?.resume();
+  let noted = '';
+  child.stderr?.on('data', (chunk: Buffer) => (noted += chunk.toString()));
   const ended = once(child, 'exit');
   t.after(async () => {
     // The service is already closed, so the command could not report any result.
@@ -54,6 +56,7 @@ async function connect(t: TestContext, service: Service, args: readonly string[]
     async () => (await service.get<{ data: { connected?: unknown }[] }>('/api/v1/instances/')).body.data,
     ([instance]) => Boolean(instance?.connected),
   );
+  return () => noted;
 }
 
 async function history(service: Service, length: number): Promise<Message[]> {
@@ -170,6 +173,19 @@ test('a stream that is too long to be read as a whole does not count as the comp
     replies.map(({ message }) => message),
     [{ content: 'The answer' }],
   );
+});
+
+test('a reply over 64 KiB is not sent, and the attempt and the terminal say so', async (t) => {
+  const service = await startService(t);
+  const runtime = await startReceiver(t, { body: JSON.stringify({ reply: 'x'.repeat(70_000) }) });
+  const who = ['--agent', 'lena', '--meeting', 'm', '--to', runtime.url];
+  const noted = await connect(t, service, ['connect', ...who, '--replies']);
+  const { state, attempts } = await service.settled(await service.send('m', { content: 'Tell me everything' }));
+  assert.deepEqual(
+    [state, attempts.map(({ detail }) => detail)],
+    ['delivered', ['the body of the response was over 64 KiB; a reply in it was not sent']],
+  );
+  await until('the note', noted, (text) => /m #1: the body .* over 64 KiB; a reply .* is not sent/.test(text));
 });
 
 test('convoke runtimes lists what there is, and the options of one', async () => {

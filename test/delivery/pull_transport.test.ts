@@ -8,6 +8,7 @@ import {
   type PullRequest,
   PullTransport,
 } from '../../src/delivery/transport/pull_transport.ts';
+import { RESPONSE_BYTES_MAX } from '../../src/delivery/transport/response.ts';
 import type { Push, PushResult } from '../../src/delivery/transport/transport.ts';
 import { VirtualClock } from '../support/virtual_clock.ts';
 
@@ -117,6 +118,24 @@ describe('the way out for machines that pull', () => {
     );
     assert.equal(transport.counts.awaited, 1);
     assert.deepEqual(ends.map(pushesOf), [['a', 'b'], ['c']]);
+  });
+
+  test('takes a reported body that a machine cut for lost, and keeps one of the same length that is whole', async () => {
+    const { transport, pull } = setUp();
+    const keptOf = async (body: string): Promise<PushResult['kept_body']> => {
+      pull();
+      const pushed = transport.push({ ...pushOf('a'), keeps_body: true }, WAY);
+      transport.take('i', { delivery_id: 'a', attempt: 1, status_code: 200, detail: '', retry_after: null, body });
+      return (await pushed)?.kept_body;
+    };
+    const replyOf = (text: string): string => JSON.stringify({ reply: text });
+    // The limit is in the middle of a character, which the machine leaves out.
+    const cut = new TextDecoder().decode(Buffer.from(replyOf('😀'.repeat(20_000))).subarray(0, RESPONSE_BYTES_MAX));
+    const lost = { lost: 'the body of the response was over 64 KiB' };
+    assert.deepEqual(await keptOf(cut.replace(/\ufffd$/, '')), lost);
+    assert.deepEqual(await keptOf(replyOf('x'.repeat(70_000)).slice(0, RESPONSE_BYTES_MAX)), lost);
+    const longest = replyOf('x'.repeat(RESPONSE_BYTES_MAX - replyOf('').length));
+    for (const text of [longest, 'x'.repeat(60_000), 'ok']) assert.deepEqual(await keptOf(text), { text });
   });
 
   test('ends a pull that still waits when it is made again, so that no push goes to a dead connection', async () => {

@@ -16,7 +16,7 @@ import {
   WaitingPull,
 } from './pulling_instance.ts';
 import { describeStatus } from './failures.ts';
-import { excerptOf } from './response.ts';
+import { excerptOf, reportedBody } from './response.ts';
 import type { Push, PushResult, Transport, Way } from './transport.ts';
 
 /** The longest deadline for a result. */
@@ -378,7 +378,7 @@ export class PullTransport implements Transport {
       detail: describeStatus(status_code, outcome),
       response_excerpt: excerptOf([Buffer.from(body)], headers, true),
       retry_after,
-      ...(outcome === 'ok' && keeps_body && { kept_body: { text: body } }),
+      ...(outcome === 'ok' && keeps_body && { kept_body: reportedBody(body) }),
     };
   }
 }

@@ -11,10 +11,11 @@ export const RESPONSE_BYTES_MAX = 64 * 1024;
  * The most bytes after the head that are read. They include chunk extensions and trailers, which nothing else limits.
  */
 export const RESPONSE_RAW_BYTES_MAX = 2 * RESPONSE_BYTES_MAX;
+const TOO_LONG = `the body of the response was over ${RESPONSE_BYTES_MAX / 1024} KiB`;
 /** The most memory for the bodies that pushes keep, over all pushes, while they arrive. */
 const KEPT_BYTES_MAX = 32 << 20;
-/** A character takes four bytes at most. */
-const EXCERPT_BYTES_MAX = RESPONSE_EXCERPT_CHARS_MAX * 4;
+const CHARACTER_BYTES_MAX = 4;
+const EXCERPT_BYTES_MAX = RESPONSE_EXCERPT_CHARS_MAX * CHARACTER_BYTES_MAX;
 /** RFC 9110, section 15.2, wants clients to ignore any number of 1xx responses; no honest receiver sends this many. */
 export const INTERIM_RESPONSES_MAX = 100;
 
@@ -81,12 +82,28 @@ export class ResponseBody {
   /** The whole body. */
   whole(is_complete: boolean): KeptBody {
     if (this.#lost !== '') return { lost: this.#lost };
-    if (this.bytes > RESPONSE_BYTES_MAX) {
-      return { lost: `the body of the response was over ${RESPONSE_BYTES_MAX / 1024} KiB` };
-    }
+    if (this.bytes > RESPONSE_BYTES_MAX) return { lost: TOO_LONG };
     if (!is_complete) return { lost: 'the body of the response did not arrive whole' };
     const bytes = Buffer.concat(this.#parts ?? []);
     return { text: isUtf8(bytes) ? bytes.toString() : '' };
+  }
+}
+
+/**
+ * The body of a response that a machine reports. A machine cuts a longer body, between two characters, and does not say
+ * that it did. So a body of this length that is no JSON counts as cut.
+ */
+export function reportedBody(body: string): KeptBody {
+  const may_be_cut = Buffer.byteLength(body) > RESPONSE_BYTES_MAX - CHARACTER_BYTES_MAX;
+  return may_be_cut && !isJson(body) ? { lost: TOO_LONG } : { text: body };
+}
+
+function isJson(text: string): boolean {
+  try {
+    JSON.parse(text);
+    return true;
+  } catch {
+    return false;
   }
 }
 

@@ -8,7 +8,7 @@ import { runtimeOf } from '../../../../domain/runtimes/runtimes.ts';
 import type { Connection } from './connection.ts';
 import { holdWhileRestarting } from './hold.ts';
 import { LocalAgents } from './local_agents.ts';
-import { LocalRuntime } from './local_runtime.ts';
+import { CUT, LocalRuntime } from './local_runtime.ts';
 
 /** The most meetings whose pushes are given to the runtime at the same time. */
 const CONCURRENCY = 32;
@@ -36,8 +36,7 @@ export async function connect(connection: Connection, { json }: { json?: true })
       ready: (ending) => (runtime.is_reached ? undefined : runtimeListens(client, connection, runtime, ending)),
       onConnection: (_, error) => noteLoss(error),
     });
-    const ack_timeout_ms = (connection.ack_timeout_s ?? ACK_TIMEOUT_S) * 1000;
-    for await (const push of pushes) void carry(push, agents ?? runtime, ack_timeout_ms, signal, json);
+    for await (const push of pushes) void carry(push, agents ?? runtime, connection, signal, json);
   } catch (error) {
     // The process was asked to end before the runtime took part.
     if (!signal.aborted) throw error;
@@ -76,14 +75,17 @@ async function enter(
 async function carry(
   push: PushInHand,
   runtime: Pick<LocalRuntime, 'post'>,
-  ack_timeout_ms: number,
+  { ack_timeout_s, replies }: Connection,
   ending: AbortSignal,
   json: true | undefined,
 ): Promise<void> {
   const started_ms = performance.now();
-  const result = await holdWhileRestarting(push, () => runtime.post(push), ack_timeout_ms, ending);
+  const ack_timeout_ms = (ack_timeout_s ?? ACK_TIMEOUT_S) * 1000;
+  const posted = await holdWhileRestarting(push, () => runtime.post(push), ack_timeout_ms, ending);
+  const { is_cut = false, ...result } = posted;
   push.respond(result);
   printPush(push, result, performance.now() - started_ms, json);
+  if (is_cut && replies) note(`${plain(push.meeting_id)} #${push.seq}: ${CUT}; a reply that is not whole is not sent`);
 }
 
 /**

@@ -15,12 +15,12 @@ const PAUSE_MS_MAX = 1_000;
  * @param ack_timeout_ms how long the service waits for the result of a push
  * @param ending aborted when this process should end; a held push then goes back at once
  */
-export async function holdWhileRestarting(
+export async function holdWhileRestarting<Result extends PushResult>(
   push: Pick<PushInHand, 'signal'>,
-  post: () => Promise<PushResult>,
+  post: () => Promise<Result>,
   ack_timeout_ms: number,
   ending: AbortSignal,
-): Promise<PushResult> {
+): Promise<Result> {
   const signal = AbortSignal.any([push.signal, ending]);
   const until_ms = performance.now() + Math.min(ack_timeout_ms * HOLD_SHARE, HOLD_MS_MAX);
   for (let pause_ms = PAUSE_FIRST_MS; ; pause_ms = Math.min(pause_ms * 2, PAUSE_MS_MAX)) {

@@ -11,13 +11,10 @@ import { runtimeOf, type RuntimeSettings } from '../../../../domain/runtimes/run
 import { traceHeadersIn } from '../../../../domain/trace_context.ts';
 import { note } from '../../terminal.ts';
 import { LocalHistory } from './local_history.ts';
-import type { LocalRuntime } from './local_runtime.ts';
+import { BODY_BYTES_MAX, CUT, type LocalRuntime } from './local_runtime.ts';
 
-/** The longest body of a result that the service accepts. */
-const BODY_BYTES_MAX = 64 * 1024;
 /** The most characters of the history in one request. */
 const HISTORY_CHARS_MAX = 64 << 10;
-const CUT = `the body of the response did not arrive whole, or was over ${BODY_BYTES_MAX / 1024} KiB`;
 /** The longest deadline for a result. */
 const TURN_MS_MAX = 600_000;
 /**

@@ -12,7 +12,9 @@ const CONNECT_MS_MAX = 5_000;
 /** How long to wait for the body. The status line has decided the outcome, so a body that stalls is dropped. */
 const BODY_MS_MAX = 5_000;
 /** The longest body of a result that the service accepts. */
-const BODY_BYTES_MAX = 64 * 1024;
+export const BODY_BYTES_MAX = 64 * 1024;
+/** Says in words that `is_cut` is set. */
+export const CUT = `the body of the response did not arrive whole, or was over ${BODY_BYTES_MAX / 1024} KiB`;
 /** The statuses that the service takes as a result. */
 const STATUS_MIN = 200;
 const STATUS_MAX = 599;
@@ -40,10 +42,8 @@ export class LocalRuntime {
    * POSTs a push as the service signed it, with the headers of this machine added. Each push has a connection of its
    * own: when a runtime ends, a kept connection does not show whether the runtime had read the push.
    */
-  async post({ body, headers, signal }: Pick<PushInHand, 'body' | 'headers' | 'signal'>): Promise<PushResult> {
-    const sent = { method: 'POST', url: this.#to.href, headers, body };
-    const { is_cut: _, ...result } = await this.send(sent, signal, BODY_MS_MAX);
-    return result;
+  post({ body, headers, signal }: Pick<PushInHand, 'body' | 'headers' | 'signal'>): Promise<LocalResponse> {
+    return this.send({ method: 'POST', url: this.#to.href, headers, body }, signal, BODY_MS_MAX);
   }
 
   /**
