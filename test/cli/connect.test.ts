@@ -1,13 +1,14 @@
 /** `convoke connect`: its questions, the files that it stores, and the files that it writes for systemd and launchd. */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { describe, test, type TestContext } from 'node:test';
 import { type ConnectOptions, connectWith } from '../../src/cli/program/commands/connect/connect_with.ts';
+import { connectionFile, readConnection } from '../../src/cli/program/commands/connect/connection.ts';
 import { unitFor } from '../../src/cli/program/commands/connect/unit.ts';
 import { convoke, temporaryDirectory } from '../support/command_line.ts';
 
@@ -103,11 +104,38 @@ describe('connect', () => {
     assert.equal(isPrivate(join(directory, 'anna.json')), true);
   });
 
+  test('every id has a file of its own, also a long id in letters of another script', async (t) => {
+    if (process.platform !== 'linux') return t.skip('the unit of this test is one of systemd');
+    const env = home(t);
+    const ids = ['box.1', 'box_1', '会议助手'.repeat(50)];
+    for (const id of ids) {
+      const key = ['--api-key', `cvk_of_${ids.indexOf(id)}`];
+      const { code, stderr } = await convoke(['connect', '--agent', id, '--to', TO, ...key, '--install'], { env });
+      assert.equal(code, 0, stderr);
+    }
+    process.env['XDG_CONFIG_HOME'] = env.XDG_CONFIG_HOME;
+    for (const [i, id] of ids.entries()) assert.equal((await readConnection(id)).api_key, `cvk_of_${i}`);
+  });
+
+  test('a file under the name of an earlier version is found, and the file of another instance is not taken', async (t) => {
+    process.env['XDG_CONFIG_HOME'] = home(t).XDG_CONFIG_HOME;
+    const directory = dirname(connectionFile('anna'));
+    mkdirSync(directory, { recursive: true });
+    const saved = { instance_id: 'anna@laptop.1', api_key: 'cvk_key' };
+    writeFileSync(join(directory, 'anna_40laptop_1.json'), JSON.stringify(saved));
+    assert.deepEqual(await readConnection('anna@laptop.1'), saved);
+    await assert.rejects(
+      readConnection('anna_40laptop_1'),
+      /it is the connection of anna@laptop\.1, not of anna_40laptop/,
+    );
+    await assert.rejects(readConnection('anna@laptop_1'), /there is no saved connection of this name/);
+  });
+
   test('the words of a unit arrive as they are, whatever an id has in it', () => {
     const command = ['/opt/my node', 'connect', '50% "of" $HOME\\<&>'];
     const { text: unit, path } = unitFor('50% "of" $HOME', command, 'linux');
     assert.match(unit, /^ExecStart="\/opt\/my node" "connect" "50%% \\"of\\" \$\$HOME\\\\<&>"$/m);
-    assert.match(path, /convoke-connect-[\w-]+\.service$/);
+    assert.match(path, /convoke-connect-[\w.-]+\.service$/);
     const { text: plist } = unitFor('anna', command, 'darwin');
     assert(plist.includes('<string>50% "of" $HOME\\&lt;&amp;&gt;</string>'));
     assert.throws(() => unitFor('anna', command, 'win32'), /--install knows systemd and launchd/);
@@ -124,5 +152,28 @@ describe('connect', () => {
     const { code, stderr } = await convoke(['connect', link, '--to', TO], { env: home(t) });
     assert.equal(code, 4);
     assert.equal(stderr, 'convoke: It was redeemed at 2026-03-01 09:30 UTC. (invite_ended)\n');
+  });
+
+  test('no invite is redeemed when its key cannot be saved, and the text says what to do', async (t) => {
+    let requests = 0;
+    const server = createServer((_, response) => {
+      requests++;
+      response.writeHead(500).end();
+    });
+    await once(server.listen(0, '127.0.0.1'), 'listening');
+    t.after(() => server.close().closeAllConnections());
+    const link = `http://127.0.0.1:${(server.address() as AddressInfo).port}/invite/abc`;
+    const { HOME, XDG_CONFIG_HOME } = home(t);
+    writeFileSync(XDG_CONFIG_HOME, 'no directory');
+    const { code, stderr } = await convoke(['connect', link, '--to', TO], { env: { HOME, XDG_CONFIG_HOME } });
+    assert.deepEqual([code, requests], [1, 0]);
+    assert.match(stderr, /cannot be saved there \(ENOTDIR\); .* XDG_CONFIG_HOME .* a link still works/);
+  });
+
+  test('control: an invite is asked for where its key can be saved, and a failure leaves no file', async (t) => {
+    const env = home(t);
+    const link = 'http://127.0.0.1:1/invite/abc';
+    assert.equal((await convoke(['connect', link, '--to', TO], { env })).code, 3);
+    assert.deepEqual(readdirSync(join(env.XDG_CONFIG_HOME, 'convoke/connections')), []);
   });
 });

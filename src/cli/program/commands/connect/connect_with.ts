@@ -36,17 +36,24 @@ export async function connectWith(
   isTyped: (option: string) => boolean,
 ): Promise<void> {
   const is_link = link_or_instance?.includes('://') === true;
-  const saved =
-    link_or_instance === undefined
-      ? {}
-      : is_link
-        ? await redeemed(link_or_instance, options)
-        : await readConnection(link_or_instance);
-  const connection = merged(saved, options, isTyped);
-  connection.runtime = (await runtimeChosen(options)) ?? saved.runtime;
-  if (is_link || options.install) note(`saved in ${await saveConnection(connection)}, which only this user can read`);
+  const make = async (): Promise<Connection> => {
+    const saved =
+      link_or_instance === undefined
+        ? {}
+        : is_link
+          ? await redeemed(link_or_instance, options)
+          : await readConnection(link_or_instance);
+    return { ...merged(saved, options, isTyped), runtime: (await runtimeChosen(options)) ?? saved.runtime };
+  };
+  const connection = is_link || options.install ? await makeAndSave(make) : await make();
   if (options.install) await install(connection);
   else await connect(connection, options);
+}
+
+async function makeAndSave(make: () => Promise<Connection>): Promise<Connection> {
+  const { connection, path } = await saveConnection(make);
+  note(`saved in ${path}, which only this user can read`);
+  return connection;
 }
 
 /** Redeems the link of an invite. Reports missing options first, because the link works only once. */

@@ -1,12 +1,14 @@
 /**
  * The settings of `convoke connect`. They are in one file for each instance, which only this user can read.
  */
-import { chmod, mkdir, readFile, rename, writeFile } from 'node:fs/promises';
+import { createHash, randomUUID } from 'node:crypto';
+import { mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 import type { MemberRules } from '../../../../domain/catch_up.ts';
 import type { RuntimeSettings } from '../../../../domain/runtimes/runtimes.ts';
 import { CommandFailure, EXIT } from '../../exit.ts';
+import { isSystemError } from '../../system_error.ts';
 
 /** An instance of the service that pulls for an agent runtime on this machine. */
 export interface Connection {
@@ -37,40 +39,92 @@ export interface Connection {
   runtime?: RuntimeSettings | undefined;
 }
 
+/** The most characters of an id in the name of its file, if the id is not a name by itself. */
+const READABLE_CHARS_MAX = 40;
+const DIGEST_CHARS = 16;
+/** More than most connections take, so that a full disk is noticed before anything is asked of the service. */
+const DRAFT_BYTES = 16 << 10;
+
 /** The path of the file of an instance. */
 export function connectionFile(instance_id: string): string {
-  return join(configDirectory(), 'connections', `${fileName(instance_id)}.json`);
+  return join(directory(), `${fileName(instance_id)}.json`);
 }
 
-/** Turns an id into a part of the name of a file or a unit. */
+/** The path that the file had before every id had a name of its own. */
+function formerFile(instance_id: string): string {
+  return join(directory(), `${encodeURIComponent(instance_id).replaceAll(/[^\w-]/g, '_')}.json`);
+}
+
+/** Turns an id into a part of the name of a file or a unit. It is short, and no other id has it. */
 export function fileName(instance_id: string): string {
-  return encodeURIComponent(instance_id).replaceAll(/[^\w-]/g, '_');
+  if (/^[\w-]+$/.test(instance_id)) return instance_id;
+  const digest = createHash('sha256').update(instance_id).digest('hex').slice(0, DIGEST_CHARS);
+  return `${instance_id.replaceAll(/[^\w-]+/g, '_').slice(0, READABLE_CHARS_MAX)}.${digest}`;
 }
 
-/** @throws CommandFailure when there is no such file */
+/** @throws CommandFailure when there is no such file, or it is the file of another instance */
 export async function readConnection(instance_id: string): Promise<Partial<Connection>> {
   const path = connectionFile(instance_id);
+  const own = await readFrom(path);
+  if (own !== null && own.instance_id !== instance_id) {
+    throw new CommandFailure(EXIT.usage, `${path}: it is the connection of ${own.instance_id}, not of ${instance_id}`);
+  }
+  const found = own ?? (await readFrom(formerFile(instance_id)));
+  if (found?.instance_id !== instance_id) {
+    throw new CommandFailure(EXIT.usage, `${path}: there is no saved connection of this name`);
+  }
+  return found;
+}
+
+/** @returns null when there is no such file */
+async function readFrom(path: string): Promise<Partial<Connection> | null> {
   try {
     return JSON.parse(await readFile(path, 'utf8')) as Partial<Connection>;
   } catch (error) {
-    const is_missing = (error as NodeJS.ErrnoException).code === 'ENOENT';
-    const why = is_missing ? 'there is no saved connection of this name' : (error as Error).message;
-    throw new CommandFailure(EXIT.usage, `${path}: ${why}`);
+    if (isSystemError(error) && ['ENOENT', 'ENAMETOOLONG'].includes(error.code)) return null;
+    throw new CommandFailure(EXIT.usage, `${path}: ${(error as Error).message}`);
   }
 }
 
-/** @returns the path of the file */
-export async function saveConnection(connection: Partial<Connection> & { instance_id: string }): Promise<string> {
-  const path = connectionFile(connection.instance_id);
-  await mkdir(join(configDirectory(), 'connections'), { recursive: true, mode: 0o700 });
-  const draft = `${path}.${process.pid}`;
-  await writeFile(draft, `${JSON.stringify(connection, null, 2)}\n`, { mode: 0o600 });
-  // A file that exists already keeps its mode.
-  await chmod(draft, 0o600);
-  await rename(draft, path);
-  return path;
+/**
+ * Makes a connection, and saves it. Begins its file first: the link of an invite works only once, so it must not be
+ * redeemed when the key cannot be saved.
+ *
+ * @returns the connection, and the path of its file
+ * @throws CommandFailure when the file cannot be written; nothing was made then
+ */
+export async function saveConnection(
+  make: () => Promise<Connection>,
+): Promise<{ connection: Connection; path: string }> {
+  const draft = await beginDraft();
+  try {
+    const connection = await make();
+    const path = connectionFile(connection.instance_id);
+    await writeFile(draft, `${JSON.stringify(connection, null, 2)}\n`);
+    await rename(draft, path);
+    return { connection, path };
+  } catch (error) {
+    await rm(draft, { force: true });
+    throw error;
+  }
 }
 
-function configDirectory(): string {
-  return join(process.env['XDG_CONFIG_HOME'] || join(homedir(), '.config'), 'convoke');
+async function beginDraft(): Promise<string> {
+  const draft = join(directory(), `${randomUUID()}.draft`);
+  try {
+    await mkdir(directory(), { recursive: true, mode: 0o700 });
+    await writeFile(draft, ' '.repeat(DRAFT_BYTES), { mode: 0o600, flag: 'wx' });
+    return draft;
+  } catch (error) {
+    await rm(draft, { force: true }).catch(() => {});
+    throw new CommandFailure(
+      EXIT.failed,
+      `${directory()}: the connection cannot be saved there (${(error as NodeJS.ErrnoException).code}); let this user ` +
+        'write there, or set XDG_CONFIG_HOME to another directory. Nothing was asked of the service: a link still works',
+    );
+  }
+}
+
+function directory(): string {
+  return join(process.env['XDG_CONFIG_HOME'] || join(homedir(), '.config'), 'convoke/connections');
 }
