@@ -4,12 +4,16 @@ import {
   copyFileSync,
   existsSync,
   mkdirSync,
+  readdirSync,
   readFileSync,
   statfsSync,
   statSync,
   truncateSync,
   writeFileSync,
 } from 'node:fs';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, test, type TestContext } from 'node:test';
@@ -87,7 +91,8 @@ test('made under load and put back in another directory, it delivers what was pe
     /under the data key [0-9a-f]{16}\. The copy does not have that key: it is in encryption\.key/,
   );
   assert.equal(statSync(file).mode & 0o777, 0o600);
-  for (const rest of [`${file}.part`, `${file}-wal`, join(data, 'convoke.db.copy')]) assert.ok(!existsSync(rest), rest);
+  for (const rest of [`${file}-wal`, join(data, 'convoke.db.copy')]) assert.ok(!existsSync(rest), rest);
+  assert.deepEqual(partsIn(dirname(file)), []);
   assert.ok(
     MEETINGS.some((meeting_id) => after.get(meeting_id)! > before.get(meeting_id)!),
     'it was spoken meanwhile',
@@ -127,6 +132,11 @@ test('made under load and put back in another directory, it delivers what was pe
   assert.equal(await stop(again), 0);
 });
 
+/** The copies in a directory that are not complete. */
+function partsIn(directory: string): string[] {
+  return readdirSync(directory).filter((name) => name.endsWith('.part'));
+}
+
 /** The id of every delivery, by meeting and seq. */
 async function deliveryIds(client: ConvokeClient): Promise<Map<string, string>> {
   const ids = new Map<string, string>();
@@ -160,7 +170,30 @@ describe('the command', () => {
     const nothing = await convoke(['backup', join(directory, 'new.db'), '--data', directory]);
     assert.equal(nothing.code, 1);
     assert.match(nothing.stderr, /there is no .*convoke\.db/);
-    for (const name of ['new.db', 'new.db.part', 'convoke.db']) assert.ok(!existsSync(join(directory, name)), name);
+    assert.deepEqual(readdirSync(directory), ['kept.db']);
+  });
+
+  test('leaves another backup to the same name alone: the first that is whole has the name', async (t) => {
+    const service = await startService(t);
+    await service.send('m', { content: 'hello' });
+    const { url, release } = await holdFirstCopy(t, service.url);
+    const directory = temporaryDirectory(t);
+    const file = join(directory, 'monday.db');
+    const slow = convoke(['backup', file, '--url', url]);
+    const [part = ''] = await until(
+      'a part',
+      () => partsIn(directory),
+      (parts) => parts.length > 0,
+    );
+    const fast = await convoke(['backup', file, '--url', url]);
+    assert.equal(fast.code, 0, fast.stderr);
+    release();
+    const { code, stderr } = await slow;
+    assert.equal(code, 1);
+    assert.match(stderr, /monday\.db exists, and a backup overwrites nothing: give another name/);
+    assert.equal(inspectCopy(file).messages, 1);
+    assert.deepEqual(readdirSync(directory), ['monday.db']);
+    assert.ok(fast.stderr.includes(`${join(directory, part)} is of a backup that is under way, or that was killed`));
   });
 
   test('copies the file while no service runs, of an older version too and as it is; says where its key is', async (t) => {
@@ -192,6 +225,29 @@ describe('the command', () => {
     assert.match(elsewhere.stderr, /pg_dump --format=custom --file=convoke\.dump "\$CONVOKE_DATABASE_URL"/);
   });
 });
+
+/** A service at another address, which holds back the end of the first copy until it is released. */
+async function holdFirstCopy(t: TestContext, origin: string): Promise<{ url: string; release: () => void }> {
+  const { promise: released, resolve: release } = Promise.withResolvers<void>();
+  let copies = 0;
+  const server = createServer(async ({ method = '', url = '' }, response) => {
+    const answer = await fetch(origin + url, { method });
+    const type = answer.headers.get('content-type') ?? '';
+    const body = Buffer.from(await answer.arrayBuffer());
+    response.writeHead(answer.status, { 'content-type': type });
+    if (type === 'application/octet-stream' && copies++ === 0) {
+      response.write(body.subarray(0, 4096));
+      await released;
+      response.end(body.subarray(4096));
+    } else response.end(body);
+  });
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  t.after(() => {
+    release();
+    server.close().closeAllConnections();
+  });
+  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, release };
+}
 
 describe('over the API', () => {
   test('one copy is made at a time, and handed over once', async (t) => {

@@ -3,8 +3,9 @@
  * as a backup.
  */
 import { Command } from 'commander';
-import { access, link, mkdir, open, rm } from 'node:fs/promises';
-import { dirname, resolve } from 'node:path';
+import { randomBytes } from 'node:crypto';
+import { access, link, mkdir, open, readdir, rm } from 'node:fs/promises';
+import { dirname, join, resolve } from 'node:path';
 import type { BackupProgress, ConvokeClient } from '@convoke/sdk';
 import { variableOf } from '../../../config/settings.ts';
 import type { CopyFacts } from '../../../store/sqlite/file/copy.ts';
@@ -23,6 +24,9 @@ import { isSystemError } from '../system_error.ts';
 import { note, noteProgress, print, printJson } from '../terminal.ts';
 import { bytesInWords, counted, quoted } from '../format.ts';
 
+/** The end of the name of a copy that is not complete. */
+const PART = /\.\d+-[\da-f]{8}\.part$/;
+
 export function backupCommand(): Command {
   const command = new Command('backup')
     .description('copy all data into one file, while the service runs or not; docs/data.md says how to restore it')
@@ -39,9 +43,10 @@ async function backUp(file: string, options: ServiceOrFileOptions): Promise<void
   refusePostgres(options);
   const to = resolve(file);
   await assertAbsent(to);
+  await noteParts(dirname(to));
   // The copy has another name until it is complete, so that every file with the name of a backup is a complete backup.
-  const part = `${to}.part`;
-  await rm(part, { force: true });
+  // No other process has that name, so two backups leave each other alone.
+  const part = `${to}.${process.pid}-${randomBytes(4).toString('hex')}.part`;
   const where = await whereIsData(options);
   try {
     if ('url' in where) await onService(where.url, options, (client) => fetchCopy(client, part));
@@ -72,9 +77,20 @@ async function assertAbsent(file: string): Promise<void> {
     () => true,
     () => false,
   );
-  if (exists)
-    throw new CommandFailure(EXIT.failed, `${file} exists, and a backup overwrites nothing: give another name`);
+  if (exists) throw existsAlready(file);
   await mkdir(dirname(file), { recursive: true });
+}
+
+function existsAlready(file: string): CommandFailure {
+  return new CommandFailure(EXIT.failed, `${file} exists, and a backup overwrites nothing: give another name`);
+}
+
+/** A process that is killed leaves its part behind, which may be large. */
+async function noteParts(directory: string): Promise<void> {
+  const parts = (await readdir(directory)).filter((name) => PART.test(name));
+  for (const part of parts) {
+    note(`${join(directory, part)} is of a backup that is under way, or that was killed: then remove it`);
+  }
 }
 
 /** Lets the service make a copy, waits for it and writes it to the file. */
@@ -110,7 +126,9 @@ async function copyFile(data: string, part: string): Promise<void> {
 
 /** Gives the file its name, unless another process took the name meanwhile. */
 async function give(part: string, to: string): Promise<void> {
-  await link(part, to);
+  await link(part, to).catch((error: unknown) => {
+    throw isSystemError(error) && error.code === 'EEXIST' ? existsAlready(to) : error;
+  });
   await rm(part);
   const directory = await open(dirname(to), 'r');
   try {
