@@ -19,7 +19,7 @@ import type { Author } from './author.ts';
 const CANCEL_BATCH = 2_000;
 
 export interface InstanceChangesParts {
-  store: { instances: Pick<InstanceStore, 'heartbeat' | 'remove'> };
+  store: { instances: Pick<InstanceStore, 'get' | 'heartbeat' | 'remove'> };
   engine: Pick<Engine, 'instanceChanged' | 'invalidateInstance' | 'instanceRemoved'>;
   feed: Pick<Feed, 'publish'>;
   clock: Clock;
@@ -95,6 +95,7 @@ export class InstanceChanges {
   async remove(author: Author, instance_id: string, lease_ended_at: number | null = null): Promise<boolean> {
     const { store, engine, feed, clock } = this.#parts;
     let existed = false;
+    let is_gone = false;
     let cancelled = 0;
     // The first step switches the instance off for good and writes the audit entry. The other steps complete the
     // removal.
@@ -110,13 +111,20 @@ export class InstanceChanges {
       // For an instance of another owner, `remove` has done nothing.
       if (removed.existed) engine.invalidateInstance(instance_id);
       existed ||= removed.existed;
+      is_gone = removed.existed && removed.done;
       cancelled += removed.cancelled;
       done = removed.done;
     }
     if (!existed) return false;
-    engine.instanceRemoved(instance_id, cancelled);
     const settled = { instance_id, meeting_id: null, state: 'cancelled', reason: 'instance_deleted' } as const;
     if (cancelled > 0) feed.publish(settledEvent({ ...settled, deliveries: cancelled }, clock.wall()));
+    if (!is_gone) {
+      // Between two steps somebody renewed the lease, gave the instance to another owner, or completed the removal. Its
+      // other deliveries stay.
+      engine.invalidateInstance(instance_id);
+      return (await store.instances.get(instance_id)) === null;
+    }
+    engine.instanceRemoved(instance_id, cancelled);
     feed.publish(removedEvent(instance_id, clock.wall()));
     return true;
   }

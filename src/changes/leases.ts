@@ -59,10 +59,15 @@ export class Leases {
   async #remove(): Promise<void> {
     const { store, instances, clock, onRevoked, onError } = this.#parts;
     const wall_ms = clock.wall();
+    const notRead = (error: unknown): null => {
+      onError(error);
+      return null;
+    };
     const ended = await store.instances.endedLeases(wall_ms, REMOVED_MAX);
     for (const instance_id of ended) {
       if (this.#is_closed) return;
-      const instance = await store.instances.get(instance_id);
+      // A row that cannot be read is removed too. Otherwise it would hold up all others, round after round.
+      const instance = await store.instances.get(instance_id).catch(notRead);
       const is_removed = await instances.remove(this.#authorOf(instance_id), instance_id, wall_ms);
       if (is_removed && instance?.lease_until === LEASE_REVOKED) onRevoked(instance).catch(onError);
     }

@@ -23,6 +23,11 @@ export function assertAddressable(field: string, id: string): void {
 
 const ID = new RegExp(ID_PATTERN, 'u');
 
+/** Whether a text can be an id that a user chose. */
+export function isId(text: string): boolean {
+  return ID.test(text);
+}
+
 /** Whether a text is an id that every client can put into a path. */
 export function isAddressableId(text: string): boolean {
   return ID.test(text) && !isDots(text);

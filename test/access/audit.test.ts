@@ -152,6 +152,28 @@ describe('every route that changes something', () => {
   });
 });
 
+test('a refused request with an id that is none leaves its entry without the id, and the chain whole', async (t) => {
+  const service = await startService(t);
+  await service.endOpenMode();
+  const client = clientOf(service);
+  const headers = { 'content-type': 'application/json' };
+  for (const body of ['{"instance_id":"a\\ud800b"}', '{"instance_id":"a\\u0000b","meeting_id":"\\udfff"}'])
+    await service.request('POST', '/api/v1/instances/register/', { body, headers });
+  await service.request('DELETE', '/api/v1/instances/a%00b/');
+  await service.request('DELETE', '/api/v1/instances/nobody/');
+  const entries = await entriesOf(client);
+  assert.deepEqual(
+    entries.slice(2).map(({ outcome, target_id }) => [outcome, target_id]),
+    [
+      // Two refusals that are alike are one entry.
+      ['refused', null],
+      ['refused', null],
+      ['refused', 'nobody'],
+    ],
+  );
+  assert.equal(faultIn(entries), null);
+});
+
 describe('the chain', () => {
   const entry = (n: number): NewAuditEntry => ({ ...entryOf(n), details: { fields: ['b', 'a'] } });
 

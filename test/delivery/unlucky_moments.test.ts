@@ -1,11 +1,13 @@
 /** What happens at an unlucky moment: between two turns of the event loop, or while something is read or stored. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import type { Author } from '../../src/changes/author.ts';
+import { InstanceChanges } from '../../src/changes/instances.ts';
 import { MeetingChanges } from '../../src/changes/meetings.ts';
 import { LongAttempts } from '../../src/delivery/runtimes/long_attempts.ts';
 import { mayTakeLong, type Target } from '../../src/delivery/transport/target.ts';
 import type { Push, Way } from '../../src/delivery/transport/transport.ts';
-import { HOUR, MINUTE, SECOND, startNode, type TestNode } from '../support/node.ts';
+import { HOUR, MINUTE, SECOND, SECRET, startNode, type TestNode } from '../support/node.ts';
 import { HANGS } from '../support/scripted_transport.ts';
 
 type Batch = { idempotency?: { sender: string } | null }[];
@@ -166,4 +168,43 @@ test('a delivery that expires in the table, and that the engine holds for its ne
   await node.clock.advance(HOUR);
   assert.deepEqual(await node.states(), ['failed expired']);
   assert.deepEqual(node.settled_without_attempt, new Map([['failed expired', 1]]));
+});
+
+test('a lease that is renewed between two steps of its removal keeps its instance, and what is left is delivered', async (t) => {
+  const node = await startNode(t);
+  const published: string[] = [];
+  const feed = { publish: ({ name }: { name: string }) => void published.push(name) };
+  const changes = new InstanceChanges({ store: node.store, engine: node.engine, clock: node.clock, feed });
+  const author = { key_id: null, owner_scope: null, storeFor: () => node.store } as unknown as Author;
+  const renew = (for_ms: number) =>
+    changes.register(author, {
+      instance_id: 'i',
+      instance_name: 'i',
+      agent_ids: ['a'],
+      webhook_url: 'http://i.test/hook',
+      webhook_headers: undefined,
+      webhook_secret: undefined,
+      new_secret: SECRET,
+      success_statuses: undefined,
+      lease_until: node.clock.wall() + for_ms,
+    });
+  await renew(MINUTE);
+  await node.join('i', 'm');
+  node.transport.answer('i', 'connect_refused');
+  for (let k = 0; k < 5; k++) await node.sendMany('m', 500);
+  await node.clock.advance(2 * MINUTE);
+  let steps = 0;
+  node.meddle = (name) => {
+    if (name !== 'instances.remove' || ++steps !== 2) return undefined;
+    node.transport.answer('i', 200);
+    return renew(HOUR).then(() => {});
+  };
+  assert.equal(await changes.remove(author, 'i', node.clock.wall()), false);
+  assert.equal(steps, 2);
+  assert.ok(!published.includes('instance.removed'));
+  await node.send('m');
+  await node.clock.advance(HOUR);
+  const states = await node.states();
+  assert.equal(states.filter((state) => state === 'delivered').length, 501);
+  assert.deepEqual(node.transport.seqsTo('i', 'm').slice(-2), [2_500, 2_501]);
 });

@@ -99,6 +99,8 @@ const PRUNE_WINDOW = 5_000;
 
 export class ModelStore implements StoreOperations {
   readonly #instances = new Map<string, Instance>();
+  /** The number since which each instance exists. */
+  readonly #first_nos = new Map<string, number>();
   /** The connections of machines that pull. The engine does not use them. */
   readonly #connections = new Map<string, Connection>();
   readonly #meetings = new Map<string, Meeting>();
@@ -121,6 +123,7 @@ export class ModelStore implements StoreOperations {
    */
   copy(): () => void {
     const instances = new Map(this.#instances);
+    const first_nos = new Map(this.#first_nos);
     const meetings = [...this.#meetings].map(([id, meeting]) => [id, { ...meeting }] as const);
     const settings = new Map(this.#settings);
     const memberships = [...this.#memberships].map(
@@ -131,6 +134,7 @@ export class ModelStore implements StoreOperations {
     const keys = new Map(this.#keys);
     return () => {
       replace(this.#instances, instances);
+      replace(this.#first_nos, first_nos);
       replace(this.#meetings, meetings);
       replace(this.#settings, settings);
       replace(this.#memberships, memberships);
@@ -222,7 +226,7 @@ export class ModelStore implements StoreOperations {
       };
       this.#instances.set(instance_id, instance);
       // Takes a number, so that all deliveries of the new instance have higher numbers.
-      if (previous === undefined) this.#numbers.take(1);
+      if (previous === undefined) this.#first_nos.set(instance_id, this.#numbers.take(1));
       return { created: previous === undefined, instance: this.#rowOf(instance), dropped_header_names };
     },
     // No world has subscriptions.
@@ -715,7 +719,7 @@ export class ModelStore implements StoreOperations {
 
   /** The deliveries that a recovery queues again, in the order of the recovery. */
   #recoverable(of: Recovery): ModelDelivery[] {
-    const rows = this.#of_instance.get(of.instance_id) ?? [];
+    const rows = (this.#of_instance.get(of.instance_id) ?? []).filter((row) => this.#isOfThis(row));
     if ('delivery_ids' in of) {
       return rows.filter((row) => of.delivery_ids.includes(row.delivery_id) && mayQueueAgain(row));
     }
@@ -723,6 +727,11 @@ export class ModelStore implements StoreOperations {
     return rows
       .filter((row) => row.state === 'failed' && settledAt(row) >= of.since_ms && settledAt(row) <= of.until_ms)
       .toSorted((a, b) => settledAt(a) - settledAt(b));
+  }
+
+  /** Whether a delivery is of the instance that has the id now, and not of an earlier one. */
+  #isOfThis({ instance_id, delivery_no }: ModelDelivery): boolean {
+    return this.#instances.has(instance_id) && (this.#first_nos.get(instance_id) ?? 0) <= delivery_no;
   }
 
   #requeue(row: ModelDelivery, now_ms: number, expires_at: number): void {
@@ -891,7 +900,7 @@ export class ModelStore implements StoreOperations {
       if (row === undefined) return null;
       const { state, aside, instance_id } = row;
       if (state === 'pending') row.next_attempt_at = aside ? now_ms : null;
-      else if (mayQueueAgain(row) && this.#instances.has(instance_id)) this.#requeue(row, now_ms, expires_at);
+      else if (mayQueueAgain(row) && this.#isOfThis(row)) this.#requeue(row, now_ms, expires_at);
       else throw new Problem('delivery_not_retryable');
       this.#change(instance_id, { backoff_step: 0, backoff_until: null });
       return { instance_id, meeting_id: row.message.meeting_id, aside: state !== 'pending' || aside };

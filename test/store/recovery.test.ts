@@ -127,6 +127,24 @@ for (const engine of ENGINES) {
       assert.deepEqual(await recover(store, { instance_id: 'j', delivery_ids: [of_j] }), { recovered: 1 });
     });
 
+    test('nothing of an earlier instance with the same id, whoever asks: it may have had another owner', async (t) => {
+      const store = await open(t);
+      const [delivery_id] = await failAt(store, [10]);
+      assert.ok(delivery_id !== undefined);
+      assert.equal(await store.deliveries.countRecoverable({ instance_id: 'i', ...EVER }, 9), 1, 'control');
+      await store.instances.remove('i', 9, 20);
+      await store.instances.register({ ...REGISTRATION, instance_id: 'i', owner_key_id: 'another' }, 30);
+      for (const asked of [EVER, { delivery_ids: [delivery_id] }]) {
+        assert.equal(await store.deliveries.countRecoverable({ instance_id: 'i', ...asked }, 9), 0);
+        const { recovered } = (await store.deliveries.recover({ instance_id: 'i', ...asked }, 9, 40, NEVER_EXPIRES))!;
+        assert.equal(recovered, 0);
+      }
+      await assert.rejects(store.deliveries.retry(delivery_id, 40, NEVER_EXPIRES), {
+        code: 'delivery_not_retryable',
+        message: /another one has its id now/,
+      });
+    });
+
     test('nothing of an instance that is not there, or belongs to somebody else', async (t) => {
       const store = await open(t);
       await failAt(store, [10]);

@@ -4,7 +4,7 @@ import type { Author } from '../../changes/author.ts';
 import type { Clock, Timer } from '../../delivery/clock.ts';
 import type { AuditAction, AuditDetails, AuditSubject, AuditTarget } from '../../domain/audit.ts';
 import { addressGroup } from '../../domain/client_address.ts';
-import { ID_CHARS_MAX } from '../../domain/id.ts';
+import { isId } from '../../domain/id.ts';
 import type { Problem, ProblemCode } from '../../domain/problem.ts';
 import type { AuditedStore, Store } from '../../store/store.ts';
 import type { Keyring } from './keyring.ts';
@@ -221,17 +221,25 @@ function targetOf({ params, body }: FastifyRequest, target: AuditTarget): string
   const name = `${target}_id`;
   const id =
     fieldOf(params, target === 'key' ? 'key_id' : name) ?? (target === 'instance' ? fieldOf(body, name) : null);
-  return typeof id === 'string' && id.length <= ID_CHARS_MAX ? id : null;
+  return chosenId(id);
+}
+
+/**
+ * The id that a request names; null for a value that is no id. Databases change a text that is not well-formed, and
+ * then the chain of the log says that somebody has changed the entry.
+ */
+function chosenId(value: unknown): string | null {
+  return typeof value === 'string' && isId(value) ? value : null;
 }
 
 /** The names of the fields in the body, and the id of the meeting; no other value. */
 function detailsOf(body: unknown): AuditDetails {
   if (typeof body !== 'object' || body === null) return {};
-  const meeting_id = fieldOf(body, 'meeting_id');
+  const meeting_id = chosenId(fieldOf(body, 'meeting_id'));
   const fields = Object.keys(body).filter((name) => KNOWN_FIELD.test(name));
   return {
     ...(fields.length === 0 ? {} : { fields: fields.toSorted().slice(0, FIELDS_MAX) }),
-    ...(typeof meeting_id === 'string' && meeting_id.length <= ID_CHARS_MAX ? { meeting_id } : {}),
+    ...(meeting_id !== null && { meeting_id }),
   };
 }
 

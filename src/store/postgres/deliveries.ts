@@ -125,7 +125,7 @@ const FIND_OWNED = statement(`
     (SELECT i.instance_id FROM instances i WHERE i.instance_id = deliveries.instance_id AND first_no <= $delivery_no
       AND i.owner_key_id = $owner_key_id AND i.instance_id = coalesce($owner_limit::text, i.instance_id)))`);
 
-const LOCK_INSTANCE = statement('SELECT 1 FROM instances WHERE instance_id = $instance_id FOR UPDATE');
+const LOCK_INSTANCE = statement('SELECT first_no FROM instances WHERE instance_id = $instance_id FOR UPDATE');
 const LOCK_DELIVERY = statement(
   'SELECT instance_id, meeting_id, state, reason, aside, next_attempt_at FROM deliveries WHERE delivery_no = $delivery_no FOR UPDATE',
 );
@@ -231,7 +231,8 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
       const delivery_no = numberOf(delivery_id);
       const found = await session.one<{ instance_id: string }>(FIND_OWNED, { delivery_no, ...ownedBy(owner_scope) });
       if (found === undefined) return null;
-      const instance = await session.one(LOCK_INSTANCE, { instance_id: found.instance_id });
+      const { instance_id: of } = found;
+      const instance = await session.one<{ first_no: number }>(LOCK_INSTANCE, { instance_id: of });
       const row = await session.one<
         Pick<DeliveriesTable, 'instance_id' | 'meeting_id' | 'state' | 'reason' | 'aside' | 'next_attempt_at'>
       >(LOCK_DELIVERY, { delivery_no });
@@ -242,10 +243,10 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
         // now.
         const next_attempt_at = row.aside === 1 ? now_ms : null;
         await session.run(BRING_FORWARD, { delivery_no, next_attempt_at });
-      } else if (mayQueueAgain(row) && instance !== undefined) {
+      } else if (mayQueueAgain(row) && instance !== undefined && instance.first_no <= delivery_no) {
         await session.run(REQUEUE_ONE, { delivery_no, now_ms, expires_at });
       } else {
-        throw notRetryable(row);
+        throw notRetryable(row, instance !== undefined);
       }
       await session.run(RESET, { instance_id });
       session.messages.push({ kind: 'instance', instance_id, lifts: true, requeued: true });

@@ -21,8 +21,8 @@ import { LAST_OF_MESSAGE } from './search.ts';
 import { IS_OWNED, ownedBy } from './owner_scope.ts';
 
 /**
- * The number since which the caller owns the instance. The caller must not queue deliveries of an earlier instance with
- * the same id again.
+ * The number since which the instance exists. Nobody may queue deliveries of an earlier instance with the same id
+ * again: the instance may have another owner now.
  */
 const FIRST_OWNED = `SELECT first_no FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED}`;
 const FIND_OWNED = statement(FIRST_OWNED);
@@ -65,7 +65,7 @@ export function recovery(
       if (found === undefined) return null;
       await session.run(RESET, { instance_id });
       const { statements, values } = selected(of);
-      const first_no = owner_scope ? found.first_no : 0;
+      const { first_no } = found;
       const recovered = await session.run(statements.requeue, { ...values, first_no, limit, now_ms, expires_at });
       session.messages.push({ kind: 'instance', instance_id, lifts: true, requeued: true });
       return { recovered };
@@ -75,7 +75,7 @@ export function recovery(
       const found = await session.one<{ first_no: number }>(FIND_OWNED, { instance_id, ...ownedBy(owner_scope) });
       if (found === undefined) return null;
       const { statements, values } = selected(of);
-      const first_no = owner_scope ? found.first_no : 0;
+      const { first_no } = found;
       return (await session.one<{ count: number }>(statements.count, { ...values, first_no, limit: most }))!.count;
     },
     async countMissed(instance_id, span, rows_max) {

@@ -123,10 +123,17 @@ function waitingFor(row: ListedRow): WaitingFor | null {
 /** `mayQueueAgain` as a condition. */
 export const MAY_QUEUE_AGAIN = `(state = 'failed' OR (state = 'cancelled' AND reason <> 'instance_deleted'))`;
 
-/** @returns why a delivery cannot be queued again */
-export function notRetryable(row: { state: string; reason: string | null }): Problem {
+/**
+ * @param is_earlier whether the delivery is of an earlier instance with the same id
+ * @returns why a delivery cannot be queued again
+ */
+export function notRetryable(row: { state: string; reason: string | null }, is_earlier: boolean): Problem {
   const why = () => {
-    if (mayQueueAgain(row)) return 'Its instance is no longer registered; register it again first.';
+    if (mayQueueAgain(row)) {
+      return is_earlier
+        ? 'Its instance was deleted, and another one has its id now; send the message again.'
+        : 'Its instance is no longer registered. A new instance with this id does not get it either; send the message again.';
+    }
     if (row.state === 'cancelled') return 'It was cancelled when its instance was deleted.';
     return `It is ${row.state}; only a pending, failed or cancelled delivery can be queued again.`;
   };

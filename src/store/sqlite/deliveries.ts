@@ -78,7 +78,9 @@ const EXPIRE = `UPDATE deliveries SET state = 'failed', reason = 'expired', next
  * deleted.
  */
 const FIND_OWNED = `
-  SELECT instance_id, meeting_id, state, reason, aside, next_attempt_at FROM deliveries
+  SELECT instance_id, meeting_id, state, reason, aside, next_attempt_at,
+    (SELECT first_no FROM instances WHERE instances.instance_id = deliveries.instance_id) AS first_no
+  FROM deliveries
   WHERE delivery_no = $delivery_no AND ($owner_key_id IS NULL OR instance_id IN
     (SELECT i.instance_id FROM instances i WHERE i.instance_id = deliveries.instance_id AND first_no <= $delivery_no AND ${IS_OWNED}))`;
 
@@ -202,7 +204,9 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
     retry(delivery_id: string, now_ms: number, expires_at: number, owner_scope?: OwnerScope | null) {
       const delivery_no = numberOf(delivery_id);
       const row = db.prepare(FIND_OWNED).get({ delivery_no, ...ownedBy(owner_scope) }) as
-        | Pick<DeliveriesTable, 'instance_id' | 'meeting_id' | 'state' | 'reason' | 'aside' | 'next_attempt_at'>
+        | (Pick<DeliveriesTable, 'instance_id' | 'meeting_id' | 'state' | 'reason' | 'aside' | 'next_attempt_at'> & {
+            first_no: number | null;
+          })
         | undefined;
       if (row === undefined) return null;
       if (row.state === 'pending') {
@@ -210,10 +214,10 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
         // now.
         const next_attempt_at = row.aside === 1 ? now_ms : null;
         db.prepare('UPDATE deliveries SET next_attempt_at = ? WHERE delivery_no = ?').run(next_attempt_at, delivery_no);
-      } else if (mayQueueAgain(row) && instanceExists(db, row.instance_id)) {
+      } else if (mayQueueAgain(row) && row.first_no !== null && row.first_no <= delivery_no) {
         db.prepare(`${requeue()} delivery_no = $delivery_no`).run({ delivery_no, now_ms, expires_at });
       } else {
-        throw notRetryable(row);
+        throw notRetryable(row, row.first_no !== null);
       }
       db.prepare(RESET_BACKOFF).run({ instance_id: row.instance_id });
       return {
@@ -317,8 +321,4 @@ function pendingLanes(db: Database, after: LaneKey | null, limit: number): LaneK
     lanes.push(key);
   }
   return lanes;
-}
-
-function instanceExists(db: Database, instance_id: string): boolean {
-  return db.prepare('SELECT 1 FROM instances WHERE instance_id = ?').get(instance_id) !== undefined;
 }

@@ -20,8 +20,8 @@ import { IS_OWNED, ownedBy } from './owner_scope.ts';
 import type { Sync } from './sync.ts';
 
 /**
- * The number since which the caller owns the instance. The caller must not queue deliveries of an earlier instance with
- * the same id again.
+ * The number since which the instance exists. Nobody may queue deliveries of an earlier instance with the same id
+ * again: the instance may have another owner now.
  */
 const FIRST_OWNED = `SELECT first_no FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED}`;
 
@@ -41,7 +41,7 @@ export function recovery(
   const firstOf = (instance_id: string, owner_scope: Parameters<typeof ownedBy>[0]): number | null => {
     const values = { instance_id, ...ownedBy(owner_scope) };
     const found = db.prepare(FIRST_OWNED).get(values) as { first_no: number } | undefined;
-    return found === undefined ? null : owner_scope ? found.first_no : 0;
+    return found === undefined ? null : found.first_no;
   };
 
   const selected = (of: Recovery): { found: string; values: Record<string, string | number> } => {
