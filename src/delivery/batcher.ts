@@ -11,9 +11,14 @@ interface Waiting<Item, Result> {
   reject: (error: unknown) => void;
 }
 
-export interface BatcherOptions {
+export interface BatcherOptions<Item> {
   /** The most items in a batch, read before each batch. A batch has at least one item. */
   items_max: () => number;
+  /**
+   * Makes a function for one batch: how many items an item counts as. The function gets the items in their order, and
+   * the last one may not go into the batch. Without `sizer`, each item counts as one.
+   */
+  sizer?: () => (item: Item) => number;
   weight_max: number;
   /** The most batches in flight. While they are in flight, the next batch grows. */
   in_flight_max: number;
@@ -34,13 +39,14 @@ export interface BatcherOptions {
  */
 export class Batcher<Item, Result> {
   readonly #clock: Clock;
-  readonly #options: BatcherOptions;
+  readonly #options: BatcherOptions<Item>;
   readonly #flush: (items: Item[]) => Promise<Result[]>;
   #waiting: Waiting<Item, Result>[] = [];
   #waiting_weight = 0;
   #in_flight = 0;
   /** The batches in flight. `rejectInFlight` can reject the callers of their items before the batches end. */
   readonly #batches_in_flight: Waiting<Item, Result>[][] = [];
+  /** The items in flight, as many as they count, and their weight. */
   #size_in_flight = { items: 0, weight: 0 };
   #scheduled = false;
   /** Null when batches do not linger. */
@@ -48,7 +54,7 @@ export class Batcher<Item, Result> {
   /** Cancels the linger. */
   #timer: Timer | null = null;
 
-  constructor(clock: Clock, options: BatcherOptions, flush: (items: Item[]) => Promise<Result[]>) {
+  constructor(clock: Clock, options: BatcherOptions<Item>, flush: (items: Item[]) => Promise<Result[]>) {
     this.#clock = clock;
     this.#options = options;
     this.#linger = options.linger === undefined ? null : new AdaptiveLinger(options.linger);
@@ -127,13 +133,12 @@ export class Batcher<Item, Result> {
   async #run(): Promise<void> {
     this.#timer?.cancel();
     this.#timer = null;
-    const batch = this.#take();
+    const { batch, items, weight } = this.#take();
     // The callers were rejected before the batch started.
     if (batch.length === 0) return;
-    const weight = batch.reduce((sum, waiting) => sum + waiting.weight, 0);
     this.#in_flight++;
     this.#batches_in_flight.push(batch);
-    this.#size_in_flight.items += batch.length;
+    this.#size_in_flight.items += items;
     this.#size_in_flight.weight += weight;
     this.#linger?.onFlush(batch.length, this.#size_in_flight.items, this.#waiting.length, this.#clock.now());
     this.flushIfReady();
@@ -145,23 +150,28 @@ export class Batcher<Item, Result> {
     } finally {
       this.#in_flight--;
       this.#batches_in_flight.splice(this.#batches_in_flight.indexOf(batch), 1);
-      this.#size_in_flight.items -= batch.length;
+      this.#size_in_flight.items -= items;
       this.#size_in_flight.weight -= weight;
       this.flushIfReady();
     }
   }
 
-  #take(): Waiting<Item, Result>[] {
+  #take(): { batch: Waiting<Item, Result>[]; items: number; weight: number } {
+    const { weight_max, sizer } = this.#options;
     const items_max = this.#options.items_max();
+    const sizeOf = sizer?.();
     let count = 0;
+    let items = 0;
     let weight = 0;
     for (const waiting of this.#waiting) {
-      const is_full = count >= items_max || weight + waiting.weight > this.#options.weight_max;
+      const size = sizeOf?.(waiting.item) ?? 1;
+      const is_full = items + size > items_max || weight + waiting.weight > weight_max;
       if (count > 0 && is_full && !waiting.is_joined) break;
       weight += waiting.weight;
+      items += size;
       count++;
     }
     this.#waiting_weight -= weight;
-    return this.#waiting.splice(0, count);
+    return { batch: this.#waiting.splice(0, count), items, weight };
   }
 }

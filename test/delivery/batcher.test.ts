@@ -10,7 +10,7 @@ import { VirtualClock } from '../support/virtual_clock.ts';
 const WEIGHT = 10;
 
 /** A batcher of numbers, the batches that it sent, and functions that end these batches. */
-function batcher(options: Partial<BatcherOptions>) {
+function batcher(options: Partial<BatcherOptions<number>>) {
   const batches: number[][] = [];
   const ends: (() => void)[] = [];
   const it = new Batcher<number, number>(

@@ -1,6 +1,6 @@
 /** How a message to hundreds or thousands of instances affects other instances. */
 import assert from 'node:assert/strict';
-import { test, type TestContext } from 'node:test';
+import { describe, test, type TestContext } from 'node:test';
 import { SECOND, SETTINGS, startNode, type TestNode } from '../support/node.ts';
 
 /** The least number of deliveries of a wide message. */
@@ -86,4 +86,63 @@ test('other work of the thread has its turn between the steps of the dispatcher'
   await clock.advanceUntil('all pushes', () => node.engine.isQuiet, SECOND);
   assert.equal(transport.pushes.length, 200);
   assert.ok(pushes_before !== null && pushes_before <= 12, `${pushes_before} pushes started in a row`);
+});
+
+describe('a burst into a wide meeting', () => {
+  const MEMBERS = 600;
+
+  /** A node that knows only narrow meetings, and the deliveries of each transaction from now on. */
+  async function narrowNode(t: TestContext): Promise<{ node: TestNode; deliveries: number[] }> {
+    const node = await startNode(t);
+    await node.meeting('narrow', 'n');
+    for (let k = 0; k < MEMBERS; k++) await node.meeting('wide', `i${k}`);
+    for (let k = 0; k < 40; k++) await node.send('narrow');
+    await node.clock.advance(SECOND);
+    const deliveries: number[] = [];
+    node.meddle = (name, [batch]) => {
+      if (name !== 'messages.accept') return undefined;
+      const wide = (batch as { meeting_id: string }[]).filter(({ meeting_id }) => meeting_id === 'wide');
+      deliveries.push(wide.length * MEMBERS);
+      return undefined;
+    };
+    return { node, deliveries };
+  }
+
+  const MANY = 2_000;
+
+  test('is stored in small transactions, although the node has stored only narrow messages before', async (t) => {
+    const { node, deliveries } = await narrowNode(t);
+    const sent = Promise.all(Array.from({ length: 12 }, () => node.send('wide')));
+    await node.clock.advance(SECOND);
+    assert.deepEqual(
+      (await sent).map(({ seq }) => seq).toSorted((a, b) => a - b),
+      Array.from({ length: 12 }, (_, k) => k + 1),
+    );
+    assert.ok(Math.max(...deliveries) < MANY, String(deliveries));
+  });
+
+  test('of one list is stored in small transactions, in its order', async (t) => {
+    const { node, deliveries } = await narrowNode(t);
+    const sent = node.engine.sendAll(Array.from({ length: 12 }, () => node.sendOf('wide')));
+    await node.clock.advance(SECOND);
+    const seqs = (await sent).map((result) => result.status === 'fulfilled' && result.value.message.seq);
+    assert.deepEqual(
+      seqs,
+      Array.from({ length: 12 }, (_, k) => k + 1),
+    );
+    assert.ok(Math.max(...deliveries) < MANY, String(deliveries));
+  });
+
+  test('control: messages to a narrow meeting share a transaction once it is known', async (t) => {
+    const { node } = await narrowNode(t);
+    let transactions = 0;
+    node.meddle = (name) => {
+      if (name === 'messages.accept') transactions++;
+      return undefined;
+    };
+    const sent = Promise.all(Array.from({ length: 12 }, () => node.send('narrow')));
+    await node.clock.advance(SECOND);
+    await sent;
+    assert.equal(transactions, 1);
+  });
 });

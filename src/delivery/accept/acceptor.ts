@@ -14,6 +14,7 @@ import type { Observer } from '../events.ts';
 import type { Tracer } from '../tracer.ts';
 import type { Enqueuer } from '../lanes/enqueuer.ts';
 import { type Backpressure, WAITING_HIGH } from './backpressure.ts';
+import { FanOuts } from './fan_outs.ts';
 
 /** A message to send, as the HTTP layer hands it over. */
 export interface Send extends Pick<
@@ -33,25 +34,20 @@ export interface Sent {
   repeated: boolean;
 }
 
-/** The most messages in one transaction, and the most bytes of them. */
+/** The most messages in one transaction, and the most bytes of them and of the lists of agents of their deliveries. */
 const BATCH_MAX = 500;
 const BATCH_BYTES_MAX = 8 << 20;
 /** The most bytes of messages that wait to be stored. When more bytes wait, a send gets 503 with Retry-After. */
 const WAITING_BYTES_MAX = 64 << 20;
 /** The bytes that a message takes in memory besides its text. */
 const MESSAGE_OVERHEAD_BYTES = 512;
-/**
- * The most messages of one list in one transaction. The number is low, because nobody knows how many deliveries these
- * messages have before they are stored.
- */
+/** The most messages of one list in one transaction. */
 const LIST_BATCH_MAX = 100;
 /**
  * How long the messages of one list may take to be stored. Messages that are not stored by then get 503 with
  * Retry-After.
  */
 const LIST_MS_MAX = 20_000;
-/** The weight of the latest batch in the average of deliveries per message. */
-const FAN_OUT_WEIGHT = 0.2;
 
 const DAMAGED = 'A row that this message needs is damaged; the log of the service says which.';
 
@@ -83,9 +79,7 @@ export class Acceptor {
   readonly #tracer: Tracer | null;
   readonly #expire_after_ms: number;
   readonly #batcher: Batcher<NewMessage, Accepted>;
-  /** Averages over recent messages: the deliveries of a message, and the characters of all their lists of agents. */
-  #fan_out = 1;
-  #fan_out_chars = 0;
+  readonly #fan_outs = new FanOuts();
   #is_closed = false;
 
   constructor(parts: AcceptorParts) {
@@ -100,10 +94,11 @@ export class Acceptor {
     this.#tracer = parts.tracer;
     this.#expire_after_ms = parts.expire_after_ms;
     const lingers = parts.store.lingers ?? NO_LINGER;
-    this.#batcher = new Batcher(
+    this.#batcher = new Batcher<NewMessage, Accepted>(
       parts.clock,
       {
-        items_max: () => this.#batchMax(),
+        items_max: () => BATCH_MAX,
+        sizer: () => this.#sizer(),
         weight_max: BATCH_BYTES_MAX,
         in_flight_max: 2,
         consumer_coalesces: true,
@@ -147,7 +142,7 @@ export class Acceptor {
 
   /**
    * Stores a list of messages in the order of the list, one transaction after the other. A transaction has up to a
-   * hundred messages, and fewer when these have many deliveries. A message that is refused changes nothing for the
+   * hundred messages, and fewer when these have many deliveries, or when nobody knows how many they have. A message that is refused changes nothing for the
    * others. When the storage fails, or the service is overloaded, the rest of the list fails in the same way, so that
    * no message overtakes another.
    *
@@ -159,7 +154,7 @@ export class Acceptor {
     let reason: unknown = null;
     while (results.length < sends.length) {
       if (this.#clock.now() > until) reason ??= new Problem('overloaded', undefined, { retry_after_s: 1 });
-      const next = sends.slice(results.length, results.length + Math.min(LIST_BATCH_MAX, this.#batchMax()));
+      const next = this.#beginningOf(sends.slice(results.length, results.length + LIST_BATCH_MAX));
       // The list waits for room together: a small message must not overtake a large one that found none.
       if (!this.hasRoomFor(next)) reason ??= new Problem('overloaded', undefined, { retry_after_s: 1 });
       const stored = next.map((send, i) => (reason === null ? this.#send(send, i > 0) : Promise.reject(reason)));
@@ -211,7 +206,7 @@ export class Acceptor {
   }
 
   async #accept(batch: NewMessage[]): Promise<Accepted[]> {
-    const expected = batch.length * this.#fan_out;
+    const expected = batch.reduce((sum, message) => sum + this.#fan_outs.expected(message).deliveries, 0);
     this.#backpressure.expect(expected);
     const requested_at = this.#invalidations.now;
     const began_at = this.#clock.wall();
@@ -219,21 +214,16 @@ export class Acceptor {
     this.#tracer?.committed(batch, began_at, this.#clock.wall());
     let messages = 0;
     let deliveries = 0;
-    let chars = 0;
     for (const [i, result] of results.entries()) {
       if (result.kind !== 'accepted') continue;
       messages++;
       deliveries += result.deliveries.length;
-      for (const { target_agents } of result.deliveries) chars += target_agents.length;
       const { message, origin, deliveries: queued } = result;
+      this.#fan_outs.note(batch[i] as NewMessage, queued);
       const stored = { ...(batch[i] as NewMessage), ...message, origin, deliveries: queued };
       const { meeting_id, seq } = stored;
       const contiguous_from = this.#seen_ranges?.extend(meeting_id, seq, seq) ?? null;
       this.#enqueuer.enqueue(stored, contiguous_from, requested_at, true);
-    }
-    if (messages > 0) {
-      this.#fan_out += (deliveries / messages - this.#fan_out) * FAN_OUT_WEIGHT;
-      this.#fan_out_chars += (chars / messages - this.#fan_out_chars) * FAN_OUT_WEIGHT;
     }
     this.#observer.accepted(messages, deliveries, batch, results);
     this.#dispatcher.run();
@@ -241,14 +231,27 @@ export class Acceptor {
   }
 
   /**
-   * How many messages one transaction stores. The deliveries of a batch should fit into memory beside the deliveries
+   * Says how much of a batch each message fills. The deliveries of a batch should fit into memory beside the deliveries
    * that already wait there. A delivery that does not fit is read from disk later, which costs more than all other work
-   * on a delivery.
+   * on a delivery. And a transaction with a million deliveries takes so long that its senders get 503.
    */
-  #batchMax(): number {
-    const by_number = Math.ceil(WAITING_HIGH / 2 / Math.max(1, this.#fan_out));
-    const by_bytes = Math.ceil(BATCH_BYTES_MAX / Math.max(1, this.#fan_out_chars));
-    return Math.min(BATCH_MAX, by_number, by_bytes);
+  #sizer(): (message: Pick<Send, 'meeting_id' | 'target_agents'>) => number {
+    const unknown = new Set<string>();
+    return (message) => {
+      const { deliveries, chars, is_known } = this.#fan_outs.expected(message);
+      // The first message shows how many deliveries the others have.
+      if (!is_known && unknown.has(message.meeting_id)) return BATCH_MAX;
+      if (!is_known) unknown.add(message.meeting_id);
+      return Math.max(1, (BATCH_MAX * deliveries) / (WAITING_HIGH / 2), (BATCH_MAX * chars) / BATCH_BYTES_MAX);
+    };
+  }
+
+  /** The first messages of a list, as many as one transaction stores. */
+  #beginningOf(sends: Send[]): Send[] {
+    const sizeOf = this.#sizer();
+    let size = 0;
+    const end = sends.findIndex((send, i) => (size += sizeOf(send)) > BATCH_MAX && i > 0);
+    return end === -1 ? sends : sends.slice(0, end);
   }
 }
 
