@@ -9,7 +9,7 @@ import type { AddressInfo } from 'node:net';
 import { json } from 'node:stream/consumers';
 import { describe, test, type TestContext } from 'node:test';
 import { ConvokeClient, ConvokeError, type PushInHand, type PullOptions } from '@convoke/sdk';
-import { until } from '../support/wait.ts';
+import { inTime, until } from '../support/wait.ts';
 
 interface PullRequest {
   results: ({ delivery_id: string; attempt: number } & Record<string, unknown>)[];
@@ -25,12 +25,14 @@ class ScriptedService {
   #waiting: { response: ServerResponse; max: number }[] = [];
   /** How the next requests fail: with a status, or with a connection that is cut after the request. */
   readonly failures: (number | 'cut')[] = [];
+  /** The Retry-After of failures with a status. */
+  retry_after: string | null = null;
   readonly #server = createServer(async (request, response) => {
     const body = (await json(request)) as PullRequest;
     this.requests.push(body);
     const failure = this.failures.shift();
     if (failure === 'cut') return void request.socket.destroy();
-    if (failure !== undefined) return sendProblem(response, failure);
+    if (failure !== undefined) return sendProblem(response, failure, this.retry_after);
     response.on('close', () => (this.#waiting = this.#waiting.filter((each) => each.response !== response)));
     this.#waiting.push({ response, max: body.max });
     this.#handOut();
@@ -94,8 +96,9 @@ class ScriptedService {
   }
 }
 
-function sendProblem(response: ServerResponse, status: number): void {
+function sendProblem(response: ServerResponse, status: number, retry_after: string | null): void {
   const problem = { type: 'about:blank', title: 'T', status, detail: 'what to do', code: 'some_code' };
+  if (retry_after !== null) response.setHeader('retry-after', retry_after);
   response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(problem));
 }
 
@@ -338,6 +341,61 @@ describe('pull', () => {
     await over;
     const { pull_id: _, ...last } = service.requests.at(-1)!;
     assert.deepEqual(last, { results: [{ delivery_id: 'd1', attempt: 1, status_code: 200 }], max: 0, wait_s: 0 });
+  });
+
+  for (const [what, failure, retry_after] of [
+    ['is too busy', 503, null],
+    ['asks for a pause of a minute', 503, '60'],
+    ['is away', 'cut', null],
+  ] as const) {
+    test(`ends within 10 s and after a few requests when the service ${what} and a result is in hand`, async (t) => {
+      let now_ms = 0;
+      const sleep = async (ms: number): Promise<void> => void (now_ms += ms);
+      const { service, ending, over, pushes, taken } = await start(t, { sleep, now: () => now_ms });
+      service.push('d1');
+      await taken(1);
+      const before = service.requests.length;
+      // More failures than there is time for.
+      service.failures.push(...Array.from({ length: 200 }, () => failure));
+      service.retry_after = retry_after;
+      ending.abort();
+      succeed(pushes[0]!);
+      await inTime('the end', over);
+      assert(now_ms <= 10_000, `${now_ms} ms`);
+      const tries = service.requests.length - before;
+      assert(tries >= 2 && tries <= 40, `${tries} requests`);
+    });
+  }
+
+  test('at the end no pause that began before keeps back the last result', async (t) => {
+    // Each pause lasts until it is cut, or until the test is over.
+    let pauses = 0;
+    const is_over = Promise.withResolvers<void>();
+    t.after(() => is_over.resolve());
+    const sleep = (_: number, signal: AbortSignal | undefined): Promise<void> => {
+      pauses++;
+      const cut = new Promise<void>((resolve) => signal?.addEventListener('abort', () => resolve()));
+      return Promise.race([cut, is_over.promise]);
+    };
+    const { service, ending, over, pushes, taken } = await start(t, { concurrency: 2, sleep });
+    service.push('d1');
+    service.push('d2');
+    await taken(2);
+    service.failures.push(503);
+    service.retry_after = '60';
+    ending.abort();
+    succeed(pushes[0]!);
+    await until(
+      'a pause',
+      () => pauses,
+      (count) => count === 1,
+    );
+    succeed(pushes[1]!);
+    await inTime('the end', over);
+    assert.deepEqual(
+      service.requests.at(-1)!.results.map(({ delivery_id }) => delivery_id),
+      ['d1', 'd2'],
+    );
   });
 
   test('a loop that ends early reports what was handled, and gives back what nobody saw', async (t) => {

@@ -18,6 +18,8 @@ const GRACE_MS = 5_000;
 const LOOK_MS = 1_000;
 /** How long an iteration that is ending tries to hand in its results. */
 const HAND_IN_MS_MAX = 10_000;
+/** The longest pause in that time, whatever the service asks for: after a failure there is time for another try. */
+const HAND_IN_PAUSE_MS_MAX = HAND_IN_MS_MAX / 2;
 /** The most pushes that one request asks for. */
 const PUSHES_MAX = 32;
 /**
@@ -60,7 +62,7 @@ export interface PullOptions {
   onConnection?: ((state: 'connected' | 'reconnecting', error: ConvokeError | null) => void) | undefined;
   /** Makes the pauses between failed requests; tests replace it. */
   sleep?: ((ms: number, signal: AbortSignal | undefined) => Promise<void>) | undefined;
-  /** The clock of the pauses; tests replace it. */
+  /** The clock of the pauses, and of the time for the last results; tests replace it. */
   now?: (() => number) | undefined;
 }
 
@@ -122,8 +124,10 @@ export class Puller {
   #is_ready = true;
   /** Null before the first request has ended. */
   #is_connected: boolean | null = null;
+  readonly #now: () => number;
   readonly #backoff: Backoff;
-  #backing_off: Promise<void> | null = null;
+  /** Cuts the pause after a failure short; null while there is no pause. */
+  #pausing: AbortController | null = null;
   /** Aborted when no more pushes are wanted. */
   readonly #ending = new AbortController();
   #hand_in_until_ms = Infinity;
@@ -136,7 +140,8 @@ export class Puller {
     this.#path = ['instances', instance_id, 'pull'];
     this.#concurrency = options.concurrency ?? 1;
     this.#options = options;
-    this.#backoff = new Backoff(options.now);
+    this.#now = options.now ?? Date.now;
+    this.#backoff = new Backoff(this.#now);
   }
 
   async *pushes(): AsyncGenerator<PushInHand, void, undefined> {
@@ -172,6 +177,7 @@ export class Puller {
     if (this.#ending.signal.aborted) return;
     this.#ending.abort();
     this.#waiting?.abort();
+    this.#pausing?.abort();
     for (const push of this.#queue.splice(0)) push.respond({ not_reached: 'the program that pulls has ended' });
     this.#step();
   }
@@ -192,18 +198,25 @@ export class Puller {
     const held = this.#held.size - this.#late;
     const room = Math.max(0, this.#concurrency - held - this.#asked);
     const is_ending = this.#ending.signal.aborted;
-    const now_ms = Date.now();
-    if (is_ending && held === 0) this.#hand_in_until_ms = Math.min(this.#hand_in_until_ms, now_ms + HAND_IN_MS_MAX);
-    if (this.#backing_off === null) {
+    if (is_ending && held === 0) this.#limitHandIn();
+    const is_out_of_time = this.#now() >= this.#hand_in_until_ms;
+    if (this.#pausing === null && !is_out_of_time) {
       if (room > 0 && this.#waiting === null && !is_ending) void this.#wait(Math.min(room, PUSHES_MAX));
       if ((this.#results.size > 0 || this.#isHandInLost) && !this.#is_handing_in)
         void this.#handIn(is_ending || !this.#is_ready ? 0 : Math.min(room, PUSHES_MAX));
     }
     const is_idle = this.#waiting === null && !this.#is_handing_in;
-    if (is_ending && is_idle && held === 0 && (this.#results.size === 0 || now_ms > this.#hand_in_until_ms)) {
+    if (is_ending && is_idle && held === 0 && (this.#results.size === 0 || is_out_of_time)) {
       this.#is_over = true;
       this.#wake();
     }
+  }
+
+  /** The last result was given, so the time for handing it in begins. No pause takes up that time. */
+  #limitHandIn(): void {
+    if (this.#hand_in_until_ms !== Infinity) return;
+    this.#hand_in_until_ms = this.#now() + HAND_IN_MS_MAX;
+    this.#pausing?.abort();
   }
 
   /** Whether the response to the last request that handed in was lost. */
@@ -370,22 +383,25 @@ export class Puller {
       this.#error ??= error;
       this.#ending.abort();
       this.#waiting?.abort();
+      this.#pausing?.abort();
       this.#wake();
       return;
     }
-    if (Date.now() > this.#hand_in_until_ms) return;
+    const left_ms = this.#hand_in_until_ms - this.#now();
+    if (left_ms <= 0) return;
     if (this.#is_connected !== false) this.#options.onConnection?.('reconnecting', error);
     this.#is_connected = false;
-    if (this.#backing_off !== null) return;
-    this.#backing_off = this.#backOff(this.#backoff.pauseAfter(error));
+    if (this.#pausing !== null) return;
+    const pause_ms = this.#backoff.pauseAfter(error);
+    void this.#pause(left_ms === Infinity ? pause_ms : Math.min(pause_ms, HAND_IN_PAUSE_MS_MAX, left_ms));
   }
 
-  async #backOff(pause_ms: number): Promise<void> {
+  /** Pauses before the next request. The end has results to hand in, and so cuts the pause short. */
+  async #pause(pause_ms: number): Promise<void> {
     const { sleep = pause } = this.#options;
-    const { signal } = this.#ending;
-    // An iteration that ends has results to hand in, and so cuts the pause short.
-    await sleep(pause_ms, signal.aborted ? undefined : signal).catch(() => {});
-    this.#backing_off = null;
+    this.#pausing = new AbortController();
+    await sleep(pause_ms, this.#pausing.signal).catch(() => {});
+    this.#pausing = null;
     this.#step();
   }
 }

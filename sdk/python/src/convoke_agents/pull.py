@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta, timezone
 from email.utils import parsedate_to_datetime
@@ -148,7 +149,8 @@ class AsyncPulling:
         # The names of the waiting request and of the request that hands in results. A request that is repeated after
         # its response was lost keeps its name. So the service takes the pushes of the lost response back at once.
         self._pull_ids: dict[_Kind, str] = {}
-        self._is_backing_off = False
+        # Cuts the pause after a failure short; None while there is no pause.
+        self._pausing: asyncio.Event | None = None
         self._is_connected = False
         self._is_lost = False
         self._backoff = Backoff()
@@ -221,6 +223,7 @@ class AsyncPulling:
         if self._ending.is_set():
             return
         self._ending.set()
+        self._cut_pause()
         while self._queue:
             self._queue.popleft().give_back(_ENDED)
         self._step()
@@ -244,10 +247,10 @@ class AsyncPulling:
             return
         held = len(self._held) - self._late
         is_ending = self._ending.is_set()
-        now_s = time.monotonic()
         if is_ending and held == 0:
-            self._hand_in_until_s = min(self._hand_in_until_s, now_s + _HAND_IN_S_MAX)
-        if not self._is_backing_off:
+            self._limit_hand_in()
+        is_out_of_time = time.monotonic() >= self._hand_in_until_s
+        if self._pausing is None and not is_out_of_time:
             if self._room() > 0 and not self._is_waiting and not is_ending:
                 # The first request of a connection does not wait: its response shows that the service is there.
                 self._is_waiting = True
@@ -257,9 +260,15 @@ class AsyncPulling:
                 self._is_handing_in = True
                 self._ask(0 if is_ending else min(self._room(), _PUSHES_MAX), None)
         is_idle = not self._is_waiting and not self._is_handing_in
-        if is_ending and is_idle and held == 0 and (len(self._results) == 0 or now_s > self._hand_in_until_s):
+        if is_ending and is_idle and held == 0 and (len(self._results) == 0 or is_out_of_time):
             self._is_over = True
             self._wake.set()
+
+    def _limit_hand_in(self) -> None:
+        """The last result was given, so the time for handing it in begins. No pause takes up that time."""
+        if self._hand_in_until_s == float("inf"):
+            self._hand_in_until_s = time.monotonic() + _HAND_IN_S_MAX
+            self._cut_pause()
 
     def _room(self) -> int:
         return max(0, self._concurrency - (len(self._held) - self._late) - self._asked)
@@ -425,28 +434,34 @@ class AsyncPulling:
             if self._error is None:
                 self._error = error
             self._ending.set()
+            self._cut_pause()
             self._wake.set()
             return
-        if time.monotonic() > self._hand_in_until_s:
+        left_s = self._hand_in_until_s - time.monotonic()
+        if left_s <= 0:
             return
         if not self._is_lost:
             self._is_lost = True
             self._say("reconnecting", error)
         self._is_connected = False
-        if not self._is_backing_off:
-            self._is_backing_off = True
-            self._start(self._back_off(self._backoff.pause_after_s(error)))
+        if self._pausing is None:
+            pause_s = self._backoff.pause_after_s(error)
+            if left_s < float("inf"):
+                # Whatever the service asks for, there is time for another try.
+                pause_s = min(pause_s, _HAND_IN_S_MAX / 2, left_s)
+            self._pausing = asyncio.Event()
+            self._start(self._pause(pause_s, self._pausing))
 
-    async def _back_off(self, pause_s: float) -> None:
-        if self._ending.is_set():
-            await asyncio.sleep(pause_s)
-        else:
-            # An iteration that ends has results to hand in, and so cuts the pause short.
-            ending = asyncio.ensure_future(self._ending.wait())
-            await asyncio.wait({ending}, timeout=pause_s)
-            ending.cancel()
-        self._is_backing_off = False
+    async def _pause(self, pause_s: float, cut: asyncio.Event) -> None:
+        """Pauses before the next request. The end has results to hand in, and so cuts the pause short."""
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(cut.wait(), pause_s)
+        self._pausing = None
         self._step()
+
+    def _cut_pause(self) -> None:
+        if self._pausing is not None:
+            self._pausing.set()
 
     def _say(self, state: Connection, error: ConvokeError | None) -> None:
         if self._on_connection is not None:

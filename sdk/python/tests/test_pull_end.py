@@ -1,0 +1,158 @@
+"""The end of pulling, with a service that fails when a test asks for that."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Literal
+
+import pytest
+from conftest import DEADLINE_S
+
+from convoke_agents import AsyncConvokeClient, PushInHand
+
+pytestmark = pytest.mark.anyio
+
+Failure = int | Literal["cut"]
+
+
+class ScriptedService:
+    """Hands out the pushes of a test, and fails when a test asks for that."""
+
+    def __init__(self) -> None:
+        self.requests: list[dict[str, Any]] = []
+        self.failures: list[Failure] = []
+        """How the next requests fail: with a status, or with a connection that is closed."""
+        self.retry_after: str | None = None
+        """The Retry-After of failures with a status."""
+        self._pushes: list[dict[str, Any]] = []
+        self._changed = threading.Condition()
+        self._is_closed = False
+        handler = type("Handler", (Handler,), {"service": self})
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        self._server.shutdown()
+        self._server.server_close()
+
+    def push(self, delivery_id: str) -> None:
+        fields = {"meeting_id": "m", "message": {"content": delivery_id}, "target_agents": ["a"], "timestamp": ""}
+        deadline_at = datetime.now(timezone.utc) + timedelta(seconds=600)
+        with self._changed:
+            self._pushes.append(
+                {
+                    "delivery_id": delivery_id,
+                    "attempt": 1,
+                    "headers": {"webhook-id": delivery_id},
+                    "body": json.dumps({"event": "new_message", **fields}),
+                    "deadline_at": deadline_at.isoformat(),
+                }
+            )
+            self._changed.notify_all()
+
+    def failure_of(self, request: dict[str, Any]) -> Failure | None:
+        with self._changed:
+            self.requests.append(request)
+            self._changed.notify_all()
+            return self.failures.pop(0) if self.failures else None
+
+    def pushes_for(self, request: dict[str, Any]) -> list[dict[str, Any]]:
+        with self._changed:
+            if request["wait_s"] > 0:
+                self._changed.wait_for(lambda: self._pushes or self._is_closed, DEADLINE_S)
+            count = request["max"]
+            taken, self._pushes = self._pushes[:count], self._pushes[count:]
+            return taken
+
+
+class Handler(BaseHTTPRequestHandler):
+    service: ScriptedService
+
+    def do_POST(self) -> None:
+        request = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        failure = self.service.failure_of(request)
+        if failure == "cut":
+            self.close_connection = True
+        elif failure is None:
+            self._send(200, {"pushes": self.service.pushes_for(request), "results": []})
+        else:
+            self._send(failure, {"title": "t", "status": failure, "detail": "what to do", "code": "some_code"})
+
+    def _send(self, status: int, body: dict[str, Any]) -> None:
+        text = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(text)))
+        if status != 200 and self.service.retry_after is not None:
+            self.send_header("retry-after", self.service.retry_after)
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def scripted() -> Iterator[ScriptedService]:
+    service = ScriptedService()
+    yield service
+    service.close()
+
+
+@pytest.mark.parametrize(
+    ("failure", "retry_after"), [(503, None), (503, "60"), ("cut", None)], ids=["busy", "asks-for-a-minute", "away"]
+)
+async def test_it_ends_in_time_and_after_a_few_requests_when_the_service_fails_and_a_result_is_in_hand(
+    scripted: ScriptedService, monkeypatch: pytest.MonkeyPatch, failure: Failure, retry_after: str | None
+) -> None:
+    # A second instead of ten.
+    monkeypatch.setattr("convoke_agents.pull._HAND_IN_S_MAX", 1.0)
+    scripted.push("d1")
+    scripted.retry_after = retry_after
+    ended_at_s, before = 0.0, 0
+    async with AsyncConvokeClient(scripted.url) as client, client.pull("i") as pulling:
+        async for push in pulling:
+            before = len(scripted.requests)
+            # More failures than there is time for.
+            scripted.failures = [failure] * 500
+            pulling.stop()
+            ended_at_s = time.monotonic()
+            push.respond()
+    assert time.monotonic() - ended_at_s < 30
+    tries = len(scripted.requests) - before
+    assert 2 <= tries <= 40
+
+
+async def test_at_the_end_no_pause_that_began_before_keeps_back_the_last_result(scripted: ScriptedService) -> None:
+    scripted.push("d1")
+    scripted.push("d2")
+    held: list[PushInHand] = []
+
+    def on_connection(state: str, _: object) -> None:
+        if state == "reconnecting":
+            held[1].respond()
+
+    began_s = time.monotonic()
+    async with (
+        AsyncConvokeClient(scripted.url) as client,
+        client.pull("i", concurrency=2, on_connection=on_connection) as pulling,
+    ):
+        async for push in pulling:
+            held.append(push)
+            if len(held) == 2:
+                scripted.failures = [503]
+                scripted.retry_after = "60"
+                pulling.stop()
+                held[0].respond()
+    assert time.monotonic() - began_s < 30
+    assert [result["delivery_id"] for result in scripted.requests[-1]["results"]] == ["d1", "d2"]
