@@ -80,6 +80,11 @@ class ScriptedService {
     return this.#waiting.length > 0;
   }
 
+  /** Cuts the connections of the requests that wait. */
+  cutWaiting(): void {
+    for (const { response } of this.#waiting) response.destroy();
+  }
+
   #handOut(): void {
     for (const { response, max } of this.#waiting) {
       if (max === 0 || this.#pushes.length === 0) continue;
@@ -201,6 +206,40 @@ describe('pull', () => {
       const whole_ms = Math.min(100 * 2 ** i, 500);
       assert(pause_ms >= whole_ms / 2 && pause_ms <= whole_ms, `pause ${i}: ${pause_ms} ms`);
     }
+  });
+
+  test('after an outage its requests together ask for no more pushes than there is room for', async (t) => {
+    const pausing = Promise.withResolvers<void>();
+    const { service, pushes, asked, taken, handedIn } = await start(t, {
+      concurrency: 4,
+      sleep: () => pausing.promise,
+    });
+    t.after(() => pausing.resolve());
+    service.push('d1');
+    await taken(1);
+    await asked();
+    // The request that waits and the request with the result are both lost, and both are made again.
+    service.failures.push('cut');
+    succeed(pushes[0]!);
+    await handedIn(1);
+    service.cutWaiting();
+    await until(
+      'the loss',
+      () => service.is_asked,
+      (is) => !is,
+    );
+    const lost = service.requests.slice(-2);
+    const before = service.requests.length;
+    pausing.resolve();
+    const again = await until(
+      'both requests',
+      () => lost.map(({ pull_id }) => service.requests.slice(before).find((each) => each.pull_id === pull_id)),
+      (requests) => requests.every((each) => each !== undefined),
+    );
+    assert.equal(
+      again.reduce((sum, request) => sum + request!.max, 0),
+      4,
+    );
   });
 
   test('a request that did not arrive in time (408) is made again, with its results', async (t) => {

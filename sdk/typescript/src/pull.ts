@@ -196,14 +196,14 @@ export class Puller {
   #step(): void {
     if (this.#is_over || this.#error !== null) return;
     const held = this.#held.size - this.#late;
-    const room = Math.max(0, this.#concurrency - held - this.#asked);
     const is_ending = this.#ending.signal.aborted;
     if (is_ending && held === 0) this.#limitHandIn();
     const is_out_of_time = this.#now() >= this.#hand_in_until_ms;
     if (this.#pausing === null && !is_out_of_time) {
-      if (room > 0 && this.#waiting === null && !is_ending) void this.#wait(Math.min(room, PUSHES_MAX));
+      if (this.#room > 0 && this.#waiting === null && !is_ending) void this.#wait(this.#room);
+      // The request that waits has taken up its room by now.
       if ((this.#results.size > 0 || this.#isHandInLost) && !this.#is_handing_in)
-        void this.#handIn(is_ending || !this.#is_ready ? 0 : Math.min(room, PUSHES_MAX));
+        void this.#handIn(is_ending || !this.#is_ready ? 0 : this.#room);
     }
     const is_idle = this.#waiting === null && !this.#is_handing_in;
     if (is_ending && is_idle && held === 0 && (this.#results.size === 0 || is_out_of_time)) {
@@ -217,6 +217,12 @@ export class Puller {
     if (this.#hand_in_until_ms !== Infinity) return;
     this.#hand_in_until_ms = this.#now() + HAND_IN_MS_MAX;
     this.#pausing?.abort();
+  }
+
+  /** How many pushes the next request may ask for. */
+  get #room(): number {
+    const held = this.#held.size - this.#late;
+    return Math.min(Math.max(0, this.#concurrency - held - this.#asked), PUSHES_MAX);
   }
 
   /** Whether the response to the last request that handed in was lost. */
