@@ -406,6 +406,56 @@ describe('pull', () => {
     });
   }
 
+  describe('a stop while a push may be on its way', () => {
+    /** Stops while a request waits; returns the requests after that, and the name of the request that waited. */
+    async function stopWaiting(t: TestContext, failures: (number | 'cut')[]) {
+      const { service, ending, over, pauses_ms, asked } = await start(t);
+      await asked();
+      const before = service.requests.length;
+      const { pull_id } = service.requests.at(-1)!;
+      service.failures.push(...failures);
+      ending.abort();
+      await inTime('the end', over);
+      return { requests: service.requests.slice(before), pull_id, pauses_ms };
+    }
+
+    test('lets the service take the push back at once', async (t) => {
+      const { requests, pull_id } = await stopWaiting(t, []);
+      assert.deepEqual(requests, [{ results: [], max: 0, wait_s: 0, pull_id }]);
+    });
+
+    test('tries that again while the service is too busy', async (t) => {
+      const { requests, pull_id } = await stopWaiting(t, [503]);
+      const request = { results: [], max: 0, wait_s: 0, pull_id };
+      assert.deepEqual(requests, [request, request]);
+    });
+
+    for (const [what, failure] of [
+      ['is away', 'cut'],
+      ['refuses it for good', 404],
+    ] as const) {
+      test(`ends at once and without an error when the service ${what}`, async (t) => {
+        const { requests, pauses_ms } = await stopWaiting(t, [failure]);
+        assert.equal(requests.length, 1);
+        assert.deepEqual(pauses_ms, []);
+      });
+    }
+
+    test('does that in the request that hands in the last result', async (t) => {
+      const { service, ending, over, pushes, asked, taken } = await start(t, { concurrency: 2 });
+      service.push('d1');
+      await taken(1);
+      await asked();
+      const before = service.requests.length;
+      const { pull_id } = service.requests.at(-1)!;
+      ending.abort();
+      succeed(pushes[0]!);
+      await inTime('the end', over);
+      const results = [{ delivery_id: 'd1', attempt: 1, status_code: 200 }];
+      assert.deepEqual(service.requests.slice(before), [{ results, max: 0, wait_s: 0, pull_id }]);
+    });
+  });
+
   test('at the end no pause that began before keeps back the last result', async (t) => {
     // Each pause lasts until it is cut, or until the test is over.
     let pauses = 0;

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
@@ -14,6 +16,7 @@ import pytest
 from conftest import DEADLINE_S
 
 from convoke_agents import AsyncConvokeClient, PushInHand
+from convoke_agents.pull import AsyncPulling
 
 pytestmark = pytest.mark.anyio
 
@@ -31,6 +34,7 @@ class ScriptedService:
         """The Retry-After of failures with a status."""
         self._pushes: list[dict[str, Any]] = []
         self._changed = threading.Condition()
+        self._waiting = 0
         self._is_closed = False
         handler = type("Handler", (Handler,), {"service": self})
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
@@ -60,6 +64,11 @@ class ScriptedService:
             )
             self._changed.notify_all()
 
+    def until_waiting(self) -> None:
+        """Waits until a request waits for pushes."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: self._waiting > 0, DEADLINE_S)
+
     def failure_of(self, request: dict[str, Any]) -> Failure | None:
         with self._changed:
             self.requests.append(request)
@@ -69,7 +78,10 @@ class ScriptedService:
     def pushes_for(self, request: dict[str, Any]) -> list[dict[str, Any]]:
         with self._changed:
             if request["wait_s"] > 0:
+                self._waiting += 1
+                self._changed.notify_all()
                 self._changed.wait_for(lambda: self._pushes or self._is_closed, DEADLINE_S)
+                self._waiting -= 1
             count = request["max"]
             taken, self._pushes = self._pushes[:count], self._pushes[count:]
             return taken
@@ -84,9 +96,13 @@ class Handler(BaseHTTPRequestHandler):
         if failure == "cut":
             self.close_connection = True
         elif failure is None:
-            self._send(200, {"pushes": self.service.pushes_for(request), "results": []})
+            pushes = self.service.pushes_for(request)
+            # The client may have given up this request.
+            with suppress(OSError):
+                self._send(200, {"pushes": pushes, "results": []})
         else:
-            self._send(failure, {"title": "t", "status": failure, "detail": "what to do", "code": "some_code"})
+            problem = {"type": "t", "title": "t", "status": failure, "detail": "what to do", "code": "some_code"}
+            self._send(failure, problem)
 
     def _send(self, status: int, body: dict[str, Any]) -> None:
         text = json.dumps(body).encode()
@@ -131,6 +147,47 @@ async def test_it_ends_in_time_and_after_a_few_requests_when_the_service_fails_a
     assert time.monotonic() - ended_at_s < 30
     tries = len(scripted.requests) - before
     assert 2 <= tries <= 40
+
+
+@pytest.mark.parametrize(
+    ("failures", "tries"),
+    [([], 1), ([503], 2), (["cut"], 1), ([404], 1)],
+    ids=["there", "busy", "away", "refuses-for-good"],
+)
+async def test_a_stop_while_a_push_may_be_on_its_way_lets_the_service_take_it_back_and_does_not_wait_for_a_lost_service(
+    scripted: ScriptedService, failures: list[Failure], tries: int
+) -> None:
+    async with AsyncConvokeClient(scripted.url) as client, client.pull("i") as pulling:
+        reading = asyncio.ensure_future(_all(pulling))
+        await asyncio.to_thread(scripted.until_waiting)
+        waiting = scripted.requests[-1]
+        before = len(scripted.requests)
+        scripted.failures = failures
+        pulling.stop()
+        assert await asyncio.wait_for(reading, DEADLINE_S) == []
+    request = {"results": [], "max": 0, "wait_s": 0, "pull_id": waiting["pull_id"]}
+    assert scripted.requests[before:] == [request] * tries
+
+
+async def test_the_request_with_the_last_result_lets_the_service_take_back_a_push_on_its_way(
+    scripted: ScriptedService,
+) -> None:
+    scripted.push("d1")
+    waiting: dict[str, Any] = {}
+    async with AsyncConvokeClient(scripted.url) as client, client.pull("i", concurrency=2) as pulling:
+        async for push in pulling:
+            await asyncio.to_thread(scripted.until_waiting)
+            waiting = scripted.requests[-1]
+            before = len(scripted.requests)
+            pulling.stop()
+            push.respond()
+    results = [{"delivery_id": "d1", "attempt": 1, "status_code": 200}]
+    request = {"results": results, "max": 0, "wait_s": 0, "pull_id": waiting["pull_id"]}
+    assert scripted.requests[before:] == [request]
+
+
+async def _all(pulling: AsyncPulling) -> list[PushInHand]:
+    return [push async for push in pulling]
 
 
 async def test_at_the_end_no_pause_that_began_before_keeps_back_the_last_result(scripted: ScriptedService) -> None:

@@ -202,11 +202,11 @@ export class Puller {
     if (this.#pausing === null && !is_out_of_time) {
       if (this.#room > 0 && this.#waiting === null && !is_ending) void this.#wait(this.#room);
       // The request that waits has taken up its room by now.
-      if ((this.#results.size > 0 || this.#isHandInLost) && !this.#is_handing_in)
-        void this.#handIn(is_ending || !this.#is_ready ? 0 : this.#room);
+      if (this.#isHandInDue) void this.#handIn(is_ending || !this.#is_ready ? 0 : this.#room);
     }
     const is_idle = this.#waiting === null && !this.#is_handing_in;
-    if (is_ending && is_idle && held === 0 && (this.#results.size === 0 || is_out_of_time)) {
+    const is_done = this.#results.size === 0 && this.#pull_ids.size === 0;
+    if (is_ending && is_idle && held === 0 && (is_done || is_out_of_time)) {
       this.#is_over = true;
       this.#wake();
     }
@@ -225,9 +225,14 @@ export class Puller {
     return Math.min(Math.max(0, this.#concurrency - held - this.#asked), PUSHES_MAX);
   }
 
-  /** Whether the response to the last request that handed in was lost. */
-  get #isHandInLost(): boolean {
-    return this.#pull_ids.has('hands in') && !this.#ending.signal.aborted;
+  /**
+   * Whether there are results to hand in, or whether the response to the last request that handed in was lost. At the
+   * end, the response to the request that waited may be lost too.
+   */
+  get #isHandInDue(): boolean {
+    if (this.#is_handing_in) return false;
+    if (!this.#ending.signal.aborted) return this.#results.size > 0 || this.#pull_ids.has('hands in');
+    return this.#waiting === null && (this.#results.size > 0 || this.#pull_ids.size > 0);
   }
 
   /** Results that are given in the same turn of the event loop go together. */
@@ -263,10 +268,16 @@ export class Puller {
   async #handIn(max: number): Promise<void> {
     this.#is_handing_in = true;
     this.#asked += max;
+    // A push may have been on its way when the end aborted the request that waited. Under the name of that request, the
+    // service takes the push back at once. Otherwise its lane would stand still until its deadline.
+    const kind = this.#ending.signal.aborted && this.#pull_ids.has('waits') ? 'waits' : 'hands in';
     try {
-      await this.#ask('hands in', max, 0, new AbortController());
+      await this.#ask(kind, max, 0, new AbortController());
     } catch (error) {
-      this.#fail(error);
+      // Without results, the end does not wait for a service that is away.
+      const has_results = this.#results.size > 0;
+      if (this.#ending.signal.aborted && !has_results && !isBusy(error)) this.#pull_ids.clear();
+      else this.#fail(error);
     } finally {
       this.#is_handing_in = false;
       this.#asked -= max;
@@ -418,6 +429,12 @@ export class Puller {
  */
 const soon: (step: () => void) => unknown =
   (globalThis as { setImmediate?: (step: () => void) => unknown }).setImmediate ?? ((step) => setTimeout(step, 0));
+
+/** Whether Convoke responded, and may take the request a little later. */
+function isBusy(error: unknown): boolean {
+  if (!(error instanceof ConvokeError) || error.code === 'unexpected_response') return false;
+  return error.status !== null && isPassing(error);
+}
 
 /** A network that the machine has just joined may respond with a page of its own. */
 function mayPass(error: ConvokeError): boolean {

@@ -254,13 +254,17 @@ class AsyncPulling:
             if self._room() > 0 and not self._is_waiting and not is_ending:
                 # The first request of a connection does not wait: its response shows that the service is there.
                 self._is_waiting = True
-                self._ask(min(self._room(), _PUSHES_MAX), _WAIT_S if self._is_connected else 0)
-            is_lost = "hands in" in self._pull_ids and not is_ending
-            if (len(self._results) > 0 or is_lost) and not self._is_handing_in:
+                self._ask("waits", min(self._room(), _PUSHES_MAX), _WAIT_S if self._is_connected else 0)
+            if self._is_hand_in_due():
                 self._is_handing_in = True
-                self._ask(0 if is_ending else min(self._room(), _PUSHES_MAX), None)
+                # A push may have been on its way when the end gave up the request that waited. Under the name of that
+                # request, the service takes the push back at once. Otherwise its lane would stand still until its
+                # deadline.
+                kind: _Kind = "waits" if is_ending and "waits" in self._pull_ids else "hands in"
+                self._ask(kind, 0 if is_ending else min(self._room(), _PUSHES_MAX), None)
         is_idle = not self._is_waiting and not self._is_handing_in
-        if is_ending and is_idle and held == 0 and (len(self._results) == 0 or is_out_of_time):
+        is_done = len(self._results) == 0 and not self._pull_ids
+        if is_ending and is_idle and held == 0 and (is_done or is_out_of_time):
             self._is_over = True
             self._wake.set()
 
@@ -270,24 +274,34 @@ class AsyncPulling:
             self._hand_in_until_s = time.monotonic() + _HAND_IN_S_MAX
             self._cut_pause()
 
+    def _is_hand_in_due(self) -> bool:
+        """Whether there are results to hand in, or whether the response to the last request that handed in was lost.
+
+        At the end, the response to the request that waited may be lost too.
+        """
+        if self._is_handing_in:
+            return False
+        if not self._ending.is_set():
+            return len(self._results) > 0 or "hands in" in self._pull_ids
+        return not self._is_waiting and (len(self._results) > 0 or bool(self._pull_ids))
+
     def _room(self) -> int:
         return max(0, self._concurrency - (len(self._held) - self._late) - self._asked)
 
-    def _ask(self, room: int, wait_s: int | None) -> None:
+    def _ask(self, kind: _Kind, room: int, wait_s: int | None) -> None:
         """Begins one request, with all results so far.
 
         :param wait_s: None for a request that hands in results, and is not given up when the iteration ends.
         """
         self._asked += room
-        self._start(self._exchange(self._results.take(), room, wait_s))
+        self._start(self._exchange(kind, self._results.take(), room, wait_s))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _exchange(self, results: list[dict[str, Any]], room: int, wait_s: int | None) -> None:
-        kind: _Kind = "hands in" if wait_s is None else "waits"
+    async def _exchange(self, kind: _Kind, results: list[dict[str, Any]], room: int, wait_s: int | None) -> None:
         pull_id = self._pull_ids.setdefault(kind, uuid4().hex)
         try:
             body = {"results": results, "max": room, "wait_s": wait_s or 0, "pull_id": pull_id}
@@ -303,8 +317,10 @@ class AsyncPulling:
         except Exception as error:
             # It is unknown whether the results arrived. The service counts each of them once.
             self._results.put_back(results)
-            if not (wait_s is not None and self._ending.is_set()):
+            if not self._ending.is_set():
                 self._fail(error)
+            elif wait_s is None:
+                self._fail_at_the_end(error)
         finally:
             self._asked -= room
             if wait_s is None:
@@ -427,6 +443,13 @@ class AsyncPulling:
             self._is_connected = True
             self._say("connected", None)
 
+    def _fail_at_the_end(self, error: Exception) -> None:
+        if len(self._results) > 0 or _is_busy(error):
+            self._fail(error)
+        else:
+            # Without results, the end does not wait for a service that is away.
+            self._pull_ids.clear()
+
     def _fail(self, error: Exception) -> None:
         # A network that the machine has just joined may respond with a page of its own.
         is_passing = isinstance(error, ConvokeError) and (error.may_pass or error.code == "unexpected_response")
@@ -466,6 +489,13 @@ class AsyncPulling:
     def _say(self, state: Connection, error: ConvokeError | None) -> None:
         if self._on_connection is not None:
             self._on_connection(state, error)
+
+
+def _is_busy(error: Exception) -> bool:
+    """Whether Convoke responded, and may take the request a little later."""
+    if not isinstance(error, ConvokeError) or error.code == "unexpected_response":
+        return False
+    return error.status is not None and error.may_pass
 
 
 def _in_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
