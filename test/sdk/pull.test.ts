@@ -510,6 +510,20 @@ describe('pull', () => {
     await assert.rejects(over, (error) => error instanceof ConvokeError && error.code === 'some_code');
   });
 
+  test('a refusal aborts the signals of the pushes in hand', async (t) => {
+    const { service, over, pushes, asked, taken } = await start(t, { concurrency: 3 });
+    service.push('d1');
+    await taken(1);
+    await asked();
+    service.failures.push(404);
+    service.push('d2');
+    await assert.rejects(over, ConvokeError);
+    assert.deepEqual(
+      pushes.map(({ signal }) => signal.aborted),
+      [true, true],
+    );
+  });
+
   test('asks for nothing while it is not ready, and still reports results', async (t) => {
     let is_open = true;
     let open = (): void => {};

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import pytest
 from conftest import DEADLINE_S
 
-from convoke_agents import AsyncConvokeClient, PushInHand
+from convoke_agents import AsyncConvokeClient, ConvokeError, PushInHand
 from convoke_agents.pull import AsyncPulling
 
 pytestmark = pytest.mark.anyio
@@ -184,6 +184,24 @@ async def test_the_request_with_the_last_result_lets_the_service_take_back_a_pus
     results = [{"delivery_id": "d1", "attempt": 1, "status_code": 200}]
     request = {"results": results, "max": 0, "wait_s": 0, "pull_id": waiting["pull_id"]}
     assert scripted.requests[before:] == [request]
+
+
+async def test_a_refusal_makes_the_pushes_in_hand_late(scripted: ScriptedService) -> None:
+    scripted.push("d1")
+    held: list[PushInHand] = []
+    async with AsyncConvokeClient(scripted.url) as client, client.pull("i", concurrency=3) as pulling:
+
+        async def read() -> None:
+            async for push in pulling:
+                held.append(push)
+                if len(held) == 1:
+                    await asyncio.to_thread(scripted.until_waiting)
+                    scripted.failures = [404]
+                    scripted.push("d2")
+
+        with pytest.raises(ConvokeError, match="some_code"):
+            await read()
+    assert [push.is_late for push in held] == [True, True]
 
 
 async def _all(pulling: AsyncPulling) -> list[PushInHand]:

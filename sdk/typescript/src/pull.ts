@@ -38,7 +38,10 @@ export interface PushInHand extends Push {
   delivery_id: string;
   /** The headers that a webhook would get, the signature included. */
   headers: Readonly<Record<string, string>>;
-  /** Aborted when the service no longer waits for the result; it hands the push out again later. */
+  /**
+   * Aborted when the result no longer counts: its deadline has passed, or the iteration is over. The service hands the
+   * push out again later.
+   */
   signal: AbortSignal;
   /** Gives the result, which is handed in at once. A second result for the same push is ignored. */
   respond: (result: PushResult) => void;
@@ -185,9 +188,13 @@ export class Puller {
   /** The caller has left the loop. Results that were not given by now are no longer awaited. */
   async #close(): Promise<void> {
     this.#end();
-    for (const held of this.#held.values()) clearTimeout(held.deadline);
+    const given_up = [...this.#held.values()];
     this.#held.clear();
     this.#late = 0;
+    for (const { deadline, abort } of given_up) {
+      clearTimeout(deadline);
+      abort.abort();
+    }
     this.#step();
     while (!this.#is_over && this.#error === null) await new Promise<void>((resolve) => (this.#wake = resolve));
   }

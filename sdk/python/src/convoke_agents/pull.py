@@ -58,7 +58,8 @@ class _Hand:
     attempt: int
     deadline: asyncio.TimerHandle | None = None
     is_late: bool = False
-    """Whether the deadline has passed. The service makes a new attempt later, and this push no longer takes up room."""
+    """Whether the deadline has passed, or the iteration is over. The service makes a new attempt later, and this push no
+    longer takes up room."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +76,8 @@ class PushInHand(Push):
 
     @property
     def is_late(self) -> bool:
-        """True when the service no longer waits for the result; it hands the push out again later."""
+        """True when the result no longer counts: its deadline has passed, or the iteration is over. The service hands
+        the push out again later."""
         return self._is_late()
 
     def respond(
@@ -234,6 +236,7 @@ class AsyncPulling:
         for hand in self._held.values():
             if hand.deadline is not None:
                 hand.deadline.cancel()
+            hand.is_late = True
         self._held.clear()
         self._late = 0
         self._step()
