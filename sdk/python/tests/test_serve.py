@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from conftest import Service, joined, said, until
+from conftest import DEADLINE_S, Service, joined, said, until
 
 from convoke_agents import Agent, Answer, ConvokeClient, ConvokeError, Push, Reply, serve_agent_async
 
@@ -139,6 +139,68 @@ async def test_an_agent_that_raises_runs_again_and_what_it_raised_is_reported(
         ("no", "raises"),
         ("an agent answers with a text, a mapping, a Reply, a list of these, or None, not int", "raises"),
     ]
+
+
+async def test_an_agent_that_awaits_a_cancelled_task_runs_again_and_that_is_reported(
+    service: Service, client: ConvokeClient
+) -> None:
+    errors: list[BaseException] = []
+    runs: list[str] = []
+
+    async def agent(push: Push) -> Answer:
+        runs.append(push.webhook_id)
+        if len(runs) == 1:
+            child = asyncio.ensure_future(asyncio.Event().wait())
+            asyncio.get_running_loop().call_soon(child.cancel)
+            await child
+        return "better"
+
+    async with served(
+        agent,
+        service.url,
+        agent_id="cancelled",
+        meetings=["cancelled"],
+        on_error=lambda error, _: errors.append(error),
+    ):
+        await away(joined, client, "cancelled")
+        client.send_message("cancelled", {"content": "question"})
+        await away(until, "the report", lambda: errors)
+        await away(settled, client, "cancelled", 1)
+        client.retry_delivery(client.list_deliveries(meeting_id="cancelled").data[0].delivery_id)
+        assert await away(said, client, "cancelled", 2) == ["question", "better"]
+    assert [type(error) for error in errors] == [asyncio.CancelledError]
+
+
+async def test_when_it_is_cancelled_so_are_the_agents_and_nothing_is_reported(
+    service: Service, client: ConvokeClient
+) -> None:
+    errors: list[BaseException] = []
+    is_running, was_cancelled = asyncio.Event(), asyncio.Event()
+
+    async def agent(_: Push) -> None:
+        is_running.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            was_cancelled.set()
+
+    serving = asyncio.ensure_future(
+        serve_agent_async(
+            agent,
+            agent_id="given-up",
+            meetings=["given-up"],
+            base_url=service.url,
+            on_error=lambda error, _: errors.append(error),
+        )
+    )
+    await away(joined, client, "given-up")
+    client.send_message("given-up", {"content": "question"})
+    await asyncio.wait_for(is_running.wait(), DEADLINE_S)
+    serving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await serving
+    await asyncio.wait_for(was_cancelled.wait(), DEADLINE_S)
+    assert errors == []
 
 
 async def test_it_waits_for_a_service_that_is_not_there_yet(own_service: Service) -> None:

@@ -211,9 +211,18 @@ async def _enter(
 
 
 async def _respond(push: PushInHand, agent: Agent, threads: ThreadPoolExecutor, on_error: OnError) -> None:
+    if push.test:
+        push.respond()
+        return
+    # The agent has a task of its own. Otherwise the end of a task that it awaits would look like the end of this one.
+    call = asyncio.ensure_future(call_agent(agent, push, threads))
     try:
-        push.respond(reply=None if push.test else cast("Any", await call_agent(agent, push, threads)))
-    except Exception as error:
+        await asyncio.wait({call})
+    finally:
+        call.cancel()
+    try:
+        push.respond(reply=cast("Any", call.result()))
+    except (Exception, asyncio.CancelledError) as error:
         push.respond(500, body="the agent failed; its log has the reason")
         on_error(error, push)
 
