@@ -277,3 +277,28 @@ def test_what_was_handled_is_forgotten_after_its_time_and_beyond_the_number() ->
     now_s += 61
     push("one")
     assert calls[-1] == "one"
+
+
+def test_what_was_handled_is_forgotten_when_the_answers_since_took_more_than_16_mib() -> None:
+    calls: list[str] = []
+
+    def answer(push: Push) -> str:
+        calls.append(push.webhook_id)
+        # The first character makes each character take four bytes, so 69 of these answers fit into 16 MiB.
+        return "😀" + "a" * 60_000
+
+    receiver = Receiver(SECRET, answer)
+    body = push_body()
+    for number in [*range(70), 1, 69, 0]:
+        assert receiver.handle("POST", signed(f"dlv_{number}", body), body).status == 200
+    assert calls == [*(f"dlv_{number}" for number in range(70)), "dlv_0"]
+
+
+@pytest.mark.parametrize("limits", [{"remembered_max": 0}, {"remember_s": 0}], ids=["none", "for-no-time"])
+def test_a_receiver_that_should_remember_nothing_still_responds(limits: dict[str, int]) -> None:
+    receiver = Receiver(SECRET, lambda _: "done", **limits)  # type: ignore[arg-type]
+    body = push_body()
+    assert [receiver.handle("POST", signed(webhook_id, body), body).status for webhook_id in ("one", "two")] == [
+        200,
+        200,
+    ]

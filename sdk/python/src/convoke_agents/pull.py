@@ -141,7 +141,9 @@ class AsyncPulling:
         # arrival.
         self._held: OrderedDict[str, _Hand] = OrderedDict()
         self._queue: deque[PushInHand] = deque()
-        self._successes: Remembered[Result] = Remembered(_REMEMBER_S, _REMEMBERED_MAX, time.monotonic)
+        self._successes: Remembered[Result] = Remembered(
+            _REMEMBER_S, _REMEMBERED_MAX, lambda result: result.get("body"), time.monotonic
+        )
         self._results = ResultQueue()
         self._late = 0
         # How many pushes the open requests ask for.

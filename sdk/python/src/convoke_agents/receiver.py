@@ -76,8 +76,8 @@ class Receiver:
             exception.
         :param body_bytes_max: A larger body gets the response 413.
         :param remember_s: How long a handled push is remembered.
-        :param remembered_max: How many handled pushes are remembered. With more, the push that was not seen for the
-            longest time is forgotten.
+        :param remembered_max: How many handled pushes are remembered. With more, or when their answers together take
+            more than 16 MiB, the push that was not seen for the longest time is forgotten. The last one is kept.
         :raises VerificationError: with the reason `invalid_secret`, at once
         """
         self._keys = decode_secrets(secret)
@@ -88,7 +88,7 @@ class Receiver:
         self._now = now
         self.body_bytes_max = body_bytes_max
         self._lock = threading.Lock()
-        self._handled: Remembered[str | None] = Remembered(remember_s, remembered_max, now)
+        self._handled: Remembered[str | None] = Remembered(remember_s, remembered_max, lambda text: text, now)
         self._running: dict[str, Future[str | None]] = {}
         self.asgi = AsgiApp(self)
         """An ASGI application that responds at every path: mount it, or serve it alone."""

@@ -1,4 +1,4 @@
-"""The end of pulling, with a service that fails when a test asks for that."""
+"""Pulling, with a service that does what a test asks for."""
 
 from __future__ import annotations
 
@@ -202,6 +202,21 @@ async def test_a_refusal_makes_the_pushes_in_hand_late(scripted: ScriptedService
         with pytest.raises(ConvokeError, match="some_code"):
             await read()
     assert [push.is_late for push in held] == [True, True]
+
+
+async def test_a_success_is_forgotten_when_those_since_took_more_than_16_mib(scripted: ScriptedService) -> None:
+    # The first character makes each character take four bytes, so 69 of these responses fit into 16 MiB.
+    body = "😀" + "a" * 60_000
+    handled: list[str] = []
+    for number in [*range(70), 1, 69, 0, 70]:
+        scripted.push(f"d{number}")
+    async with AsyncConvokeClient(scripted.url) as client, client.pull("i") as pulling:
+        async for push in pulling:
+            handled.append(push.delivery_id)
+            push.respond(body=body)
+            if push.delivery_id == "d70":
+                break
+    assert handled == [*(f"d{number}" for number in range(70)), "d0", "d70"]
 
 
 async def _all(pulling: AsyncPulling) -> list[PushInHand]:
