@@ -569,6 +569,24 @@ describe('pull', () => {
     assert.deepEqual(states, ['connected'], 'the service was not lost');
   });
 
+  test('a status that the service would refuse is handed in as 502 and named, and the pull goes on', async (t) => {
+    const statuses = [0, 101, 600, 200.5, NaN];
+    const { service, pushes, handedIn } = await start(t, {}, (push) =>
+      push.respond({ status_code: statuses[pushes.length - 1]! }),
+    );
+    for (const at of statuses.keys()) service.push(`d${at}`);
+    await handedIn(statuses.length);
+    assert.deepEqual(
+      service.results,
+      statuses.map((status, at) => ({
+        delivery_id: `d${at}`,
+        attempt: 1,
+        status_code: 502,
+        body: `the status ${status} is none of 200 to 599`,
+      })),
+    );
+  });
+
   test('a body that is too long for a result is cut between two characters', async (t) => {
     const { service, handedIn } = await start(t, {}, (push) =>
       push.respond({ status_code: 500, body: `x${'ü'.repeat(40_000)}` }),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from conftest import Service, enter, said, until
@@ -193,6 +194,22 @@ def test_a_push_that_is_given_back_keeps_its_place(client: ConvokeClient) -> Non
             push.respond()
             break
     until("it is delivered", lambda: client.list_deliveries(meeting_id="back", state="delivered").data)
+
+
+def test_a_status_that_the_service_would_refuse_is_handed_in_as_502_and_the_pull_goes_on(client: ConvokeClient) -> None:
+    statuses: list[Any] = [0, 101, 600, 200.5, None]
+    for number in range(len(statuses)):
+        enter(client, "statuses", f"status-{number}")
+        client.send_message(f"status-{number}", {"content": "question"})
+    for count, push in enumerate(client.pull("statuses"), 1):
+        push.respond(statuses[int(push.meeting_id.removeprefix("status-"))])
+        if count == len(statuses):
+            break
+    for number, status in enumerate(statuses):
+        assert outcome_of(client, f"status-{number}") == ("pending", 502, 1)
+        (delivery,) = client.list_deliveries(meeting_id=f"status-{number}").data
+        (attempt,) = client.get_delivery(delivery.delivery_id).attempts
+        assert attempt.response_excerpt == f"the status {status} is none of 200 to 599"
 
 
 def test_what_is_refused_for_good_ends_the_iteration(client: ConvokeClient) -> None:

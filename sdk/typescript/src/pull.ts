@@ -351,8 +351,8 @@ export class Puller {
   }
 
   #respond(delivery_id: string, held: Held, result: PushResult): void {
-    const is_success = 'status_code' in result && result.status_code >= 200 && result.status_code < 300;
     const given = fitting(result);
+    const is_success = 'status_code' in given && given.status_code >= 200 && given.status_code < 300;
     if (is_success) this.#successes.set(delivery_id, given);
     if (this.#held.get(delivery_id) !== held) return;
     clearTimeout(held.deadline);

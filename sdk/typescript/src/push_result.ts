@@ -13,7 +13,7 @@ const RETRY_AFTER_CHARS_MAX = 200;
 /** The result of a push: the response of the agent, or why there is none. */
 export type PushResult =
   | {
-      /** The HTTP status, as a webhook would return it. */
+      /** The HTTP status, as a webhook would return it: 200 to 599. Any other number is handed in as 502. */
       status_code: number;
       /** The value of a header Retry-After: seconds, or a date. */
       retry_after?: string | undefined;
@@ -61,16 +61,21 @@ export function charsOf(result: PushResult): number {
   return 'body' in result ? (result.body?.length ?? 0) : 0;
 }
 
-/** A result within the limits of the service. */
+/** A result within the limits of the service, which refuses any other for good. */
 export function fitting(result: PushResult): PushResult {
   if ('not_reached' in result)
     return { not_reached: result.not_reached.slice(0, WHY_CHARS_MAX) || 'no reason was given' };
   const { status_code, retry_after, body } = result;
+  if (!isStatus(status_code)) return { status_code: 502, body: `the status ${status_code} is none of 200 to 599` };
   return {
     status_code,
     ...(retry_after !== undefined && retry_after.length <= RETRY_AFTER_CHARS_MAX && { retry_after }),
     ...(body !== undefined && { body: cut(body) }),
   };
+}
+
+function isStatus(status_code: number): boolean {
+  return Number.isInteger(status_code) && status_code >= 200 && status_code <= 599;
 }
 
 /** The beginning of a text, as long as the body of a result may be. */

@@ -92,6 +92,7 @@ class PushInHand(Push):
 
         A second result for the same push is ignored.
 
+        :param status_code: 200 to 599. Any other number is handed in as 502.
         :param reply: The answer of the agent in the meeting, if its instance is registered with `replies=True`.
         :param body: The response that people see, instead of `reply`. It is cut at 64 KiB.
         :param retry_after: The value of a header Retry-After: seconds, or a date.

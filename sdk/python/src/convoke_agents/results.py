@@ -25,7 +25,9 @@ class Result(TypedDict, total=False):
 
 
 def response_result(status_code: int, body: str | None, retry_after: str | int | None) -> Result:
-    """A result as the service takes it: a text that is too long is cut."""
+    """A result as the service takes it: a text that is too long is cut, and a status that is none becomes 502."""
+    if status_code not in range(200, 600):
+        return {"status_code": 502, "body": f"the status {status_code} is none of 200 to 599"}
     result: Result = {"status_code": status_code}
     if body is not None:
         # A character that was cut in the middle is left out.
