@@ -1,10 +1,11 @@
 /** What the pages show while messages are sent and while something fails, in a real browser: it is right and new. */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
+import type { Message, Page as ListOf } from '@convoke/sdk';
 import type { Page } from 'playwright-core';
 import { OTHER_MACHINE, useVisitor } from '../support/browser.ts';
 import { CuttingProxy } from '../support/cutting_proxy.ts';
-import { type Service, startService } from '../support/service.ts';
+import { messagesPath, type Service, startService } from '../support/service.ts';
 import { startTraffic } from '../support/traffic.ts';
 import { until } from '../support/wait.ts';
 
@@ -94,6 +95,68 @@ describe('the pages under traffic', () => {
         await detail.getByRole('heading', { name: instance_name }).waitFor();
       }
       assert.ok(traffic.accepted > before, 'messages arrived meanwhile');
+    });
+  });
+});
+
+/** The beginning of a response that says that a message was stored. */
+const STORED = /^HTTP\/1\.1 201 [^]*"deliveries_queued"/;
+
+describe('a message whose response is lost', () => {
+  test('is stored once, however often and after whatever reload somebody sends it, until they change it', async (t) => {
+    const { service, proxy, url } = await startBehindProxy(t);
+    await service.member(t, 'room', { agent_ids: ['anna'] });
+    const contents = async (): Promise<unknown[]> => {
+      const { data } = (await service.get<ListOf<Message>>(messagesPath('room'))).body;
+      return data.map(({ message }) => message['content'] ?? message['n']);
+    };
+    const options = { path: '/meetings/room', allowed: /Failed to load resource/ };
+    await visitor.visit(url, options, async (page) => {
+      const text = page.getByRole('textbox', { name: 'Message' });
+      const refusal = page.getByRole('form', { name: 'Send a message' }).getByRole('alert');
+      const loseOne = async (words: string): Promise<void> => {
+        proxy.onAnswer = (bytes) => (STORED.test(bytes.toString('latin1')) ? 'cut' : 'pass');
+        await text.fill(words);
+        await text.press('Control+Enter');
+        await refusal.waitFor();
+        proxy.onAnswer = () => 'pass';
+      };
+      const sendAgain = async (): Promise<void> => {
+        await text.press('Control+Enter');
+        await until(
+          'the box to be empty',
+          () => text.inputValue(),
+          (found) => found === '',
+        );
+      };
+      await page.getByText('Live', { exact: true }).waitFor();
+      await page.getByRole('button', { name: 'anna', exact: true }).click();
+      await loseOne('first');
+      assert.deepEqual(await contents(), ['first']);
+      await sendAgain();
+      assert.deepEqual(await contents(), ['first']);
+
+      await loseOne('second');
+      await refusal.getByText(/not known whether .* was sent\. Send it again: it will not be sent twice\.$/).waitFor();
+      await page.reload();
+      await page.getByRole('button', { name: 'Send to 1 agent' }).waitFor();
+      await sendAgain();
+      assert.deepEqual(await contents(), ['first', 'second']);
+
+      await loseOne('third');
+      await text.fill('third, changed');
+      await refusal.getByText(/It has changed since then, so it is another message now\.$/).waitFor();
+      await sendAgain();
+      assert.deepEqual(await contents(), ['first', 'second', 'third', 'third, changed']);
+
+      // The control: the same text, sent after a success, is another message.
+      await text.fill('third, changed');
+      await sendAgain();
+      assert.equal((await contents()).length, 5);
+      await page.getByRole('radio', { name: 'JSON' }).check({ force: true });
+      await loseOne('{"n": 6}');
+      await sendAgain();
+      assert.deepEqual((await contents()).slice(5), [6]);
     });
   });
 });

@@ -6,9 +6,24 @@ export interface Draft {
   form: 'text' | 'json';
   /** The agents that the message is for; none: everybody. */
   targets: readonly string[];
+  /** The first send of this draft; null before it, and after a change of the draft. */
+  begun: Begun | null;
 }
 
-const NO_DRAFT: Draft = { text: '', form: 'text', targets: [] };
+/**
+ * A send that may have stored the message although its response did not arrive. Until the draft changes, every further
+ * send repeats it, so that the service stores the message once. The service remembers the key for a day.
+ */
+export interface Begun {
+  idempotency_key: string;
+  created_at: string;
+  /** The present agents among the targets of the draft. */
+  targets: readonly string[];
+}
+
+const NO_DRAFT: Draft = { text: '', form: 'text', targets: [], begun: null };
+
+const KEY_BYTES = 16;
 
 /** The number of latest drafts that are kept. */
 const KEPT_MAX = 20;
@@ -31,7 +46,20 @@ function keyOf(meeting_id: string): string {
 }
 
 export function draftOf(meeting_id: string): Draft {
-  return drafts.get(keyOf(meeting_id)) ?? NO_DRAFT;
+  // A draft of an earlier version of the page has fewer fields.
+  return { ...NO_DRAFT, ...drafts.get(keyOf(meeting_id)) };
+}
+
+/** The send that another send of the draft to these agents repeats; null when it would be another message. */
+export function begunOf({ begun }: Draft, targets: readonly string[]): Begun | null {
+  // An agent may have joined or left since then.
+  return begun !== null && JSON.stringify(begun.targets) === JSON.stringify(targets) ? begun : null;
+}
+
+export function newSend(targets: readonly string[]): Begun {
+  const bytes = crypto.getRandomValues(new Uint8Array(KEY_BYTES));
+  const idempotency_key = Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
+  return { idempotency_key, created_at: new Date().toISOString(), targets };
 }
 
 export function keepDraft(meeting_id: string, draft: Draft): void {

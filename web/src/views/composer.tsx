@@ -7,7 +7,7 @@ import { Choice } from '../parts/choice.tsx';
 import { client, may } from '../service.ts';
 import { filterBy, usePlace } from '../router.ts';
 import { counted } from '../format.ts';
-import { type Draft, draftOf, keepDraft } from '../drafts.ts';
+import { begunOf, type Draft, draftOf, keepDraft, newSend } from '../drafts.ts';
 import { Hearers, whyNobody } from './hearers.tsx';
 import { Recipients } from './recipients.tsx';
 
@@ -33,14 +33,14 @@ export function Composer(props: ComposerProps): JSX.Element {
 function Writing({ meeting_id, members, onSent }: ComposerProps): JSX.Element {
   const [draft, setDraft] = useState(() => draftOf(meeting_id));
   const { text, form } = draft;
-  const [refusal, setRefusal] = useState<string | null>(null);
+  const [refusal, setRefusal] = useState<Refusal | null>(null);
   const [is_busy, setBusy] = useState(false);
   const agent_ids = [...new Set(members?.flatMap((member) => member.agent_ids))];
-  const targets = draft.targets.filter((agent_id) => agent_ids.includes(agent_id));
+  const targets = members === null ? draft.targets : draft.targets.filter((agent_id) => agent_ids.includes(agent_id));
   const latest = useRef(draft);
   const box = useRef<HTMLTextAreaElement>(null);
   const write = (changes: Partial<Draft>): void => {
-    const changed = (latest.current = { ...latest.current, ...changes });
+    const changed = (latest.current = { ...latest.current, begun: null, ...changes });
     setDraft(changed);
     keepDraft(meeting_id, changed);
   };
@@ -59,8 +59,11 @@ function Writing({ meeting_id, members, onSent }: ComposerProps): JSX.Element {
     setBusy(true);
     setRefusal(null);
     try {
-      const message = form === 'json' ? parsed(text) : { content: text, created_at: new Date().toISOString() };
-      const options = targets.length === 0 ? {} : { target_agents: targets };
+      const begun = begunOf(latest.current, targets) ?? newSend(targets);
+      const { idempotency_key, created_at } = begun;
+      const message = form === 'json' ? parsed(text) : { content: text, created_at };
+      const options = { idempotency_key, ...(targets.length > 0 && { target_agents: targets }) };
+      write({ begun });
       const { seq, deliveries_queued } = await client.sendMessage(meeting_id, message, options);
       // A text that a person writes before the response arrives stays.
       if (latest.current.text === text) write({ text: '' });
@@ -71,7 +74,7 @@ function Writing({ meeting_id, members, onSent }: ComposerProps): JSX.Element {
           : `Sent #${seq} to ${counted(deliveries_queued, 'instance')}.`,
       );
     } catch (error) {
-      setRefusal(error instanceof SyntaxError ? `Not valid JSON: ${error.message}` : textOf(error));
+      setRefusal(refusalOf(error));
     } finally {
       setBusy(false);
     }
@@ -115,7 +118,8 @@ function Writing({ meeting_id, members, onSent }: ComposerProps): JSX.Element {
       {members !== null && <Hearers meeting_id={meeting_id} targets={targets} />}
       {refusal !== null && (
         <p class="refusal" role="alert">
-          {refusal}
+          {refusal.text}
+          {refusal.is_in_doubt && (begunOf(draft, targets) === null ? CHANGED : UNCHANGED)}
         </p>
       )}
       <div class="composer-end">
@@ -144,8 +148,26 @@ function parsed(text: string): object {
   return rawJson(text);
 }
 
-function textOf(error: unknown): string {
-  if (error instanceof TypeError) return 'A message must be a JSON object, in braces.';
-  const { code, detail } = errorOf(error);
-  return isAway(code) ? 'Not sent: the service does not respond. Your text is kept.' : detail;
+/** Why a message was not sent, as far as the page knows. */
+interface Refusal {
+  text: string;
+  /** Whether the message may have been sent all the same. */
+  is_in_doubt: boolean;
+}
+
+const UNKNOWN = 'so it is not known whether your message was sent.';
+const UNCHANGED = ' Send it again: it will not be sent twice.';
+const CHANGED = ' It has changed since then, so it is another message now.';
+
+function refusalOf(error: unknown): Refusal {
+  if (error instanceof SyntaxError) return { text: `Not valid JSON: ${error.message}`, is_in_doubt: false };
+  if (error instanceof TypeError) return { text: 'A message must be a JSON object, in braces.', is_in_doubt: false };
+  const { code, detail, status } = errorOf(error);
+  if (isAway(code)) return { text: `The service does not respond, ${UNKNOWN}`, is_in_doubt: true };
+  if (status === null || (status >= 400 && status < 500)) return { text: detail, is_in_doubt: false };
+  // The response of a proxy says nothing about the service behind it.
+  if (code === 'unexpected_response' || code === 'internal_error')
+    return { text: `The service failed, ${UNKNOWN}`, is_in_doubt: true };
+  // The detail says whether the storage may have the message.
+  return { text: detail, is_in_doubt: true };
 }
