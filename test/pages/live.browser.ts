@@ -336,6 +336,91 @@ async function visitSignedIn(
   });
 }
 
+describe('a tab of a browser in which somebody else signs in', () => {
+  /** Two keys that see different meetings, and a tab in which the first of them has signed in. */
+  async function visitAsAnna(
+    t: TestContext,
+    use: (tab: Page, url: string, tokens: { admin: string; anna: string }) => Promise<void>,
+  ) {
+    const service = await startService(t);
+    const { token: admin } = await service.endOpenMode();
+    const anna = await service.createKey({ scopes: ['read'], meeting_ids: ['room'], name: 'Anna' });
+    for (const meeting_id of ['room', 'secret']) await service.send(meeting_id, { content: 'hello' });
+    await visitor.visit(service.url, { path: '/meetings', allowed: /401|403/ }, async (tab) => {
+      await signIn(tab, anna.token);
+      await tab.getByRole('row', { name: 'Open room' }).waitFor();
+      await use(tab, service.url, { admin, anna: anna.token });
+    });
+  }
+
+  async function signIn(tab: Page, token: string): Promise<void> {
+    await tab.getByLabel('Key', { exact: true }).fill(token);
+    await tab.keyboard.press('Enter');
+    await tab.getByText('Live', { exact: true }).waitFor();
+  }
+
+  /** Opens a second tab, and signs out there. */
+  async function signOutBeside(tab: Page, url: string): Promise<Page> {
+    const other = await tab.context().newPage();
+    await other.goto(`${url}/meetings`);
+    await other.getByRole('button', { name: 'Sign out' }).click();
+    await other.getByLabel('Key', { exact: true }).waitFor();
+    return other;
+  }
+
+  async function showsTheAdmin(tab: Page): Promise<void> {
+    await tab.getByText('the first', { exact: true }).waitFor();
+    await tab.getByRole('link', { name: 'Keys', exact: true }).waitFor();
+    await tab.getByRole('row', { name: 'Open secret' }).waitFor();
+    assert.equal(await tab.getByText('Anna', { exact: true }).count(), 0);
+  }
+
+  test('says that somebody signed out, and shows the name and the rights of the next person, also while it is hidden', async (t) => {
+    await visitAsAnna(t, async (tab, url, { admin }) => {
+      await setHidden(tab, true);
+      const other = await signOutBeside(tab, url);
+      // The other words, when a request of this tab was refused first.
+      const why = /in another tab somebody signed out|asks for a key now/;
+      await tab.getByRole('alert').getByText(why).waitFor();
+      assert.equal(await tab.getByRole('row').count(), 0);
+      await signIn(other, admin);
+      await showsTheAdmin(tab);
+      await setHidden(tab, false);
+      await tab.getByText('Live', { exact: true }).waitFor();
+      await showsTheAdmin(tab);
+    });
+  });
+
+  test('reads nothing with the rights of the next person before it shows them, and asks when it is seen again', async (t) => {
+    await visitAsAnna(t, async (tab, url, { admin, anna }) => {
+      // The browser tells this tab nothing, as it may do while a tab is hidden.
+      await tab.addInitScript("addEventListener('storage', (event) => event.stopImmediatePropagation())");
+      await tab.reload();
+      await tab.getByRole('row', { name: 'Open room' }).waitFor();
+      await setHidden(tab, true);
+      const other = await signOutBeside(tab, url);
+      await signIn(other, admin);
+      await tab.getByRole('link', { name: 'Instances', exact: true }).click();
+      const refused = tab.waitForResponse((response) => response.status() === 403);
+      await tab.getByRole('link', { name: 'Meetings', exact: true }).click();
+      await (await refused).finished();
+      assert.equal(await tab.getByRole('row', { name: 'Open secret' }).count(), 0);
+      await setHidden(tab, false);
+      await showsTheAdmin(tab);
+
+      // Nothing stays of what only the first person may see.
+      await tab.getByRole('link', { name: 'Keys', exact: true }).click();
+      await tab.getByRole('row', { name: /Anna/ }).waitFor();
+      await setHidden(tab, true);
+      await other.getByRole('button', { name: 'Sign out' }).click();
+      await signIn(other, anna);
+      await setHidden(tab, false);
+      await tab.getByText('That did not work').waitFor();
+      assert.equal(await tab.getByRole('row').count(), 0);
+    });
+  });
+});
+
 for (const origin of ORIGINS)
   describe(`several tabs ${origin.name}`, () => {
     test('seven tabs at once all load, stay up to date, and hold one connection of the feed together', async (t) => {

@@ -213,6 +213,8 @@ describe('the portal', () => {
       await page.goto(`${service.url}${pathname}${hash}`);
       await page.getByRole('link', { name: 'GPU box' }).waitFor();
       assert.equal(await page.getByRole('link', { name: 'Other box' }).count(), 0);
+      await service.request('DELETE', `/api/v1/keys/${owner.key_id}/`);
+      await page.getByText('This link has ended.').waitFor();
     });
   });
 

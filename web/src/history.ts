@@ -113,7 +113,8 @@ export function useHistory(span: Span | null): HistoryRead {
         const steps = kept.get(span) ?? new Steps(span);
         try {
           await steps.read();
-          kept.set(span, steps);
+          // The session may have ended meanwhile.
+          if (!is_left) kept.set(span, steps);
           problem.current = null;
         } catch (error) {
           problem.current = errorOf(error);

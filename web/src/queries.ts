@@ -6,8 +6,11 @@ import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
 import { ConvokeError, type Page } from '@convoke/sdk';
 import { type FeedEvent, feed } from './feed.ts';
 
-/** Earlier responses, shown at once when the user returns to a view. */
-const kept = new Map<string, unknown>();
+/**
+ * Earlier responses, shown at once when the user returns to a view. Each session has a map of its own, because a
+ * response may arrive after its session.
+ */
+let kept = new Map<string, unknown>();
 const KEPT_MAX = 100;
 /** The least time between two requests of a query, however many events arrive. */
 const PAUSE_MS = 700;
@@ -16,14 +19,14 @@ const PAGE_MAX = 500;
 /** How many rows at the beginning of a list are read again after an event; later rows are not. */
 const REFRESHED_ROWS_MAX = 1000;
 
-function keep(key: string, value: unknown): void {
-  kept.delete(key);
-  kept.set(key, value);
-  if (kept.size > KEPT_MAX) kept.delete(kept.keys().next().value as string);
+function keep(into: Map<string, unknown>, key: string, value: unknown): void {
+  into.delete(key);
+  into.set(key, value);
+  if (into.size > KEPT_MAX) into.delete(into.keys().next().value as string);
 }
 
 export function forgetResponses(): void {
-  kept.clear();
+  kept = new Map();
 }
 
 export function errorOf(error: unknown): ConvokeError {
@@ -118,10 +121,11 @@ export function useQuery<T>(
     current.is_stale = current.is_busy;
     if (current.is_busy) return;
     current.is_busy = true;
+    const into = kept;
     latest
       .current()
       .then((value) => {
-        keep(current.key as string, value);
+        keep(into, current.key as string, value);
         Object.assign(current, { value, problem: null });
       })
       .catch((error: unknown) => (current.problem = errorOf(error)))
@@ -184,10 +188,11 @@ export function useList<T>(
   const run = useCallback((work: (current: ListState<T>) => Promise<void>) => {
     const current = state.current;
     current.is_busy = true;
+    const into = kept;
     work(current)
       .then(() => {
         current.problem = null;
-        keep(current.key, { rows: current.rows, cursor: current.cursor });
+        keep(into, current.key, { rows: current.rows, cursor: current.cursor });
       })
       .catch((error: unknown) => (current.problem = errorOf(error)))
       .finally(() => {

@@ -8,13 +8,14 @@ export const session = new Observable<Session | null>(null);
 
 /**
  * The half of a session that is not in the cookie. A browser sends the cookie to every port of the host, but hides this
- * half from pages of other ports. All tabs share it, so that after a new sign-in in one tab the others continue.
+ * half from pages of other ports. All tabs share it, as they share the cookie: it names the session that they all have.
  */
-const CSRF_TOKEN = 'convoke.csrf_token';
-/** Used in browsers that store nothing; it lasts until the page is closed. */
+export const CSRF_TOKEN = 'convoke.csrf_token';
+/** Used only in browsers that store nothing; it lasts until the page is closed. */
 let csrf_token: string | null = null;
 
-function csrfToken(): string | null {
+/** The half of the latest session that began in this browser, perhaps in another tab. */
+export function keptCsrfToken(): string | null {
   try {
     return localStorage.getItem(CSRF_TOKEN) ?? csrf_token;
   } catch {
@@ -24,12 +25,12 @@ function csrfToken(): string | null {
 
 /** Null: somebody signed out. */
 export function keepCsrfToken(token: string | null): void {
-  csrf_token = token;
+  csrf_token = null;
   try {
     if (token === null) localStorage.removeItem(CSRF_TOKEN);
     else localStorage.setItem(CSRF_TOKEN, token);
   } catch {
-    // The token stays in this page.
+    csrf_token = token;
   }
 }
 
@@ -50,6 +51,8 @@ export const client = new ConvokeClient({
     const response = await fetch(input, is_portal ? byLink(init) : bySession(init));
     if (value === null || value.state === 'signed_out') return response;
     const code = await whySignIn(response);
+    // In another tab somebody signed in or out, and this tab is about to show that.
+    if (!is_portal && value.csrf_token !== keptCsrfToken()) return response;
     // A response to a request of an earlier session says nothing about this session.
     if (code !== null && !is_changing && session.value === value) {
       signed_out_because.value =
@@ -60,6 +63,11 @@ export const client = new ConvokeClient({
     return response;
   },
 });
+
+/** Asks who is signed in with the session that the tabs share, which this tab may not show yet. */
+export function sharedSession(): Promise<Session> {
+  return new ConvokeClient({ base_url: location.origin, csrf_token: keptCsrfToken() ?? undefined }).session();
+}
 
 /** Why the page asks for a key again; null when the user signed out. */
 export const signed_out_because = new Observable<string | null>(null);
@@ -74,13 +82,15 @@ export function noteEnd(code: string | null): void {
   feed_end = code;
 }
 
+export const SIGNED_OUT_ELSEWHERE = 'You were signed out: in another tab somebody signed out, or signed in again.';
+
 const WHY_SIGN_IN: Record<string, string> = {
   api_key_revoked: 'You were signed out: your key was revoked. Ask an admin for a new one.',
   api_key_expired: 'You were signed out: your key has expired. Ask an admin for a new one.',
   session_ended:
     'You were signed out: your session has ended, after 12 hours, because somebody ended it, or because your key was revoked or replaced.',
   api_key_missing: 'The service asks for a key now: the session has ended, or the first key was made.',
-  csrf_token_wrong: 'You were signed out: in another tab somebody signed out, or signed in again.',
+  csrf_token_wrong: SIGNED_OUT_ELSEWHERE,
 };
 
 /** The code of a response after which a person must sign in; null after any other. */
@@ -94,10 +104,15 @@ async function whySignIn(response: Response): Promise<string | null> {
   return problem?.code === 'csrf_token_wrong' ? problem.code : null;
 }
 
+/**
+ * Sends the half of the session that this tab shows. After somebody else has signed in, the service then refuses the
+ * request, instead of showing their data under the name and the rights of the first person.
+ */
 function bySession(init: RequestInit | undefined): RequestInit {
   const headers = new Headers(init?.headers);
-  const token = csrfToken();
-  if (token !== null) headers.set('convoke-csrf', token);
+  const token = session.value?.csrf_token ?? null;
+  if (token === null) headers.delete('convoke-csrf');
+  else headers.set('convoke-csrf', token);
   return { ...init, headers };
 }
 

@@ -6,7 +6,17 @@ import { forgetHistory } from './history.ts';
 import { followActivity, recallActivity } from './activity.ts';
 import { showProblem } from './parts/notice.tsx';
 import { is_portal, portalToken, takeLink } from './portal.ts';
-import { changingSession, client, keepCsrfToken, session, signed_out_because } from './service.ts';
+import {
+  changingSession,
+  client,
+  CSRF_TOKEN,
+  keepCsrfToken,
+  keptCsrfToken,
+  session,
+  sharedSession,
+  SIGNED_OUT_ELSEWHERE,
+  signed_out_because,
+} from './service.ts';
 
 /** The pause before a service that did not respond is asked again. */
 const AGAIN_MS = 2000;
@@ -30,6 +40,7 @@ const NOBODY: Session = {
 export async function enter(): Promise<void> {
   followActivity();
   if (is_portal) return enterPortal();
+  followOtherTabs();
   const [, token] = /^#sign-in=(.+)$/.exec(location.hash) ?? [];
   if (token !== undefined) {
     // The link works once, so it is removed from the address.
@@ -57,13 +68,44 @@ async function enterPortal(): Promise<void> {
   if (session.value.state !== 'signed_out') feed.start(`portal ${portalToken()}`);
 }
 
-async function ask(): Promise<void> {
-  try {
-    begin(await client.session());
-  } catch (error) {
-    showProblem(errorOf(error));
-    setTimeout(() => void ask(), AGAIN_MS);
-  }
+/** All tabs share the session, so when it ends or begins in another tab, this tab changes too. */
+function followOtherTabs(): void {
+  const look = (): void => {
+    const shown = session.value;
+    // Until the first response there is nothing to change.
+    if (shown === null || shown.csrf_token === keptCsrfToken()) return;
+    const why = shown.state === 'signed_out' ? signed_out_because.value : SIGNED_OUT_ELSEWHERE;
+    // Views keep what they have read. The next person must not see that, so all views end first.
+    session.value = null;
+    void ask(why);
+  };
+  addEventListener('storage', ({ key }) => {
+    // Null: everything was removed.
+    if (key === CSRF_TOKEN || key === null) look();
+  });
+  // A browser may tell a hidden tab nothing.
+  document.addEventListener('visibilitychange', () => !document.hidden && look());
+}
+
+/**
+ * Shows the session that the tabs share.
+ *
+ * @param why the page says this if nobody is signed in
+ */
+async function ask(why: string | null = null): Promise<void> {
+  let token: string | null;
+  let found: Session | null;
+  do {
+    token = keptCsrfToken();
+    found = await sharedSession().catch((error: unknown) => {
+      showProblem(errorOf(error));
+      return null;
+    });
+    if (found === null) await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
+    // Somebody may have signed in or out meanwhile.
+  } while (found === null || keptCsrfToken() !== token);
+  begin(found);
+  if (found.state === 'signed_out') signed_out_because.value = why;
 }
 
 /** @throws ConvokeError when the service refuses the key */
