@@ -1,7 +1,7 @@
 /** What the pages show while messages are sent and while something fails, in a real browser: it is right and new. */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
-import type { Message, Page as ListOf } from '@convoke/sdk';
+import type { AuditEntry, Message, OpenSession, Page as ListOf } from '@convoke/sdk';
 import type { Page } from 'playwright-core';
 import { OTHER_MACHINE, useVisitor } from '../support/browser.ts';
 import { CuttingProxy } from '../support/cutting_proxy.ts';
@@ -196,6 +196,41 @@ class FeedConnections {
     return page as Page;
   }
 }
+
+describe('a page whose session was ended', () => {
+  test('asks for the feed no more, so it adds nothing to the audit log, and follows it again after a sign-in', async (t) => {
+    const service = await startService(t);
+    const { token } = await service.endOpenMode();
+    const refusals = async (): Promise<number> => {
+      const query = 'action=authenticate&limit=500';
+      return (await service.get<ListOf<AuditEntry>>(`/api/v1/audit/?${query}`)).body.data.length;
+    };
+    await visitor.visit(service.url, { path: '/instances', allowed: /401/ }, async (page) => {
+      // The test can let time pass at once.
+      await page.clock.install();
+      await page.goto(`${service.url}/instances`);
+      const signIn = async (): Promise<void> => {
+        await page.getByLabel('Key', { exact: true }).fill(token);
+        await page.keyboard.press('Enter');
+        await page.getByText('Live', { exact: true }).waitFor();
+      };
+      await signIn();
+      const [open] = (await service.get<ListOf<OpenSession>>('/api/v1/sessions/')).body.data;
+      const ended = await service.request('DELETE', `/api/v1/sessions/${open!.session_id}/`);
+      assert.equal(ended.status, 204);
+      await page.getByRole('alert').getByText('your session has ended').waitFor();
+      const asked: string[] = [];
+      page.on('request', (request) => asked.push(new URL(request.url()).pathname));
+      const before = await refusals();
+      await page.clock.runFor(10 * 60_000);
+      assert.deepEqual(asked, []);
+      assert.equal(await refusals(), before);
+      await signIn();
+      await service.register({ instance_id: 'box', instance_name: 'GPU box', webhook_url: 'http://127.0.0.1:1/' });
+      await page.getByRole('row', { name: 'GPU box' }).waitFor();
+    });
+  });
+});
 
 /** Makes a page believe that it is hidden: Chromium without a screen never hides a page. */
 const setHidden = (page: Page, is_hidden: boolean): Promise<void> =>

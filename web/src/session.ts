@@ -39,6 +39,10 @@ const NOBODY: Session = {
 /** Finds out who is signed in; a one-time link in the address signs in first. */
 export async function enter(): Promise<void> {
   followActivity();
+  session.subscribe(() => {
+    // The service would refuse every connection, and write each refusal into the audit log.
+    if (session.value === null || session.value.state === 'signed_out') feed.stop();
+  });
   if (is_portal) return enterPortal();
   followOtherTabs();
   const [, token] = /^#sign-in=(.+)$/.exec(location.hash) ?? [];
