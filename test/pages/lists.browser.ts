@@ -1,7 +1,7 @@
 /** Lists that change while a person uses them, in a real browser: mouse and keys open the row that the person chose. */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
-import type { ServiceNode } from '@convoke/sdk';
+import type { Delivery, Page as ListOf, ServiceNode } from '@convoke/sdk';
 import type { Page } from 'playwright-core';
 import { useVisitor } from '../support/browser.ts';
 import { startReceiver } from '../support/receiver.ts';
@@ -265,6 +265,52 @@ describe('lists', { concurrency: 2 }, () => {
       await page.getByText('sorted among themselves').waitFor();
       const title = await page.getByRole('button', { name: 'Sent', exact: true }).getAttribute('title');
       assert.equal(title, 'Sort the first 100 rows by Sent');
+    });
+  });
+
+  test('a list whose next page is empty is searched further on a click, from where the last page ended', async (t) => {
+    const service = await startService(t);
+    const { instance_id } = await service.member(t, 'room', { behaviour: { status: 202 } });
+    for (let n = 1; n <= 3; n++) await service.attempted(await service.send('room', { n }));
+    const { data } = (await service.get<ListOf<Delivery>>(`/api/v1/deliveries/?instance_id=${instance_id}`)).body;
+    const searched_to = data.at(-1)!.created_at;
+    /** The pages by their cursor: between the first two rows and the last row are many rows of other states. */
+    const pages: Record<string, object> = {
+      first: { data: data.slice(0, 2), next_cursor: 'second' },
+      second: { data: [], next_cursor: 'third', searched_to },
+      third: { data: [], next_cursor: 'fourth', searched_to },
+      fourth: { data: data.slice(2), next_cursor: null },
+    };
+    await visitor.visit(service.url, {}, async (page) => {
+      const asked: string[] = [];
+      await page.route('**/api/v1/deliveries/?*', async (route) => {
+        const cursor = new URL(route.request().url()).searchParams.get('cursor') ?? 'first';
+        await route.fulfill({ json: pages[cursor] });
+        asked.push(cursor);
+      });
+      const askedFor = (cursor: string, times: number): Promise<unknown> =>
+        until(
+          `request ${times} for the page ${cursor}`,
+          () => asked.filter((each) => each === cursor).length,
+          (count) => count >= times,
+        );
+      await page.goto(`${service.url}/deliveries?state=failed`);
+      await linkOf(page, 1).waitFor();
+      const further = page.getByRole('button', { name: 'Search further' });
+      await page.getByText(/^Searched back to/).waitFor();
+      await further.click();
+      await askedFor('third', 1);
+      // An event makes the page read the list again from its beginning.
+      const read = asked.filter((each) => each === 'first').length;
+      await service.send('room', { n: 4 });
+      await askedFor('first', read + 1);
+      await further.click();
+      await linkOf(page, 2).waitFor();
+      await further.waitFor({ state: 'detached' });
+      assert.deepEqual(
+        asked.filter((each) => each !== 'first'),
+        ['second', 'third', 'fourth'],
+      );
     });
   });
 

@@ -3,7 +3,7 @@
  * page asks again.
  */
 import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
-import { ConvokeError, type Page } from '@convoke/sdk';
+import { ConvokeError, type SearchPage } from '@convoke/sdk';
 import { type FeedEvent, feed } from './feed.ts';
 
 /**
@@ -147,15 +147,25 @@ export interface ListQuery<T> {
   problem: ConvokeError | null;
   /** Whether the list has no more rows after the last one. */
   is_complete: boolean;
+  /**
+   * How far the service searched when it stopped before the last page was full; null when that page was full. Such a
+   * page may be empty. Then no new row makes the list load more, and somebody has to call `more`.
+   */
+  searched_to: string | null;
   /** Loads the next page, if there is one and it is not being loaded. */
   more: () => void;
   again: () => void;
 }
 
-interface ListState<T> {
-  key: string;
+/** The rows that are loaded, and where the next page begins. */
+interface Loaded<T> {
   rows: T[] | null;
   cursor: string | null;
+  searched_to: string | null;
+}
+
+interface ListState<T> extends Loaded<T> {
+  key: string;
   problem: ConvokeError | null;
   is_busy: boolean;
   /** Whether something changed while the list was loading; the list is then read again. */
@@ -171,16 +181,15 @@ export interface PageQuery {
 /** A list, loaded page by page as the user scrolls. Events refresh it from its beginning. */
 export function useList<T>(
   key: string,
-  list: (page: PageQuery) => Promise<Page<T>>,
+  list: (page: PageQuery) => Promise<SearchPage<T>>,
   idOf: (row: T) => string,
   concerns: (event: FeedEvent) => boolean,
 ): ListQuery<T> {
   const [, draw] = useState({});
   const state = useRef<ListState<T>>(null!);
   if (state.current?.key !== key) {
-    const earlier = kept.get(key) as Pick<ListState<T>, 'rows' | 'cursor'> | undefined;
-    const { rows = null, cursor = null } = earlier ?? {};
-    state.current = { key, rows, cursor, problem: null, is_busy: false, is_stale: false, is_more_wanted: false };
+    const earlier = (kept.get(key) as Loaded<T> | undefined) ?? { rows: null, cursor: null, searched_to: null };
+    state.current = { ...earlier, key, problem: null, is_busy: false, is_stale: false, is_more_wanted: false };
   }
   const latest = useRef(list);
   latest.current = list;
@@ -192,7 +201,8 @@ export function useList<T>(
     work(current)
       .then(() => {
         current.problem = null;
-        keep(into, current.key, { rows: current.rows, cursor: current.cursor });
+        const { rows, cursor, searched_to } = current;
+        keep(into, current.key, { rows, cursor, searched_to });
       })
       .catch((error: unknown) => (current.problem = errorOf(error)))
       .finally(() => {
@@ -211,13 +221,15 @@ export function useList<T>(
       const wanted = Math.min(current.rows?.length ?? 0, REFRESHED_ROWS_MAX);
       const fresh: T[] = [];
       let cursor: string | null = null;
+      let searched_to: string | null = null;
       do {
         const limit = Math.min(PAGE_MAX, Math.max(FIRST_PAGE, wanted - fresh.length));
-        const page: Page<T> = await latest.current(cursor === null ? { limit } : { limit, cursor });
+        const page: SearchPage<T> = await latest.current(cursor === null ? { limit } : { limit, cursor });
         fresh.push(...page.data);
         cursor = page.next_cursor;
+        searched_to = page.searched_to ?? null;
       } while (cursor !== null && fresh.length < wanted);
-      Object.assign(current, joined(current, fresh, cursor, idOf));
+      Object.assign(current, joined(current, { rows: fresh, cursor, searched_to }, idOf));
     });
   }, []);
 
@@ -229,25 +241,26 @@ export function useList<T>(
       const page = await latest.current({ limit: PAGE_MAX, cursor });
       current.rows = [...(current.rows ?? []), ...page.data];
       current.cursor = page.next_cursor;
+      current.searched_to = page.searched_to ?? null;
     });
   }, []);
 
   useEffect(again, [key]);
   useFeed(concerns, again);
-  const { rows, cursor, problem } = state.current;
-  return { rows, problem, is_complete: cursor === null, more, again };
+  const { rows, cursor, searched_to, problem } = state.current;
+  return { rows, problem, is_complete: cursor === null, searched_to, more, again };
 }
 
-/** The rows that were read again, followed by the loaded rows after them, which were not read again. */
-function joined<T>(
-  loaded: Pick<ListState<T>, 'rows' | 'cursor'>,
-  fresh: T[],
-  cursor: string | null,
-  idOf: (row: T) => string,
-): Pick<ListState<T>, 'rows' | 'cursor'> {
-  const last = fresh.at(-1);
-  if (cursor === null || last === undefined || loaded.rows === null) return { rows: fresh, cursor };
-  const at = loaded.rows.findIndex((row) => idOf(row) === idOf(last));
-  const rest = at === -1 ? [] : loaded.rows.slice(at + 1);
-  return rest.length === 0 ? { rows: fresh, cursor } : { rows: [...fresh, ...rest], cursor: loaded.cursor };
+/**
+ * The rows that were read again, followed by the loaded rows after them, which were not read again. The next page begins
+ * where it began before: the last pages may have been empty, and need not be read again either.
+ */
+function joined<T>(loaded: Loaded<T>, fresh: Loaded<T> & { rows: T[] }, idOf: (row: T) => string): Loaded<T> {
+  if (fresh.cursor === null || loaded.rows === null) return fresh;
+  const last = fresh.rows.at(-1);
+  const at = loaded.rows.findIndex((row) => last !== undefined && idOf(row) === idOf(last));
+  const is_known = last === undefined ? loaded.rows.length === 0 : at !== -1;
+  if (!is_known) return fresh;
+  const { cursor, searched_to } = loaded;
+  return { rows: [...fresh.rows, ...loaded.rows.slice(at + 1)], cursor, searched_to };
 }

@@ -1,5 +1,4 @@
 import type { JSX } from 'preact';
-import { useRef } from 'preact/hooks';
 import type { Delivery, ListDeliveriesQuery } from '@convoke/sdk';
 import { useList } from '../queries.ts';
 import { Choice } from '../parts/choice.tsx';
@@ -114,18 +113,9 @@ export function Deliveries({ delivery_id }: { delivery_id: string | null }): JSX
   const is_filtered = key !== '["",{}]';
   // A search reads many deliveries, so it is not made again with every event.
   const is_search = SEARCHED.some(isGiven);
-  const searched_to = useRef<string | undefined>(undefined);
-  const { rows, problem, is_complete, more, again } = useList(
+  const { rows, problem, is_complete, searched_to, more, again } = useList(
     `deliveries ${key}`,
-    async (page) => {
-      const found = await client.listDeliveries({
-        ...page,
-        ...(filters as ListDeliveriesQuery),
-        ...(state !== '' && { state }),
-      });
-      searched_to.current = found.searched_to;
-      return found;
-    },
+    (page) => client.listDeliveries({ ...page, ...(filters as ListDeliveriesQuery), ...(state !== '' && { state }) }),
     (delivery) => delivery.delivery_id,
     (event) =>
       !is_search &&
@@ -174,12 +164,12 @@ export function Deliveries({ delivery_id }: { delivery_id: string | null }): JSX
     >
       {rows === null && problem === null && <Skeleton />}
       {problem !== null && !rows?.length && <Failure problem={problem} again={again} />}
-      {rows !== null && (is_search || rows.length === 0) && !is_complete && (
+      {rows !== null && (is_search || rows.length === 0 || searched_to !== null) && !is_complete && (
         <p class="searched">
           <span class="grow">
-            {searched_to.current === undefined
+            {searched_to === null
               ? 'There are more.'
-              : `Searched back to ${new Date(searched_to.current).toLocaleString('en-GB')}.`}
+              : `Searched back to ${new Date(searched_to).toLocaleString('en-GB')}.`}
           </span>
           <button type="button" class="button" onClick={more}>
             Search further
