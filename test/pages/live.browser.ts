@@ -5,7 +5,7 @@ import type { AuditEntry, Message, OpenSession, Page as ListOf } from '@convoke/
 import type { Page } from 'playwright-core';
 import { OTHER_MACHINE, useVisitor } from '../support/browser.ts';
 import { CuttingProxy } from '../support/cutting_proxy.ts';
-import { messagesPath, type Service, startService } from '../support/service.ts';
+import { membersPath, messagesPath, type Service, startService } from '../support/service.ts';
 import { startTraffic } from '../support/traffic.ts';
 import { until } from '../support/wait.ts';
 
@@ -95,6 +95,63 @@ describe('the pages under traffic', () => {
         await detail.getByRole('heading', { name: instance_name }).waitFor();
       }
       assert.ok(traffic.accepted > before, 'messages arrived meanwhile');
+    });
+  });
+});
+
+describe('changes without an attempt', () => {
+  test('a pause of the meeting, a drop and a recovery show on each page of a delivery', async (t) => {
+    const service = await startService(t);
+    // Its machine never connects, so no attempt makes the pages read again.
+    const registration = { instance_id: 'box', transport: 'pull' as const };
+    await service.member(t, 'room', { registration });
+    const { delivery_id } = (await service.deliveriesOf(await service.send('room', { content: 'hello' })))[0]!;
+    await visitor.visit(service.url, { path: '/deliveries' }, async (list) => {
+      const open = async (path: string): Promise<Page> => {
+        const page = await list.context().newPage();
+        await page.goto(service.url + path);
+        return page;
+      };
+      const places = [
+        list.getByRole('row', { name: /Open the delivery of room #1/ }),
+        (await open(`/deliveries/${delivery_id}`)).locator('.status-line'),
+        (await open('/instances/box')).locator('.short-list'),
+        (await open('/meetings/room')).getByRole('article'),
+      ];
+      const show = async (words: string): Promise<void> => {
+        for (const place of places) await place.getByText(words).first().waitFor({ state: 'attached' });
+      };
+      await show('waiting for its machine to connect');
+      const paused = await service.request('PATCH', '/api/v1/meetings/room/', { body: { paused: true } });
+      assert.equal(paused.status, 200, paused.text);
+      await show('its meeting is paused');
+      const dropped = await service.post('/api/v1/deliveries/drop/', { instance_id: 'box' });
+      assert.equal(dropped.status, 200, dropped.text);
+      await show('cancelled');
+      const recovered = await service.post('/api/v1/instances/box/recover/', { delivery_ids: [delivery_id] });
+      assert.equal(recovered.status, 200, recovered.text);
+      await show('its meeting is paused');
+    });
+  });
+
+  test('a change of a membership shows on the page of its instance and in the composer', async (t) => {
+    const service = await startService(t);
+    await service.member(t, 'room', {
+      agent_ids: ['anna', 'ben'],
+      registration: { instance_id: 'box', instance_name: 'Box' },
+    });
+    await visitor.visit(service.url, { path: '/instances/box' }, async (page) => {
+      const membership = page.getByRole('listitem').filter({ has: page.getByRole('link', { name: 'room' }) });
+      await membership.getByText('anna').waitFor();
+      const meeting = await page.context().newPage();
+      await meeting.goto(`${service.url}/meetings/room`);
+      const hearers = meeting.getByRole('form', { name: 'Send a message' });
+      await hearers.getByText('Box will hear it').waitFor();
+      const changes = { agent_ids: ['ben'], wake: 'targeted' };
+      const changed = await service.request('PATCH', `${membersPath('room')}box/`, { body: changes });
+      assert.equal(changed.status, 200, changed.text);
+      await membership.getByText('anna').waitFor({ state: 'detached' });
+      await hearers.getByText('Box will not be woken: it is in the history').waitFor();
     });
   });
 });

@@ -94,7 +94,8 @@ export class Conversation {
     if (meeting_id !== this.#meeting_id && meeting_id !== null) return;
     if (sent?.name === 'message.accepted') this.#isStale({ from: sent.data.seq, to: sent.data.seq }, sent.data.seq);
     else if (sent?.name === 'delivery.attempted') this.#isStale({ from: sent.data.seq, to: sent.data.seq }, 0);
-    else if (sent?.name === 'delivery.settled' || sent?.name === 'delivery.queued') this.#isStale(ALL_CHANGED, 0);
+    else if (name === 'delivery.settled' || name === 'delivery.queued') this.#isStale(ALL_CHANGED, 0);
+    else if (name === 'meeting.changed') this.#isStale(ALL_CHANGED, 0);
   }
 
   /**

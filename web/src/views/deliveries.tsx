@@ -117,9 +117,13 @@ export function Deliveries({ delivery_id }: { delivery_id: string | null }): JSX
     `deliveries ${key}`,
     (page) => client.listDeliveries({ ...page, ...(filters as ListDeliveriesQuery), ...(state !== '' && { state }) }),
     (delivery) => delivery.delivery_id,
-    (event) =>
+    // An event of many deliveries names none of them. A pause of a meeting changes why its deliveries wait.
+    ({ name }) =>
       !is_search &&
-      (Boolean(event.delivery_id) || event.name === 'message.accepted' || event.name.startsWith('instance.')),
+      (name.startsWith('delivery.') ||
+        name.startsWith('instance.') ||
+        name === 'message.accepted' ||
+        name === 'meeting.changed'),
   );
   const ticks = useTicks();
   // For a mixed list, finding the owner of each instance would need a request for each.

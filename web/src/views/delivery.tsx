@@ -1,6 +1,7 @@
 import { Fragment, type JSX } from 'preact';
-import type { Attempt, DeliveryPush, DeliveryWithAttempts } from '@convoke/sdk';
+import type { Attempt, Delivery, DeliveryPush, DeliveryWithAttempts } from '@convoke/sdk';
 import { useRef } from 'preact/hooks';
+import type { FeedEvent } from '../feed.ts';
 import { useQuery } from '../queries.ts';
 import { AgentTags } from '../parts/agents.tsx';
 import { Id } from '../parts/copy.tsx';
@@ -18,19 +19,30 @@ import { Excerpt } from './diagnosis.tsx';
 import { Foreign } from '../parts/foreign.tsx';
 
 export function useDelivery(delivery_id: string) {
-  /** When its instance changes, the reason for which the delivery waits may change too, without an event of its own. */
-  const instance = useRef<string | null>(null);
+  const read = useRef<Delivery | null>(null);
   return useQuery(
     `delivery ${delivery_id}`,
     async () => {
       const delivery = await client.getDelivery(delivery_id);
-      instance.current = delivery.state === 'pending' ? delivery.instance_id : null;
+      read.current = delivery;
       return delivery;
     },
-    (event) =>
-      event.delivery_id === delivery_id ||
-      (event.name.startsWith('instance.') && event.instance_id === instance.current),
+    (event) => (event.delivery_id ? event.delivery_id === delivery_id : mayConcern(event, read.current)),
   );
+}
+
+/**
+ * Whether an event that names no delivery may concern a delivery: many deliveries were settled or queued at once, or its
+ * instance or its meeting changed, and so perhaps the reason for which it waits.
+ *
+ * @param delivery null until it was read
+ */
+function mayConcern({ name, instance_id, meeting_id }: FeedEvent, delivery: Delivery | null): boolean {
+  if (name === 'message.accepted') return false;
+  if (delivery === null) return true;
+  if (name === 'delivery.queued') return instance_id === delivery.instance_id;
+  if (delivery.state !== 'pending') return false;
+  return name === 'meeting.changed' ? meeting_id === delivery.meeting_id : instance_id === delivery.instance_id;
 }
 
 export function DeliveryDetail({ delivery_id, back }: { delivery_id: string; back: string }): JSX.Element {

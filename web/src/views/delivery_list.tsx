@@ -28,9 +28,11 @@ export function DeliveryList({ query, most, without }: DeliveryListProps): JSX.E
   const { value, problem, again } = useQuery(
     `latest ${JSON.stringify(query)}`,
     () => client.listDeliveries({ ...query, limit: most }),
+    // A pause of a meeting changes why its deliveries wait.
     (event) =>
-      (query.instance_id === undefined || event.instance_id === query.instance_id) &&
-      (query.meeting_id === undefined || event.meeting_id === query.meeting_id),
+      event.name === 'meeting.changed' ||
+      ((query.instance_id === undefined || event.instance_id === query.instance_id) &&
+        (query.meeting_id === undefined || event.meeting_id === query.meeting_id)),
   );
   const { is_pointed, pointing } = usePointed();
   const { rows } = useHeld({

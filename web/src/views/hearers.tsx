@@ -21,7 +21,7 @@ export function Hearers({ meeting_id, targets }: HearersProps): JSX.Element {
   const { value } = useQuery(
     `hearers ${JSON.stringify([meeting_id, ...targets])}`,
     () => client.explain(meeting_id, query),
-    (event) => event.name.startsWith('instance.') || event.name === 'meeting.changed',
+    ({ name }) => name.startsWith('instance.') || name === 'meeting.changed' || name === 'membership.changed',
   );
   const rows = value?.data.filter((row) => isFor(row, targets)) ?? [];
   const groups = KINDS.flatMap((kind) => groupsOf(kind, rows.filter(kind.is)));

@@ -1,6 +1,7 @@
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import { all, ConvokeError, type Instance, type MeetingInstance } from '@convoke/sdk';
+import type { FeedEvent } from '../feed.ts';
 import { useQuery } from '../queries.ts';
 import { AgentTags } from '../parts/agents.tsx';
 import { Icon } from '../parts/icons.tsx';
@@ -36,6 +37,9 @@ export async function membersOf(meeting_id: string): Promise<MeetingInstance[] |
  */
 const MEETINGS_MAX = 20;
 
+/** The events after which the memberships of an instance are other ones. */
+const CHANGES = new Set<FeedEvent['name']>(['instance.joined', 'instance.left', 'membership.changed']);
+
 /** The memberships of an instance, including the meetings that it has left. */
 async function meetingsOf(instance_id: string): Promise<{ memberships: MeetingInstance[]; has_more: boolean }> {
   const page = await client.listMeetings({ instance_id, include_left: true, limit: MEETINGS_MAX });
@@ -51,8 +55,7 @@ export function MeetingsOf({ instance }: { instance: Instance }): JSX.Element {
   const { value, problem, again } = useQuery(
     `meetings of ${instance_id}`,
     () => meetingsOf(instance_id),
-    (event) =>
-      event.instance_id === instance_id && (event.name === 'instance.joined' || event.name === 'instance.left'),
+    (event) => event.instance_id === instance_id && CHANGES.has(event.name),
   );
   const leave = (member: MeetingInstance): void =>
     void leaving(member, `It left ${member.meeting_id}.`, again).then(again);
