@@ -76,6 +76,53 @@ describe('where one reads', { concurrency: 3 }, () => {
     );
   });
 
+  test('ticks stay when sending again fails, and two presses send once', async (t) => {
+    const service = await startService(t);
+    await failing(t, service, 2);
+    const options = { path: '/deliveries?state=failed', allowed: /Failed to load resource/ };
+    await visitor.visit(service.url, options, async (page) => {
+      const ticks = page.getByRole('checkbox');
+      for (const index of [0, 1]) await ticks.nth(index).check();
+      const resend = page.getByRole('button', { name: 'Resend 2 ticked' });
+      await page.route('**/recover/', (route) => route.abort());
+      await resend.click();
+      await page.getByText('Not done: the service does not respond. Try again.').waitFor();
+      assert.equal(await page.getByRole('checkbox', { checked: true }).count(), 2);
+      await page.unroute('**/recover/');
+
+      const { promise: pressed, resolve } = Promise.withResolvers<void>();
+      let sent = 0;
+      await page.route('**/recover/', async (route) => {
+        sent++;
+        await pressed;
+        await route.continue();
+      });
+      await resend.click();
+      await resend.click({ force: true });
+      resolve();
+      await page.getByText('2 deliveries will be sent again.').waitFor();
+      await resend.waitFor({ state: 'detached' });
+      assert.equal(sent, 1);
+    });
+  });
+
+  test('a webhook test that runs is not started a second time', async (t) => {
+    const service = await startService(t);
+    const { promise: pressed, resolve } = Promise.withResolvers<void>();
+    const { instance_id, receiver } = await service.member(t, 'm', { behaviour: { after: pressed } });
+    await visitor.visit(service.url, { path: `/instances/${instance_id}` }, async (page) => {
+      const button = page.getByRole('button', { name: 'Test the webhook' });
+      await button.click();
+      for (let press = 0; press < 2; press++) await button.click({ force: true });
+      await receiver.count(1);
+      resolve();
+      await page.locator('button[aria-disabled=false]').getByText('Test the webhook').waitFor();
+      await button.click();
+      await receiver.count(2);
+      assert.equal(receiver.requests.length, 2);
+    });
+  });
+
   test('a subscription of MCP Events says until when it lives, and who renews it', async (t) => {
     const service = await startService(t);
     const { token } = await service.endOpenMode();

@@ -70,6 +70,7 @@ function InstanceBody({ instance, again, back, removing }: InstanceBodyProps): J
   const close = (): void => setAsking(null);
 
   const test = async (): Promise<void> => {
+    if (diagnosis === 'running') return;
     setDiagnosis('running');
     try {
       setDiagnosis(await client.testWebhook(instance_id));

@@ -67,14 +67,19 @@ export function withTicks(
 /** Sends the ticked deliveries again. Nothing while none is ticked. */
 export function ResendTicked({ ticks }: { ticks: Ticks }): JSX.Element | null {
   const { ticked, clear } = ticks;
+  const [is_busy, setBusy] = useState(false);
   if (ticked.size === 0) return null;
+  const send = async (): Promise<void> => {
+    if (is_busy) return;
+    setBusy(true);
+    const sent = await doing(resend(ticked), (count) => resentInWords(count, ticked.size));
+    setBusy(false);
+    // After a failure the ticks stay, for another press.
+    if (sent !== null) clear();
+  };
   return (
     <>
-      <button
-        type="button"
-        class="button primary"
-        onClick={() => void doing(resend(ticked), (sent) => resentInWords(sent, ticked.size)).then(clear)}
-      >
+      <button type="button" class="button primary" aria-disabled={is_busy} onClick={() => void send()}>
         Resend {ticked.size.toLocaleString('en')} ticked
       </button>
       <button type="button" class="button" onClick={clear}>
