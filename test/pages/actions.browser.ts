@@ -54,6 +54,37 @@ describe('where one reads', { concurrency: 3 }, () => {
     });
   });
 
+  test('a recovery without an end counts and sends what fails while its dialog is open', async (t) => {
+    const service = await startService(t);
+    const { instance_id, receiver } = await failing(t, service, 1);
+    receiver.behaviour = { status: 202 };
+    const options = { path: `/instances/${instance_id}`, allowed: /Failed to load resource/ };
+    await visitor.visit(service.url, options, async (page) => {
+      await page.getByText('Live', { exact: true }).waitFor();
+      await page.getByRole('button', { name: 'Resend failed…' }).click();
+      const dialog = page.getByRole('dialog');
+      await dialog.getByRole('button', { name: 'Resend 1 delivery' }).waitFor();
+      await service.settled(await service.send('m', { n: 2 }));
+      await dialog.getByRole('button', { name: 'Resend 2 deliveries' }).waitFor();
+
+      // A third one fails after the last count that the page shows.
+      await page.route('**/recover/', async (route) => {
+        const body = route.request().postDataJSON() as object;
+        if ('dry_run' in body) await route.abort();
+        else await route.continue();
+      });
+      await service.settled(await service.send('m', { n: 3 }));
+      receiver.behaviour = {};
+      await dialog.getByRole('button', { name: /^Resend/ }).click();
+      await page.getByText('3 deliveries will be sent again.').waitFor();
+    });
+    await until(
+      'all to be delivered',
+      () => listed(service, `instance_id=${instance_id}&state=delivered`),
+      (rows) => rows.length === 3,
+    );
+  });
+
   test('ticked rows are sent again, and no others', async (t) => {
     const service = await startService(t);
     const { instance_id } = await failing(t, service, 3);

@@ -5,6 +5,7 @@ import type { Instance, Recovered } from '@convoke/sdk';
 import { Dialog, Form, TextField } from '../parts/dialog.tsx';
 import { notify, showProblem } from '../parts/notice.tsx';
 import { Failure, Skeleton } from '../parts/states.tsx';
+import type { FeedEvent } from '../feed.ts';
 import { useQuery } from '../queries.ts';
 import { client } from '../service.ts';
 import { counted } from '../format.ts';
@@ -18,10 +19,11 @@ export function RecoverDialog({ instance, onClose }: { instance: Instance; onClo
   const of = spanOf(since, end);
   // Leaving the dialog cancels the deliveries that were not queued yet.
   const running = useRef<{ is_cancelled: boolean } | null>(null);
-  const [queued, setQueued] = useState<number | null>(null);
+  const [progress, setProgress] = useState<Omit<ProgressProps, 'onCancel'> | null>(null);
   const { value, problem, again } = useQuery(
     of === null ? null : `recoverable ${instance_id} ${JSON.stringify(of)}`,
     () => client.recover(instance_id, { ...(of as Span), dry_run: true }),
+    (event) => event.instance_id === instance_id && mayCount(event),
   );
   const close = (): void => {
     if (running.current !== null) running.current.is_cancelled = true;
@@ -33,10 +35,11 @@ export function RecoverDialog({ instance, onClose }: { instance: Instance; onClo
     const run = (running.current = { is_cancelled: false });
     let sent = 0;
     try {
-      const { until } = value ?? (await client.recover(instance_id, { ...of, dry_run: true }));
-      setQueued(0);
-      for await (sent of client.recovering(instance_id, { ...of, ...(until !== null && { until }) })) {
-        setQueued(sent);
+      // The count falls while deliveries are queued, so the progress keeps the count of the button.
+      setProgress({ queued: 0, found: value });
+      // Without an end, what failed since the dialog opened is sent too.
+      for await (sent of client.recovering(instance_id, of)) {
+        setProgress({ queued: sent, found: value });
         if (run.is_cancelled) break;
       }
     } catch (error) {
@@ -45,7 +48,7 @@ export function RecoverDialog({ instance, onClose }: { instance: Instance; onClo
       return;
     } finally {
       running.current = null;
-      setQueued(null);
+      setProgress(null);
     }
     notify(outcomeOf(sent, run.is_cancelled));
     if (!run.is_cancelled) onClose();
@@ -53,7 +56,7 @@ export function RecoverDialog({ instance, onClose }: { instance: Instance; onClo
 
   return (
     <Dialog title="Resend what it missed" onClose={close}>
-      {queued === null ? (
+      {progress === null ? (
         <Form
           action={value === null || value.recovered === 0 ? 'Resend' : `Resend ${amount(value)}`}
           is_ready={of !== null && value?.recovered !== 0}
@@ -69,10 +72,16 @@ export function RecoverDialog({ instance, onClose }: { instance: Instance; onClo
           </div>
         </Form>
       ) : (
-        <Progress queued={queued} found={value} onCancel={() => (running.current!.is_cancelled = true)} />
+        <Progress {...progress} onCancel={() => (running.current!.is_cancelled = true)} />
       )}
     </Dialog>
   );
+}
+
+/** Whether an event may change how many deliveries of its instance have failed. */
+function mayCount({ name, sent }: FeedEvent): boolean {
+  if (sent?.name === 'delivery.attempted') return sent.data.state === 'failed';
+  return name === 'delivery.settled' || name === 'delivery.queued';
 }
 
 interface Span {
@@ -129,7 +138,7 @@ function Progress({ queued, found, onCancel }: ProgressProps): JSX.Element {
   const all = Math.max(found?.recovered ?? 0, queued, 1);
   return (
     <div class="form">
-      <p role="status">{`${counted(queued, 'delivery', 'deliveries')} queued of ${found === null ? '…' : amount(found)}`}</p>
+      <p role="status">{`${counted(queued, 'delivery', 'deliveries')} queued of ${found === null ? '…' : amount({ ...found, recovered: all })}`}</p>
       <progress max={all} value={queued} aria-label="Queued again" />
       <div class="form-end">
         <button type="button" class="button" onClick={onCancel}>
