@@ -435,10 +435,15 @@ describe('an instance', () => {
     await assert.rejects(second.client.getDelivery(delivery_id), { code: 'delivery_does_not_exist' });
     await assert.rejects(second.client.retryDelivery(delivery_id), { code: 'delivery_does_not_exist' });
     assert.equal((await second.client.recover('i', { since: '2020-01-01T00:00:00Z' })).recovered, 0);
-    // Control: the instance exists, and would get the push.
     const admin = new ConvokeClient({ base_url: service.url, api_key: service.token ?? '' });
-    assert.equal((await admin.getDelivery(delivery_id)).state, 'failed');
-    assert.equal((await admin.recover('i', { since: '2020-01-01T00:00:00Z' })).recovered, 1);
+    assert.equal((await admin.getDelivery(delivery_id)).state, 'failed', 'an admin sees it');
+    assert.equal((await admin.recover('i', { since: '2020-01-01T00:00:00Z' })).recovered, 0);
+    await assert.rejects(admin.retryDelivery(delivery_id), { code: 'delivery_not_retryable' });
+    // Control: the instance gets its own failed deliveries again.
+    await second.client.register({ ...registration, webhook_url: receiver.url });
+    await second.client.joinMeeting({ instance_id: 'i', meeting_id: 'm', agent_ids: ['a'] });
+    await service.settled(await service.send('m', { secret: 'for the second' }));
+    assert.equal((await second.client.recover('i', { since: '2020-01-01T00:00:00Z' })).recovered, 1);
   });
 });
 
