@@ -117,7 +117,7 @@ const AGENT_THINKS_MS_MAX = 300;
  * How many messages agents say at most. Without the guard, fewer messages are enough to see that agents do not stop.
  */
 const SAID_MAX = { on: 1_500, off: 300 };
-const SAID_MAX_OF_AGENT = 100;
+const SAID_MAX_OF_AGENT = 300;
 /**
  * For worlds of the kind `late`: how often a write of results, or a read of messages that another node stored, is late,
  * and by how much. Also how often a node may have missed notifications.
@@ -163,6 +163,8 @@ interface Life {
   cut: boolean;
   /** Whether the process was ever paused or cut off: then its results may not be stored when it ends. */
   disturbed: boolean;
+  /** Whether the disk failed while the process was stopping. Then it may have given up on its last results. */
+  may_give_up: boolean;
   /** The sends and the operations in progress. */
   sends: Sent[];
   ops: Machine[];
@@ -443,6 +445,7 @@ export class World {
       node_id: `n${number}`,
       alive: true,
       stopping: false,
+      may_give_up: false,
       missed: null,
       link: 1,
       cut: false,
@@ -632,7 +635,7 @@ export class World {
       const steady_ahead_ms = this.#wall_ahead_ms;
       const stepped = steady_ahead_ms !== this.#steady_ahead_ms;
       this.#closeOps(life);
-      this.checker.onRebalance(() => true, clean && this.#isAllWritten(), stepped);
+      this.checker.onRebalance(() => true, clean && !life.may_give_up && this.#isAllWritten(), stepped);
       this.#steady_ahead_ms = steady_ahead_ms;
       this.#begin();
       return;
@@ -709,7 +712,8 @@ export class World {
     const concerns = (machine: Machine): boolean => partitionOf(machine.instance_id) === partition_no;
     const life = this.#lives.find((other) => other.node_id === node_id);
     const clean =
-      how === 'given back' || (how === 'left' && life !== undefined && !life.disturbed && this.#isAllWritten());
+      how === 'given back' ||
+      (how === 'left' && life?.disturbed === false && !life.may_give_up && this.#isAllWritten());
     if (clean) this.checker.givenBack(concerns);
     if (how === 'taken') this.checker.onRebalance(concerns, false, false);
   }
@@ -1422,6 +1426,7 @@ export class World {
   #mendDisk(): void {
     if (!this.#failing) return;
     this.#failing = false;
+    for (const life of this.#lives) if (life.stopping) life.may_give_up = true;
     this.#written_from = this.#clock.now + WRITTEN_MS_MAX;
   }
 
