@@ -805,6 +805,35 @@ describe('nodes notify each other', () => {
       (changes) => changes.length > 1,
     );
   });
+
+  test('on one connection, however often it is lost and its LISTEN too; a close ends it', async (t) => {
+    const url = await makeDatabase();
+    const proxy = await proxyTo(t, url);
+    const store = await open(t, through(url, proxy));
+    let resyncs = 0;
+    store.onChange(({ kind }) => (resyncs += Number(kind === 'resync')));
+    // The last statement of a connection that listens is its LISTEN, or the probe that follows.
+    const listening = async (): Promise<number> => {
+      const IS_LISTENING = `
+        SELECT pid FROM pg_stat_activity
+        WHERE datname = current_database() AND application_name = 'convoke' AND (query LIKE 'LISTEN %' OR query = 'SELECT 1')`;
+      return (await sql(url, IS_LISTENING)).length;
+    };
+    for (let losses = 1; losses <= 3; losses++) {
+      let cuts = 0;
+      proxy.onRequest = (bytes) => (bytes.includes('LISTEN ') && cuts++ === 0 ? 'cut' : 'pass');
+      proxy.cutAll();
+      await until(
+        'a connection that listens again',
+        () => resyncs,
+        (count) => count >= losses,
+      );
+      await until('one connection that listens', listening, (count) => count === 1);
+      assert.deepEqual([cuts > 1, resyncs], [true, losses]);
+    }
+    await store.close();
+    await until('no connection that listens', listening, (count) => count === 0);
+  });
 });
 
 describe('tables that have grown since the plans were made', () => {

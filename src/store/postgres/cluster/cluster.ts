@@ -262,10 +262,16 @@ export class Cluster implements ClusterStore, NotifySource {
   async listen(): Promise<void> {
     const connection = await Connection.open(this.#url);
     connection.onNotification((payload) => this.#onNotification(payload));
-    connection.onLost(() => void this.#listenAgain());
-    await connection.query(`LISTEN ${CHANNEL}`);
-    this.#listening = connection;
+    try {
+      await connection.query(`LISTEN ${CHANNEL}`);
+    } catch (error) {
+      connection.destroy();
+      throw error;
+    }
     if (this.#closed) return connection.destroy();
+    this.#listening = connection;
+    // Only now: when the connection is lost at its LISTEN, the caller tries again. Otherwise two would try.
+    connection.onLost(() => void this.#listenAgain());
     this.#probe = setInterval(() => {
       connection.query('SELECT 1', [], PROBE_EVERY_MS).catch(() => {});
     }, PROBE_EVERY_MS);
