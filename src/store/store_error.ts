@@ -1,9 +1,9 @@
 /**
- * The storage failed (disk full, I/O error, connection lost). Nothing was written. Only after a lost connection, nobody
+ * The storage failed (disk full, I/O error, connection lost). Nothing was written. Only with the code IN_DOUBT, nobody
  * knows whether something was written.
  */
 export class StoreError extends Error {
-  /** The engine's own code, such as SQLITE_FULL. */
+  /** The engine's own code, such as SQLITE_FULL, or a code of ours. */
   readonly code: string;
 
   constructor(code: string, message: string) {

@@ -235,7 +235,7 @@ test('a key of a sender is found by a node of the version before, and one that s
 /** An origin whose agent is in no meeting of these tests. */
 const AGENT: NewOrigin = { from_agent: 'somebody', in_reply_to: null, speaks_for: null };
 
-describe('a connection that is cut inside the commit of a batch', () => {
+describe('a connection that is cut inside the commit of a batch', { concurrency: true }, () => {
   const IDEMPOTENCY = { key: 'k', sender: '', fingerprint: 'f' };
 
   for (const has_memory of [true, false]) {
@@ -306,7 +306,7 @@ describe('a connection that is cut inside the commit of a batch', () => {
     assert.equal(await store.deliveries.countPending(), 0);
   });
 
-  test('and a database that stays away: the senders get an error, and what was stored is found later', async (t) => {
+  test('and a database that stays away: the senders hear that it is in doubt, and what was stored is found later', async (t) => {
     const url = await makeDatabase();
     const proxy = await proxyTo(t, url);
     const store = await open(t, through(url, proxy));
@@ -323,7 +323,8 @@ describe('a connection that is cut inside the commit of a batch', () => {
       is_away = verdict === 'cut';
       return verdict;
     };
-    await assert.rejects(store.messages.accept([newMessage('m', { message: '{"t":"the marked one"}' })]), StoreError);
+    const sent = store.messages.accept([newMessage('m', { message: '{"t":"the marked one"}' })]);
+    await assert.rejects(sent, { name: 'StoreError', code: 'IN_DOUBT' });
     assert.equal(seen.cuts, 1);
     is_away = false;
     proxy.onAnswer = () => 'pass';
@@ -336,6 +337,46 @@ describe('a connection that is cut inside the commit of a batch', () => {
       (await lane(store, 'i', 'm')).map(({ seq }) => seq),
       [1, 2, 3],
     );
+  });
+
+  test('and a database that then refuses the batch: the senders hear that it is in doubt, and what was stored is found', async (t) => {
+    const url = await makeDatabase();
+    const proxy = await proxyTo(t, url);
+    const store = await open(t, through(url, proxy));
+    const changes: Change[] = [];
+    store.onChange((change) => changes.push(change));
+    await meeting(store, 'm', 'i');
+    await store.messages.accept(messages('m', 1));
+    cutAnswerTo(proxy, 'the marked one');
+    const { onAnswer } = proxy;
+    const is_full = Promise.withResolvers<void>();
+    proxy.onAnswer = (bytes, connection) => {
+      const verdict = onAnswer(bytes, connection);
+      if (verdict !== 'cut') return verdict;
+      // Nobody gets through before the disk of the database is full.
+      proxy.onRequest = () => 'cut';
+      const FULL = "  BEGIN RAISE EXCEPTION 'full' USING ERRCODE = '53100';";
+      is_full.resolve(withoutPart(url, ACCEPT_MESSAGES_5, '  BEGIN', FULL));
+      return verdict;
+    };
+    const sent = store.messages.accept([newMessage('m', { message: '{"t":"the marked one"}' })]);
+    void is_full.promise.then(() => (proxy.onRequest = () => 'pass'));
+    await assert.rejects(sent, { name: 'StoreError', code: 'IN_DOUBT', message: /full$/ });
+    await sql(url, ACCEPT_MESSAGES_5.replace('CREATE FUNCTION', 'CREATE OR REPLACE FUNCTION'));
+    changes.length = 0;
+    assert.deepEqual(seqsOf(await store.messages.accept(messages('m', 1))), [3]);
+    await until('resync', () => changes.some(({ kind }) => kind === 'resync'), Boolean);
+  });
+
+  test('is no doubt where nothing was sent: nothing was stored', async (t) => {
+    const url = await makeDatabase();
+    const proxy = await proxyTo(t, url);
+    const store = await open(t, through(url, proxy));
+    await meeting(store, 'm', 'i');
+    proxy.onRequest = () => 'cut';
+    await assert.rejects(store.messages.accept(messages('m', 1)), ({ code }: StoreError) => code !== 'IN_DOUBT');
+    proxy.onRequest = () => 'pass';
+    assert.deepEqual(seqsOf(await store.messages.accept(messages('m', 1))), [1]);
   });
 });
 

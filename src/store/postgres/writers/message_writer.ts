@@ -13,6 +13,7 @@ import { numbersIn, textsIn } from '../json_lists.ts';
 import { DedicatedConnection } from '../connection/dedicated_connection.ts';
 import { timestampText } from '../timestamp.ts';
 import { RETRY_WINDOW_MS, RETRY_PAUSE_MS } from '../connection/retry.ts';
+import { StoreError } from '../../store_error.ts';
 
 /**
  * How long the writer waits for a result. Then it sends the batch again, and the database returns the stored result or
@@ -135,7 +136,7 @@ export class MessageWriter {
     this.#onUncertain = onUncertain;
   }
 
-  /** @throws StoreError when the database was unreachable for too long */
+  /** @throws StoreError when the database was unreachable for too long; IN_DOUBT when the messages may be stored */
   async accept(messages: NewMessage[]): Promise<Accepted[]> {
     if (messages.length === 0) return [];
     const batch = batchOf(messages, this.#hints, this.#ids);
@@ -193,7 +194,10 @@ export class MessageWriter {
   async #stored({ columns }: Batch, wall_ms: number): Promise<AcceptedRow[]> {
     const until_ms = performance.now() + RETRY_WINDOW_MS;
     let sent: { batch_no: number } | null = null;
+    /** Whether a try was sent and its connection lost. Then the batch may be stored, whatever later tries say. */
+    let is_in_doubt = false;
     for (;;) {
+      let is_sent = false;
       try {
         return await this.#connection.use(async (connection) => {
           if (this.#known !== connection) await this.#raiseNumbers(connection);
@@ -201,12 +205,14 @@ export class MessageWriter {
           const batch_no: number = sent?.batch_no ?? ++this.#batch_no;
           sent = { batch_no };
           const values = [run_no, batch_no, ...columns, this.#notify_source.signedName(), this.#notify_source.node_id];
+          is_sent = true;
           const { rows } = await connection.batch<AcceptedRow>(ACCEPT, [...values, this.#stored_no], ANSWER_MS_MAX);
           if (rows.some(({ former_fingerprints }) => former_fingerprints === null)) this.#stored_no = batch_no;
           return rows;
         });
       } catch (error) {
         const lost = error instanceof ConnectionLost;
+        if (lost && is_sent) is_in_doubt = true;
         // No other node ends a run. So an unknown run means that the database is behind, and that it does not have this
         // batch either.
         const is_behind = isRunUnknown(error);
@@ -214,12 +220,16 @@ export class MessageWriter {
           this.#run_no = null;
           this.#known = null;
           sent = null;
+          is_in_doubt = false;
           this.#onUncertain();
         }
-        if (!lost && !is_behind && !isCollision(error)) throw storeErrorOf(error);
-        if (performance.now() > until_ms) {
-          if (lost && sent !== null) this.#giveUp();
-          throw error;
+        const again = lost || is_behind || isCollision(error);
+        if (!again || performance.now() > until_ms) {
+          const failure = storeErrorOf(error);
+          // Any other error is about the batch itself: the database has looked for it, and has not stored it.
+          if (!is_in_doubt || !(failure instanceof StoreError)) throw failure;
+          this.#giveUp();
+          throw new StoreError('IN_DOUBT', `the connection was lost while messages were stored: ${failure.message}`);
         }
         if (lost) await pause(RETRY_PAUSE_MS);
       }
