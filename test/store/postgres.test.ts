@@ -232,6 +232,28 @@ test('a key of a sender is found by a node of the version before, and one that s
   assert.deepEqual(await kindsOf('one', 'two'), ['repeated', 'repeated']);
 });
 
+test('a damaged row of an idempotency key spoils neither the other messages of its batch nor what is sent later', async (t) => {
+  const url = await makeDatabase();
+  const proxy = await proxyTo(t, url);
+  const store = await open(t, through(url, proxy));
+  const damages = ['message_no', 'seq', 'accepted_at', 'deliveries_queued'].flatMap((column) =>
+    ['-9223372036854775808', '9223372036854775807'].map((value) => ({ column, value })),
+  );
+  for (const { column, value } of damages) {
+    const meeting_id = `${column} ${value}`;
+    const keyed = newMessage(meeting_id, { idempotency: { key: 'k', sender: 's', fingerprint: 'f' } });
+    await store.messages.accept([keyed]);
+    await sql(url, `UPDATE idempotency_keys SET ${column} = ${value} WHERE meeting_id = $1`, [meeting_id]);
+    const [next, repeated] = await store.messages.accept([newMessage(meeting_id), keyed]);
+    assert.ok(next?.kind === 'accepted');
+    assert.deepEqual([next.message.seq, (await store.messages.get(next.message.message_id))?.seq], [2, 2]);
+    assert.deepEqual(repeated, { kind: 'damaged' }, meeting_id);
+    // Every new connection tells the database the highest number that this node knows.
+    proxy.cutAll();
+    assert.deepEqual(seqsOf(await store.messages.accept(messages(meeting_id, 1))), [3], meeting_id);
+  }
+});
+
 /** An origin whose agent is in no meeting of these tests. */
 const AGENT: NewOrigin = { from_agent: 'somebody', in_reply_to: null, speaks_for: null };
 

@@ -10,7 +10,7 @@ import type { Store } from '../../src/store/store.ts';
 import { openSqliteStore } from '../../src/store/sqlite/open.ts';
 import { storedTimestamp } from '../../src/store/sqlite/timestamp.ts';
 import { openStoreHere, temporaryFile } from '../support/node.ts';
-import { lane, meeting, messages, NEVER, register } from '../support/store_contents.ts';
+import { lane, meeting, messages, NEVER, newMessage, register } from '../support/store_contents.ts';
 
 async function threadedStore(t: TestContext, file = temporaryFile(t)): Promise<Store> {
   const { store, opened } = openSqliteStore(file, null);
@@ -33,6 +33,22 @@ test('a timestamp with a NUL is read from the message: Node 22 reads a text of S
   // A value that cannot be read leaves the column unchanged.
   assert.equal(read('x', String.raw`\u0000`), 'x');
   assert.equal(read('x', 7 as never), 'x');
+});
+
+test('a damaged result of an idempotency key spoils no other message of its batch', async (t) => {
+  const file = temporaryFile(t);
+  const first = await threadedStore(t, file);
+  const keyed = newMessage('m', { idempotency: { key: 'k', sender: 's', fingerprint: 'f' } });
+  await first.messages.accept([keyed]);
+  await first.close();
+  const db = new DatabaseSync(file);
+  db.exec(`UPDATE idempotency_keys SET result = '{"meeting_id":"m"}'`);
+  db.close();
+  const store = await threadedStore(t, file);
+  const [repeated, next] = await store.messages.accept([keyed, newMessage('m')]);
+  assert.ok(next?.kind === 'accepted');
+  assert.deepEqual([next.message.seq, (await store.messages.get(next.message.message_id))?.seq], [2, 2]);
+  assert.deepEqual(repeated, { kind: 'damaged' });
 });
 
 describe('the file', () => {

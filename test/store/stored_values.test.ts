@@ -13,6 +13,7 @@ import {
   storedFailure,
   storedHeaders,
   storedObjectJson,
+  storedResult,
   storedStatuses,
   storedTexts,
   storedTextsJson,
@@ -29,6 +30,7 @@ const ATTEMPT = {
   detail: '',
   response_excerpt: '',
 } as const;
+const RESULT = { message_id: 'msg_1', meeting_id: 'm', seq: 7, accepted_at: 8.64e15, deliveries_queued: 0 };
 const FAILURE = { at: '2026-11-22T00:00:00.000Z', outcome: 'timeout', status_code: null, detail: 'x' } as const;
 
 test('what this service writes is read as it was written, and nothing is reported', () => {
@@ -45,6 +47,7 @@ test('what this service writes is read as it was written, and nothing is reporte
     [ATTEMPT, ATTEMPT],
   );
   assert.equal(storedStatuses('2xx', 'r'), '2xx');
+  assert.deepEqual(storedResult(JSON.stringify(RESULT), 'r'), RESULT);
   assert.equal(storedObjectJson('{"n":1e400}', 't', 'c', 'r'), '{"n":1e400}');
   assert.deepEqual(
     [storedCount(7, 't', 'c', 'r'), storedTime(8.64e15, 't', 'c', 'r'), storedTime(null, 't', 'c', 'r')],
@@ -91,6 +94,24 @@ test('a failure with an excerpt that is no text is none', () => {
   assert.deepEqual(reported, [{ table: 'instances', column: 'last_failure', row: 'r' }]);
 });
 
+test('a result of an idempotency key with a field that is missing or damaged is none', () => {
+  const reported: DamagedValue[] = [];
+  onDamagedValue((damaged) => reported.push(damaged));
+  const damages = {
+    message_id: [7],
+    meeting_id: [null],
+    seq: [-1, 0.5],
+    accepted_at: [8.7e15],
+    deliveries_queued: ['1'],
+  };
+  const spoilt = Object.entries(damages).flatMap(([field, values]) =>
+    [undefined, ...values].map((value) => JSON.stringify({ ...RESULT, [field]: value })),
+  );
+  for (const text of spoilt) assert.equal(storedResult(text, text), null, text);
+  assert.deepEqual(reported[0], { table: 'idempotency_keys', column: 'result', row: spoilt[0] });
+  assert.equal(reported.length, 11);
+});
+
 test('no JSON makes any of them throw', () => {
   onDamagedValue(() => {});
   fc.assert(
@@ -99,6 +120,7 @@ test('no JSON makes any of them throw', () => {
       assert.ok(storedAttempts(text, () => 'r').every(({ started_at }) => !Number.isNaN(Date.parse(started_at))));
       storedHeaders(text, 't', 'c', 'r');
       storedFailure(text, 'r');
+      storedResult(text, 'r');
     }),
   );
 });

@@ -10,6 +10,7 @@ import type { LastFailure, TransportName } from '../../domain/instance.ts';
 import { type Attempt, OUTCOMES, type SuccessStatuses } from '../../domain/outcome.ts';
 import { isShapedName, type RuntimeSettings } from '../../domain/runtimes/runtimes.ts';
 import { isTrace, type TraceContext } from '../../domain/trace_context.ts';
+import type { AcceptedMessage } from '../contract/messages.ts';
 
 export interface DamagedValue {
   table: string;
@@ -133,7 +134,7 @@ export function storedTrace(text: string | null, message_no: number): TraceConte
 
 /** A number that counts something; 0 when the value is damaged. */
 export function storedCount(number: number, table: string, column: string, row: string): number {
-  if (Number.isSafeInteger(number) && number >= 0) return number;
+  if (isCount(number)) return number;
   reportDamaged(table, column, row);
   return 0;
 }
@@ -162,6 +163,26 @@ export function storedObjectJson(json: string, table: string, column: string, ro
   if (isObject(valueOf(json))) return json;
   reportDamaged(table, column, row);
   return '{}';
+}
+
+/** The result that is kept with an idempotency key; null when any of its fields is damaged. */
+export function storedResult(json: string, row: string): AcceptedMessage | null {
+  const value = valueOf(json);
+  if (isResult(value)) return value;
+  reportDamaged('idempotency_keys', 'result', row);
+  return null;
+}
+
+function isResult(value: unknown): value is AcceptedMessage {
+  return (
+    isObject(value) &&
+    typeof value['message_id'] === 'string' &&
+    typeof value['meeting_id'] === 'string' &&
+    isCount(value['seq']) &&
+    Number.isSafeInteger(value['accepted_at']) &&
+    Math.abs(value['accepted_at'] as number) <= TIME_MAX &&
+    isCount(value['deliveries_queued'])
+  );
 }
 
 function isAttempt(value: unknown): value is Attempt {
@@ -193,6 +214,10 @@ function isTexts(value: unknown): boolean {
 
 function isTimeText(value: unknown): boolean {
   return typeof value === 'string' && !Number.isNaN(Date.parse(value));
+}
+
+function isCount(value: unknown): value is number {
+  return Number.isSafeInteger(value) && (value as number) >= 0;
 }
 
 function isObject(value: unknown): value is Record<string, unknown> {

@@ -2,7 +2,7 @@ import { agentsToNotify } from '../../domain/agents_to_notify.ts';
 import type { IdCodec, NumberSource } from '../../domain/id.ts';
 import { hopsOf, type RefusedField, type MessageOrigin } from '../../domain/message_origin.ts';
 import { IDEMPOTENCY_MS } from '../contract/messages.ts';
-import type { Accepted, AcceptedMessage, MessageStore, NewMessage, NewOrigin } from '../contract/messages.ts';
+import type { Accepted, MessageStore, NewMessage, NewOrigin } from '../contract/messages.ts';
 import type { Database } from './database.ts';
 import { isOfTheStorage } from './errors.ts';
 import { messageSearch } from './message_search.ts';
@@ -24,7 +24,7 @@ import {
   SCANNED,
   type Scanned,
 } from '../rows/messages.ts';
-import { storedObjectJson, reportDamaged } from '../rows/stored_values.ts';
+import { reportDamaged, storedResult } from '../rows/stored_values.ts';
 
 /**
  * The previous version stored keys without their senders. Such a key counts for every sender, until it is a day old.
@@ -112,15 +112,10 @@ export function messageOperations(
       const existing = db.prepare(FIND_KEY).get(meeting_id, key, idempotency.key, wall_ms - IDEMPOTENCY_MS);
       if (existing !== undefined) {
         if (existing['fingerprint'] !== idempotency.fingerprint) return { kind: 'key_reused' };
-        const result = storedObjectJson(
-          existing['result'] as string,
-          'idempotency_keys',
-          'result',
-          JSON.stringify([meeting_id, idempotency.key]),
-        );
+        const row = JSON.stringify([meeting_id, idempotency.key]);
+        const result = storedResult(existing['result'] as string, row);
         // The first result is lost. Storing the message again could deliver it twice.
-        if (result === '{}') return { kind: 'damaged' };
-        return { kind: 'repeated', message: JSON.parse(result) as AcceptedMessage };
+        return result === null ? { kind: 'damaged' } : { kind: 'repeated', message: result };
       }
     }
     const answered = given === null ? null : answeredBy(given, meeting_id);

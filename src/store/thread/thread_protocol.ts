@@ -54,6 +54,15 @@ function isLong(method: string): boolean {
   return method === 'accept' || method === 'settle';
 }
 
+/** The fields of a message that was stored, whatever the first of them has. */
+const MESSAGE_FIELDS: (keyof AcceptedMessage)[] = [
+  'message_id',
+  'meeting_id',
+  'seq',
+  'accepted_at',
+  'deliveries_queued',
+];
+
 /** The results of an accept, packed: the stored messages, and the deliveries of the new messages among them. */
 interface PackedAccepted {
   kinds: Accepted['kind'][];
@@ -79,7 +88,7 @@ export function packReply({ method }: Call, reply: Reply): Reply {
     case 'accept':
       return { ...reply, value: packedAccepted(reply.value as Accepted[]) };
     case 'loadLanes':
-      return { ...reply, value: (reply.value as object[][]).map(packed) };
+      return { ...reply, value: (reply.value as object[][]).map((rows) => packed(rows)) };
     default:
       return reply;
   }
@@ -107,7 +116,10 @@ function packedAccepted(results: Accepted[]): PackedAccepted {
     kinds: results.map(({ kind }) => kind),
     origins: originsIn(results),
     refused: refusedIn(results),
-    messages: packed(results.flatMap((result) => ('message' in result ? [result.message] : []))),
+    messages: packed(
+      results.flatMap((result) => ('message' in result ? [result.message] : [])),
+      MESSAGE_FIELDS,
+    ),
     delivery_counts: results.map((result) => deliveriesOf(result).length),
     deliveries: packed(results.flatMap(deliveriesOf)),
   };
@@ -144,8 +156,7 @@ function unpackedAccepted({ kinds, delivery_counts, ...lists }: PackedAccepted):
   });
 }
 
-function packed(rows: object[]): Packed {
-  const fields = Object.keys(rows[0] ?? {});
+function packed(rows: object[], fields = Object.keys(rows[0] ?? {})): Packed {
   const values: unknown[] = [];
   for (const row of rows) {
     for (const field of fields) values.push((row as Record<string, unknown>)[field]);

@@ -3,13 +3,13 @@ import { setTimeout as pause } from 'node:timers/promises';
 import type { IdCodec } from '../../../domain/id.ts';
 import { GenerationCache } from '../../../domain/generation_cache.ts';
 import type { RefusedField, MessageOrigin } from '../../../domain/message_origin.ts';
-import type { Accepted, AcceptedDelivery, AcceptedMessage, NewMessage } from '../../contract/messages.ts';
+import type { Accepted, AcceptedMessage, NewMessage } from '../../contract/messages.ts';
 import { type BatchValue, bigints, ints, texts } from '../connection/batch_message.ts';
 import { type Connection, ConnectionLost, isCollision, raisedDetail, storeErrorOf } from '../connection/connection.ts';
 import { RUN_UNKNOWN } from '../functions/accept_messages.ts';
 import { REFUSED } from '../functions/who_says.ts';
+import { type AcceptedRow, isNew, isWhole, type Stored, storedOf } from './accepted_rows.ts';
 import { GivenNumbers } from './given_numbers.ts';
-import { numbersIn, textsIn } from '../json_lists.ts';
 import { DedicatedConnection } from '../connection/dedicated_connection.ts';
 import { timestampText } from '../timestamp.ts';
 import { RETRY_WINDOW_MS, RETRY_PAUSE_MS } from '../connection/retry.ts';
@@ -49,33 +49,6 @@ const RAISE_NUMBERS = 'SELECT raise_numbers($1, $2) AS is_behind';
 const RUN_NO_MIN = 2 ** 40;
 /** `randomInt` requires a range of less than 2^48. */
 const RUN_NO_MAX = RUN_NO_MIN + 2 ** 47;
-
-/** The JSON text of lists: see ACCEPT_MESSAGES. */
-interface AcceptedRow {
-  places: string;
-  message_nos: string;
-  seqs: string;
-  queued_counts: string;
-  accepted_ats: string;
-  instance_ids: string | null;
-  agent_lists: string | null;
-  former_fingerprints: string | null;
-  hop_counts: string | null;
-}
-
-/** The result of one message. */
-interface Stored {
-  /** Its place among the messages of the batch, from 1. */
-  place: number;
-  message_no: number;
-  seq: number;
-  deliveries_queued: number;
-  accepted_at: number;
-  deliveries: AcceptedDelivery[];
-  /** The columns of the earlier message with the same key; null when there is none. */
-  fingerprint: string | null;
-  hops: number;
-}
 
 /** The columns of a batch, as accept_messages_5 takes them; a repeated key is sent once. */
 interface Batch {
@@ -151,9 +124,12 @@ export class MessageWriter {
     const by_place: Stored[] = [];
     for (const stored of rows.flatMap((row) => storedOf(row, this.#ids))) {
       by_place[stored.place - 1] = stored;
-      this.#numbers.given(stored.message_no + stored.deliveries_queued);
+      if (isNew(stored)) this.#numbers.given(stored.message_no + stored.deliveries_queued);
     }
-    for (const [i, { meeting_id }] of messages.entries()) this.#hints.set(meeting_id, by_place[batch.places[i]!]!.seq);
+    for (const [i, { meeting_id }] of messages.entries()) {
+      const stored = by_place[batch.places[i]!]!;
+      if (isNew(stored)) this.#hints.set(meeting_id, stored.seq);
+    }
     const firsts = new Map<number, NewMessage>();
     return messages.map((message, i) => {
       const place = batch.places[i]!;
@@ -275,43 +251,11 @@ export class MessageWriter {
       deliveries_queued,
     };
     if (fingerprint === null) return { kind: 'accepted', message, origin: originWith(origin, hops), deliveries };
-    return fingerprint === idempotency?.fingerprint ? { kind: 'repeated', message } : { kind: 'key_reused' };
+    if (fingerprint !== idempotency?.fingerprint) return { kind: 'key_reused' };
+    const row = JSON.stringify([meeting_id, idempotency.key]);
+    // The first result is lost. Storing the message again could deliver it twice.
+    return isNew(stored) || isWhole(stored, row) ? { kind: 'repeated', message } : { kind: 'damaged' };
   }
-}
-
-function storedOf(row: AcceptedRow, ids: IdCodec): Stored[] {
-  const [message_nos, seqs] = [numbersIn(row.message_nos), numbersIn(row.seqs)];
-  const [queued_counts, accepted_ats] = [numbersIn(row.queued_counts), numbersIn(row.accepted_ats)];
-  const [instance_ids, agent_lists] = [textsIn(row.instance_ids), textsIn(row.agent_lists)];
-  const fingerprints = textsIn(row.former_fingerprints);
-  const hop_counts = numbersIn(row.hop_counts);
-  let deliveries_at = 0;
-  return numbersIn(row.places).map((place, i) => {
-    const message_no = message_nos[i]!;
-    const deliveries_queued = queued_counts[i]!;
-    const fingerprint = fingerprints[i] ?? null;
-    const deliveries: AcceptedDelivery[] = [];
-    // The result lists no deliveries for an earlier message. The numbers of deliveries follow the number of their
-    // message.
-    const count = fingerprint === null ? deliveries_queued : 0;
-    for (let n = 1; n <= count; n++, deliveries_at++) {
-      deliveries.push({
-        delivery_id: ids.encode('dlv', message_no + n),
-        instance_id: instance_ids[deliveries_at]!,
-        target_agents: agent_lists[deliveries_at]!,
-      });
-    }
-    return {
-      place,
-      message_no,
-      seq: seqs[i]!,
-      deliveries_queued,
-      accepted_at: accepted_ats[i]!,
-      deliveries,
-      fingerprint,
-      hops: hop_counts[i] ?? 0,
-    };
-  });
 }
 
 function originWith(given: NewMessage['origin'], hops: number): MessageOrigin | null {
