@@ -5,6 +5,7 @@ import type { Feed } from '../feed/feed.ts';
 import type { DeliveryRow, DeliveryStore, LaneKey, Recovery, Waiting } from '../store/contract/deliveries.ts';
 import type { MessageStore } from '../store/contract/messages.ts';
 import type { Author } from './author.ts';
+import { orReadAgain } from './in_doubt.ts';
 
 /** The most deliveries that one transaction drops, so that dropping a million of them delays nobody. */
 const DROP_BATCH = 2_000;
@@ -44,13 +45,23 @@ export class DeliveryChanges {
     const { store, engine, feed, clock, expire_after_ms } = this.#parts;
     const now = clock.now();
     const { deliveries } = author.storeFor();
-    const retried = await deliveries.retry(delivery_id, now, now + expire_after_ms, author.owner_scope);
+    const retrying = deliveries.retry(delivery_id, now, now + expire_after_ms, author.owner_scope);
+    const retried = await orReadAgain(retrying, () => void this.#mayBeQueued(delivery_id));
     if (retried === null) return null;
     const row = await store.deliveries.get(delivery_id, now);
     engine.deliveryRetried({ ...retried, delivery_id });
     const { instance_id, meeting_id } = retried;
     feed.publish(queuedEvent({ instance_id, meeting_id, delivery_id, deliveries: 1 }, clock.wall()));
     return row;
+  }
+
+  /** The store may have queued a delivery again, in its lane or aside. The author does not wait for this read. */
+  async #mayBeQueued(delivery_id: string): Promise<void> {
+    const { store, engine, clock } = this.#parts;
+    const row = await store.deliveries.get(delivery_id, clock.now()).catch(() => null);
+    if (row?.state !== 'pending') return;
+    const { instance_id, meeting_id } = row;
+    for (const aside of [false, true]) engine.deliveryRetried({ instance_id, meeting_id, delivery_id, aside });
   }
 
   /**
@@ -67,13 +78,8 @@ export class DeliveryChanges {
     for (;;) {
       const now = clock.now();
       const most = Math.min(RECOVER_BATCH, limit - recovered);
-      const made = await step
-        .recover(of, most, now, now + expire_after_ms, author.owner_scope)
-        .catch((error: unknown) => {
-          // The call failed, but the store may have made the change all the same.
-          this.#recovered(of.instance_id, 0);
-          throw error;
-        });
+      const recovering = step.recover(of, most, now, now + expire_after_ms, author.owner_scope);
+      const made = await orReadAgain(recovering, () => this.#recovered(of.instance_id, 0));
       if (made === null) return null;
       step = store.deliveries;
       recovered += made.recovered;
@@ -113,11 +119,8 @@ export class DeliveryChanges {
     // The first step writes the audit entry for all steps.
     let step: Pick<DeliveryStore, 'drop'> = author.storeFor({ details: { ...of, deliveries: waited } }).deliveries;
     for (;;) {
-      const lanes = await step.drop(waiting, DROP_BATCH, clock.wall(), author.owner_scope).catch((error: unknown) => {
-        // The call failed, but the store may have made the change all the same.
-        void engine.dropped(of, 0);
-        throw error;
-      });
+      const dropping = step.drop(waiting, DROP_BATCH, clock.wall(), author.owner_scope);
+      const lanes = await orReadAgain(dropping, () => void engine.dropped(of, 0));
       step = store.deliveries;
       const dropped = lanes.reduce((sum, { count }) => sum + count, 0);
       deliveries += dropped;

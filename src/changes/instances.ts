@@ -11,6 +11,7 @@ import {
   type Registration,
 } from '../store/contract/instances.ts';
 import type { Author } from './author.ts';
+import { orReadAgain } from './in_doubt.ts';
 
 /**
  * The largest number of pending deliveries that one transaction cancels, so that deleting an instance with many of them
@@ -39,7 +40,10 @@ export class InstanceChanges {
   ): ReturnType<InstanceStore['register']> {
     const { engine, feed, clock } = this.#parts;
     const owned = { ...registration, owner_key_id: author.key_id };
-    const registered = await author.storeFor().instances.register(owned, clock.wall(), author.owner_scope);
+    const registered = await this.#orReadAgain(
+      registration.instance_id,
+      author.storeFor().instances.register(owned, clock.wall(), author.owner_scope),
+    );
     const { created, instance } = registered;
     engine.instanceChanged(instance, true);
     feed.publish(registeredEvent(instance, created, clock.wall()));
@@ -50,7 +54,8 @@ export class InstanceChanges {
   async update(author: Author, instance_id: string, patch: InstancePatch): Promise<InstanceRow | null> {
     const { engine, feed, clock } = this.#parts;
     const { instances } = author.storeFor(handOver(patch));
-    const row = await instances.patch(instance_id, patch, clock.wall(), author.owner_scope);
+    const patching = instances.patch(instance_id, patch, clock.wall(), author.owner_scope);
+    const row = await this.#orReadAgain(instance_id, patching);
     if (row === null) return null;
     engine.instanceChanged(row, liftsBackoff(patch));
     feed.publish(changedEvent(row, givenFields(patch), clock.wall()));
@@ -63,7 +68,8 @@ export class InstanceChanges {
    */
   async heartbeat({ owner_scope }: Author, instance_id: string): Promise<InstanceRow | null> {
     const { store, engine, clock } = this.#parts;
-    const row = await store.instances.heartbeat(instance_id, clock.wall(), owner_scope);
+    const beating = store.instances.heartbeat(instance_id, clock.wall(), owner_scope);
+    const row = await this.#orReadAgain(instance_id, beating);
     if (row !== null) engine.instanceChanged(row, true);
     return row;
   }
@@ -80,7 +86,8 @@ export class InstanceChanges {
   ): Promise<InstanceRow | null> {
     const { engine, feed, clock } = this.#parts;
     const { instances } = author.storeFor();
-    const row = await instances.rotateSecret(instance_id, new_secret, overlap_ms, clock.wall(), author.owner_scope);
+    const rotating = instances.rotateSecret(instance_id, new_secret, overlap_ms, clock.wall(), author.owner_scope);
+    const row = await this.#orReadAgain(instance_id, rotating);
     if (row === null) return null;
     engine.instanceChanged(row, false);
     feed.publish(changedEvent(row, ['webhook_secret'], clock.wall()));
@@ -101,13 +108,8 @@ export class InstanceChanges {
     // removal.
     let step: Pick<InstanceStore, 'remove'> = author.storeFor().instances;
     for (let done = false; !done; step = store.instances) {
-      const removed = await step
-        .remove(instance_id, CANCEL_BATCH, clock.wall(), author.owner_scope, lease_ended_at)
-        .catch((error: unknown) => {
-          // The call failed, but the store may have made the change all the same.
-          engine.invalidateInstance(instance_id);
-          throw error;
-        });
+      const removing = step.remove(instance_id, CANCEL_BATCH, clock.wall(), author.owner_scope, lease_ended_at);
+      const removed = await this.#orReadAgain(instance_id, removing);
       // For an instance of another owner, `remove` has done nothing.
       if (removed.existed) engine.invalidateInstance(instance_id);
       existed ||= removed.existed;
@@ -127,6 +129,10 @@ export class InstanceChanges {
     engine.instanceRemoved(instance_id, cancelled);
     feed.publish(removedEvent(instance_id, clock.wall()));
     return true;
+  }
+
+  #orReadAgain<T>(instance_id: string, change: Promise<T>): Promise<T> {
+    return orReadAgain(change, () => this.#parts.engine.invalidateInstance(instance_id));
   }
 }
 

@@ -6,10 +6,11 @@ import { changedEvent } from '../feed/events.ts';
 import type { Feed } from '../feed/feed.ts';
 import type { NewInvite, Redemption } from '../store/contract/invites.ts';
 import type { Author } from './author.ts';
+import { orReadAgain } from './in_doubt.ts';
 
 export interface InviteChangesParts {
   keyring: { put(key: ApiKey): void };
-  engine: Pick<Engine, 'instanceChanged'>;
+  engine: Pick<Engine, 'instanceChanged' | 'invalidateInstance'>;
   feed: Pick<Feed, 'publish'>;
   clock: Clock;
 }
@@ -54,7 +55,8 @@ export class InviteChanges {
     const now = clock.wall();
     const new_key = { name: target_id, scopes: ['instance' as const], meeting_ids, instance_id, expires_at: null };
     const { invites } = author.storeFor({ target_id, details: { key_id: key.key_id, instance_id, meeting_ids } });
-    const redeemed = await invites.redeem(digest, { ...key, ...new_key, created_at: now }, now);
+    const redeeming = invites.redeem(digest, { ...key, ...new_key, created_at: now }, now);
+    const redeemed = await orReadAgain(redeeming, () => engine.invalidateInstance(instance_id));
     if (redeemed === null) return null;
     if (redeemed.key !== null) keyring.put(redeemed.key);
     if (redeemed.instance !== null) {

@@ -4,6 +4,7 @@ import { meetingEvent } from '../feed/events.ts';
 import type { Feed } from '../feed/feed.ts';
 import type { MeetingPatch, MeetingRow } from '../store/contract/meetings.ts';
 import type { Author } from './author.ts';
+import { orReadAgain } from './in_doubt.ts';
 
 export interface MeetingChangesParts {
   engine: Pick<Engine, 'meetingChanged'>;
@@ -28,14 +29,8 @@ export class MeetingChanges {
     const { engine, feed, clock } = this.#parts;
     const { paused } = patch;
     const details = paused === undefined ? {} : { paused };
-    const row = await author
-      .storeFor({ details })
-      .meetings.patch(meeting_id, patch, clock.wall())
-      .catch((error: unknown) => {
-        // The call failed, but the store may have made the change all the same.
-        void engine.meetingChanged(meeting_id);
-        throw error;
-      });
+    const patching = author.storeFor({ details }).meetings.patch(meeting_id, patch, clock.wall());
+    const row = await orReadAgain(patching, () => void engine.meetingChanged(meeting_id));
     if (row === null) return null;
     await engine.meetingChanged(meeting_id);
     feed.publish(meetingEvent(row, clock.wall()));

@@ -4,6 +4,7 @@ import { membershipChangedEvent, membershipEvent } from '../feed/events.ts';
 import type { Feed } from '../feed/feed.ts';
 import type { GivenRules, MeetingStore, Membership, MembershipPatch } from '../store/contract/meetings.ts';
 import type { Author } from './author.ts';
+import { orReadAgain } from './in_doubt.ts';
 
 export interface MembershipChangesParts {
   engine: Pick<Engine, 'memberRulesChanged'>;
@@ -31,7 +32,8 @@ export class MembershipChanges {
   ): ReturnType<MeetingStore['join']> {
     const { engine, feed, clock } = this.#parts;
     const { meetings } = author.storeFor({ details: { meeting_id } });
-    const joined = await meetings.join(meeting_id, instance_id, agent_ids, clock.wall(), author.owner_scope, rules);
+    const joining = meetings.join(meeting_id, instance_id, agent_ids, clock.wall(), author.owner_scope, rules);
+    const joined = await orReadAgain(joining, () => engine.memberRulesChanged(instance_id));
     if (Object.values(rules).some((each) => each !== undefined)) engine.memberRulesChanged(instance_id);
     feed.publish(membershipEvent('instance.joined', instance_id, meeting_id, joined.membership.joined_at));
     return joined;
@@ -51,7 +53,8 @@ export class MembershipChanges {
     const { engine, feed, clock } = this.#parts;
     const fields = Object.entries(patch).flatMap(([name, value]) => (value === undefined ? [] : [name]));
     const { meetings } = author.storeFor({ details: { meeting_id, fields } });
-    const membership = await meetings.changeMembership(meeting_id, instance_id, patch, author.owner_scope);
+    const changing = meetings.changeMembership(meeting_id, instance_id, patch, author.owner_scope);
+    const membership = await orReadAgain(changing, () => engine.memberRulesChanged(instance_id));
     if (membership === null) return null;
     engine.memberRulesChanged(instance_id);
     feed.publish(membershipChangedEvent(instance_id, meeting_id, fields, clock.wall()));

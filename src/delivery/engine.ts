@@ -270,7 +270,7 @@ export class Engine {
     this.#local_changes.memberRulesChanged(instance_id);
   }
 
-  /** A step of a deletion was done, or failed. */
+  /** A step of a deletion was done, or a change of the instance is in doubt: it is read again. */
   invalidateInstance(instance_id: string): void {
     this.#local_changes.invalidateInstance(instance_id);
   }

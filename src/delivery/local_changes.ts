@@ -67,7 +67,8 @@ export class LocalChanges {
   }
 
   /**
-   * A step of a deletion was done, or failed: registration and deliveries are read again before anything is started.
+   * A step of a deletion was done, or a change is in doubt: registration and deliveries are read again before anything
+   * is started.
    */
   invalidateInstance(instance_id: string): void {
     const { invalidations, transport, recipients, dispatcher } = this.#parts;
@@ -75,6 +76,7 @@ export class LocalChanges {
     const recipient = recipients.known(instance_id);
     if (recipient === undefined) return;
     recipient.invalidated_at = invalidations.tick();
+    recipient.registration.may_need_reset = true;
     recipient.registration.invalidate();
     for (const lane of [...recipient.lanes.values(), recipient.aside]) dispatcher.invalidateLane(recipient, lane);
     dispatcher.run();

@@ -50,9 +50,9 @@ export function simulatedStore(operations: StoreOperations | ClusterOperations, 
     const name = `${noun}.${method}`;
     const { promise, resolve, reject } = Promise.withResolvers<unknown>();
     const link = conditions.link();
-    const loseIt = (): void =>
+    const loseIt = (code = 'CONNECTION_LOST'): void =>
       conditions.schedule(conditions.now() + conditions.noticed_ms(), () =>
-        reject(new StoreError('CONNECTION_LOST', 'simulated: the connection was lost')),
+        reject(new StoreError(code, 'simulated: the connection was lost')),
       );
     if (link === null) {
       loseIt();
@@ -82,9 +82,9 @@ export function simulatedStore(operations: StoreOperations | ClusterOperations, 
           answer = () => reject(error);
         }
         if (!conditions.afterCommit(name)) return;
-        if (fate === 'unheard') return loseIt();
+        if (fate === 'unheard') return loseIt('IN_DOUBT');
       }
-      conditions.schedule(reply_at, () => (conditions.link() === link ? answer() : loseIt()));
+      conditions.schedule(reply_at, () => (conditions.link() === link ? answer() : loseIt('IN_DOUBT')));
     });
     return promise;
   };
