@@ -1,4 +1,4 @@
-import type { EndedInLane, LaneKey } from '../store/contract/deliveries.ts';
+import type { EndedInLane, ExpiryPlace } from '../store/contract/deliveries.ts';
 import type { FileSpace } from '../store/contract/file.ts';
 import { IDEMPOTENCY_MS } from '../store/contract/messages.ts';
 import type { Store } from '../store/store.ts';
@@ -110,14 +110,7 @@ export class Maintenance {
   async run(): Promise<void> {
     const from = this.#clock.now();
     await this.#store.deliveries.noteTime(Math.round(this.#expiry.timeAt(from)));
-    let after: LaneKey | null = null;
-    do {
-      const now = this.#expiry.timeAt(this.#clock.now());
-      const step = await this.#store.deliveries.expire(after, LANES_PER_STEP, now, this.#clock.wall());
-      after = step.next;
-      if (step.expired.length > 0) this.#observer.expired(step.expired);
-    } while (after !== null && !this.#stopped);
-    this.#expiring_ms = this.#clock.now() - from;
+    this.#expiring_ms = await this.#expire();
 
     // Subtracts two jumps of the wall clock: how far an untrusted clock is ahead, and how far somebody set the clock
     // ahead since the start. So a jump of the clock removes nothing.
@@ -131,6 +124,27 @@ export class Maintenance {
     const audit_before_ms = wall_ms - this.#settings.retention_audit_ms;
     await this.#inSteps(() => this.#store.audit.prune(audit_before_ms, ROWS_PER_STEP, this.#clock.wall()));
     await this.#giveBack();
+  }
+
+  /**
+   * Fails expired deliveries step by step, until every lane was checked. Returns how long the steps took. A step that
+   * failed deliveries is followed by a pause of the same length, so that requests do not wait behind a million of them.
+   */
+  async #expire(): Promise<number> {
+    let after: ExpiryPlace | null = null;
+    let took_ms = 0;
+    do {
+      const from = this.#clock.now();
+      const now = this.#expiry.timeAt(from);
+      const step = await this.#store.deliveries.expire(after, LANES_PER_STEP, now, this.#clock.wall());
+      after = step.next;
+      const step_ms = this.#clock.now() - from;
+      took_ms += step_ms;
+      if (step.expired.length === 0) continue;
+      this.#observer.expired(step.expired);
+      if (step_ms > 0) await this.#pause(step_ms);
+    } while (after !== null && !this.#stopped);
+    return took_ms;
   }
 
   /** Removes rows step by step, until there is nothing to remove. */

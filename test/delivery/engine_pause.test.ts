@@ -117,6 +117,17 @@ describe('a paused meeting', () => {
     assert.deepEqual(await node.states(), ['failed expired']);
   });
 
+  test('expires in one round all that waited for too long, however many they are', async (t) => {
+    const node = await startNode(t, { settings: { expire_after_ms: HOUR } });
+    await node.meeting('m', 'i');
+    await node.setMeeting('m', PAUSED);
+    await node.sendMany('m', 3_000);
+    await node.clock.advance(2 * HOUR);
+    await node.maintenance().run();
+    assert.equal(await node.store.deliveries.countPending(), 0);
+    assert.deepEqual(node.settled_without_attempt, new Map([['failed expired', 3_000]]));
+  });
+
   test('is paused here as soon as another node says that it was changed', async (t) => {
     const node = await startNode(t, { others: true });
     await node.meeting('m', 'i');

@@ -155,7 +155,16 @@ class Commands {
         'missed',
         (store) => store.deliveries.countMissed(instance_id, { since_ms: wall - 60_000, until_ms: wall }, 1_000),
       ],
-      ['expire', (store) => store.deliveries.expire(flag ? null : { instance_id, meeting_id }, limit, now, wall)],
+      [
+        'expire',
+        (store) =>
+          store.deliveries.expire(
+            flag ? null : { instance_id, meeting_id, seq: aside ? limit : null },
+            limit,
+            now,
+            wall,
+          ),
+      ],
       ['count', (store) => store.deliveries.countPending()],
       ['count instances', (store) => store.instances.count(flag ? instance_id : null, limit)],
       [

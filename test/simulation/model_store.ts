@@ -24,6 +24,7 @@ import { isSameOrigin } from '../../src/domain/webhook_url.ts';
 import { Problem } from '../../src/domain/problem.ts';
 import { decodeCursor, pageOf } from '../../src/store/rows/page.ts';
 import { wasPushed } from '../../src/store/rows/lane_heads.ts';
+import { lanesToExpire } from '../../src/store/rows/deliveries.ts';
 import { EndedInLanes } from '../../src/store/rows/ended_in_lanes.ts';
 import type { Operations } from '../../src/store/sqlite/operations.ts';
 import {
@@ -94,7 +95,7 @@ export interface ModelDelivery extends Omit<DeliverySettlement, 'attempts' | 'ep
 }
 
 const LANE_PAGE_CHARS_MAX = 256 << 10;
-const LANE_FRONT = 500;
+const EXPIRED_AT_ONCE = 1_000;
 const PRUNE_WINDOW = 5_000;
 
 export class ModelStore implements StoreOperations {
@@ -927,17 +928,20 @@ export class ModelStore implements StoreOperations {
     },
     expire: (after, lanes_max, now_ms, wall_ms) => {
       const expired = new EndedInLanes();
-      const lanes = this.#pendingLanes(after, lanes_max);
-      for (const lane of lanes) {
-        let count = 0;
-        for (const row of this.#lane(lane).slice(0, LANE_FRONT)) {
+      const following = this.#pendingLanes(after, lanes_max);
+      let left = EXPIRED_AT_ONCE;
+      for (const { seq, ...lane } of lanesToExpire(after, following)) {
+        for (const row of this.#lane(lane)) {
+          if (row.message.seq <= seq) continue;
           if (row.expires_at > now_ms) break;
           this.#expire(row, wall_ms);
-          count++;
+          expired.add(lane, 1);
+          if (--left === 0) return { expired: expired.list(), next: { ...lane, seq: row.message.seq } };
         }
-        if (count > 0) expired.add(lane, count);
       }
-      if (lanes.length >= lanes_max) return { expired: expired.list(), next: lanes.at(-1) ?? null };
+      if (following.length >= lanes_max) {
+        return { expired: expired.list(), next: { ...following.at(-1)!, seq: null } };
+      }
       for (const row of this.#deliveries.values()) {
         if (row.state !== 'pending' || !row.aside || row.expires_at > now_ms) continue;
         this.#expire(row, wall_ms);

@@ -3,7 +3,12 @@ import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
 import { attemptsText } from '../../src/domain/attempts_text.ts';
 import type { Session } from '../../src/domain/session.ts';
-import type { DeliveryRow, DeliverySettlement } from '../../src/store/contract/deliveries.ts';
+import type {
+  DeliveryRow,
+  DeliverySettlement,
+  DeliveryStore,
+  ExpiryPlace,
+} from '../../src/store/contract/deliveries.ts';
 import { IDEMPOTENCY_MS, type NewMessage } from '../../src/store/contract/messages.ts';
 import type { NewApiKey } from '../../src/store/contract/api_keys.ts';
 import { INVITES_KEPT_MS, INVITES_PENDING_MAX, type NewInvite } from '../../src/store/contract/invites.ts';
@@ -574,19 +579,43 @@ function holdsTheContract(engine: EngineUnderTest): void {
       );
       assert.deepEqual(await store.deliveries.expire(null, 2, WALL - 1, WALL), {
         expired: [],
-        next: { instance_id: 'i', meeting_id: 'm2' },
+        next: { instance_id: 'i', meeting_id: 'm2', seq: null },
       });
       const first = await store.deliveries.expire(null, 2, WALL, WALL);
       const inLane = (meeting_id: string, count: number) => ({ instance_id: 'i', meeting_id, count });
       assert.deepEqual(first, {
         expired: [inLane('m1', 3), inLane('m2', 2)],
-        next: { instance_id: 'i', meeting_id: 'm2' },
+        next: { instance_id: 'i', meeting_id: 'm2', seq: null },
       });
       const second = await store.deliveries.expire(first.next, 2, WALL, WALL);
       assert.deepEqual(second, { expired: [inLane('m2', 1), inLane('m3', 3)], next: null });
       assert.equal(await store.deliveries.countPending(), 6);
       const failed = (await store.deliveries.list({ limit: 99, state: 'failed' }, WALL)).data;
       assert.ok(failed.every(({ reason, settled_at }) => reason === 'expired' && settled_at === WALL));
+    });
+
+    test('ends in one round in every lane, however many a lane has; each step fails some of them', async (t) => {
+      const store = await engine.open(t);
+      const counts = { m1: 2_500, m2: 3, m3: 1_200 };
+      for (const [meeting_id, count] of Object.entries(counts)) {
+        await meeting(store, meeting_id, 'i');
+        await store.messages.accept([
+          ...messages(meeting_id, count, { expires_at: WALL }),
+          ...messages(meeting_id, 2),
+          ...messages(meeting_id, 1, { expires_at: WALL }),
+        ]);
+      }
+      const ended = new Map<string, number>();
+      let next: ExpiryPlace | null = null;
+      do {
+        const step: Awaited<ReturnType<DeliveryStore['expire']>> = await store.deliveries.expire(next, 2, WALL, WALL);
+        for (const { meeting_id, count } of step.expired) ended.set(meeting_id, (ended.get(meeting_id) ?? 0) + count);
+        const in_step = step.expired.reduce((sum, { count }) => sum + count, 0);
+        assert.ok(in_step <= 1_000, `${in_step} in a step`);
+        next = step.next;
+      } while (next !== null);
+      assert.deepEqual(Object.fromEntries(ended), counts);
+      assert.equal(await store.deliveries.countPending(), 9);
     });
   });
 

@@ -13,6 +13,7 @@ import type { AuditedStore, Store } from '../../src/store/store.ts';
 import type {
   DeliverySettlement,
   EndedInLane,
+  ExpiryPlace,
   LaneKey,
   QueuedDelivery,
   Recovery,
@@ -427,9 +428,9 @@ const COMMANDS = {
     ),
   expire: async (store, d) => {
     const expired: EndedInLane[] = [];
-    let next: LaneKey | null = null;
+    let next: ExpiryPlace | null = null;
     do {
-      const step: { expired: EndedInLane[]; next: LaneKey | null } = await store.deliveries.expire(
+      const step: { expired: EndedInLane[]; next: ExpiryPlace | null } = await store.deliveries.expire(
         next,
         d.limit,
         d.now,

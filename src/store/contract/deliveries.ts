@@ -149,6 +149,12 @@ export interface LaneRequest extends LaneKey {
   limit: number;
 }
 
+/** How far the lanes were checked for expired deliveries. */
+export interface ExpiryPlace extends LaneKey {
+  /** This lane was checked up to this seq; null: to its end. */
+  seq: number | null;
+}
+
 /** How many deliveries of a lane ended together, those aside included. */
 export interface EndedInLane extends LaneKey {
   count: number;
@@ -256,15 +262,16 @@ export interface DeliveryStore {
    */
   countMissed(instance_id: string, span: Span, rows_max: number): Promise<{ messages: number; at_least: boolean }>;
   /**
-   * Fails the pending deliveries that have expired, in at most `lanes_max` lanes that follow `after`. `next` is where
-   * to continue; null when all lanes were checked.
+   * Fails the pending deliveries that have expired, in at most `lanes_max` lanes behind `after`. A step also ends after
+   * some deliveries, in the middle of a lane that has many. `next` is where to continue; null when all lanes were
+   * checked.
    */
   expire(
-    after: LaneKey | null,
+    after: ExpiryPlace | null,
     lanes_max: number,
     now_ms: number,
     wall_ms: number,
-  ): Promise<{ expired: EndedInLane[]; next: LaneKey | null }>;
+  ): Promise<{ expired: EndedInLane[]; next: ExpiryPlace | null }>;
   /** How many deliveries `drop` would cancel. */
   countWaiting(waiting: Waiting, owner_scope?: OwnerScope | null): Promise<number>;
   /**

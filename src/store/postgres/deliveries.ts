@@ -3,7 +3,8 @@ import type { IdCodec } from '../../domain/id.ts';
 import type { OwnerScope } from '../../domain/access.ts';
 import { PARTITIONS, partitionOf } from '../../domain/partition.ts';
 import {
-  LANE_FRONT_MAX,
+  EXPIRED_AT_ONCE,
+  lanesToExpire,
   notRetryable,
   pageOfLane,
   PRUNE_WINDOW,
@@ -11,7 +12,7 @@ import {
   type QueuedRow,
 } from '../rows/deliveries.ts';
 import { EndedInLanes } from '../rows/ended_in_lanes.ts';
-import { type DeliveryStore, type LaneKey, LANE_PAGE_CHARS_MAX } from '../contract/deliveries.ts';
+import { type DeliveryStore, type ExpiryPlace, type LaneKey, LANE_PAGE_CHARS_MAX } from '../contract/deliveries.ts';
 import type { DeliveriesTable } from '../rows/tables.ts';
 import { DELIVERY_COLUMNS } from './columns.ts';
 import { boundExpiry } from './damaged_expiry.ts';
@@ -99,16 +100,27 @@ const BOUND_ASIDE = statement(`
     SELECT delivery_no FROM noted_deliveries
     WHERE aside = 1 AND partition_no = ANY ($partitions::smallint[]) AND next_attempt_at > $latest_ms))`);
 
+/** Lanes as a table, each with the seq up to which it was checked. */
+const LANES =
+  'unnest($partitions::smallint[], $instance_ids::text[], $meeting_ids::text[], $after_seqs::bigint[]) AS lane(partition_no, instance_id, meeting_id, after_seq)';
+const UNCHECKED = `${IN_LANE('lane')} AND d.seq > lane.after_seq`;
+
+/** The lanes whose first delivery has expired. */
+const EXPIRED_LANES = statement(`
+  SELECT lane.instance_id, lane.meeting_id, lane.after_seq AS seq FROM ${LANES}
+    CROSS JOIN LATERAL (${partOfLane('d.expires_at, d.seq', UNCHECKED, 'ASC', '1')}) head
+  WHERE head.expires_at <= $now_ms`);
+
 /**
  * Looks only at the front of each lane: lanes expire in the order of seq, except for deliveries that were queued again.
  */
 const EXPIRE_LANES = statement(`
   UPDATE deliveries SET state = 'failed', reason = 'expired', next_attempt_at = NULL, settled_at = $wall_ms${EXPIRED}
   WHERE state = 'pending' AND delivery_no = ANY (ARRAY(
-    SELECT up.delivery_no FROM unnest($partitions::smallint[], $instance_ids::text[], $meeting_ids::text[]) AS lane(partition_no, instance_id, meeting_id)
+    SELECT up.delivery_no FROM ${LANES}
       CROSS JOIN LATERAL (
-        SELECT front.delivery_no, bool_and(front.expires_at <= $now_ms) OVER (ORDER BY front.seq) AS is_up FROM (${partOfLane('d.delivery_no, d.expires_at, d.seq', IN_LANE('lane'), 'ASC', String(LANE_FRONT_MAX))}) front) up
-    WHERE up.is_up)) RETURNING instance_id, meeting_id`);
+        SELECT front.delivery_no, bool_and(front.expires_at <= $now_ms) OVER (ORDER BY front.seq) AS is_up FROM (${partOfLane('d.delivery_no, d.expires_at, d.seq', UNCHECKED, 'ASC', '$front_max')}) front) up
+    WHERE up.is_up)) RETURNING instance_id, meeting_id, seq`);
 
 const EXPIRE_ASIDE = statement(`
   UPDATE deliveries SET state = 'failed', reason = 'expired', next_attempt_at = NULL, settled_at = $wall_ms${EXPIRED}
@@ -254,22 +266,21 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
     },
     ...recovery(session, numberOf),
     async expire(after, lanes_max, now_ms, wall_ms) {
-      const lanes = await pendingLanes(after, lanes_max);
+      const following = await pendingLanes(after, lanes_max);
+      const lanes = lanesToExpire(after, following);
       const expired = new EndedInLanes();
-      if (lanes.length > 0) {
-        const rows = await session.all<LaneKey>(EXPIRE_LANES, {
-          partitions: lanes.map(({ instance_id }) => partitionOf(instance_id)),
-          instance_ids: lanes.map(({ instance_id }) => instance_id),
-          meeting_ids: lanes.map(({ meeting_id }) => meeting_id),
-          now_ms,
-          wall_ms,
-        });
-        for (const lane of rows) expired.add(lane, 1);
-      }
-      const done = lanes.length < lanes_max;
+      const up = await session.all<LaneKey & { seq: number }>(EXPIRED_LANES, { ...arraysOf(lanes), now_ms });
+      // Each lane gets an equal part of the step, so that the step does not read many rows to fail few.
+      const front_max = Math.ceil(EXPIRED_AT_ONCE / Math.max(1, up.length));
+      const values = { ...arraysOf(up), front_max, now_ms, wall_ms };
+      const rows = up.length === 0 ? [] : await session.all<LaneKey & { seq: number }>(EXPIRE_LANES, values);
+      for (const lane of rows) expired.add(lane, 1);
+      const full = lanes.find((lane) => expired.countOf(lane) === front_max);
+      if (full !== undefined) return { expired: expired.list(), next: lastOf(full, rows) };
+      const done = following.length < lanes_max;
       const beside = done ? await session.all<LaneKey>(EXPIRE_ASIDE, { now_ms, wall_ms }) : [];
       for (const lane of beside) expired.add(lane, 1);
-      return { expired: expired.list(), next: done ? null : (lanes.at(-1) ?? null) };
+      return { expired: expired.list(), next: done ? null : { ...following.at(-1)!, seq: null } };
     },
     countWaiting: async (waiting, owner_scope) =>
       waiting.up_to === null ? 0 : countWaiting(session, waiting, ids.decode('msg', waiting.up_to) ?? 0, owner_scope),
@@ -302,6 +313,22 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
 }
 
 const NO_LANE: LaneKey = { instance_id: '', meeting_id: '' };
+
+/** Lanes, each with a seq, as the arrays of a statement. */
+function arraysOf(lanes: readonly (LaneKey & { seq: number })[]) {
+  return {
+    partitions: lanes.map(({ instance_id }) => partitionOf(instance_id)),
+    instance_ids: lanes.map(({ instance_id }) => instance_id),
+    meeting_ids: lanes.map(({ meeting_id }) => meeting_id),
+    after_seqs: lanes.map(({ seq }) => seq),
+  };
+}
+
+/** The last delivery of a lane among rows. */
+function lastOf({ instance_id, meeting_id }: LaneKey, rows: readonly (LaneKey & { seq: number })[]): ExpiryPlace {
+  const of_lane = rows.filter((row) => row.instance_id === instance_id && row.meeting_id === meeting_id);
+  return { instance_id, meeting_id, seq: Math.max(...of_lane.map(({ seq }) => seq)) };
+}
 
 /** Merges both lists, in the order of the database, which compares bytes. */
 function mergedLanes(lanes: LaneKey[], fresh: LaneKey[], limit: number): LaneKey[] {

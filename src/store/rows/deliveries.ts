@@ -7,7 +7,9 @@ import type { DeliveryKeys } from '../contract/search.ts';
 import {
   type DeliveryRow,
   type DeliverySettlement,
+  type ExpiryPlace,
   LANE_PAGE_CHARS_MAX,
+  type LaneKey,
   type QueuedDelivery,
   queuedChars,
 } from '../contract/deliveries.ts';
@@ -15,8 +17,8 @@ import { type OriginColumns, originOf } from './messages.ts';
 import { reportDamaged, storedAttempts, storedTexts, storedTextsJson, storedTrace } from './stored_values.ts';
 import type { DeliveriesTable, MessagesTable } from './tables.ts';
 
-/** How many of the first rows of a lane are checked for expiry. */
-export const LANE_FRONT_MAX = 500;
+/** The most deliveries that one step of `expire` fails, so that other calls of the store wait some 10 ms for it. */
+export const EXPIRED_AT_ONCE = 1_000;
 
 /**
  * How many of the oldest rows are checked for removal. Pending rows stay among them, but not for long: no delivery is
@@ -51,6 +53,15 @@ export function lateEnd({ state, reason }: Pick<DeliverySettlement, 'state' | 'r
   reason: DeliveryReason | null;
 } {
   return state === 'pending' ? { state: 'failed', reason: 'expired' } : { state, reason };
+}
+
+/**
+ * The lanes of a step of `expire`: the rest of the lane in which the last step ended, and the lanes that follow. `seq`
+ * is how far each was checked.
+ */
+export function lanesToExpire(after: ExpiryPlace | null, following: readonly LaneKey[]): (LaneKey & { seq: number })[] {
+  const lanes = following.map((lane) => ({ ...lane, seq: 0 }));
+  return after === null || after.seq === null ? lanes : [{ ...after, seq: after.seq }, ...lanes];
 }
 
 /** Makes the page of a lane from rows, and reads no more rows than it needs. */

@@ -3,7 +3,8 @@ import type { IdCodec } from '../../domain/id.ts';
 import type { OwnerScope, Visibility } from '../../domain/access.ts';
 import { EndedInLanes } from '../rows/ended_in_lanes.ts';
 import {
-  LANE_FRONT_MAX,
+  EXPIRED_AT_ONCE,
+  lanesToExpire,
   lateEnd,
   notRetryable,
   pageOfLane,
@@ -12,7 +13,13 @@ import {
   type QueuedRow,
   withDamagedExpiry,
 } from '../rows/deliveries.ts';
-import type { DeliverySettlement, DeliveryStore, HealthSettlement, LaneKey } from '../contract/deliveries.ts';
+import type {
+  DeliverySettlement,
+  DeliveryStore,
+  ExpiryPlace,
+  HealthSettlement,
+  LaneKey,
+} from '../contract/deliveries.ts';
 import type { Database } from './database.ts';
 import type { Sync } from './sync.ts';
 import { deliveryLists, OF_MESSAGE } from './delivery_lists.ts';
@@ -65,8 +72,8 @@ const NEXT_LANE = `
 
 /** The front of a lane: lanes expire in the order of seq, except for deliveries that were queued again. */
 const LANE_FRONT = `
-  SELECT delivery_no, expires_at FROM deliveries
-  WHERE instance_id = ? AND meeting_id = ? AND state = 'pending' AND aside = 0 ORDER BY seq LIMIT ${LANE_FRONT_MAX}`;
+  SELECT delivery_no, seq, expires_at FROM deliveries
+  WHERE instance_id = ? AND meeting_id = ? AND seq > ? AND state = 'pending' AND aside = 0 ORDER BY seq LIMIT ?`;
 
 const BOUND_EXPIRY = `
   UPDATE deliveries SET expires_at = ${Number.MAX_SAFE_INTEGER} WHERE delivery_no = ? AND expires_at > ${Number.MAX_SAFE_INTEGER}`;
@@ -227,29 +234,34 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
       };
     },
     ...recovery(db, numberOf),
-    expire(after: LaneKey | null, lanes_max: number, now_ms: number, wall_ms: number) {
+    expire(after: ExpiryPlace | null, lanes_max: number, now_ms: number, wall_ms: number) {
       const expired = new EndedInLanes();
-      const lanes = pendingLanes(db, after, lanes_max);
-      for (const lane of lanes) {
+      const following = pendingLanes(db, after, lanes_max);
+      let left = EXPIRED_AT_ONCE;
+      for (const { seq, ...lane } of lanesToExpire(after, following)) {
         const up: number[] = [];
+        let checked_seq = seq;
         // Reads only the expired deliveries, because a million others may wait behind them.
-        for (const row of db.prepare(LANE_FRONT).iterate(lane.instance_id, lane.meeting_id)) {
-          const { delivery_no, expires_at } = row as { delivery_no: number; expires_at: number };
-          if (expires_at > now_ms) break;
-          up.push(delivery_no);
+        for (const row of db.prepare(LANE_FRONT).iterate(lane.instance_id, lane.meeting_id, seq, left)) {
+          const delivery = row as { delivery_no: number; seq: number; expires_at: number };
+          if (delivery.expires_at > now_ms) break;
+          up.push(delivery.delivery_no);
+          checked_seq = delivery.seq;
         }
         if (up.length === 0) continue;
         db.prepare(`${EXPIRE} delivery_no IN (SELECT value FROM json_each(?))`).run(wall_ms, JSON.stringify(up));
         expired.add(lane, up.length);
+        left -= up.length;
+        if (left === 0) return { expired: expired.list(), next: { ...lane, seq: checked_seq } };
       }
-      const done = lanes.length < lanes_max;
+      const done = following.length < lanes_max;
       if (done) {
         const beside = db
           .prepare(`${EXPIRE} state = 'pending' AND aside = 1 AND expires_at <= ? RETURNING instance_id, meeting_id`)
           .all(wall_ms, now_ms) as unknown as LaneKey[];
         for (const lane of beside) expired.add(lane, 1);
       }
-      return { expired: expired.list(), next: done ? null : (lanes.at(-1) ?? null) };
+      return { expired: expired.list(), next: done ? null : { ...following.at(-1)!, seq: null } };
     },
     countWaiting: (waiting, owner_scope) =>
       waiting.up_to === null ? 0 : countWaiting(db, waiting, ids.decode('msg', waiting.up_to) ?? 0, owner_scope),
