@@ -1,4 +1,4 @@
-import type { EndedInLane, ExpiryPlace } from '../store/contract/deliveries.ts';
+import type { AsidePlace, EndedInLane, ExpiryPlace } from '../store/contract/deliveries.ts';
 import type { FileSpace } from '../store/contract/file.ts';
 import { IDEMPOTENCY_MS } from '../store/contract/messages.ts';
 import type { Store } from '../store/store.ts';
@@ -19,6 +19,12 @@ export interface MaintenanceObserver {
   isMostlyEmpty(space: FileSpace): void;
   /** A round failed; the next one tries again. */
   failed(error: unknown): void;
+}
+
+/** What a step of the expiry did, and where to continue; null when it was the last step. */
+interface Expired<Place> {
+  expired: EndedInLane[];
+  next: Place | null;
 }
 
 type MaintainedStore = Pick<Store, 'deliveries' | 'audit' | 'file'>;
@@ -110,7 +116,12 @@ export class Maintenance {
   async run(): Promise<void> {
     const from = this.#clock.now();
     await this.#store.deliveries.noteTime(Math.round(this.#expiry.timeAt(from)));
-    this.#expiring_ms = await this.#expire();
+    const { deliveries } = this.#store;
+    const lanes_ms = await this.#expire<ExpiryPlace>((after, now_ms, wall_ms) =>
+      deliveries.expireLanes(after, LANES_PER_STEP, now_ms, wall_ms),
+    );
+    const aside_ms = await this.#expire<AsidePlace>((...step) => deliveries.expireAside(...step));
+    this.#expiring_ms = lanes_ms + aside_ms;
 
     // Subtracts two jumps of the wall clock: how far an untrusted clock is ahead, and how far somebody set the clock
     // ahead since the start. So a jump of the clock removes nothing.
@@ -127,16 +138,17 @@ export class Maintenance {
   }
 
   /**
-   * Fails expired deliveries step by step, until every lane was checked. Returns how long the steps took. A step that
-   * failed deliveries is followed by a pause of the same length, so that requests do not wait behind a million of them.
+   * Fails expired deliveries step by step, until all were checked. Returns how long the steps took. A step that failed
+   * deliveries is followed by a pause of the same length, so that requests do not wait behind a million of them.
    */
-  async #expire(): Promise<number> {
-    let after: ExpiryPlace | null = null;
+  async #expire<Place>(
+    from_place: (after: Place | null, now_ms: number, wall_ms: number) => Promise<Expired<Place>>,
+  ): Promise<number> {
+    let after: Place | null = null;
     let took_ms = 0;
     do {
       const from = this.#clock.now();
-      const now = this.#expiry.timeAt(from);
-      const step = await this.#store.deliveries.expire(after, LANES_PER_STEP, now, this.#clock.wall());
+      const step: Expired<Place> = await from_place(after, this.#expiry.timeAt(from), this.#clock.wall());
       after = step.next;
       const step_ms = this.#clock.now() - from;
       took_ms += step_ms;

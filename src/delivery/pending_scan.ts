@@ -9,6 +9,8 @@ import type { TimerQueue } from './timer_queue.ts';
  * page is read.
  */
 const PAGE = 250;
+/** The most due times that one step sets, so that messages that arrive meanwhile wait some 10 ms for it. */
+const BOUND_AT_ONCE = 1_000;
 /** How soon the scan tries again when the storage failed. */
 const TRY_AGAIN_MS = 500;
 
@@ -84,7 +86,11 @@ export class PendingScan {
    */
   async bound(partitions: readonly Partition[], latest_ms: number): Promise<void> {
     const only = numbersOf(partitions);
-    await this.#persistently(() => this.#store.deliveries.boundAside(latest_ms, only));
+    let changed: number;
+    do {
+      const step = await this.#persistently(() => this.#store.deliveries.boundAside(latest_ms, BOUND_AT_ONCE, only));
+      changed = step.value;
+    } while (changed > 0 && !this.#stopped);
   }
 
   stop(): void {

@@ -26,10 +26,10 @@ test('the scan for expired deliveries starts once a minute, and takes at most 2 
   const looks: number[] = [];
   const maintenance = node.maintenance(
     withDeliveries(store, {
-      async expire(...args) {
+      async expireLanes(...args) {
         looks.push(clock.now());
         await after(clock, takes_ms);
-        return store.deliveries.expire(...args);
+        return store.deliveries.expireLanes(...args);
       },
     }),
   );
@@ -72,6 +72,24 @@ test('what was kept long enough is removed in a fifth of the time, and in half o
   assert.equal(slow, (30 * SECOND) / (5 * takes_ms));
   assert.deepEqual(new Set(distances.slice(0, slow)), new Set([5 * takes_ms]));
   assert.deepEqual(new Set(distances.slice(slow)), new Set([2 * takes_ms]));
+});
+
+test('a start sets all due times that are too late, a few in each step', async (t) => {
+  const { clock, store } = await startNode(t);
+  let left = 2_500;
+  const steps: number[] = [];
+  const late = withDeliveries(store, {
+    async boundAside(_, limit) {
+      const changed = Math.min(left, limit);
+      left -= changed;
+      steps.push(changed);
+      return changed;
+    },
+  });
+  const scan = new PendingScan(clock, new TimerQueue(clock), late, () => {});
+  await scan.bound([new Partition(3, 1)], clock.now());
+  assert.equal(left, 0);
+  assert.ok(Math.max(...steps) <= 1_000, `${steps.join(', ')} in the steps`);
 });
 
 test('a node scans as rarely for what no broadcast reported; time in which the storage fails does not count', async (t) => {

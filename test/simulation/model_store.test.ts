@@ -141,7 +141,7 @@ class Commands {
       ['pendingAside', (store) => store.deliveries.pendingAside()],
       ['noteTime', (store) => store.deliveries.noteTime(now)],
       ['timeNoted', (store) => store.deliveries.timeNoted()],
-      ['boundAside', (store) => store.deliveries.boundAside(now + (flag ? 1_000 : 60_000))],
+      ['boundAside', (store) => store.deliveries.boundAside(now + (flag ? 1_000 : 60_000), 1_000)],
       ['get delivery', (store) => store.deliveries.get(delivery_id, now)],
       [
         'list deliveries',
@@ -156,14 +156,18 @@ class Commands {
         (store) => store.deliveries.countMissed(instance_id, { since_ms: wall - 60_000, until_ms: wall }, 1_000),
       ],
       [
-        'expire',
-        (store) =>
-          store.deliveries.expire(
-            flag ? null : { instance_id, meeting_id, seq: aside ? limit : null },
-            limit,
-            now,
-            wall,
-          ),
+        'expire lanes',
+        (store) => {
+          const after = flag ? null : { instance_id, meeting_id, seq: aside ? limit : null };
+          return store.deliveries.expireLanes(after, limit, now, wall);
+        },
+      ],
+      [
+        'expire aside',
+        (store) => {
+          const after = flag ? null : { instance_id, next_attempt_at: now, delivery_id };
+          return store.deliveries.expireAside(after, now, wall);
+        },
       ],
       ['count', (store) => store.deliveries.countPending()],
       ['count instances', (store) => store.instances.count(flag ? instance_id : null, limit)],

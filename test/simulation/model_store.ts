@@ -37,6 +37,7 @@ import {
   type NewMessage,
 } from '../../src/store/contract/messages.ts';
 import type {
+  AsidePlace,
   DeliverySettlement,
   LaneKey,
   QueuedDelivery,
@@ -862,14 +863,15 @@ export class ModelStore implements StoreOperations {
         const beside = this.#pendingOf(instance_id).filter(({ aside }) => aside);
         return beside.length === 0 ? [] : [{ instance_id, next_at: earliest(beside) as number }];
       }),
-    boundAside: (latest_ms, partitions) => {
-      const late = [...this.#deliveries.values()].filter(
+    boundAside: (latest_ms, limit, partitions) => {
+      const all = [...this.#deliveries.values()].filter(
         ({ state, aside, next_attempt_at, instance_id }) =>
           state === 'pending' &&
           aside &&
           (next_attempt_at ?? 0) > latest_ms &&
           partitions?.includes(partitionOf(instance_id)) !== false,
       );
+      const late = all.slice(0, limit);
       for (const row of late) row.next_attempt_at = latest_ms;
       return late.length;
     },
@@ -926,7 +928,7 @@ export class ModelStore implements StoreOperations {
       });
       return { messages: missed.length, at_least: false };
     },
-    expire: (after, lanes_max, now_ms, wall_ms) => {
+    expireLanes: (after, lanes_max, now_ms, wall_ms) => {
       const expired = new EndedInLanes();
       const following = this.#pendingLanes(after, lanes_max);
       let left = EXPIRED_AT_ONCE;
@@ -939,15 +941,25 @@ export class ModelStore implements StoreOperations {
           if (--left === 0) return { expired: expired.list(), next: { ...lane, seq: row.message.seq } };
         }
       }
-      if (following.length >= lanes_max) {
-        return { expired: expired.list(), next: { ...following.at(-1)!, seq: null } };
-      }
-      for (const row of this.#deliveries.values()) {
-        if (row.state !== 'pending' || !row.aside || row.expires_at > now_ms) continue;
+      const done = following.length < lanes_max;
+      return { expired: expired.list(), next: done ? null : { ...following.at(-1)!, seq: null } };
+    },
+    expireAside: (after, now_ms, wall_ms) => {
+      const expired = new EndedInLanes();
+      const beside = sortedKeys(this.#of_instance)
+        .flatMap((instance_id) =>
+          this.#pendingOf(instance_id)
+            .filter(({ aside }) => aside)
+            .toSorted(byDueTime),
+        )
+        .map((row) => ({ row, place: placeOf(row) }));
+      const page = beside.filter(({ place }) => after === null || isBehind(place, after)).slice(0, EXPIRED_AT_ONCE);
+      for (const { row } of page) {
+        if (row.expires_at > now_ms) continue;
         this.#expire(row, wall_ms);
         expired.add({ instance_id: row.instance_id, meeting_id: row.message.meeting_id }, 1);
       }
-      return { expired: expired.list(), next: null };
+      return { expired: expired.list(), next: page.length < EXPIRED_AT_ONCE ? null : page.at(-1)!.place };
     },
     countWaiting: (waiting) => this.#waiting(waiting).length,
     drop: (waiting, limit, wall_ms) => {
@@ -1050,6 +1062,17 @@ function byLane(a: ModelDelivery, b: ModelDelivery): number {
     : a.message.meeting_id > b.message.meeting_id
       ? 1
       : a.message.seq - b.message.seq;
+}
+
+function placeOf({ instance_id, next_attempt_at, delivery_id }: ModelDelivery): AsidePlace {
+  return { instance_id, next_attempt_at: next_attempt_at ?? 0, delivery_id };
+}
+
+/** The ids of this store grow with the numbers of the deliveries. */
+function isBehind(a: AsidePlace, b: AsidePlace): boolean {
+  if (a.instance_id !== b.instance_id) return a.instance_id > b.instance_id;
+  if (a.next_attempt_at !== b.next_attempt_at) return a.next_attempt_at > b.next_attempt_at;
+  return a.delivery_id > b.delivery_id;
 }
 
 function earliest(rows: readonly ModelDelivery[]): number | null {

@@ -4,6 +4,7 @@ import { describe, test, type TestContext } from 'node:test';
 import { attemptsText } from '../../src/domain/attempts_text.ts';
 import type { Session } from '../../src/domain/session.ts';
 import type {
+  AsidePlace,
   DeliveryRow,
   DeliverySettlement,
   DeliveryStore,
@@ -577,18 +578,23 @@ function holdsTheContract(engine: EngineUnderTest): void {
         [settled(beside, { state: 'pending', aside: true, next_attempt_at: NEVER, settled_at: null })],
         [],
       );
-      assert.deepEqual(await store.deliveries.expire(null, 2, WALL - 1, WALL), {
+      assert.deepEqual(await store.deliveries.expireLanes(null, 2, WALL - 1, WALL), {
         expired: [],
         next: { instance_id: 'i', meeting_id: 'm2', seq: null },
       });
-      const first = await store.deliveries.expire(null, 2, WALL, WALL);
+      const first = await store.deliveries.expireLanes(null, 2, WALL, WALL);
       const inLane = (meeting_id: string, count: number) => ({ instance_id: 'i', meeting_id, count });
       assert.deepEqual(first, {
         expired: [inLane('m1', 3), inLane('m2', 2)],
         next: { instance_id: 'i', meeting_id: 'm2', seq: null },
       });
-      const second = await store.deliveries.expire(first.next, 2, WALL, WALL);
-      assert.deepEqual(second, { expired: [inLane('m2', 1), inLane('m3', 3)], next: null });
+      const second = await store.deliveries.expireLanes(first.next, 2, WALL, WALL);
+      assert.deepEqual(second, { expired: [inLane('m3', 3)], next: null });
+      assert.deepEqual(await store.deliveries.expireAside(null, WALL - 1, WALL), { expired: [], next: null });
+      assert.deepEqual(await store.deliveries.expireAside(null, WALL, WALL), {
+        expired: [inLane('m2', 1)],
+        next: null,
+      });
       assert.equal(await store.deliveries.countPending(), 6);
       const failed = (await store.deliveries.list({ limit: 99, state: 'failed' }, WALL)).data;
       assert.ok(failed.every(({ reason, settled_at }) => reason === 'expired' && settled_at === WALL));
@@ -608,7 +614,12 @@ function holdsTheContract(engine: EngineUnderTest): void {
       const ended = new Map<string, number>();
       let next: ExpiryPlace | null = null;
       do {
-        const step: Awaited<ReturnType<DeliveryStore['expire']>> = await store.deliveries.expire(next, 2, WALL, WALL);
+        const step: Awaited<ReturnType<DeliveryStore['expireLanes']>> = await store.deliveries.expireLanes(
+          next,
+          2,
+          WALL,
+          WALL,
+        );
         for (const { meeting_id, count } of step.expired) ended.set(meeting_id, (ended.get(meeting_id) ?? 0) + count);
         const in_step = step.expired.reduce((sum, { count }) => sum + count, 0);
         assert.ok(in_step <= 1_000, `${in_step} in a step`);
@@ -617,6 +628,59 @@ function holdsTheContract(engine: EngineUnderTest): void {
       assert.deepEqual(Object.fromEntries(ended), counts);
       assert.equal(await store.deliveries.countPending(), 9);
     });
+
+    test('aside ends in one round, in steps of some deliveries, whether they have expired or not', async (t) => {
+      const store = await engine.open(t);
+      for (const instance_id of ['i', 'j']) await meeting(store, 'm', instance_id);
+      const asides: DeliverySettlement[] = [];
+      for (let k = 0; k < 13; k++) {
+        await store.messages.accept(messages('m', 100, { expires_at: k % 3 === 0 ? WALL : NEVER }));
+        for (const instance_id of ['i', 'j']) {
+          // Many are due at the same time.
+          const rows = (await lane(store, instance_id, 'm')).map((row, n) =>
+            settled(row, { state: 'pending', aside: true, next_attempt_at: WALL + (n % 3), settled_at: null }),
+          );
+          await store.deliveries.settle(rows, []);
+          asides.push(...rows);
+        }
+      }
+      assert.equal(asides.length, 2_600);
+      const ended = new Map<string, number>();
+      let next: AsidePlace | null = null;
+      let steps = 0;
+      do {
+        const step: Awaited<ReturnType<DeliveryStore['expireAside']>> = await store.deliveries.expireAside(
+          next,
+          WALL,
+          WALL,
+        );
+        for (const { instance_id, count } of step.expired)
+          ended.set(instance_id, (ended.get(instance_id) ?? 0) + count);
+        next = step.next;
+        steps++;
+      } while (next !== null);
+      assert.equal(steps, 3);
+      assert.deepEqual(Object.fromEntries(ended), { i: 500, j: 500 });
+      assert.equal(await store.deliveries.countPending(), 1_600);
+    });
+  });
+
+  test('due times aside that are too late are set in steps, until a step finds none', async (t) => {
+    const store = await engine.open(t);
+    await meeting(store, 'm', 'i');
+    await store.messages.accept(messages('m', 25));
+    const aside = { state: 'pending', aside: true, settled_at: null } as const;
+    const rows = await lane(store, 'i', 'm');
+    await store.deliveries.settle(
+      rows.map((row, k) => settled(row, { ...aside, next_attempt_at: k < 3 ? WALL : NEVER })),
+      [],
+    );
+    const changed: number[] = [];
+    do changed.push(await store.deliveries.boundAside(WALL + 1, 10));
+    while (changed.at(-1) !== 0);
+    assert.deepEqual(changed, [10, 10, 2, 0]);
+    assert.equal((await store.deliveries.loadAside('i', WALL, 99)).deliveries.length, 3);
+    assert.equal((await store.deliveries.loadAside('i', WALL + 1, 99)).deliveries.length, 25);
   });
 
   describe('an attempt that was in flight when its delivery expired', () => {
@@ -626,7 +690,7 @@ function holdsTheContract(engine: EngineUnderTest): void {
       await store.messages.accept(messages('m', 1, { expires_at }));
       const [delivery] = await lane(store, 'i', 'm');
       assert.ok(delivery !== undefined);
-      await store.deliveries.expire(null, 9, WALL, WALL);
+      await store.deliveries.expireLanes(null, 9, WALL, WALL);
       const attempt = { attempt: 1, started_at: new Date(WALL).toISOString(), duration_ms: 5, outcome: 'ok' as const };
       const attempts = attemptsText([{ ...attempt, status_code: 200, detail: '', response_excerpt: '' }]);
       await store.deliveries.settle([settled(delivery, { attempts, settled_at: WALL + 9, ...change })], []);

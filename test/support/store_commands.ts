@@ -399,7 +399,7 @@ const COMMANDS = {
     return lanes.map((lane) => JSON.stringify(lane)).toSorted();
   },
   pendingAside: async (store) => (await store.deliveries.pendingAside()).toSorted(byId),
-  boundAside: (store, d) => store.deliveries.boundAside(d.now + d.pick(0, [1_000, 60_000, 86_400_000])),
+  boundAside: (store, d) => store.deliveries.boundAside(d.now + d.pick(0, [1_000, 60_000, 86_400_000]), 1_000),
   noteTime: (store, d) => store.deliveries.noteTime(d.now),
   timeNoted: (store) => store.deliveries.timeNoted(),
   'get delivery': (store, d) => store.deliveries.get(d.delivery_id, d.now, d.visibility),
@@ -430,7 +430,7 @@ const COMMANDS = {
     const expired: EndedInLane[] = [];
     let next: ExpiryPlace | null = null;
     do {
-      const step: { expired: EndedInLane[]; next: ExpiryPlace | null } = await store.deliveries.expire(
+      const step: { expired: EndedInLane[]; next: ExpiryPlace | null } = await store.deliveries.expireLanes(
         next,
         d.limit,
         d.now,
@@ -439,6 +439,7 @@ const COMMANDS = {
       expired.push(...step.expired);
       next = step.next;
     } while (next !== null);
+    expired.push(...(await store.deliveries.expireAside(null, d.now, d.wall)).expired);
     const counts = new Map<string, number>();
     for (const { count, ...lane } of expired)
       counts.set(JSON.stringify(lane), (counts.get(JSON.stringify(lane)) ?? 0) + count);

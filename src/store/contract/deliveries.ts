@@ -155,6 +155,13 @@ export interface ExpiryPlace extends LaneKey {
   seq: number | null;
 }
 
+/** A delivery aside. Steps go through those of all instances by instance, due time and delivery_id. */
+export interface AsidePlace {
+  instance_id: string;
+  next_attempt_at: number;
+  delivery_id: string;
+}
+
 /** How many deliveries of a lane ended together, those aside included. */
 export interface EndedInLane extends LaneKey {
   count: number;
@@ -163,7 +170,7 @@ export interface EndedInLane extends LaneKey {
 export interface DeliveryStore {
   /**
    * Changes only deliveries that are still pending and were not queued again by hand since they were read. A delivery
-   * that `expire` has ended meanwhile takes the result of its last attempt: see `lateEnd`. In a cluster
+   * that has expired in the table meanwhile takes the result of its last attempt: see `lateEnd`. In a cluster
    * the partition must still have the epoch of the settlement: a settlement of a node that lost the partition is
    * ignored.
    */
@@ -194,11 +201,11 @@ export interface DeliveryStore {
    */
   pendingAside(partitions?: number[]): Promise<{ instance_id: string; next_at: number }[]>;
   /**
-   * Sets the due time of a delivery aside to `latest_ms` when the due time is later. Only a process whose clock was
-   * ahead can have written a later time. With `partitions`, only for deliveries to instances in these partitions.
-   * Returns how many deliveries it changed.
+   * Sets the due time of a delivery aside to `latest_ms` when the due time is later, for at most `limit` deliveries.
+   * Only a process whose clock was ahead can have written a later time. With `partitions`, only for deliveries to
+   * instances in these partitions. Returns how many deliveries it changed; 0: none has a later time.
    */
-  boundAside(latest_ms: number, partitions?: number[]): Promise<number>;
+  boundAside(latest_ms: number, limit: number, partitions?: number[]): Promise<number>;
   /**
    * The messages of agents to an instance in a meeting, after `since_ms` and before a delivery, in the order of seq.
    * Leaves out those that were cancelled, or that expired before an attempt. Reads at most `rows_max` deliveries of the
@@ -262,16 +269,26 @@ export interface DeliveryStore {
    */
   countMissed(instance_id: string, span: Span, rows_max: number): Promise<{ messages: number; at_least: boolean }>;
   /**
-   * Fails the pending deliveries that have expired, in at most `lanes_max` lanes behind `after`. A step also ends after
+   * Fails the deliveries in lanes that have expired, in at most `lanes_max` lanes behind `after`. A step also ends after
    * some deliveries, in the middle of a lane that has many. `next` is where to continue; null when all lanes were
    * checked.
    */
-  expire(
+  expireLanes(
     after: ExpiryPlace | null,
     lanes_max: number,
     now_ms: number,
     wall_ms: number,
   ): Promise<{ expired: EndedInLane[]; next: ExpiryPlace | null }>;
+  /**
+   * Fails the deliveries aside that have expired, among some that follow `after` in the order of AsidePlace. `next` is
+   * where to continue; null when all were checked. A delivery whose due time changes meanwhile may be left out until the
+   * next round.
+   */
+  expireAside(
+    after: AsidePlace | null,
+    now_ms: number,
+    wall_ms: number,
+  ): Promise<{ expired: EndedInLane[]; next: AsidePlace | null }>;
   /** How many deliveries `drop` would cancel. */
   countWaiting(waiting: Waiting, owner_scope?: OwnerScope | null): Promise<number>;
   /**

@@ -3,10 +3,13 @@ import type { IdCodec } from '../../domain/id.ts';
 import type { OwnerScope } from '../../domain/access.ts';
 import { PARTITIONS, partitionOf } from '../../domain/partition.ts';
 import {
+  type AsideRow,
   EXPIRED_AT_ONCE,
   lanesToExpire,
   notRetryable,
+  numberedPlace,
   pageOfLane,
+  placeOf,
   PRUNE_WINDOW,
   queuedDeliveryOf,
   type QueuedRow,
@@ -98,7 +101,7 @@ const BOUND_ASIDE = statement(`
   UPDATE deliveries SET next_attempt_at = $latest_ms
   WHERE state = 'pending' AND aside = 1 AND next_attempt_at > $latest_ms AND delivery_no = ANY (ARRAY(
     SELECT delivery_no FROM noted_deliveries
-    WHERE aside = 1 AND partition_no = ANY ($partitions::smallint[]) AND next_attempt_at > $latest_ms))`);
+    WHERE aside = 1 AND partition_no = ANY ($partitions::smallint[]) AND next_attempt_at > $latest_ms LIMIT $limit))`);
 
 /** Lanes as a table, each with the seq up to which it was checked. */
 const LANES =
@@ -122,10 +125,20 @@ const EXPIRE_LANES = statement(`
         SELECT front.delivery_no, bool_and(front.expires_at <= $now_ms) OVER (ORDER BY front.seq) AS is_up FROM (${partOfLane('d.delivery_no, d.expires_at, d.seq', UNCHECKED, 'ASC', '$front_max')}) front) up
     WHERE up.is_up)) RETURNING instance_id, meeting_id, seq`);
 
+/**
+ * No index has `expires_at`, so every round reads all deliveries aside, page by page in the order of their index. The
+ * index does not order those that are due at the same time, so a page sorts them. They are few: a step of a recovery
+ * makes at most 1,000 due at its time.
+ */
+const ASIDE_PAGE = statement(`
+  SELECT delivery_no, instance_id, meeting_id, next_attempt_at, expires_at FROM noted_deliveries
+  WHERE aside = 1 AND (partition_no, instance_id, next_attempt_at, delivery_no) > ($partition_no::smallint, $instance_id, $next_attempt_at, $delivery_no)
+  ORDER BY partition_no, instance_id, next_attempt_at, delivery_no LIMIT ${EXPIRED_AT_ONCE}`);
+
 const EXPIRE_ASIDE = statement(`
   UPDATE deliveries SET state = 'failed', reason = 'expired', next_attempt_at = NULL, settled_at = $wall_ms${EXPIRED}
-  WHERE state = 'pending' AND aside = 1 AND delivery_no = ANY (ARRAY(
-    SELECT delivery_no FROM noted_deliveries WHERE aside = 1 AND expires_at <= $now_ms)) RETURNING instance_id, meeting_id`);
+  WHERE state = 'pending' AND aside = 1 AND expires_at <= $now_ms AND delivery_no = ANY ($delivery_nos::bigint[])
+  RETURNING instance_id, meeting_id`);
 
 /**
  * A delivery of an instance that the caller owns. A caller that owns everything also finds a delivery whose instance is
@@ -237,7 +250,8 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
     ...laneHeads(session, numberOf),
     pendingLanes,
     pendingAside: (partitions = ALL_PARTITIONS) => session.all(PENDING_ASIDE, { partitions }),
-    boundAside: (latest_ms, partitions = ALL_PARTITIONS) => session.run(BOUND_ASIDE, { latest_ms, partitions }),
+    boundAside: (latest_ms, limit, partitions = ALL_PARTITIONS) =>
+      session.run(BOUND_ASIDE, { latest_ms, limit, partitions }),
     ...deliveryLists(session, ids),
     async retry(delivery_id: string, now_ms: number, expires_at: number, owner_scope?: OwnerScope | null) {
       const delivery_no = numberOf(delivery_id);
@@ -265,7 +279,7 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
       return { instance_id, meeting_id, aside: row.state !== 'pending' || row.aside === 1 };
     },
     ...recovery(session, numberOf),
-    async expire(after, lanes_max, now_ms, wall_ms) {
+    async expireLanes(after, lanes_max, now_ms, wall_ms) {
       const following = await pendingLanes(after, lanes_max);
       const lanes = lanesToExpire(after, following);
       const expired = new EndedInLanes();
@@ -278,9 +292,19 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
       const full = lanes.find((lane) => expired.countOf(lane) === front_max);
       if (full !== undefined) return { expired: expired.list(), next: lastOf(full, rows) };
       const done = following.length < lanes_max;
-      const beside = done ? await session.all<LaneKey>(EXPIRE_ASIDE, { now_ms, wall_ms }) : [];
-      for (const lane of beside) expired.add(lane, 1);
       return { expired: expired.list(), next: done ? null : { ...following.at(-1)!, seq: null } };
+    },
+    async expireAside(after, now_ms, wall_ms) {
+      const expired = new EndedInLanes();
+      const partition_no = after === null ? -1 : partitionOf(after.instance_id);
+      const place = { partition_no, ...numberedPlace(after, numberOf) };
+      const rows = await session.all<AsideRow>(ASIDE_PAGE, place);
+      const delivery_nos = rows.filter(({ expires_at }) => expires_at <= now_ms).map(({ delivery_no }) => delivery_no);
+      if (delivery_nos.length > 0) {
+        const ended = await session.all<LaneKey>(EXPIRE_ASIDE, { delivery_nos, now_ms, wall_ms });
+        for (const lane of ended) expired.add(lane, 1);
+      }
+      return { expired: expired.list(), next: rows.length < EXPIRED_AT_ONCE ? null : placeOf(rows.at(-1)!, ids) };
     },
     countWaiting: async (waiting, owner_scope) =>
       waiting.up_to === null ? 0 : countWaiting(session, waiting, ids.decode('msg', waiting.up_to) ?? 0, owner_scope),

@@ -5,6 +5,7 @@ import type { IdCodec } from '../../domain/id.ts';
 import { Problem } from '../../domain/problem.ts';
 import type { DeliveryKeys } from '../contract/search.ts';
 import {
+  type AsidePlace,
   type DeliveryRow,
   type DeliverySettlement,
   type ExpiryPlace,
@@ -17,7 +18,10 @@ import { type OriginColumns, originOf } from './messages.ts';
 import { reportDamaged, storedAttempts, storedTexts, storedTextsJson, storedTrace } from './stored_values.ts';
 import type { DeliveriesTable, MessagesTable } from './tables.ts';
 
-/** The most deliveries that one step of `expire` fails, so that other calls of the store wait some 10 ms for it. */
+/**
+ * The most deliveries that a step of `expireLanes` fails, and that a step of `expireAside` reads. Other calls of the
+ * store wait some 10 ms for such a step.
+ */
 export const EXPIRED_AT_ONCE = 1_000;
 
 /**
@@ -56,12 +60,28 @@ export function lateEnd({ state, reason }: Pick<DeliverySettlement, 'state' | 'r
 }
 
 /**
- * The lanes of a step of `expire`: the rest of the lane in which the last step ended, and the lanes that follow. `seq`
- * is how far each was checked.
+ * The lanes of a step of `expireLanes`: the rest of the lane in which the last step ended, and the lanes that follow.
+ * `seq` is how far each was checked.
  */
 export function lanesToExpire(after: ExpiryPlace | null, following: readonly LaneKey[]): (LaneKey & { seq: number })[] {
   const lanes = following.map((lane) => ({ ...lane, seq: 0 }));
   return after === null || after.seq === null ? lanes : [{ ...after, seq: after.seq }, ...lanes];
+}
+
+/** A delivery aside, with what decides whether it has expired. */
+export type AsideRow = Pick<DeliveriesTable, 'delivery_no' | 'instance_id' | 'meeting_id' | 'expires_at'> & {
+  next_attempt_at: number;
+};
+
+export function placeOf({ instance_id, next_attempt_at, delivery_no }: AsideRow, ids: IdCodec): AsidePlace {
+  return { instance_id, next_attempt_at, delivery_id: ids.encode('dlv', delivery_no) };
+}
+
+/** A place with its delivery_no; of null, the place in front of all deliveries. */
+export function numberedPlace(place: AsidePlace | null, numberOf: (delivery_id: string) => number) {
+  if (place === null) return { instance_id: '', next_attempt_at: 0, delivery_no: 0 };
+  const { delivery_id, ...rest } = place;
+  return { ...rest, delivery_no: numberOf(delivery_id) };
 }
 
 /** Makes the page of a lane from rows, and reads no more rows than it needs. */

@@ -3,17 +3,21 @@ import type { IdCodec } from '../../domain/id.ts';
 import type { OwnerScope, Visibility } from '../../domain/access.ts';
 import { EndedInLanes } from '../rows/ended_in_lanes.ts';
 import {
+  type AsideRow,
   EXPIRED_AT_ONCE,
   lanesToExpire,
   lateEnd,
   notRetryable,
+  numberedPlace,
   pageOfLane,
+  placeOf,
   PRUNE_WINDOW,
   queuedDeliveryOf,
   type QueuedRow,
   withDamagedExpiry,
 } from '../rows/deliveries.ts';
 import type {
+  AsidePlace,
   DeliverySettlement,
   DeliveryStore,
   ExpiryPlace,
@@ -78,7 +82,25 @@ const LANE_FRONT = `
 const BOUND_EXPIRY = `
   UPDATE deliveries SET expires_at = ${Number.MAX_SAFE_INTEGER} WHERE delivery_no = ? AND expires_at > ${Number.MAX_SAFE_INTEGER}`;
 
-const EXPIRE = `UPDATE deliveries SET state = 'failed', reason = 'expired', next_attempt_at = NULL, settled_at = ? WHERE `;
+/**
+ * The deliveries aside that follow a place in the order of their index. The first statement finds those of the same
+ * instance that are due at the same time, the second the others of this instance, the third those of other instances.
+ * One statement that compares three columns would read all that are due at the same time, and they may be very many.
+ */
+const ASIDE_BEHIND = [
+  'instance_id = ?1 AND next_attempt_at = ?2 AND delivery_no > ?3',
+  'instance_id = ?1 AND next_attempt_at > ?2',
+  'instance_id > ?1',
+].map(
+  (behind) => `
+  SELECT delivery_no, instance_id, meeting_id, next_attempt_at, expires_at FROM deliveries
+  WHERE state = 'pending' AND aside = 1 AND ${behind}
+  ORDER BY instance_id, next_attempt_at, delivery_no LIMIT ?4`,
+);
+
+const EXPIRE = `
+  UPDATE deliveries SET state = 'failed', reason = 'expired', next_attempt_at = NULL, settled_at = ?
+  WHERE delivery_no IN (SELECT value FROM json_each(?))`;
 
 /**
  * A delivery of an instance that the caller owns. A caller that owns everything also finds a delivery whose instance is
@@ -199,12 +221,13 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
         )
         .all() as { instance_id: string; next_at: number }[];
     },
-    boundAside(latest_ms: number) {
+    boundAside(latest_ms: number, limit: number) {
       const { changes } = db
         .prepare(
-          `UPDATE deliveries SET next_attempt_at = $latest_ms WHERE state = 'pending' AND aside = 1 AND next_attempt_at > $latest_ms`,
+          `UPDATE deliveries SET next_attempt_at = $latest_ms WHERE delivery_no IN (
+             SELECT delivery_no FROM deliveries WHERE state = 'pending' AND aside = 1 AND next_attempt_at > $latest_ms LIMIT $limit)`,
         )
-        .run({ latest_ms });
+        .run({ latest_ms, limit });
       return Number(changes);
     },
     ...deliveryLists(db, ids),
@@ -234,7 +257,7 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
       };
     },
     ...recovery(db, numberOf),
-    expire(after: ExpiryPlace | null, lanes_max: number, now_ms: number, wall_ms: number) {
+    expireLanes(after: ExpiryPlace | null, lanes_max: number, now_ms: number, wall_ms: number) {
       const expired = new EndedInLanes();
       const following = pendingLanes(db, after, lanes_max);
       let left = EXPIRED_AT_ONCE;
@@ -249,19 +272,22 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
           checked_seq = delivery.seq;
         }
         if (up.length === 0) continue;
-        db.prepare(`${EXPIRE} delivery_no IN (SELECT value FROM json_each(?))`).run(wall_ms, JSON.stringify(up));
+        db.prepare(EXPIRE).run(wall_ms, JSON.stringify(up));
         expired.add(lane, up.length);
         left -= up.length;
         if (left === 0) return { expired: expired.list(), next: { ...lane, seq: checked_seq } };
       }
       const done = following.length < lanes_max;
-      if (done) {
-        const beside = db
-          .prepare(`${EXPIRE} state = 'pending' AND aside = 1 AND expires_at <= ? RETURNING instance_id, meeting_id`)
-          .all(wall_ms, now_ms) as unknown as LaneKey[];
-        for (const lane of beside) expired.add(lane, 1);
-      }
       return { expired: expired.list(), next: done ? null : { ...following.at(-1)!, seq: null } };
+    },
+    expireAside(after: AsidePlace | null, now_ms: number, wall_ms: number) {
+      const expired = new EndedInLanes();
+      // No index has `expires_at`, so every round reads all deliveries aside.
+      const rows = asideBehind(db, numberedPlace(after, numberOf), EXPIRED_AT_ONCE);
+      const up = rows.filter(({ expires_at }) => expires_at <= now_ms);
+      db.prepare(EXPIRE).run(wall_ms, JSON.stringify(up.map((row) => row.delivery_no)));
+      for (const lane of up) expired.add(lane, 1);
+      return { expired: expired.list(), next: rows.length < EXPIRED_AT_ONCE ? null : placeOf(rows.at(-1)!, ids) };
     },
     countWaiting: (waiting, owner_scope) =>
       waiting.up_to === null ? 0 : countWaiting(db, waiting, ids.decode('msg', waiting.up_to) ?? 0, owner_scope),
@@ -333,4 +359,15 @@ function pendingLanes(db: Database, after: LaneKey | null, limit: number): LaneK
     lanes.push(key);
   }
   return lanes;
+}
+
+function asideBehind(db: Database, place: ReturnType<typeof numberedPlace>, limit: number): AsideRow[] {
+  const { instance_id, next_attempt_at, delivery_no } = place;
+  const rows: AsideRow[] = [];
+  for (const text of ASIDE_BEHIND) {
+    if (rows.length === limit) break;
+    const left = limit - rows.length;
+    rows.push(...(db.prepare(text).all(instance_id, next_attempt_at, delivery_no, left) as unknown as AsideRow[]));
+  }
+  return rows;
 }
