@@ -128,6 +128,24 @@ describe('a paused meeting', () => {
     assert.deepEqual(node.settled_without_attempt, new Map([['failed expired', 3_000]]));
   });
 
+  test('does not keep what waits aside in other meetings, however much of its own is aside and due', async (t) => {
+    const node = await startNode(t, { settings: { expire_after_ms: HOUR } });
+    for (const meeting_id of ['held', 'm']) await node.meeting(meeting_id, 'i');
+    await node.setMeeting('held', PAUSED);
+    await node.sendMany('held', 5_000);
+    await node.clock.advance(2 * HOUR);
+    await node.maintenance().run();
+    while ((await node.recover('i', 0)) > 0);
+    node.transport.answer('i', [500, 500, 500, 200]);
+    await node.send('m');
+    await node.clock.advance(30 * MINUTE);
+    assert.deepEqual(await node.states({ meeting_id: 'm' }), ['delivered']);
+    assert.deepEqual(new Set(await node.states({ meeting_id: 'held' })), new Set(['pending']));
+    await node.setMeeting('held', RESUMED);
+    await node.clock.advance(10 * MINUTE);
+    assert.deepEqual(new Set(await node.states({ meeting_id: 'held' })), new Set(['delivered']));
+  });
+
   test('is paused here as soon as another node says that it was changed', async (t) => {
     const node = await startNode(t, { others: true });
     await node.meeting('m', 'i');

@@ -798,7 +798,7 @@ export class ModelStore implements StoreOperations {
       const due = beside.filter(({ next_attempt_at }) => next_attempt_at !== null && next_attempt_at <= now_ms);
       const read = due.slice(0, limit);
       const others = beside.filter((row) => !read.includes(row));
-      return { deliveries: read.map((row) => this.#queued(row)), next_at: earliest(others) };
+      return { deliveries: read.map((row) => this.#queued(row)), next_at: earliest(others), next: null };
     },
     ofAgentsBefore: ({ delivery_id, instance_id, meeting_id, seq }, since_ms, rows_max) => {
       const rows = this.#of_instance.get(instance_id) ?? [];

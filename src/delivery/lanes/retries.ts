@@ -1,3 +1,4 @@
+import type { AsidePlace, DeliveryStore } from '../../store/contract/deliveries.ts';
 import type { Store } from '../../store/store.ts';
 import type { Dispatcher } from '../attempts/dispatcher.ts';
 import type { Settlements } from '../attempts/settlements.ts';
@@ -10,6 +11,8 @@ import type { Recipient } from './recipient.ts';
 
 /** How soon due deliveries are read again, after a read that returned only deliveries of paused meetings. */
 const PUT_OFF_MS = 1_000;
+
+type AsidePage = Awaited<ReturnType<DeliveryStore['loadAside']>>;
 
 export interface RetriesParts {
   clock: Clock;
@@ -100,7 +103,7 @@ export class Retries {
       await this.#settlements.flush();
       const limit = this.#memory.isFull ? 1 : LANE_PAGE;
       const now = this.#clock.now();
-      const page = this.#store.deliveries.loadAside(recipient.instance_id, now, limit);
+      const page = this.#read(recipient, generation, now, limit);
       const { deliveries, next_at } = await page.finally(() => recipient.loads--);
       if (recipient.dropped) return;
       lane.end();
@@ -124,6 +127,19 @@ export class Retries {
         this.check(recipient);
         this.#dispatcher.offer(recipient, lane);
       });
+    }
+  }
+  /**
+   * Reads until it finds a due delivery, or has passed all deliveries of paused meetings. Stops when the lane was
+   * invalidated meanwhile, because `load` then reads again.
+   */
+  async #read(recipient: Recipient, generation: number, now: number, limit: number) {
+    let after: AsidePlace | null = null;
+    for (;;) {
+      const page: AsidePage = await this.#store.deliveries.loadAside(recipient.instance_id, now, limit, after);
+      const is_stale = recipient.dropped || recipient.aside.generation !== generation;
+      if (page.next === null || is_stale) return page;
+      after = page.next;
     }
   }
 }

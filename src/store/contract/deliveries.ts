@@ -181,14 +181,16 @@ export interface DeliveryStore {
    */
   loadLanes(requests: LaneRequest[]): Promise<QueuedDelivery[][]>;
   /**
-   * A page of the deliveries of an instance that are aside and due, and the time at which the next one is due. Leaves
-   * out the deliveries of paused meetings.
+   * A page of the deliveries of an instance that are aside and due, and a time that is not later than the time at which
+   * the next one is due. Leaves out the deliveries of paused meetings. SQLite reads some thousand deliveries in a call.
+   * When all of them are of paused meetings, the page is empty, and `next` is where to continue, as `after`.
    */
   loadAside(
     instance_id: string,
     now_ms: number,
     limit: number,
-  ): Promise<{ deliveries: QueuedDelivery[]; next_at: number | null }>;
+    after?: AsidePlace | null,
+  ): Promise<{ deliveries: QueuedDelivery[]; next_at: number | null; next: AsidePlace | null }>;
   /**
    * Lanes with pending deliveries; with `partitions`, only the lanes of instances in these partitions. The order is
    * always the same, so that callers can read page by page. SQLite orders by the keys of the lanes, PostgreSQL by

@@ -245,7 +245,7 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
         ...withPartition(instance_id),
         delivery_nos,
       });
-      return { deliveries: rows.map(queuedOf), next_at: next?.next_at ?? null };
+      return { deliveries: rows.map(queuedOf), next_at: next?.next_at ?? null, next: null };
     },
     ...laneHeads(session, numberOf),
     pendingLanes,

@@ -68,12 +68,13 @@ export function lanesToExpire(after: ExpiryPlace | null, following: readonly Lan
   return after === null || after.seq === null ? lanes : [{ ...after, seq: after.seq }, ...lanes];
 }
 
-/** A delivery aside, with what decides whether it has expired. */
-export type AsideRow = Pick<DeliveriesTable, 'delivery_no' | 'instance_id' | 'meeting_id' | 'expires_at'> & {
-  next_attempt_at: number;
-};
+/** A delivery aside, with its place. */
+export type PlacedRow = Pick<DeliveriesTable, 'delivery_no' | 'instance_id'> & { next_attempt_at: number };
 
-export function placeOf({ instance_id, next_attempt_at, delivery_no }: AsideRow, ids: IdCodec): AsidePlace {
+/** A delivery aside, with what decides whether it has expired. */
+export type AsideRow = PlacedRow & Pick<DeliveriesTable, 'meeting_id' | 'expires_at'>;
+
+export function placeOf({ instance_id, next_attempt_at, delivery_no }: PlacedRow, ids: IdCodec): AsidePlace {
   return { instance_id, next_attempt_at, delivery_id: ids.encode('dlv', delivery_no) };
 }
 

@@ -3,13 +3,13 @@ import type { IdCodec } from '../../domain/id.ts';
 import type { OwnerScope, Visibility } from '../../domain/access.ts';
 import { EndedInLanes } from '../rows/ended_in_lanes.ts';
 import {
-  type AsideRow,
   EXPIRED_AT_ONCE,
   lanesToExpire,
   lateEnd,
   notRetryable,
   numberedPlace,
   pageOfLane,
+  type PlacedRow,
   placeOf,
   PRUNE_WINDOW,
   queuedDeliveryOf,
@@ -24,6 +24,7 @@ import type {
   HealthSettlement,
   LaneKey,
 } from '../contract/deliveries.ts';
+import { asidePage, dueAside } from './aside_walk.ts';
 import type { Database } from './database.ts';
 import type { Sync } from './sync.ts';
 import { deliveryLists, OF_MESSAGE } from './delivery_lists.ts';
@@ -61,13 +62,7 @@ const LOAD_LANE = `
   WHERE d.instance_id = ? AND d.meeting_id = ? AND d.seq > ? AND d.state = 'pending' AND d.aside = 0
   ORDER BY d.seq LIMIT ?`;
 
-/** Whether the meeting of the delivery `d` is paused. */
-const IS_PAUSED = 'EXISTS (SELECT 1 FROM meeting_settings t WHERE t.meeting_id = d.meeting_id AND t.paused = 1)';
-
-const LOAD_ASIDE = `
-  SELECT ${QUEUED_COLUMNS}
-  WHERE d.instance_id = ? AND d.next_attempt_at <= ? AND d.state = 'pending' AND d.aside = 1 AND NOT ${IS_PAUSED}
-  ORDER BY d.next_attempt_at, d.delivery_no LIMIT ?`;
+const LOAD_DELIVERY = `SELECT ${QUEUED_COLUMNS} WHERE d.delivery_no = ?`;
 
 const NEXT_LANE = `
   SELECT instance_id, meeting_id FROM deliveries
@@ -81,22 +76,6 @@ const LANE_FRONT = `
 
 const BOUND_EXPIRY = `
   UPDATE deliveries SET expires_at = ${Number.MAX_SAFE_INTEGER} WHERE delivery_no = ? AND expires_at > ${Number.MAX_SAFE_INTEGER}`;
-
-/**
- * The deliveries aside that follow a place in the order of their index. The first statement finds those of the same
- * instance that are due at the same time, the second the others of this instance, the third those of other instances.
- * One statement that compares three columns would read all that are due at the same time, and they may be very many.
- */
-const ASIDE_BEHIND = [
-  'instance_id = ?1 AND next_attempt_at = ?2 AND delivery_no > ?3',
-  'instance_id = ?1 AND next_attempt_at > ?2',
-  'instance_id > ?1',
-].map(
-  (behind) => `
-  SELECT delivery_no, instance_id, meeting_id, next_attempt_at, expires_at FROM deliveries
-  WHERE state = 'pending' AND aside = 1 AND ${behind}
-  ORDER BY instance_id, next_attempt_at, delivery_no LIMIT ?4`,
-);
 
 const EXPIRE = `
   UPDATE deliveries SET state = 'failed', reason = 'expired', next_attempt_at = NULL, settled_at = ?
@@ -154,6 +133,11 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
     );
   };
 
+  function* rowsOf(deliveries: readonly PlacedRow[]): Generator<QueuedRow> {
+    const load = db.prepare(LOAD_DELIVERY);
+    for (const { delivery_no } of deliveries) yield load.get(delivery_no) as unknown as QueuedRow;
+  }
+
   const queuedOf = (row: QueuedRow) => queuedDeliveryOf({ ...row, timestamp: storedTimestamp(row) }, ids);
 
   return {
@@ -200,17 +184,14 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
         return page.map(queuedOf);
       });
     },
-    loadAside(instance_id: string, now_ms: number, limit: number) {
-      const rows = pageOfLane(db.prepare(LOAD_ASIDE).iterate(instance_id, now_ms, limit) as Iterable<QueuedRow>);
+    loadAside(instance_id: string, now_ms: number, limit: number, after: AsidePlace | null = null) {
+      const place = { ...numberedPlace(after, numberOf), instance_id };
+      const { due, following, ended_at } = dueAside(db, place, now_ms, limit);
+      const rows = pageOfLane(rowsOf(due));
       boundExpiry(rows);
-      const { next_at } = db
-        .prepare(
-          `SELECT min(d.next_attempt_at) AS next_at FROM deliveries d
-           WHERE d.instance_id = ? AND d.state = 'pending' AND d.aside = 1 AND NOT ${IS_PAUSED}
-             AND d.delivery_no NOT IN (SELECT value FROM json_each(?))`,
-        )
-        .get(instance_id, JSON.stringify(rows.map((row) => row.delivery_no))) as { next_at: number | null };
-      return { deliveries: rows.map(queuedOf), next_at };
+      const next_at = (due[rows.length] ?? following ?? (rows.length > 0 ? ended_at : null))?.next_attempt_at ?? null;
+      const next = rows.length === 0 && ended_at !== null ? placeOf(ended_at, ids) : null;
+      return { deliveries: rows.map(queuedOf), next_at, next };
     },
     ...laneHeads(db, numberOf),
     pendingLanes: (after: LaneKey | null, limit: number) => pendingLanes(db, after, limit),
@@ -283,7 +264,7 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
     expireAside(after: AsidePlace | null, now_ms: number, wall_ms: number) {
       const expired = new EndedInLanes();
       // No index has `expires_at`, so every round reads all deliveries aside.
-      const rows = asideBehind(db, numberedPlace(after, numberOf), EXPIRED_AT_ONCE);
+      const rows = asidePage(db, numberedPlace(after, numberOf), EXPIRED_AT_ONCE);
       const up = rows.filter(({ expires_at }) => expires_at <= now_ms);
       db.prepare(EXPIRE).run(wall_ms, JSON.stringify(up.map((row) => row.delivery_no)));
       for (const lane of up) expired.add(lane, 1);
@@ -359,15 +340,4 @@ function pendingLanes(db: Database, after: LaneKey | null, limit: number): LaneK
     lanes.push(key);
   }
   return lanes;
-}
-
-function asideBehind(db: Database, place: ReturnType<typeof numberedPlace>, limit: number): AsideRow[] {
-  const { instance_id, next_attempt_at, delivery_no } = place;
-  const rows: AsideRow[] = [];
-  for (const text of ASIDE_BEHIND) {
-    if (rows.length === limit) break;
-    const left = limit - rows.length;
-    rows.push(...(db.prepare(text).all(instance_id, next_attempt_at, delivery_no, left) as unknown as AsideRow[]));
-  }
-  return rows;
 }

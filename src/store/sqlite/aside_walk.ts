@@ -1,0 +1,75 @@
+/**
+ * Reads deliveries aside in the order of their index, in bounded steps: SQLite has one thread, and an instance may have
+ * a million of them.
+ */
+import type { AsideRow, numberedPlace, PlacedRow } from '../rows/deliveries.ts';
+import type { Database } from './database.ts';
+
+type NumberedPlace = ReturnType<typeof numberedPlace>;
+
+/** Whether the meeting of the delivery `d` is paused. */
+const IS_PAUSED = 'EXISTS (SELECT 1 FROM meeting_settings t WHERE t.meeting_id = d.meeting_id AND t.paused = 1)';
+
+/** The most deliveries that `dueAside` passes: some milliseconds. */
+const READ_MAX = 2_000;
+
+/**
+ * The deliveries that follow a place: those of the same instance that are due at the same time, the others of this
+ * instance, and those of other instances. One statement that compares three columns would read all that are due at the
+ * same time, and they may be very many.
+ */
+const SAME_TIME = 'd.instance_id = ?1 AND d.next_attempt_at = ?2 AND d.delivery_no > ?3';
+const LATER = 'd.instance_id = ?1 AND d.next_attempt_at > ?2';
+const OTHERS = 'd.instance_id > ?1';
+
+const following = (columns: string) => (behind: string) => `
+  SELECT d.delivery_no, d.instance_id, d.next_attempt_at, ${columns} FROM deliveries d
+  WHERE d.state = 'pending' AND d.aside = 1 AND ${behind}
+  ORDER BY d.instance_id, d.next_attempt_at, d.delivery_no LIMIT ?4`;
+
+const OF_ALL = [SAME_TIME, LATER, OTHERS].map(following('d.meeting_id, d.expires_at'));
+const OF_INSTANCE = [SAME_TIME, LATER].map(following(`${IS_PAUSED} AS paused`));
+
+/** Reads no more rows than the caller takes. */
+function* rowsBehind<Row>(
+  db: Database,
+  texts: readonly string[],
+  { instance_id, next_attempt_at, delivery_no }: NumberedPlace,
+  limit: number,
+): Generator<Row> {
+  let left = limit;
+  for (const text of texts) {
+    if (left === 0) return;
+    for (const row of db.prepare(text).iterate(instance_id, next_attempt_at, delivery_no, left)) {
+      left--;
+      yield row as Row;
+    }
+  }
+}
+
+/** A page of the deliveries aside of all instances that follow a place. */
+export function asidePage(db: Database, place: NumberedPlace, limit: number): AsideRow[] {
+  return [...rowsBehind<AsideRow>(db, OF_ALL, place, limit)];
+}
+
+/**
+ * The deliveries of an instance that follow a place and are due, without those of paused meetings. `following` is the
+ * next one that is not of a paused meeting. When the read ended before it found that one, `ended_at` is where.
+ */
+export function dueAside(
+  db: Database,
+  place: NumberedPlace,
+  now_ms: number,
+  limit: number,
+): { due: PlacedRow[]; following: PlacedRow | null; ended_at: PlacedRow | null } {
+  const due: PlacedRow[] = [];
+  let ended_at: PlacedRow | null = null;
+  let read = 0;
+  for (const row of rowsBehind<PlacedRow & { paused: number }>(db, OF_INSTANCE, place, READ_MAX)) {
+    if (++read === READ_MAX) ended_at = row;
+    if (row.paused === 1) continue;
+    if (row.next_attempt_at > now_ms || due.length === limit) return { due, following: row, ended_at: null };
+    due.push(row);
+  }
+  return { due, following: null, ended_at };
+}
