@@ -129,6 +129,7 @@ export class Retries {
       });
     }
   }
+
   /**
    * Reads until it finds a due delivery, or has passed all deliveries of paused meetings. Stops when the lane was
    * invalidated meanwhile, because `load` then reads again.
