@@ -364,6 +364,27 @@ describe('a feed that has no place', () => {
   });
 });
 
+describe('a stream of a key that may not read the meeting', () => {
+  const service = useService();
+  before(() => service.endOpenMode());
+
+  for (const cursor of ['0', undefined]) {
+    test(`is refused, also while others stream it ${cursor === undefined ? 'from now on' : 'from a cursor'}`, async (t) => {
+      const meeting_id = service.name('secret');
+      await service.send(meeting_id, { content: 'for readers' });
+      const reader = await service.createKey({ scopes: ['read'] });
+      const machine = await service.createKey({ scopes: ['instance'] });
+      const params = { arguments: { meeting_id }, ...(cursor !== undefined && { cursor }) };
+      const stream = await openStream(t, service, reader.token, { ...params, cursor: '0' });
+      let frame = await stream.next();
+      while (frame?.method !== 'notifications/events/event') frame = await stream.next();
+      assert.equal(frame.params?.data.message?.content, 'for readers', 'control');
+      const { data } = await refused(service, machine.token, 'events/stream', { name: NAME, ...params });
+      assert.equal(data?.code, 'not_permitted');
+    });
+  }
+});
+
 test('a stream ends when the service stops, and does not hold the stop', async (t) => {
   const service = await startService(t);
   await service.send('m', { content: 'one' });

@@ -46,7 +46,10 @@ export async function streamEvents(
   try {
     // The feed opens before the first message is read, so that no message is missed between the two.
     const news = await MeetingNews.follow(caller, wanted.meeting_id, signal);
-    let seq = cursor === null ? await newestSeq(caller, wanted.meeting_id) : Number(cursor);
+    // The service refuses this call when the key may not read the meeting. A later message may be from the read of
+    // another stream, and then nobody checks.
+    const newest = await newestSeq(caller, wanted.meeting_id);
+    let seq = cursor === null ? newest : Number(cursor);
     const open = async (from: number): Promise<void> => {
       if (is_open && !truncated) return;
       await send('active', { cursor: String(from), truncated });
