@@ -42,6 +42,7 @@ export interface Sent {
   /** The agent that says the message; it has the name of its instance. Null when a person says the message. */
   from: string | null;
   in_reply_to: string | null;
+  expires_in_ms: number | null;
   /** The instances that must get the message, and the instances that may get it. */
   must: Set<string>;
   may: Set<string>;
@@ -338,7 +339,9 @@ export class Checker {
   markManual(instance_id: string): void {
     for (const row of this.#rows(instance_id)) {
       if (row.state !== 'failed' && row.state !== 'pending') continue;
-      if (row.state === 'pending' && !this.#tracks.has(row.delivery_id)) continue;
+      // A delivery that was never attempted has a due time only when it was queued again: it may have expired just before.
+      const is_new = row.next_attempt_at === null && !this.#tracks.has(row.delivery_id);
+      if (row.state === 'pending' && is_new) continue;
       this.markRetried(row);
     }
   }
@@ -535,7 +538,7 @@ export class Checker {
       const { head } = lane;
       if (head !== null && head !== track && !this.isAside(head) && head.end === null) {
         const waits = this.#operations.deliveries.get(head.delivery_id, now);
-        const expired = waits !== null && now >= head.sent.started_at + this.#settings.expire_after_ms;
+        const expired = waits !== null && now >= head.sent.started_at + this.#expireAfter(head.sent);
         if (waits?.state === 'pending' && !expired) this.fail(`${what}: past message ${head.sent.label} of its lane`);
       }
     }
@@ -1031,8 +1034,9 @@ export class Checker {
   watchSettling(node: number, settlements: readonly DeliverySettlement[], settle: () => void): void {
     const stale = settlements.flatMap(({ delivery_id, reason, epoch }) => {
       const track = this.#tracks.get(delivery_id);
-      // A superseded delivery needs no attempt of this node, so its term is the epoch of the settlement.
-      const is_judged = reason === 'superseded' && epoch > 0;
+      // A delivery that is superseded or expires needs no attempt of this node, so its term is the epoch of the
+      // settlement.
+      const is_judged = (reason === 'superseded' || reason === 'expired') && epoch > 0;
       const term = is_judged ? epoch : track?.terms.get(node);
       if (track === undefined || term === undefined) return [];
       if (term === this.#termOf(track.lane.machine.instance_id)) return [];
@@ -1290,6 +1294,10 @@ export class Checker {
     return last - (times.at(-pair_limit) as number) < window_ms && at - last < window_ms;
   }
 
+  #expireAfter({ expires_in_ms }: Sent): number {
+    return Math.min(expires_in_ms ?? Infinity, this.#settings.expire_after_ms);
+  }
+
   #checkEndOf(row: DeliveryRow, sent: Sent): void {
     const track = this.#tracks.get(row.delivery_id);
     const what = `message ${sent.label} to ${row.instance_id}`;
@@ -1303,7 +1311,8 @@ export class Checker {
         return this.#checkCancelled(row, sent, what);
       case 'failed': {
         if (row.reason === 'expired') {
-          if (this.#real() < sent.began_at + this.#settings.expire_after_ms) this.fail(`${what}: expired too early`);
+          if (this.#real() < sent.began_at + this.#expireAfter(sent)) this.fail(`${what}: expired too early`);
+          if (track?.end === 'ok') this.fail(`${what}: a machine took it, and it is stored as expired`);
         } else if (row.reason === 'exhausted') {
           if (!track?.manual && row.attempts.length <= this.#settings.retry_schedule_ms.length)
             this.fail(`${what}: exhausted after ${row.attempts.length} attempts`);

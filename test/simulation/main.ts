@@ -1,5 +1,5 @@
 /**
- * npm run simulate -- [--seeds N] [--seed S] [--kind plain|pulling|talking|returning|late] [--nodes one|several]
+ * npm run simulate -- [--seeds N] [--seed S] [--kind plain|pulling|talking|returning|late|expiring] [--nodes one|several]
  * [--planted [--only NAME]]
  *
  * Runs N worlds with consecutive seeds, from `--seed` on or from a random seed on. A single world prints its trace.

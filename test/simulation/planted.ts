@@ -58,6 +58,11 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     ].join('\n'),
     replace: 'const attempts = JSON.parse(fullAttemptsText(settled.attempts)) as Attempt[];\nif (true) Object',
   },
+  'forgets what a machine took when it expires meanwhile': {
+    file: MODEL,
+    find: "else if (row.state === 'failed' && row.reason === 'expired') {",
+    replace: 'else if (false) {',
+  },
   // A batch gets its result before it is on disk: the next batch brings it there.
   'answers before the commit': [
     {
@@ -526,7 +531,10 @@ const WITH_LATE_RESULTS: readonly string[] = [
   'trusts what others report of a lane without anything pending',
 ];
 
+const WITH_EXPIRING_MESSAGES: readonly string[] = ['forgets what a machine took when it expires meanwhile'];
+
 function kindFor(name: string): Kind {
+  if (WITH_EXPIRING_MESSAGES.includes(name)) return 'expiring';
   if (WITH_LATE_RESULTS.includes(name)) return 'late';
   if (WITH_PULLING_MACHINES.includes(name)) return 'pulling';
   if (WITH_RETURNING_MACHINES.includes(name)) return 'returning';

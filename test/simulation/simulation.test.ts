@@ -54,6 +54,13 @@ for (const cluster of [false, true]) {
   });
 }
 
+for (const cluster of [false, true]) {
+  test(`messages that expire in seconds keep the promises, with ${cluster ? 'several nodes' : 'one node'}`, async () => {
+    const { finding } = await run(make, FIRST_SEED, KIND_WORLDS, { cluster, kind: 'expiring' });
+    assert.equal(finding, null);
+  });
+}
+
 test('nothing is pushed twice where results are written late, and what others stored is read late', async () => {
   const { finding } = await run(make, FIRST_SEED, KIND_WORLDS, { kind: 'late' });
   assert.equal(finding, null);

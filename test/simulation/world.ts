@@ -201,7 +201,7 @@ interface Pulls {
  * that waited; some machines pull. `late`: several nodes write results late, read messages of other nodes late, and
  * read the table again because they may have missed notifications.
  */
-export const KINDS = ['plain', 'pulling', 'talking', 'returning', 'late'] as const;
+export const KINDS = ['plain', 'pulling', 'talking', 'returning', 'late', 'expiring'] as const;
 export type Kind = (typeof KINDS)[number];
 
 export interface WorldOptions {
@@ -1259,6 +1259,7 @@ export class World {
   #event(): void {
     const random = this.#random;
     const life = this.#lives[0] as Life;
+    if (this.#kind === 'expiring') void life.maintenance.run().catch(() => {});
     // Notes the time in the store, as maintenance does once a minute.
     this.#operations.deliveries.noteTime(life.expiry.timeAt(this.#steady()));
     const dice = random.below(100);
@@ -1458,6 +1459,12 @@ export class World {
     }
   }
 
+  /** In worlds of the kind `expiring`, half of the messages expire before slow or distant machines have them. */
+  #expiresInMs(): number | null {
+    if (this.#kind !== 'expiring' || !this.#talk_random.chance(0.5)) return null;
+    return SECOND + this.#talk_random.below(MINUTE);
+  }
+
   #newSent(meeting_id: string, target: string | null, from: string | null, in_reply_to: string | null): Sent {
     return {
       label: ++this.#labels,
@@ -1465,6 +1472,7 @@ export class World {
       target,
       from,
       in_reply_to,
+      expires_in_ms: this.#expiresInMs(),
       must: new Set(),
       may: new Set(),
       started_at: this.#steady(),
@@ -1492,7 +1500,7 @@ export class World {
       target_agents: target === null ? null : [target],
       origin: from === null && in_reply_to === null ? null : { from_agent: from, in_reply_to, speaks_for: null },
       trace: null,
-      expires_in_ms: null,
+      expires_in_ms: sent.expires_in_ms,
       idempotency: { key: String(label), sender: '', fingerprint: message },
     };
     this.checker.sendStarts(sent);
@@ -1510,6 +1518,7 @@ export class World {
         if (waits) this.checker.waitsFor(sent);
         const answered_at = this.#steady();
         if (repeated || this.#settings.max_in_flight < 1_000 || from !== null || this.#kind === 'late') return;
+        if (sent.expires_in_ms !== null) return;
         const wait_ms = promptWithin(this.checker.sent.length, ANSWER_MS_MAX + 2 * this.#store_ms);
         this.#clock.after(wait_ms, () => this.#checkPrompt(life, sent, sent_at, answered_at));
         if (this.#cluster !== null) this.#checkNotifiedWithin(sent, answered_at, TAKEN_OVER_MS + wait_ms, isCalled);
