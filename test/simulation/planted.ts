@@ -444,8 +444,8 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
   },
   'what waits a moment for a pull was away': {
     file: RECIPIENT,
-    find: 'now - Math.max(waits_since, moved_at) >= GONE_AFTER_MS) this.returned_at',
-    replace: 'now - waits_since >= 0) this.returned_at',
+    find: 'if (this.in_hand === 0 && now - Math.max(waits_since, moved_at) >= GONE_AFTER_MS) this.returned_at',
+    replace: 'this.returned_at',
   },
   'the newest supersedes itself': { file: CATCH_UP, find: 'other.seq > head.seq &&', replace: '' },
   'what was stopped counts': {
