@@ -266,7 +266,7 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
       // No index has `expires_at`, so every round reads all deliveries aside.
       const rows = asidePage(db, numberedPlace(after, numberOf), EXPIRED_AT_ONCE);
       const up = rows.filter(({ expires_at }) => expires_at <= now_ms);
-      db.prepare(EXPIRE).run(wall_ms, JSON.stringify(up.map((row) => row.delivery_no)));
+      if (up.length > 0) db.prepare(EXPIRE).run(wall_ms, JSON.stringify(up.map((row) => row.delivery_no)));
       for (const lane of up) expired.add(lane, 1);
       return { expired: expired.list(), next: rows.length < EXPIRED_AT_ONCE ? null : placeOf(rows.at(-1)!, ids) };
     },
