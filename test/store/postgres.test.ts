@@ -258,6 +258,19 @@ test('a damaged row of an idempotency key spoils neither the other messages of i
 const AGENT: NewOrigin = { from_agent: 'somebody', in_reply_to: null, speaks_for: null };
 
 describe('a connection that is cut inside the commit of a batch', { concurrency: true }, () => {
+  /** A store with a meeting, whose connections go through a proxy, and the changes that it reports. */
+  async function behindProxy(
+    t: TestContext,
+  ): Promise<{ url: string; proxy: CuttingProxy; store: Store; changes: Change[] }> {
+    const url = await makeDatabase();
+    const proxy = await proxyTo(t, url);
+    const store = await open(t, through(url, proxy));
+    const changes: Change[] = [];
+    store.onChange((change) => changes.push(change));
+    await meeting(store, 'm', 'i');
+    return { url, proxy, store, changes };
+  }
+
   const IDEMPOTENCY = { key: 'k', sender: '', fingerprint: 'f' };
 
   for (const has_memory of [true, false]) {
@@ -329,12 +342,7 @@ describe('a connection that is cut inside the commit of a batch', { concurrency:
   });
 
   test('and a database that stays away: the senders hear that it is in doubt, and what was stored is found later', async (t) => {
-    const url = await makeDatabase();
-    const proxy = await proxyTo(t, url);
-    const store = await open(t, through(url, proxy));
-    const changes: Change[] = [];
-    store.onChange((change) => changes.push(change));
-    await meeting(store, 'm', 'i');
+    const { proxy, store, changes } = await behindProxy(t);
     const [before] = await store.messages.accept(messages('m', 1));
     const seen = cutAnswerTo(proxy, 'the marked one');
     const onAnswer = proxy.onAnswer;
@@ -362,12 +370,7 @@ describe('a connection that is cut inside the commit of a batch', { concurrency:
   });
 
   test('and a database that then refuses the batch: the senders hear that it is in doubt, and what was stored is found', async (t) => {
-    const url = await makeDatabase();
-    const proxy = await proxyTo(t, url);
-    const store = await open(t, through(url, proxy));
-    const changes: Change[] = [];
-    store.onChange((change) => changes.push(change));
-    await meeting(store, 'm', 'i');
+    const { url, proxy, store, changes } = await behindProxy(t);
     await store.messages.accept(messages('m', 1));
     cutAnswerTo(proxy, 'the marked one');
     const { onAnswer } = proxy;
