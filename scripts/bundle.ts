@@ -11,7 +11,7 @@
  * stack trace can be read.
  */
 import { chmod, cp, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { rolldown } from 'rolldown';
 import { buildIfStale, TOOLS_IN_PAGES } from './web.ts';
@@ -40,6 +40,13 @@ const NEVER_LOADED = [
   'light-my-request',
 ];
 
+/**
+ * undici's parsers of HTTP responses: two, each with SIMD and without it, as WebAssembly in a text. undici loads one of
+ * them, at the first push. In the bundle V8 would keep the texts of all four twice, which takes 0.6 MiB. So they are
+ * copied, as files that are loaded on demand.
+ */
+const PARSER = /[/\\]undici[/\\]lib[/\\](llhttp|milo)[/\\]([\w-]*simd[\w-]*|llhttp-wasm)\.js$/;
+
 /** Builds `dist/` from nothing. */
 export async function bundle(): Promise<void> {
   await rm(DIST, { recursive: true, force: true });
@@ -66,12 +73,25 @@ export async function bundleThreads(dir: string): Promise<Record<string, string>
 
 /** @returns the names of the packages whose code is in the bundle */
 async function bundleEntries(input: Record<string, string>, dir: string): Promise<Set<string>> {
+  const parsers = new Map<string, string>();
   const build = await rolldown({
     cwd: ROOT,
     input,
     platform: 'node',
     external: NEVER_LOADED,
     plugins: [
+      {
+        name: 'parsers',
+        resolveId(source, importer) {
+          if (importer === undefined || !source.startsWith('.')) return null;
+          const path = join(dirname(importer), source);
+          const [, directory, name] = PARSER.exec(path) ?? [];
+          if (directory === undefined) return null;
+          const file = `undici-${directory}-${name}.cjs`;
+          parsers.set(file, path);
+          return { id: `./${file}`, external: true };
+        },
+      },
       {
         name: 'ascii',
         generateBundle(_options, files) {
@@ -91,6 +111,8 @@ async function bundleEntries(input: Record<string, string>, dir: string): Promis
     comments: { legal: true, annotation: false, jsdoc: false },
   });
   await build.close();
+  for (const [file, path] of parsers) await cp(path, join(dir, file));
+  if ('main' in input && parsers.size !== 4) throw new Error("the bundle: undici's parsers are elsewhere now");
   const paths = output.flatMap((file) => (file.type === 'chunk' ? file.moduleIds : []));
   return new Set(paths.flatMap((path) => packageOf(path) ?? []));
 }
