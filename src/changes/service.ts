@@ -8,6 +8,8 @@ import type { Author } from './author.ts';
 const ROWS_PER_STEP = 50;
 /** One call responds after about this time, well before a client or a proxy gives up. */
 const CALL_MS_MAX = 2_000;
+/** The most instances with unreadable secrets that a call names. */
+const UNREADABLE_MAX = 100;
 
 export interface ServiceChangesParts {
   store: Pick<Store, 'encryption' | 'backups'>;
@@ -26,25 +28,29 @@ export class ServiceChanges {
 
   /**
    * Changes the data key and encrypts every secret with the new key. One call does a part: call again until `done`.
+   * The previous key is kept while there are instances whose secrets no key decrypts.
    *
    * @throws Problem `encryption_key_given`
    */
-  async reencrypt(author: Author): Promise<{ key_id: string; rewritten: number; done: boolean }> {
+  async reencrypt(author: Author): Promise<{ key_id: string; rewritten: number; unreadable: string[]; done: boolean }> {
     const { clock, store, derived } = this.#parts;
     const ends_at = clock.now() + CALL_MS_MAX;
     const { key_id } = await author.storeFor().encryption.changeKey(clock.wall());
     let rewritten = 0;
+    const unreadable: string[] = [];
     for (let after: string | null = null; ;) {
       const step = await store.encryption.reencrypt(after, ROWS_PER_STEP);
       rewritten += step.rewritten;
+      unreadable.push(...step.unreadable.slice(0, UNREADABLE_MAX - unreadable.length));
       after = step.next;
       if (after === null) break;
-      if (clock.now() >= ends_at) return { key_id, rewritten, done: false };
+      if (clock.now() >= ends_at) return { key_id, rewritten, unreadable, done: false };
     }
+    if (unreadable.length > 0) return { key_id, rewritten, unreadable, done: true };
     await store.encryption.endChange();
     await store.encryption.forgetPreviousKey();
     await Promise.all(derived.map((each) => each.refresh()));
-    return { key_id, rewritten, done: true };
+    return { key_id, rewritten, unreadable, done: true };
   }
 
   /** @throws Problem `backup_under_way`, `backup_no_room`, `backup_not_made_here` */

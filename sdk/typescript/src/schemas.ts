@@ -914,7 +914,13 @@ export interface Reencryption {
   key_id: string;
   /** Instances whose secrets this call encrypted again. */
   rewritten: number;
-  /** Whether the previous data key is dropped. While false, call again. */
+  /**
+   * Instances whose secrets no data key decrypts, because their rows are damaged: at most 100. The previous data key is
+   * kept while there are any. Register each with a new `webhook_secret` and all `webhook_headers`, or delete it; then
+   * call again.
+   */
+  unreadable: string[];
+  /** Whether every other secret is under the new key. While false, call again. */
   done: boolean;
 }
 

@@ -11,11 +11,14 @@ export interface EncryptionStore {
    */
   changeKey(wall_ms: number): Promise<{ key_id: string; previous_key_ids: string[] }>;
   /**
-   * Encrypts again the secrets of at most `limit` instances that follow `after`. `next` is where to continue; null at
-   * the end.
+   * Encrypts again the secrets of at most `limit` instances that follow `after`. `unreadable` are those whose secrets no
+   * key decrypts: their rows stay as they are. `next` is where to continue; null at the end.
    */
-  reencrypt(after: string | null, limit: number): Promise<{ rewritten: number; next: string | null }>;
-  /** Records that no row is under a previous key any more. */
+  reencrypt(
+    after: string | null,
+    limit: number,
+  ): Promise<{ rewritten: number; unreadable: string[]; next: string | null }>;
+  /** Records that no row is under a previous key any more. Rejects when there is such a row. */
   endChange(): Promise<void>;
   /**
    * Derives keys for another purpose, as base64: one from each data key, in the order of the data keys. The first data

@@ -3,7 +3,13 @@
  */
 import { Problem } from '../../domain/problem.ts';
 import { DataKeys, type KeySource } from '../secrets/data_keys.ts';
-import { checkValueOf, passesCheck, SECRET_COLUMNS, secretPlace, type SecretRow } from '../secrets/instance_secrets.ts';
+import {
+  checkValueOf,
+  encryptedAgain,
+  passesCheck,
+  SECRET_COLUMNS,
+  type SecretRow,
+} from '../secrets/instance_secrets.ts';
 import { type DataKey, derivedKey, encryptedPrefix } from '../secrets/secret_cipher.ts';
 import type { EncryptionStore } from '../contract/encryption.ts';
 import { StoreError } from '../store_error.ts';
@@ -88,16 +94,15 @@ export function encryptionOperations(session: Session, { keys }: { keys: DataKey
     },
     async reencrypt(after, limit) {
       const rows = await session.all<SecretRow>(NEXT_ROWS, { after: after ?? '', limit, ...other() });
+      const unreadable: string[] = [];
       for (const row of rows) {
-        const rewritten: Record<string, string | null> = {};
-        for (const column of SECRET_COLUMNS) {
-          const text = row[column];
-          const place = secretPlace(column, row.instance_id);
-          rewritten[column] = text === null ? null : keys.encrypt(keys.decrypt(text, place), place);
-        }
-        await session.run(REWRITE, { instance_id: row.instance_id, ...rewritten });
+        const { instance_id } = row;
+        const again = encryptedAgain(keys, row);
+        if (again === null) unreadable.push(instance_id);
+        else await session.run(REWRITE, { instance_id, ...again });
       }
-      return { rewritten: rows.length, next: rows.length < limit ? null : rows.at(-1)!.instance_id };
+      const next = rows.length < limit ? null : rows.at(-1)!.instance_id;
+      return { rewritten: rows.length - unreadable.length, unreadable, next };
     },
     async endChange() {
       if ((await session.one(ANY_ROW, other())) !== undefined) throw new Error('a row is still under the previous key');

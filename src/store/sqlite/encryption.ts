@@ -1,7 +1,16 @@
 /** The data keys of the file. The file is checked when it is opened; a key can be changed while the file is in use. */
 import { Problem } from '../../domain/problem.ts';
-import { checkValueOf, passesCheck, SECRET_COLUMNS, type SecretRow, secretPlace } from '../secrets/instance_secrets.ts';
-import { type DataKey, derivedKey, encryptedPrefix, isEncrypted, type SecretPlace } from '../secrets/secret_cipher.ts';
+import {
+  checkValueOf,
+  encryptedAgain,
+  passesCheck,
+  SECRET_COLUMNS,
+  type SecretColumn,
+  type SecretRow,
+  type SecretTexts,
+  secretPlace,
+} from '../secrets/instance_secrets.ts';
+import { type DataKey, derivedKey, encryptedPrefix, isEncrypted } from '../secrets/secret_cipher.ts';
 import { DataKeys, type KeySource } from '../secrets/data_keys.ts';
 import type { EncryptionStore } from '../contract/encryption.ts';
 import { StoreError } from '../store_error.ts';
@@ -26,11 +35,7 @@ export function openDataKeys(db: Database, source: KeySource, wall_ms: number): 
   }
   if (key_ids.length === 0) {
     transaction(db, () => {
-      rewriteRows(db, (text, place) => {
-        if (isEncrypted(text))
-          throw new StoreError('SECRET_UNREADABLE', 'secrets are encrypted, and their key is unknown');
-        return keys.encrypt(text, place);
-      });
+      encryptPlainTexts(db, keys);
       noteKey(db, keys.current, wall_ms);
     });
   } else if (key_ids.every(({ key_id }) => key_id !== keys.current.key_id)) {
@@ -68,8 +73,14 @@ export function encryptionOperations(db: Database, keys: DataKeys): Sync<Encrypt
           WHERE instance_id > ? AND (${UNDER_ANOTHER_KEY}) ORDER BY instance_id LIMIT ?`,
         )
         .all(after ?? '', ...otherKeyParameters(keys), limit) as unknown as SecretRow[];
-      for (const row of rows) rewriteRow(db, row, (text, place) => keys.encrypt(keys.decrypt(text, place), place));
-      return { rewritten: rows.length, next: rows.length < limit ? null : rows.at(-1)!.instance_id };
+      const unreadable: string[] = [];
+      for (const row of rows) {
+        const again = encryptedAgain(keys, row);
+        if (again === null) unreadable.push(row.instance_id);
+        else rewriteRow(db, row.instance_id, again);
+      }
+      const next = rows.length < limit ? null : rows.at(-1)!.instance_id;
+      return { rewritten: rows.length - unreadable.length, unreadable, next };
     },
     endChange() {
       const left = db
@@ -103,27 +114,32 @@ function noteKey(db: Database, key: DataKey, wall_ms: number): void {
   ).run(key.key_id, checkValueOf(key), wall_ms);
 }
 
-/** Rewrites every secret of the file, a thousand rows at a time, all within the transaction of the caller. */
-function rewriteRows(db: Database, rewrite: (text: string, place: SecretPlace) => string): void {
+/** Encrypts every secret of the file, a thousand rows at a time, all within the transaction of the caller. */
+function encryptPlainTexts(db: Database, keys: DataKeys): void {
+  const encrypted = (row: SecretRow, column: SecretColumn): string | null => {
+    const text = row[column];
+    if (text === null) return null;
+    if (isEncrypted(text)) throw new StoreError('SECRET_UNREADABLE', 'secrets are encrypted, and their key is unknown');
+    return keys.encrypt(text, secretPlace(column, row.instance_id));
+  };
   const next = db.prepare(
     `SELECT instance_id, ${SECRET_COLUMNS.join(', ')} FROM instances WHERE instance_id > ? ORDER BY instance_id LIMIT ?`,
   );
   for (let after = ''; ;) {
     const rows = next.all(after, ROWS_PER_PAGE) as unknown as SecretRow[];
-    for (const row of rows) rewriteRow(db, row, rewrite);
+    for (const row of rows) {
+      const texts = Object.fromEntries(SECRET_COLUMNS.map((column) => [column, encrypted(row, column)]));
+      rewriteRow(db, row.instance_id, texts as unknown as SecretTexts);
+    }
     if (rows.length < ROWS_PER_PAGE) return;
     after = rows.at(-1)!.instance_id;
   }
 }
 
-function rewriteRow(db: Database, row: SecretRow, rewrite: (text: string, place: SecretPlace) => string): void {
-  const rewritten = SECRET_COLUMNS.map((column) => {
-    const text = row[column];
-    return text === null ? null : rewrite(text, secretPlace(column, row.instance_id));
-  });
+function rewriteRow(db: Database, instance_id: string, texts: SecretTexts): void {
   db.prepare(
     `UPDATE instances SET ${SECRET_COLUMNS.map((column) => `${column} = ?`).join(', ')} WHERE instance_id = ?`,
-  ).run(...rewritten, row.instance_id);
+  ).run(...SECRET_COLUMNS.map((column) => texts[column]), instance_id);
 }
 
 /**

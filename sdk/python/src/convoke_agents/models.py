@@ -1070,8 +1070,12 @@ class Reencryption(Model):
     """The data key that encrypts secrets from now on."""
     rewritten: int
     """Instances whose secrets this call encrypted again."""
+    unreadable: list[str]
+    """Instances whose secrets no data key decrypts, because their rows are damaged: at most 100. The previous data
+    key is kept while there are any. Register each with a new `webhook_secret` and all `webhook_headers`, or
+    delete it; then call again."""
     done: bool
-    """Whether the previous data key is dropped. While false, call again."""
+    """Whether every other secret is under the new key. While false, call again."""
 
 
 class RegisteredInstance(Model):

@@ -2,7 +2,11 @@ import { Command } from 'commander';
 import { type ApiOptions, clientFor, withApi } from '../api.ts';
 import { withExamples } from '../examples.ts';
 import { print, printJson } from '../terminal.ts';
+import { CommandFailure, EXIT } from '../exit.ts';
 import { counted } from '../format.ts';
+
+const unreadableHint = (instance_ids: string[]): string =>
+  `no key decrypts the secrets of ${instance_ids.join(', ')}: the previous key is kept. Register each with a new secret and its headers, or delete it; then run this command again.`;
 
 export function reencryptCommand(): Command {
   const command = new Command('reencrypt')
@@ -16,6 +20,7 @@ export function reencryptCommand(): Command {
         if (!step.done) continue;
         if (options.json) printJson({ ...step, rewritten });
         else print(`the secrets of ${counted(rewritten, 'instance')} are encrypted under the new key ${step.key_id}`);
+        if (step.unreadable.length > 0) throw new CommandFailure(EXIT.failed, unreadableHint(step.unreadable));
         return;
       }
     });
