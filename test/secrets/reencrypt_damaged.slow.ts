@@ -50,7 +50,11 @@ for (const engine of ['SQLite', 'PostgreSQL']) {
     t.mock.restoreAll();
     assert.match(lines.join(''), /^the secrets of 0 instances are encrypted under the new key/);
 
-    await service.register({ instance_id: 'i1', webhook_url: receiver.url, webhook_secret: makeSecret(randomBytes(32)) });
+    await service.register({
+      instance_id: 'i1',
+      webhook_url: receiver.url,
+      webhook_secret: makeSecret(randomBytes(32)),
+    });
     const last = { key_id, rewritten: 1, unreadable: [], done: true };
     assert.deepEqual(await reencrypt(), last);
     await service.close();
