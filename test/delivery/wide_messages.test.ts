@@ -68,6 +68,26 @@ test('acceptance does not wait for a wide message', async (t) => {
   await sent;
 });
 
+test('acceptance does not wait while a wide message is being stored', async (t) => {
+  const node = await nodeWith(t, 4_500);
+  // From now on the node expects wide messages in this meeting.
+  await node.send('wide');
+  await node.clock.advanceUntil('all pushes', () => node.engine.isQuiet, 60 * SECOND);
+  const stored = Promise.withResolvers<void>();
+  node.meddle = (name, [batch]) => {
+    const is_wide = name === 'messages.accept' && (batch as { meeting_id: string }[])[0]!.meeting_id === 'wide';
+    return is_wide ? { answered: stored.promise } : undefined;
+  };
+  const wide = node.send('wide');
+  await node.clock.settle();
+  let is_accepted = false;
+  const sent = node.send('other').then(() => (is_accepted = true));
+  await node.clock.settle();
+  assert.ok(is_accepted);
+  stored.resolve();
+  await Promise.all([wide, sent]);
+});
+
 test('other work of the thread has its turn between the steps of the dispatcher', async (t) => {
   const node = await startNode(t);
   await node.meeting('m', ...Array.from({ length: 100 }, (_, i) => `i${i}`));

@@ -12,7 +12,7 @@ import type { SeenRanges } from '../cluster/seen_ranges.ts';
 import type { Clock } from '../clock.ts';
 import type { Observer } from '../events.ts';
 import type { Tracer } from '../tracer.ts';
-import type { Enqueuer } from '../lanes/enqueuer.ts';
+import { type Enqueuer, WIDE } from '../lanes/enqueuer.ts';
 import { type Backpressure, WAITING_HIGH } from './backpressure.ts';
 import { FanOuts } from './fan_outs.ts';
 
@@ -206,7 +206,7 @@ export class Acceptor {
   }
 
   async #accept(batch: NewMessage[]): Promise<Accepted[]> {
-    const expected = batch.reduce((sum, message) => sum + this.#fan_outs.expected(message).deliveries, 0);
+    const expected = this.#expectedOf(batch);
     this.#backpressure.expect(expected);
     const requested_at = this.#invalidations.now;
     const began_at = this.#clock.wall();
@@ -230,10 +230,21 @@ export class Acceptor {
     return results;
   }
 
+  /** How many deliveries acceptance counts as waiting while a batch is stored: wide messages do not count. */
+  #expectedOf(batch: NewMessage[]): number {
+    let expected = 0;
+    for (const message of batch) {
+      const { deliveries } = this.#fan_outs.expected(message);
+      if (deliveries <= WIDE) expected += deliveries;
+    }
+    return expected;
+  }
+
   /**
    * Says how much of a batch each message fills. The deliveries of a batch should fit into memory beside the deliveries
    * that already wait there. A delivery that does not fit is read from disk later, which costs more than all other work
-   * on a delivery. And a transaction with a million deliveries takes so long that its senders get 503.
+   * on a delivery. And a transaction with a million deliveries takes so long that its senders get 503. A message fills
+   * at most one batch, so the next batch waits for no wide message.
    */
   #sizer(): (message: Pick<Send, 'meeting_id' | 'target_agents'>) => number {
     const unknown = new Set<string>();
@@ -242,7 +253,8 @@ export class Acceptor {
       // The first message shows how many deliveries the others have.
       if (!is_known && unknown.has(message.meeting_id)) return BATCH_MAX;
       if (!is_known) unknown.add(message.meeting_id);
-      return Math.max(1, (BATCH_MAX * deliveries) / (WAITING_HIGH / 2), (BATCH_MAX * chars) / BATCH_BYTES_MAX);
+      const size = Math.max(1, (BATCH_MAX * deliveries) / (WAITING_HIGH / 2), (BATCH_MAX * chars) / BATCH_BYTES_MAX);
+      return Math.min(BATCH_MAX, size);
     };
   }
 

@@ -12,7 +12,7 @@ import type { RecipientCache } from './recipient_cache.ts';
  * turns, as recipients with a backlog do. Otherwise all other instances would wait until the last recipient has its
  * push.
  */
-const WIDE = 500;
+export const WIDE = 500;
 
 /**
  * Puts stored messages into the lanes of their recipients. The recipients were chosen when the message was stored: see
