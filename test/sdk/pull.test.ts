@@ -555,6 +555,7 @@ describe('pull', () => {
     service.push('d1');
     await taken(1);
     await asked();
+    const waited = service.requests.at(-1);
     is_open = false;
     pushes[0]!.respond({ not_reached: 'nothing listens' });
     await handedIn(1);
@@ -564,8 +565,15 @@ describe('pull', () => {
       (is) => !is,
     );
     assert.equal(service.requests.at(-1)!.max, 0);
+    // A push may have been on its way to the request that waited. Under its name the service takes the push back.
+    await until(
+      'the name of the request that waited',
+      () => service.requests.find(({ pull_id, max }) => pull_id === waited?.pull_id && max === 0),
+      (request) => request !== undefined,
+    );
     open();
     await asked();
+    assert.notEqual(service.requests.at(-1)!.pull_id, waited?.pull_id, 'the next request is another');
     assert.deepEqual(states, ['connected'], 'the service was not lost');
   });
 

@@ -117,6 +117,8 @@ export class Puller {
   /** Ends the request that waits; null while none waits. */
   #waiting: AbortController | null = null;
   #is_handing_in = false;
+  /** Whether a request that waits is open at the service. */
+  #is_open = false;
   /**
    * The names of the waiting request and of the request that hands in results. A request that is repeated after its
    * response was lost keeps its name. So the service takes the pushes of the lost response back at once.
@@ -238,8 +240,18 @@ export class Puller {
    */
   get #isHandInDue(): boolean {
     if (this.#is_handing_in) return false;
-    if (!this.#ending.signal.aborted) return this.#results.size > 0 || this.#pull_ids.has('hands in');
+    if (!this.#ending.signal.aborted)
+      return this.#results.size > 0 || this.#pull_ids.has('hands in') || this.#isTakeBackDue;
     return this.#waiting === null && (this.#results.size > 0 || this.#pull_ids.size > 0);
+  }
+
+  /**
+   * Whether a request that waited was ended here and will not be made again soon. A push may have been on its way then.
+   * Under the name of that request, the service takes the push back at once. Otherwise its lane would stand still until
+   * its deadline.
+   */
+  get #isTakeBackDue(): boolean {
+    return !this.#is_open && (this.#ending.signal.aborted || !this.#is_ready) && this.#pull_ids.has('waits');
   }
 
   /** Results that are given in the same turn of the event loop go together. */
@@ -261,11 +273,14 @@ export class Puller {
       this.#is_ready = getting_ready === undefined;
       if (getting_ready !== undefined) await getting_ready.finally(() => (this.#is_ready = true));
       // The first request of a connection does not wait: its response shows that the service is there.
-      if (!this.#ending.signal.aborted) await this.#ask('waits', max, this.#is_connected ? WAIT_S : 0, waiting);
+      if (this.#ending.signal.aborted) return;
+      this.#is_open = true;
+      await this.#ask('waits', max, this.#is_connected ? WAIT_S : 0, waiting);
     } catch (error) {
       if (error !== NOT_READY && !this.#ending.signal.aborted) this.#fail(error);
     } finally {
       this.#waiting = null;
+      this.#is_open = false;
       this.#asked -= max;
       // The results of pushes that have just arrived may be ready in a moment. Then they go with the next request.
       this.#stepSoon();
@@ -275,9 +290,7 @@ export class Puller {
   async #handIn(max: number): Promise<void> {
     this.#is_handing_in = true;
     this.#asked += max;
-    // A push may have been on its way when the end aborted the request that waited. Under the name of that request, the
-    // service takes the push back at once. Otherwise its lane would stand still until its deadline.
-    const kind = this.#ending.signal.aborted && this.#pull_ids.has('waits') ? 'waits' : 'hands in';
+    const kind = this.#isTakeBackDue ? 'waits' : 'hands in';
     try {
       await this.#ask(kind, max, 0, new AbortController());
     } catch (error) {
