@@ -56,9 +56,10 @@ export class DeliveryLog {
   }
 
   /** Writes one line for a burst. The later deliveries of the burst get no line; only the metrics count them. */
-  suppressed({ origin, ...delivery }: SuppressedDelivery, reason: SuppressReason): void {
+  suppressed(delivery: SuppressedDelivery, reason: SuppressReason): void {
     const { log, clock } = this.#parts;
-    const burst = `${delivery.meeting_id}\n${reason}`;
+    const { delivery_id, message_id, meeting_id, seq, instance_id, origin } = delivery;
+    const burst = `${meeting_id}\n${reason}`;
     const now = clock.now();
     const last_at = this.#bursts.get(burst);
     this.#bursts.delete(burst);
@@ -66,12 +67,11 @@ export class DeliveryLog {
     this.#bursts.set(burst, now);
     if (last_at !== undefined && now - last_at < SUMMARY_MS) return;
     const { from_agent = null, hops = 0 } = origin ?? {};
-    if (isCatchUpReason(reason)) {
-      log.info(
-        { ...delivery, from_agent, reason },
-        'a machine that was away does not get what its membership leaves out',
-      );
-    } else log.warn({ ...delivery, from_agent, hops, reason }, 'the loop guard stops agents that answer each other');
+    // Names each field, because the delivery itself also has the message.
+    const line = { delivery_id, message_id, meeting_id, seq, instance_id, from_agent };
+    if (isCatchUpReason(reason))
+      log.info({ ...line, reason }, 'a machine that was away does not get what its membership leaves out');
+    else log.warn({ ...line, hops, reason }, 'the loop guard stops agents that answer each other');
   }
 
   /** Reports the events that were counted and not logged. */

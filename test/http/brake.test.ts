@@ -100,7 +100,10 @@ describe('a brake', () => {
     await receiver.next();
     await service.request('PATCH', '/api/v1/meetings/loud/', { body: { hop_limit: 1 } });
     const say = () =>
-      service.post<{ message_id: string }>('/api/v1/meetings/loud/messages/', { message: {}, from_agent: 'ben' });
+      service.post<{ message_id: string }>('/api/v1/meetings/loud/messages/', {
+        message: { content: 'hush' },
+        from_agent: 'ben',
+      });
     await say();
     await receiver.next();
     const { message_id } = (await say()).body;
@@ -110,6 +113,11 @@ describe('a brake', () => {
     assert.equal(body.data[0]?.reason, 'hop_limit');
     const { text } = await service.request('GET', '/metrics');
     assert.match(text, /convoke_deliveries_settled_total\{state="cancelled",reason="hop_limit"\} 1/);
+    const [line] = service.log.filter(({ msg }) => msg === 'the loop guard stops agents that answer each other');
+    assert.deepEqual([line?.['message_id'], line?.['from_agent'], line?.['reason']], [message_id, 'ben', 'hop_limit']);
+    // The message may be there as its bytes.
+    const bytes = [...Buffer.from('hush')].join();
+    assert.doesNotMatch(JSON.stringify(line), new RegExp(`hush|${bytes}`), 'no line of the log holds a message');
     await service.post(`/api/v1/deliveries/${body.data[0].delivery_id}/retry/`);
     await receiver.next();
     // The loop guard never stops a message of a person.

@@ -55,6 +55,19 @@ const messagesOf = (meeting_id: string, count: number): Promise<Message[]> =>
 const said = (messages: readonly Message[]): unknown[] => messages.map(({ message }) => message);
 
 describe('serveAgent', () => {
+  test('refuses an option that does not exist: a mistyped `meetings` would leave the agent silent', async () => {
+    const mistyped = { agent_id: 'anna', base_url: service.url, meeting: 'm' } as AgentOptions;
+    await assert.rejects(
+      serveAgent(mistyped, () => null),
+      /serveAgent has no option meeting; it has agent_id, meetings/,
+    );
+    const no_list = { agent_id: 'anna', base_url: service.url, meetings: 'm' } as unknown as AgentOptions;
+    await assert.rejects(
+      serveAgent(no_list, () => null),
+      /meetings must be a list/,
+    );
+  });
+
   test('registers, joins, and says in the meeting what the agent answers', async (t) => {
     serve(t, { agent_id: 'anna', meetings: ['five-lines'] }, async ({ message }) => ({
       content: `You said: ${String(message['content'])}`,

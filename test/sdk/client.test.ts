@@ -7,7 +7,16 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo } from 'node:net';
 import { describe, test, type TestContext } from 'node:test';
 import { inspect } from 'node:util';
-import { all, ConvokeClient, type ConvokeClientOptions, ConvokeError, pages, rawJson } from '@convoke/sdk';
+import {
+  all,
+  ConvokeClient,
+  type ConvokeClientOptions,
+  ConvokeError,
+  type Message,
+  type Page,
+  pages,
+  rawJson,
+} from '@convoke/sdk';
 
 interface Seen {
   method: string;
@@ -538,6 +547,15 @@ describe('walking through pages:', () => {
     for await (const item of all((from) => client.listMeetings({ q: 'x', ...from }))) items.push(item);
     assert.deepEqual(items, ['one-a', 'one-b', 'two-a', 'two-b', 'three-a', 'three-b']);
     assert.ok(seen.every(({ path }) => path.includes('q=x')));
+  });
+
+  test('a list without cursors is refused, and not read again and again', async (t) => {
+    const { client, seen } = await start(t, json(200, { data: [{ seq: 1 }], has_more: false }));
+    // The compiler refuses this call, but plain JavaScript has no compiler.
+    const messages = all((from) => client.listMessages('m', from as object) as unknown as Promise<Page<Message>>);
+    assert.deepEqual((await messages.next()).value, { seq: 1 });
+    await assert.rejects(messages.next(), /no next_cursor: client\.allMessages/);
+    assert.equal(seen.length, 1);
   });
 
   test('a page that nobody asks for is not fetched', async (t) => {

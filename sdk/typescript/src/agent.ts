@@ -69,9 +69,11 @@ export interface AgentOptions extends Pick<PullOptions, 'concurrency' | 'signal'
  * runtime has signals. A second signal ends the process.
  *
  * @throws ConvokeError when the service refuses the agent
+ * @throws TypeError for an option that does not exist, and for `meetings` that are no list
  */
 export async function serveAgent(options: AgentOptions, agent: Agent): Promise<void> {
   const { agent_id, instance_id = agent_id, concurrency = CONCURRENCY } = options;
+  assertKnown(options);
   const { onConnection, sleep, now } = options;
   const client = new ConvokeClient({
     base_url: options.base_url ?? variable('CONVOKE_URL') ?? DEFAULT_URL,
@@ -109,6 +111,36 @@ export function createAgentReceiver(
     if (push.test) return null;
     return replyBody(await agent({ ...push, signal: new AbortController().signal }));
   });
+}
+
+/** Which options there are. The compiler wants each of them here. */
+const KNOWN: Record<keyof AgentOptions, true> = {
+  agent_id: true,
+  meetings: true,
+  wake: true,
+  catch_up: true,
+  max_age_s: true,
+  base_url: true,
+  api_key: true,
+  instance_id: true,
+  instance_name: true,
+  turn_s: true,
+  concurrency: true,
+  signal: true,
+  onConnection: true,
+  onError: true,
+  fetch: true,
+  sleep: true,
+  now: true,
+};
+
+/** In plain JavaScript nothing else notices `meeting` in place of `meetings`, and the agent would hear nothing. */
+function assertKnown(options: AgentOptions): void {
+  const unknown = Object.keys(options).filter((name) => !(name in KNOWN));
+  if (unknown.length > 0)
+    throw new TypeError(`serveAgent has no option ${unknown.join(', ')}; it has ${Object.keys(KNOWN).join(', ')}`);
+  if (options.meetings !== undefined && !Array.isArray(options.meetings))
+    throw new TypeError("meetings must be a list, such as ['standup-42']");
 }
 
 /** Registers and joins, and repeats both until they succeed. */

@@ -8,6 +8,8 @@ export interface PageStart {
 /**
  * Walks through a list page by page.
  *
+ * @throws TypeError for a list without `next_cursor`, such as `listMessages`
+ *
  *     for await (const page of pages((start) => client.listInstances({ health: 'down', ...start }))) …
  */
 export async function* pages<T>(list: (start: PageStart) => Promise<Page<T>>): AsyncGenerator<T[], void, undefined> {
@@ -16,6 +18,8 @@ export async function* pages<T>(list: (start: PageStart) => Promise<Page<T>>): A
     const page = await list(start);
     yield page.data;
     if (page.next_cursor === null) return;
+    if (page.next_cursor === undefined)
+      throw new TypeError('this list has no next_cursor: client.allMessages walks through the messages of a meeting');
     start = { cursor: page.next_cursor };
   }
 }

@@ -1332,7 +1332,10 @@ export interface ListInstancesQuery {
   health?: Health | undefined;
   /** Part of the id or the name. */
   q?: string | undefined;
-  /** The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and next_cursor continues. */
+  /**
+   * The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer; the response says whether there
+   * are more.
+   */
   limit?: number | undefined;
   /** next_cursor of the previous page; from the beginning when absent. */
   cursor?: string | undefined;
@@ -1346,7 +1349,10 @@ export interface ListMeetingsQuery {
   instance_id?: string | undefined;
   /** With instance_id: also those that it has left. */
   include_left?: boolean | undefined;
-  /** The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and next_cursor continues. */
+  /**
+   * The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer; the response says whether there
+   * are more.
+   */
   limit?: number | undefined;
   /** next_cursor of the previous page; from the beginning when absent. */
   cursor?: string | undefined;
@@ -1356,7 +1362,10 @@ export interface ListMeetingsQuery {
 export interface ListMeetingInstancesQuery {
   /** Also those that have left. */
   include_left?: boolean | undefined;
-  /** The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and next_cursor continues. */
+  /**
+   * The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer; the response says whether there
+   * are more.
+   */
   limit?: number | undefined;
   /** next_cursor of the previous page; from the beginning when absent. */
   cursor?: string | undefined;
@@ -1375,7 +1384,10 @@ export interface ExplainQuery {
   in_reply_to?: string | undefined;
   /** Only the membership of this instance. */
   instance_id?: string | undefined;
-  /** The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and next_cursor continues. */
+  /**
+   * The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer; the response says whether there
+   * are more.
+   */
   limit?: number | undefined;
   /** next_cursor of the previous page; from the beginning when absent. */
   cursor?: string | undefined;
@@ -1387,7 +1399,10 @@ export interface ListMessagesQuery {
   after_seq?: number | undefined;
   /** The messages that come just before this one. With neither after_seq nor before_seq: the latest. */
   before_seq?: number | undefined;
-  /** The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and next_cursor continues. */
+  /**
+   * The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer; the response says whether there
+   * are more.
+   */
   limit?: number | undefined;
 }
 
@@ -1405,7 +1420,10 @@ export interface FindMessagesQuery {
   since?: string | undefined;
   /** Sent before this time. */
   until?: string | undefined;
-  /** The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and next_cursor continues. */
+  /**
+   * The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer; the response says whether there
+   * are more.
+   */
   limit?: number | undefined;
   /** next_cursor of the previous page; from the beginning when absent. */
   cursor?: string | undefined;
@@ -1413,7 +1431,10 @@ export interface FindMessagesQuery {
 
 /** The query of the operation `getMessage`. */
 export interface GetMessageQuery {
-  /** The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and next_cursor continues. */
+  /**
+   * The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer; the response says whether there
+   * are more.
+   */
   limit?: number | undefined;
   /** Look for answers in the messages that follow this seq. Absent: in those that follow the message itself. */
   answers_after?: number | undefined;
@@ -1445,7 +1466,10 @@ export interface ListDeliveriesQuery {
   agent_id?: string | undefined;
   /** Only messages whose JSON contains this text; capital letters from A to Z count as small letters. */
   text?: string | undefined;
-  /** The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and next_cursor continues. */
+  /**
+   * The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer; the response says whether there
+   * are more.
+   */
   limit?: number | undefined;
   /** next_cursor of the previous page; from the beginning when absent. */
   cursor?: string | undefined;
@@ -1463,7 +1487,10 @@ export interface EventsQuery {
 
 /** The query of the operation `listKeys`. */
 export interface PageQuery {
-  /** The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and next_cursor continues. */
+  /**
+   * The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer; the response says whether there
+   * are more.
+   */
   limit?: number | undefined;
   /** next_cursor of the previous page; from the beginning when absent. */
   cursor?: string | undefined;
@@ -1471,7 +1498,10 @@ export interface PageQuery {
 
 /** The query of the operation `listInvites`. */
 export interface ListInvitesQuery {
-  /** The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and next_cursor continues. */
+  /**
+   * The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer; the response says whether there
+   * are more.
+   */
   limit?: number | undefined;
   /** next_cursor of the previous page; from the beginning when absent. */
   cursor?: string | undefined;
@@ -1491,7 +1521,10 @@ export interface ListAuditQuery {
   until?: string | undefined;
   /** Which entry comes first; newest when absent. */
   order?: 'newest' | 'oldest' | undefined;
-  /** The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and next_cursor continues. */
+  /**
+   * The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer; the response says whether there
+   * are more.
+   */
   limit?: number | undefined;
   /** next_cursor of the previous page; from the beginning when absent. */
   cursor?: string | undefined;
@@ -1499,7 +1532,10 @@ export interface ListAuditQuery {
 
 /** The query of the operation `listSessions`. */
 export interface ListSessionsQuery {
-  /** The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and next_cursor continues. */
+  /**
+   * The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer; the response says whether there
+   * are more.
+   */
   limit?: number | undefined;
   /** next_cursor of the previous page; from the beginning when absent. */
   cursor?: string | undefined;

@@ -43,7 +43,7 @@ export const limit = Type.Optional(
     maximum: 500,
     default: 50,
     description:
-      'The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and next_cursor continues.',
+      'The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer; the response says whether there are more.',
     ...expected('must be a whole number from 1 to 500'),
   }),
 );

@@ -159,8 +159,8 @@ class AsyncOperations:
         :param health: `unknown`: nothing was tried yet; `up`: the last attempt succeeded; `failing`: 1 to 4
             failures in a row; `down`: 5 or more.
         :param q: Part of the id or the name.
-        :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and
-            next_cursor continues.
+        :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer; the
+            response says whether there are more.
         :param cursor: next_cursor of the previous page; from the beginning when absent.
         """
         return await self._requests.call(
@@ -481,8 +481,8 @@ class AsyncOperations:
         :param q: Part of the id.
         :param instance_id: Only meetings that this instance is in.
         :param include_left: With instance_id: also those that it has left.
-        :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and
-            next_cursor continues.
+        :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer; the
+            response says whether there are more.
         :param cursor: next_cursor of the previous page; from the beginning when absent.
         """
         return await self._requests.call(
@@ -587,8 +587,8 @@ class AsyncOperations:
 
         :param meeting_id: The id of a meeting.
         :param include_left: Also those that have left.
-        :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and
-            next_cursor continues.
+        :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer; the
+            response says whether there are more.
         :param cursor: next_cursor of the previous page; from the beginning when absent.
         """
         return await self._requests.call(
@@ -683,8 +683,8 @@ class AsyncOperations:
         :param from_agent: The agent that says it; absent: a person, or a program that is no agent.
         :param in_reply_to: The message_id, in the same meeting, that it answers.
         :param instance_id: Only the membership of this instance.
-        :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and
-            next_cursor continues.
+        :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer; the
+            response says whether there are more.
         :param cursor: next_cursor of the previous page; from the beginning when absent.
         """
         return await self._requests.call(
@@ -746,8 +746,8 @@ class AsyncOperations:
         :param after_seq: The messages that follow this one.
         :param before_seq: The messages that come just before this one. With neither after_seq nor before_seq: the
             latest.
-        :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and
-            next_cursor continues.
+        :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer; the
+            response says whether there are more.
         """
         return await self._requests.call(
             "GET",
@@ -809,8 +809,8 @@ class AsyncOperations:
             letters.
         :param since: Sent at or after this time.
         :param until: Sent before this time.
-        :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and
-            next_cursor continues.
+        :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer; the
+            response says whether there are more.
         :param cursor: next_cursor of the previous page; from the beginning when absent.
         """
         return await self._requests.call(
@@ -873,8 +873,8 @@ class AsyncOperations:
         with its outcome.
 
         :param message_id: The id of a message.
-        :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and
-            next_cursor continues.
+        :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer; the
+            response says whether there are more.
         :param answers_after: Look for answers in the messages that follow this seq. Absent: in those that follow
             the message itself.
         """
@@ -928,8 +928,8 @@ class AsyncOperations:
         :param agent_id: Only deliveries for this agent, in all meetings.
         :param text: Only messages whose JSON contains this text; capital letters from A to Z count as small
             letters.
-        :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and
-            next_cursor continues.
+        :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer; the
+            response says whether there are more.
         :param cursor: next_cursor of the previous page; from the beginning when absent.
         """
         return await self._requests.call(
@@ -1134,8 +1134,8 @@ class AsyncOperations:
 
         Their tokens are not shown again.
 
-        :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and
-            next_cursor continues.
+        :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer; the
+            response says whether there are more.
         :param cursor: next_cursor of the previous page; from the beginning when absent.
         """
         return await self._requests.call(
@@ -1264,8 +1264,8 @@ class AsyncOperations:
 
         The invites of the last 30 days, ended ones included. Their links are not shown again.
 
-        :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and
-            next_cursor continues.
+        :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer; the
+            response says whether there are more.
         :param cursor: next_cursor of the previous page; from the beginning when absent.
         """
         return await self._requests.call(
@@ -1364,8 +1364,8 @@ class AsyncOperations:
         :param since: At or after this time.
         :param until: Before this time.
         :param order: Which entry comes first; newest when absent.
-        :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and
-            next_cursor continues.
+        :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer; the
+            response says whether there are more.
         :param cursor: next_cursor of the previous page; from the beginning when absent.
         """
         return await self._requests.call(
@@ -1437,8 +1437,8 @@ class AsyncOperations:
 
         Each session names the key with which it began; null for a sign-in link.
 
-        :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and
-            next_cursor continues.
+        :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer; the
+            response says whether there are more.
         :param cursor: next_cursor of the previous page; from the beginning when absent.
         """
         return await self._requests.call(
