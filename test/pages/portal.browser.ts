@@ -16,17 +16,18 @@ const visitor = useVisitor();
 const REFUSALS = /Failed to load resource/;
 const BLOCKED = /frame-ancestors|Failed to load resource|ERR_BLOCKED_BY_RESPONSE/;
 
-/** Serves the page of another product, at another origin, with a frame. */
+/** Serves the page of another product, at another origin, with a frame for each address. */
 async function startProduct(
   t: TestContext,
   attributes = '',
-): Promise<{ origin: string; show: (address: string) => void }> {
-  let framed = '';
+): Promise<{ origin: string; show: (...addresses: string[]) => void }> {
+  let framed: string[] = [];
   const server = createServer((_, response) => {
     response.writeHead(200, { 'content-type': 'text/html' });
-    response.end(
-      `<title>Our product</title><link rel="icon" href="data:,"><iframe src="${framed}" width="1000" height="700" ${attributes}></iframe>`,
+    const frames = framed.map(
+      (address) => `<iframe src="${address}" width="1000" height="700" ${attributes}></iframe>`,
     );
+    response.end(`<title>Our product</title><link rel="icon" href="data:,">${frames.join('')}`);
   });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
@@ -35,7 +36,7 @@ async function startProduct(
     server.closeAllConnections();
   });
   const origin = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
-  return { origin, show: (address) => (framed = address) };
+  return { origin, show: (...addresses) => (framed = addresses) };
 }
 
 /** Starts a service with an instance of a customer, and an instance of somebody else. */
@@ -57,6 +58,17 @@ async function startWithOwner(
   });
   service.token = admin;
   return { service, owner };
+}
+
+/** Makes a key of another customer, who has an instance. */
+async function anotherOwner(t: TestContext, service: Service): Promise<ApiKeyWithToken> {
+  const owner = await service.createKey({ scopes: ['instance'] });
+  const admin = service.token;
+  service.token = owner.token;
+  const registration = { instance_id: 'laptop', instance_name: 'Old laptop' };
+  await service.member(t, 'standup', { agent_ids: ['ben'], registration });
+  service.token = admin;
+  return owner;
 }
 
 async function linkOf(service: Service, { key_id }: ApiKeyWithToken): Promise<string> {
@@ -139,7 +151,7 @@ describe('the portal', () => {
       for (const key of ['g', 'm']) await page.keyboard.press(key);
       assert.equal(await page.getByRole('link', { name: 'GPU box' }).count(), 1, 'no shortcut leads to meetings');
 
-      await page.goto(`${service.url}/portal/instances/box?new`);
+      await page.goto(`${service.url}/portal/instances/box?new${hash}`);
       const detail = page.getByRole('region', { name: 'Instance box' });
       await detail.getByRole('button', { name: 'Edit…' }).waitFor();
       assert.equal(await page.getByRole('dialog').count(), 0, 'nothing can be registered');
@@ -167,7 +179,7 @@ describe('the portal', () => {
       await page.getByRole('button', { name: 'Undo' }).click();
       await page.getByRole('heading', { name: 'GPU box' }).waitFor();
 
-      await page.goto(`${service.url}/portal/deliveries/${delivery.delivery_id}`);
+      await page.goto(`${service.url}/portal/deliveries/${delivery.delivery_id}${hash}`);
       await main.getByText('More filters').click();
       assert.equal(await page.getByLabel('Agent id').count(), 1, 'control: a filter');
       assert.equal(await page.getByLabel('Text of the message').count(), 0, 'it would search messages');
@@ -183,6 +195,46 @@ describe('the portal', () => {
       await page.keyboard.press('?');
       await page.getByRole('dialog', { name: 'Keyboard' }).waitFor();
       assert.equal(await page.getByRole('link', { name: '/docs/' }).count(), 0, 'no frame shows it');
+    });
+  });
+
+  test('in two frames of one page shows in each what its own link shows, also when a frame is loaded again', async (t) => {
+    const product = await startProduct(t);
+    const { service, owner } = await startWithOwner(t, product.origin);
+    product.show(await linkOf(service, owner), await linkOf(service, await anotherOwner(t, service)));
+    await visitor.visit(product.origin, { also: service.url }, async (page) => {
+      const [annas, bens] = [0, 1].map((i) => page.frameLocator(`iframe >> nth=${i}`)) as [FrameLocator, FrameLocator];
+      const showOwn = async (of_anna: string, of_ben: string): Promise<void> => {
+        await service.patch('box', { instance_name: of_anna });
+        await service.patch('laptop', { instance_name: of_ben });
+        await rowOf(annas, of_anna).waitFor();
+        await rowOf(bens, of_ben).waitFor();
+        assert.equal(await rowOf(annas, of_ben).count(), 0);
+        assert.equal(await rowOf(bens, of_anna).count(), 0);
+      };
+      await rowOf(annas, 'GPU box').waitFor();
+      await rowOf(bens, 'Old laptop').waitFor();
+      await showOwn('Second box', 'Second laptop');
+      for (const framed of page.frames().slice(1)) await framed.evaluate('location.reload()');
+      await showOwn('Third box', 'Third laptop');
+    });
+  });
+
+  test('in a frame that gets another link shows what that link shows, and the link does not stay in the address', async (t) => {
+    const product = await startProduct(t);
+    const { service, owner } = await startWithOwner(t, product.origin);
+    const another = await linkOf(service, await anotherOwner(t, service));
+    product.show(await linkOf(service, owner));
+    await visitor.visit(product.origin, { also: service.url }, async (page) => {
+      const frame = page.frameLocator('iframe');
+      await rowOf(frame, 'GPU box').waitFor();
+      await page.evaluate(`document.querySelector('iframe').src = ${JSON.stringify(another)}`);
+      await rowOf(frame, 'Old laptop').waitFor();
+      assert.equal(await rowOf(frame, 'GPU box').count(), 0);
+      const [, framed] = page.frames();
+      assert.doesNotMatch(framed!.url(), /cvp_/);
+      await service.patch('laptop', { instance_name: 'New laptop' });
+      await rowOf(frame, 'New laptop').waitFor();
     });
   });
 

@@ -8,29 +8,26 @@
 export const BASE = /^\/portal(?:\/|$)/.test(location.pathname) ? '/portal' : '';
 export const is_portal = BASE !== '';
 
-/** The browser keeps the token until the frame is closed, so that the frame can be loaded again. */
-const LINK = 'convoke.portal_link';
-/** Used in browsers that store nothing for a frame. */
-let link: string | null = null;
+/**
+ * The state of each entry of the history. It keeps the token, so that the frame can be loaded again. Every store of the
+ * browser would be shared by all frames of a page, which may have other links.
+ */
+interface State {
+  link: string;
+}
+
+let link: string | null = is_portal ? ((history.state as State | null)?.link ?? null) : null;
 
 /** The token of the link; null when there is none. */
 export function portalToken(): string | null {
-  try {
-    return sessionStorage.getItem(LINK) ?? link;
-  } catch {
-    return link;
-  }
+  return link;
 }
 
-/** Removes the token from the address, because others could see it there. */
-export function takeLink(): void {
+/** Takes the token out of the address, because others could see it there. Returns whether there was one. */
+export function takeLink(): boolean {
   const [, token] = /^#link=(.+)$/.exec(location.hash) ?? [];
-  if (token === undefined) return;
-  history.replaceState(null, '', location.pathname + location.search);
+  if (token === undefined) return false;
   link = token;
-  try {
-    sessionStorage.setItem(LINK, token);
-  } catch {
-    // The token stays in this page.
-  }
+  history.replaceState({ link } satisfies State, '', location.pathname + location.search);
+  return true;
 }

@@ -29,8 +29,9 @@ function read(): Place {
 export function go(to: string, { replace = false } = {}): void {
   const address = BASE + to;
   if (address === location.pathname + location.search + location.hash) return;
-  if (replace) history.replaceState(null, '', address);
-  else history.pushState(null, '', address);
+  // In the portal the state has the link.
+  if (replace) history.replaceState(history.state, '', address);
+  else history.pushState(history.state, '', address);
   place.value = read();
 }
 

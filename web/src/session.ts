@@ -59,17 +59,34 @@ export async function enter(): Promise<void> {
 }
 
 async function enterPortal(): Promise<void> {
+  // The product may give the frame another link, perhaps of another customer.
+  addEventListener('hashchange', () => {
+    if (!takeLink()) return;
+    session.value = null;
+    forgetResponses();
+    void showPortal();
+  });
   takeLink();
+  await showPortal();
+}
+
+async function showPortal(): Promise<void> {
+  const token = portalToken();
+  let found: Session;
   try {
-    session.value = portalToken() === null ? NOBODY : await client.session();
+    found = token === null ? NOBODY : await client.session();
   } catch (error) {
+    if (token !== portalToken()) return;
     if (error instanceof ConvokeError && error.status === 401) return void (session.value = NOBODY);
     showProblem(errorOf(error));
-    setTimeout(() => void enterPortal(), AGAIN_MS);
+    setTimeout(() => token === portalToken() && void showPortal(), AGAIN_MS);
     return;
   }
+  // The frame may have got another link meanwhile.
+  if (token !== portalToken()) return;
+  session.value = found;
   // Tabs with another link, or with a session, may see other events, so they do not share the connection.
-  if (session.value.state !== 'signed_out') feed.start(`portal ${portalToken()}`);
+  if (found.state !== 'signed_out') feed.start(`portal ${token}`);
 }
 
 /** All tabs share the session, so when it ends or begins in another tab, this tab changes too. */
