@@ -238,6 +238,22 @@ describe('the portal', () => {
     });
   });
 
+  test('copies in a frame that gives it no right to the clipboard', async (t) => {
+    const product = await startProduct(t);
+    const { service, owner } = await startWithOwner(t, product.origin);
+    product.show(await linkOf(service, owner));
+    await visitor.visit(product.origin, { also: service.url, allowed: /clipboard/i }, async (page) => {
+      const frame = page.frameLocator('iframe');
+      await rowOf(frame, 'GPU box').click();
+      await frame.getByRole('button', { name: 'Copy the instance id' }).click();
+      await frame.getByText('Copied the instance id.').waitFor();
+      await frame.getByRole('link', { name: 'Close the instance' }).click();
+      const filter = frame.getByRole('searchbox', { name: 'Filter by id or name' });
+      await filter.press('Control+v');
+      assert.equal(await filter.inputValue(), 'box');
+    });
+  });
+
   test('says in words that a link has ended, at once when its key is revoked', async (t) => {
     const product = await startProduct(t);
     const { service, owner } = await startWithOwner(t, product.origin);

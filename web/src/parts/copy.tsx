@@ -7,13 +7,13 @@ import { Foreign } from './foreign.tsx';
 const SHOWN_MS = 1500;
 
 /**
- * Copies a text. A page that was loaded over plain HTTP from another machine has no clipboard: it can only copy the
- * selection.
+ * Copies a text. A page that was loaded over plain HTTP from another machine has no clipboard, and a frame of another
+ * product has no right to it: they can only copy the selection.
  *
  * @param beside the element that was pressed; while it is in a dialog, nothing outside of that dialog can be selected
  */
 async function copy(text: string, beside: Element): Promise<void> {
-  if (navigator.clipboard !== undefined) return navigator.clipboard.writeText(text);
+  if (await isWritten(text)) return;
   const had_focus = document.activeElement;
   const field = document.createElement('textarea');
   field.value = text;
@@ -23,6 +23,15 @@ async function copy(text: string, beside: Element): Promise<void> {
   field.remove();
   if (had_focus instanceof HTMLElement) had_focus.focus();
   if (!copied) throw new Error('this browser does not let pages copy');
+}
+
+/** Whether the clipboard of the browser took the text. */
+function isWritten(text: string): Promise<boolean> {
+  if (navigator.clipboard === undefined) return Promise.resolve(false);
+  return navigator.clipboard.writeText(text).then(
+    () => true,
+    () => false,
+  );
 }
 
 /** A small button that copies. */
