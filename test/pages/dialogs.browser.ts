@@ -7,7 +7,7 @@ import { describe, test } from 'node:test';
 import type { Locator, Page } from 'playwright-core';
 import { OTHER_MACHINE, useVisitor } from '../support/browser.ts';
 import { startReceiver } from '../support/receiver.ts';
-import { startService } from '../support/service.ts';
+import { membersPath, startService } from '../support/service.ts';
 import { until } from '../support/wait.ts';
 
 const visitor = useVisitor();
@@ -87,6 +87,31 @@ describe('dialogs', { concurrency: 2 }, () => {
       });
     });
   }
+
+  test('a secret that is shown once stays when somebody goes back, and forth', async (t) => {
+    const service = await startService(t);
+    await service.endOpenMode();
+    const { token: own } = await service.createKey({ scopes: ['admin'] });
+    await visitor.visit(service.url, { path: '/instances' }, async (page) => {
+      await page.getByLabel('Key', { exact: true }).fill(own);
+      await page.keyboard.press('Enter');
+      await page.getByRole('link', { name: 'Keys', exact: true }).click();
+      await page.getByRole('button', { name: 'Make a key' }).click();
+      await page.getByRole('button', { name: 'Make the key' }).click();
+      const dialog = page.getByRole('dialog', { name: 'Save this token' });
+      const token = dialog.getByLabel('the token', { exact: true });
+      const text = await token.innerText();
+      await page.goBack();
+      await page.goForward();
+      assert.equal(await token.innerText(), text);
+      assert.equal(new URL(page.url()).pathname, '/keys');
+      await dialog.getByRole('button', { name: 'I’ve saved it' }).click();
+      await dialog.waitFor({ state: 'detached' });
+      // The control: without such a dialog the button leads back.
+      await page.goBack();
+      await page.getByRole('heading', { name: 'Instances', exact: true }).waitFor();
+    });
+  });
 
   test('the first key is made as an admin key also when the list of keys has not loaded yet', async (t) => {
     const service = await startService(t);

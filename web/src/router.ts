@@ -35,6 +35,15 @@ export function go(to: string, { replace = false } = {}): void {
   place.value = read();
 }
 
+/** The address to which the page returns when the user goes back or forth; null while nothing has to stay. */
+let kept: string | null = null;
+
+/** Keeps the view when the user goes back or forth, until the returned function is called. */
+export function keepPlace(): () => void {
+  kept = location.href;
+  return () => (kept = null);
+}
+
 export function usePlace(): Place {
   return useObservable(place);
 }
@@ -84,7 +93,10 @@ export function partsOf(path: string): string[] | null {
 
 /** Lets plain links work without loading the page again. */
 export function followLinks(): void {
-  addEventListener('popstate', () => (place.value = read()));
+  addEventListener('popstate', () => {
+    if (kept === null) place.value = read();
+    else history.pushState(history.state, '', kept);
+  });
   document.addEventListener('click', (event) => {
     if (event.defaultPrevented || event.button !== 0) return;
     if (event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;

@@ -1,7 +1,9 @@
 import type { ComponentChildren, JSX } from 'preact';
 import { useEffect, useId, useLayoutEffect, useRef, useState } from 'preact/hooks';
+import { shown } from '../format.ts';
 import { errorOf, isAway } from '../queries.ts';
 import { Icon } from './icons.tsx';
+import { keepPlace } from '../router.ts';
 import { raiseNotices } from './notice.tsx';
 
 interface DialogProps {
@@ -35,7 +37,11 @@ export function Dialog({ title, onClose, children, is_kept = false }: DialogProp
     if (!is_kept) return;
     const onLeave = (event: Event): void => event.preventDefault();
     addEventListener('beforeunload', onLeave);
-    return () => removeEventListener('beforeunload', onLeave);
+    const release = keepPlace();
+    return () => {
+      removeEventListener('beforeunload', onLeave);
+      release();
+    };
   }, [is_kept]);
   /** Whether the dialog may close now. If somebody has written in the dialog, it asks first. */
   const mayClose = (event: Event): boolean => {
