@@ -113,6 +113,34 @@ describe('dialogs', { concurrency: 2 }, () => {
     });
   });
 
+  test('an edit sends only what the user changed: agents whose ids have a comma stay, and so does what others change meanwhile', async (t) => {
+    const service = await startService(t);
+    const registration = { instance_id: 'box', instance_name: 'GPU box' };
+    const agent_ids = ['research, europe', ' ben'];
+    await service.member(t, 'room', { agent_ids, registration });
+    await visitor.visit(service.url, { path: '/instances/box' }, async (page) => {
+      const dialog = page.getByRole('dialog', { name: 'Edit GPU box' });
+      const edit = async (): Promise<void> => {
+        await page.getByRole('button', { name: 'Edit…' }).click();
+        await dialog.getByLabel('Time for an answer, in seconds').fill('20');
+      };
+      await edit();
+      await service.patch('box', { replies: true });
+      // The page beneath the dialog has seen the change.
+      await page.getByText('its answers are sent in the meeting').waitFor();
+      await dialog.getByRole('button', { name: 'Save' }).click();
+      await page.getByText('Saved.').waitFor();
+      const changed = await service.instance('box');
+      assert.deepEqual([changed.agent_ids, changed.timeout_s, changed.replies], [agent_ids, 20, true]);
+
+      await page.getByRole('button', { name: 'Edit…' }).click();
+      await dialog.getByLabel('Agents').fill('research, europe, ben, carl');
+      await dialog.getByRole('button', { name: 'Save' }).click();
+      await dialog.getByRole('alert').getByText(/comma/).waitFor();
+      assert.deepEqual((await service.instance('box')).agent_ids, agent_ids);
+    });
+  });
+
   test('the first key is made as an admin key also when the list of keys has not loaded yet', async (t) => {
     const service = await startService(t);
     await visitor.visit(service.url, { path: '/keys', allowed: REFUSALS }, async (page) => {

@@ -29,10 +29,13 @@ const REPLIES = [
 /** The time that the service uses when a registration names none. */
 const TIMEOUT_S = 5;
 
-export function EditDialog({ instance, again, onClose }: EditDialogProps): JSX.Element {
+export function EditDialog({ instance: latest, again, onClose }: EditDialogProps): JSX.Element {
+  /** The instance as it was when the dialog opened. Others may change it meanwhile, and their changes stay. */
+  const [instance] = useState(latest);
   const pulls = doesPull(instance);
   const [name, setName] = useState(instance.instance_name);
-  const [agents, setAgents] = useState(instance.agent_ids.join(', '));
+  const listed = instance.agent_ids.join(', ');
+  const [agents, setAgents] = useState(listed);
   const [url, setUrl] = useState(instance.webhook_url);
   const [headers, setHeaders] = useState('');
   const [timeout, setTimeout] = useState(String(timeoutOf(instance)));
@@ -42,8 +45,7 @@ export function EditDialog({ instance, again, onClose }: EditDialogProps): JSX.E
   const save = async (): Promise<void> => {
     const changes: UpdateInstanceInput = {};
     if (name !== instance.instance_name) changes.instance_name = name;
-    const agent_ids = idsOf(agents);
-    if (JSON.stringify(agent_ids) !== JSON.stringify(instance.agent_ids)) changes.agent_ids = agent_ids;
+    if (agents !== listed) changes.agent_ids = agentsOf(agents, instance);
     if (url !== instance.webhook_url) changes.webhook_url = url;
     if (headers.trim() !== '') changes.webhook_headers = headersOf(headers);
     if (Number(timeout) !== timeoutOf(instance)) changes[pulls ? 'ack_timeout_s' : 'timeout_s'] = Number(timeout);
@@ -123,6 +125,14 @@ export function EditDialog({ instance, again, onClose }: EditDialogProps): JSX.E
       </Form>
     </Dialog>
   );
+}
+
+/** @throws Error when the text cannot say where an id ends */
+function agentsOf(text: string, { agent_ids }: Instance): string[] {
+  const unclear = agent_ids.find((agent_id) => agent_id.includes(','));
+  if (unclear !== undefined)
+    throw new Error(`The id of the agent ${unclear} has a comma, so this field cannot change the agents. Use the API.`);
+  return idsOf(text);
 }
 
 function timeoutOf({ transport, ack_timeout_s = 30, timeout_s = TIMEOUT_S }: Instance): number {
