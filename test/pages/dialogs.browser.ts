@@ -141,6 +141,21 @@ describe('dialogs', { concurrency: 2 }, () => {
     });
   });
 
+  test('an instance joins a meeting with its own agents, also when their ids have a comma', async (t) => {
+    const service = await startService(t);
+    const agent_ids = ['research, europe'];
+    await service.member(t, 'room', { agent_ids, registration: { instance_id: 'box' } });
+    await visitor.visit(service.url, { path: '/instances/box' }, async (page) => {
+      await page.getByRole('button', { name: 'Join a meeting' }).click();
+      const dialog = page.getByRole('dialog', { name: 'Join a meeting' });
+      await dialog.getByLabel('Meeting id').fill('other');
+      await dialog.getByRole('button', { name: 'Join' }).click();
+      await dialog.waitFor({ state: 'detached' });
+      const { data } = (await service.get<{ data: { agent_ids: string[] }[] }>(membersPath('other'))).body;
+      assert.deepEqual(data[0]?.agent_ids, agent_ids);
+    });
+  });
+
   test('the first key is made as an admin key also when the list of keys has not loaded yet', async (t) => {
     const service = await startService(t);
     await visitor.visit(service.url, { path: '/keys', allowed: REFUSALS }, async (page) => {

@@ -13,9 +13,11 @@ export function JoinDialog(props: {
 }): JSX.Element {
   const [instance_id, setInstance] = useState(props.instance_id ?? '');
   const [meeting_id, setMeeting] = useState(props.meeting_id ?? '');
-  const [agents, setAgents] = useState((props.agent_ids ?? []).join(', '));
+  const { agent_ids: offered = [] } = props;
+  const [agents, setAgents] = useState(offered.join(', '));
   const join = async (): Promise<void> => {
-    let agent_ids = idsOf(agents);
+    // An id may have a comma. As long as nobody changes the text, the ids need not be read from it.
+    let agent_ids = agents === offered.join(', ') ? [...offered] : idsOf(agents);
     if (agent_ids.length === 0) agent_ids = (await client.getInstance(instance_id)).agent_ids;
     await client.joinMeeting({ instance_id, meeting_id, agent_ids });
     props.onClose();
