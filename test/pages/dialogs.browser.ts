@@ -156,6 +156,24 @@ describe('dialogs', { concurrency: 2 }, () => {
     });
   });
 
+  test('a change of what a member gets sends only the rules that the user changed', async (t) => {
+    const service = await startService(t);
+    await service.member(t, 'room', { registration: { instance_id: 'box', instance_name: 'GPU box' } });
+    const rules = `${membersPath('room')}box/`;
+    await visitor.visit(service.url, { path: '/meetings/room' }, async (page) => {
+      await page.locator('.meeting-members > summary').click();
+      await page.getByRole('button', { name: /change what GPU box gets/ }).click();
+      const dialog = page.getByRole('dialog', { name: 'What GPU box gets' });
+      await dialog.getByRole('radio', { name: 'Only the newest' }).check({ force: true });
+      const patched = await service.request('PATCH', rules, { body: { wake: 'targeted' } });
+      assert.equal(patched.status, 200, patched.text);
+      await page.getByText('Gets what names it').waitFor();
+      await dialog.getByRole('button', { name: 'Save' }).click();
+      await dialog.waitFor({ state: 'detached' });
+      await page.getByText('Gets what names it, after being away the newest').first().waitFor();
+    });
+  });
+
   test('the first key is made as an admin key also when the list of keys has not loaded yet', async (t) => {
     const service = await startService(t);
     await visitor.visit(service.url, { path: '/keys', allowed: REFUSALS }, async (page) => {

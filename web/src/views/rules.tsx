@@ -24,11 +24,13 @@ const CATCH_UPS = [
 /** Up to this many characters fit beside the agents. */
 const SHORT_CHARS = 24;
 
+type RuleFields = Pick<MeetingInstance, 'wake' | 'catch_up' | 'max_age_s'>;
+
 /** The messages that a membership leaves out, in words. A click opens the choices. */
 export function Rules({ member }: { member: MeetingInstance }): JSX.Element {
   const [is_open, setOpen] = useState(false);
-  const { instance_name, wake = 'all', catch_up = 'all', max_age_s = 0 } = member;
-  const words = rulesInWords(wake, catch_up, max_age_s);
+  const { instance_name } = member;
+  const words = rulesOf(member);
   const is_long = words.length > SHORT_CHARS;
   return (
     <>
@@ -45,7 +47,7 @@ export function Rules({ member }: { member: MeetingInstance }): JSX.Element {
   );
 }
 
-function rulesInWords(wake: Wake, catch_up: CatchUp, max_age_s: number): string {
+function rulesOf({ wake = 'all', catch_up = 'all', max_age_s = 0 }: RuleFields): string {
   const words: string[] = [];
   if (wake !== 'all') words.push(wake === 'targeted' ? 'what names it' : 'what people say');
   if (catch_up === 'latest') words.push('after being away the newest');
@@ -53,7 +55,10 @@ function rulesInWords(wake: Wake, catch_up: CatchUp, max_age_s: number): string 
   return words.length === 0 ? 'Gets everything' : `Gets ${words.join(', ')}`;
 }
 
-function RulesDialog({ member, onClose }: { member: MeetingInstance; onClose: () => void }): JSX.Element {
+function RulesDialog(props: { member: MeetingInstance; onClose: () => void }): JSX.Element {
+  const { onClose } = props;
+  /** The rules as they were when the dialog opened. Others may change them meanwhile, and their changes stay. */
+  const [member] = useState(props.member);
   const { instance_id, meeting_id, instance_name } = member;
   const [wake, setWake] = useState<Wake>(member.wake ?? 'all');
   const [catch_up, setCatchUp] = useState<CatchUp>(member.catch_up ?? 'all');
@@ -61,12 +66,17 @@ function RulesDialog({ member, onClose }: { member: MeetingInstance; onClose: ()
   const save = async (): Promise<void> => {
     // The service refuses any other text than a number, with an error.
     const rules = { wake, catch_up, max_age_s: Number(age) };
-    await client.updateMembership(meeting_id, instance_id, rules);
     const { wake: old_wake = 'all', catch_up: old_catch_up = 'all', max_age_s: old_age = 0 } = member;
     const old_rules = { wake: old_wake, catch_up: old_catch_up, max_age_s: old_age };
-    notify(`${instance_name}: ${rulesInWords(wake, catch_up, rules.max_age_s)}.`, {
-      undo: () => client.updateMembership(meeting_id, instance_id, old_rules),
-    });
+    const isChanged = ([name]: [string, unknown]): boolean =>
+      rules[name as keyof typeof rules] !== old_rules[name as keyof typeof rules];
+    const changedOf = (all: object): object => Object.fromEntries(Object.entries(all).filter(isChanged));
+    if (Object.entries(rules).some(isChanged)) {
+      const changed = await client.updateMembership(meeting_id, instance_id, changedOf(rules));
+      notify(`${instance_name}: ${rulesOf(changed)}.`, {
+        undo: () => client.updateMembership(meeting_id, instance_id, changedOf(old_rules)),
+      });
+    }
     onClose();
   };
   return (
