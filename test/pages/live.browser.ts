@@ -134,6 +134,22 @@ describe('changes without an attempt', () => {
     });
   });
 
+  test('an instance that somebody deletes is not shown as if it was still there', async (t) => {
+    const service = await startService(t);
+    await service.member(t, 'room', { registration: { instance_id: 'box', instance_name: 'GPU box' } });
+    await visitor.visit(service.url, { path: '/instances/box', allowed: /404/ }, async (page) => {
+      const detail = page.getByRole('region', { name: 'Instance box' });
+      await detail.getByRole('button', { name: 'Pause', exact: true }).waitFor();
+      const deleted = await service.request('DELETE', '/api/v1/instances/box/');
+      assert.equal(deleted.status, 204, deleted.text);
+      await detail.getByRole('alert').getByText(/box/).waitFor();
+      assert.equal(await detail.getByRole('button', { name: 'Pause', exact: true }).count(), 0);
+      await page.getByRole('link', { name: 'Deliveries', exact: true }).click();
+      await page.goBack();
+      await detail.getByRole('alert').getByText(/box/).waitFor();
+    });
+  });
+
   test('a change of a membership shows on the page of its instance and in the composer', async (t) => {
     const service = await startService(t);
     await service.member(t, 'room', {

@@ -38,6 +38,11 @@ export function isAway(code: string): boolean {
   return code === 'unreachable' || code === 'timeout';
 }
 
+/** Whether a value must not be shown any more: it was removed, or this person may not see it now. */
+function isGone({ status }: ConvokeError): boolean {
+  return status === 404 || status === 403;
+}
+
 interface FeedOptions {
   /**
    * Whether the title of the tab shows what the caller keeps up to date. Then the callback comes while the tab is
@@ -128,7 +133,13 @@ export function useQuery<T>(
         keep(into, current.key as string, value);
         Object.assign(current, { value, problem: null });
       })
-      .catch((error: unknown) => (current.problem = errorOf(error)))
+      .catch((error: unknown) => {
+        const problem = errorOf(error);
+        current.problem = problem;
+        if (!isGone(problem)) return;
+        current.value = null;
+        into.delete(current.key as string);
+      })
       .finally(() => {
         current.is_busy = false;
         if (state.current !== current) return;
