@@ -134,6 +134,27 @@ describe('changes without an attempt', () => {
     });
   });
 
+  test('a change of an instance shows in the answer to "Why?" and in a trace', async (t) => {
+    const service = await startService(t);
+    const registration = { instance_id: 'box', transport: 'pull' as const };
+    await service.member(t, 'room', { registration });
+    await service.send('room', { content: 'heard' });
+    await service.patch('box', { is_active: false });
+    await service.send('room', { content: 'not heard' });
+    await visitor.visit(service.url, { path: '/meetings/room' }, async (page) => {
+      const [heard, lost] = [1, 2].map((seq) => page.getByRole('article', { name: `Message ${seq}` }));
+      await lost!.getByRole('button', { name: /^Why/ }).click();
+      await heard!.getByRole('button', { name: /^Trace/ }).click();
+      const why = lost!.getByRole('group', { name: 'Trace of message 2' });
+      const trace = heard!.getByRole('group', { name: 'Trace of message 1' });
+      await why.getByText('it is paused', { exact: true }).waitFor();
+      await trace.getByText('waiting: box is paused').waitFor();
+      await service.patch('box', { is_active: true });
+      await why.getByText('it joined or was resumed after the message').waitFor();
+      await trace.getByText('waiting for its machine to connect').waitFor();
+    });
+  });
+
   test('an instance that somebody deletes is not shown as if it was still there', async (t) => {
     const service = await startService(t);
     await service.member(t, 'room', { registration: { instance_id: 'box', instance_name: 'GPU box' } });

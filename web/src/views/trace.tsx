@@ -17,7 +17,12 @@ export function Trace({ message_id, seq }: { message_id: string; seq: number }):
   const { value, problem, again } = useQuery(
     `trace ${message_id}`,
     () => client.getMessage(message_id),
-    (event) => event.name === 'message.accepted' || event.name.startsWith('delivery.'),
+    // A change of an instance or of the meeting changes why a delivery waits.
+    ({ name }) =>
+      name === 'message.accepted' ||
+      name === 'meeting.changed' ||
+      name.startsWith('delivery.') ||
+      name.startsWith('instance.'),
   );
   return (
     <div class="delivery-detail" role="group" aria-label={`Trace of message ${seq}`}>

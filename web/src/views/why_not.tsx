@@ -46,7 +46,8 @@ export function WhyNot({ meeting_id, message, got }: WhyNotProps): JSX.Element {
   const { value, problem, again } = useQuery(
     `why not ${JSON.stringify([meeting_id, message])}`,
     () => client.explain(meeting_id, { ...message, limit: MEMBERSHIPS_MAX }),
-    (event) => event.meeting_id === meeting_id && event.name !== 'message.accepted',
+    // Most events of an instance name no meeting, such as the event of a pause.
+    (event) => event.name !== 'message.accepted' && (event.meeting_id ?? meeting_id) === meeting_id,
   );
   if (value === null) return problem === null ? <Skeleton lines={2} /> : <Failure problem={problem} again={again} />;
   const others = value.data.filter(({ instance_id }) => !got.includes(instance_id));
