@@ -4,7 +4,7 @@ import { errorOf, forgetResponses } from './queries.ts';
 import { feed } from './feed.ts';
 import { forgetHistory } from './history.ts';
 import { followActivity, recallActivity } from './activity.ts';
-import { showProblem } from './parts/notice.tsx';
+import { forgetNotice, showProblem } from './parts/notice.tsx';
 import { is_portal, portalToken, takeLink } from './portal.ts';
 import {
   changingSession,
@@ -42,20 +42,28 @@ export async function enter(): Promise<void> {
   session.subscribe(() => {
     // The service would refuse every connection, and write each refusal into the audit log.
     if (session.value === null || session.value.state === 'signed_out') feed.stop();
+    // A notice may name what the next person must not see, and offer to undo what the previous person did.
+    forgetNotice();
   });
   if (is_portal) return enterPortal();
   followOtherTabs();
-  const [, token] = /^#sign-in=(.+)$/.exec(location.hash) ?? [];
-  if (token !== undefined) {
-    // The link works once, so it is removed from the address.
-    history.replaceState(null, '', location.pathname + location.search);
-    try {
-      return begin(await client.signInByLink(token));
-    } catch (error) {
-      showProblem(error);
-    }
+  await enterByAddress();
+}
+
+const SIGN_IN_LINK = /^#sign-in=(.+)$/;
+
+/** Signs in with the one-time link in the address, if it has one that works; otherwise asks who is signed in. */
+async function enterByAddress(): Promise<void> {
+  const [, token] = SIGN_IN_LINK.exec(location.hash) ?? [];
+  if (token === undefined) return ask();
+  // The link works once, so it is removed from the address.
+  history.replaceState(null, '', location.pathname + location.search);
+  try {
+    begin(await client.signInByLink(token));
+  } catch (error) {
+    await ask();
+    showProblem(error);
   }
-  await ask();
 }
 
 async function enterPortal(): Promise<void> {

@@ -1,8 +1,10 @@
 /** The result of an action, shown once, on screen and to screen readers. */
 import type { JSX } from 'preact';
 import { useLayoutEffect, useRef } from 'preact/hooks';
+import { shown } from '../format.ts';
 import { errorOf, isAway } from '../queries.ts';
 import { Observable, useObservable } from '../observable.ts';
+import { session } from '../service.ts';
 import { Mark } from './mark.tsx';
 import { Icon } from './icons.tsx';
 
@@ -43,18 +45,27 @@ export function showProblem(error: unknown): void {
   notify([detail, ...fields].join(' '), { is_bad: true });
 }
 
-/** Does something for the user and shows the result, with a button that takes the action back. */
+/** Removes the notice that is shown. */
+export function forgetNotice(): void {
+  notice.value = null;
+}
+
+/**
+ * Does something for the user and shows the result, with a button that takes the action back. Shows nothing to the next
+ * person, when the session has ended meanwhile.
+ */
 export async function doing<T>(
   work: Promise<T>,
   done: (value: T) => string,
   undo: Undo | null = null,
 ): Promise<T | null> {
+  const whose = session.value;
   try {
     const value = await work;
-    notify(done(value), { undo });
+    if (session.value === whose) notify(done(value), { undo });
     return value;
   } catch (error) {
-    showProblem(error);
+    if (session.value === whose) showProblem(error);
     return null;
   }
 }
@@ -66,17 +77,17 @@ export function raiseNotices(): void {
 }
 
 export function Notices(): JSX.Element {
-  const shown = useObservable(notice);
+  const now = useObservable(notice);
   const box = useRef<HTMLDivElement>(null);
-  useLayoutEffect(() => box.current?.showPopover(), [shown]);
+  useLayoutEffect(() => box.current?.showPopover(), [now]);
   return (
     <div class="notices" role="status" aria-live="polite">
-      {shown !== null && (
-        <div class="notice" key={shown.number} ref={box} popover="manual">
-          <Mark kind={shown.is_bad ? 'bad' : 'good'} />
-          <span class="notice-text">{shown.text}</span>
-          {shown.undo !== null && <UndoButton undo={shown.undo} />}
-          <button type="button" class="bare" onClick={() => (notice.value = null)}>
+      {now !== null && (
+        <div class="notice" key={now.number} ref={box} popover="manual">
+          <Mark kind={now.is_bad ? 'bad' : 'good'} />
+          <span class="notice-text">{shown(now.text)}</span>
+          {now.undo !== null && <UndoButton undo={now.undo} />}
+          <button type="button" class="bare" onClick={forgetNotice}>
             <Icon name="close" />
             <span class="unseen">Close</span>
           </button>

@@ -6,7 +6,7 @@ import { Id } from '../parts/copy.tsx';
 import { Dialog, Form, TextField } from '../parts/dialog.tsx';
 import { Icon } from '../parts/icons.tsx';
 import { Mark } from '../parts/mark.tsx';
-import { doing, notify } from '../parts/notice.tsx';
+import { notify, showProblem } from '../parts/notice.tsx';
 import { Detail, Facts, Page } from '../parts/page.tsx';
 import { type Column, Rows } from '../parts/rows.tsx';
 import { Empty, Failure, Skeleton } from '../parts/states.tsx';
@@ -231,7 +231,11 @@ function MakeDialog({ is_first, onClose }: { is_first: boolean; onClose: () => v
     });
     setMade(key);
     // After the first key, this page needs a session: sign in with that key.
-    if (is_first) await doing(signIn(key.token), () => 'From now on a key is needed; you are signed in with this one.');
+    if (is_first)
+      await signIn(key.token).then(
+        () => notify('From now on a key is needed; you are signed in with this one.'),
+        showProblem,
+      );
   };
   // Meanwhile the service refuses the requests of the page. Such a refusal must not close the only view of the token.
   const submit = (): Promise<void> => (is_first ? changingSession(make) : make());

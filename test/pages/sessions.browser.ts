@@ -1,0 +1,78 @@
+/** What a page shows of its session: while it begins, when it ends, and to the next person. */
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import type { Page } from 'playwright-core';
+import { useVisitor } from '../support/browser.ts';
+import { startService } from '../support/service.ts';
+
+const visitor = useVisitor();
+
+const keyField = (page: Page) => page.getByLabel('Key', { exact: true });
+
+async function enter(page: Page, token: string): Promise<void> {
+  await keyField(page).fill(token);
+  await keyField(page).press('Enter');
+}
+
+/** With the keyboard, because a notice may lie over the button. */
+const signOut = (page: Page) => page.getByRole('button', { name: 'Sign out' }).press('Enter');
+
+const isLive = (page: Page) => page.getByText('Live', { exact: true }).waitFor();
+
+/** A file of the pages that is no view. */
+const NO_VIEW = '/favicon.svg';
+
+describe('a session on a page', { concurrency: 3 }, () => {
+  test('takes its notices with it, also those that can be undone and those of answers that come later', async (t) => {
+    const service = await startService(t);
+    const { token } = await service.endOpenMode();
+    await service.member(t, 'room', { registration: { instance_id: 'box' } });
+    await visitor.visit(service.url, { path: '/instances/box', allowed: /401/ }, async (page) => {
+      // A notice goes away by itself. On a busy machine that could be before the test looks.
+      await page.evaluate(`{
+        const { setTimeout } = window;
+        window.setTimeout = (work, ms) => setTimeout(work, ms > 5_000 ? 100 * ms : ms);
+      }`);
+      await enter(page, token);
+      await page.getByRole('button', { name: 'Pause', exact: true }).click();
+      await page.getByRole('button', { name: 'Undo' }).waitFor();
+      await signOut(page);
+      await keyField(page).waitFor();
+      assert.equal(await page.locator('.notice').count(), 0);
+      await enter(page, token);
+
+      const asked = Promise.withResolvers<void>();
+      const left = Promise.withResolvers<void>();
+      await page.route('**/api/v1/instances/box/', async (route) => {
+        if (route.request().method() !== 'PATCH') return route.continue();
+        const response = await route.fetch();
+        asked.resolve();
+        await left.promise;
+        return route.fulfill({ response });
+      });
+      await page.getByRole('button', { name: 'Resume', exact: true }).click();
+      await asked.promise;
+      await signOut(page);
+      await keyField(page).waitFor();
+      const answered = page.waitForEvent('requestfinished', (request) => request.method() === 'PATCH');
+      left.resolve();
+      await answered;
+      await page.evaluate('new Promise((resolve) => setTimeout(resolve))');
+      assert.equal(await page.locator('.notice').count(), 0);
+    });
+  });
+
+  test('says that the service does not respond only until it responds', async (t) => {
+    const service = await startService(t);
+    await visitor.visit(service.url, { path: NO_VIEW, allowed: /ERR_FAILED/ }, async (page) => {
+      await page.route('**/api/v1/session/', (route) => route.abort());
+      await page.goto(`${service.url}/instances`);
+      const notice = page.getByText('the service does not respond');
+      await notice.waitFor();
+      await page.unroute('**/api/v1/session/');
+      await page.getByRole('heading', { name: 'Instances', exact: true }).waitFor();
+      await isLive(page);
+      assert.equal(await notice.count(), 0);
+    });
+  });
+});
