@@ -75,4 +75,16 @@ describe('a session on a page', { concurrency: 3 }, () => {
       assert.equal(await notice.count(), 0);
     });
   });
+
+  test('does not begin with a key that has a character no key has, and the page says so', async (t) => {
+    const service = await startService(t);
+    const { token } = await service.endOpenMode();
+    await visitor.visit(service.url, { allowed: /401/ }, async (page) => {
+      for (const mistyped of [`${token.slice(0, 9)}\u200b${token.slice(9)}`, 'ключ', token.slice(0, -1)]) {
+        await enter(page, mistyped);
+        await page.getByRole('alert').getByText('Copy the whole key again.').waitFor();
+        await keyField(page).fill('');
+      }
+    });
+  });
 });

@@ -137,8 +137,16 @@ async function ask(why: string | null = null): Promise<void> {
   if (found.state === 'signed_out') signed_out_because.value = why;
 }
 
+/** The characters that a header can have; no key has others. A text with others cannot even be sent. */
+const CAN_BE_KEY = /^[\x20-\x7e]*$/;
+
 /** @throws ConvokeError when the service refuses the key */
 export async function signIn(key: string): Promise<void> {
+  if (!CAN_BE_KEY.test(key))
+    throw new ConvokeError(
+      'api_key_malformed',
+      'This API key is mistyped: it has a character that no key has. Copy the whole key again.',
+    );
   begin(await client.signIn(key));
 }
 
