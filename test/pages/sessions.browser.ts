@@ -87,4 +87,27 @@ describe('a session on a page', { concurrency: 3 }, () => {
       }
     });
   });
+
+  test('begins with a link also in a tab that shows the page already, and ends the session before it', async (t) => {
+    const service = await startService(t);
+    await service.endOpenMode();
+    const reader = await service.createKey({ scopes: ['read'], name: 'reader' });
+    await visitor.visit(service.url, { path: '/', allowed: /Failed to load resource/ }, async (page) => {
+      await keyField(page).waitFor();
+      await page.goto(service.signInLink());
+      await page.getByText('Signed in by a link').waitFor();
+      assert.doesNotMatch(page.url(), /sign-in/);
+      await signOut(page);
+      await enter(page, reader.token);
+      await page.getByText('read-only').waitFor();
+      await page.goto(`${service.url}/instances`);
+      await page.getByText('read-only').waitFor();
+      await page.evaluate(`location.hash = ${JSON.stringify(new URL(service.signInLink()).hash)}`);
+      await page.getByText('Signed in by a link').waitFor();
+      // A link that does not work says so, and changes nothing.
+      await page.evaluate("location.hash = '#sign-in=used'");
+      await page.locator('.notice').waitFor();
+      await page.getByText('Signed in by a link').waitFor();
+    });
+  });
 });

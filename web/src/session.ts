@@ -47,6 +47,13 @@ export async function enter(): Promise<void> {
   });
   if (is_portal) return enterPortal();
   followOtherTabs();
+  // Somebody may open a link in a tab that shows the page already.
+  addEventListener('hashchange', () => {
+    if (!SIGN_IN_LINK.test(location.hash)) return;
+    // Views keep what they have read. The next person must not see that, so all views end first.
+    session.value = null;
+    void enterByAddress();
+  });
   await enterByAddress();
 }
 
