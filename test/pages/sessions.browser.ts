@@ -110,4 +110,17 @@ describe('a session on a page', { concurrency: 3 }, () => {
       await page.getByText('Signed in by a link').waitFor();
     });
   });
+
+  test('that began with a link and ended with a restart says why it ended', async (t) => {
+    const service = await startService(t);
+    await service.endOpenMode();
+    const { url } = service;
+    const allowed = /Failed to load resource/;
+    await visitor.visit(url, { path: new URL(service.signInLink()).hash, allowed }, async (page) => {
+      await isLive(page);
+      await service.restart({ port: new URL(url).port });
+      await page.getByRole('alert').getByText('your session has ended').waitFor();
+      await page.getByRole('alert').getByText('started again').waitFor();
+    });
+  });
 });

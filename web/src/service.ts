@@ -55,9 +55,8 @@ export const client = new ConvokeClient({
     if (!is_portal && value.csrf_token !== keptCsrfToken()) return response;
     // A response to a request of an earlier session says nothing about this session.
     if (code !== null && !is_changing && session.value === value) {
-      signed_out_because.value =
-        WHY_SIGN_IN[code === 'session_ended' ? (feed_end ?? code) : code] ??
-        'You were signed out. Sign in again to continue.';
+      const by_feed = code === 'session_ended' && feed_end !== null ? WHY_SIGN_IN[feed_end] : undefined;
+      signed_out_because.value = by_feed ?? WHY_SIGN_IN[code] ?? 'You were signed out. Sign in again to continue.';
       session.value = { ...value, state: 'signed_out', scopes: [] };
     }
     return response;
@@ -88,7 +87,7 @@ const WHY_SIGN_IN: Record<string, string> = {
   api_key_revoked: 'You were signed out: your key was revoked. Ask an admin for a new one.',
   api_key_expired: 'You were signed out: your key has expired. Ask an admin for a new one.',
   session_ended:
-    'You were signed out: your session has ended, after 12 hours, because somebody ended it, or because your key was revoked or replaced.',
+    'You were signed out: your session has ended, after 12 hours, because somebody ended it, or because your key was revoked or replaced. A session that began with a link also ends when the service is started again.',
   api_key_missing: 'The service asks for a key now: the session has ended, or the first key was made.',
   csrf_token_wrong: SIGNED_OUT_ELSEWHERE,
 };
