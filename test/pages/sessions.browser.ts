@@ -123,4 +123,61 @@ describe('a session on a page', { concurrency: 3 }, () => {
       await page.getByRole('alert').getByText('started again').waitFor();
     });
   });
+
+  test('of a key that may only send says so, and asks for no feed', async (t) => {
+    const service = await startService(t);
+    await service.endOpenMode();
+    const sender = await service.createKey({ scopes: ['send'] });
+    await visitor.visit(service.url, { path: '/now', allowed: /403/ }, async (page) => {
+      const asked: string[] = [];
+      page.on('request', (request) => asked.push(new URL(request.url()).pathname));
+      await enter(page, sender.token);
+      await page.getByText('Your key may only send').waitFor();
+      await page.clock.install();
+      await page.clock.runFor(60_000);
+      assert.equal(await page.getByText('Not connected').count(), 0);
+      assert.deepEqual(
+        asked.filter((path) => path !== '/api/v1/session/' && path.startsWith('/api/')),
+        [],
+      );
+      await signOut(page);
+      await keyField(page).waitFor();
+    });
+  });
+
+  test('that has just begun is not called disconnected since the session before it ended', async (t) => {
+    const service = await startService(t);
+    const { token } = await service.endOpenMode();
+    await visitor.visit(service.url, { path: '/instances', allowed: /401/ }, async (page) => {
+      await page.clock.install();
+      await page.goto(`${service.url}/instances`);
+      await enter(page, token);
+      await isLive(page);
+      await signOut(page);
+      await keyField(page).waitFor();
+      await page.clock.runFor(10_000);
+      const held = Promise.withResolvers<void>();
+      await page.route('**/api/v1/events/', async (route) => {
+        await held.promise;
+        await route.continue();
+      });
+      const banners = await page.evaluateHandle<string[]>(`{
+        const seen = [];
+        new MutationObserver(() => {
+          const banner = document.querySelector('.lost');
+          if (banner !== null) seen.push(banner.textContent);
+        }).observe(document.body, { childList: true, subtree: true });
+        seen;
+      }`);
+      await page.clock.pauseAt(new Date(Date.now() + 3_600_000));
+      await enter(page, token);
+      await page.getByText('the first', { exact: true }).waitFor();
+      await page.clock.runFor(300);
+      assert.deepEqual(await banners.jsonValue(), []);
+      // The control: the break is mentioned when it lasts.
+      await page.clock.runFor(5_000);
+      await page.getByText(/Not connected since/).waitFor();
+      held.resolve();
+    });
+  });
 });

@@ -16,7 +16,7 @@ import { Help, SEARCH_KEY, useShortcuts } from './parts/shortcuts.tsx';
 import { TabTitle, titleOf } from './parts/tab.tsx';
 import { go, partsOf, usePlace } from './router.ts';
 import { HOME, type Section, SECTIONS } from './sections.ts';
-import { client, session } from './service.ts';
+import { client, seesSomething, session } from './service.ts';
 import { signOut } from './session.ts';
 import { choose, theme } from './theme.ts';
 import { useObservable } from './observable.ts';
@@ -71,7 +71,7 @@ function Frame(): JSX.Element {
   const main = useRef<HTMLElement>(null);
   const parts = partsOf(place.path);
   const [section = FIRST_SECTION, ...rest] = parts ?? [''];
-  const sections = SECTIONS.filter(({ is_shown }) => is_shown?.() !== false);
+  const sections = seesSomething() ? SECTIONS.filter(({ is_shown }) => is_shown?.() !== false) : [];
   const is_lost = useObservable(lost_since) !== null;
 
   useShortcuts({ onHelp: () => setHelp(true), onSearch: () => setSearching(true) });
@@ -154,6 +154,7 @@ const OF_PORTAL = new Set(['instances', 'deliveries']);
 
 function View({ section, rest }: { section: string; rest: string[] | null }): JSX.Element {
   const [id = null] = rest ?? [];
+  if (!seesSomething()) return <SeesNothing />;
   if (rest !== null && rest.length <= 1 && (!is_portal || OF_PORTAL.has(section))) {
     switch (section) {
       case '':
@@ -190,6 +191,17 @@ function View({ section, rest }: { section: string; rest: string[] | null }): JS
   );
 }
 
+/** In place of every view, for a key that may only send: every request of the views would be refused. */
+function SeesNothing(): JSX.Element {
+  return (
+    <Page title="Convoke">
+      <Empty title="Your key may only send">
+        <p>It sends messages through the API, and sees nothing here. To see something, sign in with another key.</p>
+      </Empty>
+    </Page>
+  );
+}
+
 /** Goes to the guide while no instance is registered, and otherwise to the page Now. */
 function Home(): JSX.Element {
   const { value, problem } = useQuery('is empty', async () => {
@@ -210,10 +222,15 @@ function Home(): JSX.Element {
   );
 }
 
-const LIVE_WORDS: Record<FeedState, string> = { connecting: 'Connecting', live: 'Live', broken: 'Not connected' };
+const LIVE_WORDS: Record<Exclude<FeedState, 'off'>, string> = {
+  connecting: 'Connecting',
+  live: 'Live',
+  broken: 'Not connected',
+};
 
-function LiveState(): JSX.Element {
+function LiveState(): JSX.Element | null {
   const state = useObservable(feed.state);
+  if (state === 'off') return null;
   return (
     <p class={`live live-${state}`} role="status">
       <span class="live-sign" aria-hidden="true" />

@@ -17,7 +17,8 @@ export interface FeedEvent {
   sent: SentEvent | null;
 }
 
-export type FeedState = 'connecting' | 'live' | 'broken';
+/** `off`: nobody is signed in, or only somebody who may see no events. */
+export type FeedState = 'off' | 'connecting' | 'live' | 'broken';
 
 /** The text that the tab with the connection sends to the others. */
 interface News {
@@ -32,7 +33,7 @@ interface News {
 const REFUSED_MS = 10_000;
 
 class Feed {
-  readonly state = new Observable<FeedState>('connecting');
+  readonly state = new Observable<FeedState>('off');
   readonly #listeners = new Set<(event: FeedEvent) => void>();
   #tabs: Tabs<News> | null = null;
   #last_event_id: string | undefined;
@@ -48,6 +49,7 @@ class Feed {
 
   /** @param whose names the person; only tabs of the same person share a connection */
   start(whose: string): void {
+    this.state.value = 'connecting';
     this.#tabs = new Tabs<News>(`convoke.feed ${whose}`, {
       lead: (signal) => this.#lead(signal),
       onNews: (news) => this.#take(news),
@@ -60,7 +62,7 @@ class Feed {
     this.#tabs?.leave();
     this.#tabs = null;
     this.#last_event_id = undefined;
-    this.state.value = 'connecting';
+    this.state.value = 'off';
   }
 
   /** Holds the connection until the signal ends it. */

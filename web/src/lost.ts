@@ -14,8 +14,9 @@ let timer: ReturnType<typeof setTimeout> | undefined;
 
 /** A hidden page may have no connection. Its break counts only from the moment when somebody looks at the page. */
 function look(): void {
-  if (feed.state.value !== 'live') since ??= Date.now();
-  else lost_since.value = since = null;
+  const { value: state } = feed.state;
+  if (state === 'live' || state === 'off') lost_since.value = since = null;
+  else since ??= Date.now();
   if (since === null || document.hidden) {
     clearTimeout(timer);
     timer = undefined;

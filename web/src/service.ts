@@ -129,6 +129,11 @@ export async function apiDocument(): Promise<unknown> {
   return response.json();
 }
 
+/** Whether the key may see anything. A key that may only send sees nothing. */
+export function seesSomething(): boolean {
+  return may('read') || may('instance');
+}
+
 export function may(scope: Scope): boolean {
   const scopes = session.value?.scopes ?? [];
   return scopes.includes('admin') || scopes.includes(scope);

@@ -12,6 +12,7 @@ import {
   CSRF_TOKEN,
   keepCsrfToken,
   keptCsrfToken,
+  seesSomething,
   session,
   sharedSession,
   SIGNED_OUT_ELSEWHERE,
@@ -177,7 +178,8 @@ function begin(found: Session): void {
   keepCsrfToken(found.csrf_token);
   session.value = found;
   signed_out_because.value = null;
-  if (found.state === 'signed_out') return;
+  // The service has no events for a key that may only send.
+  if (found.state === 'signed_out' || !seesSomething()) return;
   feed.start(found.key_id ?? '');
   // When this fails, the list begins empty.
   recallActivity().catch(() => {});
