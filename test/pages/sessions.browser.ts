@@ -180,4 +180,24 @@ describe('a session on a page', { concurrency: 3 }, () => {
       held.resolve();
     });
   });
+
+  test('goes on when the service has another version, and the page says that it is older', async (t) => {
+    const service = await startService(t);
+    const { url } = service;
+    await visitor.visit(url, { path: '/instances', allowed: /Failed to load resource/ }, async (page) => {
+      await isLive(page);
+      await service.stop();
+      await page.route('**/api/v1/session/', async (route) => {
+        const response = await route.fetch();
+        const found = (await response.json()) as object;
+        await route.fulfill({ response, json: { ...found, version: '9.9.9' } });
+      });
+      await service.restart({ port: new URL(url).port });
+      await page.getByText('Convoke 9.9.9 runs now').waitFor();
+      await page.getByRole('button', { name: 'Load the page again' }).click();
+      await page.getByText('Convoke 9.9.9', { exact: true }).waitFor();
+      await isLive(page);
+      assert.equal(await page.getByText('runs now').count(), 0);
+    });
+  });
 });

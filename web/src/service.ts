@@ -6,6 +6,9 @@ import { is_portal, portalToken } from './portal.ts';
 /** Null until the service was asked. */
 export const session = new Observable<Session | null>(null);
 
+/** The version of the service, when it is not the version with which this page began; null otherwise. */
+export const other_version = new Observable<string | null>(null);
+
 /**
  * The half of a session that is not in the cookie. A browser sends the cookie to every port of the host, but hides this
  * half from pages of other ports. All tabs share it, as they share the cookie: it names the session that they all have.

@@ -12,6 +12,7 @@ import {
   CSRF_TOKEN,
   keepCsrfToken,
   keptCsrfToken,
+  other_version,
   seesSomething,
   session,
   sharedSession,
@@ -45,7 +46,9 @@ export async function enter(): Promise<void> {
     if (session.value === null || session.value.state === 'signed_out') feed.stop();
     // A notice may name what the next person must not see, and offer to undo what the previous person did.
     forgetNotice();
+    noteVersion(session.value);
   });
+  followVersion();
   if (is_portal) return enterPortal();
   followOtherTabs();
   // Somebody may open a link in a tab that shows the page already.
@@ -56,6 +59,25 @@ export async function enter(): Promise<void> {
     void enterByAddress();
   });
   await enterByAddress();
+}
+
+/** The version of the service with which this page began; empty until it is known. */
+let own_version = '';
+
+function noteVersion(found: Session | null): void {
+  if (found === null || found.version === '') return;
+  own_version ||= found.version;
+  other_version.value = found.version === own_version ? null : found.version;
+}
+
+/** After each break of the feed, asks whether the service has another version now. */
+function followVersion(): void {
+  let was_lost = false;
+  feed.state.subscribe(() => {
+    const { value: state } = feed.state;
+    if (state === 'live' && was_lost) (is_portal ? client.session() : sharedSession()).then(noteVersion, () => {});
+    if (state === 'live' || state === 'broken') was_lost = state === 'broken';
+  });
 }
 
 const SIGN_IN_LINK = /^#sign-in=(.+)$/;
