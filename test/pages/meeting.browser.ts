@@ -13,6 +13,16 @@ const visitor = useVisitor();
 const composer = (page: Page) => page.getByRole('form', { name: 'Send a message' });
 const text = (page: Page) => page.getByRole('textbox', { name: 'Message' });
 
+/** Follows a link without loading the page again. */
+const follow = (page: Page, path: string): Promise<void> =>
+  page.evaluate(`{
+    const link = document.createElement('a');
+    link.href = ${JSON.stringify(path)};
+    document.body.append(link);
+    link.click();
+    link.remove();
+  }`);
+
 /** Registers instances in a meeting, each with another agent. */
 async function crowd(service: Service, webhook_url: string, meeting_id: string, count: number): Promise<void> {
   const ids = Array.from({ length: count }, (_, i) => String(i).padStart(4, '0'));
@@ -117,6 +127,40 @@ describe("a meeting's page", { concurrency: 2 }, () => {
       await hears('newest will hear it when connected, unless a newer message comes first');
       await hears('both will hear it when connected, unless a newer message comes first or it is too old by then');
       await hears('quiet will not be woken: it is in the history');
+    });
+  });
+
+  test('says nothing about a message whose reader has left before it arrived', async (t) => {
+    const service = await startService(t);
+    for (const content of ['one', 'two', 'three']) await service.send('room', { content });
+    await visitor.visit(service.url, { path: '/meetings' }, async (page) => {
+      const asked = Promise.withResolvers<void>();
+      const left = Promise.withResolvers<void>();
+      let read = 0;
+      await page.route('**/meetings/room/messages/**', async (route) => {
+        asked.resolve();
+        await left.promise;
+        await route.continue();
+      });
+      page.on('requestfinished', (request) => {
+        if (request.url().includes('/meetings/room/messages/')) read++;
+      });
+      await follow(page, '/meetings/room#2');
+      await asked.promise;
+      await page.getByRole('navigation').getByRole('link', { name: 'Instances' }).click();
+      await page.getByRole('heading', { name: 'Instances', exact: true }).waitFor();
+      left.resolve();
+      // The messages up to the second, and the messages after it.
+      await until(
+        'both answers',
+        () => read,
+        (count) => count === 2,
+      );
+      await page.evaluate('new Promise((resolve) => setTimeout(resolve))');
+      assert.equal(await page.getByText('is not here').count(), 0);
+      // The control: a reader who stays is told.
+      await follow(page, '/meetings/room#99');
+      await page.getByText('Message #99 is not here').waitFor();
     });
   });
 

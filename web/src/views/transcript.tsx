@@ -67,8 +67,10 @@ export function Transcript({ meeting_id, members, last_seq, sent }: TranscriptPr
       wanted.current = seq ?? 'end';
       setFound(seq);
       const is_there = await conversation.open(seq);
+      // The user has left the page of the meeting meanwhile.
+      if (scroller.current === null) return;
       // The wanted message may have been in the document before.
-      if (scroller.current !== null) reach(scroller.current, wanted);
+      reach(scroller.current, wanted);
       if (!is_there) wanted.current = null;
       if (!is_there && conversation.stretch.value.problem === null)
         notify(`Message #${seq} is not here: it was removed, or not sent yet.`, { is_bad: true });
