@@ -164,6 +164,22 @@ describe("a meeting's page", { concurrency: 2 }, () => {
     });
   });
 
+  test('does not move when somebody sorts or filters the list beside it', async (t) => {
+    const service = await startService(t);
+    for (let n = 1; n <= 70; n++) await service.send('room', { content: `number ${n}` });
+    await visitor.visit(service.url, { path: '/meetings/room#5' }, async (page) => {
+      const fifth = page.getByRole('article', { name: 'Message 5', exact: true });
+      await fifth.waitFor();
+      await page.getByRole('columnheader').getByRole('button', { name: 'Meeting' }).click();
+      await page.waitForURL(/sort=Meeting/);
+      assert.equal(new URL(page.url()).hash, '#5');
+      await page.getByRole('searchbox', { name: 'Filter by id' }).fill('ro');
+      await page.waitForURL(/q=ro/);
+      assert.equal(new URL(page.url()).hash, '#5');
+      await fifth.waitFor();
+    });
+  });
+
   test('keeps a draft: in another meeting, after a reload, and until the same key signs in again, and says why it asks', async (t) => {
     const service = await startService(t);
     const { token } = await service.endOpenMode();

@@ -55,7 +55,8 @@ export function filterBy(changes: Record<string, string | null>): void {
     if (value === null || value === '') query.delete(name);
     else query.set(name, value);
   }
-  go(addressOf([place.value.path], query, { as_is: true }), { replace: true });
+  // The part after the # names the message that somebody reads beside the list.
+  go(addressOf([place.value.path], query, { as_is: true }) + location.hash, { replace: true });
 }
 
 /** Does an action that the address asks for, once. A reload does not repeat it. */
