@@ -180,6 +180,25 @@ describe("a meeting's page", { concurrency: 2 }, () => {
     });
   });
 
+  test('writes the date beside the time of a message when its day is over', async (t) => {
+    const service = await startService(t);
+    const sent = await service.send('room', { content: 'late' });
+    const [day] = sent.accepted_at.split('T');
+    await visitor.visit(service.url, { path: '/meetings', timezoneId: 'UTC' }, async (page) => {
+      await page.clock.install({ time: `${day}T23:59:50Z` });
+      await page.goto(`${service.url}/meetings/room`);
+      const time = page.getByRole('article').getByRole('time');
+      await time.waitFor();
+      assert.match(await time.innerText(), /^\d\d:\d\d:\d\d$/);
+      await page.clock.runFor(15_000);
+      await until(
+        'a date',
+        () => time.innerText(),
+        (words) => /^\d+ [A-Z][a-z]+ \d\d:\d\d:\d\d$/.test(words),
+      );
+    });
+  });
+
   test('keeps a draft: in another meeting, after a reload, and until the same key signs in again, and says why it asks', async (t) => {
     const service = await startService(t);
     const { token } = await service.endOpenMode();

@@ -73,6 +73,20 @@ describe('the search of the pages', { concurrency: 2 }, () => {
     });
   });
 
+  test('a time of another year is shown with its year', async (t) => {
+    const service = await startService(t);
+    const { token } = await service.endOpenMode();
+    const { key_id } = await service.createKey({ scopes: ['read'], expires_at: '2099-06-15T12:00:00Z' });
+    await visitor.visit(service.url, { path: `/keys/${key_id}` }, async (page) => {
+      await page.getByLabel('Key', { exact: true }).fill(token);
+      await page.keyboard.press('Enter');
+      await page
+        .getByRole('region', { name: `Key ${key_id}` })
+        .getByText(/^15 Jun 2099 \d\d:/)
+        .waitFor();
+    });
+  });
+
   test('an action of the search opens its form, once, and a key is found by its id', async (t) => {
     const service = await startService(t);
     const { token, key_id } = await service.endOpenMode();

@@ -10,12 +10,12 @@ import { useHeld, usePointed } from '../parts/held.ts';
 import { Mark, type MarkKind } from '../parts/mark.tsx';
 import { Page } from '../parts/page.tsx';
 import { Empty } from '../parts/states.tsx';
-import { Ago, timeOfDay } from '../parts/time.tsx';
+import { Ago, At } from '../parts/time.tsx';
 import { addressOf } from '../router.ts';
 import { client } from '../service.ts';
 import type { Span } from '../spans.ts';
 import { useObservable } from '../observable.ts';
-import { durationInWords } from '../format.ts';
+import { durationInWords, shown } from '../format.ts';
 import { activity, sentenceOf } from '../activity.ts';
 import { Failing } from './failing.tsx';
 
@@ -217,9 +217,11 @@ function Activity(): JSX.Element {
             <li key={number}>
               <Mark kind={kindOf(event)} />
               <a class="clip grow" href={placeOf(event)}>
-                {event.sent !== null && sentenceOf(event.sent)}
+                {event.sent !== null && shown(sentenceOf(event.sent))}
               </a>
-              <span class="faint">{timeOfDay(event.at)}</span>
+              <span class="faint">
+                <At at={event.at} />
+              </span>
             </li>
           ))}
         </ol>
