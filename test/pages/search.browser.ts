@@ -73,6 +73,25 @@ describe('the search of the pages', { concurrency: 2 }, () => {
     });
   });
 
+  test('a search of messages that is refused says why, and hides nothing else that was found', async (t) => {
+    const service = await startService(t);
+    const { instance_id } = await service.member(t, 'standup', { agent_ids: ['anna'] });
+    await visitor.visit(service.url, { path: '/now', allowed: /422|503|ERR_FAILED/ }, async (page) => {
+      await page.getByRole('heading', { name: 'Now', exact: true }).waitFor();
+      const said = page.getByRole('dialog').getByRole('status');
+      await page.keyboard.press('Control+k');
+      await search(page).fill('x'.repeat(201));
+      await said.getByText(/1 to 200 characters/).waitFor();
+      assert.equal(await said.getByText('does not respond').count(), 0);
+      await page.route('**/api/v1/messages/**', (route) => route.fulfill({ status: 503, body: 'full' }));
+      await search(page).fill(instance_id);
+      await found(page, new RegExp(`Instance A machine ${instance_id}`)).waitFor();
+      await page.route('**/api/v1/messages/**', (route) => route.abort());
+      await search(page).fill('away');
+      await said.getByText('The service does not respond.').waitFor();
+    });
+  });
+
   test('a time of another year is shown with its year', async (t) => {
     const service = await startService(t);
     const { token } = await service.endOpenMode();

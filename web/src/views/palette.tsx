@@ -1,10 +1,10 @@
 /** One search over every id, every text and every view: ⌘K or Ctrl-K. */
 import type { JSX } from 'preact';
 import { useEffect, useId, useState } from 'preact/hooks';
-import type { FoundMessage, Scope } from '@convoke/sdk';
+import { ConvokeError, type FoundMessage, type Scope } from '@convoke/sdk';
 import { Dialog } from '../parts/dialog.tsx';
 import { Foreign } from '../parts/foreign.tsx';
-import { useQuery } from '../queries.ts';
+import { errorOf, isAway, useQuery } from '../queries.ts';
 import { is_portal } from '../portal.ts';
 import { addressOf, go } from '../router.ts';
 import { client, may } from '../service.ts';
@@ -49,6 +49,7 @@ export function Palette({ places, onClose }: PaletteProps): JSX.Element {
     () => (asked === '' ? Promise.resolve(NOTHING) : search(asked)),
     () => false,
   );
+  const refused = problem ?? value?.problem;
   const is_searching = text.trim() !== '' && (asked !== text.trim() || (value === null && problem === null));
   const permitted = ACTIONS.filter(
     ({ to, needs }) => places.some(({ path }) => to.startsWith(path)) && (needs === undefined || mayDo(needs)),
@@ -117,9 +118,11 @@ export function Palette({ places, onClose }: PaletteProps): JSX.Element {
         ))}
       </div>
       <p class="hint" role="status">
-        {problem !== null && 'The service does not respond.'}
         {is_searching && 'Searching…'}
-        {!is_searching && asked !== '' && value?.found.length === 0 && 'Nothing found. '}
+        {!is_searching &&
+          refused &&
+          (isAway(refused.code) ? 'The service does not respond.' : `No messages were searched: ${refused.detail}`)}
+        {!is_searching && !refused && asked !== '' && value?.found.length === 0 && 'Nothing found. '}
         {!is_searching && value?.searched_to !== undefined && (
           <>
             Messages were searched back to {new Date(value.searched_to).toLocaleString('en-GB')}.{' '}
@@ -148,9 +151,11 @@ const mayDo = (needs: readonly Scope[]): boolean => !is_portal && needs.some(may
 interface Results {
   found: Found[];
   searched_to?: string | undefined;
+  /** Why no messages were searched. */
+  problem: ConvokeError | null;
 }
 
-const NOTHING: Results = { found: [] };
+const NOTHING: Results = { found: [], problem: null };
 
 /** Everything that has this id or this text. A part that is refused or fails hides none of the others. */
 async function search(text: string): Promise<Results> {
@@ -177,8 +182,9 @@ async function search(text: string): Promise<Results> {
     is_id || !reads ? none : client.listMeetings({ q: text, limit }).catch(() => none),
     // The portal has no pages of agents.
     is_id || is_portal ? none : client.listInstances({ agent_id: text, limit: 1 }).catch(() => none),
-    is_id || !reads ? none : client.findMessages({ text, limit }),
+    is_id || !reads ? none : client.findMessages({ text, limit }).catch(errorOf),
   ]);
+  const found_messages = messages instanceof ConvokeError ? none : messages;
   return {
     found: [
       ...by_id.data.map(messageFound),
@@ -206,9 +212,10 @@ async function search(text: string): Promise<Results> {
         kind: 'Meeting',
         name: meeting_id,
       })),
-      ...messages.data.map(messageFound),
+      ...found_messages.data.map(messageFound),
     ],
-    searched_to: 'searched_to' in messages ? messages.searched_to : undefined,
+    searched_to: 'searched_to' in found_messages ? found_messages.searched_to : undefined,
+    problem: messages instanceof ConvokeError ? messages : null,
   };
 }
 
