@@ -92,6 +92,24 @@ describe('the search of the pages', { concurrency: 2 }, () => {
     });
   });
 
+  test('a key that the list has not loaded yet is shown, and a key that does not exist is said to be missing', async (t) => {
+    const service = await startService(t);
+    const { token } = await service.endOpenMode();
+    for (let n = 0; n < 100; n++) await service.createKey({ scopes: ['read'], name: `key ${n}` });
+    const { key_id } = await service.createKey({ scopes: ['read'], name: 'the newest' });
+    await visitor.visit(service.url, { path: `/keys/${key_id}`, allowed: /404/ }, async (page) => {
+      await page.getByLabel('Key', { exact: true }).fill(token);
+      await page.keyboard.press('Enter');
+      const detail = page.getByRole('region', { name: `Key ${key_id}` });
+      await detail.getByRole('heading', { name: 'the newest' }).waitFor();
+      await detail.getByRole('button', { name: 'Revoke…' }).click();
+      await page.getByRole('dialog').getByRole('button', { name: 'Revoke' }).click();
+      await detail.getByText('revoked', { exact: true }).waitFor();
+      await page.goto(`${service.url}/keys/aaaaaaaaaaaa`);
+      await page.getByRole('region', { name: 'Key aaaaaaaaaaaa' }).getByRole('alert').waitFor();
+    });
+  });
+
   test('a time of another year is shown with its year', async (t) => {
     const service = await startService(t);
     const { token } = await service.endOpenMode();

@@ -1,7 +1,7 @@
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import { type ApiKey, type ApiKeyWithToken, ConvokeError, type Scope } from '@convoke/sdk';
-import { useList } from '../queries.ts';
+import { useList, useQuery } from '../queries.ts';
 import { Id } from '../parts/copy.tsx';
 import { Dialog, Form, TextField } from '../parts/dialog.tsx';
 import { Icon } from '../parts/icons.tsx';
@@ -76,7 +76,6 @@ export function Keys({ key_id }: { key_id: string | null }): JSX.Element {
     (key) => key.key_id,
     () => false,
   );
-  const chosen = rows?.find((key) => key.key_id === key_id);
   return (
     <Page
       title="Keys"
@@ -92,7 +91,7 @@ export function Keys({ key_id }: { key_id: string | null }): JSX.Element {
           </button>
         </>
       }
-      detail={chosen !== undefined && <KeyDetail key={chosen.key_id} api_key={chosen} again={again} />}
+      detail={key_id !== null && <KeyDetail key={key_id} key_id={key_id} onChanged={again} />}
     >
       {rows === null && problem === null && <Skeleton />}
       {problem !== null && !rows?.length && <Failure problem={problem} again={again} />}
@@ -134,13 +133,37 @@ export function Keys({ key_id }: { key_id: string | null }): JSX.Element {
   );
 }
 
-function KeyDetail({ api_key, again }: { api_key: ApiKey; again: () => void }): JSX.Element {
+function KeyDetail({ key_id, onChanged }: { key_id: string; onChanged: () => void }): JSX.Element {
+  // The list may not have loaded the key yet.
+  const { value, problem, again } = useQuery(`key ${key_id}`, () => client.getKey(key_id));
+  return (
+    <Detail
+      title={<Foreign>{value?.name ?? key_id}</Foreign>}
+      label={`Key ${key_id}`}
+      back="/keys"
+      back_label="Close the key"
+    >
+      {value === null && (problem === null ? <Skeleton /> : <Failure problem={problem} again={again} />)}
+      {value !== null && (
+        <KeyBody
+          api_key={value}
+          again={() => {
+            again();
+            onChanged();
+          }}
+        />
+      )}
+    </Detail>
+  );
+}
+
+function KeyBody({ api_key, again }: { api_key: ApiKey; again: () => void }): JSX.Element {
   const { key_id, name, scopes, meeting_ids, instance_id, revoked_at, expires_at, previous_token_expires_at } = api_key;
   const [asking, setAsking] = useState<'rotate' | 'revoke' | null>(null);
   const [made, setMade] = useState<ApiKeyWithToken | null>(null);
   const close = (): void => setAsking(null);
   return (
-    <Detail title={<Foreign>{name ?? key_id}</Foreign>} label={`Key ${key_id}`} back="/keys" back_label="Close the key">
+    <>
       <div class="detail-block">
         <Facts
           facts={[
@@ -200,7 +223,7 @@ function KeyDetail({ api_key, again }: { api_key: ApiKey; again: () => void }): 
         </Dialog>
       )}
       {made !== null && <TokenDialog made={made} onClose={() => setMade(null)} />}
-    </Detail>
+    </>
   );
 }
 
