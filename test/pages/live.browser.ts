@@ -171,6 +171,23 @@ describe('changes without an attempt', () => {
     });
   });
 
+  test('the audit log shows new entries, also those of changes without an event', async (t) => {
+    const service = await startService(t);
+    await visitor.visit(service.url, { path: '/audit' }, async (page) => {
+      await page.clock.install();
+      await page.goto(`${service.url}/audit`);
+      await page.getByText('Live', { exact: true }).waitFor();
+      const { invite_id } = (
+        await service.post<{ invite_id: string }>('/api/v1/invites/', { meeting_ids: ['room'], agent_ids: ['anna'] })
+      ).body;
+      await page.clock.runFor(15_000);
+      await page
+        .getByRole('row', { name: /invite\.create/ })
+        .getByText(invite_id)
+        .waitFor();
+    });
+  });
+
   test('a change of a membership shows on the page of its instance and in the composer', async (t) => {
     const service = await startService(t);
     await service.member(t, 'room', {

@@ -1,4 +1,5 @@
 import type { JSX } from 'preact';
+import { useEffect } from 'preact/hooks';
 import type { AuditAction, AuditEntry } from '@convoke/sdk';
 import { useList } from '../queries.ts';
 import { Id } from '../parts/copy.tsx';
@@ -39,6 +40,9 @@ const ACTIONS: readonly AuditAction[] = [
   'authenticate',
   'service.start',
 ];
+
+/** How often the page asks again. Most entries have no event of the feed: sign-ins, keys, invites, refusals. */
+const AGAIN_MS = 10_000;
 
 const COLUMNS: Column<AuditEntry>[] = [
   {
@@ -92,6 +96,10 @@ export function Audit({ seq }: { seq: string | null }): JSX.Element {
     (entry) => String(entry.seq),
     (event) => event.name.startsWith('instance.'),
   );
+  useEffect(() => {
+    const timer = setInterval(() => !document.hidden && again(), AGAIN_MS);
+    return () => clearInterval(timer);
+  }, []);
   const chosen = rows?.find((entry) => String(entry.seq) === seq);
   const leading = (to?: number): string => addressOf(to === undefined ? ['audit'] : ['audit', String(to)], query);
   return (
