@@ -14,9 +14,16 @@ import { until } from '../support/wait.ts';
 const visitor = useVisitor();
 
 /** Runs a command in a shell until the test ends. `printed` is its output so far. */
-function type(t: TestContext, command: string): { printed: string; ended: Promise<unknown> } {
+function type(
+  t: TestContext,
+  command: string,
+  more: Record<string, string> = {},
+): { printed: string; ended: Promise<unknown> } {
   const path = `${dirname(process.execPath)}:${process.env['PATH']}`;
-  const child = spawn('sh', ['-c', `exec ${command}`], { env: { PATH: path }, stdio: ['ignore', 'pipe', 'ignore'] });
+  const child = spawn('sh', ['-c', `exec ${command}`], {
+    env: { PATH: path, ...more },
+    stdio: ['ignore', 'pipe', 'ignore'],
+  });
   const run = { printed: '', ended: once(child, 'exit') };
   child.stdout.on('data', (bytes: Buffer) => (run.printed += bytes.toString()));
   t.after(() => child.kill());
@@ -49,6 +56,25 @@ describe('the guide', () => {
         () => receiver.printed,
         (text) => text.includes('Good morning'),
       );
+    });
+  });
+
+  test('its commands work too where a key is needed, and it says where the key comes from', async (t) => {
+    const service = await startService(t);
+    const { token } = await service.endOpenMode();
+    await visitor.visit(service.url, { path: '/start' }, async (page) => {
+      await page.getByLabel('Key', { exact: true }).fill(token);
+      await page.keyboard.press('Enter');
+      const exported = await page.getByLabel('the command that sets the key', { exact: true }).innerText();
+      const [, name = ''] = /^export (\w+)=/.exec(exported) ?? [];
+      await page.getByRole('radio', { name: 'Webhook: curl' }).check({ force: true });
+      for (const what of ['registers', 'joins', 'sends']) {
+        const command = await page.getByLabel(`the command that ${what}`, { exact: true }).innerText();
+        await type(t, command, { [name]: token }).ended;
+      }
+      await done(page, 'Register an instance');
+      await done(page, 'Let it join a meeting');
+      await done(page, 'Say something there');
     });
   });
 

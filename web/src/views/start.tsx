@@ -7,7 +7,8 @@ import { Mark } from '../parts/mark.tsx';
 import { doing } from '../parts/notice.tsx';
 import { Page } from '../parts/page.tsx';
 import { addressOf, go } from '../router.ts';
-import { client, may } from '../service.ts';
+import { useObservable } from '../observable.ts';
+import { client, may, session } from '../service.ts';
 import { quoted } from '../format.ts';
 import { Foreign } from '../parts/foreign.tsx';
 
@@ -52,7 +53,8 @@ export function Start(): JSX.Element {
   const { value } = useQuery('progress', progress, () => true);
   const done = value ?? { instances: [], joined: null, used_meeting: null, delivered: null };
   const meeting_id = done.joined ?? 'standup-42';
-  const commands = COMMANDS[way === 'curl' ? 'curl' : 'cli'];
+  const needs_key = useObservable(session)?.state !== 'open';
+  const commands = COMMANDS[way === 'curl' ? 'curl' : 'cli'](needs_key);
   const is_done = done.delivered !== null;
   return (
     <Page
@@ -72,6 +74,16 @@ export function Start(): JSX.Element {
     >
       <div class="guide" tabIndex={0} role="group" aria-label="Guide">
         {may('admin') && <DemoView />}
+        {needs_key && (
+          <section aria-label="Key">
+            <p>
+              This service needs a key: the commands take it from the terminal. It needs the scopes{' '}
+              <code>instance</code> and <code>send</code>.{' '}
+              {may('admin') ? <a href="/keys?new">Make one</a> : 'An admin makes one.'}
+            </p>
+            <Snippet what="the command that sets the key" text={`export ${KEY}=cvk_…`} />
+          </section>
+        )}
         <ol class="steps">
           <Step title="Start a receiver" is_done={is_done} result="">
             <p>
@@ -218,24 +230,31 @@ function connectCommand(address: string): string {
   return `npx convoke connect --agent anna-planner --meeting standup-42 \\\n  --to ${WEBHOOK} --url ${address}`;
 }
 
-const COMMANDS: Record<'curl' | 'cli', Commands> = {
-  curl: {
-    register: (address) =>
-      `curl ${address}/api/v1/instances/register/ -H 'content-type: application/json' \\\n` +
-      `  -d '{"instance_id": "laptop-anna", "instance_name": "My laptop",\n` +
-      `       "agent_ids": ["anna-planner"], "webhook_url": "${WEBHOOK}"}'`,
-    join: (address) =>
-      `curl ${address}/api/v1/instances/join-meeting/ -H 'content-type: application/json' \\\n` +
-      `  -d '{"instance_id": "laptop-anna", "meeting_id": "standup-42", "agent_ids": ["anna-planner"]}'`,
-    send: (address, meeting_id) =>
-      `curl ${address}/api/v1/meetings/${encodeURIComponent(meeting_id)}/messages/ -H 'content-type: application/json' \\\n` +
-      `  -d '{"message": {"content": "Good morning"}}'`,
+/** The variable of the terminal in which the commands of Convoke look for a key. */
+const KEY = 'CONVOKE_API_KEY';
+
+const COMMANDS: Record<'curl' | 'cli', (needs_key: boolean) => Commands> = {
+  curl: (needs_key) => {
+    const headers =
+      (needs_key ? ` -H "authorization: Bearer $${KEY}"` : '') + ` -H 'content-type: application/json' \\\n`;
+    return {
+      register: (address) =>
+        `curl ${address}/api/v1/instances/register/${headers}` +
+        `  -d '{"instance_id": "laptop-anna", "instance_name": "My laptop",\n` +
+        `       "agent_ids": ["anna-planner"], "webhook_url": "${WEBHOOK}"}'`,
+      join: (address) =>
+        `curl ${address}/api/v1/instances/join-meeting/${headers}` +
+        `  -d '{"instance_id": "laptop-anna", "meeting_id": "standup-42", "agent_ids": ["anna-planner"]}'`,
+      send: (address, meeting_id) =>
+        `curl ${address}/api/v1/meetings/${encodeURIComponent(meeting_id)}/messages/${headers}` +
+        `  -d '{"message": {"content": "Good morning"}}'`,
+    };
   },
-  cli: {
+  cli: () => ({
     register: (address) =>
       `npx convoke instances register laptop-anna --name 'My laptop' --agent anna-planner \\\n` +
       `  --webhook ${WEBHOOK} --url ${address}`,
     join: (address) => `npx convoke join laptop-anna standup-42 --url ${address}`,
     send: (address, meeting_id) => `npx convoke send ${quoted(meeting_id)} 'Good morning' --url ${address}`,
-  },
+  }),
 };

@@ -5,7 +5,7 @@ import { Snippet } from '../parts/copy.tsx';
 import { Dialog } from '../parts/dialog.tsx';
 import { quoted } from '../format.ts';
 import { useQuery } from '../queries.ts';
-import { client } from '../service.ts';
+import { client, session } from '../service.ts';
 
 /** The address of an example's runtime, on its own machine. */
 const RUNTIME = 'http://127.0.0.1:9000/convoke';
@@ -29,6 +29,11 @@ export function WaitingDialog({ registered, onClose }: { registered: Instance; o
         Run this on the machine that runs the agent. <code>--to</code> is where the agent's runtime listens there.
       </p>
       <Snippet what="the command that connects" text={command} />
+      {session.value?.state !== 'open' && (
+        <p class="hint">
+          It needs a key there, as <code>CONVOKE_API_KEY</code>: the key that owns this instance.
+        </p>
+      )}
       <p role="status">
         <ConnectionState instance={instance} />
       </p>
