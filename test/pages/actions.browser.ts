@@ -54,6 +54,37 @@ describe('where one reads', { concurrency: 3 }, () => {
     });
   });
 
+  test('a recovery ends when somebody leaves its page with the back button', async (t) => {
+    const service = await startService(t);
+    const { instance_id } = await failing(t, service, 3);
+    await visitor.visit(service.url, { path: '/instances' }, async (page) => {
+      await page
+        .getByRole('row', { name: /GPU box/ })
+        .getByRole('link')
+        .click();
+      const asked = Promise.withResolvers<void>();
+      const left = Promise.withResolvers<void>();
+      let parts = 0;
+      await page.route('**/recover/', async (route) => {
+        const body = route.request().postDataJSON() as object;
+        if ('dry_run' in body) return route.continue();
+        parts++;
+        asked.resolve();
+        await left.promise;
+        return route.continue({ postData: JSON.stringify({ ...body, limit: 1 }) });
+      });
+      await page.getByRole('button', { name: 'Resend failed…' }).click();
+      await page.getByRole('dialog').getByRole('button', { name: 'Resend 3 deliveries' }).click();
+      await asked.promise;
+      await page.goBack();
+      await page.getByRole('dialog').waitFor({ state: 'detached' });
+      left.resolve();
+      await page.getByText(/^Cancelled\. 1 delivery/).waitFor();
+      assert.equal(parts, 1);
+      assert.equal((await listed(service, `instance_id=${instance_id}&state=failed`)).length, 2);
+    });
+  });
+
   test('a recovery without an end counts and sends what fails while its dialog is open', async (t) => {
     const service = await startService(t);
     const { instance_id, receiver } = await failing(t, service, 1);

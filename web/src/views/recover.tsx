@@ -1,6 +1,6 @@
 /** Sends the missed messages of an instance again. Shows a count first, then the progress, which people can cancel. */
 import type { JSX } from 'preact';
-import { useRef, useState } from 'preact/hooks';
+import { useEffect, useRef, useState } from 'preact/hooks';
 import type { Instance, Recovered } from '@convoke/sdk';
 import { Dialog, Form, TextField } from '../parts/dialog.tsx';
 import { notify, showProblem } from '../parts/notice.tsx';
@@ -17,18 +17,18 @@ export function RecoverDialog({ instance, onClose }: { instance: Instance; onClo
   const [since, setSince] = useState(() => localTime(Date.now() - DAY_MS));
   const [end, setEnd] = useState('');
   const of = spanOf(since, end);
-  // Leaving the dialog cancels the deliveries that were not queued yet.
   const running = useRef<{ is_cancelled: boolean } | null>(null);
+  const cancel = (): void => {
+    if (running.current !== null) running.current.is_cancelled = true;
+  };
+  // Leaving the dialog, also with the back button, cancels the deliveries that were not queued yet.
+  useEffect(() => cancel, []);
   const [progress, setProgress] = useState<Omit<ProgressProps, 'onCancel'> | null>(null);
   const { value, problem, again } = useQuery(
     of === null ? null : `recoverable ${instance_id} ${JSON.stringify(of)}`,
     () => client.recover(instance_id, { ...(of as Span), dry_run: true }),
     (event) => event.instance_id === instance_id && mayCount(event),
   );
-  const close = (): void => {
-    if (running.current !== null) running.current.is_cancelled = true;
-    onClose();
-  };
 
   const send = async (): Promise<void> => {
     if (of === null) return;
@@ -55,7 +55,7 @@ export function RecoverDialog({ instance, onClose }: { instance: Instance; onClo
   };
 
   return (
-    <Dialog title="Resend what it missed" onClose={close}>
+    <Dialog title="Resend what it missed" onClose={onClose}>
       {progress === null ? (
         <Form
           action={value === null || value.recovered === 0 ? 'Resend' : `Resend ${amount(value)}`}
@@ -72,7 +72,7 @@ export function RecoverDialog({ instance, onClose }: { instance: Instance; onClo
           </div>
         </Form>
       ) : (
-        <Progress {...progress} onCancel={() => (running.current!.is_cancelled = true)} />
+        <Progress {...progress} onCancel={cancel} />
       )}
     </Dialog>
   );
