@@ -217,6 +217,28 @@ describe('dialogs', { concurrency: 2 }, () => {
     });
   });
 
+  test('invisible characters of ids are shown in notices, in the titles of dialogs, and in the latest events', async (t) => {
+    const service = await startService(t);
+    const receiver = await startReceiver(t);
+    const [written, seen] = ['safe\u202Ecod.exe', 'safe[U+202E]cod.exe'];
+    await visitor.visit(service.url, { path: '/instances' }, async (page) => {
+      await page.getByRole('button', { name: 'Register' }).click();
+      const dialog = page.getByRole('dialog');
+      await dialog.getByLabel('Instance id').fill(written);
+      await dialog.getByLabel('Webhook URL').fill(receiver.url);
+      await dialog.getByRole('button', { name: 'Register' }).click();
+      await page.getByText(`${seen} is registered.`).waitFor();
+      await dialog.getByRole('button', { name: 'I’ve saved it' }).click();
+      await page.getByRole('button', { name: 'Delete…' }).click();
+      await page.getByRole('heading', { name: `Delete ${seen}?` }).waitFor();
+      await page.keyboard.press('Escape');
+      await page.getByRole('link', { name: 'Now', exact: true }).click();
+      await page.getByText(`${seen} registered`).waitFor();
+      await page.goto(`${service.url}/agents/${encodeURIComponent(written)}`);
+      await page.getByRole('heading', { name: `Agent ${seen}` }).waitFor();
+    });
+  });
+
   test('a notice is seen above a dialog that opens after it', async (t) => {
     const service = await startService(t);
     const receiver = await startReceiver(t);

@@ -64,7 +64,7 @@ export function Dialog({ title, onClose, children, is_kept = false }: DialogProp
     >
       <div class="dialog-inner">
         <header class="dialog-head">
-          <h2 id={heading}>{title}</h2>
+          <h2 id={heading}>{shown(title)}</h2>
           {!is_kept && (
             <button type="button" class="bare" onClick={() => dialog.current?.close()}>
               <Icon name="close" />

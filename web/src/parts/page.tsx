@@ -1,6 +1,7 @@
 /** The frame of a view: its title, its actions, a list and, beside it, the chosen item. */
 import type { ComponentChildren, JSX } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
+import { shown } from '../format.ts';
 import { followed } from '../keyboard.ts';
 import { filterBy } from '../router.ts';
 import { Observable, useObservable } from '../observable.ts';
@@ -24,7 +25,7 @@ export function Page({ title, tools, actions, children, detail }: PageProps): JS
     <div class={detail ? 'page has-detail' : 'page'}>
       <section class="page-list" aria-label={title}>
         <header class="page-head">
-          <h1>{title}</h1>
+          <h1>{shown(title)}</h1>
           <div class="page-tools">{tools}</div>
           <div class="page-actions">{actions}</div>
         </header>

@@ -50,10 +50,12 @@ export function MeetingDetail({ meeting_id, back }: { meeting_id: string; back: 
           <summary>
             <span>{members === null ? '…' : counted(present.length, 'instance')}</span>
             <span class="faint clip">
-              {some(
-                present.map(({ instance_name, instance_id }) => instance_name || instance_id),
-                4,
-              )}
+              <Foreign>
+                {some(
+                  present.map(({ instance_name, instance_id }) => instance_name || instance_id),
+                  4,
+                )}
+              </Foreign>
             </span>
           </summary>
           {is_open && members !== null && <Members meeting_id={meeting_id} members={members} />}
