@@ -64,6 +64,7 @@ export async function createServer(
   collect: (app: App) => Promise<void> = async () => {},
 ): Promise<App> {
   const connections = new Connections(context.max_connections, context.clock);
+  const pages = context.pages ?? new Pages();
   const large_responses = new LargeResponses(ANSWER_BYTES_IN_FLIGHT_MAX);
   const app: App = Fastify({
     // Fastify's own log makes a logger and listeners for each request and reports little. Errors are logged below, and
@@ -82,7 +83,7 @@ export async function createServer(
     schemaController: { compilersFactory: COMPILERS },
     routerOptions: { ignoreTrailingSlash: true, maxParamLength: PARAM_CHARS_MAX },
     // Errors before a route is found, such as a malformed path or a parameter that is too long.
-    frameworkErrors: (error, _, reply) => void sendProblem(reply, problemOf(error)),
+    frameworkErrors: (error, request, reply) => void answerUnrouted(pages, error, request, reply),
     clientErrorHandler: (error, socket) => connections.refuse(error, socket),
     forceCloseConnections: 'idle',
     // During a stop, late requests get a response like all others.
@@ -107,7 +108,7 @@ export async function createServer(
       done(error as Error);
     }
   });
-  addUnknownRoutes(app, context.pages ?? new Pages());
+  addUnknownRoutes(app, pages);
 
   app.addHook('onRoute', (route) => {
     assertAudited(route);
@@ -142,6 +143,17 @@ function isOfForeignPage(url: string, headers: IncomingHttpHeaders): boolean {
   if (site === 'none' || site === 'same-origin') return false;
   const is_link = headers['sec-fetch-mode'] === 'navigate' && headers['sec-fetch-dest'] === 'document';
   return !is_link || url.startsWith('/api/');
+}
+
+/** For a browser the page says that there is nothing at the address; a program gets the problem. */
+async function answerUnrouted(
+  pages: Pages,
+  error: FastifyError,
+  request: FastifyRequest,
+  reply: FastifyReply,
+): Promise<void> {
+  const is_answered = pages.isFor(request) && (await pages.answer(request, reply).catch(() => false));
+  if (!is_answered) sendProblem(reply, problemOf(error));
 }
 
 function answerError(

@@ -75,6 +75,18 @@ test('every view is the index for a browser; a program gets the 404 as before', 
   assert.deepEqual((await app.inject({ url: '/api/v1/meetings/', headers: NAVIGATION })).json(), { data: [] });
 });
 
+test('an address that cannot be decoded is a page for a browser, and a problem for a program', async (t) => {
+  const service = await startService(t);
+  for (const path of ['/instances/100%', '/meetings/%ff', '/nothing/%E0%A4%A']) {
+    const page = await service.request('GET', path, { headers: NAVIGATION });
+    assert.equal(page.headers['content-type'], 'text/html; charset=utf-8', path);
+    const answer = await service.get(path);
+    assert.deepEqual([answer.status, answer.headers['content-type']], [400, 'application/problem+json'], path);
+  }
+  const api = await service.request('GET', '/api/v1/instances/%ff/', { headers: NAVIGATION });
+  assert.equal(api.headers['content-type'], 'application/problem+json');
+});
+
 test('at / a program gets a text that says what is where, also while there are no pages', async (t) => {
   for (const files of [FILES, {}]) {
     const app = await serve(t, await built(t, files));
