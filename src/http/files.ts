@@ -31,8 +31,16 @@ export function sendFile({ headers }: FastifyRequest, reply: FastifyReply, file:
   void reply.headers(file.headers).type(file.type).header('etag', etag).header('cache-control', file.cache_control);
   if (file.encoded.length > 0) void reply.header('vary', 'accept-encoding');
   if (encoding !== undefined) void reply.header('content-encoding', encoding.name);
-  const is_known = headers['if-none-match']?.split(',').some((known) => known.trim() === etag) === true;
+  const is_known = headers['if-none-match']?.split(',').some((known) => isSameTag(known.trim(), etag)) === true;
   return is_known ? reply.code(304).send() : reply.send(bytes);
+}
+
+/**
+ * Compares tags as RFC 9110 asks for If-None-Match (section 13.1.2): a proxy that compresses a file by itself marks its
+ * tag as weak.
+ */
+function isSameTag(known: string, etag: string): boolean {
+  return known === '*' || known.replace(/^W\//, '') === etag;
 }
 
 /** Whether the header names the encoding with a weight above 0 (RFC 9110, section 12.5.3). */
