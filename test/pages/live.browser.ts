@@ -188,6 +188,31 @@ describe('changes without an attempt', () => {
     });
   });
 
+  test('the keys show what another admin does to them, also beside the list', async (t) => {
+    const service = await startService(t);
+    const { token } = await service.endOpenMode();
+    const { key_id } = await service.createKey({ scopes: ['read'], name: 'reader' });
+    await visitor.visit(service.url, { path: '/keys', allowed: /401/ }, async (page) => {
+      await page.clock.install();
+      await page.goto(`${service.url}/keys/${key_id}`);
+      await page.getByLabel('Key', { exact: true }).fill(token);
+      await page.keyboard.press('Enter');
+      await page.getByText('Live', { exact: true }).waitFor();
+      await page.getByRole('button', { name: 'Revoke…' }).waitFor();
+      assert.equal((await service.request('DELETE', `/api/v1/keys/${key_id}/`)).status, 204);
+      await page.clock.runFor(15_000);
+      await page
+        .getByRole('row', { name: /reader/ })
+        .getByText('revoked')
+        .waitFor();
+      await page
+        .getByRole('region', { name: `Key ${key_id}` })
+        .getByText('revoked', { exact: true })
+        .waitFor();
+      assert.equal(await page.getByRole('button', { name: 'Revoke…' }).count(), 0);
+    });
+  });
+
   test('a change of a membership shows on the page of its instance and in the composer', async (t) => {
     const service = await startService(t);
     await service.member(t, 'room', {

@@ -152,6 +152,14 @@ export function useQuery<T>(
   return { value: state.current.value, problem: state.current.problem, again };
 }
 
+/** Calls back from time to time while somebody may look: for what changes without an event of the feed. */
+export function usePoll(again: () => void, every_ms: number): void {
+  useEffect(() => {
+    const timer = setInterval(() => !document.hidden && again(), every_ms);
+    return () => clearInterval(timer);
+  }, []);
+}
+
 export interface ListQuery<T> {
   /** Null until the first page arrived. */
   rows: T[] | null;

@@ -2,7 +2,7 @@
 import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { Counts, Instance } from '@convoke/sdk';
-import { useQuery } from '../queries.ts';
+import { usePoll, useQuery } from '../queries.ts';
 import { Foreign } from '../parts/foreign.tsx';
 import { Answer } from '../parts/answer.tsx';
 import { HealthMark } from '../parts/mark.tsx';
@@ -84,10 +84,7 @@ function useFailing(counts: Counts | null, failing: number | null): Instance[] |
   useEffect(() => {
     if (!read.current.startsWith(`${states} `)) again();
   }, [states]);
-  useEffect(() => {
-    const timer = setInterval(() => !document.hidden && read.current !== latest.current && again(), AGAIN_MS);
-    return () => clearInterval(timer);
-  }, []);
+  usePoll(() => read.current !== latest.current && again(), AGAIN_MS);
   return failing === 0 || value === null ? null : value.toSorted(byWeight);
 }
 

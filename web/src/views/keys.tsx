@@ -1,7 +1,7 @@
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import { type ApiKey, type ApiKeyWithToken, ConvokeError, type Scope } from '@convoke/sdk';
-import { useList, useQuery } from '../queries.ts';
+import { useList, usePoll, useQuery } from '../queries.ts';
 import { Id } from '../parts/copy.tsx';
 import { Dialog, Form, TextField } from '../parts/dialog.tsx';
 import { Icon } from '../parts/icons.tsx';
@@ -25,6 +25,9 @@ const SCOPES: readonly (readonly [Scope, string])[] = [
   ['read', 'look at everything'],
   ['admin', 'everything, and keys'],
 ];
+
+/** How often the page asks again, because the feed has no events about keys. */
+const AGAIN_MS = 10_000;
 
 type KeyState = 'in use' | 'expired' | 'revoked';
 
@@ -76,6 +79,7 @@ export function Keys({ key_id }: { key_id: string | null }): JSX.Element {
     (key) => key.key_id,
     () => false,
   );
+  usePoll(again, AGAIN_MS);
   return (
     <Page
       title="Keys"
@@ -136,6 +140,7 @@ export function Keys({ key_id }: { key_id: string | null }): JSX.Element {
 function KeyDetail({ key_id, onChanged }: { key_id: string; onChanged: () => void }): JSX.Element {
   // The list may not have loaded the key yet.
   const { value, problem, again } = useQuery(`key ${key_id}`, () => client.getKey(key_id));
+  usePoll(again, AGAIN_MS);
   return (
     <Detail
       title={<Foreign>{value?.name ?? key_id}</Foreign>}

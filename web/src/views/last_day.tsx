@@ -1,6 +1,5 @@
 import type { JSX } from 'preact';
-import { useEffect } from 'preact/hooks';
-import { useQuery } from '../queries.ts';
+import { usePoll, useQuery } from '../queries.ts';
 import { Chart, deliveriesOf } from '../parts/chart.tsx';
 import { timeOfDay } from '../parts/time.tsx';
 import { client } from '../service.ts';
@@ -12,10 +11,7 @@ const DAY_S = 86_400;
 /** How the attempts at an instance ended in the last day, and how long its deliveries took. */
 export function LastDay({ instance_id }: { instance_id: string }): JSX.Element | null {
   const { value, again } = useQuery(`history of ${instance_id}`, () => client.getInstanceHistory(instance_id));
-  useEffect(() => {
-    const timer = setInterval(() => !document.hidden && again(), AGAIN_MS);
-    return () => clearInterval(timer);
-  }, []);
+  usePoll(again, AGAIN_MS);
   if (value === null) return null;
   const { starts_at, step_s, counting_since, delivered, failed_attempts, p50_ms, p95_ms } = value;
   const sum = (counts: readonly number[]): number => counts.reduce((all, each) => all + each, 0);

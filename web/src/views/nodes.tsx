@@ -1,7 +1,6 @@
 import type { JSX } from 'preact';
-import { useEffect } from 'preact/hooks';
 import type { ServiceNode } from '@convoke/sdk';
-import { useQuery } from '../queries.ts';
+import { usePoll, useQuery } from '../queries.ts';
 import { Id } from '../parts/copy.tsx';
 import { Mark, type MarkKind } from '../parts/mark.tsx';
 import { Detail, Facts, Page } from '../parts/page.tsx';
@@ -69,10 +68,7 @@ const COLUMNS: Column<ServiceNode>[] = [
 /** The processes that share the work, and the share of each process. */
 export function Nodes({ node_id }: { node_id: string | null }): JSX.Element {
   const { value, problem, again } = useQuery('nodes', () => client.listNodes());
-  useEffect(() => {
-    const timer = setInterval(() => !document.hidden && again(), ASK_EVERY_MS);
-    return () => clearInterval(timer);
-  }, []);
+  usePoll(again, ASK_EVERY_MS);
   const chosen = value?.data.find((node) => node.node_id === node_id);
   return (
     <Page title="Nodes" detail={chosen !== undefined && <NodeDetail key={chosen.node_id} node={chosen} />}>

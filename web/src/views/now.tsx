@@ -1,7 +1,7 @@
 import type { ComponentChildren, JSX } from 'preact';
-import { useEffect, useState } from 'preact/hooks';
+import { useState } from 'preact/hooks';
 import type { Counts } from '@convoke/sdk';
-import { useQuery } from '../queries.ts';
+import { usePoll, useQuery } from '../queries.ts';
 import { type FeedEvent, feed } from '../feed.ts';
 import { type Points, useHistory } from '../history.ts';
 import { Chart, deliveriesOf, type Line } from '../parts/chart.tsx';
@@ -38,10 +38,7 @@ export function Now(): JSX.Element {
     () => client.getCounts(),
     ({ name }) => name.startsWith('instance.'),
   );
-  useEffect(() => {
-    const timer = setInterval(() => !document.hidden && again(), COUNTS_EVERY_MS);
-    return () => clearInterval(timer);
-  }, []);
+  usePoll(again, COUNTS_EVERY_MS);
   return (
     <Page title="Now" actions={<Choice label="Time shown" options={SPANS} value={span} onChange={setSpan} />}>
       <div class="now" tabIndex={0} role="group" aria-label="What happens now">
