@@ -213,6 +213,18 @@ describe('changes without an attempt', () => {
     });
   });
 
+  test('an entry of the audit log has an address, however far back it is', async (t) => {
+    const service = await startService(t);
+    await service.member(t, 'room', { registration: { instance_id: 'box' } });
+    for (let n = 0; n < 110; n++) await service.patch('box', { instance_name: `Box ${n}` });
+    await visitor.visit(service.url, { path: '/audit/1' }, async (page) => {
+      const entry = page.getByRole('region', { name: 'Entry 1', exact: true });
+      await entry.getByText('service.start').first().waitFor();
+      await page.goto(`${service.url}/audit/999999`);
+      await page.getByRole('region', { name: 'Entry 999999' }).getByText('There is no such entry').waitFor();
+    });
+  });
+
   test('a change of a membership shows on the page of its instance and in the composer', async (t) => {
     const service = await startService(t);
     await service.member(t, 'room', {

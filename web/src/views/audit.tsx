@@ -1,7 +1,7 @@
 import type { JSX } from 'preact';
 import { useEffect } from 'preact/hooks';
 import type { AuditAction, AuditEntry } from '@convoke/sdk';
-import { useList } from '../queries.ts';
+import { useList, usePoll } from '../queries.ts';
 import { Id } from '../parts/copy.tsx';
 import { Mark } from '../parts/mark.tsx';
 import { Detail, Facts, Filter, Page } from '../parts/page.tsx';
@@ -43,6 +43,8 @@ const ACTIONS: readonly AuditAction[] = [
 
 /** How often the page asks again. Most entries have no event of the feed: sign-ins, keys, invites, refusals. */
 const AGAIN_MS = 10_000;
+/** How many of the latest entries are loaded to find the one in the address. */
+const LOOKED_THROUGH_MAX = 5_000;
 
 const COLUMNS: Column<AuditEntry>[] = [
   {
@@ -96,11 +98,12 @@ export function Audit({ seq }: { seq: string | null }): JSX.Element {
     (entry) => String(entry.seq),
     (event) => event.name.startsWith('instance.'),
   );
-  useEffect(() => {
-    const timer = setInterval(() => !document.hidden && again(), AGAIN_MS);
-    return () => clearInterval(timer);
-  }, []);
+  usePoll(again, AGAIN_MS);
   const chosen = rows?.find((entry) => String(entry.seq) === seq);
+  const is_looking = seq !== null && chosen === undefined && !is_complete && (rows?.length ?? 0) < LOOKED_THROUGH_MAX;
+  useEffect(() => {
+    if (is_looking) more();
+  }, [is_looking, rows?.length]);
   const leading = (to?: number): string => addressOf(to === undefined ? ['audit'] : ['audit', String(to)], query);
   return (
     <Page
@@ -127,7 +130,18 @@ export function Audit({ seq }: { seq: string | null }): JSX.Element {
           <Filter label="Instance id" name="instance_id" value={instance_id} />
         </>
       }
-      detail={chosen !== undefined && <EntryDetail key={chosen.seq} entry={chosen} back={leading()} />}
+      detail={
+        chosen !== undefined ? (
+          <EntryDetail key={chosen.seq} entry={chosen} back={leading()} />
+        ) : (
+          seq !== null &&
+          rows !== null && (
+            <Detail title="Entry" label={`Entry ${seq}`} back={leading()} back_label="Close the entry">
+              {is_looking ? <Skeleton /> : <Missing />}
+            </Detail>
+          )
+        )
+      }
     >
       {rows === null && problem === null && <Skeleton />}
       {problem !== null && !rows?.length && <Failure problem={problem} again={again} />}
@@ -159,6 +173,17 @@ export function Audit({ seq }: { seq: string | null }): JSX.Element {
         />
       )}
     </Page>
+  );
+}
+
+function Missing(): JSX.Element {
+  return (
+    <Empty title="There is no such entry">
+      <p>
+        It is not among the latest {LOOKED_THROUGH_MAX.toLocaleString('en')} entries that match the filters. Other
+        filters may find it.
+      </p>
+    </Empty>
   );
 }
 
