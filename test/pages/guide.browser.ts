@@ -78,6 +78,24 @@ describe('the guide', () => {
     });
   });
 
+  test('ticks its steps off for an owner too, who may not see meetings', async (t) => {
+    const service = await startService(t);
+    await service.endOpenMode();
+    const owner = await service.createKey({ scopes: ['instance', 'send'] });
+    await visitor.visit(service.url, { path: '/start', allowed: /403/ }, async (page) => {
+      await page.getByLabel('Key', { exact: true }).fill(owner.token);
+      await page.keyboard.press('Enter');
+      await page.getByRole('radio', { name: 'Webhook: curl' }).check({ force: true });
+      service.token = owner.token;
+      const { instance_id } = await service.member(t, 'room');
+      await done(page, 'Register an instance');
+      assert.equal(await page.getByText('(done)').count(), 1);
+      await service.settled(await service.send('room', { content: 'hello' }));
+      for (const step of ['Let it join a meeting', 'Say something there', 'See it arrive']) await done(page, step);
+      await stepOf(page, 'See it arrive').getByText(`at ${instance_id}`).waitFor();
+    });
+  });
+
   test('the demo ticks nothing off', async (t) => {
     const service = await startService(t);
     await visitor.visit(service.url, { path: '/start' }, async (page) => {

@@ -22,8 +22,21 @@ interface Progress {
 async function progress(): Promise<Progress> {
   const [instances, meetings] = await Promise.all([
     client.listInstances({ limit: 20 }),
-    client.listMeetings({ limit: 100 }),
+    may('read') ? inMeetings() : inDeliveries(),
   ]);
+  return {
+    instances: instances.data
+      .filter(({ instance_id }) => !OF_DEMO.test(instance_id))
+      .map(({ instance_name, instance_id }) => instance_name || instance_id)
+      .slice(0, 3),
+    ...meetings,
+  };
+}
+
+type InMeetings = Omit<Progress, 'instances'>;
+
+async function inMeetings(): Promise<InMeetings> {
+  const meetings = await client.listMeetings({ limit: 100 });
   const own = meetings.data.filter(({ meeting_id }) => !OF_DEMO.test(meeting_id));
   const used_meeting = own.find(({ last_seq }) => last_seq > 0)?.meeting_id ?? null;
   const delivered =
@@ -31,14 +44,18 @@ async function progress(): Promise<Progress> {
       ? null
       : await client.listDeliveries({ meeting_id: used_meeting, state: 'delivered', limit: 1 });
   return {
-    instances: instances.data
-      .filter(({ instance_id }) => !OF_DEMO.test(instance_id))
-      .map(({ instance_name, instance_id }) => instance_name || instance_id)
-      .slice(0, 3),
     joined: own.find(({ instance_count }) => instance_count > 0)?.meeting_id ?? null,
     used_meeting,
     delivered: delivered?.data[0]?.instance_id ?? null,
   };
+}
+
+/** For the owner of an instance, who sees its deliveries and no meetings. */
+async function inDeliveries(): Promise<InMeetings> {
+  const { data } = await client.listDeliveries({ limit: 20 });
+  const used_meeting = data[0]?.meeting_id ?? null;
+  const delivered = data.find(({ state }) => state === 'delivered')?.instance_id ?? null;
+  return { joined: used_meeting, used_meeting, delivered };
 }
 
 /** The names of the demo's meetings and instances. The demo does none of the steps of the guide. */
