@@ -145,6 +145,22 @@ describe('a session on a page', { concurrency: 3 }, () => {
     });
   });
 
+  test('of a key that sees a part of the service asks for the charts of all of it once', async (t) => {
+    const service = await startService(t);
+    await service.endOpenMode();
+    const owner = await service.createKey({ scopes: ['instance'] });
+    await visitor.visit(service.url, { path: '/now', allowed: /403/ }, async (page) => {
+      await page.clock.install();
+      await page.goto(`${service.url}/now`);
+      let asked = 0;
+      page.on('request', (request) => (asked += Number(request.url().includes('/api/v1/history/'))));
+      await enter(page, owner.token);
+      await page.getByText('Charts show the whole service').waitFor();
+      for (let n = 0; n < 5; n++) await page.clock.runFor(3_000);
+      assert.equal(asked, 1);
+    });
+  });
+
   test('that has just begun is not called disconnected since the session before it ended', async (t) => {
     const service = await startService(t);
     const { token } = await service.endOpenMode();

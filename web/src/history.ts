@@ -121,7 +121,8 @@ export function useHistory(span: Span | null): HistoryRead {
         }
         if (!is_left) draw({});
       }
-      if (!is_left) timer = setTimeout(ask, SPANS[span].every_ms);
+      // A key that sees only a part of the service will be refused again.
+      if (!is_left && problem.current?.code !== 'not_permitted') timer = setTimeout(ask, SPANS[span].every_ms);
     };
     void ask();
     return () => {
