@@ -334,6 +334,16 @@ test('every invite that is made, redeemed, refused and revoked is in the audit l
   assert.ok(JSON.stringify(service.log).includes(invite_id), 'control: the log tells of it');
 });
 
+test('a link to which a program has added a query still shows its page', async (t) => {
+  const service = await startService(t);
+  await service.endOpenMode();
+  const { link } = await invite(service);
+  const { pathname } = new URL(link);
+  const answer = await service.request('GET', `${pathname}?fbclid=1&utm_source=chat`, { headers: { cookie: '' } });
+  assert.equal(answer.status, 200, answer.text);
+  assert.ok(answer.text.includes(link), 'the command has the link as it was made');
+});
+
 test('the link leads to public_url, on the page too', async (t) => {
   const service = await startService(t, { public_url: 'https://convoke.example/base' });
   await service.endOpenMode();

@@ -26,6 +26,7 @@ import { responses } from '../responses.ts';
 import { LIST_BODY_BYTES_MAX } from '../schemas/fields.ts';
 import {
   CreateInviteBody,
+  AnyQuery,
   InviteLinkParams,
   InviteParams,
   InviteSchema,
@@ -152,7 +153,8 @@ async function revokeInvite(
 /** A GET redeems nothing, because programs that preview a link or fetch it in advance send it too. */
 const SHOW = {
   config: { access: 'public' },
-  schema: { hide: true, params: InviteLinkParams },
+  // Programs through which people send links add to the query, to count clicks.
+  schema: { hide: true, params: InviteLinkParams, querystring: AnyQuery },
 } satisfies RouteShape;
 
 async function showInvite(

@@ -97,6 +97,8 @@ export const InviteParams = Type.Object({ invite_id: madeId('The id of an invite
 
 export const InviteLinkParams = Type.Object({ secret: madeId('The end of the link.') });
 
+export const AnyQuery = Type.Object({});
+
 export const RedeemInviteBody = Type.Object(
   { secret: madeId('The end of the link: what follows `/invite/`.') },
   {
