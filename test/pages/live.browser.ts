@@ -155,6 +155,41 @@ describe('changes without an attempt', () => {
     });
   });
 
+  test('a view that was left asks for nothing more, also when something changed while it was asking', async (t) => {
+    const service = await startService(t);
+    await service.member(t, 'room', { registration: { instance_id: 'box' } });
+    await visitor.visit(service.url, { path: '/instances' }, async (page) => {
+      await page.clock.install();
+      await page.goto(`${service.url}/instances`);
+      await page.getByText('Live', { exact: true }).waitFor();
+      const asked = Promise.withResolvers<void>();
+      const left = Promise.withResolvers<void>();
+      let count = 0;
+      await page.route('**/api/v1/instances/?**', async (route) => {
+        count++;
+        asked.resolve();
+        await left.promise;
+        await route.continue();
+      });
+      await service.patch('box', { instance_name: 'Second' });
+      await page.clock.runFor(2_000);
+      await asked.promise;
+      // The title of the tab asks after the same events.
+      const noticed = page.waitForRequest('**/api/v1/counts/');
+      await service.patch('box', { instance_name: 'Third' });
+      await noticed;
+      await page.clock.runFor(2_000);
+      await page.getByRole('link', { name: 'Deliveries', exact: true }).click();
+      await page.getByRole('heading', { name: 'Deliveries', exact: true }).waitFor();
+      const before = count;
+      const answered = page.waitForEvent('requestfinished', (request) => request.url().includes('/instances/?'));
+      left.resolve();
+      await answered;
+      await page.clock.runFor(2_000);
+      assert.equal(count, before);
+    });
+  });
+
   test('an instance that somebody deletes is not shown as if it was still there', async (t) => {
     const service = await startService(t);
     await service.member(t, 'room', { registration: { instance_id: 'box', instance_name: 'GPU box' } });

@@ -120,9 +120,10 @@ export function useQuery<T>(
   const latest = useRef(ask);
   latest.current = ask;
 
+  const is_left = useLeft();
   const again = useCallback(() => {
     const current = state.current;
-    if (current.key === null) return;
+    if (current.key === null || is_left.current) return;
     current.is_stale = current.is_busy;
     if (current.is_busy) return;
     current.is_busy = true;
@@ -150,6 +151,13 @@ export function useQuery<T>(
   useEffect(again, [key]);
   useFeed(concerns, again, options);
   return { value: state.current.value, problem: state.current.problem, again };
+}
+
+/** Whether the user has left the view. Then nobody waits for a response, and the session may have ended. */
+function useLeft(): { readonly current: boolean } {
+  const is_left = useRef(false);
+  useEffect(() => () => void (is_left.current = true), []);
+  return is_left;
 }
 
 /** Calls back from time to time while somebody may look: for what changes without an event of the feed. */
@@ -233,9 +241,10 @@ export function useList<T>(
       });
   }, []);
 
+  const is_left = useLeft();
   const again = useCallback(() => {
     state.current.is_stale = state.current.is_busy;
-    if (state.current.is_busy) return;
+    if (state.current.is_busy || is_left.current) return;
     run(async (current) => {
       const wanted = Math.min(current.rows?.length ?? 0, REFRESHED_ROWS_MAX);
       const fresh: T[] = [];
@@ -255,7 +264,7 @@ export function useList<T>(
   const more = useCallback(() => {
     const { cursor, is_busy } = state.current;
     state.current.is_more_wanted = is_busy;
-    if (cursor === null || is_busy) return;
+    if (cursor === null || is_busy || is_left.current) return;
     run(async (current) => {
       const page = await latest.current({ limit: PAGE_MAX, cursor });
       current.rows = [...(current.rows ?? []), ...page.data];
