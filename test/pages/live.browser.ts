@@ -196,6 +196,16 @@ describe('changes without an attempt', () => {
     await visitor.visit(service.url, { path: '/instances/box', allowed: /404/ }, async (page) => {
       const detail = page.getByRole('region', { name: 'Instance box' });
       await detail.getByRole('button', { name: 'Pause', exact: true }).waitFor();
+      // The control: a 404 of a proxy says nothing about the instance.
+      const path = '**/api/v1/instances/box/';
+      await page.getByText('Live', { exact: true }).waitFor();
+      await page.route(path, (route) => route.fulfill({ status: 404, body: 'no such host' }));
+      const refused = page.waitForResponse(path);
+      await service.patch('box', { instance_name: 'Second name' });
+      await (await refused).finished();
+      await page.evaluate('new Promise((resolve) => setTimeout(resolve))');
+      assert.equal(await detail.getByRole('button', { name: 'Pause', exact: true }).count(), 1);
+      await page.unroute(path);
       const deleted = await service.request('DELETE', '/api/v1/instances/box/');
       assert.equal(deleted.status, 204, deleted.text);
       await detail.getByRole('alert').getByText(/box/).waitFor();

@@ -39,8 +39,9 @@ export function isAway(code: string): boolean {
 }
 
 /** Whether a value must not be shown any more: it was removed, or this person may not see it now. */
-function isGone({ status }: ConvokeError): boolean {
-  return status === 404 || status === 403;
+function isGone({ status, code }: ConvokeError): boolean {
+  // A proxy before the service says nothing about what is behind it.
+  return (status === 404 || status === 403) && code !== 'unexpected_response';
 }
 
 interface FeedOptions {
