@@ -4,6 +4,7 @@ import { describe, test } from 'node:test';
 import type { Page } from 'playwright-core';
 import { useVisitor } from '../support/browser.ts';
 import { startService } from '../support/service.ts';
+import { until } from '../support/wait.ts';
 
 const visitor = useVisitor();
 
@@ -58,6 +59,50 @@ describe('a session on a page', { concurrency: 3 }, () => {
       left.resolve();
       await answered;
       await page.evaluate('new Promise((resolve) => setTimeout(resolve))');
+      assert.equal(await page.locator('.notice').count(), 0);
+    });
+  });
+
+  test('ends with a sign-out, however often somebody presses, and also when it has ended before', async (t) => {
+    const service = await startService(t);
+    const { token } = await service.endOpenMode();
+    await visitor.visit(service.url, { path: '/instances', allowed: /401|ERR_FAILED/ }, async (page) => {
+      await enter(page, token);
+      await isLive(page);
+      const pressed = Promise.withResolvers<void>();
+      let [asked, answered] = [0, 0];
+      await page.route('**/api/v1/session/', async (route) => {
+        if (route.request().method() !== 'DELETE') return route.continue();
+        asked++;
+        await pressed.promise;
+        return route.continue();
+      });
+      page.on('requestfinished', (request) => (answered += Number(request.method() === 'DELETE')));
+      await signOut(page);
+      await signOut(page);
+      pressed.resolve();
+      await keyField(page).waitFor();
+      await until(
+        'every answer',
+        () => answered,
+        (count) => count === asked,
+      );
+      await page.evaluate('new Promise((resolve) => setTimeout(resolve))');
+      assert.equal(await page.locator('.notice').count(), 0);
+      assert.equal(await page.getByRole('alert').count(), 0);
+
+      // No event and no other request tells this page that an admin ends its session.
+      await page.clock.install();
+      await page.goto(`${service.url}/instances`);
+      await enter(page, token);
+      await isLive(page);
+      await page.clock.pauseAt(new Date(Date.now() + 3_600_000));
+      await page.route('**/api/v1/events/**', (route) => route.abort());
+      const { data } = (await service.get<{ data: { session_id: string }[] }>('/api/v1/sessions/')).body;
+      await page.route('**/api/v1/{counts,instances}/**', (route) => route.abort());
+      for (const { session_id } of data) await service.request('DELETE', `/api/v1/sessions/${session_id}/`);
+      await signOut(page);
+      await keyField(page).waitFor();
       assert.equal(await page.locator('.notice').count(), 0);
     });
   });

@@ -181,16 +181,24 @@ export async function signIn(key: string): Promise<void> {
 }
 
 export async function signOut(): Promise<void> {
+  const whose = session.value;
   try {
     // Requests in progress are refused while the session ends. Nobody needs to know why.
     await changingSession(async () => {
       await client.signOut();
-      const { version, environment, features } = session.value ?? NOBODY;
-      begin({ ...NOBODY, version, environment, features });
+      showNobody();
     });
   } catch (error) {
-    showProblem(error);
+    // An earlier press of the button may have ended the session, or an admin.
+    if (session.value !== whose) return;
+    if (errorOf(error).status === 401) showNobody();
+    else showProblem(error);
   }
+}
+
+function showNobody(): void {
+  const { version, environment, features } = session.value ?? NOBODY;
+  begin({ ...NOBODY, version, environment, features });
 }
 
 function begin(found: Session): void {
