@@ -164,6 +164,35 @@ describe("a meeting's page", { concurrency: 2 }, () => {
     });
   });
 
+  test('opens the message in its address also when the service did not respond at first', async (t) => {
+    const service = await startService(t);
+    for (let n = 1; n <= 70; n++) await service.send('room', { content: `number ${n}` });
+    await visitor.visit(service.url, { path: '/meetings', allowed: /ERR_FAILED/ }, async (page) => {
+      const messages = '**/meetings/room/messages/**';
+      await page.getByText('Live', { exact: true }).waitFor();
+      await page.route(messages, (route) => route.abort());
+      await follow(page, '/meetings/room#5');
+      const log = page.getByRole('log');
+      await log.getByRole('alert').getByText('The service does not respond').waitFor();
+      await page.unroute(messages);
+      await log.getByRole('button', { name: 'Try again' }).click();
+      const fifth = page.getByRole('article', { name: 'Message 5', exact: true });
+      await until(
+        'the focus on the message',
+        () => fifth.evaluate((found) => found === found.ownerDocument.activeElement),
+        (is_focused) => is_focused,
+      );
+
+      // A jump that fails says so where the reader is, and the next one works.
+      await page.route(messages, (route) => route.abort());
+      await follow(page, '/meetings/room#70');
+      await page.locator('.notice').getByText('the service does not respond').waitFor();
+      await page.unroute(messages);
+      await follow(page, '/meetings/room#69');
+      await page.getByRole('article', { name: 'Message 69', exact: true }).waitFor();
+    });
+  });
+
   test('does not move when somebody sorts or filters the list beside it', async (t) => {
     const service = await startService(t);
     for (let n = 1; n <= 70; n++) await service.send('room', { content: `number ${n}` });

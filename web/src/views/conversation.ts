@@ -71,6 +71,8 @@ export class Conversation {
   readonly #meeting_id: string;
   #changed = UNCHANGED;
   #newest_seq = 0;
+  /** The message that the reader asked for last; null: the latest. A refresh opens it when nothing could be read before. */
+  #wanted: number | null = null;
   /** The last step; the next step begins when this step has ended. */
   #step: Promise<void> = Promise.resolve();
   #is_growing = false;
@@ -124,6 +126,7 @@ export class Conversation {
    * message.
    */
   async open(seq: number | null): Promise<boolean> {
+    this.#wanted = seq;
     const isThere = (): boolean => this.stretch.value.lines?.some((line) => line.seq === seq) === true;
     if (seq !== null && isThere()) return true;
     if (seq === null && this.stretch.value.is_to_end && this.stretch.value.lines !== null) {
@@ -204,7 +207,7 @@ export class Conversation {
   async #refresh(): Promise<void> {
     const { lines, is_to_end } = this.stretch.value;
     const last = lines?.at(-1);
-    if (lines === null || last === undefined) return this.#open(null);
+    if (lines === null || last === undefined) return this.#open(this.#wanted);
     const changed = this.#changed;
     this.#changed = UNCHANGED;
     let from = changed.from;

@@ -71,9 +71,12 @@ export function Transcript({ meeting_id, members, last_seq, sent }: TranscriptPr
       if (scroller.current === null) return;
       // The wanted message may have been in the document before.
       reach(scroller.current, wanted);
-      if (!is_there) wanted.current = null;
-      if (!is_there && conversation.stretch.value.problem === null)
-        notify(`Message #${seq} is not here: it was removed, or not sent yet.`, { is_bad: true });
+      const { problem, lines } = conversation.stretch.value;
+      // When nothing was read, the page says so, and the next try leads to the message.
+      if (is_there || (problem !== null && lines === null)) return;
+      wanted.current = null;
+      if (problem !== null) showProblem(problem);
+      else notify(`Message #${seq} is not here: it was removed, or not sent yet.`, { is_bad: true });
     },
     [conversation],
   );
