@@ -96,6 +96,28 @@ describe('the guide', () => {
     });
   });
 
+  test('does not take somebody to the demo who has left the guide before it began', async (t) => {
+    const service = await startService(t);
+    await visitor.visit(service.url, { path: '/start' }, async (page) => {
+      const asked = Promise.withResolvers<void>();
+      const left = Promise.withResolvers<void>();
+      await page.route('**/api/v1/demo/', async (route) => {
+        if (route.request().method() !== 'POST') return route.continue();
+        const response = await route.fetch();
+        asked.resolve();
+        await left.promise;
+        return route.fulfill({ response });
+      });
+      await page.getByRole('button', { name: 'Start the demo' }).click();
+      await asked.promise;
+      await page.getByRole('link', { name: 'Instances', exact: true }).click();
+      await page.getByRole('heading', { name: 'Instances', exact: true }).waitFor();
+      left.resolve();
+      await page.getByText('Two agents talk now.').waitFor();
+      assert.equal(new URL(page.url()).pathname, '/instances');
+    });
+  });
+
   test('the demo ticks nothing off', async (t) => {
     const service = await startService(t);
     await visitor.visit(service.url, { path: '/start' }, async (page) => {

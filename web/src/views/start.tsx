@@ -171,9 +171,11 @@ function DemoView(): JSX.Element | null {
   if (value === null) return null;
   const { state, meeting_id } = value;
   const start = async (): Promise<void> => {
+    const asked_at = location.pathname;
     const started = await doing(client.startDemo(), () => 'Two agents talk now.');
     again();
-    if (started?.meeting_id) go(addressOf(['meetings', started.meeting_id]));
+    // Somebody who has left the guide meanwhile stays where they are.
+    if (started?.meeting_id && location.pathname === asked_at) go(addressOf(['meetings', started.meeting_id]));
   };
   return (
     <section class="demo" aria-label="Demo">
