@@ -43,6 +43,25 @@ describe('the search of the pages', { concurrency: 2 }, () => {
     });
   });
 
+  test('a filter behind "More filters" stays in sight while somebody empties it and writes it again', async (t) => {
+    await visit(t, async (page, service) => {
+      await page.goto(`${service.url}/deliveries?since=2026-01-01T10:30:00.000Z`);
+      const since = page.getByLabel('Sent at or after');
+      await since.focus();
+      // An incomplete time is no filter.
+      for (const key of ['ArrowRight', 'Backspace', '0', '5']) await since.press(key);
+      assert.match(await since.inputValue(), /^2026-01-05T/);
+      await page.waitForURL(/since=2026-01-05T/);
+      await page.goto(`${service.url}/deliveries?agent_id=a`);
+      const agent = page.getByRole('searchbox', { name: 'Agent id' });
+      for (const key of ['End', 'Backspace']) await agent.press(key);
+      await page.waitForURL(/deliveries$/);
+      await page.keyboard.type('anna');
+      assert.equal(await agent.inputValue(), 'anna');
+      await page.waitForURL(/agent_id=anna/);
+    });
+  });
+
   test('the search is accessible, works from the keyboard, and Escape closes it without a question', async (t) => {
     await visit(t, async (page) => {
       await page.keyboard.press('Control+k');

@@ -1,4 +1,5 @@
 import type { JSX } from 'preact';
+import { useState } from 'preact/hooks';
 import type { Delivery, ListDeliveriesQuery } from '@convoke/sdk';
 import { useList } from '../queries.ts';
 import { Choice } from '../parts/choice.tsx';
@@ -125,6 +126,8 @@ export function Deliveries({ delivery_id }: { delivery_id: string | null }): JSX
         name === 'message.accepted' ||
         name === 'meeting.changed'),
   );
+  /** Whether the filters of a search are in sight: also while somebody empties the last one to write it again. */
+  const [is_open, setOpen] = useState(is_search);
   const ticks = useTicks();
   // For a mixed list, finding the owner of each instance would need a request for each.
   const is_own = useMayChange(filters['instance_id'] ?? null);
@@ -139,7 +142,11 @@ export function Deliveries({ delivery_id }: { delivery_id: string | null }): JSX
           <Filter label="Instance id" name="instance_id" value={filters['instance_id'] ?? ''} is_first />
           <Filter label="Meeting id" name="meeting_id" value={filters['meeting_id'] ?? ''} />
           <Filter label="Message id" name="message_id" value={filters['message_id'] ?? ''} />
-          <details class="more-filters" open={is_search}>
+          <details
+            class="more-filters"
+            open={is_open || is_search}
+            onToggle={({ currentTarget }) => setOpen(currentTarget.open)}
+          >
             <summary>More filters</summary>
             {may('read') && <Filter label="Text of the message" name="text" value={valueOf('text')} />}
             <Filter label="Agent id" name="agent_id" value={valueOf('agent_id')} />
