@@ -155,6 +155,30 @@ describe('changes without an attempt', () => {
     });
   });
 
+  test('a part of a page that cannot be read says so, and is there when it can', async (t) => {
+    const service = await startService(t);
+    await service.member(t, 'room', { registration: { instance_id: 'box' } });
+    await service.settled(await service.send('room', { content: 'hello' }));
+    await visitor.visit(service.url, { path: '/meetings', allowed: /500/ }, async (page) => {
+      for (const [path, request, part] of [
+        ['/now', '**/api/v1/counts/', page.getByRole('region', { name: 'Instances' })],
+        ['/instances/box', '**/api/v1/instances/box/history/', page.getByRole('region', { name: 'Instance box' })],
+        ['/meetings/room', '**/api/v1/meetings/room/instances/**', page.locator('.meeting-members')],
+      ] as const) {
+        const problem = { code: 'internal_error', detail: 'The cause is in the log.' };
+        await page.route(request, (route) => route.fulfill({ status: 500, json: problem }));
+        await page.goto(service.url + path);
+        if (path === '/meetings/room') await part.locator('summary').click();
+        await part.getByRole('alert').getByText('The cause is in the log.').waitFor();
+        await page.unroute(request);
+        // A page that asks from time to time may have succeeded already.
+        await page.evaluate("document.querySelectorAll('[role=alert] button').forEach((button) => button.click())");
+        await part.getByRole('alert').waitFor({ state: 'detached' });
+      }
+      await page.locator('.meeting-members').getByText('1 instance').waitFor();
+    });
+  });
+
   test('a view that was left asks for nothing more, also when something changed while it was asking', async (t) => {
     const service = await startService(t);
     await service.member(t, 'room', { registration: { instance_id: 'box' } });

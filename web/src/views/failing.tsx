@@ -2,11 +2,11 @@
 import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { Counts, Instance } from '@convoke/sdk';
-import { usePoll, useQuery } from '../queries.ts';
+import { type Query, usePoll, useQuery } from '../queries.ts';
 import { Foreign } from '../parts/foreign.tsx';
 import { Answer } from '../parts/answer.tsx';
 import { HealthMark } from '../parts/mark.tsx';
-import { Healthy, Skeleton } from '../parts/states.tsx';
+import { Failure, Healthy, Skeleton } from '../parts/states.tsx';
 import { Ago, At } from '../parts/time.tsx';
 import { addressOf } from '../router.ts';
 import { client } from '../service.ts';
@@ -20,7 +20,8 @@ const SHOWN_FIRST = 30;
 /** The least time between two reads while only the numbers change. */
 const AGAIN_MS = 10_000;
 
-export function Failing({ counts }: { counts: Counts | null }): JSX.Element {
+export function Failing({ query }: { query: Query<Counts> }): JSX.Element {
+  const { value: counts, problem, again } = query;
   const failing = counts === null ? null : counts.instances.failing + counts.instances.down;
   const machines = useFailing(counts, failing);
   const [is_all, setAll] = useState(false);
@@ -32,7 +33,8 @@ export function Failing({ counts }: { counts: Counts | null }): JSX.Element {
         <States counts={counts} />
       </header>
       <div class="panel-body" tabIndex={0} role="group" aria-label="Machines that fail">
-        {(counts === null || (failing !== 0 && machines === null)) && <Skeleton lines={4} />}
+        {counts === null && problem !== null && <Failure problem={problem} again={again} />}
+        {(counts === null ? problem === null : failing !== 0 && machines === null) && <Skeleton lines={4} />}
         {failing === 0 && (
           <Healthy
             is_any_up={counts!.instances.up > 0}

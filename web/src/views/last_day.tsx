@@ -1,6 +1,7 @@
 import type { JSX } from 'preact';
 import { usePoll, useQuery } from '../queries.ts';
 import { Chart, deliveriesOf } from '../parts/chart.tsx';
+import { Failure } from '../parts/states.tsx';
 import { timeOfDay } from '../parts/time.tsx';
 import { client } from '../service.ts';
 import { counted, durationInWords } from '../format.ts';
@@ -10,9 +11,9 @@ const DAY_S = 86_400;
 
 /** How the attempts at an instance ended in the last day, and how long its deliveries took. */
 export function LastDay({ instance_id }: { instance_id: string }): JSX.Element | null {
-  const { value, again } = useQuery(`history of ${instance_id}`, () => client.getInstanceHistory(instance_id));
+  const { value, problem, again } = useQuery(`history of ${instance_id}`, () => client.getInstanceHistory(instance_id));
   usePoll(again, AGAIN_MS);
-  if (value === null) return null;
+  if (value === null) return problem === null ? null : <Failure problem={problem} again={again} />;
   const { starts_at, step_s, counting_since, delivered, failed_attempts, p50_ms, p95_ms } = value;
   const sum = (counts: readonly number[]): number => counts.reduce((all, each) => all + each, 0);
   const succeeded = sum(delivered);

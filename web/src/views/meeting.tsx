@@ -11,13 +11,18 @@ import { PauseButton, Paused, useMeeting } from './brake.tsx';
 import { Composer } from './composer.tsx';
 import { Members, membersOf } from './memberships.tsx';
 import { Foreign } from '../parts/foreign.tsx';
+import { Failure } from '../parts/states.tsx';
 import { Transcript } from './transcript.tsx';
 
 /** The members until they have been read. */
 const NOBODY: readonly MeetingInstance[] = [];
 
 export function MeetingDetail({ meeting_id, back }: { meeting_id: string; back: string }): JSX.Element {
-  const { value: members } = useQuery(
+  const {
+    value: members,
+    problem,
+    again: readMembers,
+  } = useQuery(
     `members ${meeting_id}`,
     async () => (await membersOf(meeting_id)) ?? [],
     (event) => event.meeting_id === meeting_id || event.name.startsWith('instance.'),
@@ -48,7 +53,7 @@ export function MeetingDetail({ meeting_id, back }: { meeting_id: string; back: 
       <div class="meeting">
         <details class="meeting-members" onToggle={(event) => setOpen(event.currentTarget.open)}>
           <summary>
-            <span>{members === null ? '…' : counted(present.length, 'instance')}</span>
+            <span>{members !== null ? counted(present.length, 'instance') : problem === null ? '…' : 'Members'}</span>
             <span class="faint clip">
               <Foreign>
                 {some(
@@ -59,6 +64,7 @@ export function MeetingDetail({ meeting_id, back }: { meeting_id: string; back: 
             </span>
           </summary>
           {is_open && members !== null && <Members meeting_id={meeting_id} members={members} />}
+          {is_open && members === null && problem !== null && <Failure problem={problem} again={readMembers} />}
         </details>
         {meeting !== null && <Paused meeting={meeting} again={again} />}
         {meeting !== null && <Stopped meeting={meeting} again={again} />}

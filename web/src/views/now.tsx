@@ -33,11 +33,12 @@ export function Now(): JSX.Element {
   const latest = useHistory('5m');
   const longer = useHistory(span === '5m' ? null : span);
   const { points, problem } = span === '5m' ? latest : longer;
-  const { value: counts, again } = useQuery(
+  const figures = useQuery(
     'counts',
     () => client.getCounts(),
     ({ name }) => name.startsWith('instance.'),
   );
+  const { value: counts, again } = figures;
   usePoll(again, COUNTS_EVERY_MS);
   return (
     <Page title="Now" actions={<Choice label="Time shown" options={SPANS} value={span} onChange={setSpan} />}>
@@ -52,7 +53,7 @@ export function Now(): JSX.Element {
           </div>
         )}
         <div class="now-lists">
-          <Failing counts={counts} />
+          <Failing query={figures} />
           <Activity />
         </div>
       </div>
