@@ -35,7 +35,7 @@ export function adviceFor({ outcome, status_code }: { outcome: Outcome; status_c
     case 'bad_status':
       return adviceForStatus(status_code ?? 0);
     case 'timeout':
-      return 'The receiver took the request and did not respond in time: respond first and let the agents work afterwards, or raise timeout_s.';
+      return 'The receiver took the request and did not respond in time: respond first and let the agents work afterwards, or raise timeout_s (ack_timeout_s for a machine that pulls).';
     case 'broken_response':
       return 'The response was not complete HTTP: check that webhook_url names an HTTP server and not some other service.';
     case 'connect_refused':
@@ -43,7 +43,7 @@ export function adviceFor({ outcome, status_code }: { outcome: Outcome; status_c
     case 'connect_timeout':
       return 'Check the address in webhook_url, and any firewall between here and there.';
     case 'unreachable':
-      return 'Check the network of the receiver, and the address in webhook_url.';
+      return 'Check the network of the receiver, and the address in webhook_url, or in --to of its convoke connect.';
     case 'dns_failed':
       return 'Check the spelling of the host name in webhook_url, and the name server.';
     case 'tls_failed':
@@ -54,7 +54,8 @@ export function adviceFor({ outcome, status_code }: { outcome: Outcome; status_c
 }
 
 function adviceForStatus(status: number): string {
-  if (status === 401) return '401: the runtime wants a credential; set webhook_headers.authorization.';
+  if (status === 401)
+    return '401: the runtime wants a credential: set webhook_headers.authorization. Or it verifies with another webhook secret: a rotation of the secret makes a new one.';
   if (status === 403)
     return '403: the runtime refuses this credential or this sender; check webhook_headers.authorization.';
   if (status === 404) return '404: nothing responds at this path; check the path in webhook_url.';

@@ -36,9 +36,9 @@ const REASONS: Record<Exclude<DeliveryReason, 'exhausted'>, string> = {
 };
 
 const WAITS: Record<WaitingFor, string | ((instance_id: string) => string)> = {
-  turn: 'waiting for its turn behind earlier messages',
+  turn: 'its attempt is in progress, or it waits behind earlier messages',
   retry: 'waiting for its next attempt',
-  back_off: (instance_id) => `waiting: ${instance_id} is down`,
+  back_off: (instance_id) => `waiting: ${instance_id} was not reached`,
   paused: 'waiting: its meeting is paused',
   switched_off: (instance_id) => `waiting: ${instance_id} is paused`,
   connection: 'waiting for its machine to connect',

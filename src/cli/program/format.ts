@@ -1,6 +1,7 @@
 /** Values of the API in words, for tables. */
 import type { Attempt, Delivery, DeliveryWithAttempts, Health } from '@convoke/sdk';
 import type { styleText } from 'node:util';
+import { adviceFor } from '../../domain/advice.ts';
 import { OUTCOMES } from '../../domain/outcome.ts';
 import { typed } from './command_name.ts';
 
@@ -18,7 +19,7 @@ export const STATE_STYLES: Record<Delivery['state'], Style> = {
 const REASONS: Record<Exclude<NonNullable<Delivery['reason']>, 'exhausted'>, string> = {
   not_200: 'the receiver responded with a 2xx status that is not 200',
   gone: 'the receiver responded 410 and wants no more pushes',
-  expired: 'the receiver could not be reached in time',
+  expired: 'its time was over before it could be delivered',
   instance_deleted: 'the instance was removed',
   dropped: 'somebody dropped the waiting deliveries',
   hop_limit: 'the loop guard stopped agents that answer each other: too many answers in a row',
@@ -28,9 +29,9 @@ const REASONS: Record<Exclude<NonNullable<Delivery['reason']>, 'exhausted'>, str
 };
 
 const WAITS: Record<NonNullable<Delivery['waiting_for']>, string> = {
-  turn: 'waiting for its turn behind earlier messages',
+  turn: 'its attempt is in progress, or it waits behind earlier messages',
   retry: 'waiting for its next attempt',
-  back_off: 'waiting: its instance is down',
+  back_off: 'waiting: its instance was not reached',
   connection: 'waiting for its machine to connect',
   paused: 'waiting: its meeting is paused',
   switched_off: 'waiting: its instance is paused',
@@ -57,7 +58,7 @@ export function failureInWords({ outcome, status_code, detail }: Ended): string 
 
 type Ended = Pick<Attempt, 'outcome' | 'status_code' | 'detail'>;
 
-/** One sentence on the state of the delivery and on what can be done about it. */
+/** What can be done about the state of the delivery, in a line or two. */
 export function adviceInWords(delivery: DeliveryWithAttempts): string {
   const { delivery_id, instance_id, meeting_id, state, reason, waiting_for } = delivery;
   if (reason === 'hop_limit' || reason === 'pair_limit')
@@ -68,7 +69,11 @@ export function adviceInWords(delivery: DeliveryWithAttempts): string {
   if (waiting_for === 'switched_off') return `${typed(`instances enable ${quoted(instance_id)}`)} lets it go on`;
   if (waiting_for === 'paused') return `${typed(`meetings resume ${quoted(meeting_id)}`)} lets it go on`;
   if (waiting_for === 'turn') return '';
-  return `${typed(`webhook-test ${quoted(instance_id)}`)} shows what is wrong; ${typed(`deliveries retry ${delivery_id}`)} tries again`;
+  const shown = typed(`instances show ${quoted(instance_id)}`);
+  if (waiting_for === 'connection') return `${shown} says since when its machine is away`;
+  const failed = delivery.attempts.findLast(({ outcome }) => outcome !== 'ok');
+  const cause = failed === undefined ? '' : `${adviceFor(failed)}\n`;
+  return `${cause}${shown} says how its instance is; ${typed(`deliveries retry ${delivery_id}`)} tries again`;
 }
 
 /** `3 min ago`, `in 2 h`, `never` for null. */

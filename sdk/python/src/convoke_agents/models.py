@@ -296,9 +296,9 @@ old."""
 
 
 WaitingFor: TypeAlias = Literal["turn", "retry", "back_off", "paused", "switched_off", "connection"]
-"""Why a pending delivery waits. It waits for its `turn` in the lane, the time of its next attempt (`retry`), the
-`back_off` of its instance, a meeting that is `paused`, an instance that is `switched_off`, or the `connection` of
-a machine that pulls."""
+"""Why a pending delivery waits. It waits for its `turn` in the lane or for the response to its attempt (`turn`), the
+time of its next attempt (`retry`), the `back_off` of its instance, a meeting that is `paused`, an instance that
+is `switched_off`, or the `connection` of a machine that pulls."""
 
 
 class Delivery(Model):

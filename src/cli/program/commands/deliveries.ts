@@ -133,7 +133,11 @@ function printDelivery(delivery: DeliveryWithAttempts): void {
     state: stateInWords(delivery),
     created: `${delivery.created_at} (${ago(delivery.created_at, now_ms)})`,
     ...(delivery.settled_at !== null && { settled: `${delivery.settled_at} (${ago(delivery.settled_at, now_ms)})` }),
-    ...(next_attempt_at !== null && { 'next attempt': `${next_attempt_at} (${ago(next_attempt_at, now_ms)})` }),
+    // A time that has passed says nothing: the delivery waits for something else, such as its instance.
+    ...(next_attempt_at !== null &&
+      Date.parse(next_attempt_at) > now_ms && {
+        'next attempt': `${next_attempt_at} (${ago(next_attempt_at, now_ms)})`,
+      }),
     attempts: delivery.attempt_count === 0 ? 'none yet' : String(delivery.attempt_count),
   });
   for (const attempt of delivery.attempts) {
