@@ -1,5 +1,8 @@
 /** Pushes in the shape of a runtime, over real HTTP, from the registration to the reply in the meeting. */
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { describe, test } from 'node:test';
 import type { Instance, Message } from '@convoke/sdk';
 import { Webhook } from 'standardwebhooks';
@@ -179,6 +182,17 @@ describe('an instance with the runtime openai', () => {
       ['broken_response', 200, 'answered, but its body has no choices[0]: this is no chat completion'],
     );
   });
+});
+
+test('a runtime whose answer is nested 30,000 deep fails its own push, and the service goes on', async (t) => {
+  const m = service.name('meeting');
+  await service.member(t, m, {
+    agent_ids: ['lena'],
+    behaviour: { body: `{"said":{"list":${'['.repeat(30_000)}${']'.repeat(30_000)}}}` },
+    registration: { runtime: 'template', runtime_options: { body: {}, reply: '/said' } },
+  });
+  const { attempts } = await service.attempted(await service.send(m, { content: 'hi' }));
+  assert.deepEqual([attempts[0]?.outcome, attempts[0]?.status_code], ['broken_response', 200]);
 });
 
 describe('timeout_s', () => {

@@ -634,3 +634,11 @@ test('the same push gives the same bytes', () => {
     assert.deepEqual(one, two, name);
   }
 });
+
+test('webhook-test reads an answer with values of a wrong type', () => {
+  const odd = { toString: 1 };
+  const card = { status_code: 200, body: JSON.stringify({ name: 'Sky', protocolVersion: odd }) };
+  assert.match(RUNTIMES.a2a.readProbe(card, {}).advice, /its card names none/);
+  const assistants = { status_code: 200, body: JSON.stringify([{ graph_id: odd }]) };
+  assert.match(RUNTIMES.langgraph.readProbe(assistants, { assistant_id: 'a' }).advice, /names no graph/);
+});

@@ -1,6 +1,7 @@
 import { type Outcome, OUTCOMES } from '../../domain/outcome.ts';
-import type { Asked, Runtime, RuntimeRequest, Taken } from '../../domain/runtimes/runtime.ts';
+import type { Asked, Meaning, Runtime, RuntimeRequest, RuntimeResponse, Taken } from '../../domain/runtimes/runtime.ts';
 import type { Options } from '../../domain/runtimes/options.ts';
+import { notUnderstood } from '../../domain/runtimes/words.ts';
 import type { AnsweredPart } from '../transport/transport.ts';
 import type { Exchanged } from './exchanged.ts';
 import { ANSWERS_CHARS_MAX, type AnswersOfPush } from './kept_answers.ts';
@@ -50,7 +51,7 @@ export async function askRuntime(parts: AskParts): Promise<RuntimeAnswer | null>
 
 async function askOnce(parts: AskParts, asked: Asked): Promise<RuntimeAnswer | null> {
   const { runtime, options, base_url, kept, exchange, pause } = parts;
-  let if_late: Taken | null = null;
+  let if_late: TakenBody | null = null;
   for (let request = runtime.requestOf(asked, options, base_url); ;) {
     const exchanged = await exchange(request, asked.agents);
     if (exchanged === null) return null;
@@ -61,20 +62,53 @@ async function askOnce(parts: AskParts, asked: Asked): Promise<RuntimeAnswer | n
     const response = { status_code: result.status_code, body };
     // A body that did not arrive whole cannot be read.
     if (result.outcome === 'broken_response') return end;
-    const meaning = runtime.read(response, asked, options, base_url);
+    const meaning = meaningOf(parts, response, asked);
     if (meaning.kind === 'failed') return { ...end, outcome: meaning.outcome, detail: meaning.detail };
     if (meaning.kind === 'answered') return { ...end, ...taken(meaning, asked, kept) };
-    ({ request, if_late } = meaning);
+    request = meaning.request;
+    if_late = withBody(meaning.if_late);
     if (!(await pause(meaning.pause_ms))) return { ...end, ...taken(if_late, asked, kept) };
   }
 }
 
+/** A message that was taken, with the answers as they are kept. */
+interface TakenBody {
+  kind: 'answered';
+  body: string;
+  note: string;
+}
+
+/**
+ * The meaning of a response. A runtime may respond with anything: with JSON that is nested more deeply than it can be
+ * written again, or with an object where a text should be. An exception would end the process.
+ */
+function meaningOf(
+  { runtime, options, base_url }: AskParts,
+  response: RuntimeResponse,
+  asked: Asked,
+): Exclude<Meaning, Taken> | TakenBody {
+  try {
+    const meaning = runtime.read(response, asked, options, base_url);
+    return meaning.kind === 'answered' ? withBody(meaning) : meaning;
+  } catch {
+    return NOT_READABLE;
+  }
+}
+
+const NOT_READABLE = notUnderstood('its body is nested too deeply, or has a value of a wrong type') as Exclude<
+  Meaning,
+  Taken
+>;
+
+function withBody({ kind, answers, note = '' }: Taken): TakenBody {
+  return { kind, body: bodyOf(answers), note };
+}
+
 function taken(
-  { answers, note = '' }: Taken,
+  { body, note }: TakenBody,
   { agents }: Asked,
   kept: AskParts['kept'],
 ): Pick<RuntimeAnswer, 'outcome' | 'detail' | 'answered'> {
-  const body = bodyOf(answers);
   switch (kept.take(body.length)) {
     case 'kept':
       return { outcome: 'ok', detail: note, answered: [{ agents, body }] };

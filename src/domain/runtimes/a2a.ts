@@ -85,10 +85,12 @@ export const a2a: Runtime = {
           outcome: 'bad_status',
           detail: `the task of the agent failed: ${whyOf(textOfParts(at(task, 'status', 'message', 'parts')))}`,
         };
-      default:
+      default: {
+        const id = at(task, 'id');
+        if (typeof id !== 'string') return notUnderstood('its task has no id');
         return {
           kind: 'later',
-          request: getOf(String(at(task, 'id')), asked, protocol, base_url),
+          request: getOf(id, asked, protocol, base_url),
           pause_ms: LOOK_MS,
           // The agent already has the message. A retry would make the agent run twice.
           if_late: {
@@ -97,6 +99,7 @@ export const a2a: Runtime = {
             note: 'the task of the agent was not finished in time; its answer is lost',
           },
         };
+      }
     }
   },
   probeOf: (options, base_url) => ({
@@ -226,6 +229,7 @@ function spokenBy(card: unknown): Protocol[] {
     if (version === '1.0' && binding === 'JSONRPC') return ['1.0-jsonrpc'];
     return version === '0.3' && binding === 'JSONRPC' ? ['0.3'] : [];
   });
-  const is_old = String(at(card, 'protocolVersion')).startsWith('0.3');
+  const version = at(card, 'protocolVersion');
+  const is_old = typeof version === 'string' && version.startsWith('0.3');
   return [...new Set(is_old ? [...spoken, '0.3' as const] : spoken)];
 }

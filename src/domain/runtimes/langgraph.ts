@@ -138,7 +138,8 @@ function addedBy(updates: readonly StreamEvent[], sent_id: string): unknown[] {
 }
 
 function isFromModel(message: unknown): boolean {
-  return ['ai', 'AIMessageChunk'].includes(String(at(message, 'type'))) || at(message, 'role') === 'assistant';
+  const type = at(message, 'type');
+  return type === 'ai' || type === 'AIMessageChunk' || at(message, 'role') === 'assistant';
 }
 
 function readProbe(response: RuntimeResponse, options: Options): Probed {
@@ -155,7 +156,8 @@ function readProbe(response: RuntimeResponse, options: Options): Probed {
   if (found.length === ASSISTANTS_MAX) {
     return { is_ok: true, advice: `It is there. Its first ${ASSISTANTS_MAX} assistants are not ${wanted}.` };
   }
-  const graphs = [...new Set(known.map(([graph]) => graph))].slice(0, ASSISTANTS_NAMED_MAX).join(', ');
+  const names = known.map(([graph]) => graph).filter((graph) => typeof graph === 'string');
+  const graphs = [...new Set(names)].slice(0, ASSISTANTS_NAMED_MAX).join(', ');
   return {
     is_ok: false,
     advice: `It has no assistant ${wanted} of runtime_options.assistant_id; langgraph.json names ${graphs === '' ? 'no graph' : graphs}.`,

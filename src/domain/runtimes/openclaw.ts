@@ -1,7 +1,18 @@
 import { numberOption, type Options, textOption } from './options.ts';
 import { promptOf } from './prompt.ts';
 import type { Asked, Meaning, Probed, Runtime, RuntimeResponse } from './runtime.ts';
-import { agentOf, at, below, failed, HISTORY_OPTION, isSuccess, jsonOf, JSON_HEADERS, notUnderstood } from './words.ts';
+import {
+  agentOf,
+  at,
+  below,
+  failed,
+  HISTORY_OPTION,
+  isSuccess,
+  jsonOf,
+  JSON_HEADERS,
+  notUnderstood,
+  whyOf,
+} from './words.ts';
 
 /** In the option `agent`, this stands for the id of the agent in the meeting. */
 const AGENT = '{{agent_id}}';
@@ -69,7 +80,7 @@ export const openclaw: Runtime = {
     const status = at(body, 'completion', 'status');
     if (typeof status !== 'string' || status === 'ok') return { kind: 'answered', answers: [] };
     // The agent has run. The same request would get the same result again.
-    const run_id = String(at(body, 'runId')).slice(0, WHY_CHARS_MAX);
+    const run_id = whyOf(at(body, 'runId'));
     const note = `the run of the agent ended as ${status.slice(0, WHY_CHARS_MAX)}; the log of OpenClaw says why, at run ${run_id}`;
     return { kind: 'answered', answers: [], note };
   },

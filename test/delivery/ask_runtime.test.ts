@@ -1,0 +1,90 @@
+/** How the agents of a push are asked: what becomes of odd responses, of slow agents, and of what others were told. */
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { askRuntime, type RuntimeAnswer } from '../../src/delivery/runtimes/ask_runtime.ts';
+import type { Exchanged } from '../../src/delivery/runtimes/exchanged.ts';
+import { KeptAnswers } from '../../src/delivery/runtimes/kept_answers.ts';
+import type { Options } from '../../src/domain/runtimes/options.ts';
+import type { Asked, PastMessage, RuntimeRequest } from '../../src/domain/runtimes/runtime.ts';
+import { RUNTIMES, type ShapedName } from '../../src/domain/runtimes/runtimes.ts';
+
+const responded = (body: unknown, more: Partial<Exchanged> = {}): Exchanged => ({
+  outcome: 'ok',
+  status_code: 200,
+  detail: '',
+  retry_after: null,
+  excerpt: '',
+  body: typeof body === 'string' ? body : JSON.stringify(body),
+  ...more,
+});
+
+interface Case {
+  name: ShapedName;
+  options?: Options;
+  asked?: Partial<Asked>;
+  attempt?: number;
+  pause?: (ms: number) => Promise<boolean>;
+  exchange: (request: RuntimeRequest, agents: readonly string[]) => Promise<Exchanged> | Exchanged;
+}
+
+async function ask({ name, options = {}, asked = {}, attempt = 1, pause, exchange }: Case): Promise<RuntimeAnswer> {
+  const answer = await askRuntime({
+    runtime: RUNTIMES[name],
+    options,
+    base_url: 'http://h/base',
+    attempt,
+    asked: {
+      delivery_id: 'dlv_00000001',
+      message_id: 'msg_00000001',
+      seq: 7,
+      meeting_id: 'standup-42',
+      message: { content: 'Who is there?' },
+      agents: ['lena'],
+      timestamp: '',
+      from_agent: null,
+      in_reply_to: null,
+      reply_url: null,
+      reply_token: null,
+      missed: 0,
+      body: '{}',
+      history: [],
+      ...asked,
+    },
+    answered_agents: [],
+    kept: new KeptAnswers().ofPush(),
+    exchange: async (request, agents) => exchange(request, agents),
+    pause: pause ?? (async () => false),
+  });
+  assert.ok(answer !== null);
+  return answer;
+}
+
+describe('a response of another form than the runtime has', () => {
+  const stream = (type: unknown) =>
+    `event: metadata\ndata: {}\n\nevent: updates\ndata: ${JSON.stringify({ node: { messages: [{ type }] } })}\n\n`;
+  /** Nobody can make this object into a text. */
+  const NO_TEXT = { toString: 1 };
+  const working = (id: unknown) => ({ task: { id, status: { state: 'TASK_STATE_WORKING' } } });
+  const deep = `{"said":{"list":${'['.repeat(30_000)}${']'.repeat(30_000)}}}`;
+  const cases: [what: string, Case['name'], Options, body: unknown, outcome: string][] = [
+    ['an answer that is nested 30,000 deep', 'template', { body: {}, reply: '/said' }, deep, 'broken_response'],
+    ['a task whose id is an object', 'a2a', {}, working(NO_TEXT), 'broken_response'],
+    ['a task whose id is half a character', 'a2a', {}, working('\ud800'), 'broken_response'],
+    ['a task without an id', 'a2a', {}, working(undefined), 'broken_response'],
+    ['a message whose type is an object', 'langgraph', { assistant_id: 'a' }, stream(NO_TEXT), 'ok'],
+    [
+      'a run whose id is an object',
+      'openclaw',
+      {},
+      { ok: true, runId: NO_TEXT, completion: { status: 'error' } },
+      'ok',
+    ],
+  ];
+  for (const [what, name, options, body, outcome] of cases) {
+    test(`ends only its attempt: ${what}`, async () => {
+      const answer = await ask({ name, options, exchange: () => responded(body) });
+      assert.equal(answer.outcome, outcome, answer.detail);
+      if (outcome !== 'ok') assert.deepEqual(answer.answered, []);
+    });
+  }
+});
