@@ -65,7 +65,9 @@ export class LocalAgents {
       pause: (ms) => pause(ms, true, { signal: push.signal }).catch(() => false),
     })) as RuntimeAnswer;
     const answered = [...before, ...answer.answered];
-    this.#history?.add(push.meeting_id, asked, answersIn(answered));
+    const { seq, from_agent, message } = asked;
+    // Not `asked` itself: it has the earlier messages, so each message would keep all that came before it in memory.
+    this.#history?.add(push.meeting_id, { seq, from_agent, message }, answersIn(answered));
     if (answer.outcome !== 'ok') {
       this.#keep(push.delivery_id, answered);
       return failureOf(answer);

@@ -1,0 +1,57 @@
+/** `convoke connect --runtime`: what the runtime on this machine is shown, and what this process keeps in memory. */
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { ConvokeError, type Message, type MessagePage, type PushInHand, type PushResult } from '@convoke/sdk';
+import { LocalAgents } from '../../src/cli/program/commands/connect/local_agents.ts';
+import type { RuntimeSettings } from '../../src/domain/runtimes/runtimes.ts';
+
+const MEETING = 'standup-42';
+
+/** A push that this machine pulled, as far as `LocalAgents` reads it. */
+function pushOf(seq: number, content: string, target_agents: string[], more: Partial<PushInHand> = {}): PushInHand {
+  const delivery_id = `dlv_${seq}`;
+  const body = JSON.stringify({ meeting_id: MEETING, message: { content }, target_agents, timestamp: '' });
+  const headers = {
+    'webhook-id': delivery_id,
+    'convoke-seq': String(seq),
+    'convoke-reply-url': 'http://127.0.0.1/replies/',
+    'convoke-reply-token': `cvr_${seq}`,
+  };
+  const signal = new AbortController().signal;
+  return { delivery_id, meeting_id: MEETING, seq, attempt: 1, target_agents, body, headers, signal, ...more } as never;
+}
+
+/** Agents whose runtime answers with `answer`. Returns the bodies of the requests to the runtime, too. */
+function agentsOf(settings: RuntimeSettings, listMessages: () => Promise<MessagePage>, answer: object) {
+  const requests: string[] = [];
+  const local = {
+    send: async ({ body }: { body: string }): Promise<PushResult> => {
+      requests.push(body);
+      return { status_code: 200, body: JSON.stringify(answer) };
+    },
+  };
+  return { agents: new LocalAgents({ listMessages }, local, settings, 'http://127.0.0.1:9000'), requests };
+}
+
+const OPENAI: RuntimeSettings = { name: 'openai', options: { model: 'x' } };
+const SILENT = { choices: [{ message: { content: 'NO_REPLY' } }] };
+
+const mayNotRead = async (): Promise<never> => {
+  throw new ConvokeError('not_permitted', 'the key may not read messages', { status: 403 });
+};
+
+describe('the messages before a push', () => {
+  const past = (seq: number, content: string, target_agents: string[] | null): Message =>
+    ({ message_id: `msg_${seq}`, seq, accepted_at: '', target_agents, message: { content } }) as Message;
+
+  test('that this machine got are the messages alone, however long it runs: no token and no earlier request', async () => {
+    const settings: RuntimeSettings = {
+      name: 'template',
+      options: { body: { history: '{{history}}' }, history: 3 },
+    };
+    const { agents, requests } = agentsOf(settings, mayNotRead, {});
+    for (let seq = 1; seq <= 6; seq++) await agents.post(pushOf(seq, `word ${seq}`, ['lena']));
+    const message = (seq: number) => ({ seq, from_agent: null, message: { content: `word ${seq}` } });
+    assert.deepEqual(JSON.parse(requests.at(-1) as string), { history: [3, 4, 5].map(message) });
+  });
+});
