@@ -44,6 +44,23 @@ describe('the messages before a push', () => {
   const past = (seq: number, content: string, target_agents: string[] | null): Message =>
     ({ message_id: `msg_${seq}`, seq, accepted_at: '', target_agents, message: { content } }) as Message;
 
+  test('are without those that were only for other agents', async () => {
+    const data = [past(1, 'for all', null), past(2, 'for Ben', ['ben']), past(3, 'for Lena', ['lena'])];
+    const { agents, requests } = agentsOf(OPENAI, async () => ({ data, has_more: false }), SILENT);
+    await agents.post(pushOf(4, 'last', ['lena']));
+    const { messages } = JSON.parse(requests[0] as string) as { messages: { content: string }[] };
+    assert.equal(messages[1]?.content, 'somebody: for all\n\nsomebody: for Lena\n\nsomebody: last');
+  });
+
+  test('that this machine got are without those that were only for another agent of it', async () => {
+    const { agents, requests } = agentsOf(OPENAI, mayNotRead, SILENT);
+    await agents.post(pushOf(1, 'for Ben', ['ben']));
+    await agents.post(pushOf(2, 'for both', ['ben', 'lena']));
+    await agents.post(pushOf(3, 'last', ['lena']));
+    assert.doesNotMatch(requests.at(-1) ?? '', /for Ben/);
+    assert.match(requests.at(-1) ?? '', /for both/);
+  });
+
   test('that this machine got are the messages alone, however long it runs: no token and no earlier request', async () => {
     const settings: RuntimeSettings = {
       name: 'template',

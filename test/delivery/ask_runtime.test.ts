@@ -88,3 +88,37 @@ describe('a response of another form than the runtime has', () => {
     });
   }
 });
+
+test('an agent is shown nothing that was said only to another agent of its instance', async () => {
+  const past = (content: string, target_agents: string[] | null, from_agent: string | null = null): PastMessage => ({
+    seq: 1,
+    from_agent,
+    target_agents,
+    message: { content },
+  });
+  const shown = new Map<string, string>();
+  await ask({
+    name: 'openai',
+    options: { model: 'x' },
+    asked: {
+      agents: ['anna', 'ben'],
+      history: [
+        past('for all', null),
+        past('for everybody', []),
+        past('for Ben', ['ben']),
+        past('for both', ['ben', 'anna']),
+        past('by Anna', ['ben'], 'anna'),
+      ],
+    },
+    exchange: ({ body }, [agent = '']) => {
+      const { messages } = JSON.parse(body) as { messages: { content: string }[] };
+      const lines = messages.slice(1).flatMap(({ content }) => content.split('\n\n'));
+      shown.set(agent, lines.map((line) => line.replace(/^\w+: /, '')).join(', '));
+      return responded({ choices: [{ message: { content: 'NO_REPLY' } }] });
+    },
+  });
+  assert.deepEqual(Object.fromEntries(shown), {
+    anna: 'for all, for everybody, for both, by Anna, Who is there?',
+    ben: 'for all, for everybody, for Ben, for both, by Anna, Who is there?',
+  });
+});

@@ -29,6 +29,7 @@ const asked = (more: Partial<Asked> = {}): Asked => ({
 const past = (from_agent: string | null, content: string): PastMessage => ({
   seq: 1,
   from_agent,
+  target_agents: null,
   message: { content },
 });
 

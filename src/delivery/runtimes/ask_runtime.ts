@@ -1,7 +1,7 @@
 import { type Outcome, OUTCOMES } from '../../domain/outcome.ts';
 import type { Asked, Meaning, Runtime, RuntimeRequest, RuntimeResponse, Taken } from '../../domain/runtimes/runtime.ts';
 import type { Options } from '../../domain/runtimes/options.ts';
-import { notUnderstood } from '../../domain/runtimes/words.ts';
+import { concerns, notUnderstood } from '../../domain/runtimes/words.ts';
 import type { AnsweredPart } from '../transport/transport.ts';
 import type { Exchanged } from './exchanged.ts';
 import { ANSWERS_CHARS_MAX, type AnswersOfPush } from './kept_answers.ts';
@@ -42,7 +42,10 @@ export async function askRuntime(parts: AskParts): Promise<RuntimeAnswer | null>
   const results: (RuntimeAnswer | null)[] = [];
   const waiting = left.values();
   const work = async (): Promise<void> => {
-    for (const agents of waiting) results.push(await askOnce(parts, { ...asked, agents }));
+    for (const agents of waiting) {
+      const history = asked.history.filter((message) => concerns(message, agents));
+      results.push(await askOnce(parts, { ...asked, agents, history }));
+    }
   };
   await Promise.all(Array.from({ length: Math.min(AT_A_TIME, left.length) }, work));
   if (results.includes(null)) return null;

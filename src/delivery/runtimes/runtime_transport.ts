@@ -1,7 +1,7 @@
 import type { Asked, PastMessage, RuntimeRequest } from '../../domain/runtimes/runtime.ts';
 import { runtimeOf, type RuntimeSettings, TIMEOUT_S } from '../../domain/runtimes/runtimes.ts';
 import { traceHeadersIn } from '../../domain/trace_context.ts';
-import type { MessageRow, MessageStore } from '../../store/contract/messages.ts';
+import type { MessageStore } from '../../store/contract/messages.ts';
 import type { Clock, Timer } from '../clock.ts';
 import { withoutSecrets } from '../transport/push.ts';
 import { RESPONSE_EXCERPT_CHARS_MAX } from '../transport/response.ts';
@@ -138,21 +138,21 @@ export class RuntimeTransport implements Transport {
   }
 
   /**
-   * The earlier messages of the meeting that these agents may see: all except messages that are only for other agents.
+   * The earlier messages of the meeting.
+   *
    * @returns null when the history cannot be read. The attempt then counts as not made.
    */
-  async #historyOf({ meeting_id, seq, agents }: Asked, limit: number): Promise<PastMessage[] | null> {
+  async #historyOf({ meeting_id, seq }: Asked, limit: number): Promise<PastMessage[] | null> {
     if (limit === 0) return [];
     try {
       const { messages } = this.#parts.store;
       const page = await messages.list(meeting_id, { before_seq: seq, limit, chars_max: HISTORY_CHARS_MAX });
-      return (page?.data ?? [])
-        .filter((message) => concerns(message, agents))
-        .map(({ seq, origin, message }) => ({
-          seq,
-          from_agent: origin?.from_agent ?? null,
-          message: JSON.parse(message) as Record<string, unknown>,
-        }));
+      return (page?.data ?? []).map(({ seq, origin, target_agents, message }) => ({
+        seq,
+        from_agent: origin?.from_agent ?? null,
+        target_agents,
+        message: JSON.parse(message) as Record<string, unknown>,
+      }));
     } catch (error) {
       this.#parts.onError(error);
       return null;
@@ -237,11 +237,4 @@ function headersOf(push: Push, way: Way, request: RuntimeRequest, agents: readon
     ...traceHeadersIn(push.headers),
     ...way.headers,
   };
-}
-
-/** Whether a message is for everybody, for one of these agents, or from one of them. */
-function concerns({ target_agents, origin }: MessageRow, agents: readonly string[]): boolean {
-  if (target_agents === null || target_agents.length === 0) return true;
-  const from_agent = origin?.from_agent ?? null;
-  return (from_agent !== null && agents.includes(from_agent)) || target_agents.some((agent) => agents.includes(agent));
 }

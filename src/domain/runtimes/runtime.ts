@@ -21,7 +21,10 @@ export interface Asked {
   missed: number;
   /** The text of the specification's body. */
   body: string;
-  /** Messages of the meeting before this message, the oldest first. */
+  /**
+   * Messages of the meeting before this message, the oldest first. `askRuntime` leaves out those that are only for
+   * other agents.
+   */
   history: readonly PastMessage[];
 }
 
@@ -29,6 +32,8 @@ export interface Asked {
 export interface PastMessage {
   seq: number;
   from_agent: string | null;
+  /** Null or empty: the message was for everybody. */
+  target_agents: readonly string[] | null;
   message: Record<string, unknown>;
 }
 

@@ -149,7 +149,7 @@ function valuesOf(asked: Asked): Record<(typeof FIELDS)[number], unknown> {
     in_reply_to,
     reply_url,
     reply_token,
-    history,
+    history: history.map(({ seq, from_agent, message }) => ({ seq, from_agent, message })),
     missed,
     missed_in_words: missedInWords(asked) ?? '',
   };

@@ -1,7 +1,7 @@
 /** Functions that all runtimes need: the text of a message, and the meaning of a status. */
 import { MISSED_MAX } from '../catch_up.ts';
 import { outcomeOfStatus } from '../outcome.ts';
-import type { Asked, Meaning, RuntimeResponse } from './runtime.ts';
+import type { Asked, Meaning, PastMessage, RuntimeResponse } from './runtime.ts';
 
 export const HISTORY_DEFAULT = 20;
 export const HISTORY_MAX = 100;
@@ -29,6 +29,12 @@ export const NO_REPLY_OPTION = {
 export function textOfMessage(message: Record<string, unknown>): string {
   for (const field of ['content', 'text']) if (typeof message[field] === 'string') return message[field];
   return JSON.stringify(message);
+}
+
+/** Whether a message is for everybody, for one of these agents, or from one of them. */
+export function concerns({ target_agents, from_agent }: PastMessage, agents: readonly string[]): boolean {
+  if (target_agents === null || target_agents.length === 0) return true;
+  return (from_agent !== null && agents.includes(from_agent)) || target_agents.some((agent) => agents.includes(agent));
 }
 
 /** The name of the sender of a message. */

@@ -65,9 +65,9 @@ export class LocalAgents {
       pause: (ms) => pause(ms, true, { signal: push.signal }).catch(() => false),
     })) as RuntimeAnswer;
     const answered = [...before, ...answer.answered];
-    const { seq, from_agent, message } = asked;
+    const { seq, from_agent, agents: target_agents, message } = asked;
     // Not `asked` itself: it has the earlier messages, so each message would keep all that came before it in memory.
-    this.#history?.add(push.meeting_id, { seq, from_agent, message }, answersIn(answered));
+    this.#history?.add(push.meeting_id, { seq, from_agent, target_agents, message }, answersIn(answered));
     if (answer.outcome !== 'ok') {
       this.#keep(push.delivery_id, answered);
       return failureOf(answer);
@@ -94,7 +94,7 @@ export class LocalAgents {
     try {
       const { data } = await this.#client.listMessages(meeting_id, { before_seq: seq, limit });
       return newest(
-        data.map((each) => ({ seq: each.seq, from_agent: each.from_agent ?? null, message: each.message })),
+        data.map(({ seq, from_agent = null, target_agents, message }) => ({ seq, from_agent, target_agents, message })),
       );
     } catch (error) {
       if (!(error instanceof ConvokeError) || error.code !== 'not_permitted') {
@@ -144,6 +144,7 @@ function answersIn(answered: readonly AnsweredPart[]): Omit<PastMessage, 'seq'>[
   return answered.flatMap(({ agents, body }) =>
     (JSON.parse(body) as { replies: Answer[] }).replies.map((reply) => ({
       from_agent: (typeof reply === 'object' ? reply.from_agent : undefined) ?? agents[0] ?? null,
+      target_agents: null,
       message: typeof reply === 'string' ? { content: reply } : reply.message,
     })),
   );
