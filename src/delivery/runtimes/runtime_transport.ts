@@ -17,6 +17,8 @@ import { askRuntime, type RuntimeAnswer } from './ask_runtime.ts';
 
 /** The most characters of the history in one request. */
 const HISTORY_CHARS_MAX = 64 << 10;
+/** How long a push waits after its history could not be read. Then the engine makes the attempt again, at once. */
+const HISTORY_PAUSE_MS = 500;
 
 export interface RuntimeTransportParts {
   clock: Clock;
@@ -120,6 +122,7 @@ export class RuntimeTransport implements Transport {
     const runtime = runtimeOf({ name });
     const asked = askedOf(Buffer.from(push.body).toString(), push.headers, []);
     const history = await this.#historyOf(asked, runtime.historyOf(options));
+    if (history === null && !running.is_given_up) await this.#pause(HISTORY_PAUSE_MS, running);
     if (history === null || running.is_given_up) return null;
     return askRuntime({
       runtime,

@@ -1,0 +1,94 @@
+/** The transport to runtimes, where the store or the registration keeps a request from being made. */
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { RuntimeTransport } from '../../src/delivery/runtimes/runtime_transport.ts';
+import type { Push, PushResult, Way } from '../../src/delivery/transport/transport.ts';
+import type { WebhookTransport } from '../../src/delivery/transport/webhook_transport.ts';
+import type { RuntimeSettings } from '../../src/domain/runtimes/runtimes.ts';
+import { VirtualClock } from '../support/virtual_clock.ts';
+
+const OK: PushResult = {
+  outcome: 'ok',
+  status_code: 200,
+  detail: '',
+  duration_ms: 0,
+  stages: [],
+  response_excerpt: '',
+  retry_after: null,
+  kept_body: { text: '{"choices":[{"message":{"content":"NO_REPLY"}}]}' },
+};
+
+function pushOf(message: object): Push {
+  const body = { event: 'new_message', meeting_id: 'm', message, target_agents: ['lena'], timestamp: '' };
+  return {
+    instance_id: 'lena',
+    url: 'http://127.0.0.1:9/base',
+    headers: { 'webhook-id': 'dlv_1', 'convoke-seq': '7', 'convoke-attempt': '1' },
+    body: Buffer.from(JSON.stringify(body)),
+    success_statuses: '200',
+  };
+}
+
+const wayOf = (runtime: RuntimeSettings): Way => ({
+  transport: 'webhook',
+  ack_timeout_ms: 30_000,
+  timeout_ms: 120_000,
+  runtime,
+  headers: {},
+  updated_at: 1,
+  secret: '',
+  previous_secret: null,
+  previous_secret_until: 0,
+  keys: null,
+});
+
+/** A transport whose requests all succeed; `list` reads the history. */
+function transportOf(clock: VirtualClock, list: () => Promise<{ data: []; has_more: false }>) {
+  const requests: Push[] = [];
+  const errors: unknown[] = [];
+  const webhook = {
+    pushFor: async (push: Push) => {
+      requests.push(push);
+      return OK;
+    },
+    handOver: () => {},
+  } as unknown as WebhookTransport;
+  const transport = new RuntimeTransport({
+    clock,
+    webhook,
+    store: { messages: { list } },
+    instance_concurrency: 4,
+    onReady: () => {},
+    onError: (error) => void errors.push(error),
+  });
+  return { transport, requests, errors };
+}
+
+const OPENAI = wayOf({ name: 'openai', options: { model: 'x' } });
+
+describe('a push whose history cannot be read', () => {
+  const failing = () => Promise.reject(new Error('the storage is away'));
+
+  test('counts as not made after a pause, so that a storage that is away is not asked without a pause', async () => {
+    const clock = new VirtualClock();
+    const { transport, requests, errors } = transportOf(clock, failing);
+    const results: (PushResult | null)[] = [];
+    void transport.push(pushOf({ content: 'hi' }), OPENAI).then((result) => results.push(result));
+    await clock.settle();
+    assert.deepEqual([results, errors.length], [[], 1]);
+    await clock.advance(500);
+    assert.deepEqual(results, [null]);
+    assert.deepEqual(requests, []);
+  });
+
+  test('ends at once when another node takes the instance over', async () => {
+    const clock = new VirtualClock();
+    const { transport } = transportOf(clock, failing);
+    const results: (PushResult | null)[] = [];
+    void transport.push(pushOf({ content: 'hi' }), OPENAI).then((result) => results.push(result));
+    await clock.settle();
+    transport.handOver(() => true);
+    await clock.settle();
+    assert.deepEqual(results, [null]);
+  });
+});
