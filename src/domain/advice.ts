@@ -33,7 +33,9 @@ export function adviceFor({ outcome, status_code }: { outcome: Outcome; status_c
     case 'gone':
       return '410: the receiver wants no more pushes; register the instance again when it should get them again.';
     case 'bad_status':
-      return adviceForStatus(status_code ?? 0);
+      if (status_code === null)
+        return 'Convoke made no request for this message: shorten the value, or change runtime_options.';
+      return adviceForStatus(status_code);
     case 'timeout':
       return 'The receiver took the request and did not respond in time: respond first and let the agents work afterwards, or raise timeout_s (ack_timeout_s for a machine that pulls).';
     case 'broken_response':

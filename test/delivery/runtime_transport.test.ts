@@ -92,3 +92,16 @@ describe('a push whose history cannot be read', () => {
     assert.deepEqual(results, [null]);
   });
 });
+
+test('a message whose address would be too long fails alone, as a bad response does: the instance does not back off', async () => {
+  const { transport, requests } = transportOf(new VirtualClock(), async () => ({ data: [], has_more: false }));
+  const way = wayOf({ name: 'template', options: { body: {}, path: '/rooms/{{message.room}}' } });
+  const result = await transport.push(pushOf({ room: 'x'.repeat(2_100) }), way);
+  assert.deepEqual([result?.outcome, result?.status_code], ['bad_status', null]);
+  assert.match(result?.detail ?? '', /address .* over 2048 bytes.*runtime_options\.path/);
+  await transport.push(pushOf({ room: 'kitchen' }), way);
+  assert.deepEqual(
+    requests.map(({ url }) => url),
+    ['http://127.0.0.1:9/base/rooms/kitchen'],
+  );
+});

@@ -1,6 +1,7 @@
 import type { Asked, PastMessage, RuntimeRequest } from '../../domain/runtimes/runtime.ts';
 import { runtimeOf, type RuntimeSettings, TIMEOUT_S } from '../../domain/runtimes/runtimes.ts';
 import { traceHeadersIn } from '../../domain/trace_context.ts';
+import { WEBHOOK_URL_BYTES_MAX } from '../../domain/webhook_url.ts';
 import type { MessageStore } from '../../store/contract/messages.ts';
 import type { Clock, Timer } from '../clock.ts';
 import { withoutSecrets } from '../transport/push.ts';
@@ -174,6 +175,7 @@ export class RuntimeTransport implements Transport {
     const { clock, webhook } = this.#parts;
     const timeout_ms = ends_at - clock.now();
     if (timeout_ms <= 0) return { ...NO_TIME_LEFT };
+    if (Buffer.byteLength(request.url) > WEBHOOK_URL_BYTES_MAX) return { ...ADDRESS_TOO_LONG };
     const shaped: Push = {
       instance_id: push.instance_id,
       url: request.url,
@@ -220,6 +222,19 @@ const NO_TIME_LEFT: Exchanged = {
   outcome: 'timeout',
   status_code: null,
   detail: 'no time was left to ask',
+  retry_after: null,
+  body: '',
+  excerpt: '',
+};
+
+/**
+ * A value of the message makes the address too long. It counts as a bad response, because only this message is at fault:
+ * for the outcome `blocked` the instance would back off, and no later message would reach it.
+ */
+const ADDRESS_TOO_LONG: Exchanged = {
+  outcome: 'bad_status',
+  status_code: null,
+  detail: `the address for this message is over ${WEBHOOK_URL_BYTES_MAX} bytes: a value in runtime_options.path is too long`,
   retry_after: null,
   body: '',
   excerpt: '',
