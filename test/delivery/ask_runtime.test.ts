@@ -1,6 +1,7 @@
 /** How the agents of a push are asked: what becomes of odd responses, of slow agents, and of what others were told. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { setImmediate as turn } from 'node:timers/promises';
 import { askRuntime, type RuntimeAnswer } from '../../src/delivery/runtimes/ask_runtime.ts';
 import type { Exchanged } from '../../src/delivery/runtimes/exchanged.ts';
 import { KeptAnswers } from '../../src/delivery/runtimes/kept_answers.ts';
@@ -87,6 +88,32 @@ describe('a response of another form than the runtime has', () => {
       if (outcome !== 'ok') assert.deepEqual(answer.answered, []);
     });
   }
+});
+
+test('agents that never answer keep no other agent from being asked in one of the attempts', async () => {
+  const agents = Array.from({ length: 12 }, (_, i) => `a${i}`);
+  const slow = new Set(agents.slice(0, 8));
+  const answered = new Set<string>();
+  for (let attempt = 1; attempt <= 3; attempt++) {
+    let has_time = true;
+    await ask({
+      name: 'openai',
+      options: { model: 'x' },
+      asked: { agents },
+      attempt,
+      // The time of the attempt is over when an agent did not answer.
+      exchange: async (_request, [agent = '']) => {
+        const is_asked = has_time;
+        await turn();
+        if (!slow.has(agent) && is_asked) answered.add(agent);
+        if (slow.has(agent)) has_time = false;
+        return slow.has(agent) || !is_asked
+          ? responded('', { outcome: 'timeout', status_code: null })
+          : responded({ choices: [{ message: { content: 'NO_REPLY' } }] });
+      },
+    });
+  }
+  assert.deepEqual([...answered].toSorted(), agents.slice(8).toSorted());
 });
 
 test('an agent is shown nothing that was said only to another agent of its instance', async () => {

@@ -19,6 +19,8 @@ export interface AskParts {
   options: Options;
   base_url: string;
   asked: Asked;
+  /** The number of the attempt, from 1. */
+  attempt: number;
   /** Agents that answered in an earlier attempt. */
   answered_agents: readonly string[];
   /** The memory of the answers, until the push has its result. */
@@ -36,11 +38,14 @@ export interface AskParts {
  * @returns null when the attempt is to count as not made
  */
 export async function askRuntime(parts: AskParts): Promise<RuntimeAnswer | null> {
-  const { runtime, options, asked, answered_agents } = parts;
+  const { runtime, options, asked, attempt, answered_agents } = parts;
   const groups = runtime.asksEach(options) ? asked.agents.map((agent) => [agent]) : [asked.agents];
   const left = groups.filter((agents) => !agents.every((agent) => answered_agents.includes(agent)));
   const results: (RuntimeAnswer | null)[] = [];
-  const waiting = left.values();
+  // Each attempt begins with other agents. Otherwise agents that never answer would use up the time of every attempt,
+  // and the agents behind them would never be asked.
+  const first = ((attempt - 1) * AT_A_TIME) % Math.max(left.length, 1);
+  const waiting = [...left.slice(first), ...left.slice(0, first)].values();
   const work = async (): Promise<void> => {
     for (const agents of waiting) {
       const history = asked.history.filter((message) => concerns(message, agents));

@@ -130,6 +130,7 @@ export class RuntimeTransport implements Transport {
       options,
       base_url: push.url,
       asked: { ...asked, history },
+      attempt: Number(push.headers['convoke-attempt'] ?? 1),
       answered_agents: push.answered_agents ?? [],
       kept,
       exchange: (request, agents) => this.#exchange(push, way, request, agents, running, ends_at),

@@ -59,6 +59,7 @@ export class LocalAgents {
       options,
       base_url: this.#base_url,
       asked,
+      attempt: push.attempt ?? 1,
       answered_agents: before.flatMap(({ agents }) => agents),
       kept: new KeptAnswers().ofPush(),
       exchange: (request, agents) => this.#exchange(push, request, agents),
