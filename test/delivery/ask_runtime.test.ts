@@ -90,6 +90,62 @@ describe('a response of another form than the runtime has', () => {
   }
 });
 
+describe('a task that works', () => {
+  const working = { task: { id: 't1', status: { state: 'TASK_STATE_WORKING' } } };
+  const done = { id: 't1', status: { state: 'TASK_STATE_COMPLETED', message: { parts: [{ text: 'Sunshine' }] } } };
+  const failing = (status_code: number, more: Partial<Exchanged> = {}) =>
+    responded('', { outcome: 'bad_status', status_code, ...more });
+
+  for (const [what, hitch, pause_ms] of [
+    ['responds 503', failing(503), 1_000],
+    ['responds 429 and asks for a pause', failing(429, { retry_after: '7' }), 7_000],
+    ['is not reached', responded('', { outcome: 'connect_refused', status_code: null }), 1_000],
+    ['cuts the connection', responded('', { outcome: 'broken_response', status_code: null }), 1_000],
+  ] as const) {
+    test(`is looked for again when its agent ${what}: the message is sent once`, async () => {
+      const responses = [responded(working), hitch, responded(done)];
+      const requests: string[] = [];
+      const pauses: number[] = [];
+      const answer = await ask({
+        name: 'a2a',
+        exchange: ({ method, url }) => {
+          requests.push(`${method} ${url}`);
+          return responses.shift() as Exchanged;
+        },
+        pause: async (ms) => pauses.push(ms) > 0,
+      });
+      assert.deepEqual([answer.outcome, answer.answered[0]?.body], ['ok', '{"replies":["Sunshine"]}'], answer.detail);
+      const look = 'GET http://h/base/tasks/t1';
+      assert.deepEqual(requests, ['POST http://h/base/message:send', look, look]);
+      assert.deepEqual(pauses, [1_000, pause_ms]);
+    });
+  }
+
+  test('that its agent does not know any more fails the attempt, so that the message is sent again', async () => {
+    const responses = [responded(working), failing(404)];
+    const answer = await ask({
+      name: 'a2a',
+      exchange: () => responses.shift() as Exchanged,
+      pause: async () => true,
+    });
+    assert.deepEqual([answer.outcome, answer.status_code], ['bad_status', 404]);
+  });
+
+  test('whose agent is away until the time is over is not sent again', async () => {
+    const responses = [responded(working), failing(503)];
+    const left = [true, false];
+    const answer = await ask({
+      name: 'a2a',
+      exchange: () => responses.shift() as Exchanged,
+      pause: async () => left.shift() === true,
+    });
+    assert.deepEqual(
+      [answer.outcome, answer.detail],
+      ['ok', 'the task of the agent was not finished in time; its answer is lost'],
+    );
+  });
+});
+
 test('agents that never answer keep no other agent from being asked in one of the attempts', async () => {
   const agents = Array.from({ length: 12 }, (_, i) => `a${i}`);
   const slow = new Set(agents.slice(0, 8));

@@ -60,12 +60,19 @@ export async function askRuntime(parts: AskParts): Promise<RuntimeAnswer | null>
 async function askOnce(parts: AskParts, asked: Asked): Promise<RuntimeAnswer | null> {
   const { runtime, options, base_url, kept, exchange, pause } = parts;
   let if_late: TakenBody | null = null;
+  let pause_ms = 0;
   for (let request = runtime.requestOf(asked, options, base_url); ;) {
     const exchanged = await exchange(request, asked.agents);
     if (exchanged === null) return null;
     const { body, ...result } = exchanged;
     const end = { ...result, answered: [] };
-    if (result.outcome === 'timeout' && if_late !== null) return { ...end, ...taken(if_late, asked, kept) };
+    if (if_late !== null) {
+      if (result.outcome === 'timeout') return { ...end, ...taken(if_late, asked, kept) };
+      if (mayPass(result)) {
+        if (!(await pause(Math.max(pause_ms, askedMs(result))))) return { ...end, ...taken(if_late, asked, kept) };
+        continue;
+      }
+    }
     if (result.status_code === null || !OUTCOMES[result.outcome].reached) return end;
     const response = { status_code: result.status_code, body };
     // A body that did not arrive whole cannot be read.
@@ -73,10 +80,25 @@ async function askOnce(parts: AskParts, asked: Asked): Promise<RuntimeAnswer | n
     const meaning = meaningOf(parts, response, asked);
     if (meaning.kind === 'failed') return { ...end, outcome: meaning.outcome, detail: meaning.detail };
     if (meaning.kind === 'answered') return { ...end, ...taken(meaning, asked, kept) };
-    request = meaning.request;
+    ({ request, pause_ms } = meaning);
     if_late = withBody(meaning.if_late);
-    if (!(await pause(meaning.pause_ms))) return { ...end, ...taken(if_late, asked, kept) };
+    if (!(await pause(pause_ms))) return { ...end, ...taken(if_late, asked, kept) };
   }
+}
+
+/**
+ * Whether a request for the state of a task may succeed a little later. The agent already has the message, so the same
+ * request is made again: another attempt would send the message again, and the agent would run twice.
+ */
+function mayPass({ outcome, status_code }: Pick<Exchanged, 'outcome' | 'status_code'>): boolean {
+  if (status_code === null) return outcome !== 'ok';
+  return status_code === 429 || status_code >= 500;
+}
+
+/** The milliseconds that Retry-After asks for, if it names seconds. */
+function askedMs({ retry_after }: Pick<Exchanged, 'retry_after'>): number {
+  const seconds = Number(retry_after);
+  return Number.isFinite(seconds) ? seconds * 1000 : 0;
 }
 
 /** A message that was taken, with the answers as they are kept. */
