@@ -195,6 +195,27 @@ test('a runtime whose answer is nested 30,000 deep fails its own push, and the s
   assert.deepEqual([attempts[0]?.outcome, attempts[0]?.status_code], ['broken_response', 200]);
 });
 
+test('a stream that is not over in time is a timeout, whose advice is a longer timeout_s', async (t) => {
+  const m = service.name('meeting');
+  const server = createServer((_, response) => void response.writeHead(200).write('event: metadata\ndata: {}\n\n'));
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  t.after(() => server.close().closeAllConnections());
+  const { instance_id } = await service.register({
+    webhook_url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    agent_ids: ['lena'],
+    runtime: 'langgraph',
+    runtime_options: { assistant_id: 'agent' },
+    timeout_s: 1,
+  });
+  await service.join(m, instance_id, ['lena']);
+  const { attempts } = await service.attempted(await service.send(m, { content: 'hi' }));
+  assert.deepEqual(
+    [attempts[0]?.outcome, attempts[0]?.detail],
+    ['timeout', 'the body of the response did not arrive whole within 1 s'],
+  );
+  assert.match((await service.instance(instance_id)).last_failure?.advice ?? '', /raise timeout_s/);
+});
+
 describe('timeout_s', () => {
   test('bounds an attempt instead of 5 s', async (t) => {
     const m = service.name('meeting');

@@ -76,7 +76,7 @@ async function askOnce(parts: AskParts, asked: Asked): Promise<RuntimeAnswer | n
     if (result.status_code === null || !OUTCOMES[result.outcome].reached) return end;
     const response = { status_code: result.status_code, body };
     // A body that did not arrive whole cannot be read.
-    if (result.outcome === 'broken_response') return end;
+    if (result.outcome === 'broken_response' || result.outcome === 'timeout') return end;
     const meaning = meaningOf(parts, response, asked);
     if (meaning.kind === 'failed') return { ...end, outcome: meaning.outcome, detail: meaning.detail };
     if (meaning.kind === 'answered') return { ...end, ...taken(meaning, asked, kept) };

@@ -12,9 +12,10 @@ export interface Exchanged extends Pick<Attempt, 'outcome' | 'status_code' | 'de
 
 /** The result of the webhook transport, for a request that keeps the body. */
 export function exchangedOf(result: PushResult): Exchanged {
-  const { outcome, status_code, detail, retry_after, kept_body, response_excerpt: excerpt } = result;
+  const { status_code, detail, retry_after, kept_body, response_excerpt: excerpt } = result;
   if (kept_body !== undefined && 'lost' in kept_body) {
-    return { outcome: 'broken_response', status_code, detail: kept_body.lost, retry_after, body: excerpt, excerpt };
+    const outcome = kept_body.is_late === true ? 'timeout' : 'broken_response';
+    return { outcome, status_code, detail: kept_body.lost, retry_after, body: excerpt, excerpt };
   }
-  return { outcome, status_code, detail, retry_after, body: kept_body?.text ?? excerpt, excerpt };
+  return { outcome: result.outcome, status_code, detail, retry_after, body: kept_body?.text ?? excerpt, excerpt };
 }

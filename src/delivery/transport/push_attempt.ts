@@ -49,6 +49,7 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
   #status_code: number | null = null;
   #retry_after: string | null = null;
   #body: ResponseBody | null = null;
+  #late: string | null = null;
 
   /** @param resolve gets null only when the push is given up */
   constructor(
@@ -212,8 +213,8 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
   /** Called at the deadline: the attempt ends. */
   expire(): void {
     if (this.#settled) return;
-    if (this.#status_code !== null) return this.#settleByStatus(false);
     const when = this.#context.is_closed ? 'before the service stopped' : `within ${inSeconds(this.timeout_ms)}`;
+    if (this.#status_code !== null) return this.#settleByStatus(false, when);
     const is_unread = (this.#connection?.socket.writableLength ?? 0) > 0;
     const { outcome, detail } = describeTimeout(this.#stage, when, is_unread);
     this.#settle(outcome, detail);
@@ -240,8 +241,13 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
     this.#connect(started_at_ms + this.timeout_ms - this.#context.now());
   }
 
-  /** The status line alone decides the outcome, even if the body does not arrive whole. */
-  #settleByStatus(complete: boolean): void {
+  /**
+   * The status line alone decides the outcome, even if the body does not arrive whole.
+   *
+   * @param late the deadline in words, when it passed before the end of the body
+   */
+  #settleByStatus(complete: boolean, late: string | null = null): void {
+    this.#late = late;
     const status_code = this.#status_code!;
     const outcome = outcomeOfStatus(status_code, this.#push.success_statuses);
     this.#settle(outcome, describeStatus(status_code, outcome), complete);
@@ -267,7 +273,9 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
       response_excerpt: this.#body === null ? '' : this.#body.excerpt(this.#push.headers, complete),
       retry_after: this.#retry_after,
       ...(ok &&
-        this.#push.keeps_body === true && { kept_body: (this.#body ?? new ResponseBody(null)).whole(complete) }),
+        this.#push.keeps_body === true && {
+          kept_body: (this.#body ?? new ResponseBody(null)).whole(complete, this.#late),
+        }),
     });
   }
 
@@ -292,7 +300,8 @@ function elapsed(from_ms: number, to_ms: number): number {
   return Math.round((to_ms - from_ms) * 10) / 10;
 }
 
-/** `5 s`, and milliseconds where seconds are not whole. */
+/** `5 s`, to a tenth of a second; milliseconds for less than a second. */
 function inSeconds(ms: number): string {
-  return ms % 1000 === 0 ? `${ms / 1000} s` : `${ms} ms`;
+  const tenths = Math.round(ms / 100);
+  return tenths < 10 ? `${ms} ms` : `${tenths / 10} s`;
 }

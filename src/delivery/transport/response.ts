@@ -79,10 +79,15 @@ export class ResponseBody {
     return excerptOf(this.#parts, headers, is_complete);
   }
 
-  /** The whole body. */
-  whole(is_complete: boolean): KeptBody {
+  /**
+   * The whole body.
+   *
+   * @param late the deadline in words, when it passed before the end of the body
+   */
+  whole(is_complete: boolean, late: string | null): KeptBody {
     if (this.#lost !== '') return { lost: this.#lost };
     if (this.bytes > RESPONSE_BYTES_MAX) return { lost: TOO_LONG };
+    if (late !== null) return { lost: `the body of the response did not arrive whole ${late}`, is_late: true };
     if (!is_complete) return { lost: 'the body of the response did not arrive whole' };
     const bytes = Buffer.concat(this.#parts ?? []);
     return { text: isUtf8(bytes) ? bytes.toString() : '' };

@@ -31,8 +31,8 @@ export interface StageReport {
   detail: string;
 }
 
-/** The whole body of a response as text, or why it is lost, in words. */
-export type KeptBody = { text: string } | { lost: string };
+/** The whole body of a response as text, or why it is lost, in words. `is_late`: its deadline passed while it arrived. */
+export type KeptBody = { text: string } | { lost: string; is_late?: true };
 
 /** The result of one POST. Failures of the outside are values, never exceptions. */
 export interface PushResult {
