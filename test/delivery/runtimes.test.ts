@@ -439,6 +439,19 @@ describe('webhook-test', () => {
   });
 });
 
+test('webhook-test of a server with more models than are read says that it is there, and that nothing more was checked', async (t) => {
+  const models = Array.from({ length: 2_000 }, (_, i) => ({ id: `a/model-with-a-long-name-${i}`, object: 'model' }));
+  const receiver = await startReceiver(t, { body: JSON.stringify({ data: models }) });
+  const { instance_id } = await service.register({ ...OPENAI, webhook_url: `${receiver.origin}/v1` });
+  const { body } = await service.post<{ success: boolean; advice: string }>('/api/v1/instances/webhook-test/', {
+    instance_id,
+  });
+  assert.deepEqual(
+    [body.success, body.advice],
+    [true, '200: it is there. Nothing more was checked: the body of the response was over 64 KiB.'],
+  );
+});
+
 describe('what is kept of the response of a runtime', () => {
   const SECRET = 'Bearer the-secret-key';
   const ECHO = { webhook_headers: { authorization: SECRET }, replies: true };

@@ -46,6 +46,14 @@ export async function diagnose(
     const what = result.status_code === null ? `Failed: ${detail}. ` : '';
     return { success: result.outcome === 'ok', ...shown, advice: `${what}${adviceFor(shown)}` };
   }
+  if (result.kept_body !== undefined && 'lost' in result.kept_body) {
+    const { lost, is_late = false } = result.kept_body;
+    return {
+      success: !is_late,
+      ...shown,
+      advice: `${result.status_code}: it is there. Nothing more was checked: ${lost}.`,
+    };
+  }
   const { body } = exchangedOf(result);
   const response = { status_code: result.status_code as number, body };
   const { is_ok, advice } = runtimeOf(runtime).readProbe(response, runtime.options);
