@@ -4,6 +4,7 @@ import { once } from 'node:events';
 import { join } from 'node:path';
 import { describe, test, type TestContext } from 'node:test';
 import type { Message } from '@convoke/sdk';
+import { STREAM_BYTES_MAX } from '../../src/domain/runtimes/event_stream.ts';
 import { blockOf, blocksOf } from '../support/documents.ts';
 import { convoke, start, temporaryDirectory } from '../support/command_line.ts';
 import { type Behaviour, type Received, type Receiver, startReceiver } from '../support/receiver.ts';
@@ -156,7 +157,7 @@ test('a stream that is too long to be read as a whole does not count as the comp
   const update = (content: string) => event('updates', { node: { messages: [{ type: 'ai', content }] } });
   const begin = event('metadata', { run_id: 'r' });
   // Convoke reads only the beginning of this stream, so it does not get the answer at the end.
-  const long = begin + update('Let me think.') + update('x'.repeat(64 << 10)) + update('The answer');
+  const long = begin + update('Let me think.') + update('x'.repeat(STREAM_BYTES_MAX)) + update('The answer');
   const agent = await startReceiver(t, (_, number) => ({ body: number === 1 ? long : begin + update('The answer') }));
   const who = ['--agent', 'lena', '--meeting', 'm', '--to', agent.origin];
   await connect(t, service, ['connect', ...who, '--runtime', 'langgraph', '--option', 'assistant_id=agent']);

@@ -39,6 +39,26 @@ for (const [mode, response_mode] of [
   });
 }
 
+test('a streamed answer of a thousand words arrives whole, by webhook and by connect', async (t) => {
+  const answer = 'word '.repeat(1_000).trim();
+  const app = await startApp(t, { mode: 'agent-chat', answer: () => answer });
+  const rows = await converse({
+    runtime: 'dify',
+    version: '',
+    sent: '',
+    came_back: '',
+    agent_id: 'lena',
+    to: app.url,
+    headers: { authorization: `Bearer ${APP.key}` },
+    registration: { runtime: 'dify', runtime_options: { response_mode: 'streaming' } },
+    runsOf: (content) => app.runs.filter(({ query }) => query.includes(content)).length,
+  });
+  assert.deepEqual(
+    rows.map(({ reply }) => reply),
+    [answer, answer],
+  );
+});
+
 describe('a wrong setting', () => {
   const service = useService({ retry_schedule: '1s' });
 

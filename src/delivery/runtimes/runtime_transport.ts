@@ -177,6 +177,8 @@ export class RuntimeTransport implements Transport {
     const timeout_ms = ends_at - clock.now();
     if (timeout_ms <= 0) return { ...NO_TIME_LEFT };
     if (Buffer.byteLength(request.url) > WEBHOOK_URL_BYTES_MAX) return { ...ADDRESS_TOO_LONG };
+    const body_bytes_max =
+      way.runtime === null ? undefined : runtimeOf(way.runtime).responseBytesOf?.(way.runtime.options);
     const shaped: Push = {
       instance_id: push.instance_id,
       url: request.url,
@@ -185,6 +187,7 @@ export class RuntimeTransport implements Transport {
       body: Buffer.from(request.body),
       success_statuses: '2xx',
       keeps_body: true,
+      body_bytes_max,
     };
     const result = await webhook.pushFor(shaped, timeout_ms);
     return result === null ? null : exchangedOf(result);

@@ -5,7 +5,6 @@ import errors from 'undici/lib/core/errors.js';
 import Client from 'undici/lib/dispatcher/client.js';
 import { ListNode } from '../intrusive_list.ts';
 import { RESPONSE_HEADER_BYTES_MAX } from './failures.ts';
-import { RESPONSE_RAW_BYTES_MAX } from './response.ts';
 
 /** How long an unused connection stays open, unless the receiver's Keep-Alive header gives another time. */
 const IDLE_MS = 10_000;
@@ -34,6 +33,7 @@ export class PooledConnection extends ListNode {
   #status_line_expected = false;
   #head_bytes = 0;
   #bytes_behind_head = 0;
+  #bytes_behind_head_max = 0;
 
   /** @param onClose is called once, when the socket has closed */
   constructor(origin: string, socket: Socket, onClose: (connection: PooledConnection) => void) {
@@ -69,7 +69,7 @@ export class PooledConnection extends ListNode {
         return null;
       }
       this.#bytes_behind_head += (chunk as Buffer).length;
-      if (this.#bytes_behind_head <= RESPONSE_RAW_BYTES_MAX) return chunk;
+      if (this.#bytes_behind_head <= this.#bytes_behind_head_max) return chunk;
       socket.destroy(new errors.ResponseExceededMaxSizeError());
       return null;
     };
@@ -77,7 +77,9 @@ export class PooledConnection extends ListNode {
     socket.once('close', () => onClose(this));
   }
 
-  send(options: Dispatcher.DispatchOptions, handler: Dispatcher.DispatchHandler): void {
+  /** @param raw_bytes_max the most bytes of the response after its head */
+  send(options: Dispatcher.DispatchOptions, handler: Dispatcher.DispatchHandler, raw_bytes_max: number): void {
+    this.#bytes_behind_head_max = raw_bytes_max;
     this.has_responded = false;
     this.head_expected = this.#status_line_expected = true;
     this.#head_bytes = this.#bytes_behind_head = 0;

@@ -8,7 +8,13 @@ import type { ConnectionPools, InstancePool } from './connection_pools.ts';
 import { ConnectAttempt, type ConnectionObserver, type ConnectorOptions } from './connector.ts';
 import { DeadlineEntry, type Deadlines } from './deadlines.ts';
 import { describeBroken, describeStatus, describeTimeout } from './failures.ts';
-import { INTERIM_RESPONSES_MAX, type KeptBodies, RESPONSE_BYTES_MAX, ResponseBody } from './response.ts';
+import {
+  INTERIM_RESPONSES_MAX,
+  type KeptBodies,
+  RAW_BYTES_OF_BODY,
+  RESPONSE_BYTES_MAX,
+  ResponseBody,
+} from './response.ts';
 import type { Push, PushResult, Stage, StageReport } from './transport.ts';
 
 /** The parts that all pushes of a transport share. */
@@ -23,6 +29,8 @@ export interface PushContext {
   readonly connector: ConnectorOptions;
   readonly pools: ConnectionPools;
   readonly kept_bodies: KeptBodies;
+  /** For bodies that may be longer than RESPONSE_BYTES_MAX. Without it, a few of them would leave no room for others. */
+  readonly kept_long_bodies: KeptBodies;
   readonly is_closed: boolean;
 }
 
@@ -123,7 +131,7 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
     this.#connection = connection;
     this.#stage = 'request';
     this.#stage_at_ms = now_ms;
-    const { headers, body } = this.#push;
+    const { headers, body, body_bytes_max } = this.#push;
     connection.send(
       {
         path: this.#target!.path,
@@ -133,6 +141,7 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
         ...(this.#pool === null && { reset: true }),
       },
       this,
+      RAW_BYTES_OF_BODY * (body_bytes_max ?? RESPONSE_BYTES_MAX),
     );
   }
 
@@ -190,9 +199,16 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
 
   onResponseData(_controller: unknown, chunk: Buffer): void {
     if (this.#settled) return;
-    this.#body ??= new ResponseBody(this.#push.keeps_body === true ? this.#context.kept_bodies : null);
+    this.#body ??= new ResponseBody(this.#kept, this.#push.body_bytes_max);
     this.#body.add(chunk);
-    if (this.#body.bytes > RESPONSE_BYTES_MAX) this.#settleByStatus(false);
+    if (this.#body.isTooLong) this.#settleByStatus(false);
+  }
+
+  /** Where the body is kept; null when only its beginning is wanted. */
+  get #kept(): KeptBodies | null {
+    const { keeps_body, body_bytes_max } = this.#push;
+    if (keeps_body !== true) return null;
+    return body_bytes_max === undefined ? this.#context.kept_bodies : this.#context.kept_long_bodies;
   }
 
   onResponseEnd(): void {

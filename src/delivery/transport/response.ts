@@ -8,10 +8,11 @@ export const RESPONSE_EXCERPT_CHARS_MAX = 1024;
 /** The most bytes of a response body that are read. */
 export const RESPONSE_BYTES_MAX = 64 * 1024;
 /**
- * The most bytes after the head that are read. They include chunk extensions and trailers, which nothing else limits.
+ * The most bytes after the head that are read, for each byte of the body. They include chunk extensions and trailers,
+ * which nothing else limits.
  */
-export const RESPONSE_RAW_BYTES_MAX = 2 * RESPONSE_BYTES_MAX;
-const TOO_LONG = `the body of the response was over ${RESPONSE_BYTES_MAX / 1024} KiB`;
+export const RAW_BYTES_OF_BODY = 2;
+const tooLong = (bytes_max: number): string => `the body of the response was over ${bytes_max / 1024} KiB`;
 /** The most memory for the bodies that pushes keep, over all pushes, while they arrive. */
 const KEPT_BYTES_MAX = 32 << 20;
 const CHARACTER_BYTES_MAX = 4;
@@ -38,6 +39,7 @@ export class KeptBodies {
 /** The body of one response, as it arrives: its beginning, or all of it. */
 export class ResponseBody {
   readonly #kept: KeptBodies | null;
+  readonly #bytes_max: number;
   #parts: Buffer[] | null = null;
   #kept_bytes = 0;
   #lost = '';
@@ -45,12 +47,17 @@ export class ResponseBody {
   bytes = 0;
 
   /** @param kept null when only the beginning is wanted */
-  constructor(kept: KeptBodies | null) {
+  constructor(kept: KeptBodies | null, bytes_max = RESPONSE_BYTES_MAX) {
     this.#kept = kept;
+    this.#bytes_max = bytes_max;
+  }
+
+  get isTooLong(): boolean {
+    return this.bytes > this.#bytes_max;
   }
 
   add(chunk: Buffer): void {
-    const bytes_max = this.#kept === null || this.#lost !== '' ? EXCERPT_BYTES_MAX : RESPONSE_BYTES_MAX;
+    const bytes_max = this.#kept === null || this.#lost !== '' ? EXCERPT_BYTES_MAX : this.#bytes_max;
     if (this.bytes < bytes_max) this.#keep(chunk, bytes_max);
     this.bytes += chunk.length;
   }
@@ -86,7 +93,7 @@ export class ResponseBody {
    */
   whole(is_complete: boolean, late: string | null): KeptBody {
     if (this.#lost !== '') return { lost: this.#lost };
-    if (this.bytes > RESPONSE_BYTES_MAX) return { lost: TOO_LONG };
+    if (this.isTooLong) return { lost: tooLong(this.#bytes_max) };
     if (late !== null) return { lost: `the body of the response did not arrive whole ${late}`, is_late: true };
     if (!is_complete) return { lost: 'the body of the response did not arrive whole' };
     const bytes = Buffer.concat(this.#parts ?? []);
@@ -100,7 +107,7 @@ export class ResponseBody {
  */
 export function reportedBody(body: string): KeptBody {
   const may_be_cut = Buffer.byteLength(body) > RESPONSE_BYTES_MAX - CHARACTER_BYTES_MAX;
-  return may_be_cut && !isJson(body) ? { lost: TOO_LONG } : { text: body };
+  return may_be_cut && !isJson(body) ? { lost: tooLong(RESPONSE_BYTES_MAX) } : { text: body };
 }
 
 function isJson(text: string): boolean {

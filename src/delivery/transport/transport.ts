@@ -15,6 +15,8 @@ export interface Push {
   success_statuses: SuccessStatuses;
   /** Whether to keep the whole body of a success: replies may be in it. */
   keeps_body?: boolean;
+  /** The most bytes of a body that is kept; RESPONSE_BYTES_MAX when absent. */
+  body_bytes_max?: number | undefined;
   /** Whether to make a connection for this push alone, so that a webhook test shows every stage. */
   fresh_connection?: boolean;
   /** Agents that answered in earlier attempts. An instance with a runtime is asked only for the other agents. */

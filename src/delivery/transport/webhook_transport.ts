@@ -56,6 +56,7 @@ class PooledTransport implements WebhookTransport, PushContext {
   readonly connector: ConnectorOptions;
   readonly pools: ConnectionPools;
   readonly kept_bodies = new KeptBodies();
+  readonly kept_long_bodies = new KeptBodies();
   is_closed = false;
 
   constructor({ policy, name_servers, hosts_path, extra_ca, ...options }: WebhookTransportOptions) {

@@ -1,5 +1,5 @@
 import { hash } from 'node:crypto';
-import { eventsOf } from './event_stream.ts';
+import { eventsOf, STREAM_BYTES_MAX } from './event_stream.ts';
 import { numberOption, type Options, textOption } from './options.ts';
 import type { Meaning, Probed, Runtime, RuntimeResponse } from './runtime.ts';
 import {
@@ -47,6 +47,7 @@ export const dify: Runtime = {
   timeout_s: 120,
   historyOf: (options) => numberOption(options, 'history', HISTORY_DEFAULT),
   asksEach: () => true,
+  responseBytesOf: (options) => (modeOf(options) === 'streaming' ? STREAM_BYTES_MAX : undefined),
   /** Gives no conversation_id, because only Dify can make one. So each message is a conversation of its own. */
   requestOf(asked, options, base_url) {
     const body = {

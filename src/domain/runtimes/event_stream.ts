@@ -1,5 +1,11 @@
 import { jsonOf } from './words.ts';
 
+/**
+ * The most bytes of a stream that are read. Dify writes some 300 bytes for each word, and LangGraph writes the results of
+ * tools too.
+ */
+export const STREAM_BYTES_MAX = 1 << 20;
+
 /** An event of a response of the type text/event-stream. */
 export interface StreamEvent {
   /** Empty when the event has no name. */

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { eventsOf, type StreamEvent } from './event_stream.ts';
+import { eventsOf, STREAM_BYTES_MAX, type StreamEvent } from './event_stream.ts';
 import { numberOption, type Options, textOption } from './options.ts';
 import type { Asked, Meaning, Probed, Runtime, RuntimeResponse } from './runtime.ts';
 import {
@@ -48,6 +48,7 @@ export const langgraph: Runtime = {
   timeout_s: 120,
   historyOf: (options) => numberOption(options, 'history', 0),
   asksEach: () => true,
+  responseBytesOf: () => STREAM_BYTES_MAX,
   /**
    * Uses the stream, which has only the messages that the nodes of the graph add. The response of `runs/wait` has every
    * message of the thread. That response grows with the meeting, until it is longer than a response may be.

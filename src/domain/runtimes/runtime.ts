@@ -103,6 +103,11 @@ export interface Runtime {
   historyOf: (options: Options) => number;
   /** Whether each agent of a push has a request of its own. */
   asksEach: (options: Options) => boolean;
+  /**
+   * The most bytes of a response that are read, for a runtime that responds with a stream of events. The events take
+   * many times as many bytes as the answer in them. Absent, or undefined: as for every other response.
+   */
+  responseBytesOf?: (options: Options) => number | undefined;
   /** @param base_url the stored webhook_url, or `--to` */
   requestOf: (asked: Asked, options: Options, base_url: string) => RuntimeRequest;
   read: (response: RuntimeResponse, asked: Asked, options: Options, base_url: string) => Meaning;

@@ -8,7 +8,7 @@ import { runtimeOf } from '../../../../domain/runtimes/runtimes.ts';
 import type { Connection } from './connection.ts';
 import { holdWhileRestarting } from './hold.ts';
 import { LocalAgents } from './local_agents.ts';
-import { CUT, LocalRuntime } from './local_runtime.ts';
+import { cutInWords, LocalRuntime } from './local_runtime.ts';
 
 /** The most meetings whose pushes are given to the runtime at the same time. */
 const CONCURRENCY = 32;
@@ -85,7 +85,8 @@ async function carry(
   const { is_cut = false, ...result } = posted;
   push.respond(result);
   printPush(push, result, performance.now() - started_ms, json);
-  if (is_cut && replies) note(`${plain(push.meeting_id)} #${push.seq}: ${CUT}; a reply that is not whole is not sent`);
+  if (is_cut && replies)
+    note(`${plain(push.meeting_id)} #${push.seq}: ${cutInWords()}; a reply that is not whole is not sent`);
 }
 
 /**

@@ -11,7 +11,7 @@ import { runtimeOf, type RuntimeSettings } from '../../../../domain/runtimes/run
 import { traceHeadersIn } from '../../../../domain/trace_context.ts';
 import { note } from '../../terminal.ts';
 import { LocalHistory } from './local_history.ts';
-import { BODY_BYTES_MAX, CUT, type LocalRuntime } from './local_runtime.ts';
+import { BODY_BYTES_MAX, cutInWords, type LocalRuntime } from './local_runtime.ts';
 
 /** The most characters of the history in one request. */
 const HISTORY_CHARS_MAX = 64 << 10;
@@ -112,7 +112,8 @@ export class LocalAgents {
     const [agent = ''] = agents;
     const key = agents.length === 1 ? `${push.delivery_id}:${encodeURIComponent(agent)}` : push.delivery_id;
     const headers = { 'idempotency-key': key, ...traceHeadersIn(push.headers), ...request.headers };
-    const result = await this.#local.send({ ...request, headers }, push.signal, TURN_MS_MAX);
+    const bytes_max = runtimeOf(this.#settings).responseBytesOf?.(this.#settings.options);
+    const result = await this.#local.send({ ...request, headers }, push.signal, TURN_MS_MAX, bytes_max);
     if ('not_reached' in result) {
       return {
         outcome: 'unreachable',
@@ -126,7 +127,7 @@ export class LocalAgents {
     const { status_code, body = '', retry_after = null, is_cut = false } = result;
     const outcome = outcomeOfStatus(status_code, '2xx');
     const seen = { status_code, retry_after, body, excerpt: body };
-    if (outcome === 'ok' && is_cut) return { ...seen, outcome: 'broken_response', detail: CUT };
+    if (outcome === 'ok' && is_cut) return { ...seen, outcome: 'broken_response', detail: cutInWords(bytes_max) };
     return { ...seen, outcome, detail: '' };
   }
 }

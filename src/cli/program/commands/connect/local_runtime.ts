@@ -14,7 +14,8 @@ const BODY_MS_MAX = 5_000;
 /** The longest body of a result that the service accepts. */
 export const BODY_BYTES_MAX = 64 * 1024;
 /** Says in words that `is_cut` is set. */
-export const CUT = `the body of the response did not arrive whole, or was over ${BODY_BYTES_MAX / 1024} KiB`;
+export const cutInWords = (bytes_max = BODY_BYTES_MAX): string =>
+  `the body of the response did not arrive whole, or was over ${bytes_max / 1024} KiB`;
 /** The statuses that the service takes as a result. */
 const STATUS_MIN = 200;
 const STATUS_MAX = 599;
@@ -50,6 +51,7 @@ export class LocalRuntime {
    * Sends a request, with the headers of this machine added.
    *
    * @param body_ms_max how long the body of the response may take
+   * @param bytes_max the most bytes of the body that are read
    */
   async send(
     {
@@ -60,6 +62,7 @@ export class LocalRuntime {
     }: Pick<RuntimeRequest, 'method' | 'url' | 'body'> & Pick<PushInHand, 'headers'>,
     signal: AbortSignal,
     body_ms_max: number,
+    bytes_max = BODY_BYTES_MAX,
   ): Promise<LocalResponse> {
     const body = Buffer.from(text);
     const length = body.length > 0 ? { 'content-length': body.length } : {};
@@ -77,7 +80,7 @@ export class LocalRuntime {
         const what = `the runtime answered ${status}; a result has a status from ${STATUS_MIN} to ${STATUS_MAX}`;
         return { status_code: 502, body: `${this.#to.origin}: ${what}` };
       }
-      return await resultOf(response, body_ms_max);
+      return await resultOf(response, body_ms_max, bytes_max);
     } catch (error) {
       const why = reasonOf(error);
       if (!connection.is_made) {
@@ -159,9 +162,9 @@ async function responseTo(outgoing: ClientRequest): Promise<IncomingMessage> {
   return response;
 }
 
-async function resultOf(response: IncomingMessage, body_ms_max: number): Promise<LocalResponse> {
+async function resultOf(response: IncomingMessage, body_ms_max: number, bytes_max: number): Promise<LocalResponse> {
   const { statusCode: status_code = 502, headers } = response;
-  const { body, is_cut } = await readBody(response, body_ms_max);
+  const { body, is_cut } = await readBody(response, body_ms_max, bytes_max);
   const retry_after = headers['retry-after'];
   return {
     status_code,
@@ -172,7 +175,11 @@ async function resultOf(response: IncomingMessage, body_ms_max: number): Promise
 }
 
 /** Reads as much of the body as arrives in time. */
-async function readBody(response: IncomingMessage, ms_max: number): Promise<{ body: string; is_cut: boolean }> {
+async function readBody(
+  response: IncomingMessage,
+  ms_max: number,
+  bytes_max: number,
+): Promise<{ body: string; is_cut: boolean }> {
   const chunks: Buffer[] = [];
   let bytes = 0;
   const timer = setTimeout(() => response.destroy(), ms_max);
@@ -180,14 +187,14 @@ async function readBody(response: IncomingMessage, ms_max: number): Promise<{ bo
     for await (const chunk of response as AsyncIterable<Buffer>) {
       chunks.push(chunk);
       bytes += chunk.length;
-      if (bytes > BODY_BYTES_MAX) break;
+      if (bytes > bytes_max) break;
     }
   } catch {
     // The body is incomplete. For a push of the specification the status line alone decides the result.
   } finally {
     clearTimeout(timer);
   }
-  return { body: Buffer.concat(chunks).toString(), is_cut: bytes > BODY_BYTES_MAX || !response.complete };
+  return { body: Buffer.concat(chunks).toString(), is_cut: bytes > bytes_max || !response.complete };
 }
 
 /** An error that combines several addresses has no text of its own. */
