@@ -248,6 +248,8 @@ describe('a2a', () => {
     assert.equal(probed('1.0-jsonrpc').is_ok, true);
     assert.deepEqual(probed('1.0'), {
       is_ok: false,
+    const long = { error: { message: 'x'.repeat(60_000) } };
+    assert.ok((meaningOf('a2a', long) as { detail: string }).detail.length < 300, 'an attempt keeps its beginning');
       advice: 'Sky does not speak runtime_options.protocol 1.0; its card names 1.0-jsonrpc.',
     });
   });

@@ -56,7 +56,7 @@ export const a2a: Runtime = {
     if (!isSuccess(response)) return failed(response);
     const body = jsonOf(response.body);
     const error = at(body, 'error', 'message');
-    if (typeof error === 'string') return notUnderstood(`it refused the message: ${error}`);
+    if (typeof error === 'string') return notUnderstood(`it refused the message: ${whyOf(error)}`);
     const protocol = protocolOf(options);
     const result = protocol === '1.0' ? body : at(body, 'result');
     const no_reply = textOption(options, 'no_reply', NO_REPLY);
