@@ -183,6 +183,8 @@ describe('template', () => {
       );
     }
   });
+      // With this one no request can be made.
+      { body, headers: { 'keep-alive': 'timeout=5' } },
 });
 
 describe('a2a', () => {

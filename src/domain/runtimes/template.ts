@@ -23,6 +23,7 @@ const REFUSED_HEADERS = new Set([
   'content-length',
   'transfer-encoding',
   'connection',
+  'keep-alive',
   'host',
   'expect',
   'upgrade',
