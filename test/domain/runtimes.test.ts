@@ -117,6 +117,18 @@ describe('template', () => {
     assert.equal(headers['x-about'], 'in a%2Fb%0D%0Ac%3A%20d');
   });
 
+  test('the path is added to the path of the address, before its query', () => {
+    const urlOf = (base_url: string, path: string) =>
+      RUNTIMES.template.requestOf(asked(), { body: {}, path }, base_url).url;
+    assert.equal(urlOf('http://h/api', '/say'), 'http://h/api/say');
+    assert.equal(urlOf('http://h', '/say'), 'http://h/say');
+    assert.equal(urlOf('http://h/', '/say'), 'http://h/say');
+    assert.equal(urlOf('http://h/api/?key=1', '/say?to={{agent_id}}'), 'http://h/api/say?to=lena&key=1');
+    assert.equal(urlOf('http://h/api?key=1', '?to={{agent_id}}'), 'http://h/api?to=lena&key=1');
+    assert.equal(urlOf('http://h/api/', '?to=lena'), 'http://h/api/?to=lena');
+    assert.equal(urlOf('http://h/api/?key=1', ''), 'http://h/api/?key=1');
+  });
+
   test('no value in the path leads to another path of the server', () => {
     for (const room of ['..', '.', '%2e%2e', '../admin', '\\..', '']) {
       const options = { body: {}, path: '/rooms/{{message.room}}/say' };
@@ -171,6 +183,8 @@ describe('template', () => {
       { body, path: '/a b' },
       { body, headers: { host: 'x' } },
       { body, headers: { 'content-length': '1' } },
+      // With this one no request can be made.
+      { body, headers: { 'keep-alive': 'timeout=5' } },
       { body, headers: { a: 'b\r\nc: d' } },
       { body, reply: 'choices/0' },
       { body, method: 'DELETE' },
@@ -183,8 +197,6 @@ describe('template', () => {
       );
     }
   });
-      // With this one no request can be made.
-      { body, headers: { 'keep-alive': 'timeout=5' } },
 });
 
 describe('a2a', () => {
@@ -236,6 +248,8 @@ describe('a2a', () => {
     assert.equal(meaningOf('a2a', {}).kind, 'failed');
     const refused = { jsonrpc: '2.0', id: '1', error: { code: -32601, message: 'no such method' } };
     assert.match((meaningOf('a2a', refused, { protocol: '0.3' }) as { detail: string }).detail, /no such method/);
+    const long = { error: { message: 'x'.repeat(60_000) } };
+    assert.ok((meaningOf('a2a', long) as { detail: string }).detail.length < 300, 'an attempt keeps its beginning');
     assert.deepEqual(meaningOf('a2a', { task: task('TASK_STATE_REJECTED') }), {
       kind: 'answered',
       answers: [],
@@ -250,8 +264,6 @@ describe('a2a', () => {
     assert.equal(probed('1.0-jsonrpc').is_ok, true);
     assert.deepEqual(probed('1.0'), {
       is_ok: false,
-    const long = { error: { message: 'x'.repeat(60_000) } };
-    assert.ok((meaningOf('a2a', long) as { detail: string }).detail.length < 300, 'an attempt keeps its beginning');
       advice: 'Sky does not speak runtime_options.protocol 1.0; its card names 1.0-jsonrpc.',
     });
   });

@@ -102,7 +102,7 @@ export const template: Runtime = {
     );
     return {
       method: textOption(options, 'method', 'POST'),
-      url: base_url + path,
+      url: joined(base_url, path),
       headers: { 'content-type': 'application/json', accept: 'application/json', ...headers },
       body: JSON.stringify(filled(options['body'], values)),
     };
@@ -191,6 +191,16 @@ function encoded(value: unknown): string {
 function segment(value: unknown): string {
   const text = encoded(value);
   return text === '.' || text === '..' ? text.replaceAll('.', '%252E') : text;
+}
+
+/** An address with a path that begins with `/` or `?`, or is empty. The query of the address stays at the end. */
+function joined(base_url: string, path: string): string {
+  if (path === '') return base_url;
+  const at = base_url.includes('?') ? base_url.indexOf('?') : base_url.length;
+  const address = base_url.slice(0, at);
+  const query = base_url.slice(at + 1);
+  const whole = (path.startsWith('/') ? address.replace(/\/+$/, '') : address) + path;
+  return query === '' ? whole : `${whole}${path.includes('?') ? '&' : '?'}${query}`;
 }
 
 function stepsOf(pointer: string): string[] {
