@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { PushResult } from '@convoke/sdk';
+import { ackTimeoutOf } from '../../src/cli/program/commands/connect/connection.ts';
 import { holdWhileRestarting } from '../../src/cli/program/commands/connect/hold.ts';
 
 /** Gives a push to a runtime that responds with these results, one after the other. */
@@ -54,4 +55,11 @@ describe('a push is held', () => {
       posts: 1,
     });
   });
+});
+
+test('a push has the time that --timeout gives, otherwise the time that its runtime needs', () => {
+  const runtime = { name: 'openai', options: { model: 'x' } } as const;
+  assert.equal(ackTimeoutOf({ ack_timeout_s: 7, runtime }), 7);
+  assert.equal(ackTimeoutOf({ ack_timeout_s: null, runtime }), 120);
+  assert.equal(ackTimeoutOf({ ack_timeout_s: null }), 30);
 });

@@ -1,11 +1,9 @@
 import { type ConvokeClient, type ConvokeError, type PushInHand, type PushResult, untilReached } from '@convoke/sdk';
-import { ACK_TIMEOUT_S } from '../../../../domain/instance.ts';
 import { wallNow } from '../../../../wall_clock.ts';
 import { clientFor } from '../../api.ts';
 import { durationInWords } from '../../format.ts';
 import { goOnUnread, note, plain, print, printJson, styled } from '../../terminal.ts';
-import { runtimeOf } from '../../../../domain/runtimes/runtimes.ts';
-import type { Connection } from './connection.ts';
+import { ackTimeoutOf, type Connection } from './connection.ts';
 import { holdWhileRestarting } from './hold.ts';
 import { LocalAgents } from './local_agents.ts';
 import { cutInWords, LocalRuntime } from './local_runtime.ts';
@@ -52,8 +50,8 @@ async function enter(
   signal: AbortSignal,
   onFailure: (error: ConvokeError) => void,
 ): Promise<void> {
-  const { instance_id, instance_name, agent_ids, meeting_ids, success_statuses, ack_timeout_s, replies } = connection;
-  const { runtime, webhook_secret } = connection;
+  const { instance_id, instance_name, agent_ids, meeting_ids, success_statuses, replies } = connection;
+  const { runtime, webhook_secret, ack_timeout_s } = connection;
   const registration = {
     instance_id,
     instance_name,
@@ -62,7 +60,7 @@ async function enter(
     webhook_secret,
     replies: replies || runtime !== undefined,
     success_statuses: success_statuses ?? undefined,
-    ack_timeout_s: ack_timeout_s ?? (runtime && runtimeOf(runtime).timeout_s),
+    ack_timeout_s: ack_timeout_s === null && runtime === undefined ? undefined : ackTimeoutOf(connection),
   };
   await untilReached(() => client.register(registration, { signal }), { signal, onFailure });
   for (const meeting_id of meeting_ids) {
@@ -75,17 +73,17 @@ async function enter(
 async function carry(
   push: PushInHand,
   runtime: Pick<LocalRuntime, 'post'>,
-  { ack_timeout_s, replies }: Connection,
+  connection: Connection,
   ending: AbortSignal,
   json: true | undefined,
 ): Promise<void> {
   const started_ms = performance.now();
-  const ack_timeout_ms = (ack_timeout_s ?? ACK_TIMEOUT_S) * 1000;
+  const ack_timeout_ms = ackTimeoutOf(connection) * 1000;
   const posted = await holdWhileRestarting(push, () => runtime.post(push), ack_timeout_ms, ending);
   const { is_cut = false, ...result } = posted;
   push.respond(result);
   printPush(push, result, performance.now() - started_ms, json);
-  if (is_cut && replies)
+  if (is_cut && connection.replies)
     note(`${plain(push.meeting_id)} #${push.seq}: ${cutInWords()}; a reply that is not whole is not sent`);
 }
 

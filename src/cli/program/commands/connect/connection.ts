@@ -6,7 +6,8 @@ import { mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 import type { MemberRules } from '../../../../domain/catch_up.ts';
-import type { RuntimeSettings } from '../../../../domain/runtimes/runtimes.ts';
+import { ACK_TIMEOUT_S } from '../../../../domain/instance.ts';
+import { runtimeOf, type RuntimeSettings } from '../../../../domain/runtimes/runtimes.ts';
 import { CommandFailure, EXIT } from '../../exit.ts';
 import { isSystemError } from '../../system_error.ts';
 
@@ -37,6 +38,11 @@ export interface Connection {
   rules?: Partial<MemberRules> | undefined;
   /** The runtime that listens at `to`, if its requests have a shape of their own. */
   runtime?: RuntimeSettings | undefined;
+}
+
+/** How long the service waits for the result of a push, in seconds. */
+export function ackTimeoutOf({ ack_timeout_s, runtime }: Pick<Connection, 'ack_timeout_s' | 'runtime'>): number {
+  return ack_timeout_s ?? (runtime === undefined ? ACK_TIMEOUT_S : runtimeOf(runtime).timeout_s);
 }
 
 /** The most characters of an id in the name of its file, if the id is not a name by itself. */
