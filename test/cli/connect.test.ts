@@ -32,6 +32,12 @@ describe('connect', () => {
       [undefined, { agent: ['anna'] }, /say with --to where the runtime listens/],
       [undefined, { agent: ['anna'], to: 'ftp://x' }, /--to must be an http or https URL/],
       [undefined, { agent: ['anna'], to: TO, header: [TOKEN] }, /^(?!.*token).*--header must look like/],
+      [
+        undefined,
+        { agent: ['anna'], to: TO, header: [`x-key: ${TOKEN}…`] },
+        /^(?!.*token).*--header x-key has a character that no header can have/,
+      ],
+      [undefined, { agent: ['anna'], to: TO, header: ['x key: 1'] }, /--header .* the name of a header/],
       ['nobody', {}, /nobody\.json: there is no saved connection of this name/],
       ['https://convoke.example/elsewhere', { to: TO }, /the link of an invite looks like/],
       ['https://convoke.example/invite/abc', {}, /say with --to where the runtime listens/],
