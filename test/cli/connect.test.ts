@@ -147,6 +147,26 @@ describe('connect', () => {
     assert.throws(() => unitFor('anna', command, 'win32'), /--install knows systemd and launchd/);
   });
 
+  test('a unit finds the connection where it was saved', () => {
+    process.env['XDG_CONFIG_HOME'] = '/else where/&';
+    const [unit, plist] = (['linux', 'darwin'] as const).map((platform) => unitFor('anna', ['node'], platform).text);
+    assert.match(unit ?? '', /^Environment="XDG_CONFIG_HOME=\/else where\/&"$/m);
+    assert.match(plist ?? '', /<key>XDG_CONFIG_HOME<\/key>\s*<string>\/else where\/&amp;<\/string>/);
+  });
+
+  test('--runtime spec ends the runtime of a saved connection, and without --runtime it stays', async (t) => {
+    if (process.platform !== 'linux') return t.skip('the unit of this test is one of systemd');
+    process.env['XDG_CONFIG_HOME'] = home(t).XDG_CONFIG_HOME;
+    const install = async (link_or_instance: string | undefined, options: Partial<ConnectOptions>) => {
+      await connectWith(link_or_instance, { url: 'http://127.0.0.1:1', install: true, ...options }, () => false);
+      return (await readConnection('anna')).runtime;
+    };
+    const openai = { name: 'openai', options: { model: 'x' } };
+    assert.deepEqual(await install(undefined, { agent: ['anna'], to: TO, runtime: 'openai', model: 'x' }), openai);
+    assert.deepEqual(await install('anna', {}), openai);
+    assert.equal(await install('anna', { runtime: 'spec' }), undefined);
+  });
+
   test('an invite that was used up is refused in the words of the service', async (t) => {
     const server = createServer((_, response) => {
       const problem = { detail: 'It was redeemed at 2026-03-01 09:30 UTC.', code: 'invite_ended' };

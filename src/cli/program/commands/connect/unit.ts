@@ -75,6 +75,15 @@ function launchdAgent(instance_id: string, command: readonly string[]): Unit {
   const label = `convoke.connect.${fileName(instance_id)}`;
   const path = join(homedir(), 'Library/LaunchAgents', `${label}.plist`);
   const log = join(homedir(), 'Library/Logs', `${label}.log`);
+  const config_home = process.env['XDG_CONFIG_HOME'];
+  const environment = config_home
+    ? `
+  <key>EnvironmentVariables</key>
+  <dict>
+    <key>XDG_CONFIG_HOME</key>
+    <string>${inXml(config_home)}</string>
+  </dict>`
+    : '';
   const words = command.map((word) => `    <string>${inXml(word)}</string>`).join('\n');
   const text = `<?xml version="1.0" encoding="UTF-8"?>
 <!DOCTYPE plist PUBLIC "-//Apple//DTD PLIST 1.0//EN" "http://www.apple.com/DTDs/PropertyList-1.0.dtd">
@@ -85,7 +94,7 @@ function launchdAgent(instance_id: string, command: readonly string[]): Unit {
   <key>ProgramArguments</key>
   <array>
 ${words}
-  </array>
+  </array>${environment}
   <key>RunAtLoad</key>
   <true/>
   <key>KeepAlive</key>
