@@ -43,7 +43,8 @@ export async function connectWith(
         : is_link
           ? await redeemed(link_or_instance, options)
           : await readConnection(link_or_instance);
-    return { ...merged(saved, options, isTyped), runtime: (await runtimeChosen(options)) ?? saved.runtime };
+    const chosen = await runtimeChosen(options);
+    return { ...merged(saved, options, isTyped), runtime: options.runtime === undefined ? saved.runtime : chosen };
   };
   const connection = is_link || options.install ? await makeAndSave(make) : await make();
   if (options.install) await install(connection);
