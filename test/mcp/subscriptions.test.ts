@@ -167,6 +167,18 @@ describe('a subscription', () => {
     assert.equal(settled.deliveryStatus?.lastError, null);
   });
 
+  test('a renewal gives the cursor of the client back after an event that failed, so that a poll finds it', async (t) => {
+    let answer = 413;
+    const [receiver, meeting_id] = [await receiverOf(t, () => answer), await meetingOf()];
+    const params = { ...paramsOf(receiver, meeting_id), cursor: '1' };
+    await subscribed(params);
+    await service.settled(await service.send(meeting_id, { content: 'one' }));
+    answer = 204;
+    await service.settled(await service.send(meeting_id, { content: 'two' }));
+    assert.equal((await subscribed(params)).cursor, '1');
+    assert.equal((await subscribed({ ...params, cursor: '2' })).cursor, '3', 'the client has seen it by now');
+  });
+
   test('has an id of its own for each key, URL and argument', async (t) => {
     const [receiver, other, meeting_id] = [await receiverOf(t), await receiverOf(t), await meetingOf()];
     const friend = await service.createKey({ scopes: ['read', 'instance'] });

@@ -57,11 +57,21 @@ export async function subscribe(caller: Caller, params: SubscribeParams) {
   const { health, last_success_at, pending_deliveries } = before;
   return {
     ...about,
-    // While a delivery is pending, a later position than the client's own could skip a message.
-    cursor: pending_deliveries === 0 ? String(last_seq) : cursor,
+    // While a delivery is pending, or after one that failed, a later position than the client's own could skip a message.
+    cursor: pending_deliveries > 0 || (await hasLost(caller, id, cursor)) ? cursor : String(last_seq),
     truncated: false,
     deliveryStatus: { active: health !== 'down', lastDeliveryAt: last_success_at, lastError: lastError(before) },
   };
+}
+
+/** Whether an event after the cursor of the client failed, or was cancelled, so that only a poll has it. */
+async function hasLost({ client, signal }: Caller, instance_id: string, cursor: string | null): Promise<boolean> {
+  if (cursor === null) return false;
+  const newest = async (state: 'failed' | 'cancelled'): Promise<number> => {
+    const { data } = await client.listDeliveries({ instance_id, state, limit: 1 }, { signal });
+    return data[0]?.seq ?? 0;
+  };
+  return Math.max(...(await Promise.all([newest('failed'), newest('cancelled')]))) > Number(cursor);
 }
 
 /** @throws ProtocolError; ConvokeError when the service refuses the call */
