@@ -1,6 +1,7 @@
 /** Meetings and their histories, for clients that show resources to people. */
 import { type ReadResourceResult, ResourceNotFoundError } from '@modelcontextprotocol/server';
 import { ConvokeError } from '@convoke/sdk';
+import { isAddressableId } from '../domain/id.ts';
 import type { Caller } from './caller.ts';
 import { fitting, NOTICE, quoted } from './quoted_messages.ts';
 
@@ -76,6 +77,7 @@ function placeOf(uri: string): Place | null {
       return text === null ? [] : [[name, Number(text)]];
     });
     const meeting_id = decodeURIComponent(id);
+    if (!isAddressableId(meeting_id)) return null;
     return { meeting_id, history: history === undefined ? null : Object.fromEntries(seqs) };
   } catch {
     return null;

@@ -107,9 +107,17 @@ async function callTool(caller: Caller, name: string, given: unknown): Promise<C
   try {
     return await tool.call(caller, given);
   } catch (error) {
-    if (!(error instanceof ConvokeError || error instanceof Problem)) throw error;
-    return { content: [{ type: 'text', text: refusalInWords(error) }], isError: true };
+    return { content: [{ type: 'text', text: wordsOf(error) }], isError: true };
   }
+}
+
+/** @throws the error, when it is no refusal */
+function wordsOf(error: unknown): string {
+  if (error instanceof ConvokeError || error instanceof Problem) return refusalInWords(error);
+  // The SDK refuses an id that cannot be part of a path, such as ".", before it asks the service.
+  if (error instanceof TypeError && error.message.startsWith('an id'))
+    return refusalInWords(new Problem('invalid_fields', `${error.message}.`));
+  throw error;
 }
 
 /** A refused resource is an error of the protocol, because resources have no results for refusals. */

@@ -147,7 +147,9 @@ describe('the tools', () => {
       meeting: { last_seq: number };
     };
     assert.equal(meeting.meeting.last_seq, 2);
-    for (const uri of ['convoke://meetings/nowhere', 'convoke://meetings/%', 'file:///etc/passwd'])
+    for (const uri of ['nowhere', '%', '..', '%2E/messages'].map((id) => `convoke://meetings/${id}`))
+      await assert.rejects(reader.client.readResource({ uri }), /not found/i, uri);
+    for (const uri of ['file:///etc/passwd'])
       await assert.rejects(reader.client.readResource({ uri }), /not found/i, uri);
     const { resourceTemplates } = await reader.client.listResourceTemplates();
     assert.equal(resourceTemplates.length, 2);
@@ -204,6 +206,14 @@ describe('the tools', () => {
     const reply = { meeting_id, message_id: 'msg_7f3k9q2m00r3vljl5tg00', content: 'x' };
     assert.match(await all.refused('reply', reply), /in_reply_to must be the message_id/);
     await assert.rejects(all.client.callTool({ name: 'delete_everything' }), /There is no tool/);
+    // No client can put these ids into a path.
+    for (const [tool, field, more] of [
+      ['read_messages', 'meeting_id', {}],
+      ['send_message', 'meeting_id', { content: 'x' }],
+      ['wait_for_message', 'agent_id', {}],
+      ['join_meeting', 'instance_id', { meeting_id, agent_id: 'anna' }],
+    ] as const)
+      assert.match(await all.refused(tool, { [field]: '..', ...more }), /cannot be "\.\."\. Correct the fields/);
 
     const other = await connectMcp(t, service, await keyOf('instance'));
     const agent_id = service.name('taken');
