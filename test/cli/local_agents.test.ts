@@ -1,7 +1,7 @@
 /** `convoke connect --runtime`: what the runtime on this machine is shown, and what this process keeps in memory. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { ConvokeError, type Message, type MessagePage, type PushInHand, type PushResult } from '@convoke/sdk';
+import { ConvokeError, type PushInHand, type PushResult, rawJson, type RawMessage } from '@convoke/sdk';
 import { LocalAgents } from '../../src/cli/program/commands/connect/local_agents.ts';
 import type { RuntimeSettings } from '../../src/domain/runtimes/runtimes.ts';
 
@@ -22,7 +22,11 @@ function pushOf(seq: number, content: string, target_agents: string[], more: Par
 }
 
 /** Agents whose runtime answers with `answer`. Returns the bodies of the requests to the runtime, too. */
-function agentsOf(settings: RuntimeSettings, listMessages: () => Promise<MessagePage>, answer: object) {
+function agentsOf(
+  settings: RuntimeSettings,
+  listRawMessages: () => Promise<{ data: RawMessage[]; has_more: boolean }>,
+  answer: object,
+) {
   const requests: string[] = [];
   const local = {
     send: async ({ body }: { body: string }): Promise<PushResult> => {
@@ -30,7 +34,7 @@ function agentsOf(settings: RuntimeSettings, listMessages: () => Promise<Message
       return { status_code: 200, body: JSON.stringify(answer) };
     },
   };
-  return { agents: new LocalAgents({ listMessages }, local, settings, 'http://127.0.0.1:9000'), requests };
+  return { agents: new LocalAgents({ listRawMessages }, local, settings, 'http://127.0.0.1:9000'), requests };
 }
 
 const OPENAI: RuntimeSettings = { name: 'openai', options: { model: 'x' } };
@@ -41,8 +45,10 @@ const mayNotRead = async (): Promise<never> => {
 };
 
 describe('the messages before a push', () => {
-  const past = (seq: number, content: string, target_agents: string[] | null): Message =>
-    ({ message_id: `msg_${seq}`, seq, accepted_at: '', target_agents, message: { content } }) as Message;
+  const past = (seq: number, content: string, target_agents: string[] | null): RawMessage => {
+    const message = rawJson(JSON.stringify({ content, order: 1 }).replace('1}', '12345678901234567890}'));
+    return { message_id: `msg_${seq}`, seq, accepted_at: '', target_agents, message };
+  };
 
   test('are without those that were only for other agents', async () => {
     const data = [past(1, 'for all', null), past(2, 'for Ben', ['ben']), past(3, 'for Lena', ['lena'])];
@@ -50,6 +56,14 @@ describe('the messages before a push', () => {
     await agents.post(pushOf(4, 'last', ['lena']));
     const { messages } = JSON.parse(requests[0] as string) as { messages: { content: string }[] };
     assert.equal(messages[1]?.content, 'somebody: for all\n\nsomebody: for Lena\n\nsomebody: last');
+  });
+
+  test('have every digit of their numbers', async () => {
+    const settings: RuntimeSettings = { name: 'template', options: { body: '{{history}}', history: 1 } };
+    const data = [past(1, 'for all', null)];
+    const { agents, requests } = agentsOf(settings, async () => ({ data, has_more: false }), {});
+    await agents.post(pushOf(2, 'last', ['lena']));
+    assert.match(requests[0] ?? '', /"order":12345678901234567890\}/);
   });
 
   test('that this machine got are without those that were only for another agent of it', async () => {

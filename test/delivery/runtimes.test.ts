@@ -195,6 +195,32 @@ test('a runtime whose answer is nested 30,000 deep fails its own push, and the s
   assert.deepEqual([attempts[0]?.outcome, attempts[0]?.status_code], ['broken_response', 200]);
 });
 
+test('no digit of a number is lost, neither on the way to a runtime nor on the way back', async (t) => {
+  const m = service.name('meeting');
+  const [first, second] = ['{"order":12345678901234567890}', '{"order":23456789012345678901,"price":1.10}'];
+  await service.sendText(m, first);
+  const { receiver } = await service.member(t, m, {
+    agent_ids: ['lena'],
+    behaviour: { body: '{"said":{"order":98765432109876543210}}' },
+    registration: {
+      runtime: 'template',
+      runtime_options: {
+        path: '/{{message.order}}',
+        body: { whole: '{{message}}', one: '{{message.order}}', text: '{{text}}', before: '{{history}}' },
+        history: 1,
+        reply: '/said',
+      },
+    },
+  });
+  await service.settled(await service.sendText(m, second));
+  const { path, text } = await receiver.next();
+  assert.equal(path, '/webhook/23456789012345678901');
+  const before = `[{"seq":1,"from_agent":null,"message":${first}}]`;
+  const one = '23456789012345678901';
+  assert.equal(text, `{"whole":${second},"one":${one},"text":${JSON.stringify(second)},"before":${before}}`);
+  assert.match((await service.get(messagesPath(m))).text, /"message":\{"order":98765432109876543210\}/);
+});
+
 test('a stream that is not over in time is a timeout, whose advice is a longer timeout_s', async (t) => {
   const m = service.name('meeting');
   const server = createServer((_, response) => void response.writeHead(200).write('event: metadata\ndata: {}\n\n'));

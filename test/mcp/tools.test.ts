@@ -196,6 +196,19 @@ describe('the tools', () => {
     assert.deepEqual(await seqsOf({ after_seq: 4 }), [[5, 6, 7], false]);
   });
 
+  test('no digit of a number is lost on the way to a model', async (t) => {
+    const anna = await connectMcp(t, service, await keyOf('read', 'instance'));
+    const [meeting_id, agent_id] = [service.name('meeting'), service.name('anna')];
+    await anna.done('join_meeting', { meeting_id, agent_id });
+    const message = '{"order":12345678901234567890,"price":1.10}';
+    await service.sendText(meeting_id, message);
+    assert.ok((await anna.call('wait_for_message', { agent_id })).text.includes(`"message":${message}`));
+    assert.ok((await anna.call('read_messages', { meeting_id })).text.includes(`"message":${message}`));
+    const uri = `convoke://meetings/${meeting_id}/messages`;
+    const [content] = (await anna.client.readResource({ uri })).contents;
+    assert.ok((content as { text: string }).text.includes(`"message":${message}`));
+  });
+
   test('an error tells a model in words what to do', async (t) => {
     const all = await connectMcp(t, service, await keyOf('read', 'send', 'instance'));
     const meeting_id = service.name('meeting');

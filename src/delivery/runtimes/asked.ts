@@ -1,3 +1,4 @@
+import { parseExactly } from '../../domain/exact_json.ts';
 import type { Asked, PastMessage } from '../../domain/runtimes/runtime.ts';
 
 /** A push of the specification, read for a runtime. The agents of the push are the agents that have to answer. */
@@ -6,7 +7,7 @@ export function askedOf(
   headers: Readonly<Record<string, string>>,
   history: readonly PastMessage[],
 ): Asked {
-  const { meeting_id, message, target_agents, timestamp } = JSON.parse(body) as {
+  const { meeting_id, message, target_agents, timestamp } = parseExactly(body) as {
     meeting_id: string;
     message: Record<string, unknown>;
     target_agents: string[];

@@ -1,3 +1,4 @@
+import { parseExactly } from '../../domain/exact_json.ts';
 import type { Asked, PastMessage, RuntimeRequest } from '../../domain/runtimes/runtime.ts';
 import { runtimeOf, type RuntimeSettings, TIMEOUT_S } from '../../domain/runtimes/runtimes.ts';
 import { traceHeadersIn } from '../../domain/trace_context.ts';
@@ -156,7 +157,7 @@ export class RuntimeTransport implements Transport {
         seq,
         from_agent: origin?.from_agent ?? null,
         target_agents,
-        message: JSON.parse(message) as Record<string, unknown>,
+        message: parseExactly(message) as Record<string, unknown>,
       }));
     } catch (error) {
       this.#parts.onError(error);

@@ -1,3 +1,4 @@
+import { isExactNumber } from '../exact_json.ts';
 import { numberOption, textOption } from './options.ts';
 import type { Answer, Asked, Meaning, Runtime } from './runtime.ts';
 import {
@@ -127,7 +128,7 @@ export const template: Runtime = {
 
 function answersIn(found: unknown, { agents }: Asked, no_reply: string): Answer[] {
   if (typeof found === 'string') return answersOf(found, agents.length === 1 ? (agents[0] as string) : '', no_reply);
-  if (typeof found === 'object' && found !== null && !Array.isArray(found)) {
+  if (typeof found === 'object' && found !== null && !Array.isArray(found) && !isExactNumber(found)) {
     return [{ message: found as Record<string, unknown> }];
   }
   return [];

@@ -1,5 +1,6 @@
 /** Functions that all runtimes need: the text of a message, and the meaning of a status. */
 import { MISSED_MAX } from '../catch_up.ts';
+import { parseExactly } from '../exact_json.ts';
 import { outcomeOfStatus } from '../outcome.ts';
 import type { Asked, Meaning, PastMessage, RuntimeResponse } from './runtime.ts';
 
@@ -111,7 +112,7 @@ export function isSuccess({ status_code }: RuntimeResponse): boolean {
 /** The JSON of a body; undefined when it is not JSON. */
 export function jsonOf(body: string): unknown {
   try {
-    return JSON.parse(body) as unknown;
+    return parseExactly(body);
   } catch {
     return undefined;
   }

@@ -4,6 +4,7 @@ import { agentId, expected, MeetingId } from '../../http/schemas/fields.ts';
 import { ListMessagesQuery } from '../../http/schemas/messages.ts';
 import { SendHeaders, SendMessageBody, SentMessageSchema } from '../../http/schemas/sends.ts';
 import type { Caller } from '../caller.ts';
+import { listMessages } from '../exact_messages.ts';
 import { fitting, MESSAGE_CHARS_MAX, NOTICE, PageOfQuotedMessages, quoted } from '../quoted_messages.ts';
 import { toolOf } from './tool.ts';
 
@@ -52,8 +53,8 @@ export const readMessages = toolOf({
     { additionalProperties: false },
   ),
   output: PageOfQuotedMessages,
-  async run({ client, signal }, { meeting_id, from_char, limit = PAGE.default, ...query }) {
-    const page = await client.listMessages(meeting_id, { ...query, limit }, { signal });
+  async run(caller, { meeting_id, from_char, limit = PAGE.default, ...query }) {
+    const page = await listMessages(caller, meeting_id, { ...query, limit });
     const messages = fitting(
       page.data.map((each) => quoted(each, from_char)),
       query.after_seq === undefined ? 'last' : 'first',

@@ -5,6 +5,7 @@ import type { Exchanged } from '../../../../delivery/runtimes/exchanged.ts';
 import { askRuntime, type RuntimeAnswer } from '../../../../delivery/runtimes/ask_runtime.ts';
 import { KeptAnswers } from '../../../../delivery/runtimes/kept_answers.ts';
 import type { AnsweredPart } from '../../../../delivery/transport/transport.ts';
+import { parseExactly } from '../../../../domain/exact_json.ts';
 import { outcomeOfStatus } from '../../../../domain/outcome.ts';
 import type { Answer, PastMessage, RuntimeRequest } from '../../../../domain/runtimes/runtime.ts';
 import { runtimeOf, type RuntimeSettings } from '../../../../domain/runtimes/runtimes.ts';
@@ -25,7 +26,7 @@ const PARTS_MAX = 1_000;
 
 /** The agents of a runtime on this machine. Requests to them have the shape of the runtime. */
 export class LocalAgents {
-  readonly #client: Pick<ConvokeClient, 'listMessages'>;
+  readonly #client: Pick<ConvokeClient, 'listRawMessages'>;
   readonly #local: Pick<LocalRuntime, 'send'>;
   readonly #settings: RuntimeSettings;
   readonly #base_url: string;
@@ -35,7 +36,7 @@ export class LocalAgents {
   #history: LocalHistory | null = null;
 
   constructor(
-    client: Pick<ConvokeClient, 'listMessages'>,
+    client: Pick<ConvokeClient, 'listRawMessages'>,
     local: Pick<LocalRuntime, 'send'>,
     settings: RuntimeSettings,
     base_url: string,
@@ -93,9 +94,14 @@ export class LocalAgents {
     if (limit === 0 || seq === null) return [];
     if (this.#history !== null) return newest(this.#history.before(meeting_id, seq, limit));
     try {
-      const { data } = await this.#client.listMessages(meeting_id, { before_seq: seq, limit });
+      const { data } = await this.#client.listRawMessages(meeting_id, { before_seq: seq, limit });
       return newest(
-        data.map(({ seq, from_agent = null, target_agents, message }) => ({ seq, from_agent, target_agents, message })),
+        data.map(({ seq, from_agent = null, target_agents, message }) => ({
+          seq,
+          from_agent,
+          target_agents,
+          message: parseExactly(message.text) as Record<string, unknown>,
+        })),
       );
     } catch (error) {
       if (!(error instanceof ConvokeError) || error.code !== 'not_permitted') {
