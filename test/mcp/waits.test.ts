@@ -10,7 +10,7 @@ import { waitForMessage } from '../../src/mcp/tools/wait_for_message.ts';
 import { connectMcp, type McpClient, rpc, RPC_HEADERS, type Waited } from '../support/mcp.ts';
 import { pullsWaiting } from '../support/pulling.ts';
 import { RawClient } from '../support/raw_client.ts';
-import { type Service, useService } from '../support/service.ts';
+import { type Service, startService, useService } from '../support/service.ts';
 import { until } from '../support/wait.ts';
 
 const waiting = (service: Service, count: number) =>
@@ -135,6 +135,39 @@ describe('wait_for_message', () => {
       (await Promise.all(waits)).map((waited) => contents(waited)),
       agents.map(({ agent_id }) => [agent_id]),
     );
+  });
+
+  test('a wait that makes room for another connection says so: the service is overloaded', async (t) => {
+    const full = await startService(t, { max_connections: '16' });
+    const agent_id = 'anna';
+    await full.post('/api/v1/instances/register/', {
+      instance_id: agent_id,
+      instance_name: agent_id,
+      agent_ids: [agent_id],
+      transport: 'pull',
+    });
+    const body = JSON.stringify(rpc('tools/call', { name: 'wait_for_message', arguments: { agent_id, wait_s: 50 } }));
+    const wait = (): RawClient => {
+      const client = new RawClient(full.url);
+      t.after(() => client.destroy());
+      client.write(
+        `POST /mcp HTTP/1.1\r\nhost: 127.0.0.1\r\naccept: ${RPC_HEADERS.accept}\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n${body}`,
+      );
+      return client;
+    };
+    const oldest = wait();
+    await waiting(full, 1);
+    // A new connection takes the place of an idle one. When all of them wait, it takes that of the oldest wait.
+    await until(
+      'the end of the oldest wait',
+      () => {
+        wait();
+        return oldest.closed || oldest.answers.length > 0;
+      },
+      (has_ended) => has_ended,
+    );
+    const [answer] = oldest.answers;
+    assert.deepEqual([answer?.status, answer?.code, answer?.headers['retry-after']], [503, 'overloaded', '1']);
   });
 
   test('a stop of the service ends the waits with an empty result', async (t) => {

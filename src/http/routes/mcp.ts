@@ -119,14 +119,20 @@ async function answer({ app, room, endpoint }: AnswerContext, request: RequestFo
   }
   const hasRoom = (): Promise<void> => room.wait(request.principal.key_id ?? '', reply.raw);
   const inside = insideFetch(app, request);
-  // Another node may know that the key has ended before this node knows it.
-  let refused: ProblemCode | null = null;
+  let refused: Problem | null = null;
   const answered = await endpoint.answer({
     body,
     headers: headersFor(request),
     async fetch(input, init) {
       const response = await inside(input, init);
-      if (response.status === 401) refused = ((await response.clone().json()) as { code: ProblemCode }).code;
+      // Another node may know that the key has ended before this node knows it.
+      if (response.status === 401)
+        refused = new Problem(((await response.clone().json()) as { code: ProblemCode }).code);
+      // A wait made room for another connection. This connection closes soon, so the tool must not wait again.
+      else if (response.status === 503 && app.connections.exchangeOf(request.raw) === null) {
+        refused = noRoom();
+        gone.abort(refused);
+      }
       return response;
     },
     signal: gone.signal,
@@ -139,8 +145,9 @@ async function answer({ app, room, endpoint }: AnswerContext, request: RequestFo
   }
   const text = await answered.text();
   // When the key of a request has ended, its client must not read the result, whatever the request has done.
-  const code = request.standing?.revocationReason() ?? refused;
+  const code = request.standing?.revocationReason() ?? null;
   if (code !== null) throw new Problem(code);
+  if (refused !== null) throw refused as Problem;
   if (content_type !== null) void reply.type(content_type);
   return reply
     .code(answered.status)
@@ -202,6 +209,12 @@ function assertOwnOrigin({ headers: { origin, host } }: FastifyRequest): void {
 function headersFor({ headers }: FastifyRequest): Record<string, string> {
   const read = Object.entries(headers).filter(([name]) => /^(content-type|accept|mcp-.*)$/.test(name));
   return Object.fromEntries(read) as Record<string, string>;
+}
+
+function noRoom(): Problem {
+  return new Problem('overloaded', 'All connections were needed. Call the tool again.', {
+    retry_after_s: RETRY_AFTER_S,
+  });
 }
 
 function tooManyOfKey(): Problem {
