@@ -40,3 +40,9 @@ test('control: a runtime that only offers another protocol, and an interim respo
   const offer = ['connection: upgrade', 'upgrade: h2c', 'content-length: 0'];
   assert.deepEqual(await answered(t, ...early, ...offer), { status_code: 200 });
 });
+
+test('a request that is called off before it has a connection says nothing about the runtime: it still counts as there', async () => {
+  const runtime = new LocalRuntime(new URL('http://127.0.0.1:9/'), {});
+  await runtime.post({ body: '{}', headers: {}, signal: AbortSignal.abort() });
+  assert.equal(runtime.is_reached, true);
+});

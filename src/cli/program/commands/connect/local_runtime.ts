@@ -84,7 +84,8 @@ export class LocalRuntime {
     } catch (error) {
       const why = reasonOf(error);
       if (!connection.is_made) {
-        this.#is_reached = false;
+        // A request that was called off shows nothing about the runtime.
+        this.#is_reached &&= signal.aborted;
         return { not_reached: why };
       }
       const what = signal.aborted ? 'no response in time' : `the connection broke: ${why}`;
