@@ -88,13 +88,13 @@ export function speakerScope({ scopes, owner_scope }: Principal): OwnerScope | n
   return scopes.includes('instance') ? owner_scope : null;
 }
 
+export const NO_SPEAKER =
+  'This key speaks for the agents of its own instances only: name the agent that says it as from_agent.';
+
 /** @throws Problem `not_permitted` for a key that may speak only for its own agents, when the message names no agent */
 export function assertMaySpeak(principal: Principal, from_agent: string | undefined): void {
   if (from_agent !== undefined || isAdmin(principal) || principal.scopes.includes('send')) return;
-  throw new Problem(
-    'not_permitted',
-    'This key speaks for the agents of its own instances only: name the agent that says it as from_agent.',
-  );
+  throw new Problem('not_permitted', NO_SPEAKER);
 }
 
 /** @throws Problem `not_permitted` when the principal has none of the scopes */

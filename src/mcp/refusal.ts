@@ -1,4 +1,5 @@
 import { ConvokeError } from '@convoke/sdk';
+import { NO_SPEAKER } from '../domain/access.ts';
 import { type Problem, type ProblemCode, PROBLEMS } from '../domain/problem.ts';
 
 /** Advice for a model, for the problems whose usual advice is for a program. */
@@ -17,6 +18,7 @@ export function refusalInWords(error: ConvokeError | Problem): string {
   const { code } = error;
   const detail = error instanceof ConvokeError ? error.detail : error.message;
   const wait_s = error.retry_after_s ?? null;
+  if (detail === NO_SPEAKER) return `${code}: ${detail}`;
   const advice = ADVICE[code as ProblemCode] ?? (code in PROBLEMS ? PROBLEMS[code as ProblemCode].advice : '');
   const wait = wait_s === null ? '' : ` Wait ${wait_s} s before you call it again.`;
   return `${code}: ${detail}${advice === '' || detail === advice ? '' : ` ${advice}`}${wait}`;

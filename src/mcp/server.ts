@@ -90,9 +90,18 @@ async function inEventWords<Result>(result: Promise<Result>): Promise<Result> {
   }
 }
 
-/** The tools that the key permits. A model should not see tools that the service would refuse. */
+/**
+ * The tools that the key permits. A model should not see tools that the service would refuse.
+ *
+ * @throws ProtocolError without a key: an empty list would not say what is missing
+ */
 async function offered(caller: Caller) {
-  const { scopes } = await caller.session();
+  const { scopes, state } = await caller.session();
+  if (state === 'signed_out')
+    throw new ProtocolError(
+      ProtocolErrorCode.InvalidRequest,
+      'api_key_missing: the service needs a key. Give it to `convoke mcp` as CONVOKE_API_KEY.',
+    );
   const may = (needed: readonly string[]): boolean =>
     [...needed, 'admin'].some((each) => scopes.includes(each as never));
   return [...TOOLS.values()].filter((tool) => may(tool.scopes)).map(({ listed }) => listed);

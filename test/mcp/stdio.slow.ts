@@ -21,9 +21,10 @@ describe('convoke mcp', () => {
     ({ token } = await service.createKey({ scopes: ['instance', 'send', 'read'] }));
   });
 
-  async function connect(t: TestContext, era: Era, api_key = token): Promise<McpClient> {
+  async function connect(t: TestContext, era: Era, api_key: string | null = token): Promise<McpClient> {
     const client = new Client({ name: 'a test', version: '1' }, optionsOf(era));
-    const env = { CONVOKE_URL: service.url, CONVOKE_API_KEY: api_key, PATH: process.env['PATH'] ?? '' };
+    const path = process.env['PATH'] ?? '';
+    const env = { CONVOKE_URL: service.url, PATH: path, ...(api_key !== null && { CONVOKE_API_KEY: api_key }) };
     await client.connect(new StdioClientTransport({ command: process.execPath, args: [MAIN, 'mcp'], env }));
     t.after(() => client.close());
     return new McpClient(client);
@@ -69,6 +70,8 @@ describe('convoke mcp', () => {
     ]);
     const wrong = await connect(t, '2025-11-25', `${token.slice(0, -4)}zzzz`);
     assert.match(await wrong.refused('list_meetings'), /^api_key_/);
+    const without = await connect(t, '2025-11-25', null);
+    await assert.rejects(without.tools(), /api_key_missing: .* CONVOKE_API_KEY/);
   });
 
   test('ends when its client goes, and writes nothing but the protocol to its output', async () => {

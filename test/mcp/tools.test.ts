@@ -288,6 +288,12 @@ describe('what a key permits', () => {
     const sent = await service.send(meeting_id, { content: 'Welcome' });
     const { messages } = await guest.done<Waited>('wait_for_message', { agent_id: 'guest' });
     assert.equal(messages[0]?.message_id, sent.message_id);
+    const nameless = await guest.refused('reply', { meeting_id, message_id: sent.message_id, content: 'Hello' });
+    assert.match(
+      nameless,
+      /^not_permitted: .*name the agent that says it as from_agent\.$/,
+      'nothing forbids to try again',
+    );
     await guest.done('reply', { meeting_id, message_id: sent.message_id, content: 'Hello', from_agent: 'guest' });
     assert.equal((await historyOf(service, meeting_id)).at(-1)?.from_agent, 'guest');
 

@@ -17,7 +17,9 @@ const Content = Type.String({
 });
 
 const FromAgent = Type.Optional(
-  agentId('The agent that says it: you, under the agent_id with which you joined. Absent: no agent says it.'),
+  agentId(
+    'The agent that says it: you, under the agent_id with which you joined. Leave it out only when you joined no meeting: then no agent says it, and you would get your own message.',
+  ),
 );
 
 const { target_agents, in_reply_to, expires_in_s } = SendMessageBody.properties;
