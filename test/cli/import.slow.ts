@@ -164,6 +164,26 @@ function assertSpoken(pushes: Received[], { delivery_ids, webhook_secret }: Left
   }
 }
 
+test('after an import, what was pending in an old file keeps its remaining time, as after a restart', async (t) => {
+  const file = await makeDataFile(t);
+  const stopped_at = Date.now() - 4 * 86_400_000;
+  const db = new DatabaseSync(file);
+  db.exec(`UPDATE this_file SET ran_until = ${stopped_at}`);
+  db.exec(`UPDATE deliveries SET expires_at = ${stopped_at + 3 * 86_400_000}`);
+  db.close();
+  const env = { CONVOKE_DATABASE_URL: await makeDatabase() };
+  const data = join(file, '..');
+  const moved = await convoke(['import', '--from', file, '--data', data], { env });
+  assert.equal(moved.code, 0, moved.stderr);
+  const service = await serve(data, { env });
+  t.after(() => stop(service, 'SIGKILL'));
+  const metrics = await (await fetch(`${service.url}/metrics`)).text();
+  const [, held_s] = /^convoke_expiry_held_seconds (\S+)$/m.exec(metrics) ?? [];
+  assert.equal(Math.round(Number(held_s) / 86_400), 4);
+  assert.equal(await stop(service), 0);
+  assert.match(await service.stderr, /the clock is far ahead of the last run of the service/);
+});
+
 describe('an import', () => {
   const TABLES = ['instances', 'meetings', 'memberships', 'messages', 'deliveries', 'audit_log', 'encryption_keys'];
 

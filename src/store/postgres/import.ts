@@ -310,11 +310,13 @@ async function columnsOf(connection: Connection, table: MovedTable): Promise<{ n
 }
 
 /**
- * Moves the values that are not in MOVED_TABLES: the tag in every id, the numbers that are taken, the counts, and the
- * head of the audit log.
+ * Moves the values that are not in MOVED_TABLES: the tag in every id, the time at which the service last ran, the
+ * numbers that are taken, the counts, and the head of the audit log.
  */
 async function moveRest(connection: Connection, file: DataFile): Promise<void> {
-  await connection.query('UPDATE this_database SET tag = $1', [file.tag]);
+  // A node that starts on the database long afterwards compares its clock with this time: see delivery/expiry.ts.
+  const { ran_until } = file.prepare('SELECT ran_until FROM this_file').get() as { ran_until: number | null };
+  await connection.query('UPDATE this_database SET tag = $1, ran_until = $2', [file.tag, ran_until]);
   await connection.query("SELECT setval('numbers', greatest($1::int8, 1))", [file.last_number]);
   await connection.query('UPDATE sweeps SET swept_to = (SELECT last_value FROM numbers)');
   await connection.query('UPDATE instance_count SET instance_count = (SELECT count(*) FROM instances)');
