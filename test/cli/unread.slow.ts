@@ -2,13 +2,15 @@
 import assert from 'node:assert/strict';
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
+import { closeSync, existsSync, openSync } from 'node:fs';
 import { join } from 'node:path';
+import { createInterface } from 'node:readline';
 import { describe, test, type TestContext } from 'node:test';
 import { start, temporaryDirectory } from '../support/command_line.ts';
 import { pullsWaiting } from '../support/pulling.ts';
 import { startReceiver } from '../support/receiver.ts';
 import { startService } from '../support/service.ts';
-import { until } from '../support/wait.ts';
+import { inTime, until } from '../support/wait.ts';
 
 /** Kills the command with the test. Resolves with its exit code. */
 function ended(t: TestContext, child: ChildProcess): Promise<number | null> {
@@ -53,6 +55,25 @@ describe('connect, when Ctrl-C ends the readers of its output as well', () => {
     });
   }
 });
+
+test(
+  'serve answers, and stops in order, although the disk of its log is full',
+  { skip: !existsSync('/dev/full') && 'there is no /dev/full' },
+  async (t) => {
+    const full = openSync('/dev/full', 'w');
+    t.after(() => closeSync(full));
+    const args = ['serve', '--port', '0', '--data', temporaryDirectory(t), '--log-format', 'json'];
+    const child = start(args, { stderr: full });
+    const exit = ended(t, child);
+    const [line] = (await inTime('the ready line', once(createInterface({ input: child.stdout! }), 'line'))) as [
+      string,
+    ];
+    const url = line.replace('convoke ready ', '');
+    assert.equal((await inTime('an answer', fetch(`${url}/readyz`))).status, 200);
+    child.kill('SIGTERM');
+    assert.equal(await inTime('the end', exit), 0);
+  },
+);
 
 test('serve runs until it is stopped, although nobody reads its ready line', async (t) => {
   const child = start(['serve', '--port', '0', '--data', temporaryDirectory(t)]);

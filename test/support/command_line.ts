@@ -24,14 +24,19 @@ export interface Ended {
 
 interface RunOptions {
   env?: Record<string, string>;
-  input?: string;
+  input?: string | Buffer;
 }
 
 export function start(
   args: readonly string[],
-  { env = {}, node = process.execPath }: { env?: Record<string, string>; node?: string } = {},
+  {
+    env = {},
+    node = process.execPath,
+    stdout = 'pipe',
+    stderr = 'pipe',
+  }: { env?: Record<string, string>; node?: string; stdout?: 'pipe' | number; stderr?: 'pipe' | number } = {},
 ): ChildProcess {
-  return spawn(node, [MAIN, ...args], { env: { ...CLEAN_ENV, ...env }, stdio: 'pipe' });
+  return spawn(node, [MAIN, ...args], { env: { ...CLEAN_ENV, ...env }, stdio: ['pipe', stdout, stderr] });
 }
 
 /** Runs a command to its end. */

@@ -7,6 +7,9 @@ const STDERR = 2;
 /** How long a stop waits for the reader of the log. */
 const LOG_MS_MAX = 500;
 
+/** The most lines that wait while nothing can be written; later ones are dropped. */
+const WAITING_BYTES_MAX = 1 << 20;
+
 export interface Log {
   log: Logger;
   /** Resolves when the log is written, or when nobody reads it. Later lines are dropped. */
@@ -16,7 +19,11 @@ export interface Log {
 /** One line of JSON for each event. @param dest a file, or the number of an open file */
 export function jsonLog({ log_level }: Pick<Config, 'log_level'>, dest: number | string = STDERR): Log {
   // Asynchronous: lines that arrive during a write share the next system call.
-  const destination = pino.destination({ dest, sync: false });
+  const destination = pino.destination({ dest, sync: false, maxLength: WAITING_BYTES_MAX });
+  // A full disk stops the log and nothing else. Each later line tries again to write those that wait.
+  destination.on('error', () => {});
+  // pino calls this at a fatal line and at the exit. It would try without end, and block the process meanwhile.
+  destination.flushSync = () => {};
   const log = pino({ level: log_level, timestamp: pino.stdTimeFunctions.isoTime, base: null }, destination);
   return {
     log,
