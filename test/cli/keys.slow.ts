@@ -91,6 +91,20 @@ describe('without a service', () => {
     );
   });
 
+  test('--data wins over CONVOKE_URL: the key is made where the command line says, also when no service is left', async (t) => {
+    const [here, elsewhere] = [temporaryDirectory(t), temporaryDirectory(t)];
+    const service = await serve(elsewhere);
+    t.after(() => stop(service, 'SIGKILL'));
+    const env = { CONVOKE_URL: service.url };
+    const made = await convoke(['keys', 'create', '--scope', 'admin', '--data', here], { env });
+    assert.equal(made.code, 0, made.stderr);
+    const open = await new ConvokeClient({ base_url: service.url }).listKeys();
+    assert.deepEqual(open.data, []);
+    assert.equal(await stop(service), 0);
+    const listed = await convoke(['keys', '--data', here], { env });
+    assert.match(listed.stdout, /^KEY .*\n\w{12} .* admin .* active\n$/, listed.stderr);
+  });
+
   test('a scope that there is not ends with 2', async () => {
     const { code, stderr } = await convoke(['keys', 'create', '--scope', 'root']);
     assert.equal(code, 2);

@@ -24,6 +24,7 @@ export interface ServiceOrFileOptions {
 /** Adds `--url`, `--api-key`, `--data` and `--json`. */
 export function withServiceOrFile(command: Command): Command {
   return command
+    .hook('preAction', preferGivenDirectory)
     .addOption(new Option('--url <url>', 'where Convoke listens').env('CONVOKE_URL'))
     .addOption(apiKeyOption())
     .addOption(
@@ -35,9 +36,23 @@ export function withServiceOrFile(command: Command): Command {
 }
 
 /**
+ * Lets `--data` win over CONVOKE_URL. Otherwise a key for the file would be made at a service that the user did not
+ * mean, and nobody could work on the file of a stopped service while that variable is set.
+ */
+function preferGivenDirectory(command: Command): void {
+  if (isGivenDirectory(command) && command.getOptionValueSource('url') === 'env')
+    command.setOptionValue('url', undefined);
+}
+
+/** Whether the command line itself names the directory, and not CONVOKE_DATA. */
+export function isGivenDirectory(command: Command): boolean {
+  return command.getOptionValueSource('data') === 'cli';
+}
+
+/**
  * Calls the API on the data. Uses the first of these that exists: the service of `--url`, the file in the directory of
- * `--data`, the service at the usual address, the file in the usual directory. When CONVOKE_DATABASE_URL names a
- * database, the database replaces the file.
+ * `--data`, the service at the usual address, the file in the usual directory. An option wins over the variables. When
+ * CONVOKE_DATABASE_URL names a database, the database replaces the file.
  */
 export async function onServiceOrFile<T>(
   options: ServiceOrFileOptions,
