@@ -50,7 +50,7 @@ export async function openKeys(config: Config, { log }: { log: Logger }): Promis
   const [server] = await Promise.all([
     createServer(
       { clock, log, keyring, limits, sessions, audit_trail, max_request_bytes_in_flight, max_connections },
-      ownersRoutes({ store, changes, keyring, clock, log, audit_trail }),
+      ownersRoutes({ store, changes, keyring, clock, log, sessions, audit_trail }),
     ),
     opened,
   ]);

@@ -105,6 +105,25 @@ describe('without a service', () => {
     assert.match(listed.stdout, /^KEY .*\n\w{12} .* admin .* active\n$/, listed.stderr);
   });
 
+  test('sessions are listed and ended on the data file too', async (t) => {
+    const data = temporaryDirectory(t);
+    const { stdout } = await convoke(['keys', 'create', '--scope', 'admin', '--data', data, '--json']);
+    const { token } = JSON.parse(stdout) as ApiKeyWithToken;
+    const service = await serve(data);
+    t.after(() => stop(service, 'SIGKILL'));
+    const headers = { authorization: `Bearer ${token}` };
+    const signed_in = await fetch(`${service.url}/api/v1/session/`, { method: 'POST', headers });
+    assert.equal(signed_in.status, 201);
+    assert.equal(await stop(service), 0);
+    const run = (...args: string[]): Promise<Ended> => convoke(['keys', ...args, '--data', data]);
+    const listed = await run('sessions', '--json');
+    assert.equal(listed.code, 0, listed.stderr);
+    const [session] = JSON.parse(listed.stdout) as { session_id: string }[];
+    const ended = await run('end-session', session!.session_id);
+    assert.equal(ended.code, 0, ended.stderr);
+    assert.deepEqual(JSON.parse((await run('sessions', '--json')).stdout), []);
+  });
+
   test('a scope that there is not ends with 2', async () => {
     const { code, stderr } = await convoke(['keys', 'create', '--scope', 'root']);
     assert.equal(code, 2);

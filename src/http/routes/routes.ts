@@ -24,7 +24,7 @@ import { type RecoveryContext, recoveryRoutes } from './recovery.ts';
 import { type ReplyContext, replyRoutes } from './replies.ts';
 import { type SendContext, sendRoutes } from './sends.ts';
 import { type ServiceContext, serviceRoutes } from './service.ts';
-import { type SessionContext, sessionRoutes } from './session.ts';
+import { type OpenSessionContext, openSessionRoutes, type SessionContext, sessionRoutes } from './session.ts';
 
 /** The parts that all routes need together. */
 export type RoutesContext = ApiKeyContext &
@@ -85,10 +85,11 @@ export function allRoutes(context: RoutesContext): (app: App) => void {
   };
 }
 
-/** The routes that the owner of the data file can use without a service: the keys and the audit log. */
-export function ownersRoutes(context: ApiKeyContext & AuditContext): (app: App) => void {
+/** The routes that the owner of the data file can use without a service: the keys, the sessions and the audit log. */
+export function ownersRoutes(context: ApiKeyContext & AuditContext & OpenSessionContext): (app: App) => void {
   return (app) => {
     apiKeyRoutes(app, context);
+    openSessionRoutes(app, context);
     auditRoutes(app, context);
   };
 }

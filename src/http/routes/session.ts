@@ -38,13 +38,20 @@ export interface SessionContext {
   environment: string | null;
 }
 
+/** What an admin can do about the sessions of everybody. */
+export type OpenSessionContext = Pick<SessionContext, 'sessions' | 'audit_trail'>;
+
+export function openSessionRoutes(app: App, context: OpenSessionContext): void {
+  app.get('/api/v1/sessions/', LIST_SESSIONS, (request) => listSessions(context, request));
+  app.delete('/api/v1/sessions/:session_id/', END_SESSION, (request, reply) => endSession(context, request, reply));
+}
+
 export function sessionRoutes(app: App, context: SessionContext): void {
   app.get('/api/v1/session/', GET_SESSION, (request, reply) => getSession(context, request, reply));
   app.post('/api/v1/session/', SIGN_IN, (request, reply) => signIn(context, request, reply));
   app.post('/api/v1/session/link/', SIGN_IN_BY_LINK, (request, reply) => signInByLink(context, request, reply));
   app.delete('/api/v1/session/', SIGN_OUT, (request, reply) => signOut(context, request, reply));
-  app.get('/api/v1/sessions/', LIST_SESSIONS, (request) => listSessions(context, request));
-  app.delete('/api/v1/sessions/:session_id/', END_SESSION, (request, reply) => endSession(context, request, reply));
+  openSessionRoutes(app, context);
 }
 
 const GET_SESSION = {
@@ -151,7 +158,7 @@ const LIST_SESSIONS = {
   },
 } satisfies RouteShape;
 
-async function listSessions({ sessions }: SessionContext, { query, signed_in }: RequestFor<typeof LIST_SESSIONS>) {
+async function listSessions({ sessions }: OpenSessionContext, { query, signed_in }: RequestFor<typeof LIST_SESSIONS>) {
   const { data, next_cursor } = await sessions.list({ ...query, limit: query.limit ?? 50 });
   const current = signed_in?.session.digest;
   return {
@@ -180,7 +187,7 @@ const END_SESSION = {
 } satisfies RouteShape;
 
 async function endSession(
-  { sessions, audit_trail }: SessionContext,
+  { sessions, audit_trail }: OpenSessionContext,
   request: RequestFor<typeof END_SESSION>,
   reply: FastifyReply,
 ) {
