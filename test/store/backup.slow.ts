@@ -23,13 +23,13 @@ import { Backups, CopyMaker } from '../../src/store/sqlite/file/backups.ts';
 import { copyDataFile, copyDatabase, inspectCopy } from '../../src/store/sqlite/file/copy.ts';
 import { GroupCommit } from '../../src/store/sqlite/group_commit.ts';
 import { MIGRATIONS } from '../../src/store/sqlite/migrations.ts';
-import { convoke, serve, type Service, stop, temporaryDirectory } from '../support/command_line.ts';
+import { convoke, serve, type Service, start, stop, temporaryDirectory } from '../support/command_line.ts';
 import { AUDIT_ENTRIES, makeDataFile } from '../support/data_file.ts';
 import { temporaryFile } from '../support/node.ts';
 import { makeDatabase } from '../support/postgres.ts';
 import { headerOf, pushOf, type Receiver, startReceiver } from '../support/receiver.ts';
 import { assertProblem, startService } from '../support/service.ts';
-import { until } from '../support/wait.ts';
+import { inTime, until } from '../support/wait.ts';
 
 const MEETINGS = ['a', 'b', 'c'];
 const WAITING = 200;
@@ -224,6 +224,19 @@ describe('the command', () => {
     assert.equal(elsewhere.code, 2);
     assert.match(elsewhere.stderr, /pg_dump --format=custom --file=convoke\.dump "\$CONVOKE_DATABASE_URL"/);
   });
+});
+
+test('where the data is in PostgreSQL, the file from before the import is no backup, also when CONVOKE_DATA names it', async (t) => {
+  const file = await makeDataFile(t);
+  const data = dirname(file);
+  const to = join(data, 'copy.db');
+  const env = { CONVOKE_DATABASE_URL: 'postgres://convoke@db/convoke', CONVOKE_DATA: data };
+  const refused = await convoke(['backup', to], { env });
+  assert.deepEqual([refused.code, existsSync(to)], [2, false], refused.stdout);
+  assert.match(refused.stderr, /pg_dump --format=custom/);
+  // The control: the option names the file on purpose.
+  const wanted = await convoke(['backup', to, '--data', data], { env });
+  assert.equal(wanted.code, 0, wanted.stderr);
 });
 
 /** A service at another address, which holds back the end of the first copy until it is released. */

@@ -15,6 +15,7 @@ import { CommandFailure, EXIT } from '../exit.ts';
 import {
   assertThere,
   inUse,
+  isGivenDirectory,
   onService,
   type ServiceOrFileOptions,
   whereIsData,
@@ -39,8 +40,8 @@ export function backupCommand(): Command {
   });
 }
 
-async function backUp(file: string, options: ServiceOrFileOptions): Promise<void> {
-  refusePostgres(options);
+async function backUp(file: string, options: ServiceOrFileOptions, command: Command): Promise<void> {
+  refusePostgres(options, command);
   const to = resolve(file);
   await assertAbsent(to);
   await noteParts(dirname(to));
@@ -61,10 +62,13 @@ async function backUp(file: string, options: ServiceOrFileOptions): Promise<void
   }
 }
 
-/** PostgreSQL's own tools are better at this: they know of replicas and of points in time. */
-function refusePostgres({ url, data }: ServiceOrFileOptions): void {
+/**
+ * PostgreSQL's own tools are better at this: they know of replicas and of points in time. CONVOKE_DATA names no data
+ * then: a file that is still there is the one from before the import.
+ */
+function refusePostgres({ url }: ServiceOrFileOptions, command: Command): void {
   const database_url = process.env['CONVOKE_DATABASE_URL'] ?? '';
-  if (database_url === '' || url !== undefined || data !== undefined) return;
+  if (database_url === '' || url !== undefined || isGivenDirectory(command)) return;
   throw new CommandFailure(
     EXIT.usage,
     `the data is in PostgreSQL (CONVOKE_DATABASE_URL), which has its own tools: ` +
