@@ -239,6 +239,14 @@ test('where the data is in PostgreSQL, the file from before the import is no bac
   assert.equal(wanted.code, 0, wanted.stderr);
 });
 
+test('a directory that the system refuses to make ends a backup with an error, and not with a wait', async (t) => {
+  const data = dirname(await makeDataFile(t));
+  const child = start(['backup', '/proc/none/below/copy.db', '--data', data]);
+  t.after(() => child.kill('SIGKILL'));
+  const [code] = (await inTime('the end of the backup', once(child, 'close'))) as [number];
+  assert.equal(code, 1);
+});
+
 /** A service at another address, which holds back the end of the first copy until it is released. */
 async function holdFirstCopy(t: TestContext, origin: string): Promise<{ url: string; release: () => void }> {
   const { promise: released, resolve: release } = Promise.withResolvers<void>();

@@ -4,12 +4,12 @@
  */
 import { Command } from 'commander';
 import { randomBytes } from 'node:crypto';
-import { access, link, mkdir, open, readdir, rm } from 'node:fs/promises';
+import { access, link, open, readdir, rm } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import type { BackupProgress, ConvokeClient } from '@convoke/sdk';
 import { variableOf } from '../../../config/settings.ts';
 import type { CopyFacts } from '../../../store/sqlite/file/copy.ts';
-import { dataFile, keyFile } from '../data_directory.ts';
+import { dataFile, keyFile, makeDirectory } from '../data_directory.ts';
 import { withExamples } from '../examples.ts';
 import { CommandFailure, EXIT } from '../exit.ts';
 import {
@@ -82,7 +82,7 @@ async function assertAbsent(file: string): Promise<void> {
     () => false,
   );
   if (exists) throw existsAlready(file);
-  await mkdir(dirname(file), { recursive: true });
+  await makeDirectory(dirname(file));
 }
 
 function existsAlready(file: string): CommandFailure {
