@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client';
 import { type Outcome, OUTCOMES } from '../domain/outcome.ts';
-import type { DeliveryReason } from '../domain/delivery.ts';
+import { type DeliveryReason, REASONS_OF } from '../domain/delivery.ts';
 import type { Store } from '../store/store.ts';
 import { StoreError } from '../store/store_error.ts';
 import type { Clock } from './clock.ts';
@@ -70,7 +70,10 @@ export class Metrics {
         for (const outcome of Object.keys(OUTCOMES) as Outcome[]) this.inc({ outcome }, counted.get(outcome) ?? 0);
       },
     });
-    const settled = this.#settled;
+    // Prometheus sees no increase when a series begins with its first event. So every series begins with 0.
+    const settled = this.#settled.set(settledKey('delivered', null), 0);
+    for (const state of ['failed', 'cancelled'] as const)
+      for (const reason of REASONS_OF[state]) settled.set(settledKey(state, reason), 0);
     new Counter({
       name: 'convoke_deliveries_settled_total',
       help: 'Deliveries that ended, by state and reason.',
@@ -221,7 +224,7 @@ export class Metrics {
   /** Deliveries that ended, by an attempt or without one. */
   settled(state: 'delivered' | 'failed' | 'cancelled', reason: DeliveryReason | null, deliveries: number): void {
     if (deliveries === 0) return;
-    const key = `${state} ${reason ?? 'none'}`;
+    const key = settledKey(state, reason);
     this.#settled.set(key, (this.#settled.get(key) ?? 0) + deliveries);
   }
 
@@ -240,4 +243,8 @@ export class Metrics {
   async text(): Promise<{ content_type: string; text: string }> {
     return { content_type: this.#registry.contentType, text: await this.#registry.metrics() };
   }
+}
+
+function settledKey(state: 'delivered' | 'failed' | 'cancelled', reason: DeliveryReason | null): string {
+  return `${state} ${reason ?? 'none'}`;
 }

@@ -6,19 +6,12 @@ import { jittered, retryDelayMs } from './retry_delay.ts';
 export const DELIVERY_STATES = ['pending', 'delivered', 'failed', 'cancelled'] as const;
 export type DeliveryState = (typeof DELIVERY_STATES)[number];
 
-/** Why a delivery failed or was cancelled. */
-export const DELIVERY_REASONS = [
-  'not_200',
-  'gone',
-  'exhausted',
-  'expired',
-  'instance_deleted',
-  'dropped',
-  'hop_limit',
-  'pair_limit',
-  'superseded',
-  'max_age',
-] as const;
+/** Why a delivery failed, or was cancelled. */
+export const REASONS_OF = {
+  failed: ['not_200', 'gone', 'exhausted', 'expired'],
+  cancelled: ['instance_deleted', 'dropped', 'hop_limit', 'pair_limit', 'superseded', 'max_age'],
+} as const;
+export const DELIVERY_REASONS = [...REASONS_OF.failed, ...REASONS_OF.cancelled] as const;
 export type DeliveryReason = (typeof DELIVERY_REASONS)[number];
 
 /** The reasons for which a pending delivery waits. */

@@ -167,6 +167,23 @@ test('the delay of an event loop without work is far from what raises its alert,
   await until('a look that is hardly late', least, (seconds) => seconds > 0 && seconds < 0.05);
 });
 
+test('a series that an alert counts begins with 0: Prometheus sees no increase in a series that begins with its first event', async () => {
+  const metrics = serviceMetrics({ countPending: async () => 0, oldestPending: async () => null });
+  const { text } = await metrics.text();
+  const counted = RULES.flatMap(({ expr }) => [
+    ...expr.matchAll(/convoke_deliveries_settled_total\{job="convoke", ([^}]*)\}/g),
+  ]);
+  assert.equal(counted.length, 3);
+  for (const [, labels = ''] of counted) {
+    const series = text.split('\n').filter((line) => line.startsWith('convoke_deliveries_settled_total{'));
+    const wanted = labels.split(', ');
+    assert.ok(
+      series.some((line) => line.endsWith(' 0') && wanted.every((label) => line.includes(label))),
+      labels,
+    );
+  }
+});
+
 test('while the store fails, a node exports what it knows without it, which raises the alert', async () => {
   let is_away = true;
   const read = async (): Promise<number> => {
