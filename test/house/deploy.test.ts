@@ -11,7 +11,7 @@ import { settingNames, variableOf } from '../../src/config/settings.ts';
 import { contains, parseAddress, parseCidr } from '../../src/domain/address.ts';
 import { clientAddress } from '../../src/domain/client_address.ts';
 import { temporaryDirectory } from '../support/command_line.ts';
-import { outcomeOf } from '../support/raw_client.ts';
+import { outcomeOf, RawClient } from '../support/raw_client.ts';
 import { startService } from '../support/service.ts';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
@@ -158,6 +158,13 @@ test('compose: X-Forwarded-For counts from nginx alone, and pushes go to public 
   assert.equal(clientAddress(gateway, '203.0.113.7', trusted), gateway);
   assert.equal(clientAddress(nginx, `203.0.113.7, ${gateway}`, [parseCidr(subnet)!]), '203.0.113.7', 'the control');
   assert.equal(environment['CONVOKE_EGRESS'], 'public');
+});
+
+test('the unit is started again for as long as it takes, also when its database is away for a while', () => {
+  const [, unit = ''] = /\[Unit\]([^]*?)\n\[/.exec(read('convoke.service')) ?? [];
+  // With the limit of systemd, five starts in 10 s are the last ones.
+  assert.match(unit, /^StartLimitIntervalSec=0$/m);
+  assert.match(read('convoke.service'), /^Restart=always$/m);
 });
 
 test('nginx passes the live feed on as it arrives', () => {
