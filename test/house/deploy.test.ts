@@ -167,6 +167,24 @@ test('the unit is started again for as long as it takes, also when its database 
   assert.match(read('convoke.service'), /^Restart=always$/m);
 });
 
+test('nginx passes Host on with its port, so that links lead back and pages count as pages of the service', async (t) => {
+  const service = await startService(t, { trust_proxy: '127.0.0.1/32' });
+  const { token } = await service.endOpenMode();
+  const security = readFileSync(join(ROOT, 'SECURITY.md'), 'utf8');
+  for (const [file, text] of Object.entries({ 'nginx.conf': read('nginx.conf'), 'SECURITY.md': security })) {
+    const [, variable = ''] = /proxy_set_header Host (\S+);/.exec(text) ?? [];
+    const host = { $http_host: 'convoke.example:8443', $host: 'convoke.example' }[variable];
+    assert.ok(host !== undefined, file);
+    const head = `POST /api/v1/invites/ HTTP/1.1\r\nhost: ${host}\r\nx-forwarded-proto: https\r\nauthorization: Bearer ${token}`;
+    const body = '{"meeting_ids":["m"],"agent_ids":["a"]}';
+    const sent = `${head}\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\nconnection: close\r\n\r\n${body}`;
+    const client = new RawClient(service.url);
+    client.write(sent);
+    const [answer] = await client.read();
+    assert.match(answer!.text, /"link":"https:\/\/convoke\.example:8443\/invite\//, file);
+  }
+});
+
 test('nginx passes the live feed on as it arrives', () => {
   const [, feed = ''] = /location \/api\/v1\/events\/ \{([^}]*)\}/.exec(read('nginx.conf')) ?? [];
   assert.match(feed, /proxy_buffering off;/);
