@@ -434,6 +434,25 @@ describe('sending again:', () => {
   });
 });
 
+test('a webhook test waits for as long as the service gives a slow machine', async (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  let signal: AbortSignal | null | undefined;
+  const waiting = Promise.withResolvers<Response>();
+  const client = new ConvokeClient({
+    base_url: 'http://127.0.0.1:1',
+    fetch(_url, init) {
+      signal = init?.signal;
+      signal?.addEventListener('abort', () => waiting.reject(new Error('aborted')));
+      return waiting.promise;
+    },
+  });
+  const tested = client.testWebhook('slow');
+  t.mock.timers.tick(30_000);
+  assert.equal(signal?.aborted, false);
+  t.mock.timers.tick(10_000);
+  await assert.rejects(tested, { code: 'timeout' });
+});
+
 describe('an error says what to do:', () => {
   test('a problem keeps its code, status, detail and fields', async (t) => {
     const errors = [

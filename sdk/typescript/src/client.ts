@@ -82,6 +82,9 @@ import type {
 /** How much longer than its wait the response to a pull may take. */
 const PULL_GRACE_MS = 10_000;
 
+/** The service gives a slow machine 30 s to respond to a test. */
+const TEST_TIMEOUT_MS = 40_000;
+
 export interface ConvokeClientOptions extends RequestsOptions, SendingOptions {}
 
 /** The API of Convoke, one method per operation. Every method throws {@link ConvokeError}. */
@@ -216,9 +219,16 @@ export class ConvokeClient {
     return this.#requests.call('POST', ['instances', 'leave-meeting'], { ...options, body: input });
   }
 
-  /** Sends one signed sample push and returns the result of each stage. A failed push is no error. */
+  /**
+   * Sends one signed sample push and returns the result of each stage. A failed push is no error. Waits for up to 40 s,
+   * because the machine may take as long as for an attempt, 30 s at most.
+   */
   testWebhook(instance_id: string, options?: CallOptions): Promise<Diagnosis> {
-    return this.#requests.call('POST', ['instances', 'webhook-test'], { ...options, body: { instance_id } });
+    return this.#requests.call('POST', ['instances', 'webhook-test'], {
+      ...options,
+      body: { instance_id },
+      timeout_ms: TEST_TIMEOUT_MS,
+    });
   }
 
   /**
