@@ -56,6 +56,18 @@ describe('connect, when Ctrl-C ends the readers of its output as well', () => {
   }
 });
 
+test('demo leaves nothing registered, although nobody reads its output to the end', async (t) => {
+  const service = await startService(t);
+  const child = start(['demo', '--url', service.url]);
+  child.stderr!.resume();
+  const exit = ended(t, child);
+  await once(createInterface({ input: child.stdout! }), 'line');
+  child.stdout!.destroy();
+  assert.equal(await inTime('the end of the demo', exit), 0);
+  const { body } = await service.get<{ data: object[] }>('/api/v1/instances/');
+  assert.deepEqual(body.data, []);
+});
+
 test(
   'serve answers, and stops in order, although the disk of its log is full',
   { skip: !existsSync('/dev/full') && 'there is no /dev/full' },

@@ -12,7 +12,7 @@ import { Conversation, type Question } from '../../../demo/conversation.ts';
 import { OPENING, TURNS } from '../../../demo/script.ts';
 import { clientFor, DEFAULT_URL } from '../api.ts';
 import { CommandFailure, EXIT } from '../exit.ts';
-import { plain, print, styled } from '../terminal.ts';
+import { goOnUnread, plain, print, styled } from '../terminal.ts';
 import { typed } from '../command_name.ts';
 
 /** No conversation on one machine takes longer: after this time, something is wrong. */
@@ -35,6 +35,8 @@ interface Service {
 
 /** Runs the conversation to its end and cleans up. */
 export async function demo(url: string | undefined, apiKey: string | undefined): Promise<void> {
+  // In `convoke demo | head`, the instances and the directory of the demo must be removed all the same.
+  goOnUnread();
   const service = await findService(url, apiKey);
   const conversation = new ShownConversation(service.client);
   try {
