@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
-import { accessSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { accessSync, closeSync, existsSync, mkdtempSync, openSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, type RequestListener } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -239,7 +239,7 @@ describe('the commands that call the API', () => {
     rmSync(data, { recursive: true, force: true });
   });
 
-  const run = (args: readonly string[], input?: string): Promise<Ended> =>
+  const run = (args: readonly string[], input?: string | Buffer): Promise<Ended> =>
     convoke(args, { env: { CONVOKE_URL: service.url }, ...(input !== undefined && { input }) });
 
   /** Runs a command that must succeed, and parses the JSON that it prints. */
@@ -603,6 +603,17 @@ describe('the commands that call the API', () => {
     assert.equal(mistyped.code, 0);
     assert.match(mistyped.stderr, /These agents no longer take part: anna\./);
     assert.match(mistyped.stderr, /joiner does not host ana; it is registered with anna\./);
+  });
+
+  test('join says so also in a meeting whose members fill more than a page', async () => {
+    const webhook_url = 'http://127.0.0.1:9/';
+    for (let k = 0; k < 60; k++) {
+      const instance_id = `crowd-${String(k).padStart(2, '0')}`;
+      await client.register({ instance_id, instance_name: 'n', agent_ids: ['x', 'y'], webhook_url });
+      await client.joinMeeting({ instance_id, meeting_id: 'crowd', agent_ids: ['x'] });
+    }
+    const last = await run(['join', 'crowd-59', 'crowd', '--agent', 'y']);
+    assert.match(last.stderr, /These agents no longer take part: x\./);
   });
 
   test('join says what a machine gets of what waited, and the list of members shows it', async () => {

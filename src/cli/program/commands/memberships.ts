@@ -1,4 +1,4 @@
-import { type ConvokeClient, ConvokeError } from '@convoke/sdk';
+import { all, type ConvokeClient, ConvokeError } from '@convoke/sdk';
 import { Command } from 'commander';
 import { type ApiOptions, clientFor, collect, withApi } from '../api.ts';
 import { withExamples } from '../examples.ts';
@@ -51,8 +51,10 @@ export function joinCommand(): Command {
 /** The agents of an instance in a meeting now; none when it is not in the meeting. */
 async function agentsIn(client: ConvokeClient, meeting_id: string, instance_id: string): Promise<string[]> {
   try {
-    const { data } = await client.listMeetingInstances(meeting_id);
-    return data.find((member) => member.instance_id === instance_id)?.agent_ids ?? [];
+    for await (const member of all((start) => client.listMeetingInstances(meeting_id, { limit: 500, ...start }))) {
+      if (member.instance_id === instance_id) return member.agent_ids;
+    }
+    return [];
   } catch (error) {
     // Either this join creates the meeting, or the key may not read the meeting before the join.
     if (!(error instanceof ConvokeError) || (error.status !== 404 && error.status !== 403)) throw error;
