@@ -616,6 +616,24 @@ describe('the commands that call the API', () => {
     assert.match(last.stderr, /These agents no longer take part: x\./);
   });
 
+  test('messages prints each number as its sender wrote it, and send refuses bytes that are not UTF-8', async () => {
+    const text = '{"n":12345678901234567890,"price":1.10,"text":"\\ud83c\\udf89\u202e"}';
+    assert.equal((await run(['send', 'digits', '--message', '-'], text)).code, 0);
+    const { stdout } = await run(['messages', 'digits', '--json']);
+    assert.match(stdout, /"n": 12345678901234567890,\n +"price": 1\.10,\n/);
+    assert.doesNotMatch(stdout, /\u202e/);
+    assert.deepEqual(
+      (JSON.parse(stdout) as { seq: number }[]).map(({ seq }) => seq),
+      [1],
+    );
+    assert.match((await run(['messages', 'digits'])).stdout, /everybody +\{"n":12345678901234567890,"price":1\.10,/);
+    const latin1 = Buffer.from('{"text":"caf\u00e9"}', 'latin1');
+    const refused = await run(['send', 'digits', '--message', '-'], latin1);
+    assert.equal(refused.code, 2);
+    assert.match(refused.stderr, /standard input is not UTF-8/);
+    assert.equal((await client.listMessages('digits')).data.length, 1);
+  });
+
   test('join says what a machine gets of what waited, and the list of members shows it', async () => {
     const { url } = service;
     const register = ['instances', 'register', 'sleeper', '--agent', 'anna', '--webhook', 'http://127.0.0.1:9/'];

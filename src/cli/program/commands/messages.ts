@@ -1,6 +1,7 @@
 import { rawJson, type RawJson } from '@convoke/sdk';
 import { Command } from 'commander';
-import { text as readAll } from 'node:stream/consumers';
+import { isUtf8 } from 'node:buffer';
+import { buffer } from 'node:stream/consumers';
 import { wallNow } from '../../../wall_clock.ts';
 import { type ApiOptions, clientFor, collect, wholeNumber, withApi } from '../api.ts';
 import { withExamples } from '../examples.ts';
@@ -67,10 +68,18 @@ async function messageOf(text: string | undefined, message: string | undefined):
   }
   if (message === undefined) return { content: text, created_at: new Date(wallNow()).toISOString() };
   try {
-    return rawJson(message === '-' ? await readAll(process.stdin) : message);
+    return rawJson(message === '-' ? await standardInput() : message);
   } catch (error) {
+    if (error instanceof CommandFailure) throw error;
     throw new CommandFailure(EXIT.usage, `--message must be a JSON object: ${(error as Error).message}`);
   }
+}
+
+/** Refuses other encodings: the message would be sent with a sign in place of each letter that is not ASCII. */
+async function standardInput(): Promise<string> {
+  const bytes = await buffer(process.stdin);
+  if (!isUtf8(bytes)) throw new CommandFailure(EXIT.usage, 'standard input is not UTF-8: convert it first, with iconv');
+  return new TextDecoder().decode(bytes);
 }
 
 interface HistoryOptions extends ApiOptions {
@@ -89,9 +98,9 @@ export function messagesCommand(): Command {
     .option('--limit <n>', 'how many to print', wholeNumber(1, 500), 50)
     .action(async (meeting_id: string, { after, before, limit, ...options }: HistoryOptions) => {
       const query = { after_seq: after, before_seq: before, limit };
-      const { data, has_more } = await clientFor(options).listMessages(meeting_id, query);
+      const { data, has_more } = await clientFor(options).listRawMessages(meeting_id, query);
       if (options.json) {
-        printJson(data);
+        printJson(data.map((row) => ({ ...row, message: withItsDigits(row.message.text) })));
         return;
       }
       const now_ms = wallNow();
@@ -100,7 +109,7 @@ export function messagesCommand(): Command {
         { title: 'SENT', text: (row) => ago(row.accepted_at, now_ms) },
         { title: 'FROM', text: (row) => row.from_agent ?? '-' },
         { title: 'TO', text: (row) => (row.target_agents === null ? 'everybody' : listInWords(row.target_agents)) },
-        { title: 'MESSAGE', text: (row) => JSON.stringify(row.message), gives_way: true },
+        { title: 'MESSAGE', text: (row) => row.message.text, gives_way: true },
       ]);
       if (has_more) note(moreOf(after === undefined ? 'before' : 'after', data));
     });
@@ -108,6 +117,20 @@ export function messagesCommand(): Command {
     'convoke messages standup-42': 'the latest 50',
     'convoke messages standup-42 --after 120 --json': 'the messages after 120, for a program',
   });
+}
+
+/** Part of JavaScript since ES2025, which the types of this project do not have yet. */
+interface ExactJson {
+  parse(text: string, reviver: (key: string, value: unknown, context: { source?: string }) => unknown): unknown;
+  rawJSON(text: string): unknown;
+}
+
+/** A message whose numbers `JSON.stringify` writes as their sender did: 12345678901234567890 and 1.10. */
+function withItsDigits(text: string): unknown {
+  const { parse, rawJSON } = JSON as unknown as ExactJson;
+  return parse(text, (_key, value, { source }) =>
+    typeof value === 'number' && source !== undefined && source !== String(value) ? rawJSON(source) : value,
+  );
 }
 
 function moreOf(direction: 'after' | 'before', data: readonly { seq: number }[]): string {
