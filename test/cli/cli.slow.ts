@@ -741,6 +741,16 @@ test('doctor counts the stored webhook addresses that the settings refuse, and n
   assert.match(await doctor('lan'), /\nwarn +egress +1 of 2 .* that of here .*CONVOKE_EGRESS=local would allow it/);
 });
 
+test('an output that cannot be written is a failure in one line', async (t) => {
+  if (!existsSync('/dev/full')) return t.skip('there is no /dev/full');
+  const full = openSync('/dev/full', 'w');
+  t.after(() => closeSync(full));
+  const child = start(['config'], { stdout: full });
+  const [stderr] = await Promise.all([readAll(child.stderr!), once(child, 'close')]);
+  assert.equal(child.exitCode, 1);
+  assert.match(stderr, /^convoke: the output could not be written whole: ENOSPC[^\n]*\n$/);
+});
+
 test('figures for people: one is singular, and nothing that is there is 0', () => {
   assert.equal(counted(1, 'webhook address', 'webhook addresses'), '1 webhook address');
   assert.equal(counted(2, 'webhook address', 'webhook addresses'), '2 webhook addresses');

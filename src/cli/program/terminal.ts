@@ -23,7 +23,8 @@ export function watchOutput(): void {
     if (goes_on_unread) return;
     // `convoke deliveries | head` closes the pipe early; that is no failure.
     if (error.code === 'EPIPE') process.exit(EXIT.ok);
-    throw error;
+    note(`convoke: the output could not be written whole: ${error.message}`);
+    process.exit(EXIT.failed);
   });
   // Notes are for people: a command does not fail because nobody reads them.
   process.stderr.on('error', () => {});
