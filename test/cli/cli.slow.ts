@@ -741,6 +741,48 @@ test('doctor counts the stored webhook addresses that the settings refuse, and n
   assert.match(await doctor('lan'), /\nwarn +egress +1 of 2 .* that of here .*CONVOKE_EGRESS=local would allow it/);
 });
 
+test('doctor checks no address of a machine that pulls: nothing is pushed there', async (t) => {
+  const service = await serve(temporaryDirectory(t));
+  t.after(() => service.child.kill('SIGKILL'));
+  const client = new ConvokeClient({ base_url: service.url });
+  const pulling = { agent_ids: ['a'], instance_name: 'pulls', transport: 'pull' as const };
+  await client.register({ instance_id: 'pulls', webhook_url: 'http://name.invalid:9/', ...pulling });
+  const { stdout } = await convoke([
+    'doctor',
+    '--url',
+    service.url,
+    '--egress',
+    'public',
+    '--data',
+    temporaryDirectory(t),
+  ]);
+  assert.match(stdout, /\nok +name lookup +0 host names/);
+  assert.match(stdout, /\nok +egress +0 webhook addresses allowed/);
+});
+
+test('doctor says that a start would be refused, for a key that is damaged and for a database that does not respond', async (t) => {
+  const data = temporaryDirectory(t);
+  writeFileSync(join(data, 'encryption.key'), 'damaged', { mode: 0o600 });
+  const { port } = new URL(await deadUrl());
+  const CONVOKE_DATABASE_URL = `postgres://convoke@127.0.0.1:${port}/convoke`;
+  const { code, stdout } = await convoke(['doctor', '--data', data, '--port', port], { env: { CONVOKE_DATABASE_URL } });
+  assert.equal(code, 1);
+  assert.match(stdout, /\nfail +data key +\S+encryption\.key does not hold a data key .*: put it back from its backup/);
+  assert.match(stdout, /\nfail +database +PostgreSQL at 127\.0\.0\.1:\d+ does not answer /);
+});
+
+test('doctor asks below the path of --url, and refuses a --url that is none', async (t) => {
+  const asked = await machine(t, ({ url }, response) =>
+    response.end(url === '/convoke/readyz' ? '{"status":"ready"}' : '<html>'),
+  );
+  const at = new URL('/convoke/', asked).href;
+  const { stdout } = await convoke(['doctor', '--url', at, '--data', temporaryDirectory(t)]);
+  assert.match(stdout, /\nok +service +ready: it accepts messages/);
+  const refused = await convoke(['doctor', '--url', 'localhost:8080']);
+  assert.equal(refused.code, 2);
+  assert.match(refused.stderr, /--url \(or CONVOKE_URL\) must be/);
+});
+
 test('an output that cannot be written is a failure in one line', async (t) => {
   if (!existsSync('/dev/full')) return t.skip('there is no /dev/full');
   const full = openSync('/dev/full', 'w');
