@@ -100,8 +100,14 @@ export class Notices {
     this.#timer?.cancel();
     const timed_out = Promise.withResolvers<void>();
     const timer = this.#parts.clock.after(CLOSE_MS_MAX, timed_out.resolve);
-    await Promise.race([this.#send(), timed_out.promise]);
+    await Promise.race([this.#sendRest(), timed_out.promise]);
     timer.cancel();
+  }
+
+  /** Sends what gathered while an earlier message was on its way, too: no timer sends it any more. */
+  async #sendRest(): Promise<void> {
+    await this.#sending;
+    await this.#send();
   }
 
   #note(kind: NoticeKind, about: Partial<LaneKey>, reason: string | null, count = 1): void {

@@ -59,7 +59,7 @@ const delivers = (instance_id: string) => attempted({ instance_id, state: 'deliv
 function start() {
   const clock = new VirtualClock();
   const sent: (SentNotice & { at: number })[] = [];
-  const store = { fails: false };
+  const store = { fails: false, until: Promise.resolve() };
   const notices = new Notices({
     clock,
     node_id: 'node-1',
@@ -68,7 +68,7 @@ function start() {
       if (store.fails) return Promise.reject(new Error('the disk is full'));
       assert.equal(meeting_id, 'operators');
       sent.push({ ...(JSON.parse(message) as SentNotice), at: clock.now() });
-      return Promise.resolve();
+      return store.until;
     },
   });
   const from = clock.now();
@@ -154,6 +154,22 @@ describe('a notice', () => {
     notices.attempted(goesDown('box'));
     await notices.close();
     assert.equal(sent.length, 1);
+  });
+
+  test('that is gathered while an earlier one is stored is sent too when the service stops', async () => {
+    const { clock, sent, store, notices } = start();
+    const stored = Promise.withResolvers<void>();
+    store.until = stored.promise;
+    notices.attempted(goesDown('first'));
+    await clock.advance(1_000);
+    notices.attempted(goesDown('second'));
+    const closed = notices.close();
+    stored.resolve();
+    await closed;
+    assert.deepEqual(
+      sent.map(({ text }) => text),
+      ['first is down: answered 500', 'second is down: answered 500'],
+    );
   });
 });
 
