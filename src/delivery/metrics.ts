@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client';
 import { type Outcome, OUTCOMES } from '../domain/outcome.ts';
 import { type DeliveryReason, REASONS_OF } from '../domain/delivery.ts';
+import { TIMEOUT_S_MAX } from '../domain/runtimes/runtimes.ts';
 import type { Store } from '../store/store.ts';
 import { StoreError } from '../store/store_error.ts';
 import type { Clock } from './clock.ts';
@@ -114,7 +115,8 @@ export class Metrics {
     this.#attempt_seconds = new Histogram({
       name: 'convoke_attempt_seconds',
       help: 'Duration of attempts.',
-      buckets: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5],
+      // An attempt at a runtime may take minutes: see TIMEOUT_S_MAX. A quantile is never above the last bucket.
+      buckets: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60, 150, TIMEOUT_S_MAX],
       registers,
     });
     this.#commit_items = new Histogram({

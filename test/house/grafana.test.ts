@@ -6,8 +6,10 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { parse } from 'yaml';
 import { DELIVERY_REASONS, DELIVERY_STATES } from '../../src/domain/delivery.ts';
 import { OUTCOMES } from '../../src/domain/outcome.ts';
+import { TIMEOUT_S_MAX } from '../../src/domain/runtimes/runtimes.ts';
 import { systemClock } from '../../src/delivery/clock.ts';
 import type { Engine } from '../../src/delivery/engine.ts';
+import type { AttemptEvent } from '../../src/delivery/events.ts';
 import { Metrics as ServiceMetrics } from '../../src/delivery/metrics.ts';
 import type { Store } from '../../src/store/store.ts';
 import { StoreError } from '../../src/store/store_error.ts';
@@ -182,6 +184,16 @@ test('a series that an alert counts begins with 0: Prometheus sees no increase i
       labels,
     );
   }
+});
+
+test('the longest attempt that is possible is in a bucket, so that a quantile shows it', async () => {
+  const metrics = serviceMetrics({ countPending: async () => 0, oldestPending: async () => null });
+  const attempt = { outcome: 'ok', duration_ms: TIMEOUT_S_MAX * 1_000 };
+  metrics.attempted({ attempt, state: 'delivered', reason: null, accepted_at: 0 } as AttemptEvent, 0);
+  const { text } = await metrics.text();
+  const of_bucket = [...text.matchAll(/^convoke_attempt_seconds_bucket\{le="([\d.]+)"\} (\d+)$/gm)];
+  assert.deepEqual([of_bucket.at(-1)?.[1], of_bucket.at(-1)?.[2]], [String(TIMEOUT_S_MAX), '1']);
+  assert.ok(of_bucket.slice(0, -1).every(([, , count]) => count === '0'));
 });
 
 test('while the store fails, a node exports what it knows without it, which raises the alert', async () => {
