@@ -1,6 +1,7 @@
 import { access, mkdir, stat } from 'node:fs/promises';
-import { dirname, join, resolve } from 'node:path';
+import { dirname, resolve } from 'node:path';
 import { DATABASE_FILE, KEY_FILE } from '../../domain/data_directory.ts';
+import { isSystemError } from './system_error.ts';
 
 /** The absolute path of the data file. */
 export function dataFile(directory: string): string {
@@ -21,11 +22,13 @@ export function keyFile(directory: string): string {
 export async function makeDirectory(directory: string): Promise<void> {
   const wanted = resolve(directory);
   const existing = await nearestThatExists(wanted);
-  let at = existing;
-  for (const name of wanted.slice(existing.length).split(/[/\\]/).filter(Boolean)) {
-    at = join(at, name);
-    // Only this user may read the files in it.
-    await mkdir(at, { mode: 0o700 });
+  const missing: string[] = [];
+  for (let at = wanted; at !== existing; at = dirname(at)) missing.unshift(at);
+  for (const path of missing) {
+    // Only this user may read the files in it. Another process may have made it meanwhile.
+    await mkdir(path, { mode: 0o700 }).catch((error: unknown) => {
+      if (!isSystemError(error) || error.code !== 'EEXIST') throw error;
+    });
   }
   // Throws ENOTDIR when a file has this path.
   await stat(`${wanted}/`);
