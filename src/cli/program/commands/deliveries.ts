@@ -155,7 +155,7 @@ function retryCommand(): Command {
     .action(async (delivery_id: string, options: ApiOptions) => {
       const delivery = await clientFor(options).retryDelivery(delivery_id);
       if (options.json) printJson(delivery);
-      else print(`${delivery_id} is queued again; convoke deliveries show ${delivery_id} shows the result`);
+      else print(`${delivery_id} is queued again; \`${typed(`deliveries show ${delivery_id}`)}\` shows the result`);
     });
   return withExamples(withApi(command), {
     'convoke deliveries retry dlv_01JNM8ZK3V7Q4T1X5S9R2WBCDF': 'after the machine was repaired',
