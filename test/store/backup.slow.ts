@@ -19,6 +19,7 @@ import { DatabaseSync } from 'node:sqlite';
 import { describe, test, type TestContext } from 'node:test';
 import { MessageChannel } from 'node:worker_threads';
 import { ConvokeClient, ConvokeError } from '@convoke/sdk';
+import { give } from '../../src/cli/program/commands/backup.ts';
 import { Backups, CopyMaker } from '../../src/store/sqlite/file/backups.ts';
 import { copyDataFile, copyDatabase, inspectCopy } from '../../src/store/sqlite/file/copy.ts';
 import { GroupCommit } from '../../src/store/sqlite/group_commit.ts';
@@ -237,6 +238,18 @@ test('where the data is in PostgreSQL, the file from before the import is no bac
   // The control: the option names the file on purpose.
   const wanted = await convoke(['backup', to, '--data', data], { env });
   assert.equal(wanted.code, 0, wanted.stderr);
+});
+
+test('on a file system without hard links a backup gets its name too, and overwrites nothing', async (t) => {
+  const directory = temporaryDirectory(t);
+  const [part, to] = [join(directory, 'a.part'), join(directory, 'monday.db')];
+  const refuse = () => Promise.reject(Object.assign(new Error('no links here'), { code: 'EPERM' }));
+  writeFileSync(part, 'whole');
+  await give(part, to, refuse);
+  assert.deepEqual([readdirSync(directory), readFileSync(to, 'utf8')], [['monday.db'], 'whole']);
+  writeFileSync(part, 'another');
+  await assert.rejects(give(part, to, refuse), /monday\.db exists, and a backup overwrites nothing/);
+  assert.equal(readFileSync(to, 'utf8'), 'whole');
 });
 
 test('a directory that the system refuses to make ends a backup with an error, and not with a wait', async (t) => {

@@ -4,7 +4,7 @@
  */
 import { Command } from 'commander';
 import { randomBytes } from 'node:crypto';
-import { access, link, open, readdir, rm } from 'node:fs/promises';
+import { access, link, open, readdir, rename, rm } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import type { BackupProgress, ConvokeClient } from '@convoke/sdk';
 import { variableOf } from '../../../config/settings.ts';
@@ -27,6 +27,9 @@ import { bytesInWords, counted, quoted } from '../format.ts';
 
 /** The end of the name of a copy that is not complete. */
 const PART = /\.\d+-[\da-f]{8}\.part$/;
+
+/** The codes of file systems that have no second name for a file, such as FAT and many network disks. */
+const WITHOUT_LINKS = new Set(['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS']);
 
 export function backupCommand(): Command {
   const command = new Command('backup')
@@ -128,12 +131,24 @@ async function copyFile(data: string, part: string): Promise<void> {
   }
 }
 
-/** Gives the file its name, unless another process took the name meanwhile. */
-async function give(part: string, to: string): Promise<void> {
-  await link(part, to).catch((error: unknown) => {
+/**
+ * Gives a complete copy its name.
+ *
+ * @param linkFile tests replace it
+ * @throws CommandFailure when another process took the name meanwhile
+ */
+export async function give(part: string, to: string, linkFile: typeof link = link): Promise<void> {
+  try {
+    await linkFile(part, to).catch(async (error: unknown) => {
+      if (!isSystemError(error) || !WITHOUT_LINKS.has(error.code)) throw error;
+      // Takes the name first, because a rename would replace the file of another process.
+      await (await open(to, 'wx', 0o600)).close();
+      await rename(part, to);
+    });
+  } catch (error) {
     throw isSystemError(error) && error.code === 'EEXIST' ? existsAlready(to) : error;
-  });
-  await rm(part);
+  }
+  await rm(part, { force: true });
   const directory = await open(dirname(to), 'r');
   try {
     await directory.sync();
