@@ -160,7 +160,7 @@ test('compose: X-Forwarded-For counts from nginx alone, and pushes go to public 
   assert.equal(environment['CONVOKE_EGRESS'], 'public');
 });
 
-test('the unit is started again for as long as it takes, also when its database is away for a while', () => {
+test('the unit is started again for as long as it takes, also while its disk is full', () => {
   const [, unit = ''] = /\[Unit\]([^]*?)\n\[/.exec(read('convoke.service')) ?? [];
   // With the limit of systemd, five starts in 10 s are the last ones.
   assert.match(unit, /^StartLimitIntervalSec=0$/m);
