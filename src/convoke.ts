@@ -353,7 +353,6 @@ export async function createConvoke(
     async close(drain_ms = 0) {
       maintenance.stop();
       await leases.close();
-      await notices?.close();
       // Other nodes take the partitions of this node meanwhile.
       engine.drain();
       const slow_clients = clock.after(CLIENTS_MS_MAX, () => server.server.closeAllConnections());
@@ -372,6 +371,9 @@ export async function createConvoke(
       // Ends attempts that may take long: pushes in hand, and attempts whose agent still thinks. They are made again
       // after the next start.
       transport.handOver(() => true);
+      // The last attempts may fail: the engine still takes the notices about them.
+      await engine.attemptsEnded();
+      await notices?.close();
       await engine.stop();
       history.stop();
       instance_history.stop();

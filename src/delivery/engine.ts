@@ -342,6 +342,12 @@ export class Engine {
     this.#partitions.drain();
   }
 
+  /** Drains, and waits for attempts in flight. */
+  async attemptsEnded(): Promise<void> {
+    this.drain();
+    await this.#in_flight.idle();
+  }
+
   /** Drains, accepts nothing more, waits for attempts in flight, and writes their results. */
   async stop(): Promise<void> {
     this.drain();

@@ -10,6 +10,7 @@ import type { InstanceHealth } from '../../src/domain/instance.ts';
 import { Notices } from '../../src/node/notices.ts';
 import { startReceiver } from '../support/receiver.ts';
 import { startService } from '../support/service.ts';
+import { until } from '../support/wait.ts';
 import { VirtualClock } from '../support/virtual_clock.ts';
 
 interface SentNotice {
@@ -171,6 +172,30 @@ describe('a notice', () => {
       ['first is down: answered 500', 'second is down: answered 500'],
     );
   });
+});
+
+test('an attempt that ends while the service stops causes a notice as any other', async (t) => {
+  const service = await startService(t, { notices_meeting: 'operators', retry_schedule: '1ms,1ms,1ms,1ms,1h' });
+  const told = Promise.withResolvers<void>();
+  t.after(() => told.resolve());
+  const fails = { status: 500 };
+  const behaviour = (_: unknown, number: number) => (number < 5 ? fails : { ...fails, after: told.promise });
+  const { instance_id, receiver } = await service.member(t, 'standup', { behaviour });
+  await service.send('standup', { content: 'hello' });
+  await receiver.count(5);
+  const { url } = service;
+  const stopped = service.stop();
+  await until(
+    'a stop',
+    () => fetch(`${url}/readyz`).catch(() => null),
+    (answer) => answer === null,
+  );
+  told.resolve();
+  await stopped;
+  await service.restart({});
+  const { body } = await service.get<{ data: { message: SentNotice }[] }>('/api/v1/meetings/operators/messages/');
+  const kinds = body.data.flatMap(({ message }) => message.notices.map(({ kind, instance_id: of }) => [kind, of]));
+  assert.deepEqual(kinds, [['instance_down', instance_id]]);
 });
 
 test('an operator who joins the meeting of the setting gets notices as signed pushes', async (t) => {
