@@ -1,6 +1,6 @@
 /** The commands, run as people and scripts do: as real processes, with a real service. */
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { accessSync, closeSync, existsSync, mkdtempSync, openSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, type RequestListener } from 'node:http';
@@ -831,6 +831,17 @@ test('demo without a service starts its own, shows six pushes to two runtimes, a
     [...stdout.matchAll(/receives #(\d)/g)].map(([, seq]) => seq),
     ['1', '1', '2', '3', '4', '5'],
   );
+});
+
+test('demo starts a service of its own when the one at the usual address pushes nothing to this machine', async (t) => {
+  const service = await serve(temporaryDirectory(t), { flags: ['--egress', 'lan'] });
+  t.after(() => stop(service, 'SIGKILL'));
+  const module = new URL('../../src/cli/program/commands/demo.ts', import.meta.url).href;
+  const run = `const { demo } = await import('${module}'); await demo(undefined, undefined, '${service.url}');`;
+  const child = spawn(process.execPath, ['--input-type=module', '--eval', run]);
+  const [stdout] = await Promise.all([readAll(child.stdout), once(child, 'close')]);
+  assert.match(stdout, /already running[^]*another one, because[^]*started for this demo[^]*6 of 6 pushes on record/);
+  assert.deepEqual((await new ConvokeClient({ base_url: service.url }).listInstances()).data, []);
 });
 
 test('demo with a service that does not answer ends with 3, and starts none of its own', async () => {
