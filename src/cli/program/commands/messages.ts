@@ -127,9 +127,9 @@ interface ExactJson {
 
 /** A message whose numbers `JSON.stringify` writes as their sender did: 12345678901234567890 and 1.10. */
 function withItsDigits(text: string): unknown {
-  const { parse, rawJSON } = JSON as unknown as ExactJson;
-  return parse(text, (_key, value, { source }) =>
-    typeof value === 'number' && source !== undefined && source !== String(value) ? rawJSON(source) : value,
+  const exact = JSON as unknown as ExactJson;
+  return exact.parse(text, (_key, value, { source }) =>
+    typeof value === 'number' && source !== undefined && source !== String(value) ? exact.rawJSON(source) : value,
   );
 }
 
