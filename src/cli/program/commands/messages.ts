@@ -2,6 +2,7 @@ import { rawJson, type RawJson } from '@convoke/sdk';
 import { Command } from 'commander';
 import { isUtf8 } from 'node:buffer';
 import { buffer } from 'node:stream/consumers';
+import { parseExactly } from '../../../domain/exact_json.ts';
 import { wallNow } from '../../../wall_clock.ts';
 import { type ApiOptions, clientFor, collect, wholeNumber, withApi } from '../api.ts';
 import { withExamples } from '../examples.ts';
@@ -100,7 +101,7 @@ export function messagesCommand(): Command {
       const query = { after_seq: after, before_seq: before, limit };
       const { data, has_more } = await clientFor(options).listRawMessages(meeting_id, query);
       if (options.json) {
-        printJson(data.map((row) => ({ ...row, message: withItsDigits(row.message.text) })));
+        printJson(data.map((row) => ({ ...row, message: parseExactly(row.message.text) })));
         return;
       }
       const now_ms = wallNow();
@@ -117,20 +118,6 @@ export function messagesCommand(): Command {
     'convoke messages standup-42': 'the latest 50',
     'convoke messages standup-42 --after 120 --json': 'the messages after 120, for a program',
   });
-}
-
-/** Part of JavaScript since ES2025, which the types of this project do not have yet. */
-interface ExactJson {
-  parse(text: string, reviver: (key: string, value: unknown, context: { source?: string }) => unknown): unknown;
-  rawJSON(text: string): unknown;
-}
-
-/** A message whose numbers `JSON.stringify` writes as their sender did: 12345678901234567890 and 1.10. */
-function withItsDigits(text: string): unknown {
-  const exact = JSON as unknown as ExactJson;
-  return exact.parse(text, (_key, value, { source }) =>
-    typeof value === 'number' && source !== undefined && source !== String(value) ? exact.rawJSON(source) : value,
-  );
 }
 
 function moreOf(direction: 'after' | 'before', data: readonly { seq: number }[]): string {
