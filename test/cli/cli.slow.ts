@@ -658,6 +658,10 @@ describe('the commands that call the API', () => {
       [['join', 'nobody', 'm', '--agent', 'a'], /\(instance_does_not_exist\)/],
       [['instances', 'register', 'x', '--webhook', 'ftp://x'], /webhook_url.*http/],
       [['deliveries', 'show', 'dlv_none'], /\(delivery_does_not_exist\)/],
+      [
+        ['instances', '--api-key', 'cvk_cut'],
+        /: This API key is .*\. Copy the whole key again\. \(api_key_malformed\)/,
+      ],
     ];
     for (const [args, expected] of refusals) {
       const { code, stdout, stderr } = await run(args);
@@ -679,6 +683,7 @@ describe('the commands that call the API', () => {
       [['instances', '--health', 'fine'], /Allowed choices are unknown, up, failing, down/],
       [['deliveries', '--limit', '0'], /whole number from 1 to 500/],
       [['frobnicate'], /unknown command 'frobnicate'/],
+      [['meetings', 'member', 'm', 'x'], /give what to change: --agent, --wake, --catch-up or --max-age/],
       [['instances', '--url', 'not a url'], /--url \(or CONVOKE_URL\) must be/],
     ];
     for (const [args, expected] of mistakes) {
@@ -703,6 +708,22 @@ describe('the commands that call the API', () => {
     assert.match(stdout, /already running/);
     assert.match(stdout, /6 of 6 pushes on record as delivered/);
     assert.deepEqual(await json(['instances', '--search', 'demo-']), []);
+  });
+
+  test('send says when nobody gets the message, and names the agent that is not there', async () => {
+    const nobody = await run(['send', 'empty-room', 'Anybody?']);
+    assert.match(nobody.stdout, /is message 1 of empty-room; nobody gets it\n$/);
+    assert.match(nobody.stderr, /^Nobody is there to receive it: `.*meetings show empty-room` lists who is\.\n$/);
+    const mistyped = await run(['send', 'standup', 'Hello', '--to', 'Nobdy']);
+    assert.match(mistyped.stderr, /^No agent of that name \(Nobdy\) is there to receive it: /);
+  });
+
+  test('doctor with the --url of another address says that the service of these settings runs', async () => {
+    const { port } = new URL(service.url);
+    const { code, stdout } = await convoke(['doctor', '--url', await deadUrl(), '--port', port, '--data', data]);
+    assert.match(stdout, /\nok +port +Convoke responds at http:\S+/);
+    assert.match(stdout, /\nwarn +service +no service responds at/);
+    assert.equal(code, 0, 'nothing tells to stop the service that runs');
   });
 
   test('doctor finds the service that runs', async () => {

@@ -1,5 +1,6 @@
 import { all, ConvokeClient, type ConvokeError, type PageStart, type SearchPage } from '@convoke/sdk';
 import { type Command, InvalidArgumentError, Option } from 'commander';
+import { type ProblemCode, PROBLEMS } from '../../domain/problem.ts';
 import { CommandFailure, EXIT } from './exit.ts';
 import { note } from './terminal.ts';
 import { typed } from './command_name.ts';
@@ -80,7 +81,13 @@ export function failureOf(error: ConvokeError): CommandFailure {
   if (code === 'api_key_missing') return new CommandFailure(EXIT.refused, `${describeKeyMissing()} (${code})`);
   // The service's detail already names every invalid field.
   const exit_code = status !== null && status >= 500 ? EXIT.failed : EXIT.refused;
-  return new CommandFailure(exit_code, `${detail} (${code})`);
+  return new CommandFailure(exit_code, `${withTitle(code, detail)} (${code})`);
+}
+
+/** When the detail is only the advice of the code, the title has to say what went wrong. */
+function withTitle(code: string, detail: string): string {
+  const problem = code in PROBLEMS ? PROBLEMS[code as ProblemCode] : null;
+  return problem?.advice === detail ? `${problem.title}. ${detail}` : detail;
 }
 
 /** Parses the value of an option as a whole number within bounds. */

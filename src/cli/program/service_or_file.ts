@@ -101,17 +101,20 @@ async function onFile<T>(data: string, may_create: boolean, use: (client: Convok
   }
 }
 
-/** @throws CommandFailure when the file does not exist; it says which option to use instead */
-export async function assertThere(file: string): Promise<void> {
+/**
+ * @param instead which option to use instead
+ * @throws CommandFailure when the file does not exist
+ */
+export async function assertThere(
+  file: string,
+  instead = 'give --data of a data directory, or --url of a running service',
+): Promise<void> {
   const exists = await access(file).then(
     () => true,
     () => false,
   );
   if (exists) return;
-  throw new CommandFailure(
-    EXIT.failed,
-    `there is no ${file}; give --data of a data directory, or --url of a running service`,
-  );
+  throw new CommandFailure(EXIT.failed, `there is no ${file}; ${instead}`);
 }
 
 /** The settings that the service would have here. This command needs them, because the data key may be a setting. */

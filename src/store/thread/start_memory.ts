@@ -7,6 +7,13 @@ import { runInNewContext } from 'node:vm';
  */
 const START_MS = 1_000;
 
+/**
+ * After how many collections V8 drops the bytecode of a function that has not run in between: its default. With 1, two
+ * collections drop the bytecode of everything that only the start ran, 3 MiB. A function that runs again is compiled
+ * again.
+ */
+const BYTECODE_AGE = 6;
+
 /** Calls `releaseStartMemory` when the start of the service is over. */
 export function releaseStartMemoryLater(): void {
   setTimeout(releaseStartMemory, START_MS).unref();
@@ -14,7 +21,7 @@ export function releaseStartMemoryLater(): void {
 
 /**
  * Gives the memory back to the system that only the start of a thread needed. The call stops the calling thread for
- * some 20 ms.
+ * some 40 ms.
  *
  * A start makes V8 grow its young generation, and V8 keeps the empty pages: 8 MiB in the thread that serves, 4 in that
  * of the store. Only V8's collection of last resort releases these pages, and only a call of `gc` like the one below
@@ -29,7 +36,9 @@ export function releaseStartMemoryLater(): void {
  */
 export function releaseStartMemory(): void {
   setFlagsFromString('--expose-gc');
+  setFlagsFromString('--bytecode-old-age=1');
   const gc = runInNewContext('gc') as (options: { type: 'major'; flavor: 'last-resort' }) => void;
   process.nextTick(() => {});
-  gc({ type: 'major', flavor: 'last-resort' });
+  for (let collection = 0; collection < 2; collection++) gc({ type: 'major', flavor: 'last-resort' });
+  setFlagsFromString(`--bytecode-old-age=${BYTECODE_AGE}`);
 }

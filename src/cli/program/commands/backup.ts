@@ -9,7 +9,7 @@ import { dirname, join, resolve } from 'node:path';
 import type { BackupProgress, ConvokeClient } from '@convoke/sdk';
 import { variableOf } from '../../../config/settings.ts';
 import type { CopyFacts } from '../../../store/sqlite/file/copy.ts';
-import { dataFile, keyFile, makeDirectory } from '../data_directory.ts';
+import { dataFile, keyFile } from '../data_directory.ts';
 import { withExamples } from '../examples.ts';
 import { CommandFailure, EXIT } from '../exit.ts';
 import {
@@ -85,7 +85,11 @@ async function assertAbsent(file: string): Promise<void> {
     () => false,
   );
   if (exists) throw existsAlready(file);
-  await makeDirectory(dirname(file));
+  const directory = dirname(file);
+  // A directory that is missing may be that of a disk that is not mounted.
+  await access(directory).catch(() => {
+    throw new CommandFailure(EXIT.failed, `there is no directory ${directory}: make it, or mount its disk`);
+  });
 }
 
 function existsAlready(file: string): CommandFailure {

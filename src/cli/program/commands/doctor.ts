@@ -44,14 +44,13 @@ export async function doctor(options: { url?: string; apiKey?: string; json?: tr
   const config = readSettings(command, checks);
   if (config !== null) {
     const { host, port } = config;
-    const url =
-      options.url === undefined
-        ? `http://${host.includes(':') ? `[${host}]` : host}:${port}`
-        : clientFor({ url: options.url }).base_url;
+    const own_url = `http://${host.includes(':') ? `[${host}]` : host}:${port}`;
+    const url = options.url === undefined ? own_url : clientFor({ url: options.url }).base_url;
     const answering = await askService(url);
-    checks.push(await checkDirectory(config, answering !== null), ...(await checkDatabase(config)));
+    const own = url === own_url ? answering : await askService(own_url);
+    checks.push(await checkDirectory(config, own !== null), ...(await checkDatabase(config)));
     checks.push(await checkKey(config), await checkDisk(config));
-    checks.push(await checkPort(config, url, answering), checkReady(url, answering));
+    checks.push(await checkPort(config, own_url, own), checkReady(url, answering));
     checks.push(await checkNames(answering, options.apiKey), await checkEgress(config, answering, options.apiKey));
     checks.push(checkClock(answering), ...(await checkLastRun(config)));
   }
@@ -114,8 +113,9 @@ export async function askService(url: string): Promise<RunningService | null> {
   }
 }
 
-async function checkPort(config: Config, url: string, answering: RunningService | null): Promise<Check> {
-  if (answering !== null) return ok('port', `Convoke responds at ${url}`);
+/** @param own the service at the address of these settings, which may be another than the one that is checked */
+async function checkPort(config: Config, own_url: string, own: RunningService | null): Promise<Check> {
+  if (own !== null) return ok('port', `Convoke responds at ${own_url}`);
   const fault = await faultOfListening(config.host, config.port);
   if (fault === null) return ok('port', `${config.host}:${config.port} is free`);
   if (fault === 'EADDRINUSE') {
@@ -228,7 +228,7 @@ async function checkEgress(
 
 function notListed(check: string, error: unknown): Check {
   const is_refused = error instanceof ConvokeError && (error.status === 401 || error.status === 403);
-  const advice = is_refused ? 'set CONVOKE_API_KEY to a key with the scope read' : 'see the check "service"';
+  const advice = is_refused ? 'set CONVOKE_API_KEY to a key with the scope read' : (error as Error).message;
   return { check, finding: 'warn', detail: 'the instances could not be listed', advice };
 }
 

@@ -31,7 +31,7 @@ async function importAll({ from, json }: { from: string; json?: true }, command:
   if (database_url === null) {
     throw new CommandFailure(EXIT.usage, `set ${variableOf('database_url')} to the database to import into`);
   }
-  await assertThere(file);
+  await assertThere(file, 'give --from of a data file, such as data/convoke.db');
   await makeDirectory(data);
   const { importFile } = await import('../../../offline.ts');
   const imported = await importFile({ ...config, database_url }, file, ({ table, rows }) =>

@@ -3,6 +3,7 @@ import { type ApiOptions, clientFor, collect, withApi } from '../api.ts';
 import { withExamples } from '../examples.ts';
 import { catchUpOption, maxAgeOption, type RuleOptions, rulesIn, wakeOption } from '../rule_options.ts';
 import { durationInWords } from '../format.ts';
+import { CommandFailure, EXIT } from '../exit.ts';
 import { print, printJson } from '../terminal.ts';
 
 interface MemberOptions extends ApiOptions, RuleOptions {
@@ -25,6 +26,8 @@ export function memberCommand(): Command {
     .addOption(maxAgeOption())
     .action(async (meeting_id: string, instance_id: string, options: MemberOptions) => {
       const changes = { agent_ids: options.agent, ...rulesIn(options) };
+      if (Object.values(changes).every((value) => value === undefined))
+        throw new CommandFailure(EXIT.usage, 'give what to change: --agent, --wake, --catch-up or --max-age');
       const membership = await clientFor(options).updateMembership(meeting_id, instance_id, changes);
       if (options.json) {
         printJson(membership);

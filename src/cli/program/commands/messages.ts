@@ -8,7 +8,7 @@ import { type ApiOptions, clientFor, collect, wholeNumber, withApi } from '../ap
 import { withExamples } from '../examples.ts';
 import { CommandFailure, EXIT } from '../exit.ts';
 import { note, print, printJson, printTable } from '../terminal.ts';
-import { ago, counted, listInWords } from '../format.ts';
+import { ago, counted, listInWords, quoted } from '../format.ts';
 import { typed } from '../command_name.ts';
 
 interface SendOptions extends ApiOptions {
@@ -45,11 +45,13 @@ export function sendCommand(): Command {
         return;
       }
       const { message_id, seq, deliveries_queued } = sent;
-      print(
-        `${message_id} is message ${seq} of ${meeting_id}, on its way to ${counted(deliveries_queued, 'instance')}`,
-      );
-      if (deliveries_queued === 0)
-        note(`Nobody is in the meeting to receive it: \`${typed('meetings show')}\` lists who is in a meeting.`);
+      const stored = `${message_id} is message ${seq} of ${meeting_id}`;
+      if (deliveries_queued > 0) print(`${stored}, on its way to ${counted(deliveries_queued, 'instance')}`);
+      else {
+        print(`${stored}; nobody gets it`);
+        const who = options.to === undefined ? 'Nobody' : `No agent of that name (${options.to.join(', ')})`;
+        note(`${who} is there to receive it: \`${typed(`meetings show ${quoted(meeting_id)}`)}\` lists who is.`);
+      }
     });
   return withExamples(withApi(command), {
     "convoke send standup-42 'Good morning'": 'to everybody in the meeting',
