@@ -8,6 +8,7 @@ import { KeptAnswers } from '../../src/delivery/runtimes/kept_answers.ts';
 import type { Options } from '../../src/domain/runtimes/options.ts';
 import type { Asked, PastMessage, RuntimeRequest } from '../../src/domain/runtimes/runtime.ts';
 import { RUNTIMES, type ShapedName } from '../../src/domain/runtimes/runtimes.ts';
+import { askedOf } from '../support/asked.ts';
 
 const responded = (body: unknown, more: Partial<Exchanged> = {}): Exchanged => ({
   outcome: 'ok',
@@ -34,23 +35,7 @@ async function ask({ name, options = {}, asked = {}, attempt = 1, pause, exchang
     options,
     base_url: 'http://h/base',
     attempt,
-    asked: {
-      delivery_id: 'dlv_00000001',
-      message_id: 'msg_00000001',
-      seq: 7,
-      meeting_id: 'standup-42',
-      message: { content: 'Who is there?' },
-      agents: ['lena'],
-      timestamp: '',
-      from_agent: null,
-      in_reply_to: null,
-      reply_url: null,
-      reply_token: null,
-      missed: 0,
-      body: '{}',
-      history: [],
-      ...asked,
-    },
+    asked: askedOf(asked),
     answered_agents: [],
     kept: new KeptAnswers().ofPush(),
     exchange: async (request, agents) => exchange(request, agents),

@@ -14,6 +14,21 @@ async function startApp(t: TestContext, changes: Partial<DifyApp>): Promise<Dify
   return app;
 }
 
+/** A question to the app by webhook, and one by `convoke connect`. */
+function talkWith(app: DifyServer, response_mode: string): ReturnType<typeof converse> {
+  return converse({
+    runtime: 'dify',
+    version: '',
+    sent: '',
+    came_back: '',
+    agent_id: 'lena',
+    to: app.url,
+    headers: { authorization: `Bearer ${APP.key}` },
+    registration: { runtime: 'dify', runtime_options: { response_mode } },
+    runsOf: (content) => app.runs.filter(({ query }) => query.includes(content)).length,
+  });
+}
+
 for (const [mode, response_mode] of [
   ['chat', 'blocking'],
   ['advanced-chat', 'blocking'],
@@ -22,17 +37,7 @@ for (const [mode, response_mode] of [
 ] as const) {
   test(`an app of the mode ${mode} answers once, ${response_mode}, by webhook and by connect`, async (t) => {
     const app = await startApp(t, { mode });
-    const rows = await converse({
-      runtime: 'dify',
-      version: '',
-      sent: '',
-      came_back: '',
-      agent_id: 'lena',
-      to: app.url,
-      headers: { authorization: `Bearer ${APP.key}` },
-      registration: { runtime: 'dify', runtime_options: { response_mode } },
-      runsOf: (content) => app.runs.filter(({ query }) => query.includes(content)).length,
-    });
+    const rows = await talkWith(app, response_mode);
     for (const { reply, way } of rows)
       assert.equal(reply, `I received: somebody: What is the weather like? (by ${way})`);
     assert.deepEqual(new Set(app.runs.map(({ user }) => user)), new Set(['m:lena']));
@@ -42,17 +47,7 @@ for (const [mode, response_mode] of [
 test('a streamed answer of a thousand words arrives whole, by webhook and by connect', async (t) => {
   const answer = 'word '.repeat(1_000).trim();
   const app = await startApp(t, { mode: 'agent-chat', answer: () => answer });
-  const rows = await converse({
-    runtime: 'dify',
-    version: '',
-    sent: '',
-    came_back: '',
-    agent_id: 'lena',
-    to: app.url,
-    headers: { authorization: `Bearer ${APP.key}` },
-    registration: { runtime: 'dify', runtime_options: { response_mode: 'streaming' } },
-    runsOf: (content) => app.runs.filter(({ query }) => query.includes(content)).length,
-  });
+  const rows = await talkWith(app, 'streaming');
   assert.deepEqual(
     rows.map(({ reply }) => reply),
     [answer, answer],

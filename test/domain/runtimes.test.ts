@@ -7,24 +7,7 @@ import { Problem } from '../../src/domain/problem.ts';
 import type { Options } from '../../src/domain/runtimes/options.ts';
 import type { Asked, Meaning, PastMessage } from '../../src/domain/runtimes/runtime.ts';
 import { checkedRuntime, RUNTIMES, type ShapedName } from '../../src/domain/runtimes/runtimes.ts';
-
-const asked = (more: Partial<Asked> = {}): Asked => ({
-  delivery_id: 'dlv_00000001',
-  message_id: 'msg_00000001',
-  seq: 7,
-  meeting_id: 'standup-42',
-  message: { content: 'Who is there?' },
-  agents: ['lena'],
-  timestamp: '',
-  from_agent: null,
-  in_reply_to: null,
-  reply_url: null,
-  reply_token: null,
-  missed: 0,
-  body: '{}',
-  history: [],
-  ...more,
-});
+import { askedOf } from '../support/asked.ts';
 
 const past = (from_agent: string | null, content: string): PastMessage => ({
   seq: 1,
@@ -33,13 +16,13 @@ const past = (from_agent: string | null, content: string): PastMessage => ({
   message: { content },
 });
 
-function bodyOf(name: ShapedName, options: Options, given = asked()): Record<string, unknown> {
+function bodyOf(name: ShapedName, options: Options, given = askedOf()): Record<string, unknown> {
   return JSON.parse(RUNTIMES[name].requestOf(given, options, 'http://h/base').body) as Record<string, unknown>;
 }
 
 function meaningOf(name: ShapedName, body: unknown, options: Options = {}, status_code = 200): Meaning {
   const response = { status_code, body: typeof body === 'string' ? body : JSON.stringify(body) };
-  return RUNTIMES[name].read(response, asked(), options, 'http://h/base');
+  return RUNTIMES[name].read(response, askedOf(), options, 'http://h/base');
 }
 
 const said = (...answers: string[]): Meaning => ({ kind: 'answered', answers });
@@ -51,7 +34,7 @@ describe('openai', () => {
 
   test('roles alternate and the user begins, no matter who sent the earlier messages', () => {
     const history = [past('lena', 'I began.'), past('ben', 'Hi.'), past('lena', 'Hello.'), past('lena', 'And more.')];
-    const { messages } = bodyOf('openai', OPTIONS, asked({ history })) as {
+    const { messages } = bodyOf('openai', OPTIONS, askedOf({ history })) as {
       messages: { role: string; content: string }[];
     };
     assert.deepEqual(
@@ -62,7 +45,7 @@ describe('openai', () => {
 
   test('the text of a message is its content or text, or all of it', () => {
     const texts = [{ content: 'a' }, { text: 'b' }, { kind: 'poll', options: [1] }].map((message) => {
-      const { messages } = bodyOf('openai', OPTIONS, asked({ message })) as { messages: { content: string }[] };
+      const { messages } = bodyOf('openai', OPTIONS, askedOf({ message })) as { messages: { content: string }[] };
       return messages[1]?.content;
     });
     assert.deepEqual(texts, ['somebody: a', 'somebody: b', 'somebody: {"kind":"poll","options":[1]}']);
@@ -98,7 +81,7 @@ describe('template', () => {
         const options = {
           body: { text: 'x{{text}}y', whole: '{{message.content}}', n: '{{seq}}', list: ['{{target_agents}}'] },
         };
-        const body = bodyOf('template', options, asked({ message: { content } }));
+        const body = bodyOf('template', options, askedOf({ message: { content } }));
         assert.deepEqual(body, {
           text: `x${content.toWellFormed()}y`,
           whole: content.toWellFormed(),
@@ -111,7 +94,7 @@ describe('template', () => {
 
   test('values in the path and in headers are percent-encoded', () => {
     const options = { body: {}, path: '/r/{{meeting_id}}?q={{text}}', headers: { 'X-About': 'in {{meeting_id}}' } };
-    const given = asked({ meeting_id: 'a/b\r\nc: d', message: { content: '&x=1#' } });
+    const given = askedOf({ meeting_id: 'a/b\r\nc: d', message: { content: '&x=1#' } });
     const { url, headers } = RUNTIMES.template.requestOf(given, options, 'http://h/base');
     assert.equal(url, 'http://h/base/r/a%2Fb%0D%0Ac%3A%20d?q=%26x%3D1%23');
     assert.equal(headers['x-about'], 'in a%2Fb%0D%0Ac%3A%20d');
@@ -119,7 +102,7 @@ describe('template', () => {
 
   test('the path is added to the path of the address, before its query', () => {
     const urlOf = (base_url: string, path: string) =>
-      RUNTIMES.template.requestOf(asked(), { body: {}, path }, base_url).url;
+      RUNTIMES.template.requestOf(askedOf(), { body: {}, path }, base_url).url;
     assert.equal(urlOf('http://h/api', '/say'), 'http://h/api/say');
     assert.equal(urlOf('http://h', '/say'), 'http://h/say');
     assert.equal(urlOf('http://h/', '/say'), 'http://h/say');
@@ -132,7 +115,7 @@ describe('template', () => {
   test('no value in the path leads to another path of the server', () => {
     for (const room of ['..', '.', '%2e%2e', '../admin', '\\..', '']) {
       const options = { body: {}, path: '/rooms/{{message.room}}/say' };
-      const { url } = RUNTIMES.template.requestOf(asked({ message: { room } }), options, 'http://h/base');
+      const { url } = RUNTIMES.template.requestOf(askedOf({ message: { room } }), options, 'http://h/base');
       assert.match(new URL(url).pathname, /^\/base\/rooms\/[^/]*\/say$/, room);
     }
     // Control: a parser of URLs takes these segments as steps.
@@ -286,7 +269,7 @@ describe('langgraph', () => {
 
   test('each agent has a thread of its own in each meeting, always the same one', () => {
     const urlOf = (meeting_id: string, agent: string) =>
-      RUNTIMES.langgraph.requestOf(asked({ meeting_id, agents: [agent] }), OPTIONS, 'http://h/base').url;
+      RUNTIMES.langgraph.requestOf(askedOf({ meeting_id, agents: [agent] }), OPTIONS, 'http://h/base').url;
     const url = urlOf('standup-42', 'lena');
     const UUID_5 =
       /^http:\/\/h\/base\/threads\/[0-9a-f]{8}-[0-9a-f]{4}-5[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\/runs\/stream$/;
@@ -298,7 +281,7 @@ describe('langgraph', () => {
   });
 
   test('is asked for what the run adds, in order, and the message has the same id on each attempt', () => {
-    const given = asked({ history: [past('ben', 'Hi.')], from_agent: 'cleo' });
+    const given = askedOf({ history: [past('ben', 'Hi.')], from_agent: 'cleo' });
     const { assistant_id, input, stream_mode, if_not_exists, multitask_strategy, metadata } = bodyOf(
       'langgraph',
       { assistant_id: 'graph-of-{{agent_id}}' },
@@ -388,7 +371,7 @@ describe('dify', () => {
     `event: ping\n\n${events.map((event) => `data: ${JSON.stringify(event)}\n\n`).join('')}`;
 
   test('each message is a conversation of its own that begins with the meeting', () => {
-    const body = bodyOf('dify', { inputs: { tone: 'dry' } }, asked({ history: [past('lena', 'Hi.')] }));
+    const body = bodyOf('dify', { inputs: { tone: 'dry' } }, askedOf({ history: [past('lena', 'Hi.')] }));
     assert.deepEqual(body, {
       inputs: { tone: 'dry' },
       query: 'lena: Hi.\n\nsomebody: Who is there?',
@@ -400,7 +383,7 @@ describe('dify', () => {
 
   test('the user fits into the column of Dify, and differs for each meeting and agent', () => {
     const users = ['a', 'b'].map(
-      (end) => bodyOf('dify', {}, asked({ meeting_id: '😀'.repeat(99) + end, agents: ['x'.repeat(200)] }))['user'],
+      (end) => bodyOf('dify', {}, askedOf({ meeting_id: '😀'.repeat(99) + end, agents: ['x'.repeat(200)] }))['user'],
     );
     for (const user of users) assert.ok(String(user).length <= 255 && String(user).isWellFormed());
     assert.notEqual(users[0], users[1]);
@@ -465,10 +448,10 @@ const REPLYING = { reply_url: 'http://h/api/v1/replies/', reply_token: 'cvr_x' }
 
 describe('openclaw', () => {
   const keyOf = (meeting_id: string, agent: string): unknown =>
-    bodyOf('openclaw', {}, asked({ meeting_id, agents: [agent] }))['sessionKey'];
+    bodyOf('openclaw', {}, askedOf({ meeting_id, agents: [agent] }))['sessionKey'];
 
   test('a push is a run of the agent in the session of the meeting, which answers when the run has ended', () => {
-    const { url, headers } = RUNTIMES.openclaw.requestOf(asked(), {}, 'http://h/hooks/');
+    const { url, headers } = RUNTIMES.openclaw.requestOf(askedOf(), {}, 'http://h/hooks/');
     assert.deepEqual([url, headers['idempotency-key']], ['http://h/hooks/agent', 'dlv_00000001']);
     const { message: _, ...body } = bodyOf('openclaw', {});
     assert.deepEqual(body, {
@@ -543,7 +526,7 @@ describe('openclaw', () => {
 describe('hermes', () => {
   test('the body is that of the specification, value for value, with the event type and the prompt behind', () => {
     const body = '{"event":"new_message","message":{"n":1.0e400},"timestamp":""}';
-    const request = RUNTIMES.hermes.requestOf(asked({ body, ...REPLYING }), {}, 'http://h/webhooks/r');
+    const request = RUNTIMES.hermes.requestOf(askedOf({ body, ...REPLYING }), {}, 'http://h/webhooks/r');
     assert.ok(request.body.startsWith(`${body.slice(0, -1)},"event_type":"new_message","convoke":{"prompt":`));
     assert.deepEqual(
       [request.url, request.signed_as, request.headers['x-request-id']],
@@ -565,7 +548,7 @@ describe('hermes', () => {
 });
 
 describe('an agent that has to answer by a request', () => {
-  const promptFor = (more: Partial<Asked>): string => String(bodyOf('openclaw', {}, asked(more))['message']);
+  const promptFor = (more: Partial<Asked>): string => String(bodyOf('openclaw', {}, askedOf(more))['message']);
 
   test('is shown the request, and a shell reads it as it is meant', () => {
     const prompt = promptFor({ ...REPLYING, agents: ["o'brien $HOME"] });
@@ -617,7 +600,7 @@ describe('a model whose agent missed messages', () => {
     assert.deepEqual(TOLD.map(([name]) => name).toSorted(), models.toSorted());
     for (const [name, options, textOf] of TOLD) {
       const promptFor = (more: Partial<Asked>): string =>
-        String(textOf(bodyOf(name, options, asked({ body: '{"event":"new_message"}', ...more }))));
+        String(textOf(bodyOf(name, options, askedOf({ body: '{"event":"new_message"}', ...more }))));
       assert.ok(promptFor({ missed: 1 }).includes(ONE), `${name}: ${promptFor({ missed: 1 })}`);
       const many = promptFor({ missed: 1_000, history: [past('ben', 'Hi.')] });
       assert.ok(many.includes(MANY), `${name}: ${many}`);
@@ -626,13 +609,13 @@ describe('a model whose agent missed messages', () => {
   });
 
   test('gets the words from the service: outside of what others say, and without changing a system text of its own', () => {
-    const { messages } = bodyOf('openai', { model: 'x', system: 'Be dry.' }, asked({ missed: 1 })) as {
+    const { messages } = bodyOf('openai', { model: 'x', system: 'Be dry.' }, askedOf({ missed: 1 })) as {
       messages: { role: string; content: string }[];
     };
     assert.deepEqual(messages[0], { role: 'system', content: `Be dry.\n\n${ONE}` });
-    const lines = String(bodyOf('openclaw', {}, asked({ missed: 1 }))['message']).split('\n');
+    const lines = String(bodyOf('openclaw', {}, askedOf({ missed: 1 }))['message']).split('\n');
     assert.ok(lines.indexOf(ONE) < lines.indexOf('--- dlv_00000001 begins ---'));
-    assert.equal(bodyOf('template', { body: { count: '{{missed}}' } }, asked({ missed: 3 }))['count'], 3);
+    assert.equal(bodyOf('template', { body: { count: '{{missed}}' } }, askedOf({ missed: 3 }))['count'], 3);
   });
 });
 
@@ -646,7 +629,7 @@ test('the same push gives the same bytes', () => {
     ['openclaw', {}],
     ['hermes', {}],
   ] as const) {
-    const given = asked({ history: [past('ben', 'Hi.')] });
+    const given = askedOf({ history: [past('ben', 'Hi.')] });
     const [one, two] = [0, 1].map(() => RUNTIMES[name].requestOf(structuredClone(given), options, 'http://h/base'));
     assert.deepEqual(one, two, name);
   }
