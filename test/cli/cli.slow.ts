@@ -22,11 +22,14 @@ import {
   type MessageTrace,
   type Recovered,
   type SentMessage,
+  ConvokeError,
 } from '@convoke/sdk';
 import type { Command } from 'commander';
 import { bytesInWords, counted } from '../../src/cli/program/format.ts';
 import { program } from '../../src/cli/program/program.ts';
+import { failureOf } from '../../src/cli/program/api.ts';
 import { DATABASE_FILE } from '../../src/domain/data_directory.ts';
+import { PROBLEMS } from '../../src/domain/problem.ts';
 import { openSqliteStore } from '../../src/store/sqlite/open.ts';
 import {
   convoke,
@@ -658,10 +661,6 @@ describe('the commands that call the API', () => {
       [['join', 'nobody', 'm', '--agent', 'a'], /\(instance_does_not_exist\)/],
       [['instances', 'register', 'x', '--webhook', 'ftp://x'], /webhook_url.*http/],
       [['deliveries', 'show', 'dlv_none'], /\(delivery_does_not_exist\)/],
-      [
-        ['instances', '--api-key', 'cvk_cut'],
-        /: This API key is .*\. Copy the whole key again\. \(api_key_malformed\)/,
-      ],
     ];
     for (const [args, expected] of refusals) {
       const { code, stdout, stderr } = await run(args);
@@ -670,6 +669,12 @@ describe('the commands that call the API', () => {
       assert.match(stderr, expected);
       assert.match(stderr, /^convoke: [^\n]+\n$/);
     }
+  });
+
+  test('a refusal whose detail says only what to do has its title too', () => {
+    const { advice } = PROBLEMS.api_key_malformed;
+    const { message } = failureOf(new ConvokeError('api_key_malformed', advice, { status: 401 }));
+    assert.equal(message, 'This API key is incomplete or mistyped. Copy the whole key again. (api_key_malformed)');
   });
 
   test('what cannot be meant ends with 2 before anything is sent', async () => {
