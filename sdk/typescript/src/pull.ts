@@ -290,9 +290,13 @@ export class Puller {
   async #handIn(max: number): Promise<void> {
     this.#is_handing_in = true;
     this.#asked += max;
-    const kind = this.#isTakeBackDue ? 'waits' : 'hands in';
+    if (this.#isTakeBackDue && !this.#pull_ids.has('hands in')) {
+      // The next request that waits may begin before this one has its response, and must have another name.
+      this.#pull_ids.set('hands in', this.#pull_ids.get('waits') as string);
+      this.#pull_ids.delete('waits');
+    }
     try {
-      await this.#ask(kind, max, 0, new AbortController());
+      await this.#ask('hands in', max, 0, new AbortController());
     } catch (error) {
       // Without results, the end does not wait for a service that is away.
       const has_results = this.#results.size > 0;
