@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { Page } from 'playwright-core';
 import { seriousIn } from '../support/axe.ts';
-import { useVisitor } from '../support/browser.ts';
+import { follow, useVisitor } from '../support/browser.ts';
 import { startReceiver } from '../support/receiver.ts';
 import { type Service, startService } from '../support/service.ts';
 import { until } from '../support/wait.ts';
@@ -12,16 +12,6 @@ const visitor = useVisitor();
 
 const composer = (page: Page) => page.getByRole('form', { name: 'Send a message' });
 const text = (page: Page) => page.getByRole('textbox', { name: 'Message' });
-
-/** Follows a link without loading the page again. */
-const follow = (page: Page, path: string): Promise<void> =>
-  page.evaluate(`{
-    const link = document.createElement('a');
-    link.href = ${JSON.stringify(path)};
-    document.body.append(link);
-    link.click();
-    link.remove();
-  }`);
 
 /** Registers instances in a meeting, each with another agent. */
 async function crowd(service: Service, webhook_url: string, meeting_id: string, count: number): Promise<void> {

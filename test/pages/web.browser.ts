@@ -5,7 +5,7 @@ import { describe, test, type TestContext } from 'node:test';
 import type { OpenSession, Page as ListOf, SentMessage, ServiceNode, Session } from '@convoke/sdk';
 import type { Page } from 'playwright-core';
 import { seriousIn } from '../support/axe.ts';
-import { useVisitor } from '../support/browser.ts';
+import { follow, useVisitor } from '../support/browser.ts';
 import { startDemo } from '../support/demo_page.ts';
 import { pushOf, startReceiver } from '../support/receiver.ts';
 import { messagesPath, type Service, startService } from '../support/service.ts';
@@ -528,13 +528,7 @@ describe('the pages', { concurrency: 3 }, () => {
 
   /** Opens a view without loading the page again. */
   async function show(page: Page, path: string): Promise<void> {
-    await page.evaluate(`{
-    const link = document.createElement('a');
-    link.href = ${JSON.stringify(path)};
-    document.body.append(link);
-    link.click();
-    link.remove();
-  }`);
+    await follow(page, path);
     await page.locator('h1').waitFor({ state: 'attached' });
     await page.locator('.skeleton').first().waitFor({ state: 'detached' });
   }

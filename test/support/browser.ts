@@ -102,3 +102,13 @@ export function useVisitor(): Visitor {
   after(() => visitor.close());
   return visitor;
 }
+
+/** Follows a link without loading the page again. */
+export const follow = (page: Page, path: string): Promise<void> =>
+  page.evaluate(`{
+    const link = document.createElement('a');
+    link.href = ${JSON.stringify(path)};
+    document.body.append(link);
+    link.click();
+    link.remove();
+  }`);
