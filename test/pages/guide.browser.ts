@@ -5,7 +5,7 @@ import { once } from 'node:events';
 import { dirname } from 'node:path';
 import { describe, test, type TestContext } from 'node:test';
 import type { Page } from 'playwright-core';
-import { useVisitor } from '../support/browser.ts';
+import { holdBack, useVisitor } from '../support/browser.ts';
 import { startDemo } from '../support/demo_page.ts';
 import { freePort } from '../support/free_port.ts';
 import { startService } from '../support/service.ts';
@@ -99,20 +99,12 @@ describe('the guide', () => {
   test('does not take somebody to the demo who has left the guide before it began', async (t) => {
     const service = await startService(t);
     await visitor.visit(service.url, { path: '/start' }, async (page) => {
-      const asked = Promise.withResolvers<void>();
-      const left = Promise.withResolvers<void>();
-      await page.route('**/api/v1/demo/', async (route) => {
-        if (route.request().method() !== 'POST') return route.continue();
-        const response = await route.fetch();
-        asked.resolve();
-        await left.promise;
-        return route.fulfill({ response });
-      });
+      const { held, release } = await holdBack(page, '**/api/v1/demo/', 'POST');
       await page.getByRole('button', { name: 'Start the demo' }).click();
-      await asked.promise;
+      await held;
       await page.getByRole('link', { name: 'Instances', exact: true }).click();
       await page.getByRole('heading', { name: 'Instances', exact: true }).waitFor();
-      left.resolve();
+      release();
       await page.getByText('Two agents talk now.').waitFor();
       assert.equal(new URL(page.url()).pathname, '/instances');
     });

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { Page } from 'playwright-core';
 import { seriousIn } from '../support/axe.ts';
-import { follow, useVisitor } from '../support/browser.ts';
+import { follow, holdBack, useVisitor } from '../support/browser.ts';
 import { startReceiver } from '../support/receiver.ts';
 import { type Service, startService } from '../support/service.ts';
 import { until } from '../support/wait.ts';
@@ -279,20 +279,13 @@ describe("a meeting's page", { concurrency: 2 }, () => {
       `);
 
       // The session has ended, the page does not know yet, and one of its requests is refused.
-      const ended = Promise.withResolvers<void>();
-      const held = Promise.withResolvers<void>();
-      await page.route('**/api/v1/session/', async (route) => {
-        const response = await route.fetch();
-        ended.resolve();
-        await held.promise;
-        await route.fulfill({ response });
-      });
+      const { held, release } = await holdBack(page, '**/api/v1/session/');
       await page.getByRole('button', { name: 'Sign out' }).click();
-      await ended.promise;
+      await held;
       const refused = page.waitForResponse((response) => response.status() === 401);
       await page.getByRole('navigation').getByRole('link', { name: 'Instances' }).click();
       await (await refused).finished();
-      held.resolve();
+      release();
 
       await page.getByLabel('Key', { exact: true }).waitFor();
       const seen = await page.evaluate<string[]>('alerts_seen');

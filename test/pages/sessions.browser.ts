@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { Page } from 'playwright-core';
-import { useVisitor } from '../support/browser.ts';
+import { holdBack, useVisitor } from '../support/browser.ts';
 import { startService } from '../support/service.ts';
 import { until } from '../support/wait.ts';
 
@@ -42,21 +42,13 @@ describe('a session on a page', { concurrency: 3 }, () => {
       assert.equal(await page.locator('.notice').count(), 0);
       await enter(page, token);
 
-      const asked = Promise.withResolvers<void>();
-      const left = Promise.withResolvers<void>();
-      await page.route('**/api/v1/instances/box/', async (route) => {
-        if (route.request().method() !== 'PATCH') return route.continue();
-        const response = await route.fetch();
-        asked.resolve();
-        await left.promise;
-        return route.fulfill({ response });
-      });
+      const { held, release } = await holdBack(page, '**/api/v1/instances/box/', 'PATCH');
       await page.getByRole('button', { name: 'Resume', exact: true }).click();
-      await asked.promise;
+      await held;
       await signOut(page);
       await keyField(page).waitFor();
       const answered = page.waitForEvent('requestfinished', (request) => request.method() === 'PATCH');
-      left.resolve();
+      release();
       await answered;
       await page.evaluate('new Promise((resolve) => setTimeout(resolve))');
       assert.equal(await page.locator('.notice').count(), 0);

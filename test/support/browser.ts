@@ -112,3 +112,25 @@ export const follow = (page: Page, path: string): Promise<void> =>
     link.click();
     link.remove();
   }`);
+
+/**
+ * Holds back the responses to some requests of a page until they are released.
+ *
+ * @param method only requests with this method; null: all
+ */
+export async function holdBack(
+  page: Page,
+  url: string,
+  method: string | null = null,
+): Promise<{ held: Promise<void>; release: () => void }> {
+  const held = Promise.withResolvers<void>();
+  const released = Promise.withResolvers<void>();
+  await page.route(url, async (route) => {
+    if (method !== null && route.request().method() !== method) return route.continue();
+    const response = await route.fetch();
+    held.resolve();
+    await released.promise;
+    return route.fulfill({ response });
+  });
+  return { held: held.promise, release: released.resolve };
+}
