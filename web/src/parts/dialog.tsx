@@ -1,5 +1,5 @@
 import type { ComponentChildren, JSX } from 'preact';
-import { useEffect, useId, useLayoutEffect, useRef, useState } from 'preact/hooks';
+import { useId, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { shown } from '../format.ts';
 import { errorOf, isAway } from '../queries.ts';
 import { Icon } from './icons.tsx';
@@ -33,7 +33,8 @@ export function Dialog({ title, onClose, children, is_kept = false }: DialogProp
       if (focused_before instanceof HTMLElement && focused_before.isConnected) focused_before.focus();
     };
   }, []);
-  useEffect(() => {
+  // Before the browser paints too: a user may go back as soon as the secret is there.
+  useLayoutEffect(() => {
     if (!is_kept) return;
     const onLeave = (event: Event): void => event.preventDefault();
     addEventListener('beforeunload', onLeave);
