@@ -1,6 +1,6 @@
 /**
- * Who may do what. These functions check the scopes of a key, and those of its limits that can be checked without a
- * read of rows. Each call of the store gets all limits, and applies them to rows.
+ * Who may do what. These functions check the scopes of a key, and the limits that need no read of rows. Each call of
+ * the store gets all limits, and applies them to rows.
  */
 import type { ApiKey, Scope } from './api_key.ts';
 import { Problem } from './problem.ts';
@@ -153,8 +153,8 @@ export function assertNoMeetingLimit({ meeting_ids }: Principal): void {
 }
 
 /**
- * Only a registration reveals to a key that another owner uses an id. A key that is limited to one instance does not
- * learn that about any other id.
+ * The response to a registration shows whether another key owns the id. A key that is limited to one instance may not
+ * learn that about other ids.
  *
  * @throws Problem `not_permitted` if the key is limited to another instance
  */

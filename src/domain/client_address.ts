@@ -33,8 +33,8 @@ export function clientAddress(
 
 /**
  * Whether the client used https, as a trusted proxy says. With several proxies, the first value in the header is about
- * the connection of the client. A client that forges the header harms only itself: its browser does not send the
- * cookie.
+ * the connection of the client. A client that forges the header harms only itself: it gets a cookie for https, and its
+ * browser does not send that cookie over http.
  */
 export function isForwardedHttps(
   connected: string | undefined,

@@ -30,8 +30,8 @@ export function mayQueueAgain({ state, reason }: { state: string; reason: string
 export const LANE_HELD_THROUGH_ATTEMPT = 3;
 
 /**
- * The clock may have jumped ahead between two runs of the service. At a start, the service believes a jump up to this
- * share of the time until a delivery expires.
+ * The clock may have jumped ahead between two runs of the service. At a start, the service believes a jump of up to
+ * this share of the setting `expire_after`.
  */
 export const BELIEVED_SHARE = 1 / 3;
 

@@ -29,10 +29,10 @@ export const WHY_NOT_NOW = [...NOT_PUSHED, ...WAITS] as const;
 export type WhyNotNow = (typeof WHY_NOT_NOW)[number];
 
 /**
- * What else may happen to a message, because nobody knows what the rules of the membership will cancel. The rules may
- * cancel the message itself while it waits. The rules may also cancel messages that wait before it. `pair_limit`: if
- * the rules do not cancel these, the guard stops the message. `pushed`: if the rules cancel these, the guard lets the
- * message pass.
+ * What else may happen to a message while messages wait, because of the rules of its membership. The rules may cancel
+ * the message itself: `superseded`, `max_age`. The rules may also cancel earlier messages, which the guard then does
+ * not count. `pair_limit`: the guard stops this message if few earlier messages are cancelled. `pushed`: the guard lets
+ * this message pass if many earlier messages are cancelled.
  */
 export const MAY_BECOME = [...CATCH_UP_REASONS, 'pair_limit', 'pushed'] as const;
 export type MayBecome = (typeof MAY_BECOME)[number];
@@ -75,7 +75,7 @@ interface Before {
   hops: number;
   /** Whether the message is still in its lane. Then the guard judges it before the message to explain. */
   is_unjudged: boolean;
-  /** Whether the message is still in its lane and no receiver has seen it: rules of the membership may cancel it. */
+  /** Whether the message is still in its lane and no receiver has seen it. Then the rules may cancel the message. */
   may_be_left_out: boolean;
 }
 
@@ -128,8 +128,9 @@ function cancelledBy({ catch_up, max_age_s }: MemberRules): MayBecome[] {
 }
 
 /**
- * Whether an earlier message is probably cancelled before the guard judges the message to explain. That is so when the
- * earlier message waits and is too old. With `latest`, it is also so when the machine of the earlier message is away.
+ * Whether the rules probably cancel an earlier message before the guard judges the message to explain. They cancel an
+ * earlier message that waits and is too old. With `latest`, they cancel every message that waits for a machine that is
+ * away.
  */
 function isLeftOut(sent: Before, candidate: Candidate, { accepted_at }: Imagined): boolean {
   if (!sent.may_be_left_out) return false;
@@ -151,7 +152,7 @@ function whyNobody(candidate: Candidate, { targets, from_agent }: Imagined): Why
   return is_broadcast && candidate.agent_ids.length > 0 ? 'is_sender' : 'nobody_named';
 }
 
-/** Runs the guard on all messages before the message in its lane, and then on this message itself. */
+/** Judges the earlier messages as the guard will, in their order, and then the message to explain. */
 function stoppedBy(
   message: Imagined,
   target_agents: readonly string[],

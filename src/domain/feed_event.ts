@@ -109,8 +109,8 @@ export type FeedEventName = keyof FeedData;
 export type FeedEvent = { [Name in FeedEventName]: { name: Name; data: FeedData[Name]; about: About } }[FeedEventName];
 
 /**
- * The meeting and the instances that an event is about. `of_an_instance`: for listeners that asked for one instance,
- * whichever it is.
+ * The meeting and the instances that an event is about. `of_an_instance`: only listeners that asked for one instance
+ * see the event, whatever instance that is.
  */
 export interface About {
   kind: 'message' | 'delivery' | 'instance' | 'of_an_instance' | 'everybody';

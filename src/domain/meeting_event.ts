@@ -25,7 +25,7 @@ export interface EventSource {
 
 /** An `EventOccurrence`, without the cursor. */
 export interface MeetingEvent {
-  /** The message_id: it is the same in whichever way a subscriber gets the event. */
+  /** The message_id, so a subscriber that polls and one that gets pushes see the same id. */
   eventId: string;
   name: typeof MEETING_MESSAGE;
   timestamp: string;

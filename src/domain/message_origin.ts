@@ -21,7 +21,7 @@ export const FOLLOWS_MS = 600_000;
 
 /**
  * How many messages of agents in a row led to this message, itself included; 0 for a message without an agent.
- * @param answered the hops of the message that it answers; null when it names none
+ * @param answered the hops of the message that in_reply_to names; null when there is no in_reply_to
  * @param before the previous message of its meeting; null when there is none
  */
 export function hopsOf(

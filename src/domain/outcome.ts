@@ -19,7 +19,7 @@ export const OUTCOMES = {
 
 export type Outcome = keyof typeof OUTCOMES;
 
-/** One HTTP POST for a delivery, as it is stored and returned. */
+/** An attempt, as it is stored and returned. */
 export interface Attempt {
   /** Starts at 1. */
   attempt: number;

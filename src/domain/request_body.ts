@@ -40,8 +40,8 @@ export interface JsonBody {
   /** The exact text of a field's value; null when there is no such field. */
   textOf(field: string): string | null;
   /**
-   * The items of a list, each as a body of its own; empty when the field is no list. An item that has a field twice, or
-   * more bytes than it may have, is a Problem in its place.
+   * The items of a list, each as a body of its own; empty when the field is no list. A Problem takes the place of an
+   * item that has a field twice, or more than `bytes_max` bytes.
    */
   items(field: string, bytes_max: number): (JsonBody | Problem)[];
 }
@@ -91,7 +91,8 @@ function bodyOf(bytes: Buffer, value: unknown): JsonBody {
 }
 
 /**
- * A number that is not less than the number of values in a JSON text: commas and brackets within strings count as well.
+ * About how many values a JSON text has: one for each comma and each opening bracket. It may be too many, because those
+ * within strings count too.
  */
 function valuesIn(bytes: Buffer): number {
   let values = 0;

@@ -17,7 +17,10 @@ export interface Session {
    * `convoke serve` prints.
    */
   key_id: string | null;
-  /** Digest of the token that began the session: when that token is refused, the session ends. */
+  /**
+   * Digest of the token of the key with which the session began: when the service refuses that token, the session ends.
+   * Null when the session began with a link.
+   */
   token_digest: string | null;
   /** The node that printed the link: the session ends with its process. */
   node_id: string | null;

@@ -17,7 +17,7 @@ import {
   whyOf,
 } from './words.ts';
 
-/** The form of a request: A2A 1.0 over HTTP+JSON or over JSON-RPC, or the previous version over JSON-RPC. */
+/** The form of a request: A2A 1.0 over HTTP+JSON, A2A 1.0 over JSON-RPC, or A2A 0.3 over JSON-RPC. */
 const PROTOCOLS = ['1.0', '1.0-jsonrpc', '0.3'] as const;
 type Protocol = (typeof PROTOCOLS)[number];
 

@@ -1,8 +1,8 @@
 import { jsonOf } from './words.ts';
 
 /**
- * The most bytes of a stream that are read. Dify writes some 300 bytes for each word, and LangGraph writes the results of
- * tools too.
+ * The most bytes of a stream that are read. Dify writes some 300 bytes for each word, and LangGraph writes the results
+ * of tools too.
  */
 export const STREAM_BYTES_MAX = 1 << 20;
 

@@ -70,7 +70,10 @@ export type Meaning =
   | Taken
   /** The runtime did not take the message. `detail` says why. */
   | { kind: 'failed'; outcome: Outcome; detail: string }
-  /** The answer is not ready: send this request after the pause. */
+  /**
+   * The answer is not ready: send this request after the pause. `if_late`: the meaning when no time is left and the
+   * answer is still not ready.
+   */
   | { kind: 'later'; request: RuntimeRequest; pause_ms: number; if_late: Taken };
 
 /** The runtime took the message. `note` is a text for people. */
