@@ -127,7 +127,8 @@ export class Feed {
   /**
    * Makes a place for a listener; no event is sent before `begin`.
    *
-   * @throws Problem `overloaded` when there are `listeners_max` listeners already, and `shutting_down`
+   * @throws Problem `overloaded` when there are `listeners_max` listeners already; `shutting_down`; and the code for a
+   * key or a session that ended meanwhile
    */
   async open({ viewer, last_event_id, standing }: FeedRequest): Promise<OpenedFeed> {
     if (this.#is_stopped) throw new Problem('shutting_down', undefined, { retry_after_s: RETRY_AFTER_S });

@@ -172,7 +172,7 @@ export class FeedListener {
     this.end('end', { code });
   }
 
-  /** Why the key or session of this listener has ended, perhaps while the feed was still opened; null while it is valid. */
+  /** Why the key or session of this listener has ended, perhaps before the feed began; null while it is valid. */
   get endedBy(): ProblemCode | null {
     return this.#ended_by;
   }

@@ -18,8 +18,8 @@ export interface PublishedEvent {
   /** The text that is sent to listeners. */
   text: string;
   /**
-   * The identity of the event: a replay from the store gives the same event the same key. Null when the store does not
-   * keep the event.
+   * The identity of a message or an attempt: a replay from the store gives the same event the same key. Null for all
+   * other events.
    */
   key: string | null;
   about: About;
@@ -153,7 +153,7 @@ export function framed(id: string, name: FeedEventName, data: string): string {
   return `id: ${id}\nevent: ${name}\ndata: ${data}\n\n`;
 }
 
-/** The identity of an event, in memory and in the store. */
+/** The identity of an event, in memory and in the store; null for an event that is no message and no attempt. */
 export function keyOf(event: FeedEvent): string | null {
   if (event.name === 'message.accepted') return event.data.message_id;
   if (event.name === 'delivery.attempted') return `${event.data.delivery_id} ${event.data.attempt}`;

@@ -21,7 +21,7 @@ const LINGER_MS = 50;
 /** The most bytes of events that wait to be broadcast. Further events are lost. */
 const BYTES_MAX = 256 << 10;
 
-/** The most bytes of one event: a list with it is a text of its own. */
+/** The most bytes of one event: with the two brackets of a list around it, it still fits into one broadcast. */
 const EVENT_BYTES_MAX = BROADCAST_BYTES_MAX - 2;
 
 interface RelayParts {
@@ -130,7 +130,7 @@ export class FeedRelay {
 
 /**
  * The event for a message to many instances, without their ids. Only listeners that asked for one instance need the
- * ids: these get a gap.
+ * ids. These listeners also get a gap.
  */
 function withoutRecipients({ about, ...event }: FeedEvent & { name: 'message.accepted' }): FeedEvent[] {
   const gap: FeedEvent = {

@@ -10,8 +10,8 @@ import { framed, keyOf } from './memory.ts';
 import type { FeedViewer } from './view.ts';
 
 /**
- * The limits of a replay: the most rows, the most bytes of the messages, and the most characters of the events. Each
- * listener holds its events until its client has read them. A page of deliveries is half a mebibyte at most.
+ * The limits of a replay: the most rows, the most characters of the messages, and the most characters of the events.
+ * Each listener holds its events until its client has read them. A page of deliveries is half a mebibyte at most.
  */
 const CHARS_MAX = 2 << 20;
 const MESSAGES_MAX = 2_000;

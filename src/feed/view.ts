@@ -23,9 +23,9 @@ const PAGE = 500;
 const YOUNG_MS = (TIMEOUT_S_MAX + 60) * 1000;
 
 /**
- * Decides which events a listener sees. For a key with limits it holds the ids of the visible instances: the instances
- * that the key owns, and the instances in its meetings. It reads the ids once, and updates them from the events of
- * instances.
+ * Decides which events a listener sees. For a key with limits, the view holds the ids of the visible instances: the
+ * instances that the key owns, and the instances in its meetings. The view reads the ids once, and updates them from
+ * the events of instances.
  */
 export class FeedView {
   readonly viewer: FeedViewer;
@@ -120,7 +120,8 @@ export class FeedView {
 
   /**
    * Whether the instance is so young that an attempt of a removed instance with the same id may still end. Only then
-   * are the two times compared, because wall clocks differ between nodes and people set them.
+   * does `#isVisible` compare the time of an event with the time of the registration: wall clocks differ between nodes,
+   * and people set them.
    */
   #isYoung(created_at: number): boolean {
     const age_ms = this.#clock.wall() - created_at;
@@ -149,7 +150,7 @@ export class FeedView {
     });
   }
 
-  /** One at a time: thousands of instances may join in a second, and many listeners learn of each. */
+  /** Reads one instance at a time: thousands of instances may join in a second, and many listeners learn of each. */
   async #readMembers(): Promise<void> {
     const visibility = { owner_scope: null, meeting_ids: [...this.#meetings] };
     // Also reads the ids that are added meanwhile.
