@@ -55,7 +55,10 @@ export class DeliveryChanges {
     return row;
   }
 
-  /** The store may have queued a delivery again, in its lane or aside. The author does not wait for this read. */
+  /**
+   * A retry is in doubt: the store may have queued the delivery again, in its lane or aside. The author does not wait
+   * for this read.
+   */
   async #mayBeQueued(delivery_id: string): Promise<void> {
     const { store, engine, clock } = this.#parts;
     const row = await store.deliveries.get(delivery_id, clock.now()).catch(() => null);

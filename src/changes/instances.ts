@@ -95,7 +95,8 @@ export class InstanceChanges {
   }
 
   /**
-   * Deletes an instance and cancels its pending deliveries. Returns whether there was such an instance.
+   * Deletes an instance and cancels its pending deliveries. Returns whether there was such an instance and it is
+   * deleted.
    *
    * @param lease_ended_at deletes it only if its lease had ended by this time; null: in any case
    */
@@ -121,8 +122,8 @@ export class InstanceChanges {
     const settled = { instance_id, meeting_id: null, state: 'cancelled', reason: 'instance_deleted' } as const;
     if (cancelled > 0) feed.publish(settledEvent({ ...settled, deliveries: cancelled }, clock.wall()));
     if (!is_gone) {
-      // Between two steps somebody renewed the lease, gave the instance to another owner, or completed the removal. Its
-      // other deliveries stay.
+      // Between two steps somebody renewed the lease, gave the instance to another owner, or completed the removal. In
+      // the first two cases, its other deliveries stay.
       engine.invalidateInstance(instance_id);
       return (await store.instances.get(instance_id)) === null;
     }

@@ -13,7 +13,8 @@ export interface MembershipChangesParts {
 }
 
 /**
- * The store reads the memberships of a meeting when it stores a message; the engine reads their rules before a push.
+ * The store reads the memberships of a meeting when it stores a message, so the engine need not know who joins or
+ * leaves. The engine must know when rules change, because it reads the rules before a push.
  */
 export class MembershipChanges {
   readonly #parts: MembershipChangesParts;
@@ -40,7 +41,8 @@ export class MembershipChanges {
   }
 
   /**
-   * Changes the fields that `patch` has, and undoes no leave. Null when the instance is not in the meeting now.
+   * Changes the fields that `patch` has. Null when the instance is not in the meeting now; an instance that has left
+   * stays out.
    *
    * @throws Problem `quota_exceeded`
    */
