@@ -42,7 +42,7 @@ const NUMBERS = {
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
-/** Whether traces are collected, and how; null: they are not. */
+/** How traces are collected. `settings` is null when they are not collected. */
 export function readTraces(env: Environment): { settings: TraceSettings | null; warnings: TraceWarning[] } {
   const warnings: TraceWarning[] = [];
   const given = (name: string): string | null => env[name]?.trim() || null;

@@ -12,7 +12,7 @@ import type { LaneKey } from '../store/contract/deliveries.ts';
 
 /** How long notices gather before the first message. */
 const GATHER_MS = 1_000;
-/** The pause between two messages. Even when everything fails, a person gets no more than six a minute. */
+/** The pause between two messages. Even when everything fails, a node sends no more than six a minute. */
 const PAUSE_MS = 10_000;
 /** The most notices in one message; the others are counted. */
 const NOTICES_MAX = 100;
@@ -57,7 +57,10 @@ export class Notices {
   readonly #parts: NoticesParts;
   #gathered = new Map<string, Notice>();
   #left_out = 0;
-  /** Instances that went down. Needed because a registration resets their health before the first successful push. */
+  /**
+   * Instances that went down. Their health alone does not say so: a registration at another address resets it before
+   * the next successful push.
+   */
   readonly #down = new Set<string>();
   #timer: Timer | null = null;
   #sending: Promise<void> | null = null;
@@ -104,7 +107,7 @@ export class Notices {
     timer.cancel();
   }
 
-  /** Sends what gathered while an earlier message was on its way, too: no timer sends it any more. */
+  /** Also sends the notices that gathered while an earlier message was on its way: no timer sends them any more. */
   async #sendRest(): Promise<void> {
     await this.#sending;
     await this.#send();
