@@ -1,6 +1,6 @@
 /**
- * The token of a portal link: inside a page of another product, it shows the instances of a key, for an hour at most.
- * `cvp_KEY_ID.MAKER.EXPIRES.INSTANCE.MAC`: MAKER is the key that made the link. EXPIRES is in seconds since 1970.
+ * The token of a portal link. The link shows the instances of a key inside a page of another product, for an hour at
+ * most. `cvp_KEY_ID.MAKER.EXPIRES.INSTANCE.MAC`: MAKER is the key that made the link. EXPIRES is in seconds since 1970.
  * INSTANCE is the id of the only instance that the link shows, as base64url; empty: all instances of the key. The MAC,
  * HMAC-SHA256 in base64url, covers all text before it and the digests of both keys. Nothing of a token is stored.
  */
