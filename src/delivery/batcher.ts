@@ -15,8 +15,8 @@ export interface BatcherOptions<Item> {
   /** The most items in a batch, read before each batch. A batch has at least one item. */
   items_max: () => number;
   /**
-   * Makes a function for one batch: how many items an item counts as. The function gets the items in their order, and
-   * the last one may not go into the batch. Without `sizer`, each item counts as one.
+   * Makes a function for one batch: how many items an item counts as. The function gets the items in their order. The
+   * last item that it gets may stay out of the batch. Without `sizer`, each item counts as one.
    */
   sizer?: () => (item: Item) => number;
   weight_max: number;
@@ -46,7 +46,7 @@ export class Batcher<Item, Result> {
   #in_flight = 0;
   /** The batches in flight. `rejectInFlight` can reject the callers of their items before the batches end. */
   readonly #batches_in_flight: Waiting<Item, Result>[][] = [];
-  /** The items in flight, as many as they count, and their weight. */
+  /** The items in flight, counted as `sizer` counts them, and their weight. */
   #size_in_flight = { items: 0, weight: 0 };
   #scheduled = false;
   /** Null when batches do not linger. */

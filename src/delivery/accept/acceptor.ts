@@ -142,9 +142,9 @@ export class Acceptor {
 
   /**
    * Stores a list of messages in the order of the list, one transaction after the other. A transaction has up to a
-   * hundred messages, and fewer when these have many deliveries, or when nobody knows how many they have. A message that is refused changes nothing for the
-   * others. When the storage fails, or the service is overloaded, the rest of the list fails in the same way, so that
-   * no message overtakes another.
+   * hundred messages. It has fewer when these have many deliveries, or when this node does not know how many they have.
+   * A message that is refused changes nothing for the others. When the storage fails, or the service is overloaded, the
+   * rest of the list fails in the same way, so that no message overtakes another.
    *
    * @returns a result for each message; a refusal has an error that `send` throws
    */
@@ -155,7 +155,7 @@ export class Acceptor {
     while (results.length < sends.length) {
       if (this.#clock.now() > until) reason ??= new Problem('overloaded', undefined, { retry_after_s: 1 });
       const next = this.#beginningOf(sends.slice(results.length, results.length + LIST_BATCH_MAX));
-      // The list waits for room together: a small message must not overtake a large one that found none.
+      // Without room for all of them, all are refused: a small message must not overtake a large one.
       if (!this.hasRoomFor(next)) reason ??= new Problem('overloaded', undefined, { retry_after_s: 1 });
       const stored = next.map((send, i) => (reason === null ? this.#send(send, i > 0) : Promise.reject(reason)));
       const settled = await Promise.allSettled(stored);
@@ -243,14 +243,15 @@ export class Acceptor {
   /**
    * Says how much of a batch each message fills. The deliveries of a batch should fit into memory beside the deliveries
    * that already wait there. A delivery that does not fit is read from disk later, which costs more than all other work
-   * on a delivery. And a transaction with a million deliveries takes so long that its senders get 503. A message fills
-   * at most one batch, so the next batch waits for no wide message.
+   * on a delivery. And a transaction with a million deliveries takes so long that its senders get 503. A wide message
+   * counts as one full batch and not as more, so that another batch can be in flight beside it.
    */
   #sizer(): (message: Pick<Send, 'meeting_id' | 'target_agents'>) => number {
     const unknown = new Set<string>();
     return (message) => {
       const { deliveries, chars, is_known } = this.#fan_outs.expected(message);
-      // The first message shows how many deliveries the others have.
+      // The first message of its meeting will show how many deliveries the others have, so these wait for the next
+      // batch.
       if (!is_known && unknown.has(message.meeting_id)) return BATCH_MAX;
       if (!is_known) unknown.add(message.meeting_id);
       const size = Math.max(1, (BATCH_MAX * deliveries) / (WAITING_HIGH / 2), (BATCH_MAX * chars) / BATCH_BYTES_MAX);

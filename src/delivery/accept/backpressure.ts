@@ -13,9 +13,9 @@ import type { TimerQueue } from '../timer_queue.ts';
  * dispatch has caught up. Deliveries of instances that do not move are not counted.
  */
 export const WAITING_HIGH = 4_000;
-/** A node with at least this many waiting deliveries reports them to the other nodes. */
+/** A saturated node with at least this many waiting deliveries reports them to the other nodes. */
 const BACKLOG_REPORT_MIN = 2_000;
-/** The longest that acceptance waits. */
+/** The longest that acceptance waits without a break. */
 const PAUSE_MS_MAX = 1_000;
 
 export interface BackpressureParts {
@@ -81,7 +81,7 @@ export class Backpressure {
     return this.#memory.waiting - this.#in_flight.count + this.#expected;
   }
 
-  /** Deliveries that wait in the saturated nodes among the other nodes of the cluster. */
+  /** Deliveries that wait in other nodes of the cluster that are saturated. */
   get #waiting_elsewhere(): number {
     return this.#cluster_backlog?.others ?? 0;
   }
@@ -110,8 +110,7 @@ export class Backpressure {
   }
 
   /**
-   * Other nodes stored messages. If this node is behind, it reports that to the other nodes, even when it accepts
-   * nothing itself.
+   * Other nodes stored messages. If this node is behind, it reports that to them, even when it accepts nothing itself.
    */
   onRemoteStored(): void {
     if (this.#waiting >= BACKLOG_REPORT_MIN) this.#check(this.#clock.now());
