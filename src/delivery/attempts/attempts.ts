@@ -68,7 +68,7 @@ function repliesBy(result: PushResult, target: Target, now: Target | null): Push
   return { ...result, kept_body: { lost: 'the instance has another owner or another address by now' } };
 }
 
-/** Makes attempts: one POST each. */
+/** Makes attempts: each is one push. */
 export class Attempts {
   readonly #clock: Clock;
   readonly #transport: Transport;
@@ -131,7 +131,7 @@ export class Attempts {
       this.#in_flight.end(recipient, kind);
       if (result === null) return end(null);
       recipient.moved(this.#clock.now(), result.duration_ms);
-      // An agent behind a pull may think for minutes. That time says nothing about the speed of receivers.
+      // During a long attempt an agent may think for minutes. That time says nothing about the speed of receivers.
       if (kind !== 'in_hand') this.#memory.pushed(result.duration_ms);
       const judged = this.#results.judge(recipient, target, head, result);
       // Made before the replies are stored, so that nothing keeps the body of the response in memory meanwhile.

@@ -160,7 +160,7 @@ export class Dispatcher {
     const target = recipient.registration.target as Target;
     if (this.#transport.canPush(recipient.instance_id, target)) {
       if (target.transport === 'pull') recipient.pulls(now, this.#clock.wall());
-      // It was busy, and not away.
+      // A webhook had no room for another long attempt: it was busy, and not away.
       else recipient.waits_since = null;
       return true;
     }

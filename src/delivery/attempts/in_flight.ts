@@ -64,7 +64,7 @@ export class InFlight {
     recipient.partition.attemptEnds();
   }
 
-  /** Resolves when no attempt is in flight; to be called once, when no more are started. */
+  /** Resolves when no attempt is in flight. Call it once, when no more attempts start. */
   async idle(): Promise<void> {
     if (this.#count === 0) return;
     await new Promise<void>((resolve) => {

@@ -23,8 +23,8 @@ export interface LoopGuardParts extends HeadReadParts {
 /** The messages that a lane delivered lately, by sender and agent. */
 interface Window {
   /**
-   * The window is valid for the recipient with this number only, and for limits up to `pair_limit`. Otherwise it is read
-   * again. A number, because the window would keep an evicted recipient in memory.
+   * The window is valid for the recipient with this number only, and for limits up to `pair_limit`. Otherwise it is
+   * read again. A number and not the recipient itself, which would then stay in memory after its eviction.
    */
   recipient_no: number;
   pair_limit: number;

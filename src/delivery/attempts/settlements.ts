@@ -67,7 +67,7 @@ export class Settlements {
     this.#schedule();
   }
 
-  /** The health of an instance changed. A batch takes the health at the time when it is written. */
+  /** The health of an instance changed. The batch takes the health that the instance has when the batch is written. */
   markDirty(instance: Recipient): void {
     instance.registration.health_dirty = true;
     this.#succeeded.delete(instance);

@@ -26,12 +26,12 @@ export class Recipient {
   readonly lanes = new Map<string, Lane>();
   /** Lanes that are in the state `ready`, in the order in which they take steps. */
   readonly ready = new Fifo<Lane>();
-  /** The deliveries that went aside and are due: see retries.ts. Null until there was such a delivery. */
+  /** The deliveries that went aside and are due: see retries.ts. Null until it is needed. */
   #aside: Lane | null = null;
   /** When the next delivery aside is due; null when none is known. */
   aside_due_at: number | null = null;
   /**
-   * A time of the invalidation clock. A row that was requested before this time may be stale, because another node has
+   * A time of the invalidation clock. A row that was requested before this time may be stale, because somebody may have
    * changed it since.
    */
   invalidated_at: number;
@@ -39,7 +39,7 @@ export class Recipient {
   dropped = false;
   /** True when the instance has a backlog, or was away (see turns.ts). */
   is_behind = false;
-  /** A message was accepted for the instance since its last attempt. */
+  /** Whether a message was accepted for the instance since its last attempt. */
   is_touched = false;
   /** How many attempts the instance started in its turn; null while it has no turn. */
   turn: number | null = null;
@@ -51,15 +51,15 @@ export class Recipient {
   listed_behind = false;
   in_flight = 0;
   /**
-   * The part of `in_flight` that a pulling machine has in hand. These pushes hold no connection, and take as long as an
-   * agent thinks.
+   * The part of `in_flight` that may take as long as an agent thinks: pushes in the hand of a pulling machine, and long
+   * attempts at a webhook.
    */
   in_hand = 0;
   /** How many of its lanes are being read. */
   loads = 0;
   /**
-   * Since when an attempt waits for a pull of its machine; null when none waits. A machine that pulls quickly makes
-   * attempts wait again and again, each time for a moment.
+   * Since when an attempt waits for a pull of its machine, or for room for a long attempt; null when none waits. A
+   * machine that pulls quickly makes attempts wait again and again, each time for a moment.
    */
   waits_since: number | null = null;
   /** Whether a timer checks `waits_since`. */
@@ -188,7 +188,7 @@ export class Recipient {
     return !this.is_behind || this.is_touched;
   }
 
-  /** Whether the instance has an attempt or a read in flight, or is listed. */
+  /** Whether the instance has a short attempt or a read in flight, or is listed. */
   get isActive(): boolean {
     if (this.listed || this.listed_behind || this.registration.reading !== 'none') return true;
     return this.in_flight - this.in_hand + this.loads > 0;
