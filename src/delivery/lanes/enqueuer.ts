@@ -48,10 +48,10 @@ export class Enqueuer {
       const recipient = this.#recipients.of(instance_id);
       // Another node delivers to this recipient, and learns of the message from the store.
       if (recipient === null) continue;
-      // This node saw every message of the meeting and put it into its lanes. So a delivery that is not in memory is
-      // not pending. That does not hold for two kinds of messages. First, a message that another node stored: this node
-      // may have read it from the table long ago. Second, a message that this node stored: this node may have read it
-      // from the table before the response to its commit arrived.
+      // Suppose that the lane is not in memory. Then nothing before this message is pending, if this node saw every
+      // message of the meeting and has found all pending deliveries. But this message itself may be pushed already, if
+      // this node read it from the table: a message of another node long ago, or an own message before the response to
+      // its commit arrived.
       const is_whole = contiguous_from === null || contiguous_from === 1;
       const was_unread = is_own && !this.#recipients.mayHaveRead(recipient, requested_at);
       const is_known = was_unread && is_whole && recipient.partition.discovered;

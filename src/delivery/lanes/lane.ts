@@ -82,7 +82,7 @@ export class Lane {
     this.#state = state;
   }
 
-  /** The attempt or the read has ended. */
+  /** The attempt, the judgement or the read has ended. */
   end(): void {
     assert(this.isBusy, 'only what was begun ends');
     this.#state = 'idle';

@@ -128,7 +128,7 @@ export class LaneLoader {
     const first_in_tail = rows[before_tail.length];
     const reaches_tail = first_in_tail !== undefined;
     // The page shows that the deliveries of the tail before this row are settled. They are in the tail because this
-    // node read their rows before their results were written.
+    // node read their rows again before their results were on disk.
     if (reaches_tail) this.#memory.dropSettled(lane, backlog, first_in_tail.seq);
     // The last page ends before the tail begins, so no delivery in the tail is pending any more.
     if (is_last && !reaches_tail && lane.tail_length > 0) this.#memory.spillTail(lane);

@@ -98,7 +98,7 @@ export class LaneMemory {
     return Math.max(SLOW_LANE_LENGTH_MAX, Math.round(LANE_LENGTH_MAX * share));
   }
 
-  /** Adds the next delivery at the end of a lane. When the lane has a backlog, the delivery waits behind the backlog. */
+  /** Adds the next delivery at the end of a lane. When the lane has a backlog, the delivery waits behind it. */
   append(lane: Lane, delivery: LaneDelivery): void {
     lane.append(delivery);
     this.#countIn(lane, delivery);
@@ -167,7 +167,7 @@ export class LaneMemory {
   }
 
   /**
-   * Keeps nothing in memory for an instance that backs off, or whose machine is away. The delivery is read again for
+   * Keeps nothing in memory for an instance that backs off, or whose machine is away. The deliveries are read again for
    * the next attempt.
    */
   trimAll(recipient: Recipient): void {

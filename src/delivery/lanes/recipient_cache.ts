@@ -56,7 +56,10 @@ export class RecipientCache {
     return this.#recipients.get(instance_id);
   }
 
-  /** Null for an instance that another node delivers to. */
+  /**
+   * The recipient of an instance, which is made when it is not in memory. Null when another node delivers to the
+   * instance.
+   */
   of(instance_id: string): Recipient | null {
     const known = this.#recipients.get(instance_id);
     if (known !== undefined) return known;

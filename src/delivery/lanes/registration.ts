@@ -30,8 +30,8 @@ export class Registration {
   /** Counts invalidations: a row that was requested before the last one is out of date. */
   version = 0;
   /**
-   * True when the back-off may have been reset without this node's knowledge: by another node, or by a change that is in
-   * doubt. The row shows whether that happened.
+   * True when another node, or a change that is in doubt, may have reset the back-off. The row shows whether that
+   * happened.
    */
   may_need_reset = false;
   #resets_when_replaced = false;
