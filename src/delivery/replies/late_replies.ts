@@ -80,7 +80,8 @@ export class LateReplies {
       this.#observer.replied('later', sent.repeated ? 'repeated' : 'stored');
       return sent;
     } catch (error) {
-      // Any other status means that the service could not store the reply now. Then the agent sends the reply again.
+      // From 429 on, a status means that the service could not store the reply now. Then the agent sends the reply
+      // again.
       if (error instanceof Problem && error.status < 429) this.#observer.replied('later', 'refused');
       throw error;
     }

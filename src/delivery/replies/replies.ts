@@ -17,8 +17,8 @@ const STORING_CHARS_MAX = 32 << 20;
 const RETRY_MS = 500;
 
 /**
- * One fingerprint for all replies, so that a second reply with the same key counts as a repetition. The text of a reply
- * does not matter: an agent that gets a push again may write another text.
+ * The fingerprint of a send shows whether a second send with the same idempotency key is a repetition. All replies have
+ * the same fingerprint, so a second reply always is one: an agent that gets a push again may write another text.
  */
 const FINGERPRINT = '';
 
@@ -46,9 +46,9 @@ interface Storing {
  * Sends the replies in responses. A delivery counts as delivered when its replies are stored; until then its lane
  * waits.
  *
- * After a crash before the delivery counts as delivered, the push is made again, and its response has replies again. A
- * key is made of the delivery and the place in the response. So these replies have the same keys, and no reply is
- * stored twice.
+ * After a crash before the delivery counts as delivered, the push is made again, and its response has replies again.
+ * The idempotency key of a reply is made of the delivery and the place in the response. So the replies have the same
+ * keys again, and none is stored twice.
  */
 export class Replies {
   readonly #clock: Clock;
@@ -67,7 +67,10 @@ export class Replies {
     this.#max_message_bytes = max_message_bytes;
   }
 
-  /** Whether too many replies wait to be stored: no attempt may start, and no pull may bring the response of a runtime. */
+  /**
+   * Whether too many replies wait to be stored. Then no attempt may start, and no pull may bring the response of a
+   * runtime.
+   */
   get isFull(): boolean {
     return this.#storing >= STORING_MAX || this.#storing_chars >= STORING_CHARS_MAX;
   }
