@@ -233,8 +233,8 @@ const NO_TIME_LEFT: Exchanged = {
 };
 
 /**
- * A value of the message makes the address too long. It counts as a bad response, because only this message is at fault:
- * for the outcome `blocked` the instance would back off, and no later message would reach it.
+ * A value of the message makes the address too long. That counts as a bad response, because only this message is at
+ * fault. With the outcome `blocked`, the instance would back off, and no later message would reach it.
  */
 const ADDRESS_TOO_LONG: Exchanged = {
   outcome: 'bad_status',

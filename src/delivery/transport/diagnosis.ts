@@ -42,7 +42,7 @@ export async function diagnose(
   const { retry_after: _, detail, kept_body: __, ...shown } = result;
   const has_responded = result.status_code !== null && OUTCOMES[result.outcome].reached;
   if (runtime === null || !has_responded) {
-    // When no stage began, nothing else in the response contains the detail.
+    // The detail is otherwise only in the stages, and perhaps no stage began.
     const what = result.status_code === null ? `Failed: ${detail}. ` : '';
     return { success: result.outcome === 'ok', ...shown, advice: `${what}${adviceFor(shown)}` };
   }

@@ -29,7 +29,10 @@ export interface PushContext {
   readonly connector: ConnectorOptions;
   readonly pools: ConnectionPools;
   readonly kept_bodies: KeptBodies;
-  /** For bodies that may be longer than RESPONSE_BYTES_MAX. Without it, a few of them would leave no room for others. */
+  /**
+   * For bodies that may be longer than RESPONSE_BYTES_MAX. Without this second room, a few long bodies would leave no
+   * room for short ones.
+   */
   readonly kept_long_bodies: KeptBodies;
   readonly is_closed: boolean;
 }
@@ -245,8 +248,9 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
   }
 
   /**
-   * The receiver closed a kept connection just when the push used it, before a response began. The receiver never saw
-   * the push, so the push is made again.
+   * The receiver closed a kept connection just when the push used it, before a response began. The receiver has
+   * probably not seen the push, so the push is made again. A receiver that has seen it recognizes the id of the
+   * delivery.
    */
   #sendAgain(): void {
     this.#sent_again = true;

@@ -33,10 +33,12 @@ export interface StageReport {
   detail: string;
 }
 
-/** The whole body of a response as text, or why it is lost, in words. `is_late`: its deadline passed while it arrived. */
+/**
+ * The whole body of a response as text, or why it is lost, in words. `is_late`: the deadline passed while it arrived.
+ */
 export type KeptBody = { text: string } | { lost: string; is_late?: true };
 
-/** The result of one POST. Failures of the outside are values, never exceptions. */
+/** The result of one push. A failure of the receiver or the network is a value, never an exception. */
 export interface PushResult {
   outcome: Outcome;
   /** Null without a status line. */
