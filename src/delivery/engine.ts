@@ -56,7 +56,7 @@ import { TimerQueue } from './timer_queue.ts';
 import type { Tracer } from './tracer.ts';
 import type { Transport } from './transport/transport.ts';
 
-/** The loop guard's limits, for meetings without limits of their own. */
+/** The settings of the engine. `GuardLimits` hold for meetings without limits of their own. */
 export interface EngineSettings extends GuardLimits {
   /** Delays between attempts that got a bad response. */
   retry_schedule_ms: readonly number[];
@@ -280,7 +280,7 @@ export class Engine {
     this.#local_changes.instanceRemoved(instance_id, cancelled);
   }
 
-  /** A machine pulls, or has room again: its waiting deliveries may start. */
+  /** A machine pulls, or an instance has room for another push again: its waiting deliveries may start. */
   isReady(instance_id: string): void {
     const recipient = this.#recipients.known(instance_id);
     if (recipient === undefined) return;

@@ -21,7 +21,7 @@ export interface MaintenanceObserver {
   failed(error: unknown): void;
 }
 
-/** What a step of the expiry did, and where to continue; null when it was the last step. */
+/** The deliveries that a step failed. `next` says where the next step begins; null after the last step. */
 interface Expired<Place> {
   expired: EndedInLane[];
   next: Place | null;

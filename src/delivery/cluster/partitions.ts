@@ -103,9 +103,9 @@ export interface NodeIdentity {
  *   free ── renew ──► held ── too many, or the node stops ──► paused ── attempts ended, results written, renew ──► free
  *                     held, paused ── another node took it when the lease had ended ──► lost
  *
- * The lease is renewed every 3 s. Every attempt checks `isLeaseValid` first. So a process may have been paused, or get
- * no response from the store: by its own clock, it sees that it must start no more attempts. Without a cluster, the
- * node holds everything for ever.
+ * The lease is renewed every 3 s. Every attempt checks `isLeaseValid` first. So a process that was paused, or that gets
+ * no response from the store, sees by its own clock that it must start no more attempts. Without a cluster, the node
+ * holds everything for ever.
  */
 export class Partitions {
   readonly #clock: Clock;

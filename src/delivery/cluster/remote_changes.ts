@@ -189,8 +189,8 @@ export class RemoteChanges implements PartitionsListener {
   onRevoked(partitions: ReadonlySet<Partition>): void {
     const { recipients, transport } = this.#parts;
     for (const recipient of recipients.all()) if (partitions.has(recipient.partition)) recipients.drop(recipient);
-    // Compares numbers, because a partition that this node lost and took again at once is a new object. Until the
-    // attempts of the old object have ended, no attempt of the new object starts.
+    // Compares numbers, because `handOver` knows only ids. A partition that this node lost and took again at once has
+    // the same number. That ends none of its new attempts, because none has started yet.
     const partition_nos = new Set([...partitions].map(({ partition_no }) => partition_no));
     transport.handOver((instance_id) => partition_nos.has(partitionOf(instance_id)));
   }
