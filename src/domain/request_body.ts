@@ -7,8 +7,8 @@ import { Problem } from './problem.ts';
 const DEPTH_MAX = 100;
 
 /**
- * A body of more bytes than this may have a limited number of values. A list of 1,400,000 empty objects has 4 MiB, and
- * JSON.parse blocks the event loop for 150 ms to read it.
+ * A body of more than COUNTED_BYTES_MIN bytes may have at most VALUES_MAX values. A list of 1,400,000 empty objects has
+ * 4 MiB, and JSON.parse blocks the event loop for 150 ms to read it.
  */
 const COUNTED_BYTES_MIN = 640 << 10;
 const VALUES_MAX = 150_000;

@@ -19,8 +19,8 @@ export type SigningKey = KeyObject;
 /**
  * Decodes a secret. Accepts only padded base64, because some libraries of receivers read nothing else.
  *
- * @throws Problem invalid_fields when the secret is not `whsec_` and the base64 of 24 to 64 bytes. `whsec_` alone would
- * be an empty key, with which anybody could sign
+ * @throws Problem `invalid_fields` unless the secret is `whsec_`, followed by the base64 of 24 to 64 bytes. `whsec_`
+ * alone would be an empty key, with which anybody could sign
  */
 export function signingKey(secret: string): SigningKey {
   const base64 = secret.startsWith(PREFIX) ? secret.slice(PREFIX.length) : '';

@@ -10,10 +10,11 @@ import type { Store } from '../store/store.ts';
 export interface FeedViewer {
   /** The rows that the listener may see; null: everything. */
   visibility: Visibility | null;
-  /** When given, only events of this instance or of this meeting. */
+  /** When given, only events of this instance. */
   instance_id: string | undefined;
+  /** When given, only events of this meeting. With an instance_id too, an event must be of both. */
   meeting_id: string | undefined;
-  /** The session that the listener has signed in with. */
+  /** The session of the listener; null: the listener has a key, or needs none. */
   session: Session | null;
 }
 
