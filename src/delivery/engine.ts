@@ -4,8 +4,8 @@
  * accept/:      messages that arrive together are stored in one transaction; they wait while dispatch is behind.
  * lanes/:       the deliveries of each instance, meeting by meeting, in memory and on disk.
  * replies/:     a reply is sent in the meeting before the delivery that it answers counts as delivered.
- * attempts/:    decides whose step is next, makes one POST, and writes the results in batches.
- * transport/:   how a POST is made.
+ * attempts/:    decides whose step is next, makes the attempts, and writes their results in batches.
+ * transport/:   how a push is made.
  * runtimes/:    the requests of a push to an agent runtime, and the answers.
  * discovery.ts: after a start, finds the pending deliveries.
  * cluster/:     the instances of this node, and the changes of other nodes. A single node does not use it.

@@ -1,4 +1,4 @@
-/** A scan of a whole table takes at most a fiftieth of the time. */
+/** A scan of a whole table takes at most a fiftieth of the time, unless it takes more than 12 s. */
 const PART = 50;
 const PAUSE_MS_MAX = 600_000;
 

@@ -34,7 +34,10 @@ export interface Sent {
   repeated: boolean;
 }
 
-/** The most messages in one transaction, and the most bytes of them and of the lists of agents of their deliveries. */
+/**
+ * The most messages in one transaction; the most bytes of these messages, and of the lists of agents of their
+ * deliveries.
+ */
 const BATCH_MAX = 500;
 const BATCH_BYTES_MAX = 8 << 20;
 /** The most bytes of messages that wait to be stored. When more bytes wait, a send gets 503 with Retry-After. */

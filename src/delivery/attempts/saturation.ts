@@ -35,7 +35,7 @@ export class Saturation {
   #measured_at = -Infinity;
 
   /**
-   * @param load the share of the time since it was last called that this thread was busy: 0 to 1
+   * @param load returns how busy this thread was since the last call: 0 to 1
    * @param max_in_flight attempts in flight at a time, over all instances
    */
   constructor(load: () => number, max_in_flight: number) {

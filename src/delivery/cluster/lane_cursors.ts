@@ -16,7 +16,7 @@ export interface LaneCursor extends Pick<Lane, 'contiguous_from' | 'last_seq'> {
 interface CursorsOfRecipient {
   /** By meeting; the first lane has been empty for the longest time. */
   by_meeting: Map<string, LaneCursor>;
-  /** Of the forgotten lanes, the time at which the last one became empty. */
+  /** When the last of the forgotten lanes became empty, on the invalidation clock. */
   forgotten_at: number;
 }
 

@@ -36,7 +36,7 @@ export interface ForwardedPull {
   instance_id: string;
   /** The body of the request, as JSON. */
   body: string;
-  /** The client's own credentials, and the headers that describe it. */
+  /** The client's own credentials, and the headers that describe the client. */
   headers: Record<string, string>;
   /** The address of the client; null when it is not known. */
   address: string | null;
@@ -49,7 +49,7 @@ export interface PullForwarderParts {
 }
 
 /**
- * Forwards a pull to the node that delivers to its instance, with the credentials of its caller. The request goes only
+ * Forwards a pull to the node that delivers to its instance, with the credentials of the client. The request goes only
  * to one path, at an address that a node of this cluster has signed. The operator of that node declares the address
  * (CONVOKE_ADVERTISED_URL).
  */

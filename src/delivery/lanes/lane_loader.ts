@@ -25,7 +25,7 @@ const LANES_READ_MAX = 500;
 const DELIVERIES_READ_MAX = 500;
 /** The weight of the latest page in the average of their lengths. */
 const PAGE_LENGTH_WEIGHT = 0.02;
-/** An instance whose last page has at most this many deliveries counts as one without a backlog. */
+/** When the last page of a backlog has at most this many deliveries, the instance counts as one without a backlog. */
 const FEW = 16;
 
 export interface LaneLoaderParts {

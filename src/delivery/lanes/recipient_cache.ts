@@ -38,7 +38,8 @@ export class RecipientCache {
 
   /**
    * Called when deliveries of a meeting may have changed. Invalidates all instances, because any of them can be in the
-   * meeting. Even an instance without a lane can: its first message may have been requested before the change.
+   * meeting. Even an instance without a lane is invalidated: its first message may have been requested before the
+   * change.
    *
    * @param now the time of the invalidation clock
    */
@@ -107,8 +108,8 @@ export class RecipientCache {
   }
 
   /**
-   * @param known_to counts only when the lane is not in memory: no delivery of the lane up to this seq is pending;
-   * null: the lane must be read
+   * @param known_to no delivery of the lane up to this seq is pending; null: nobody knows, and the lane must be read.
+   * When the lane is in memory, this argument does not matter
    */
   laneOf(recipient: Recipient, meeting_id: string, known_to: number | null): Lane {
     const known = recipient.lanes.get(meeting_id);

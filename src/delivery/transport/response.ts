@@ -8,19 +8,19 @@ export const RESPONSE_EXCERPT_CHARS_MAX = 1024;
 /** The most bytes of a response body that are read. */
 export const RESPONSE_BYTES_MAX = 64 * 1024;
 /**
- * The most bytes after the head that are read, for each byte of the body. They include chunk extensions and trailers,
- * which nothing else limits.
+ * The most bytes that are read after the head, for each byte that a body may have. Among them are chunk extensions and
+ * trailers, which nothing else limits.
  */
 export const RAW_BYTES_OF_BODY = 2;
 const tooLong = (bytes_max: number): string => `the body of the response was over ${bytes_max / 1024} KiB`;
-/** The most memory for the bodies that pushes keep, over all pushes, while they arrive. */
+/** The most bytes of the bodies that a `KeptBodies` counts, over all pushes, while they arrive. */
 const KEPT_BYTES_MAX = 32 << 20;
 const CHARACTER_BYTES_MAX = 4;
 const EXCERPT_BYTES_MAX = RESPONSE_EXCERPT_CHARS_MAX * CHARACTER_BYTES_MAX;
 /** RFC 9110, section 15.2, wants clients to ignore any number of 1xx responses; no honest receiver sends this many. */
 export const INTERIM_RESPONSES_MAX = 100;
 
-/** The memory of all bodies that are kept. */
+/** The memory of bodies that are kept: one object for short bodies, one for bodies that may be long. */
 export class KeptBodies {
   #bytes = 0;
 
