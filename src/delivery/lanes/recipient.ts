@@ -163,7 +163,9 @@ export class Recipient {
     if ((backoff_until === null || backoff_until <= now) && !this.isAway(now)) this.is_touched = true;
   }
 
-  /** Whether the machine counts as away: an attempt waits for its pull, and has waited too long. */
+  /**
+   * Whether the machine counts as away: an attempt has waited too long for its pull, or for room for a long attempt.
+   */
   isAway(now: number): boolean {
     return this.waits_since !== null && now - this.waits_since >= AWAY_AFTER_MS;
   }
