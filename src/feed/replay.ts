@@ -1,5 +1,4 @@
 /** Replays events from the store, for a listener that resumes after the memory of events is gone. */
-import type { DeliveryReason } from '../domain/delivery.ts';
 import type { Attempt } from '../domain/outcome.ts';
 import { type FeedEvent, type FeedEventName, STORED_EVENTS } from '../domain/feed_event.ts';
 import { endOf, type FeedPosition } from '../domain/feed_position.ts';
@@ -143,24 +142,12 @@ function addChangesOf(row: DeliveryRow, found: FoundEvents, from: FeedPosition):
     const attempted = { ...row, accepted_at: row.created_at, ...verdictOf(row, attempt, is_last) };
     found.add(endOf(attempt), attemptedEvent(attempted, attempt));
   }
-  const { instance_id, meeting_id, reason, settled_at } = row;
-  if (settled_at !== null && settled_at > from.at && isWithoutAttempt(reason)) {
-    const state = reason === 'expired' ? 'failed' : 'cancelled';
+  const { instance_id, meeting_id, state, reason, settled_at } = row;
+  if (settled_at === null || settled_at <= from.at || reason === null) return;
+  // All others ended with an attempt.
+  if (state === 'cancelled' || reason === 'expired') {
     found.add(settled_at, settledEvent({ instance_id, meeting_id, state, reason, deliveries: 1 }, settled_at));
   }
-}
-
-/** The reasons of deliveries that ended without an attempt. */
-const WITHOUT_ATTEMPT: ReadonlySet<DeliveryReason> = new Set([
-  'expired',
-  'instance_deleted',
-  'dropped',
-  'hop_limit',
-  'pair_limit',
-]);
-
-function isWithoutAttempt(reason: DeliveryReason | null): reason is DeliveryReason {
-  return reason !== null && WITHOUT_ATTEMPT.has(reason);
 }
 
 /** The state of the delivery after an attempt. The store has this state only for the last attempt. */

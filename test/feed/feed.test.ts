@@ -9,8 +9,16 @@ import { FeedPosition } from '../../src/domain/feed_position.ts';
 import { acceptedEvent } from '../../src/feed/events.ts';
 import { FeedMemory } from '../../src/feed/memory.ts';
 import { type EventStream, openStream, type StreamedEvent } from '../support/event_stream.ts';
+import { PullingMachine } from '../support/pulling.ts';
 import { startReceiver } from '../support/receiver.ts';
-import { assertProblem, instancePath, type Service, startService, useService } from '../support/service.ts';
+import {
+  assertProblem,
+  instancePath,
+  membersPath,
+  type Service,
+  startService,
+  useService,
+} from '../support/service.ts';
 import { beforeTimer, until } from '../support/wait.ts';
 
 const service = useService({ retry_schedule: '100ms' });
@@ -224,6 +232,32 @@ describe('a listener that reconnects', () => {
     await again.some(1, isNamed('gap'));
     const rest = again.events.slice(0, again.events.findIndex(isNamed('gap')));
     assert.deepEqual(ofMessages(rest).slice(0, replayed.length - 4), ofMessages(replayed.slice(4)));
+  });
+
+  test('after a restart gets the deliveries that ended without an attempt, for whatever reason', async (t) => {
+    const other = await startService(t);
+    const machine = await PullingMachine.start(other, ['late', 'dropped']);
+    const late = await other.request('PATCH', `${membersPath('late')}${machine.instance_id}/`, {
+      body: { catch_up: 'latest' },
+    });
+    assert.equal(late.status, 200, late.text);
+    const stream = await listen(t, other);
+    await other.send('late', {});
+    await stream.some(1, isNamed('message.accepted'));
+    const after = stream.last_id;
+    await other.restart({});
+    await other.send('late', {});
+    await other.send('dropped', {});
+    const dropped = await other.post('/api/v1/deliveries/drop/', { meeting_id: 'dropped' });
+    assert.equal(dropped.status, 200, dropped.text);
+    assert.equal((await machine.next()).headers['convoke-missed'], '1');
+    const back = await listen(t, other, { after });
+    await back.some(1, isNamed('gap'));
+    const settled = back.events.filter(isNamed('delivery.settled')).map(({ data }) => [data['state'], data['reason']]);
+    assert.deepEqual(settled.toSorted(), [
+      ['cancelled', 'dropped'],
+      ['cancelled', 'superseded'],
+    ]);
   });
 
   test('with an unknown id learns that it missed something, and gets what happens from then on', async (t) => {
