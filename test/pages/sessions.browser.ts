@@ -8,7 +8,8 @@ import { until } from '../support/wait.ts';
 
 const visitor = useVisitor();
 
-const keyField = (page: Page) => page.getByLabel('Key', { exact: true });
+/** The start page has a section with the same name. */
+const keyField = (page: Page) => page.locator('form').getByLabel('Key', { exact: true });
 
 async function enter(page: Page, token: string): Promise<void> {
   await keyField(page).fill(token);
