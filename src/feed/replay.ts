@@ -142,10 +142,11 @@ function addChangesOf(row: DeliveryRow, found: FoundEvents, from: FeedPosition):
     const attempted = { ...row, accepted_at: row.created_at, ...verdictOf(row, attempt, is_last) };
     found.add(endOf(attempt), attemptedEvent(attempted, attempt));
   }
-  const { instance_id, meeting_id, state, reason, settled_at } = row;
+  const { instance_id, meeting_id, reason, settled_at } = row;
   if (settled_at === null || settled_at <= from.at || reason === null) return;
   // All others ended with an attempt.
-  if (state === 'cancelled' || reason === 'expired') {
+  if (row.state === 'cancelled' || reason === 'expired') {
+    const state = reason === 'expired' ? 'failed' : 'cancelled';
     found.add(settled_at, settledEvent({ instance_id, meeting_id, state, reason, deliveries: 1 }, settled_at));
   }
 }

@@ -254,10 +254,11 @@ describe('a listener that reconnects', () => {
     const back = await listen(t, other, { after });
     await back.some(1, isNamed('gap'));
     const settled = back.events.filter(isNamed('delivery.settled')).map(({ data }) => [data['state'], data['reason']]);
-    assert.deepEqual(settled.toSorted(), [
-      ['cancelled', 'dropped'],
-      ['cancelled', 'superseded'],
-    ]);
+    assert.deepEqual(
+      new Set(settled.map((each) => each.join(' '))),
+      new Set(['cancelled dropped', 'cancelled superseded']),
+    );
+    assert.equal(settled.length, 2);
   });
 
   test('with an unknown id learns that it missed something, and gets what happens from then on', async (t) => {
