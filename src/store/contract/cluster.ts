@@ -114,9 +114,8 @@ export interface ClusterStore {
    */
   broadcast(topic: string, text: string): Promise<void>;
   /**
-   * For each partition, the URL of the node that holds it. A partition is missing while no node holds it, or when that
-   * node has not signed its address. An unsigned address is not used, because requests with credentials go to that
-   * address.
+   * For each partition, the URL of the node that holds it. Leaves out partitions that no node holds, and those whose
+   * node has not signed its address: requests with credentials must not go to an unsigned address.
    */
   addressesOfHolders(): Promise<Map<number, string>>;
   /**

@@ -51,7 +51,10 @@ export interface DeliverySettlement {
   epoch: number;
 }
 
-/** The health of an instance after attempts. Ignored when the instance has another URL now: health belongs to a URL. */
+/**
+ * The health of an instance after attempts. The store ignores it when the instance has another URL now, because health
+ * belongs to a URL.
+ */
 export interface HealthSettlement extends InstanceHealth {
   instance_id: string;
   webhook_url: string;
@@ -85,7 +88,7 @@ export interface DeliveryFilter extends DeliveryKeys, PageRequest {
   state?: DeliveryState | undefined;
 }
 
-/** The pending deliveries of an instance, of a meeting, or, when both ids are given, of one lane. */
+/** The pending deliveries of an instance, or of a meeting; with both ids, those of one lane. */
 export interface Waiting {
   instance_id?: string | undefined;
   meeting_id?: string | undefined;
@@ -170,9 +173,8 @@ export interface EndedInLane extends LaneKey {
 export interface DeliveryStore {
   /**
    * Changes only deliveries that are still pending and were not queued again by hand since they were read. A delivery
-   * that has expired in the table meanwhile takes the result of its last attempt: see `lateEnd`. In a cluster
-   * the partition must still have the epoch of the settlement: a settlement of a node that lost the partition is
-   * ignored.
+   * that has expired in the table meanwhile takes the result of its last attempt: see `lateEnd`. In a cluster the
+   * partition must still have the epoch of the settlement, so settlements of a node that lost the partition are ignored.
    */
   settle(deliveries: DeliverySettlement[], healths: HealthSettlement[]): Promise<void>;
   /**
@@ -181,9 +183,10 @@ export interface DeliveryStore {
    */
   loadLanes(requests: LaneRequest[]): Promise<QueuedDelivery[][]>;
   /**
-   * A page of the deliveries of an instance that are aside and due, and a time that is not later than the time at which
-   * the next one is due. Leaves out the deliveries of paused meetings. SQLite reads some thousand deliveries in a call.
-   * When all of them are of paused meetings, the page is empty, and `next` is where to continue, as `after`.
+   * A page of the deliveries of an instance that are aside and due, without those of paused meetings. `next_at`: when
+   * the first delivery after the page is due, or an earlier time; null: none follows. SQLite reads some thousand
+   * deliveries in a call. When all of them are of paused meetings, the page is empty, and the next call needs `next` as
+   * its `after`. Otherwise `next` is null.
    */
   loadAside(
     instance_id: string,
@@ -219,10 +222,10 @@ export interface DeliveryStore {
     rows_max: number,
   ): Promise<AgentDelivery[]>;
   /**
-   * The rules of the membership of `head`, and the facts to apply them: the newest deliveries that wait behind `head`
-   * and do not expire sooner, and how many messages the membership missed before `head`. Reads at most `rows_max`
-   * deliveries of each kind. Counts no messages that were accepted before `known_since_ms`, because their deliveries
-   * may be removed.
+   * The rules of the membership of `head`, and two facts that they need. The first: the newest deliveries that wait
+   * behind `head` and do not expire sooner. The second: how many messages the membership missed before `head`. Reads at
+   * most `rows_max` deliveries for each fact. Messages that were accepted before `known_since_ms` do not count as
+   * missed, because their deliveries may be removed.
    */
   rulesAtHead(
     head: LaneKey & { delivery_id: string; seq: number; expires_at: number },

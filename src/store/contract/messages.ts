@@ -108,9 +108,9 @@ export interface MessageStore {
   /** Stores a batch of messages with their deliveries and idempotency records; results in the order of the batch. */
   accept(batch: NewMessage[]): Promise<Accepted[]>;
   /**
-   * A page of messages in the order of seq: those after `after_seq`; without `after_seq`, the last ones before
-   * `before_seq`; without either, the last ones of the meeting. Stops early when `chars_max` is reached. Null when
-   * there is no such meeting.
+   * A page of messages in the order of seq. With `after_seq`: the first messages after it. With `before_seq` alone: the
+   * last messages before it. With neither: the last messages of the meeting. Stops early when `chars_max` is reached.
+   * Null when there is no such meeting.
    */
   list(
     meeting_id: string,

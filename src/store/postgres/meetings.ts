@@ -109,8 +109,7 @@ export function meetingOperations(session: Session, { quotas }: { quotas: Quotas
         sql<number>`(SELECT coalesce(sum(coalesce(s.agent_count, json_array_length(s.agent_ids::json))), 0) FROM memberships s WHERE s.meeting_id = m.meeting_id AND s.left_at IS NULL)`.as(
           'agent_count',
         ),
-        // Counts by one search for each membership: a meeting has few memberships, even if it has
-        // many deliveries.
+        // Counts by one search for each membership: a meeting has few memberships, even if it has many deliveries.
         sql<number>`(SELECT coalesce(sum((SELECT count(*) FROM pending_deliveries d WHERE d.partition_no = x.partition_no AND d.instance_id = s.instance_id AND d.meeting_id = m.meeting_id)), 0)
           FROM memberships s JOIN instances x ON x.instance_id = s.instance_id WHERE s.meeting_id = m.meeting_id)`.as(
           'pending_deliveries',

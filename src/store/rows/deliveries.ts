@@ -25,8 +25,8 @@ import type { DeliveriesTable, MessagesTable } from './tables.ts';
 export const EXPIRED_AT_ONCE = 1_000;
 
 /**
- * How many of the oldest rows are checked for removal. Pending rows stay among them, but not for long: no delivery is
- * pending for longer than 72 h.
+ * How many of the oldest rows are checked for removal. A pending delivery stays among them until it ends or expires.
+ * While all of them are pending, no delivery is removed.
  */
 export const PRUNE_WINDOW = 5_000;
 

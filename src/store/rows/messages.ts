@@ -97,7 +97,7 @@ export function briefOf({ message_no, seq, accepted_at, excerpt, ...origin }: Br
   };
 }
 
-/** The seq of the last message that is searched for answers. */
+/** How many messages are searched for answers, and the seq of the last of them. */
 export const SCANNED = `
   SELECT count(*) AS scanned, max(seq) AS last_seq FROM (
     SELECT seq FROM messages WHERE meeting_id = $meeting_id AND seq > $after_seq ORDER BY seq LIMIT $scan) page`;

@@ -74,9 +74,8 @@ export function rowsOfEach(sources: number, { rows }: Reads): number {
 }
 
 /**
- * Merges the rows of some sources. A source may have more rows than the call took from it. Then all rows that are older
- * than the last row taken from this source are left out, whatever their source: among them, rows of this source are
- * missing.
+ * Merges the rows of some sources. A source may have more rows than the call took from it. Below the last row that was
+ * taken from such a source, rows are missing. So all older rows of every source are left out.
  *
  * @param sources the rows of each source, newest first: at most `of_each + 1`
  */

@@ -54,7 +54,8 @@ export function asidePage(db: Database, place: NumberedPlace, limit: number): As
 
 /**
  * The deliveries of an instance that follow a place and are due, without those of paused meetings. `following` is the
- * next one that is not of a paused meeting. When the read ended before it found that one, `ended_at` is where.
+ * first delivery after them that is not of a paused meeting. When READ_MAX ended the read before that delivery was
+ * found, `ended_at` is the last delivery that was read.
  */
 export function dueAside(
   db: Database,

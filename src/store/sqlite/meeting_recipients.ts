@@ -57,7 +57,7 @@ export class Recipients {
     if (is_full) this.forgetAll();
     this.#meetings.set(meeting_id, { recipients: found, chars });
     this.#chars += chars;
-    // Adds 1 for the meeting itself, because meetings without recipients take memory as well.
+    // Adds 1 for the meeting itself, because a meeting without recipients takes memory too.
     this.#memberships += found.length + 1;
     return found;
   }

@@ -20,6 +20,7 @@
  *   memberships_of_instance             deleting an instance
  *   memberships_present_of_instance     how many meetings an instance is in
  *   instances_of_owner                  the instances of a key, and their deliveries
+ *   instances_with_lease                the subscriptions whose lease has ended
  *   audit_log_of_principal, _of_target  the entries of a key, or of an instance
  *   sessions_of_key                     the sessions of a key
  */

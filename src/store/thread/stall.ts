@@ -7,11 +7,11 @@ import { StoreError } from '../store_error.ts';
 
 /** How often the watch checks how long calls have waited. */
 const TICK_MS = 250;
-/** After this many ticks of one commit, new calls are refused. */
+/** After more ticks than this of one commit, new calls are refused. */
 const STALLED_TICKS = 12;
 /**
- * After this many ticks, waiting callers get an error: the result is unknown. A call begins between two ticks, so they
- * get it within 6 s.
+ * After more ticks than this, waiting callers get an error: the result is unknown. That is within 6 s, because a call
+ * begins between two ticks.
  */
 const LONG_TICKS = 22;
 

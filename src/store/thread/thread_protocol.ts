@@ -182,7 +182,7 @@ export function itemsIn({ method, args }: Call): number {
 /** The replies to the calls of one transaction. */
 export interface Answer {
   replies: Reply[];
-  /** Messages, settlements and other requests in the transaction. */
+  /** How many messages, settlements and other requests the transaction has. */
   items: number;
   duration_ms: number;
 }

@@ -270,7 +270,7 @@ export class Cluster implements ClusterStore, NotifySource {
     }
     if (this.#closed) return connection.destroy();
     this.#listening = connection;
-    // Only now: when the connection is lost at its LISTEN, the caller tries again. Otherwise two would try.
+    // When the connection is lost before this line, the caller tries again, so #listenAgain must not try too.
     connection.onLost(() => void this.#listenAgain());
     this.#probe = setInterval(() => {
       connection.query('SELECT 1', [], PROBE_EVERY_MS).catch(() => {});

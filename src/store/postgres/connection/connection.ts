@@ -8,10 +8,10 @@ import { BatchMessage, type BatchValue } from './batch_message.ts';
 const CONNECT_MS_MAX = 2_500;
 
 /**
- * The settings of every session. With them, a commit is on disk when it returns, a node that stalls keeps no
- * transaction open, and the server notices within half a minute when this host is gone. Plans that join whole tables or
- * use several processes are switched off, because every statement finds at most a page of rows by an index: PostgreSQL
- * would choose such plans only after a wrong estimate.
+ * The settings of every session. A commit is on disk when it returns. A node that stalls keeps no transaction open. The
+ * server notices within half a minute when this host is gone. Plans that join whole tables or use several processes are
+ * switched off: every statement finds at most a page of rows by an index, so PostgreSQL would choose such plans only
+ * after a wrong estimate.
  */
 const SESSION = `
   SET synchronous_commit = on;
@@ -30,9 +30,10 @@ const SESSION = `
 
 /**
  * More settings, for a session that runs only one statement: it accepts, settles or reads changes, with up to ten
- * thousand values. One plan is kept, because planning each time would take as long as running. The kept plan must use
- * the indexes even when the tables are full: it joins values by hashes, and looks rows up in a nested loop, because
- * LATERAL leaves no other plan.
+ * thousand values. PostgreSQL keeps one plan, because planning each time would take as long as running. It may make
+ * this plan while the tables are empty, and the plan must still use the indexes when the tables are full. So sequential
+ * scans and nested loops are off, and the plan joins values by hashes. Only where LATERAL leaves no other way, it looks
+ * rows up in a nested loop.
  */
 export const BATCH_SESSION = `
   SET plan_cache_mode = force_generic_plan;

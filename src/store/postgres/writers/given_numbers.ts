@@ -3,7 +3,7 @@ import { NUMBERS_PER_MS } from '../../../domain/id.ts';
 /**
  * Remembers the highest numbers that the database gave to messages and deliveries of this node. A database may go back
  * in time: a standby without the last commits took over, or an older backup was restored. Such a database does not know
- * the last numbers that were given. If its clock is behind as well, it may give these numbers again. Ids are made from
+ * the last numbers that were given. If its clock is behind too, it may give these numbers again. Ids are made from
  * these numbers, and receivers treat two pushes with one id as the same push.
  */
 export class GivenNumbers {

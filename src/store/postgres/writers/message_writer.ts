@@ -202,7 +202,8 @@ export class MessageWriter {
         const again = lost || is_behind || isCollision(error);
         if (!again || performance.now() > until_ms) {
           const failure = storeErrorOf(error);
-          // Any other error is about the batch itself: the database has looked for it, and has not stored it.
+          // An error that is no StoreError is about the batch itself: the database looked for a stored result, found
+          // none, and refused the batch.
           if (!is_in_doubt || !(failure instanceof StoreError)) throw failure;
           this.#giveUp();
           throw new StoreError('IN_DOUBT', `the connection was lost while messages were stored: ${failure.message}`);

@@ -8,7 +8,7 @@ const PAGES_AT_ONCE = 8;
 /** The value of `PRAGMA auto_vacuum` with which free pages can be given back in pieces. */
 const INCREMENTAL = 2;
 
-/** The page counts of the file. */
+/** Counts the pages of the file, and gives free pages back to the disk. */
 export function fileOperations(db: Database): Sync<FileStore> {
   const pragma = (name: string): number => Number(Object.values(db.prepare(`PRAGMA ${name}`).get()!)[0]);
   const space = (): FileSpace => ({
