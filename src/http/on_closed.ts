@@ -10,8 +10,8 @@ export function onClosed(response: ServerResponse, callback: () => void): void {
 }
 
 /**
- * Whether a client still waits for the beginning of a response. It does not when it has left, or when it has a response
- * because the storage stalled.
+ * Whether a client still waits for the beginning of a response. False when the client has left, or when it got a
+ * response because the storage stalled.
  */
 export function isAwaited({ closed, destroyed, headersSent }: ServerResponse): boolean {
   return !closed && !destroyed && !headersSent;

@@ -22,7 +22,7 @@ const REFERENCE_PATH = /^\/docs\/?$/;
 /** The paths of views, by their first segment. The page itself judges the other segments. */
 const VIEW = /^\/(?:$|portal(?:\/|$)|(?:now|start|meetings|instances|deliveries|agents|keys|audit|nodes)(?:\/|$))/;
 
-/** The only path that can be framed. */
+/** The only path that another page may show in a frame. */
 const PORTAL = /^\/portal(?:\/|$)/;
 
 /** Paths whose responses are for programs, even when a browser opens them: the API, files, and links with secrets. */
@@ -180,7 +180,7 @@ export class Pages {
   }
 
   /**
-   * The built files. They are read again when the index has changed, which is checked only for a request for a view.
+   * The built files. Reads them again when the index has changed. Checks that only when the request is for a view.
    */
   async #read(is_view: boolean): Promise<Built | null> {
     if (this.#built !== null && !is_view) return this.#built;

@@ -33,9 +33,9 @@ declare module 'fastify' {
 export const SECURITY_SCHEME = 'api_key';
 
 /**
- * Puts a guard before a route; called for every route. The guard identifies the caller and checks the rate before the
- * body is read. When the body is there, it checks the key again. This function also adds the security of the route to
- * the OpenAPI document.
+ * Puts a guard before a route. The server calls this for every route. The guard identifies the caller and checks the
+ * rate before the body is read. When the body is there, it checks the key again. This function also adds the security
+ * of the route to the OpenAPI document.
  *
  * @throws Error when the route does not say in its `config.access` who may call it: the service does not start then
  */

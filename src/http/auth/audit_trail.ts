@@ -225,8 +225,8 @@ function targetOf({ params, body }: FastifyRequest, target: AuditTarget): string
 }
 
 /**
- * The id that a request names; null for a value that is no id. Databases change a text that is not well-formed, and
- * then the chain of the log says that somebody has changed the entry.
+ * The id that a request names; null for a value that is no id. A database would change a text that is not well-formed,
+ * and the chain of the log would then show a changed entry.
  */
 function chosenId(value: unknown): string | null {
   return typeof value === 'string' && isId(value) ? value : null;

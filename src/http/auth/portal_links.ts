@@ -37,8 +37,8 @@ class PortalStanding implements Standing {
 }
 
 /**
- * Portal links: an admin makes a link for a key. For an hour, anybody who opens the link sees the instances of the key,
- * and may do what helps their machines to get messages again: see domain/portal_rights.ts.
+ * Portal links: an admin makes a link for a key. For an hour, anybody who opens the link sees the instances of the key.
+ * They may also do what helps the machines of these instances to get messages again: see domain/portal_rights.ts.
  */
 export class PortalLinks {
   readonly #secrets: DerivedSecrets;

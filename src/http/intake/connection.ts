@@ -5,8 +5,8 @@ import type { Body } from './body.ts';
 
 /**
  * The most requests of one connection that have no response yet, or that arrived in one turn of the event loop. Node
- * reads up to 64 KiB at a time, which may hold a request in every 26 bytes; all of them together would be one long
- * turn. One request more gets 503, and the connection closes.
+ * reads up to 64 KiB at a time, and a request can be as short as 26 bytes, so without this limit a turn could be very
+ * long. One request more gets 503, and the connection closes.
  */
 export const PIPELINED_MAX = 8;
 
@@ -165,9 +165,9 @@ function onResponseClosed(this: ServerResponse): void {
 }
 
 /**
- * Node 22 does not tell a response that waits behind an earlier one that its connection has closed. Without that, its
- * body would count against the budget for ever, and a pull would wait for a client that is gone. Node 24 has destroyed
- * such a response already.
+ * Ends a response that waits behind an earlier one when their connection closes. Node 24 does that itself, Node 22 does
+ * not. Otherwise the body of its request would count against the budget for ever, and a pull would wait for a client
+ * that is gone.
  */
 function endQueued(response: ServerResponse): void {
   if (response.socket !== null || response.destroyed) return;

@@ -97,7 +97,7 @@ export class Connections {
       exchange.awaits_continue = true;
       server.emit('request', request, response);
     });
-    // A request with such a header passes the same checks as others. These checks refuse it with a problem; Node's own
+    // A request with an unknown `Expect` passes the same checks as others. They refuse it with a problem; Node's own
     // response would be only a status.
     server.on('checkExpectation', (request, response) => server.emit('request', request, response));
     server.on('connect', (_request, socket) => {
@@ -114,7 +114,7 @@ export class Connections {
   async drain(server: Server, drain_ms: number): Promise<void> {
     this.#is_draining = true;
     await this.#acceptQueued(this.#clock.now() + drain_ms);
-    // The method of the HTTP server would close idle connections too.
+    // The `close` of an HTTP server would close idle connections too.
     NetServer.prototype.close.call(server);
     if (this.#open.size === 0) return;
     const { promise, resolve } = Promise.withResolvers<void>();

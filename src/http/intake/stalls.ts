@@ -8,7 +8,7 @@ import { inDoubt, stalled } from '../../store/thread/stall.ts';
 import type { Stall } from '../../store/contract/stall.ts';
 import type { App } from '../context.ts';
 
-/** After this many signs of a stall, 6 s after it began, the client gets a response. */
+/** The number of the sign of a stall at which a client gets a response: signs come after 3 s, and then every 0.25 s. */
 const TIMES_MAX = 6;
 
 class Caller extends ListNode {

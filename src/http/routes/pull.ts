@@ -110,7 +110,7 @@ async function pull(context: Context, request: PullingRequest, reply: FastifyRep
   const address = await addressOf(context, request);
   letGoOfBody(request);
   const { raw: response } = reply;
-  // The next pull of the client may already have this pull_id.
+  // When the client has left, its next pull may already wait under this pull_id, and `takeBack` would end that pull.
   if (!isAwaited(response)) return reply.hijack();
   // No other code may run between this call and the wait. So of two requests with the same pull_id, only one waits.
   if (pull_id !== null) pull_transport.takeBack(instance_id, pull_id);
@@ -194,7 +194,7 @@ async function forward({ pull_forwarder, limits, connections }: Context, request
   });
   if (response === null) {
     if (made_room) throw noRoom();
-    // It is unknown whether the results in the request count, so the machine has to bring them again.
+    // If the request brought results, nobody knows whether they count. So it fails, and the machine brings them again.
     if (pull_forwarder.is_draining && !brings_results) return { pushes: [], results: [] };
     throw holderNotReached();
   }

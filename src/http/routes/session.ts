@@ -38,7 +38,7 @@ export interface SessionContext {
   environment: string | null;
 }
 
-/** What an admin can do about the sessions of everybody. */
+/** The parts for the routes with which an admin lists and ends the sessions of everybody. */
 export type OpenSessionContext = Pick<SessionContext, 'sessions' | 'audit_trail'>;
 
 export function openSessionRoutes(app: App, context: OpenSessionContext): void {
