@@ -47,8 +47,8 @@ export class Caller {
   }
 
   /**
-   * The instance of an agent: the named instance; otherwise the instance of a key that is limited to one instance;
-   * otherwise an instance with the name of the agent.
+   * The instance of an agent: the named instance. Without a name, the only instance of the key, if the key is limited to
+   * one. Otherwise the instance whose id is the id of the agent.
    */
   async instanceOf({ agent_id, instance_id }: { agent_id: string; instance_id?: string | undefined }): Promise<string> {
     return instance_id ?? (await this.session()).instance_id ?? agent_id;

@@ -91,8 +91,9 @@ export class MeetingNews {
 }
 
 /**
- * True when the service said why it ended the feed and another feed would not help, or when another key has the place
- * of the feed now. A stream does not continue without a place: otherwise nothing would limit the number of streams.
+ * True when the service said why it ended the feed, and another feed would not help. Also true for `overloaded`: another
+ * key has the place of the feed now. A stream ends when it loses its place: otherwise nothing would limit the number of
+ * streams.
  */
 function isFinal(error: ConvokeError | null): error is ConvokeError {
   if (error === null || error.code === 'overloaded') return error !== null;

@@ -1,6 +1,6 @@
 /**
  * The messages that streams of a meeting send next. Streams of one meeting read the same messages at the same time: one
- * of them reads, and all take the result. A stream holds no message while its client does not read, only its position.
+ * of them reads, and all take the result. While its client does not read, a stream holds only its position.
  */
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { type MeetingEvent, meetingEvent } from '../../domain/meeting_event.ts';

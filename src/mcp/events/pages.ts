@@ -12,7 +12,7 @@ export interface EventPage {
   events: { event: MeetingEvent; seq: number }[];
   /** The position after the page. */
   seq: number;
-  /** Whether events between the position before the page and the page are missing. */
+  /** Whether events are missing between the position that the caller gave and the page. */
   truncated: boolean;
   has_more: boolean;
 }

@@ -93,7 +93,7 @@ async function idOf(caller: Caller, url: string, { meeting_id, agent }: Wanted):
   return `mcp-${hash('sha256', JSON.stringify([key_id, url, meeting_id, agent])).slice(0, ID_CHARS)}`;
 }
 
-/** Null asks for no end: the longest lease is given. */
+/** The lease for the `ttlMs` of the client. Null asks for a lease without an end, and gets the longest one. */
 function leaseSeconds(ttl_ms: number | null | undefined): number {
   if (ttl_ms === undefined) return LEASE_S.default;
   return ttl_ms === null ? LEASE_S.max : Math.min(Math.max(Math.floor(ttl_ms / 1000), LEASE_S.min), LEASE_S.max);

@@ -92,7 +92,10 @@ export const joinMeeting = toolOf({
   },
 });
 
-/** Leaves a registered instance as it is, because it may belong to a machine with a webhook. */
+/**
+ * The instance, if it is registered. join_meeting leaves a registered instance as it is, because it may belong to a
+ * machine with a webhook.
+ */
 async function known({ client, signal }: Caller, instance_id: string): Promise<Instance | null> {
   try {
     return await client.getInstance(instance_id, { signal });

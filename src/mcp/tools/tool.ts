@@ -12,7 +12,7 @@ interface ToolShape<Input extends TObject, Output extends TObject> {
   description: string;
   /** The tool is offered to keys with one of these scopes. */
   scopes: readonly Scope[];
-  /** Hints on its effects, for clients that ask a person before they call it. */
+  /** What the tool may change, for clients that ask a person before they call it. */
   annotations: Required<Omit<ToolAnnotations, 'title'>>;
   input: Input;
   output: Output;
