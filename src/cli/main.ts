@@ -52,7 +52,7 @@
       process.stdout.write(`${version}\n`);
       return;
     }
-    // Node 22 would warn about its SQLite with every command. The tests run on Node 22 as well.
+    // Node 22 would warn about its SQLite with every command.
     process.emitWarning = new Proxy(process.emitWarning.bind(process), {
       apply(emitWarning, self, args) {
         if (!String(args[0]).startsWith('SQLite is an experimental')) Reflect.apply(emitWarning, self, args);

@@ -36,8 +36,8 @@ export function withServiceOrFile(command: Command): Command {
 }
 
 /**
- * Lets `--data` win over CONVOKE_URL. Otherwise a key for the file would be made at a service that the user did not
- * mean, and nobody could work on the file of a stopped service while that variable is set.
+ * Lets `--data` win over CONVOKE_URL. Otherwise a command for the file would go to a service that the user did not mean,
+ * and nobody could work on the file of a stopped service while CONVOKE_URL is set.
  */
 function preferGivenDirectory(command: Command): void {
   if (isGivenDirectory(command) && command.getOptionValueSource('url') === 'env')
@@ -50,9 +50,14 @@ export function isGivenDirectory(command: Command): boolean {
 }
 
 /**
- * Calls the API on the data. Uses the first of these that exists: the service of `--url`, the file in the directory of
- * `--data`, the service at the usual address, the file in the usual directory. An option wins over the variables. When
- * CONVOKE_DATABASE_URL names a database, the database replaces the file.
+ * Calls the API on the data. Uses the first of these that is given or found:
+ *
+ * 1. the service of `--url`,
+ * 2. the file in the directory of `--data`,
+ * 3. the service at the usual address,
+ * 4. the file in the usual directory.
+ *
+ * An option wins over the variables. When CONVOKE_DATABASE_URL names a database, the database replaces the file.
  */
 export async function onServiceOrFile<T>(
   options: ServiceOrFileOptions,

@@ -6,7 +6,7 @@ type Style = Parameters<typeof styleText>[0];
 /** Ids and times are never cut. A column that can be cut keeps at least this much. */
 const COLUMN_CHARS_MIN = 16;
 
-/** Whether the command goes on when nobody reads its output any more. */
+/** Whether the command continues when nobody reads its output any more. */
 let goes_on_unread = false;
 
 /**

@@ -66,8 +66,8 @@ async function backUp(file: string, options: ServiceOrFileOptions, command: Comm
 }
 
 /**
- * PostgreSQL's own tools are better at this: they know of replicas and of points in time. CONVOKE_DATA names no data
- * then: a file that is still there is the one from before the import.
+ * Refuses a backup of PostgreSQL, which has better tools: they know of replicas and of points in time. A data file in
+ * CONVOKE_DATA is from before the import, and a copy of that file would be no backup of the database.
  */
 function refusePostgres({ url }: ServiceOrFileOptions, command: Command): void {
   const database_url = process.env['CONVOKE_DATABASE_URL'] ?? '';

@@ -113,7 +113,7 @@ export async function askService(url: string): Promise<RunningService | null> {
   }
 }
 
-/** @param own the service at the address of these settings, which may be another than the one that is checked */
+/** @param own the service at the address of these settings. It need not be the service that `--url` names */
 async function checkPort(config: Config, own_url: string, own: RunningService | null): Promise<Check> {
   if (own !== null) return ok('port', `Convoke responds at ${own_url}`);
   const fault = await faultOfListening(config.host, config.port);

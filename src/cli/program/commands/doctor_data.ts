@@ -121,8 +121,8 @@ async function stateOfFile(file: string): Promise<{
 const SQLITE_BUSY = 5;
 
 /**
- * Whether a start could read the key. Only a start can find out whether it is the right key, because
- * the file may be in use.
+ * Whether a start could read the key. Only a start can find out whether the key fits the data, because the data file may
+ * be in use now.
  */
 export async function checkKey(config: Config): Promise<Check> {
   const check = 'data key';
@@ -148,7 +148,7 @@ export async function checkKey(config: Config): Promise<Check> {
   }
 }
 
-/** The node on a database that it cannot use would not start. */
+/** Whether a node could use the database: otherwise it would not start. */
 export async function checkDatabase(config: Config): Promise<Check[]> {
   if (config.database_url === null) return [];
   const check = 'database';

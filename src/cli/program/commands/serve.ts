@@ -21,7 +21,10 @@ import { typed } from '../command_name.ts';
  */
 const SAME_SIGNAL_MS = 300;
 
-/** An attempt in flight ends within 5 s; service managers wait for 10 s before they kill. */
+/**
+ * How long a stop may take: longer than an attempt with the default timeout of 5 s, and shorter than the 10 s after
+ * which service managers kill a process.
+ */
 const STOP_MS_MAX = 6_500;
 /**
  * How long a service that stops still takes requests on open connections: long enough for a client that is about to

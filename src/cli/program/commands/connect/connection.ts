@@ -56,7 +56,7 @@ export function connectionFile(instance_id: string): string {
   return join(directory(), `${fileName(instance_id)}.json`);
 }
 
-/** The path that the file had before every id had a name of its own. */
+/** The path of the file in an earlier version, in which two ids could have the same file name. */
 function formerFile(instance_id: string): string {
   return join(directory(), `${encodeURIComponent(instance_id).replaceAll(/[^\w-]/g, '_')}.json`);
 }

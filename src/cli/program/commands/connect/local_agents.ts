@@ -87,8 +87,8 @@ export class LocalAgents {
   }
 
   /**
-   * The messages before this push; if the key may not read them, only those that this machine got. When the push has to
-   * be made again, returns a text that says why.
+   * The messages before this push; if the key may not read them, only those that this machine got. A text: they could
+   * not be read, and the text says why. The push must then be made again.
    */
   async #historyOf({ meeting_id, seq }: PushInHand, limit: number): Promise<PastMessage[] | string> {
     if (limit === 0 || seq === null) return [];

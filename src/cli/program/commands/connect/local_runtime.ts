@@ -84,7 +84,7 @@ export class LocalRuntime {
     } catch (error) {
       const why = reasonOf(error);
       if (!connection.is_made) {
-        // A request that was called off shows nothing about the runtime.
+        // An aborted request shows nothing about the runtime.
         this.#is_reached &&= signal.aborted;
         return { not_reached: why };
       }
