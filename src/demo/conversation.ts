@@ -285,7 +285,7 @@ function instanceIdOf(name: string, isPushedFromHere: (instance_id: string) => b
   return name;
 }
 
-/** @param turn says whose turn is next; messages of others have none */
+/** @param turn the number of the message in the talk of the agents; answers to others have none */
 function messageFrom(from: string, content: string, turn?: number): Said {
   return { from, content, ...(turn === undefined ? {} : { turn }), created_at: new Date(wallNow()).toISOString() };
 }
