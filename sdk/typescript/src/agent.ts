@@ -34,8 +34,7 @@ export interface AgentOptions extends Pick<PullOptions, 'concurrency' | 'signal'
   /** Which of the messages that waited while the machine was away are pushed: `all`, or only the `latest`. */
   catch_up?: JoinMeetingInput['catch_up'];
   /**
-   * A message that is older than this many seconds when it would be pushed next is not pushed; 0: a message of any age
-   * is pushed.
+   * How old a message may be, in seconds. An older message is no longer pushed. 0: a message of any age is pushed.
    */
   max_age_s?: number | undefined;
   /** The URL of Convoke. When absent: the variable CONVOKE_URL, otherwise http://127.0.0.1:8080. */
@@ -43,7 +42,7 @@ export interface AgentOptions extends Pick<PullOptions, 'concurrency' | 'signal'
   /** The variable CONVOKE_API_KEY when absent. */
   api_key?: string | undefined;
   /**
-   * The agent_id when absent. Keep it the same at every start: then the messages arrive that waited while the agent was
+   * The agent_id when absent. Keep it the same at every start: then the agent gets the messages that waited while it was
    * away.
    */
   instance_id?: string | undefined;

@@ -280,9 +280,9 @@ export class ConvokeClient {
   /**
    * Sends a message in a meeting. When it resolves, the message is stored and its pushes are queued.
    *
-   * Tries again, with the same idempotency key and therefore without a second message, when Convoke cannot be reached,
-   * does not respond in time, or responds 429, 502, 503 or 504. The pause is the Retry-After of the response; without
-   * it, each pause is twice the previous one. It gives up when the Retry-After is longer than 30 s.
+   * Tries again when Convoke cannot be reached, does not respond in time, or responds 429, 502, 503 or 504. Each try has
+   * the same idempotency key, so the message is stored once. The pause is the Retry-After of the response; without it,
+   * each pause is twice the previous one. Gives up when the Retry-After is longer than 30 s.
    */
   async sendMessage(
     meeting_id: string | number,

@@ -235,8 +235,8 @@ export class Puller {
   }
 
   /**
-   * Whether there are results to hand in, or whether the response to the last request that handed in was lost. At the
-   * end, the response to the request that waited may be lost too.
+   * Whether there is a reason for a request that hands in: there are results, the response to the last such request was
+   * lost, or a push must be taken back. At the end the request that waits must have ended first.
    */
   get #isHandInDue(): boolean {
     if (this.#is_handing_in) return false;
@@ -272,9 +272,9 @@ export class Puller {
       const getting_ready = this.#options.ready?.(this.#ending.signal);
       this.#is_ready = getting_ready === undefined;
       if (getting_ready !== undefined) await getting_ready.finally(() => (this.#is_ready = true));
-      // The first request of a connection does not wait: its response shows that the service is there.
       if (this.#ending.signal.aborted) return;
       this.#is_open = true;
+      // The first request of a connection does not wait: its response shows that the service is there.
       await this.#ask('waits', max, this.#is_connected ? WAIT_S : 0, waiting);
     } catch (error) {
       if (error !== NOT_READY && !this.#ending.signal.aborted) this.#fail(error);
@@ -298,7 +298,7 @@ export class Puller {
     try {
       await this.#ask('hands in', max, 0, new AbortController());
     } catch (error) {
-      // Without results, the end does not wait for a service that is away.
+      // An iteration that ends without results does not wait for a service that is away.
       const has_results = this.#results.size > 0;
       if (this.#ending.signal.aborted && !has_results && !isBusy(error)) this.#pull_ids.clear();
       else this.#fail(error);
@@ -437,7 +437,7 @@ export class Puller {
     void this.#pause(left_ms === Infinity ? pause_ms : Math.min(pause_ms, HAND_IN_PAUSE_MS_MAX, left_ms));
   }
 
-  /** Pauses before the next request. The end has results to hand in, and so cuts the pause short. */
+  /** Pauses before the next request. When the iteration ends, its last results cut the pause short. */
   async #pause(pause_ms: number): Promise<void> {
     const { sleep = pause } = this.#options;
     this.#pausing = new AbortController();

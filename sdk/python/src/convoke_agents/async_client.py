@@ -69,8 +69,7 @@ class AsyncConvokeClient(AsyncOperations):
         traceparent: str | None = None,
         tracestate: str | None = None,
     ) -> SentMessage:
-        """Sends a message in a meeting; if needed, again with the same idempotency key:
-        `ConvokeClient.send_message`."""
+        """Sends a message in a meeting, and tries again if needed: `ConvokeClient.send_message`."""
         return await self._store(
             message_to_send(
                 meeting_id,

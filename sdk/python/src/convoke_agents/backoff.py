@@ -18,9 +18,9 @@ _PAUSE_SOON_S_MAX = 0.5
 class Backoff:
     """The pauses before a request is made again: 0.1 s, doubling to 5 s, or the pause that the service asked for.
 
-    While nothing responds at the address, the pauses stay at 0.5 s for a minute. Such a request costs the service
-    nothing, and the service is found within half a second of its return. A service that responds, and is too busy, gets
-    longer and longer pauses. Up to half of each pause is left out at random, so that not all machines return at once.
+    While nothing responds at the address, the pauses stay at 0.5 s for a minute. Such requests cost the service next to
+    nothing, and find it within half a second of its return. A service that responds, and is too busy, gets longer and
+    longer pauses. Up to half of each pause is left out at random, so that not all machines return at once.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic, chance: Callable[[], float] = random.random) -> None:

@@ -82,8 +82,8 @@ class ConvokeClient(Operations):
     ) -> SentMessage:
         """Sends a message in a meeting. When it returns, the message is stored and its pushes are queued.
 
-        Tries again, with the same idempotency key and therefore without a second message, when Convoke cannot be
-        reached, does not respond in time, or responds 429, 502, 503 or 504. It pauses for as long as the server asks.
+        Tries again when Convoke cannot be reached, does not respond in time, or responds 429, 502, 503 or 504. Each try
+        has the same idempotency key, so the message is stored once. Pauses for as long as the server asks.
 
         :param message: Any JSON object. A `RawJson` is sent as it is written.
         :param target_agents: Push only to these agents; empty or absent: to all agents of the meeting.
@@ -120,7 +120,7 @@ class ConvokeClient(Operations):
         traceparent: str | None = None,
         tracestate: str | None = None,
     ) -> SentMessage:
-        """Replies to an earlier push, without a key: in its meeting, as one of its agents.
+        """Replies to an earlier push, without a key: in the meeting of the push, as one of its `target_agents`.
 
         Tries again as `send_message` does.
 

@@ -146,7 +146,7 @@ def _why(error: BaseException) -> str:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An error, its cause, the cause of that, and so on. In place of a group of errors, each error of the group."""
+    """An error, its cause, the cause of its cause, and so on; for a group of errors, also each of its errors."""
     waiting = [error]
     for _ in range(20):
         if not waiting:

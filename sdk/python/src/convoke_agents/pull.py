@@ -138,7 +138,7 @@ class AsyncPulling:
         self._secret = secret
         self._on_connection = on_connection
         self._loop: asyncio.AbstractEventLoop | None = None
-        # Pushes that the caller has in hand, and those in the queue for them; late ones included, in the order of their
+        # Pushes that the caller has in hand or that wait for the caller, late pushes included; in the order of their
         # arrival.
         self._held: OrderedDict[str, _Hand] = OrderedDict()
         self._queue: deque[PushInHand] = deque()
@@ -281,7 +281,8 @@ class AsyncPulling:
             self._cut_pause()
 
     def _is_hand_in_due(self) -> bool:
-        """Whether there are results to hand in, or whether the response to the last request that handed in was lost.
+        """Whether there is a reason for a request that hands in: there are results, or the response to the last such
+        request was lost.
 
         At the end, the response to the request that waited may be lost too.
         """
@@ -453,7 +454,7 @@ class AsyncPulling:
         if len(self._results) > 0 or _is_busy(error):
             self._fail(error)
         else:
-            # Without results, the end does not wait for a service that is away.
+            # An iteration that ends without results does not wait for a service that is away.
             self._pull_ids.clear()
 
     def _fail(self, error: Exception) -> None:
@@ -482,7 +483,7 @@ class AsyncPulling:
             self._start(self._pause(pause_s, self._pausing))
 
     async def _pause(self, pause_s: float, cut: asyncio.Event) -> None:
-        """Pauses before the next request. The end has results to hand in, and so cuts the pause short."""
+        """Pauses before the next request. When the iteration ends, its last results cut the pause short."""
         with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(cut.wait(), pause_s)
         self._pausing = None

@@ -20,8 +20,8 @@ from convoke_agents.verify import Push, VerificationError, decode_secrets, read_
 
 # Twice the size of the largest push under the server's default limit, its list of agents included.
 _BODY_BYTES_MAX = 2 * 1024 * 1024
-# After the response to a push, Convoke stops its retries within an hour, unless the receiver asked for more time or
-# somebody retries the push by hand.
+# With its default settings, Convoke retries a push that got a response for 43 minutes. That takes longer only when the
+# receiver asks for more time, or when somebody retries the push by hand.
 _REMEMBER_S = 3600.0
 _REMEMBERED_MAX = 10_000
 _TEXT = "text/plain; charset=utf-8"
@@ -66,10 +66,10 @@ class Receiver:
     ) -> None:
         """
         :param secret: The instance's webhook_secret, or several of them while it is being rotated.
-        :param on_push: Called once for a push, `def` or `async def`. The response is 200 when it returns, and Convoke
-            waits 5 s for it: put the push into a queue of your own, or start the agent without waiting. While it runs,
-            the next push of the same meeting is held back. The return value of the function is sent in the meeting, if
-            the instance is registered with `replies=True`: see `Answer`. Later the agent can reply with
+        :param on_push: Called once for a push, `def` or `async def`. The response is 200 when it returns. Convoke waits
+            5 s for that: put the push into a queue of your own, or start the agent without waiting. While the function
+            runs, Convoke holds back the next push of the same meeting. The return value of the function is sent in the
+            meeting, if the instance is registered with `replies=True`: see `Answer`. Later the agent can reply with
             `push.reply_token`.
         :param on_test: Called instead of on_push for the sample push of a webhook test.
         :param on_error: Called with the exception of on_push. When absent, the logger `convoke_agents` gets the

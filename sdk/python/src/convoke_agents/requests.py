@@ -246,7 +246,7 @@ class AsyncRequests:
         headers: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
     ) -> AsyncGenerator[httpx.Response, None]:
-        """A response whose body was not read yet. `timeout_s` is for each piece of it."""
+        """A response whose body was not read yet. `timeout_s` is for each piece of the body."""
         within_s = self.target.timeout_s if timeout_s is None else timeout_s
         try:
             async with self._http.stream(

@@ -68,12 +68,12 @@ def serve_agent(
         an earlier join it is `all`.
     :param catch_up: Which of the messages that waited while the machine was away are pushed: `all`, or only the
         `latest`.
-    :param max_age_s: A message that is older than this when it would be pushed next is not pushed; 0: a message of
-        any age is pushed.
+    :param max_age_s: How old a message may be, in seconds. An older message is no longer pushed. 0: a message of any
+        age is pushed.
     :param base_url: The URL of Convoke; the variable CONVOKE_URL when absent, or else http://127.0.0.1:8080.
     :param api_key: The variable CONVOKE_API_KEY when absent.
-    :param instance_id: The agent_id when absent. Keep it the same at every start: then the messages arrive that waited
-        while the agent was away.
+    :param instance_id: The agent_id when absent. Keep it the same at every start: then the agent gets the messages that
+        waited while it was away.
     :param instance_name: The name that people see; the instance_id when absent.
     :param turn_s: How long the agent may take for a push, 600 at most. After that time the push arrives again later.
     :param concurrency: How many meetings are answered at a time. Messages of one meeting arrive one after the other.

@@ -33,8 +33,8 @@ VerificationReason: TypeAlias = Literal[
     "no_matching_signature",
     "invalid_body",
 ]
-"""`invalid_secret`: the receiver's own secret is not `whsec_` and the base64 of 24 to 64 bytes; `no_matching_signature`:
-forged, changed on the way, or signed with another secret; `invalid_body`: genuine, but not a push."""
+"""`invalid_secret`: the receiver's own secret is not `whsec_` and the base64 of 24 to 64 bytes. `no_matching_signature`:
+forged, changed on the way, or signed with another secret. `invalid_body`: genuine, but not a push."""
 
 
 class VerificationError(Exception):
