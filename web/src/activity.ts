@@ -37,8 +37,8 @@ function draw(): void {
 }
 
 /**
- * Begins the list with the latest attempts, so that the list is not empty after a reload. Removes earlier entries,
- * because they belong to the previous session, and so perhaps to another person.
+ * Begins the list with the latest attempts, so that the list is not empty after a reload. Removes earlier entries: they
+ * are from the previous session, perhaps that of another person.
  */
 export async function recallActivity(): Promise<void> {
   const whose = session.value;

@@ -58,7 +58,7 @@ class Steps {
     return Math.round(second / this.#step_s) * this.#step_s;
   }
 
-  /** While the service does not respond, the missing steps are a gap at the right end. */
+  /** The steps up to now. While the service does not respond, a gap at the right end stands for the missing steps. */
   points(): Points {
     const step_s = this.#step_s;
     const { span_s, every_ms } = SPANS[this.#span];

@@ -46,8 +46,8 @@ function isGone({ status, code }: ConvokeError): boolean {
 
 interface FeedOptions {
   /**
-   * Whether the title of the tab shows what the caller keeps up to date. Then the callback comes while the tab is
-   * hidden too.
+   * Whether the caller keeps something up to date that the title of the tab shows. Then the callback also comes while
+   * the tab is hidden.
    */
   is_seen_hidden?: boolean;
 }

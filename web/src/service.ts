@@ -107,8 +107,8 @@ async function whySignIn(response: Response): Promise<string | null> {
 }
 
 /**
- * Sends the half of the session that this tab shows. After somebody else has signed in, the service then refuses the
- * request, instead of showing their data under the name and the rights of the first person.
+ * Sends the half of the session that this tab shows. When somebody else has signed in, their cookie does not fit this
+ * half, and the service refuses the request. Otherwise the tab would show their data under the name of the first person.
  */
 function bySession(init: RequestInit | undefined): RequestInit {
   const headers = new Headers(init?.headers);

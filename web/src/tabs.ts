@@ -4,7 +4,7 @@
  *
  * The tabs agree by messages to one another. A tab claims the lead, and leads when no other tab objects. A leader that
  * is hidden or closed says so. A leader that crashes or hangs gives no sign of life, so after a while another tab
- * claims its place. When two tabs lead, because one of them was too busy to object, the tab that began later goes on.
+ * claims its place. When two tabs lead, because one of them was too busy to object, the tab that began later stays.
  *
  * A lock of the browser would be simpler, but pages over plain HTTP from another machine have no locks. A SharedWorker
  * is not possible either, because the page permits no Trusted Types policy, and so no URL of a worker.

@@ -8,7 +8,7 @@ interface HeldProps<T> {
   fresh: readonly T[];
   idOf: (row: T) => string;
   is_held: boolean;
-  /** Whether rows that are known keep their places, also while nobody aims at one. */
+  /** Whether known rows keep their places even while nobody aims at one. */
   is_order_kept?: boolean;
   /** Whether `fresh` has all rows. */
   is_complete: boolean;

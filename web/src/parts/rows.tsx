@@ -39,7 +39,7 @@ interface RowsProps<T> {
   /** The name of the row's link for screen readers. */
   nameOf: (row: T) => string;
   selected?: string | null;
-  /** Whether the rows are ordered by something that changes: known rows then keep their places. */
+  /** Whether the order of the rows changes all the time, so that known rows must keep their places. */
   is_order_kept?: boolean;
   /** How many lines a row has on a narrow screen. */
   narrow_lines?: 1 | 2;

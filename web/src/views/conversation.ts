@@ -101,8 +101,8 @@ export class Conversation {
   }
 
   /**
-   * When an instance changes, the reason for which its pending delivery waits may change too, without an event of its
-   * own.
+   * Whether the stretch has a pending delivery to the instance. When the instance changes, the reason for which that
+   * delivery waits may change too, and no event says so.
    */
   isPendingFor(instance_id: string | null | undefined): boolean {
     return [...this.stretch.value.deliveries.values()].some((deliveries) =>

@@ -32,8 +32,9 @@ export function useDelivery(delivery_id: string) {
 }
 
 /**
- * Whether an event that names no delivery may concern a delivery: many deliveries were settled or queued at once, or its
- * instance or its meeting changed, and so perhaps the reason for which it waits.
+ * Whether an event that names no delivery may concern this delivery. Such an event says that many deliveries were
+ * settled or queued at once, or that an instance or a meeting changed. The reason for which the delivery waits may then
+ * be another one.
  *
  * @param delivery null until it was read
  */

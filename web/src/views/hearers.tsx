@@ -52,8 +52,8 @@ export function Hearers({ meeting_id, targets }: HearersProps): JSX.Element {
 }
 
 /**
- * Whether an instance hosts one of the targets. Its reason does not show that: during a pause the reason is the pause,
- * also for an instance that hosts none of the targets.
+ * Whether an instance hosts one of the targets. The `why` of its row does not show that: during a pause, `why` names the
+ * pause even for an instance that hosts none of the targets.
  */
 function isFor({ agent_ids }: Explanation, targets: readonly string[]): boolean {
   return targets.length === 0 || agent_ids.some((agent_id) => targets.includes(agent_id));

@@ -45,8 +45,8 @@ export function Transcript({ meeting_id, members, last_seq, sent }: TranscriptPr
     // In a reversed column the end is 0, and positions above it are negative.
     const below = -box.scrollTop;
     const above = box.scrollHeight - box.clientHeight - below;
-    // On a screen so high that a third of the messages do not fill it, loading at one end would also trigger a load at
-    // the other.
+    // The screen may be higher than a third of the messages. With all the spare room, a load at one end would then
+    // trigger a load at the other end.
     const spare = Math.min(SPARE_SCREENS * box.clientHeight, Math.max(END_PX, box.scrollHeight / 3 - box.clientHeight));
     conversation.is_followed = is_to_end && below <= END_PX;
     if (above <= spare) conversation.earlier();
