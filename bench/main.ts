@@ -112,8 +112,8 @@ async function measureAll(): Promise<void> {
 }
 
 /**
- * Measures all rows of a scenario in each round. Every second round has the reverse order, so that a
- * drift of the machine affects all rows alike.
+ * Measures all rows of a scenario in each round. Every second round has the reverse order, so that a drift of the machine
+ * affects all rows alike.
  */
 async function run(scenario: Scenario): Promise<ScenarioResult> {
   const wanted = options.rows?.split(',');

@@ -23,8 +23,9 @@ interface Part {
 function serve({ port, other_port, half }: Part): void {
   const agent = new http.Agent({ keepAlive: true });
   const answer = (request: IncomingMessage, response: ServerResponse, body: string): void => {
-    // Machines with an even number pull from the first process, machines with an odd number from the second. A half has
-    // numbers in pairs (0 and 1, 4 and 5, …), so each process gets as many requests for its own half as for the other.
+    // Machines with an even number pull from the first process, machines with an odd number from the second. The first
+    // half has the numbers 0 and 1, 4 and 5, …: as many even as odd numbers. So each process forwards half of its
+    // requests.
     const number = Number(/i(\d+)/.exec(request.url ?? '')?.[1]);
     if (other_port !== null && (number >> 1) % 2 !== half && !(FORWARDED in request.headers)) {
       const headers = { 'content-type': 'application/json', 'content-length': body.length, [FORWARDED]: '1' };

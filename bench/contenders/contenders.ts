@@ -182,7 +182,7 @@ export const convoke: Contender = {
   },
 };
 
-/** The same contender under other conditions. */
+/** The same contender with other options, under another name. */
 export function under(conditions: Partial<StartOptions>, contender: Contender, name: string): Contender {
   return { ...contender, name, start: (options) => contender.start({ ...options, ...conditions }) };
 }

@@ -24,8 +24,8 @@ export interface Fleet {
    */
   unresolvable?: number;
   /**
-   * How many members of each meeting respond but are not counted. These are the last members. The rows for comparison
-   * have them in place of members that do not respond.
+   * How many members of each meeting respond but are not counted. These are the last members. A row for comparison has
+   * such members where the other row has members that do not respond.
    */
   uncounted?: number;
 }

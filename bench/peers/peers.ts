@@ -1,4 +1,4 @@
-/** What a team could build instead of Convoke. Each is tuned as well as we can: see docs/benchmarks.md. */
+/** What a team could build instead of Convoke. We tuned each peer as far as we could: see docs/benchmarks.md. */
 import { accessSync, constants, existsSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import { delimiter, join } from 'node:path';

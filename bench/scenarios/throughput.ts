@@ -151,8 +151,8 @@ export const oneLane: Scenario = {
 };
 
 /**
- * Every update of a row leaves a dead version of it. PostgreSQL cannot remove dead versions that are newer than the
- * oldest open transaction. So this shows whether Convoke gets slower while a transaction stays open.
+ * Shows whether Convoke gets slower while a transaction stays open. Every update of a row leaves a dead version of the
+ * row, and PostgreSQL cannot remove dead versions that are newer than the oldest open transaction.
  */
 export const idleTransaction: Scenario = {
   name: 'k',
@@ -262,8 +262,8 @@ export const fromAgents: Scenario = {
 const SENDERS = [8, 32, 64, 256];
 
 /**
- * Shows whether batches wait for senders that wait themselves for a response. If so, the rate depends on the number of
- * senders.
+ * Shows whether a batch waits for messages of senders that wait for their responses. Then few senders get a lower rate
+ * than many.
  */
 export const sendersInTurn: Scenario = {
   name: 'x',

@@ -40,8 +40,8 @@ export const outpost: WebhookServer = {
       const file = pathOf('BENCH_OUTPOST');
       const cwd = processes.data;
       await outputOf(file, ['migrate', 'apply', '--yes'], env, cwd);
-      // `outpost serve` only starts outpost-server. This starts outpost-server itself, because it would go on to run
-      // after `outpost serve` has ended.
+      // `outpost serve` only starts outpost-server, which still runs when `outpost serve` has ended. So this starts
+      // outpost-server itself.
       const server = file.includes('/') ? join(dirname(file), 'outpost-server') : 'outpost-server';
       const isReady = (): Promise<boolean> => responds(`${url}/healthz`);
       await processes.service({ file: server, env, isReady });
