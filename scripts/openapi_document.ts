@@ -98,8 +98,8 @@ function referenceTo(title: string, { title: _title, ...schema }: JsonMap, named
 }
 
 /**
- * Compares schemas without description and examples: the library moves these elsewhere at the root of a parameter or a
- * body.
+ * The text by which schemas are compared. Leaves out description and examples: when the schema is that of a parameter or
+ * of a body, the library has moved these to another place.
  */
 function textOf({ description: _description, examples: _examples, ...schema }: JsonMap): string {
   return JSON.stringify(schema);
