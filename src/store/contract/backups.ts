@@ -12,8 +12,8 @@ export interface BackupStore {
   begin(): Promise<{ backup_id: string }>;
   /**
    * Waits for a copy, at most `wait_ms`. When the copy is whole, `path` names its file, and the caller must remove that
-   * file. Null when there is no such copy. Then an earlier call got the copy, the copy failed, or no call has waited
-   * for it for a minute.
+   * file. Rejects when the copy fails during the call. Null when there is no such copy: an earlier call got it, it
+   * failed earlier, or no call has waited for it for a minute.
    */
   wait(backup_id: string, wait_ms: number): Promise<(BackupProgress & { path: string | null }) | null>;
 }

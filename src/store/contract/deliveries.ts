@@ -244,8 +244,9 @@ export interface DeliveryStore {
     visibility?: Visibility | null,
   ): Promise<SearchPage<DeliveryRow>>;
   /**
-   * Queues a failed delivery again, aside and due at once. If a pending delivery waits for its time, it becomes due
-   * now. Null when there is no such delivery; rejects with `delivery_not_retryable`.
+   * Queues a failed or cancelled delivery again, aside and due at once. If a pending delivery waits for its time, it
+   * becomes due now. Ends the back-off of the instance. Null when there is no such delivery; rejects with
+   * `delivery_not_retryable`: see `mayQueueAgain`.
    */
   retry(
     delivery_id: string,

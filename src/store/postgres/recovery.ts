@@ -1,6 +1,6 @@
 /**
- * Queues failed deliveries of an instance again, and counts the messages that the instance missed while it was switched
- * off.
+ * Queues failed and cancelled deliveries of an instance again, and counts the messages that the instance missed while it
+ * was switched off.
  */
 import { MAY_QUEUE_AGAIN } from '../rows/deliveries.ts';
 import type { DeliveryStore, Recovery } from '../contract/deliveries.ts';

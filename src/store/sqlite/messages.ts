@@ -88,7 +88,7 @@ export function messageOperations(
 
   /**
    * Returns the field for which the message is refused; otherwise the number and the hops of the message that it
-   * answers.
+   * answers, or null when it answers none.
    */
   function answeredBy(
     { from_agent, in_reply_to, speaks_for }: NewOrigin,
