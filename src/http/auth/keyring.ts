@@ -60,7 +60,7 @@ const DIGEST_BYTES = 32;
 /** How often a node reads the changed keys, in case a notification of another node was lost. */
 const FOLLOW_EVERY_MS = 500;
 
-/** This digest is compared when a key has no digest of its own. No token has this digest. */
+/** Compared when there is no such key, or when the key has no such digest. No token has this digest. */
 const NO_DIGEST = randomBytes(DIGEST_BYTES);
 
 /**
@@ -175,7 +175,7 @@ export class Keyring {
     return 'open';
   }
 
-  /** The claims of a request about its key; null when the header contains no token. Computes no digest. */
+  /** The claims of a request about its key; null when the header contains no token of a key. Computes no digest. */
   tokenHint(authorization: string): TokenHint | null {
     const token = BEARER.exec(authorization)?.[1] ?? '';
     const key_id = keyIdOf(token);
