@@ -7,7 +7,7 @@ const STDERR = 2;
 /** How long a stop waits for the reader of the log. */
 const LOG_MS_MAX = 500;
 
-/** The most lines that wait while nothing can be written; later ones are dropped. */
+/** How many bytes of lines may wait while nothing can be written. Later lines are dropped. */
 const WAITING_BYTES_MAX = 1 << 20;
 
 export interface Log {
