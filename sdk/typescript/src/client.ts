@@ -143,15 +143,15 @@ export class ConvokeClient {
   }
 
   /**
-   * Queues failed deliveries of the instance again: those of a period, or those of `delivery_ids`. With `dry_run` it
-   * only counts them. One call may do only a part: see {@link recovering}.
+   * Queues deliveries of the instance again: those that failed in a period, or the failed and cancelled ones of
+   * `delivery_ids`. With `dry_run` it only counts them. One call may do only a part: see {@link recovering}.
    */
   recover(instance_id: string, input: RecoverInput, options?: CallOptions): Promise<Recovered> {
     return this.#requests.call('POST', ['instances', instance_id, 'recover'], { ...options, body: input });
   }
 
   /**
-   * Queues failed deliveries again part by part, `limit` in each, until none is left. Yields after each part how many
+   * As {@link recover}, part by part, `limit` deliveries in each, until none is left. Yields after each part how many
    * were queued so far. To cancel, leave the loop. Deliveries that are queued already are still sent.
    *
    *     for await (const queued of client.recovering('laptop-anna', { since })) console.log(queued);
@@ -390,7 +390,10 @@ export class ConvokeClient {
     return this.#requests.call('GET', ['deliveries', delivery_id, 'push'], { ...options });
   }
 
-  /** Queues a failed or pending delivery again, due at once, under the same webhook-id. */
+  /**
+   * Queues a failed or cancelled delivery again, due at once, under the same webhook-id. A pending delivery becomes due
+   * at once. Fails with `delivery_not_retryable`.
+   */
   retryDelivery(delivery_id: string, options?: CallOptions): Promise<Delivery> {
     return this.#requests.call('POST', ['deliveries', delivery_id, 'retry'], { ...options });
   }
