@@ -13,8 +13,8 @@ import {
 /** Twice the size of the largest push under the server's default limit, its list of agents included. */
 const BODY_BYTES_MAX = 2 * 1024 * 1024;
 /**
- * With its default settings, Convoke retries a push that got a response for 43 minutes. That takes longer only when the
- * receiver asks for more time, or when somebody retries the push by hand.
+ * With its default settings, Convoke retries a push that got a response for less than an hour. That takes longer only
+ * when the receiver asks for more time, or when somebody retries the push by hand.
  */
 const REMEMBER_S = 3600;
 const REMEMBERED_MAX = 10_000;

@@ -20,8 +20,8 @@ from convoke_agents.verify import Push, VerificationError, decode_secrets, read_
 
 # Twice the size of the largest push under the server's default limit, its list of agents included.
 _BODY_BYTES_MAX = 2 * 1024 * 1024
-# With its default settings, Convoke retries a push that got a response for 43 minutes. That takes longer only when the
-# receiver asks for more time, or when somebody retries the push by hand.
+# With its default settings, Convoke retries a push that got a response for less than an hour. That takes longer only
+# when the receiver asks for more time, or when somebody retries the push by hand.
 _REMEMBER_S = 3600.0
 _REMEMBERED_MAX = 10_000
 _TEXT = "text/plain; charset=utf-8"
