@@ -21,7 +21,7 @@ export function RecoverDialog({ instance, onClose }: { instance: Instance; onClo
   const cancel = (): void => {
     if (running.current !== null) running.current.is_cancelled = true;
   };
-  // Leaving the dialog, also with the back button, cancels the deliveries that were not queued yet.
+  // Leaving the dialog, also with the back button, ends the queuing. The deliveries that are left stay failed.
   useEffect(() => cancel, []);
   const [progress, setProgress] = useState<Omit<ProgressProps, 'onCancel'> | null>(null);
   const { value, problem, again } = useQuery(
