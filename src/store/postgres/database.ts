@@ -127,7 +127,8 @@ export class Database {
   }
 
   /**
-   * Runs a transaction. When the transaction fails, and certainly wrote nothing, it runs again.
+   * Runs a transaction. When the connection is lost, or another transaction collides with this one, the transaction runs
+   * again, provided that it certainly wrote nothing.
    *
    * @param notify writes the notifications for other nodes, within the transaction
    * @throws StoreError; IN_DOUBT when the connection was lost during the commit

@@ -169,7 +169,8 @@ const UNSWEPT = `(state = 'pending' AND noted = 0 OR state = 'failed' AND failed
 /**
  * Notes the next deliveries above the mark that are pending, and moves the mark. The caller has made sure that every
  * number up to `reached` is committed or rolled back. Waits for no other transaction: a row that another transaction
- * has locked stays as it is. If that row is still fresh, the mark does not pass it. Returns the mark.
+ * has locked stays as it is. If that row is still fresh, the mark does not pass it. Returns the mark; null when another
+ * node sweeps now.
  *
  * Also writes `failed_at` for deliveries that failed before this column existed.
  */
