@@ -307,7 +307,7 @@ export const STATE = sql<InstanceState>`CASE WHEN i.is_active = 0 OR i.webhook_e
   WHEN ${healthCondition('down')} THEN 'down' WHEN ${healthCondition('failing')} THEN 'failing'
   WHEN ${healthCondition('up')} THEN 'up' ELSE 'unknown' END`;
 
-/** The number of instances of one state, in a part of the table. `last` is the last instance of that part. */
+/** The instances of one state in a part of the table. `last` is the id of the last of these instances. */
 export interface CountedState {
   state: InstanceState;
   instances: number;
