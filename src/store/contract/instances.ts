@@ -94,7 +94,7 @@ export interface InstanceStore {
     owner_scope?: OwnerScope | null,
   ): Promise<{ created: boolean; instance: InstanceRow; dropped_header_names: string[] }>;
   get(instance_id: string, visibility?: Visibility | null): Promise<InstanceRow | null>;
-  /** Those of the instances that exist, without counts. The engine needs nothing more to deliver. */
+  /** The instances with these ids, as far as they exist. Without counts, because the engine needs none to deliver. */
   load(instance_ids: string[]): Promise<Instance[]>;
   list(filter: InstanceFilter, visibility?: Visibility | null): Promise<Page<InstanceRow>>;
   /**

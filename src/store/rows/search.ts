@@ -92,7 +92,7 @@ export function merged(sources: readonly ToRead[][], of_each: number, reads: Rea
   return { numbers: newest_first.flatMap(({ number }) => (number > last ? [number] : [])), beyond };
 }
 
-/** Chooses, among walks that each meet all results, the walk with the fewest rows left. */
+/** Chooses the walk that has the fewest rows left. Each of the walks finds all results in the end. */
 export function furthest(walks: readonly Walked[]): Walked {
   return walks.reduce((a, b) => ((b.beyond?.number ?? 0) < (a.beyond?.number ?? 0) ? b : a));
 }

@@ -20,12 +20,12 @@ export function releaseStartMemoryLater(): void {
 }
 
 /**
- * Gives the memory back to the system that only the start of a thread needed. The call stops the calling thread for
- * some 40 ms.
+ * Gives memory that only the start of a thread needed back to the system. The call stops the calling thread for some
+ * 40 ms.
  *
- * A start makes V8 grow its young generation, and V8 keeps the empty pages: 8 MiB in the thread that serves, 4 in that
- * of the store. Only V8's collection of last resort releases these pages, and only a call of `gc` like the one below
- * starts that collection.
+ * A start makes V8 grow its young generation, and V8 keeps the empty pages: 8 MiB in the thread that serves, 4 MiB in
+ * the thread of the store. Only V8's collection of last resort releases these pages, and only a call of `gc` like the
+ * one below starts that collection.
  *
  * The collection also makes V8 forget each layout that no object has at that moment, and everything that V8 has learned
  * about objects with such a layout. So this function keeps one tick in Node's queue of ticks, which is otherwise empty

@@ -90,7 +90,7 @@ export class MessageWriter {
   readonly #hints = new GenerationCache<number>(HINTS_MAX);
   #run_no: number | null = null;
   #batch_no = 0;
-  /** The last batch of the run that was stored; 0: none was. */
+  /** The number of the last stored batch of the run; 0: no batch is stored. */
   #stored_no = 0;
   /** The connection whose database certainly gives only numbers above all earlier numbers. */
   #known: Connection | null = null;
