@@ -66,7 +66,7 @@ export async function readPage(
   return page;
 }
 
-/** Whether nothing follows a position. */
+/** Whether no message after this seq is left. */
 export async function isGone({ client, signal }: Caller, meeting_id: string, after_seq: number): Promise<boolean> {
   return (await client.listMessages(meeting_id, { after_seq, limit: 1 }, { signal })).data.length === 0;
 }

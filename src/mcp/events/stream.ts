@@ -46,8 +46,8 @@ export async function streamEvents(
   try {
     // The feed opens before the first message is read, so that no message is missed between the two.
     const news = await MeetingNews.follow(caller, wanted.meeting_id, signal);
-    // The service refuses this call when the key may not read the meeting. A later message may be from the read of
-    // another stream, and then nobody checks.
+    // The service refuses this call when the key may not read the meeting. The check is needed here, because streams
+    // share the messages that one of them has read.
     const newest = await newestSeq(caller, wanted.meeting_id);
     let seq = cursor === null ? newest : Number(cursor);
     const open = async (from: number): Promise<void> => {
