@@ -83,7 +83,7 @@ def _no_proxy() -> None:
 
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """One for all tests; each uses meetings and instances of its own."""
+    """One service for all tests. Each test uses meetings and instances of its own."""
     running = Service(tmp_path_factory.mktemp("service"))
     yield running
     running.stop()

@@ -247,8 +247,8 @@ export class Puller {
 
   /**
    * Whether a request that waited was ended here and will not be made again soon. A push may have been on its way then.
-   * Under the name of that request, the service takes the push back at once. Otherwise its lane would stand still until
-   * its deadline.
+   * A request with the same name makes the service take the push back at once. Otherwise the lane of the push would
+   * stand still until the deadline of the push.
    */
   get #isTakeBackDue(): boolean {
     return !this.#is_open && (this.#ending.signal.aborted || !this.#is_ready) && this.#pull_ids.has('waits');

@@ -50,7 +50,7 @@ export async function sendMany(
   }
 }
 
-/** Sends the messages without a result, until one must be tried again. */
+/** Sends the messages that have no result yet, until one of them must be tried again. */
 async function sendOpen(
   requests: Requests,
   items: readonly Item[],
