@@ -50,9 +50,9 @@ export function draftOf(meeting_id: string): Draft {
   return { ...NO_DRAFT, ...drafts.get(keyOf(meeting_id)) };
 }
 
-/** The send that another send of the draft to these agents repeats; null when it would be another message. */
+/** The begun send of the draft, if it was for these agents: the next send repeats it. Null: the next send is new. */
 export function begunOf({ begun }: Draft, targets: readonly string[]): Begun | null {
-  // An agent may have joined or left since then.
+  // An agent may have joined or left since the first send.
   return begun !== null && JSON.stringify(begun.targets) === JSON.stringify(targets) ? begun : null;
 }
 

@@ -29,7 +29,7 @@ function read(): Place {
 export function go(to: string, { replace = false } = {}): void {
   const address = BASE + to;
   if (address === location.pathname + location.search + location.hash) return;
-  // In the portal the state has the link.
+  // In the portal, `history.state` holds the portal link.
   if (replace) history.replaceState(history.state, '', address);
   else history.pushState(history.state, '', address);
   place.value = read();

@@ -142,7 +142,7 @@ function followOtherTabs(): void {
     // Null: everything was removed.
     if (key === CSRF_TOKEN || key === null) look();
   });
-  // A browser may tell a hidden tab nothing.
+  // A hidden tab may get no `storage` event from its browser.
   document.addEventListener('visibilitychange', () => !document.hidden && look());
 }
 

@@ -95,7 +95,8 @@ export class Tabs<News extends object> {
       case 'news':
         // A leader may have hung. When it continues, the greeting shows it that another tab leads.
         if (said.lead < this.#lead) return this.#greet();
-        // The last messages of this tab still have the number of its own lead, so the others ignore them.
+        // Steps back before it takes the new number. The last messages that this tab sends as leader so have the lower
+        // number, and the other tabs ignore them.
         if (this.#role !== 'hidden') this.#stepBack('waits');
         this.#lead = said.lead;
         return this.#parts.onNews(said.news);

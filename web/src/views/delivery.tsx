@@ -166,7 +166,7 @@ export function Attempts({ delivery: { attempts, attempt_count }, push = null }:
   );
 }
 
-/** With its default settings, every pause of the service is longer. After a shorter one, somebody asked for the attempt. */
+/** The pauses of the default settings are longer. After a shorter pause, somebody asked for the attempt. */
 const PAUSE_MS_MIN = 500;
 
 /** How long a delivery waited between two attempts, and why. */

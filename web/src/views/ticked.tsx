@@ -64,7 +64,7 @@ export function withTicks(
   );
 }
 
-/** Sends the ticked deliveries again. Nothing while none is ticked. */
+/** A button that sends the ticked deliveries again. Shows nothing while no delivery is ticked. */
 export function ResendTicked({ ticks }: { ticks: Ticks }): JSX.Element | null {
   const { ticked, clear } = ticks;
   const [is_busy, setBusy] = useState(false);

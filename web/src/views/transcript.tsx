@@ -184,8 +184,8 @@ interface Held {
 }
 
 /**
- * The visible messages and their places; none while the page follows the end. Browsers differ in the places that they
- * keep by themselves.
+ * The visible messages and their places; none while the page follows the end. The page restores the places itself,
+ * because browsers differ in which places they keep.
  */
 function heldIn(box: HTMLElement | null, is_followed: boolean): Held[] {
   if (box === null || is_followed) return [];
