@@ -36,7 +36,7 @@ const chosen = values.bare ? barePulls(nodes === 2 ? 2 : 1) : [convoke, oneNode,
 if (chosen === undefined) throw new Error('--nodes says 0, 1 or 2');
 const node_args = values['node-args'].split(' ').filter(Boolean);
 const conditions = { env: { CONVOKE_MAX_CONNECTIONS: String(2 * machines) }, node_args };
-/** As in scenario (n). */
+/** How long the service gets to become idle, as in scenarios/pull.ts. */
 const SETTLED_MS = 10_000;
 
 const bench = new Bench({ backlog: 0, herd: { machines: 0, each: 0 }, messages: 0 });
