@@ -54,7 +54,7 @@ function isLong(method: string): boolean {
   return method === 'accept' || method === 'settle';
 }
 
-/** The fields of a message that was stored, whatever the first of them has. */
+/** The packed fields of every stored message. Otherwise `packed` takes all fields of the first message. */
 const MESSAGE_FIELDS: (keyof AcceptedMessage)[] = [
   'message_id',
   'meeting_id',
