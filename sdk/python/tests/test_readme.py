@@ -21,7 +21,7 @@ ALONE = os.environ.get("CONVOKE_ALONE", sys.executable)
 
 
 def blocks() -> dict[str, list[str]]:
-    """The blocks by the name of their mark."""
+    """The blocks of Python in README.md, by the name in the mark before each block."""
     found: dict[str, list[str]] = {}
     for name, code in re.findall(r"<!-- test: (.+) -->\n\n```python\n([^`]*?)\n```", README):
         found.setdefault(name, []).append(code)

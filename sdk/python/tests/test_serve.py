@@ -288,7 +288,7 @@ async def test_a_second_signal_ends_the_process(service: Service, client: Convok
         await away(joined, client, "twice")
         client.send_message("twice", {"content": "question"})
         assert await away(running.stdout.readline) == "asked\n"
-        # It answers nothing, so only a second signal can end it; the first one may not have arrived yet.
+        # The agent answers nothing, so only a second signal ends the process. The first one may not have arrived yet.
         while running.poll() is None:
             running.send_signal(signal.SIGTERM)
             await asyncio.sleep(0.05)

@@ -2,7 +2,7 @@ import type { ConvokeError } from './error.ts';
 
 const PAUSE_FIRST_MS = 100;
 const PAUSE_MS_MAX = 5_000;
-/** How long a lost service is tried often: a restart takes seconds. */
+/** For this long after a loss of the service, the pauses stay short: a restart takes seconds. */
 const SOON_MS = 60_000;
 const PAUSE_SOON_MS_MAX = 500;
 
