@@ -9,8 +9,8 @@ export const BASE = /^\/portal(?:\/|$)/.test(location.pathname) ? '/portal' : ''
 export const is_portal = BASE !== '';
 
 /**
- * The state of each entry of the history. It keeps the token, so that the frame can be loaded again. Every store of the
- * browser would be shared by all frames of a page, which may have other links.
+ * The state of each entry of the history. It keeps the token, so that the frame can be loaded again. All frames of a
+ * page share every store of the browser, but each frame may have another link.
  */
 interface State {
   link: string;

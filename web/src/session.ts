@@ -189,7 +189,7 @@ export async function signOut(): Promise<void> {
       showNobody();
     });
   } catch (error) {
-    // An earlier press of the button may have ended the session, or an admin.
+    // An earlier press of the button, or an admin, may have ended the session.
     if (session.value !== whose) return;
     if (errorOf(error).status === 401) showNobody();
     else showProblem(error);

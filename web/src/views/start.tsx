@@ -238,7 +238,7 @@ interface Commands {
 
 const WEBHOOK = 'http://127.0.0.1:9000/convoke';
 
-/** A receiver that accepts everything. One for real use verifies the signature, as docs/receivers.md shows. */
+/** A receiver that accepts everything. A receiver for real use verifies the signature, as docs/receivers.md shows. */
 const RECEIVER =
   `node -e 'require("http").createServer((push, answer) => {\n` +
   `  push.pipe(process.stdout, { end: false });\n` +
