@@ -10,7 +10,7 @@ from convoke_agents.errors import ConvokeError
 
 _PAUSE_FIRST_S = 0.1
 _PAUSE_S_MAX = 5.0
-# How long a lost service is tried often: a restart takes seconds.
+# For this long after a loss of the service, the pauses stay short: a restart takes seconds.
 _SOON_S = 60.0
 _PAUSE_SOON_S_MAX = 0.5
 
