@@ -56,9 +56,9 @@ let done = 0;
 /** Runs the service's own maintenance, and counts the rows that it removes. */
 async function removeAsService(stopped: AbortSignal): Promise<void> {
   const counted = async (...args: Parameters<DeliveryStore['prune']>) => {
-    const rows = await store.deliveries.prune(...args);
-    done += rows;
-    return rows;
+    const step = await store.deliveries.prune(...args);
+    done += step.removed;
+    return step;
   };
   const deliveries = new Proxy(store.deliveries, {
     get: (target, name) => (name === 'prune' ? counted : Reflect.get(target, name)) as unknown,
@@ -90,7 +90,7 @@ async function removeAsService(stopped: AbortSignal): Promise<void> {
 async function removeAtOnce(stopped: AbortSignal): Promise<void> {
   const before_ms = clock.wall() - retention_ms;
   const before = { deliveries_ms: before_ms, messages_ms: before_ms, idempotency_ms: before_ms };
-  while (!stopped.aborted) done += await store.deliveries.prune(before, 500, Infinity);
+  while (!stopped.aborted) done += (await store.deliveries.prune(before, 500, Infinity, null)).removed;
 }
 
 async function backUp(stopped: AbortSignal): Promise<void> {

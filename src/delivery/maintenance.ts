@@ -1,4 +1,4 @@
-import type { AsidePlace, EndedInLane, ExpiryPlace } from '../store/contract/deliveries.ts';
+import type { AsidePlace, EndedInLane, ExpiryPlace, PrunePlace } from '../store/contract/deliveries.ts';
 import type { FileSpace } from '../store/contract/file.ts';
 import { IDEMPOTENCY_MS } from '../store/contract/messages.ts';
 import type { Store } from '../store/store.ts';
@@ -131,9 +131,16 @@ export class Maintenance {
       messages_ms: wall_ms - this.#settings.retention_messages_ms,
       idempotency_ms: wall_ms - IDEMPOTENCY_MS,
     };
-    await this.#inSteps(() => this.#store.deliveries.prune(before, ROWS_PER_STEP, REMOVING_MS));
+    let after: PrunePlace | null = null;
+    await this.#inSteps(async () => {
+      const step = await deliveries.prune(before, ROWS_PER_STEP, REMOVING_MS, after);
+      after = step.next;
+      return after !== null;
+    });
     const audit_before_ms = wall_ms - this.#settings.retention_audit_ms;
-    await this.#inSteps(() => this.#store.audit.prune(audit_before_ms, ROWS_PER_STEP, this.#clock.wall()));
+    await this.#inSteps(async () => {
+      return (await this.#store.audit.prune(audit_before_ms, ROWS_PER_STEP, this.#clock.wall())) > 0;
+    });
     await this.#giveBack();
   }
 
@@ -159,12 +166,16 @@ export class Maintenance {
     return took_ms;
   }
 
-  /** Removes rows step by step, until there is nothing to remove. */
-  async #inSteps(remove: () => Promise<number>): Promise<void> {
+  /**
+   * Removes rows step by step, until there is nothing to remove.
+   *
+   * @param remove makes a step, and says whether another step may find rows
+   */
+  async #inSteps(remove: () => Promise<boolean>): Promise<void> {
     const from = this.#clock.now();
     while (!this.#stopped) {
       const step_from = this.#clock.now();
-      if ((await remove()) === 0) return;
+      if (!(await remove())) return;
       const now = this.#clock.now();
       const factor = now - from < REMOVING_SLOWLY_MS ? REMOVING_PAUSE_FACTOR : 1;
       if (now > step_from) await this.#pause((now - step_from) * factor);

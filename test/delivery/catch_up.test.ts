@@ -264,6 +264,7 @@ describe('convoke-missed', () => {
       { deliveries_ms: node.clock.wall() - HOUR, messages_ms: 0, idempotency_ms: 0 },
       100,
       Infinity,
+      null,
     );
     await node.send('m');
     await node.send('m', { target_agents: ['a'] });

@@ -13,6 +13,7 @@ import { addStalls } from '../../src/http/intake/stalls.ts';
 import { onClosed } from '../../src/http/on_closed.ts';
 import { eventRoutes } from '../../src/http/routes/events.ts';
 import type { Stall } from '../../src/store/contract/stall.ts';
+import { LONG_SIGN } from '../../src/store/thread/stall.ts';
 import { until } from '../support/wait.ts';
 
 function appFor(t: TestContext) {
@@ -121,7 +122,7 @@ describe('a feed that is opened', () => {
       () => gate.waiting,
       (count) => count === 1,
     );
-    for (let sign = 0; sign < 6; sign++) stall();
+    for (let sign = 0; sign < LONG_SIGN; sign++) stall();
     assert.equal((await response).status, 503);
     gate.open();
     await until(

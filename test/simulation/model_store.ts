@@ -97,7 +97,6 @@ export interface ModelDelivery extends Omit<DeliverySettlement, 'attempts' | 'ep
 
 const LANE_PAGE_CHARS_MAX = 256 << 10;
 const EXPIRED_AT_ONCE = 1_000;
-const PRUNE_WINDOW = 5_000;
 
 export class ModelStore implements StoreOperations {
   readonly #instances = new Map<string, Instance>();
@@ -974,8 +973,7 @@ export class ModelStore implements StoreOperations {
       return dropped.list();
     },
     prune: (before, limit) => {
-      const oldest = [...this.#deliveries.values()].slice(0, PRUNE_WINDOW);
-      const deliveries = oldest
+      const deliveries = [...this.#deliveries.values()]
         .filter(({ state, settled_at }) => state !== 'pending' && (settled_at ?? Infinity) < before.deliveries_ms)
         .slice(0, limit);
       for (const row of deliveries) {
@@ -985,13 +983,14 @@ export class ModelStore implements StoreOperations {
       }
       const with_deliveries = new Set([...this.#deliveries.values()].map(({ message }) => message));
       const messages = [...this.#messages.values()]
-        .slice(0, PRUNE_WINDOW)
         .filter((row) => row.accepted_at < before.messages_ms && !with_deliveries.has(row))
         .slice(0, limit);
       for (const row of messages) this.#messages.delete(row.message_id);
       const keys = [...this.#keys].filter(([, row]) => row.created_at < before.idempotency_ms).slice(0, limit);
       for (const [key] of keys) this.#keys.delete(key);
-      return deliveries.length + messages.length + keys.length;
+      const removed = deliveries.length + messages.length + keys.length;
+      // The model checks all rows in each step, so it has no place in the middle.
+      return { removed, next: removed === 0 ? null : { delivery_id: null, message_id: null } };
     },
     oldestPending: () => {
       const pending = [...this.#deliveries.values()].filter(({ state }) => state === 'pending');

@@ -9,13 +9,25 @@ import type {
   DeliverySettlement,
   DeliveryStore,
   ExpiryPlace,
+  PrunePlace,
 } from '../../src/store/contract/deliveries.ts';
 import { IDEMPOTENCY_MS, type NewMessage } from '../../src/store/contract/messages.ts';
 import type { NewApiKey } from '../../src/store/contract/api_keys.ts';
 import { INVITES_KEPT_MS, INVITES_PENDING_MAX, type NewInvite } from '../../src/store/contract/invites.ts';
 import { SESSIONS_PER_KEY_MAX } from '../../src/store/contract/sessions.ts';
+import { PRUNE_WINDOW } from '../../src/store/rows/pruning.ts';
 import { type EngineUnderTest, ENGINES } from '../support/engines.ts';
-import { lane, meeting, messages, NEVER, newMessage, register, settled, WALL } from '../support/store_contents.ts';
+import {
+  lane,
+  meeting,
+  messages,
+  NEVER,
+  newMessage,
+  prune,
+  register,
+  settled,
+  WALL,
+} from '../support/store_contents.ts';
 
 for (const engine of ENGINES) describe(engine.name, () => holdsTheContract(engine));
 
@@ -244,7 +256,7 @@ function holdsTheContract(engine: EngineUnderTest): void {
       const before = { deliveries_ms: WALL + 5, messages_ms: WALL + 5, idempotency_ms: WALL };
       const steps: number[] = [];
       for (let removed = 1; removed > 0;) {
-        removed = await store.deliveries.prune(before, 25, Infinity);
+        removed = await prune(store, before, 25);
         steps.push(removed);
       }
       assert.deepEqual(steps, [25, 25, 10, 0]);
@@ -272,10 +284,36 @@ function holdsTheContract(engine: EngineUnderTest): void {
         );
       }
       const before = { deliveries_ms: WALL + 5, messages_ms: NEVER, idempotency_ms: WALL + 5 };
-      const removed = await store.deliveries.prune(before, 500, 0);
+      const { removed } = await store.deliveries.prune(before, 500, 0, null);
       const all = 400 + 400 + 200;
       assert.equal(removed, engine.name === 'SQLite' ? 3 * 25 : all);
-      assert.equal(await store.deliveries.prune(before, 500, Infinity), all - removed);
+      assert.equal(await prune(store, before, 500), all - removed);
+    });
+
+    test('is also what lies behind more pending deliveries than a step checks, whose messages stay', async (t) => {
+      const store = await engine.open(t);
+      await meeting(store, 'away', 'i');
+      await meeting(store, 'm', 'j');
+      for (let stored = 0; stored <= PRUNE_WINDOW; stored += 500) await store.messages.accept(messages('away', 500));
+      await store.messages.accept([...messages('m', 3), newMessage('away'), newMessage('nobody')]);
+      const [first, second] = await lane(store, 'j', 'm');
+      await store.deliveries.settle([settled(first!), settled(second!)], []);
+      const pending = await store.deliveries.countPending();
+      const before = { deliveries_ms: NEVER, messages_ms: NEVER, idempotency_ms: 0 };
+      assert.equal(await prune(store, before), 0, 'control: the first step checks only what must stay');
+      let removed = 0;
+      let after: PrunePlace | null = null;
+      do {
+        const step: { removed: number; next: PrunePlace | null } = await store.deliveries.prune(before, 500, 0, after);
+        removed += step.removed;
+        after = step.next;
+      } while (after !== null);
+      assert.equal(removed, 2 + 3);
+      assert.equal(await store.deliveries.countPending(), pending);
+      assert.equal((await store.messages.list('m', { limit: 10, chars_max: 1e9 }))?.data.length, 1);
+      // The rows behind are too young, so the first step is the last one.
+      const young = { deliveries_ms: WALL, messages_ms: WALL, idempotency_ms: 0 };
+      assert.deepEqual(await store.deliveries.prune(young, 500, 0, null), { removed: 0, next: null });
     });
 
     test('a message is kept as long as one of its deliveries is there, however old it is', async (t) => {
@@ -289,10 +327,10 @@ function holdsTheContract(engine: EngineUnderTest): void {
         [],
       );
       const before = { deliveries_ms: WALL - 1, messages_ms: NEVER, idempotency_ms: 0 };
-      assert.equal(await store.deliveries.prune(before, 500, Infinity), 10);
+      assert.equal(await prune(store, before, 500), 10);
       assert.equal((await store.messages.list('m', { limit: 100, chars_max: 1e9 }))?.data.length, 10);
-      assert.equal(await store.deliveries.prune({ ...before, deliveries_ms: WALL + 1 }, 500, Infinity), 4 + 4);
-      assert.equal(await store.deliveries.prune({ ...before, deliveries_ms: NEVER }, 500, Infinity), 0);
+      assert.equal(await prune(store, { ...before, deliveries_ms: WALL + 1 }, 500), 4 + 4);
+      assert.equal(await prune(store, { ...before, deliveries_ms: NEVER }, 500), 0);
       assert.deepEqual(
         (await store.messages.list('m', { limit: 100, chars_max: 1e9 }))?.data.map(({ seq }) => seq),
         [5, 6, 7, 8, 9, 10],
@@ -309,9 +347,9 @@ function holdsTheContract(engine: EngineUnderTest): void {
       const wall_ms = WALL + 7;
       await store.messages.accept([newMessage('m'), newMessage('m'), newMessage('m', { wall_ms })]);
       const before = { deliveries_ms: 0, messages_ms: WALL + 1, idempotency_ms: 0 };
-      assert.equal(await store.deliveries.prune(before, 500, Infinity), 2);
+      assert.equal(await prune(store, before, 500), 2);
       assert.deepEqual(await came(), [3, wall_ms]);
-      assert.equal(await store.deliveries.prune({ ...before, messages_ms: NEVER }, 500, Infinity), 1);
+      assert.equal(await prune(store, { ...before, messages_ms: NEVER }, 500), 1);
       assert.deepEqual(await came(), [3, wall_ms]);
       const [next] = await store.messages.accept([newMessage('m')]);
       assert.equal(next?.kind === 'accepted' && next.message.seq, 4);
@@ -356,8 +394,8 @@ function holdsTheContract(engine: EngineUnderTest): void {
       const idempotency = { key: 'k', sender: '', fingerprint: 'f' };
       await store.messages.accept([newMessage('m', { idempotency })]);
       const before = { deliveries_ms: 0, messages_ms: 0, idempotency_ms: WALL };
-      assert.equal(await store.deliveries.prune(before, 500, Infinity), 0);
-      assert.equal(await store.deliveries.prune({ ...before, idempotency_ms: WALL + 1 }, 500, Infinity), 1);
+      assert.equal(await prune(store, before, 500), 0);
+      assert.equal(await prune(store, { ...before, idempotency_ms: WALL + 1 }, 500), 1);
     });
   });
 

@@ -139,6 +139,7 @@ async function withFreePages(t: TestContext): Promise<{ db: Database; data: stri
     { deliveries_ms: 0, messages_ms: Date.now() + DAY_MS, idempotency_ms: 0 },
     500,
     Infinity,
+    null,
   );
   await store.close();
   const db = new Database(file);

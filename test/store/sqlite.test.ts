@@ -112,10 +112,11 @@ describe('the file', () => {
     };
     await store.messages.accept(messages('nobody', 30));
     assert.equal(inFile(), 0, 'control: a commit alone leaves them in the log');
-    const removed = await store.deliveries.prune(
+    const { removed } = await store.deliveries.prune(
       { deliveries_ms: 0, messages_ms: NEVER, idempotency_ms: 0 },
       10,
       1_000,
+      null,
     );
     assert.equal(removed, 10);
     assert.equal(inFile(), 20);

@@ -2,7 +2,14 @@
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
 import { Batcher } from '../../src/delivery/batcher.ts';
-import { inDoubt, stalled, StallWatch, type StallSigns, type Waiting } from '../../src/store/thread/stall.ts';
+import {
+  inDoubt,
+  LONG_SIGN,
+  stalled,
+  StallWatch,
+  type StallSigns,
+  type Waiting,
+} from '../../src/store/thread/stall.ts';
 import { VirtualClock } from '../support/virtual_clock.ts';
 
 /** Watches calls that the test begins and ends. The watch reports every quarter of a second. */
@@ -41,6 +48,7 @@ test('a call without a result for 3 s stalls the storage, until the result arriv
   assert.equal(told.at(-1), false);
   pass(250);
   assert.equal(told.at(-1), true, 'within 6 s those who wait are told not to');
+  assert.equal(told.length, LONG_SIGN, 'a request of the API waits for as long as a send');
   assert.equal(commit.failed.length, 0, 'and the call goes on');
   commit.answer();
   assert.equal(watch.is_stalled, false);

@@ -451,6 +451,7 @@ const COMMANDS = {
       { deliveries_ms: before_ms, messages_ms: before_ms, idempotency_ms: before_ms },
       1_000,
       Infinity,
+      null,
     );
   },
   pending: async (store, d) => [

@@ -77,3 +77,12 @@ export function settled(delivery: QueuedDelivery, changes: Partial<DeliverySettl
     ...changes,
   };
 }
+
+/** Makes one step of `prune` from the oldest rows on. @returns how many rows it removed */
+export async function prune(
+  store: Pick<Store, 'deliveries'>,
+  before: Parameters<Store['deliveries']['prune']>[0],
+  limit = 500,
+): Promise<number> {
+  return (await store.deliveries.prune(before, limit, Infinity, null)).removed;
+}

@@ -4,16 +4,14 @@
  */
 import type { RouteHandlerMethod, RouteOptions } from 'fastify';
 import { ListNode, IntrusiveList } from '../../delivery/intrusive_list.ts';
-import { inDoubt, stalled } from '../../store/thread/stall.ts';
+import { inDoubt, LONG_SIGN, stalled } from '../../store/thread/stall.ts';
 import type { Stall } from '../../store/contract/stall.ts';
 import type { App } from '../context.ts';
 
-/** The number of the sign of a stall at which a client gets a response: signs come after 3 s, and then every 0.25 s. */
-const TIMES_MAX = 6;
-
 class Caller extends ListNode {
   readonly giveUp: () => void;
-  times = 0;
+  /** The signs of a stall since the request arrived. */
+  signs = 0;
 
   constructor(giveUp: () => void) {
     super();
@@ -26,7 +24,7 @@ export function addStalls(app: App, stall: Stall): void {
   const callers = new IntrusiveList<Caller>();
   stall.onStall(() => {
     for (const caller of callers.toArray()) {
-      if (++caller.times < TIMES_MAX) continue;
+      if (++caller.signs < LONG_SIGN) continue;
       callers.delete(caller);
       caller.giveUp();
     }

@@ -170,6 +170,12 @@ export interface EndedInLane extends LaneKey {
   count: number;
 }
 
+/** How far `prune` has passed rows that must stay: deliveries that are pending, and their messages. Null: none yet. */
+export interface PrunePlace {
+  delivery_id: string | null;
+  message_id: string | null;
+}
+
 export interface DeliveryStore {
   /**
    * Changes only deliveries that are still pending and were not queued again by hand since they were read. A delivery
@@ -303,15 +309,18 @@ export interface DeliveryStore {
    */
   drop(waiting: Waiting, limit: number, wall_ms: number, owner_scope?: OwnerScope | null): Promise<EndedInLane[]>;
   /**
-   * Removes at most `limit` rows of each kind that are older than their retention; returns how many it removed. SQLite
-   * has one writer, and all other writes wait for it. So with SQLite the call ends after `ms_max`, but not before it
-   * has removed a few rows of each kind.
+   * Removes at most `limit` rows of each kind that are older than their retention, among some that follow `after`.
+   * `next` is where to continue; null when all old rows were checked. SQLite has one writer, and all other writes wait
+   * for it. So with SQLite the call ends after `ms_max`, but not before it has removed a few rows of each kind.
+   *
+   * @param after null: begins with the oldest rows
    */
   prune(
     before: { deliveries_ms: number; messages_ms: number; idempotency_ms: number },
     limit: number,
     ms_max: number,
-  ): Promise<number>;
+    after: PrunePlace | null,
+  ): Promise<{ removed: number; next: PrunePlace | null }>;
   /** The time that was noted last; null when none was noted yet. */
   timeNoted(): Promise<number | null>;
   /** Notes that a node ran until this time, on the steady clock. */

@@ -10,7 +10,6 @@ import {
   numberedPlace,
   pageOfLane,
   placeOf,
-  PRUNE_WINDOW,
   queuedDeliveryOf,
   type QueuedRow,
 } from '../rows/deliveries.ts';
@@ -19,12 +18,13 @@ import { type DeliveryStore, type ExpiryPlace, type LaneKey, LANE_PAGE_CHARS_MAX
 import type { DeliveriesTable } from '../rows/tables.ts';
 import { DELIVERY_COLUMNS } from './columns.ts';
 import { boundExpiry } from './damaged_expiry.ts';
-import { deliveryLists, OF_MESSAGE } from './delivery_lists.ts';
+import { deliveryLists } from './delivery_lists.ts';
 import { type Session, statement, withPartition } from './database.ts';
 import { ownedBy } from './owner_scope.ts';
 import { timestampOf } from './timestamp.ts';
 import { countWaiting, dropWaiting, pendingOf } from './waiting_deliveries.ts';
 import { laneHeads } from './lane_heads.ts';
+import { pruning } from './pruning.ts';
 import { recovery, RESET } from './recovery.ts';
 import { requeue } from '../rows/recovery.ts';
 import { EXPIRED, partOfLane, QUEUED_AGAIN } from './pending/pending_deliveries.ts';
@@ -161,28 +161,6 @@ const BRING_FORWARD = statement(
 
 const REQUEUE_ONE = statement(`${requeue(QUEUED_AGAIN)} delivery_no = $delivery_no AND state <> 'pending'`);
 
-const PRUNE_DELIVERIES = statement(`
-  DELETE FROM deliveries WHERE delivery_no = ANY (ARRAY(
-    SELECT delivery_no FROM (SELECT delivery_no, state, settled_at FROM deliveries ORDER BY delivery_no LIMIT ${PRUNE_WINDOW}) oldest
-    WHERE state <> 'pending' AND settled_at < $before_ms LIMIT $limit)) AND state <> 'pending'`);
-/** When the newest message of a meeting is removed, the meeting keeps its seq. */
-const PRUNE_MESSAGES = statement(`
-  WITH old AS MATERIALIZED (
-    SELECT m.message_no, m.meeting_id, m.seq, m.accepted_at
-    FROM (SELECT message_no, meeting_id, seq, deliveries_queued, accepted_at FROM messages ORDER BY message_no LIMIT ${PRUNE_WINDOW}) m
-    WHERE m.accepted_at < $before_ms AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE ${OF_MESSAGE}) LIMIT $limit
-  ), newest AS MATERIALIZED (
-    SELECT old.* FROM old WHERE NOT EXISTS (SELECT 1 FROM messages m WHERE m.meeting_id = old.meeting_id AND m.seq > old.seq)
-    ORDER BY old.meeting_id
-  ), remembered AS (
-    UPDATE meetings g SET last_seq = newest.seq, last_activity_at = newest.accepted_at
-    FROM newest WHERE g.meeting_id = newest.meeting_id AND g.last_seq < newest.seq
-  )
-  DELETE FROM messages WHERE message_no = ANY (ARRAY(SELECT message_no FROM old))`);
-const PRUNE_KEYS = statement(`
-  DELETE FROM idempotency_keys WHERE ctid = ANY (ARRAY(
-    SELECT ctid FROM idempotency_keys WHERE created_at < $before_ms ORDER BY created_at LIMIT $limit)) AND created_at < $before_ms`);
-
 const TIME_NOTED = statement('SELECT ran_until FROM this_database');
 const NOTE_TIME = statement('UPDATE this_database SET ran_until = $now_ms');
 const COUNT_PENDING = statement('SELECT count(*) AS pending FROM pending_deliveries');
@@ -312,13 +290,7 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
       waiting.up_to === null
         ? []
         : dropWaiting(session, waiting, ids.decode('msg', waiting.up_to) ?? 0, limit, wall_ms, owner_scope),
-    async prune({ deliveries_ms, messages_ms, idempotency_ms }, limit) {
-      return (
-        (await session.run(PRUNE_DELIVERIES, { before_ms: deliveries_ms, limit })) +
-        (await session.run(PRUNE_MESSAGES, { before_ms: messages_ms, limit })) +
-        (await session.run(PRUNE_KEYS, { before_ms: idempotency_ms, limit }))
-      );
-    },
+    ...pruning(session, ids),
     async timeNoted() {
       return (await session.one<{ ran_until: number | null }>(TIME_NOTED))!.ran_until;
     },

@@ -60,8 +60,6 @@ interface Move {
   in_order_of: string;
   /** Converts a row of SQLite into a row of PostgreSQL; absent when both have the same columns. */
   made?: (row: Row) => Row;
-  /** Columns that only PostgreSQL has: the file has no value for them. */
-  left_at_default?: string[];
 }
 
 /** How many rows of each table were moved. */
@@ -272,10 +270,10 @@ async function moveRows(
   connection: Connection,
   file: DataFile,
   table: MovedTable,
-  { in_order_of, made = (row) => row, left_at_default = [] }: Move,
+  { in_order_of, made = (row) => row }: Move,
   onProgress: ImportOptions['onProgress'],
 ): Promise<number> {
-  const columns = (await columnsOf(connection, table)).filter(({ name }) => !left_at_default.includes(name));
+  const columns = await columnsOf(connection, table);
   const names = columns.map(({ name }) => name);
   const arrays = columns.map(({ type }, i) => `$${i + 1}::${type}[]`);
   const insert = `INSERT INTO ${table} (${names.join(', ')}) SELECT * FROM unnest(${arrays.join(', ')})`;

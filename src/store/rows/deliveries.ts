@@ -24,12 +24,6 @@ import type { DeliveriesTable, MessagesTable } from './tables.ts';
  */
 export const EXPIRED_AT_ONCE = 1_000;
 
-/**
- * How many of the oldest rows are checked for removal. A pending delivery stays among them until it ends or expires.
- * While all of them are pending, no delivery is removed.
- */
-export const PRUNE_WINDOW = 5_000;
-
 /** A pending delivery with its message. */
 export type QueuedRow = Omit<QueuedDelivery, 'delivery_id' | 'message_id' | 'attempts' | 'said' | 'trace'> &
   Pick<DeliveriesTable, 'delivery_no' | 'message_no' | 'attempts'> &

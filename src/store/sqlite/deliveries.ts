@@ -11,7 +11,6 @@ import {
   pageOfLane,
   type PlacedRow,
   placeOf,
-  PRUNE_WINDOW,
   queuedDeliveryOf,
   type QueuedRow,
   withDamagedExpiry,
@@ -27,10 +26,11 @@ import type {
 import { asidePage, dueAside } from './aside_walk.ts';
 import type { Database } from './database.ts';
 import type { Sync } from './sync.ts';
-import { deliveryLists, OF_MESSAGE } from './delivery_lists.ts';
+import { deliveryLists } from './delivery_lists.ts';
 import { IS_OWNED, ownedBy } from './owner_scope.ts';
 import type { Recipients } from './meeting_recipients.ts';
 import { laneHeads } from './lane_heads.ts';
+import { pruning } from './pruning.ts';
 import { recovery } from './recovery.ts';
 import { requeue, RESET_BACKOFF } from '../rows/recovery.ts';
 import type { DeliveriesTable } from '../rows/tables.ts';
@@ -91,25 +91,6 @@ const FIND_OWNED = `
   FROM deliveries
   WHERE delivery_no = $delivery_no AND ($owner_key_id IS NULL OR instance_id IN
     (SELECT i.instance_id FROM instances i WHERE i.instance_id = deliveries.instance_id AND first_no <= $delivery_no AND ${IS_OWNED}))`;
-
-/** How many rows are removed before the clock is read again. */
-const REMOVED_AT_ONCE = 25;
-
-const PRUNE_DELIVERIES = `
-  DELETE FROM deliveries WHERE delivery_no IN (
-    SELECT delivery_no FROM (SELECT delivery_no, state, settled_at FROM deliveries ORDER BY delivery_no LIMIT ${PRUNE_WINDOW})
-    WHERE state <> 'pending' AND settled_at < ? LIMIT ?)`;
-
-const PRUNE_MESSAGES = `
-  DELETE FROM messages WHERE message_no IN (
-    SELECT message_no
-    FROM (SELECT message_no, deliveries_queued, accepted_at FROM messages ORDER BY message_no LIMIT ${PRUNE_WINDOW}) m
-    WHERE accepted_at < ? AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE ${OF_MESSAGE})
-    LIMIT ?)`;
-
-const PRUNE_KEYS = `
-  DELETE FROM idempotency_keys WHERE id IN (
-    SELECT id FROM (SELECT id, created_at FROM idempotency_keys ORDER BY id LIMIT ${PRUNE_WINDOW}) WHERE created_at < ? LIMIT ?)`;
 
 export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recipients): Sync<DeliveryStore> {
   /** 0 for a delivery_id that this file did not make: no row has that number. */
@@ -276,27 +257,7 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
       waiting.up_to === null
         ? []
         : dropWaiting(db, waiting, ids.decode('msg', waiting.up_to) ?? 0, limit, wall_ms, owner_scope),
-    prune({ deliveries_ms, messages_ms, idempotency_ms }, limit, ms_max) {
-      const until_ms = performance.now() + ms_max;
-      const removed = [
-        [PRUNE_DELIVERIES, deliveries_ms] as const,
-        [PRUNE_MESSAGES, messages_ms] as const,
-        [PRUNE_KEYS, idempotency_ms] as const,
-      ].map(([text, before_ms]) => {
-        let of_kind = 0;
-        let changes: number;
-        do {
-          changes = Number(db.prepare(text).run(before_ms, Math.min(REMOVED_AT_ONCE, limit - of_kind)).changes);
-          of_kind += changes;
-        } while (changes === REMOVED_AT_ONCE && of_kind < limit && performance.now() < until_ms);
-        return of_kind;
-      });
-      const total = removed.reduce((sum, of_kind) => sum + of_kind, 0);
-      // Old rows are in many pages of the indexes. A checkpoint that writes the pages of many steps of a removal delays
-      // a commit. So each step asks for a checkpoint.
-      if (total > 0) db.checkpointAfterCommit();
-      return total;
-    },
+    ...pruning(db, ids),
     timeNoted() {
       return (db.prepare('SELECT ran_until FROM this_file').get() as { ran_until: number | null }).ran_until;
     },

@@ -14,6 +14,8 @@ const STALLED_TICKS = 12;
  * begins between two ticks.
  */
 const LONG_TICKS = 22;
+/** The sign of a stall that says so: the first sign comes with the tick after STALLED_TICKS, and one with each tick. */
+export const LONG_SIGN = LONG_TICKS - STALLED_TICKS + 1;
 
 /** Calls without a lasting effect, with the ticks after which each is rejected. */
 const REJECTED_AFTER_TICKS: { [name in string]?: number } = {
