@@ -53,7 +53,7 @@ function errorsTable(): string {
   );
   return (
     '# Errors\n\n' +
-    'Every error is answered as `application/problem+json` ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)) with a\n' +
+    'Every error response is `application/problem+json` ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)) with a\n' +
     '`code`. Branch on the code: it is never renamed and never gets another meaning. `detail` says what happened in\n' +
     'this case, and `errors` lists the fields that are not valid, each with its `path` and a `message`.\n\n' +
     '| code | status | meaning | what to do |\n| --- | --- | --- | --- |\n' +

@@ -135,7 +135,7 @@ export const SETTINGS = {
     'Pushes in flight at a time, over all instances. With 4 for each instance, a thousand receivers may hang before other instances wait.',
   ),
   instance_concurrency: setting(wholeNumber(1, 64), '4', 'Pushes in flight at a time to one instance.'),
-  max_message_bytes: setting(wholeNumber(1024, 16_777_216), '262144', 'Largest accepted body of a message, in bytes.'),
+  max_message_bytes: setting(wholeNumber(1024, 16_777_216), '262144', 'Largest message that is accepted, in bytes.'),
   max_request_bytes_in_flight: setting(
     // Bodies over 64 KiB may take three quarters of these bytes together. With the lower bound, the largest body still
     // fits.
