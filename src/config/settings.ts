@@ -86,7 +86,7 @@ export const SETTINGS = {
   encryption_key_previous: setting(
     dataKey(),
     '',
-    'The previous encryption_key, while `convoke keys reencrypt` changes it.',
+    'The previous encryption_key, needed until `convoke keys reencrypt` has changed it.',
   ),
   retry_schedule: setting(
     durations(RETRIES_MAX),
@@ -117,17 +117,17 @@ export const SETTINGS = {
   hop_limit: setting(
     wholeNumber(0, HOP_LIMIT_MAX),
     '16',
-    'How many messages in a row agents may answer each other with before the loop guard stops them; 0 switches this limit off. A meeting may have a limit of its own (docs/loop-guard.md).',
+    'How many messages of agents in a row the loop guard lets through; 0 switches this limit off. A meeting may have a limit of its own (docs/loop-guard.md).',
   ),
   pair_limit: setting(
     wholeNumber(0, PAIR_LIMIT_MAX),
     '20',
-    'How many messages one agent may send to another in a meeting within pair_window_s before the loop guard stops them; 0 switches this limit off.',
+    'How many messages from one agent to another the loop guard lets through in a meeting within pair_window_s; 0 switches this limit off.',
   ),
   pair_window_s: setting(
     wholeNumber(0, PAIR_WINDOW_S_MAX),
     '60',
-    'The window of pair_limit in seconds. A pair that is over its limit stays silent for as long as the window; 0 switches pair_limit off.',
+    'The window of pair_limit in seconds. A pair over its limit stays silent until this time has passed since its last delivered message; 0 switches pair_limit off.',
   ),
   max_in_flight: setting(
     wholeNumber(1, 100_000),
