@@ -52,15 +52,20 @@ export function quoted<About extends Pick<Message, 'message'>>(
   return { ...rest, part };
 }
 
-/** As many of the messages as fit into a result, counted from the first or from the last. */
-export function fitting(messages: readonly QuotedMessage[], end: 'first' | 'last'): QuotedMessage[] {
+/** As many of the messages as fit into a result, counted from the first or from the last. The others are not read. */
+export function fitting<Given>(
+  messages: readonly Given[],
+  end: 'first' | 'last',
+  read: (message: Given) => QuotedMessage,
+): QuotedMessage[] {
   const in_order = end === 'first' ? messages : messages.toReversed();
   const kept: QuotedMessage[] = [];
   let chars = 0;
   for (const each of in_order) {
-    chars += JSON.stringify(each).length;
+    const message = read(each);
+    chars += JSON.stringify(message).length;
     if (chars > RESULT_CHARS_MAX && kept.length > 0) break;
-    kept.push(each);
+    kept.push(message);
   }
   return end === 'first' ? kept : kept.toReversed();
 }

@@ -3,7 +3,7 @@ import { type ReadResourceResult, ResourceNotFoundError } from '@modelcontextpro
 import { ConvokeError } from '@convoke/sdk';
 import { isAddressableId } from '../domain/id.ts';
 import type { Caller } from './caller.ts';
-import { listMessages } from './exact_messages.ts';
+import { exactly } from './exact_messages.ts';
 import { fitting, NOTICE, quoted } from './quoted_messages.ts';
 
 const BASE = 'convoke://meetings/';
@@ -97,11 +97,10 @@ async function meetingOf({ client, signal }: Caller, meeting_id: string) {
   return { meeting, takes_part, has_more: next_cursor !== null };
 }
 
-async function historyOf(caller: Caller, meeting_id: string, query: NonNullable<Place['history']>) {
-  const page = await listMessages(caller, meeting_id, { ...query, limit: MESSAGES_MAX });
-  const messages = fitting(
-    page.data.map((each) => quoted(each)),
-    query.after_seq === undefined ? 'last' : 'first',
+async function historyOf({ client, signal }: Caller, meeting_id: string, query: NonNullable<Place['history']>) {
+  const page = await client.listRawMessages(meeting_id, { ...query, limit: MESSAGES_MAX }, { signal });
+  const messages = fitting(page.data, query.after_seq === undefined ? 'last' : 'first', (each) =>
+    quoted(exactly(each)),
   );
   return { notice: NOTICE, messages, has_more: page.has_more || messages.length < page.data.length };
 }

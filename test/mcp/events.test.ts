@@ -62,15 +62,21 @@ async function refused(service: Service, token: string, method: string, params: 
 }
 
 async function answer<Result>(service: Service, token: string, method: string, params: object) {
+  return JSON.parse(await askText(service, token, method, params)) as { result?: Result; error?: RpcError };
+}
+
+async function askText(service: Service, token: string, method: string, params: object): Promise<string> {
   const response = await fetch(`${service.url}/mcp`, {
     method: 'POST',
     headers: headersOf(token, method),
     body: JSON.stringify(rpc(method, { ...params, _meta: META })),
   });
-  return (await response.json()) as { result?: Result; error?: RpcError };
+  return response.text();
 }
 
 interface Frame {
+  /** The JSON of the frame. */
+  text: string;
   method?: string;
   id?: number;
   result?: { resultType: string };
@@ -105,7 +111,9 @@ async function* framesOf(body: ReadableStream<Uint8Array>): AsyncGenerator<Frame
     text = parts.pop() as string;
     for (const part of parts) {
       const data = part.split('\n').find((line) => line.startsWith('data: '));
-      if (data !== undefined && data !== 'data: ') yield JSON.parse(data.slice(6)) as Frame;
+      if (data !== undefined && data !== 'data: ') {
+        yield { ...(JSON.parse(data.slice(6)) as Frame), text: data.slice(6) };
+      }
     }
   }
 }
@@ -180,6 +188,19 @@ describe('the events of a meeting', () => {
     assert.deepEqual([polled.events, polled.cursor, polled.truncated], [[], '1', true]);
     const aged = await poll({ arguments: { meeting_id }, cursor: '0', maxAgeMs: 0 });
     assert.deepEqual([aged.events, aged.cursor, aged.truncated], [[], '1', true]);
+  });
+
+  test('no digit of a number is lost in an event', async (t) => {
+    const meeting_id = service.name('meeting');
+    const message = '{"order":12345678901234567890,"price":1.10}';
+    await service.sendText(meeting_id, message);
+    const params = { name: NAME, arguments: { meeting_id }, cursor: '0' };
+    const polled = await askText(service, key.token, 'events/poll', params);
+    assert.ok(polled.includes(`"message":${message}`), polled);
+    const { next } = await openStream(t, service, key.token, params);
+    assert.ok((await next())?.text.includes('events/active'));
+    const event = (await next())?.text;
+    assert.ok(event?.includes(`"message":${message}`), event);
   });
 
   test('an event fits into 256 KiB, whatever the message', async () => {

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { before, describe, test } from 'node:test';
 import type { InviteWithLink, Membership, Message, Page, RedeemedInvite, SentMessage } from '@convoke/sdk';
+import { fitting, type QuotedMessage } from '../../src/mcp/quoted_messages.ts';
 import { connectMcp, ERAS, type Waited } from '../support/mcp.ts';
 import { pullsWaiting } from '../support/pulling.ts';
 import { messagesPath, type Service, useService } from '../support/service.ts';
@@ -207,6 +208,22 @@ describe('the tools', () => {
     const uri = `convoke://meetings/${meeting_id}/messages`;
     const [content] = (await anna.client.readResource({ uri })).contents;
     assert.ok((content as { text: string }).text.includes(`"message":${message}`));
+  });
+
+  test('a result reads only the messages that it has, whatever the page has', () => {
+    const page = Array.from({ length: 100 }, (_, i) => i + 1);
+    const read: number[] = [];
+    const readOne = (seq: number) => {
+      read.push(seq);
+      return { seq, message: { content: 'x'.repeat(10_000) } } as unknown as QuotedMessage;
+    };
+    assert.deepEqual(
+      fitting(page, 'last', readOne).map(({ seq }) => seq),
+      [97, 98, 99, 100],
+    );
+    assert.deepEqual(read.splice(0), [100, 99, 98, 97, 96]);
+    fitting(page, 'first', readOne);
+    assert.deepEqual(read, [1, 2, 3, 4, 5]);
   });
 
   test('an error tells a model in words what to do', async (t) => {

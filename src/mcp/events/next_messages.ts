@@ -5,6 +5,7 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { type MeetingEvent, meetingEvent } from '../../domain/meeting_event.ts';
 import type { Caller } from '../caller.ts';
+import { exactly } from '../exact_messages.ts';
 import { newestSeq, isGone } from './pages.ts';
 
 /**
@@ -114,12 +115,12 @@ export class NextMessages {
 
   async #read(caller: Caller, meeting_id: string, after: number): Promise<Next> {
     const { client, signal } = caller;
-    const { data } = await client.listMessages(meeting_id, { after_seq: after, limit: MESSAGES_MAX }, { signal });
+    const { data } = await client.listRawMessages(meeting_id, { after_seq: after, limit: MESSAGES_MAX }, { signal });
     let position = after;
     let first: Next | null = null;
     for (const said of data) {
       const { seq, accepted_at, target_agents, from_agent } = said;
-      const event = meetingEvent({ meeting_id, ...said });
+      const event = meetingEvent({ meeting_id, ...exactly(said) });
       const chars = JSON.stringify(event).length;
       const message = { event, seq, accepted_at, target_agents, from_agent, chars };
       const next = { message, seq, truncated: seq > position + 1 };

@@ -1,6 +1,7 @@
 /** The messages of a meeting as events, by the page. The cursor of an event is the seq of its message. */
 import { isForSubscriber, type MeetingEvent, meetingEvent } from '../../domain/meeting_event.ts';
 import type { Caller } from '../caller.ts';
+import { exactly } from '../exact_messages.ts';
 import type { Wanted } from './event_types.ts';
 
 /** A page reads at most this many messages, and ends when its events have this many characters. */
@@ -36,7 +37,7 @@ export async function readPage(
   { max = MESSAGES_MAX, oldest_ms = 0 }: { max?: number; oldest_ms?: number } = {},
 ): Promise<EventPage> {
   const limit = Math.min(max, MESSAGES_MAX);
-  const { data, has_more } = await caller.client.listMessages(
+  const { data, has_more } = await caller.client.listRawMessages(
     meeting_id,
     { after_seq: after, limit },
     { signal: caller.signal },
@@ -59,7 +60,7 @@ export async function readPage(
       page.truncated = true;
       continue;
     }
-    const event = meetingEvent({ meeting_id, ...said });
+    const event = meetingEvent({ meeting_id, ...exactly(said) });
     chars += JSON.stringify(event).length;
     page.events.push({ event, seq: said.seq });
   }

@@ -4,7 +4,7 @@ import { agentId, expected, MeetingId } from '../../http/schemas/fields.ts';
 import { ListMessagesQuery } from '../../http/schemas/messages.ts';
 import { SendHeaders, SendMessageBody, SentMessageSchema } from '../../http/schemas/sends.ts';
 import type { Caller } from '../caller.ts';
-import { listMessages } from '../exact_messages.ts';
+import { exactly } from '../exact_messages.ts';
 import { fitting, MESSAGE_CHARS_MAX, NOTICE, PageOfQuotedMessages, quoted } from '../quoted_messages.ts';
 import { toolOf } from './tool.ts';
 
@@ -55,11 +55,10 @@ export const readMessages = toolOf({
     { additionalProperties: false },
   ),
   output: PageOfQuotedMessages,
-  async run(caller, { meeting_id, from_char, limit = PAGE.default, ...query }) {
-    const page = await listMessages(caller, meeting_id, { ...query, limit });
-    const messages = fitting(
-      page.data.map((each) => quoted(each, from_char)),
-      query.after_seq === undefined ? 'last' : 'first',
+  async run({ client, signal }, { meeting_id, from_char, limit = PAGE.default, ...query }) {
+    const page = await client.listRawMessages(meeting_id, { ...query, limit }, { signal });
+    const messages = fitting(page.data, query.after_seq === undefined ? 'last' : 'first', (each) =>
+      quoted(exactly(each), from_char),
     );
     return {
       notice: NOTICE,
