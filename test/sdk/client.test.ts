@@ -454,20 +454,21 @@ test('a webhook test waits for as long as the service gives a slow machine', asy
 });
 
 describe('an error says what to do:', () => {
-  test('a problem keeps its code, status, detail and fields', async (t) => {
+  test('a problem keeps its code, status, title, detail and fields', async (t) => {
     const errors = [
       { path: 'agent_ids.3', message: 'must be a string' },
       { path: 'webhook_url', message: 'must be an http or https URL' },
     ];
-    const { client } = await start(t, problem(422, 'invalid_fields', { errors }));
+    const { client } = await start(t, problem(422, 'invalid_fields', { title: 'Some fields are not valid', errors }));
     const error = await failure(client.testWebhook('i'));
     assert.equal(error.code, 'invalid_fields');
     assert.equal(error.status, 422);
+    assert.equal(error.title, 'Some fields are not valid');
     assert.equal(error.detail, 'what to do about invalid_fields');
     assert.deepEqual(error.errors, errors);
     assert.equal(
       error.message,
-      'invalid_fields (422): what to do about invalid_fields; agent_ids.3 must be a string; webhook_url must be an http or https URL',
+      'invalid_fields (422): Some fields are not valid. what to do about invalid_fields; agent_ids.3 must be a string; webhook_url must be an http or https URL',
     );
   });
 

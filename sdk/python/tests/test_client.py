@@ -38,7 +38,9 @@ def test_from_the_registration_to_the_message(client: ConvokeClient) -> None:
     assert (delivery.state, delivery.waiting_for) == ("pending", "connection")
     assert client.drop_deliveries(meeting_id=ODD).done
     client.delete_instance(ODD)
-    with pytest.raises(ConvokeError, match=r"^instance_does_not_exist \(404\): No instance"):
+    with pytest.raises(
+        ConvokeError, match=r"^instance_does_not_exist \(404\): No such instance is registered. No instance"
+    ):
         client.get_instance(ODD)
 
 
@@ -75,7 +77,8 @@ def test_an_error_has_the_code_and_names_the_field(client: ConvokeClient) -> Non
     error = caught.value
     assert (error.code, error.status) == ("invalid_fields", 422)
     assert [each.path for each in error.errors] == ["instance_id"]
-    assert str(error).startswith("invalid_fields (422): ")
+    assert error.title == "Some fields are not valid"
+    assert str(error).startswith("invalid_fields (422): Some fields are not valid. ")
     assert "instance_id must be a string of 1 to 200 characters" in str(error)
     assert not error.may_pass
 

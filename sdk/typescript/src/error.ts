@@ -13,7 +13,9 @@ export class ConvokeError extends Error {
   /** The HTTP status; null when there was no response. */
   readonly status: number | null;
   readonly code: string;
-  /** What went wrong and what to do, without the code. */
+  /** The meaning of the code, in the words of the service; null for a code of the client's own. */
+  readonly title: string | null;
+  /** What went wrong and what to do, without the code and its title. */
   readonly detail: string;
   /** The invalid fields, when the code is `invalid_fields`; otherwise empty. */
   readonly errors: readonly FieldError[];
@@ -28,12 +30,21 @@ export class ConvokeError extends Error {
   constructor(
     code: string,
     detail: string,
-    extra: { status?: number; errors?: readonly FieldError[]; retry_after_s?: number | null; cause?: unknown } = {},
+    extra: {
+      title?: string | null;
+      status?: number;
+      errors?: readonly FieldError[];
+      retry_after_s?: number | null;
+      cause?: unknown;
+    } = {},
   ) {
     const errors = extra.errors ?? [];
     const where = extra.status === undefined ? code : `${code} (${extra.status})`;
-    super(`${where}: ${[detail, ...unmentioned(errors, detail)].join('; ')}`, { cause: extra.cause });
+    const title = typeof extra.title === 'string' ? extra.title : null;
+    const what = title === null ? '' : `${title}. `;
+    super(`${where}: ${what}${[detail, ...unmentioned(errors, detail)].join('; ')}`, { cause: extra.cause });
     this.code = code;
+    this.title = title;
     this.detail = detail;
     this.status = extra.status ?? null;
     this.errors = errors;
@@ -58,7 +69,8 @@ export function errorFromResponse(response: Response, text: string, url: string,
   const retry_after_s = parseRetryAfter(response.headers.get('retry-after'), now_ms);
   const problem = parseProblem(text);
   if (problem !== null) {
-    return new ConvokeError(problem.code, problem.detail, { status, errors: problem.errors ?? [], retry_after_s });
+    const { code, title, detail, errors = [] } = problem;
+    return new ConvokeError(code, detail, { title, status, errors, retry_after_s });
   }
   return new ConvokeError('unexpected_response', describeProxyResponse(response, url), { status, retry_after_s });
 }

@@ -131,15 +131,16 @@ export function itemOf({
 function errorOf({ status, problem, retry_after_s }: SendResult): ConvokeError {
   const {
     code = 'unexpected_response',
+    title = null,
     detail = 'the service does not say what happened',
     errors = [],
   } = problem ?? {};
-  return new ConvokeError(code, detail, { status, errors, retry_after_s: retry_after_s ?? null });
+  return new ConvokeError(code, detail, { title, status, errors, retry_after_s: retry_after_s ?? null });
 }
 
 /** Each message has an error of its own, because it names the key of the message. */
-function failed({ idempotency_key }: Item, { code, detail, status, errors, retry_after_s }: ConvokeError) {
-  const extra = { errors, retry_after_s, ...(status !== null && { status }) };
+function failed({ idempotency_key }: Item, { code, title, detail, status, errors, retry_after_s }: ConvokeError) {
+  const extra = { title, errors, retry_after_s, ...(status !== null && { status }) };
   const reason = new ConvokeError(code, detail, extra);
   reason.idempotency_key = idempotency_key;
   return { status: 'rejected' as const, reason };

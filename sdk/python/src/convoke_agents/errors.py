@@ -27,8 +27,10 @@ class ConvokeError(Exception):
     """
 
     code: str
+    title: str | None
+    """The meaning of the code, in the words of the service; None for a code of the client's own."""
     detail: str
-    """What happened and what to do about it, without the code."""
+    """What happened and what to do about it, without the code and its title."""
     status: int | None
     """The HTTP status; None when there was no response."""
     errors: tuple[FieldError, ...]
@@ -43,6 +45,7 @@ class ConvokeError(Exception):
         code: str,
         detail: str,
         *,
+        title: str | None = None,
         status: int | None = None,
         errors: Sequence[FieldError] = (),
         retry_after_s: int | None = None,
@@ -50,8 +53,10 @@ class ConvokeError(Exception):
         where = code if status is None else f"{code} ({status})"
         # When only one field is invalid, the detail already names it.
         fields = [text for text in (f"{each.path} {each.message}" for each in errors) if text not in detail]
-        super().__init__(f"{where}: {'; '.join([detail, *fields])}")
+        what = "" if title is None else f"{title}. "
+        super().__init__(f"{where}: {what}{'; '.join([detail, *fields])}")
         self.code = code
+        self.title = title
         self.detail = detail
         self.status = status
         self.errors = tuple(errors)
@@ -75,8 +80,14 @@ def error_from_response(response: httpx.Response, text: str, url: str) -> Convok
     except (ValueError, ValidationError):
         detail = _of_a_proxy(response, url)
         return ConvokeError("unexpected_response", detail, status=status, retry_after_s=retry_after_s)
-    errors = problem.errors or []
-    return ConvokeError(problem.code, problem.detail, status=status, errors=errors, retry_after_s=retry_after_s)
+    return ConvokeError(
+        problem.code,
+        problem.detail,
+        title=problem.title,
+        status=status,
+        errors=problem.errors or [],
+        retry_after_s=retry_after_s,
+    )
 
 
 def error_from_proxy(response: httpx.Response, url: str) -> ConvokeError:
