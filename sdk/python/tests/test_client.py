@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
-from conftest import Service
+from conftest import DEADLINE_S, Service
 
 from convoke_agents import AsyncConvokeClient, ConvokeClient, ConvokeError, RawJson, models
 
@@ -288,3 +290,80 @@ async def test_a_response_that_does_not_come_ends_in_time() -> None:
         async with AsyncConvokeClient(url, timeout_s=0.2) as client:
             with pytest.raises(ConvokeError, match="timeout: no whole"):
                 await client.healthz()
+
+
+DIAGNOSIS = {
+    "success": True,
+    "status_code": 200,
+    "outcome": "ok",
+    "duration_ms": 12.5,
+    "stages": [],
+    "response_excerpt": "",
+    "advice": "Nothing to do.",
+}
+
+
+class Diagnosing(BaseHTTPRequestHandler):
+    """Responds to a test of a webhook when it may, and to nothing else."""
+
+    asked: threading.Event
+    may_respond: threading.Event
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        self.asked.set()
+        self.may_respond.wait(DEADLINE_S)
+        text = json.dumps(DIAGNOSIS).encode()
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def do_GET(self) -> None:
+        self.may_respond.wait(DEADLINE_S)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def diagnosing() -> Iterator[tuple[str, threading.Event, threading.Event]]:
+    asked, may_respond = threading.Event(), threading.Event()
+    handler = type("Handler", (Diagnosing,), {"asked": asked, "may_respond": may_respond})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}", asked, may_respond
+    finally:
+        may_respond.set()
+        server.shutdown()
+        server.server_close()
+
+
+def test_a_webhook_test_may_take_longer_than_other_calls() -> None:
+    with (
+        diagnosing() as (url, asked, may_respond),
+        ConvokeClient(url, timeout_s=0.2) as client,
+        ThreadPoolExecutor() as pool,
+    ):
+        diagnosis = pool.submit(client.test_webhook, instance_id="slow")
+        assert asked.wait(DEADLINE_S)
+        # This call begins later. When its time is over, the time of the earlier one would be over too.
+        with pytest.raises(ConvokeError, match="timeout"):
+            client.healthz()
+        may_respond.set()
+        assert diagnosis.result(DEADLINE_S).success
+
+
+@pytest.mark.anyio
+async def test_an_async_webhook_test_may_take_as_long() -> None:
+    with diagnosing() as (url, asked, may_respond):
+        async with AsyncConvokeClient(url, timeout_s=0.2) as client:
+            diagnosis = asyncio.ensure_future(client.test_webhook(instance_id="slow"))
+            assert await asyncio.to_thread(asked.wait, DEADLINE_S)
+            with pytest.raises(ConvokeError, match="timeout"):
+                await client.healthz()
+            may_respond.set()
+            assert (await diagnosis).success

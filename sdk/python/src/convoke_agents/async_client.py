@@ -11,9 +11,9 @@ from convoke_agents.async_operations import AsyncOperations
 from convoke_agents.errors import ConvokeError
 from convoke_agents.events import FeedEvent, listen
 from convoke_agents.given import given
-from convoke_agents.models import BackupProgress, InviteWithLink, Message, RedeemedInvite, SentMessage
+from convoke_agents.models import BackupProgress, Diagnosis, InviteWithLink, Message, RedeemedInvite, SentMessage
 from convoke_agents.pull import AsyncPulling, OnConnection
-from convoke_agents.requests import TIMEOUT_S, AsyncRequests, Target, read, segment
+from convoke_agents.requests import TEST_TIMEOUT_S, TIMEOUT_S, AsyncRequests, Target, read, segment
 from convoke_agents.sending import (
     SEND_ATTEMPTS_MAX,
     RawJson,
@@ -126,6 +126,12 @@ class AsyncConvokeClient(AsyncOperations):
             if not page.has_more or not page.data:
                 return
             after_seq = page.data[-1].seq
+
+    async def test_webhook(self, *, instance_id: str) -> Diagnosis:
+        """Sends one signed sample push and returns the result of each stage: `ConvokeClient.test_webhook`."""
+        path = "/api/v1/instances/webhook-test/"
+        body = given(instance_id=instance_id)
+        return await self._requests.call("POST", path, Diagnosis, body=body, timeout_s=TEST_TIMEOUT_S)
 
     async def create_invite(
         self,

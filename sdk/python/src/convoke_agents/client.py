@@ -11,10 +11,10 @@ from convoke_agents.blocking import Pulling, blocking
 from convoke_agents.errors import ConvokeError
 from convoke_agents.events import FeedEvent, listen
 from convoke_agents.given import given
-from convoke_agents.models import BackupProgress, InviteWithLink, Message, RedeemedInvite, SentMessage
+from convoke_agents.models import BackupProgress, Diagnosis, InviteWithLink, Message, RedeemedInvite, SentMessage
 from convoke_agents.operations import Operations
 from convoke_agents.pull import AsyncPulling, OnConnection
-from convoke_agents.requests import TIMEOUT_S, Requests, Target, read, segment
+from convoke_agents.requests import TEST_TIMEOUT_S, TIMEOUT_S, Requests, Target, read, segment
 from convoke_agents.sending import (
     SEND_ATTEMPTS_MAX,
     RawJson,
@@ -157,6 +157,17 @@ class ConvokeClient(Operations):
             if not page.has_more or not page.data:
                 return
             after_seq = page.data[-1].seq
+
+    def test_webhook(self, *, instance_id: str) -> Diagnosis:
+        """Sends one signed sample push and returns the result of each stage. A failed push is no error.
+
+        Waits for up to 40 s, because the machine may take as long as for an attempt, 30 s at most.
+
+        :param instance_id: The id of an instance.
+        """
+        path = "/api/v1/instances/webhook-test/"
+        body = given(instance_id=instance_id)
+        return self._requests.call("POST", path, Diagnosis, body=body, timeout_s=TEST_TIMEOUT_S)
 
     def create_invite(
         self,
