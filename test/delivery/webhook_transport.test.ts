@@ -8,7 +8,7 @@ import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { createServer as createHttpServer } from 'node:http';
-import type { RequestListener } from 'node:http';
+import type { RequestListener, ServerResponse } from 'node:http';
 import { connect, createServer } from 'node:net';
 import type { AddressInfo, Server, Socket } from 'node:net';
 import { describe, test } from 'node:test';
@@ -25,7 +25,8 @@ import { RESPONSE_BYTES_MAX } from '../../src/delivery/transport/response.ts';
 import { createWebhookTransport } from '../../src/delivery/transport/webhook_transport.ts';
 import type { WebhookTransport, WebhookTransportOptions } from '../../src/delivery/transport/webhook_transport.ts';
 import { startScriptedDns } from '../support/scripted_dns.ts';
-import { beforeTimer } from '../support/wait.ts';
+import { STREAM_BYTES_MAX } from '../../src/domain/runtimes/event_stream.ts';
+import { beforeTimer, until, WAIT_MS_MAX } from '../support/wait.ts';
 
 /** Long enough for a status line to arrive, on a busy machine too, and short enough for a test to wait. */
 const SHORT_DEADLINE_MS = 1000;
@@ -1092,4 +1093,36 @@ test('an answer that had arrived counts, though this process was too busy to rea
   const result = await transportFor(t, { deadline_ms }).push(pushTo(receiver.url));
   assert.deepEqual(outcomeOf(result), ['ok', 200], result.detail);
   assert.ok(result.duration_ms > deadline_ms);
+});
+
+test('the streams of runtimes that arrive at a time have 32 MiB, and leave room for every other response', async (t) => {
+  const held: ServerResponse[] = [];
+  t.after(() => held.forEach((response) => response.end()));
+  const receiver = await httpMachine(t, (request, response) => {
+    const bytes = Number(request.headers['x-bytes']);
+    response.write('x'.repeat(bytes));
+    if (bytes < STREAM_BYTES_MAX) response.end();
+    else held.push(response);
+  });
+  const transport = transportFor(t, { deadline_ms: WAIT_MS_MAX });
+  const keptOf = async (bytes: number, body_bytes_max?: number): Promise<number | string | undefined> => {
+    const headers = { 'x-bytes': String(bytes) };
+    const { kept_body } = await transport.push(pushTo(receiver.url, { headers, keeps_body: true, body_bytes_max }));
+    return kept_body !== undefined && 'lost' in kept_body ? kept_body.lost : kept_body?.text.length;
+  };
+  const stream = (bytes: number) => keptOf(bytes, STREAM_BYTES_MAX);
+  // A stream that finds no room stops taking memory. So less than one read of a socket (64 KiB) stays free.
+  const streams = Array.from({ length: 40 }, () => stream(STREAM_BYTES_MAX));
+  const another_bytes = 2 * RESPONSE_BYTES_MAX;
+  const lost = await until(
+    'streams that fill their room',
+    () => stream(another_bytes),
+    (kept) => kept !== another_bytes,
+  );
+  assert.match(String(lost), /had no room/);
+  assert.equal(await keptOf(RESPONSE_BYTES_MAX), RESPONSE_BYTES_MAX);
+  for (const response of held) response.end();
+  const kept = (await Promise.all(streams)).filter((each) => each === STREAM_BYTES_MAX);
+  assert.ok(kept.length <= 32, String(kept.length));
+  assert.equal(await stream(another_bytes), another_bytes);
 });
