@@ -618,6 +618,19 @@ describe('partitions', () => {
     await assert.rejects(a.cluster!.renew(node('a'), []), { code: 'NODE_LEFT' });
   });
 
+  test('have an address for forwarded pulls, also after the database was restored to a state without their node', async (t) => {
+    const url = await makeDatabase();
+    const { cluster } = await open(t, url);
+    const addresses = async () => [...new Set((await cluster!.addressesOfHolders()).values())];
+    const { node_no } = await cluster!.renew(node('a'), []);
+    assert.deepEqual(await addresses(), [node('a').address]);
+    await sql(url, 'UPDATE partitions SET node_no = NULL');
+    await sql(url, 'DELETE FROM nodes');
+    await sql(url, `ALTER TABLE nodes ALTER COLUMN node_no RESTART WITH ${node_no}`);
+    assert.equal((await cluster!.renew(node('a'), [])).node_no, node_no);
+    assert.deepEqual(await addresses(), [node('a').address]);
+  });
+
   test('that many nodes request at once go to one node each', async (t) => {
     const url = await makeDatabase();
     const stores = await Promise.all(['a', 'b', 'c'].map(() => open(t, url)));

@@ -43,11 +43,9 @@ const AWAIT_ACCEPTS = statement(`SELECT pg_advisory_xact_lock(${REMOVAL})`);
 const HELD = statement('SELECT partition_no, epoch FROM partitions WHERE node_no = $node_no ORDER BY partition_no');
 const NODES = statement(`
   SELECT ${of('n', NODE_COLUMNS).join(', ')}, (SELECT count(*) FROM partitions p WHERE p.node_no = n.node_no) AS partition_count, n.steps_known,
-    n.lease_until < floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS is_lapsed
+    n.address_signature, n.lease_until < floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS is_lapsed
   FROM nodes n ORDER BY n.node_no`);
-const SIGN_ADDRESS = statement(
-  'UPDATE nodes SET address_signature = $signature WHERE node_no = $node_no AND address_signature IS DISTINCT FROM $signature',
-);
+const SIGN_ADDRESS = statement('UPDATE nodes SET address_signature = $signature WHERE node_no = $node_no');
 const HOLDERS = statement(`
   SELECT n.node_id, n.address, n.address_signature,
     (SELECT json_agg(p.partition_no)::text FROM partitions p WHERE p.node_no = n.node_no) AS partition_nos
@@ -72,7 +70,12 @@ type HolderRow = Pick<NodeRow, 'node_id' | 'address'> & {
   partition_nos: string | null;
 };
 
-type NodesTable = Omit<NodeRow, 'stopping'> & { stopping: number; is_lapsed: boolean; steps_known: number };
+type NodesTable = Omit<NodeRow, 'stopping'> & {
+  stopping: number;
+  is_lapsed: boolean;
+  steps_known: number;
+  address_signature: string | null;
+};
 
 export class Cluster implements ClusterStore, NotifySource {
   readonly #url: string;
@@ -88,8 +91,6 @@ export class Cluster implements ClusterStore, NotifySource {
   #node_id: string | null = null;
   #left = false;
   #renewing: Promise<unknown> = Promise.resolve();
-  /** The number of this node and the signature of its address, as they are stored. */
-  #signed_address = '';
 
   #listening: Connection | null = null;
   #probe: NodeJS.Timeout | undefined;
@@ -150,8 +151,8 @@ export class Cluster implements ClusterStore, NotifySource {
     // Each statement is a transaction: if this renewal is interrupted, the next one completes it.
     const lease = await this.#db.read(async (session) => {
       const { node_no } = (await session.one<{ node_no: number }>(RENEW, values))!;
-      await this.#signAddress(session, node_no, node_id, address);
       const rows = await session.all<NodesTable>(NODES);
+      await this.#signAddress(session, rows.find((row) => row.node_no === node_no) as NodesTable);
       this.#watched.look(rows);
       const { gone = [], living = [] } = Object.groupBy(rows, (row) =>
         this.#isGone(row, node_no) ? 'gone' : 'living',
@@ -174,13 +175,13 @@ export class Cluster implements ClusterStore, NotifySource {
     return lease;
   }
 
-  /** Other nodes send requests to this node only at an address that it has signed. */
-  async #signAddress(session: Session, node_no: number, node_id: string, address: string): Promise<void> {
+  /**
+   * Other nodes send requests to this node only at an address that it has signed. Looks at the stored signature each
+   * time, because the database may have been restored to an earlier state.
+   */
+  async #signAddress(session: Session, { node_no, node_id, address, address_signature }: NodesTable): Promise<void> {
     const signature = this.#messages.signatureOf(addressOf(node_id), address);
-    const signed = `${node_no} ${signature}`;
-    if (this.#signed_address === signed) return;
-    await session.run(SIGN_ADDRESS, { node_no, signature });
-    this.#signed_address = signed;
+    if (address_signature !== signature) await session.run(SIGN_ADDRESS, { node_no, signature });
   }
 
   async addressesOfHolders(): Promise<Map<number, string>> {
@@ -347,6 +348,6 @@ export class Cluster implements ClusterStore, NotifySource {
 }
 
 function nodeRowOf(row: NodesTable): NodeRow {
-  const { is_lapsed: _, ...rest } = row;
+  const { is_lapsed: _, address_signature: __, ...rest } = row;
   return { ...rest, stopping: row.stopping === 1 };
 }
