@@ -23,8 +23,8 @@ class ScriptedService {
   readonly requests: PullRequest[] = [];
   readonly #pushes: object[] = [];
   #waiting: { response: ServerResponse; max: number }[] = [];
-  /** How the next requests fail: with a status, or with a connection that is cut after the request. */
-  readonly failures: (number | 'cut')[] = [];
+  /** How the next requests fail: with a status, with a connection that is cut after the request, or with this body. */
+  readonly failures: (number | 'cut' | '{}' | '<html>')[] = [];
   /** The Retry-After of failures with a status. */
   retry_after: string | null = null;
   readonly #server = createServer(async (request, response) => {
@@ -32,6 +32,7 @@ class ScriptedService {
     this.requests.push(body);
     const failure = this.failures.shift();
     if (failure === 'cut') return void request.socket.destroy();
+    if (typeof failure === 'string') return void response.end(failure);
     if (failure !== undefined) return sendProblem(response, failure, this.retry_after);
     response.on('close', () => (this.#waiting = this.#waiting.filter((each) => each.response !== response)));
     this.#waiting.push({ response, max: body.max });
@@ -251,6 +252,17 @@ describe('pull', () => {
     await asked();
     assert.equal(service.requests.filter(({ results }) => results.length === 1).length, 2);
   });
+
+  for (const body of ['<html>', '{}'] as const)
+    test(`a network that responds ${body} in place of the service does not end it`, async (t) => {
+      const { service, asked, taken, pushes } = await start(t);
+      service.push('d1');
+      await taken(1);
+      service.failures.push(body);
+      pushes[0]!.respond({ status_code: 200 });
+      await asked();
+      assert.equal(service.requests.filter(({ results }) => results.length === 1).length, 2);
+    });
 
   test('a service that was away for some seconds has its results within half a second of its return', async (t) => {
     const away_ms = 7_000;

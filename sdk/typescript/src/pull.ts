@@ -472,14 +472,15 @@ function mayPass(error: ConvokeError): boolean {
 function readPushes(url: string): (response: Response, text: string) => { pushes: HandedOut[]; sent_at_ms: number } {
   return (response, text) => {
     if (!response.ok) throw errorFromResponse(response, text, url, Date.now());
-    let pushes: HandedOut[];
+    let pushes: unknown;
     try {
-      pushes = (JSON.parse(text) as { pushes: HandedOut[] }).pushes;
+      ({ pushes } = JSON.parse(text) as { pushes: unknown });
     } catch {
       throw errorFromProxy(response, url);
     }
+    if (!Array.isArray(pushes)) throw errorFromProxy(response, url);
     // The header has whole seconds, and browsers hide it from pages of another origin.
     const date_ms = Date.parse(response.headers.get('date') ?? '');
-    return { pushes, sent_at_ms: Number.isNaN(date_ms) ? Date.now() : date_ms };
+    return { pushes: pushes as HandedOut[], sent_at_ms: Number.isNaN(date_ms) ? Date.now() : date_ms };
   };
 }
