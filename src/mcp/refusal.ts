@@ -16,9 +16,11 @@ const ADVICE: Partial<Record<ProblemCode, string>> = {
 /** Describes a failed call in words that say what to do. */
 export function refusalInWords(error: ConvokeError | Problem): string {
   const { code } = error;
-  const detail = error instanceof ConvokeError ? error.detail : error.message;
+  const given = error instanceof ConvokeError ? error.detail : error.message;
+  // The detail about a field has no full stop, and the advice follows it.
+  const detail = /[.?!]$/.test(given) ? given : `${given}.`;
   const wait_s = error.retry_after_s ?? null;
-  if (detail === NO_SPEAKER) return `${code}: ${detail}`;
+  if (given === NO_SPEAKER) return `${code}: ${given}`;
   const advice = ADVICE[code as ProblemCode] ?? (code in PROBLEMS ? PROBLEMS[code as ProblemCode].advice : '');
   const wait = wait_s === null ? '' : ` Wait ${wait_s} s before you call it again.`;
   return `${code}: ${detail}${advice === '' || detail === advice ? '' : ` ${advice}`}${wait}`;

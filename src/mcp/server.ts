@@ -125,7 +125,7 @@ function wordsOf(error: unknown): string {
   if (error instanceof ConvokeError || error instanceof Problem) return refusalInWords(error);
   // The SDK refuses an id that cannot be part of a path, such as ".", before it asks the service.
   if (error instanceof TypeError && error.message.startsWith('an id'))
-    return refusalInWords(new Problem('invalid_fields', `${error.message}.`));
+    return refusalInWords(new Problem('invalid_fields', error.message));
   throw error;
 }
 

@@ -203,6 +203,26 @@ describe('the events of a meeting', () => {
     assert.ok(event?.includes(`"message":${message}`), event);
   });
 
+  test('an id that no client can put into a path, and a cursor that no service gave, are wrong arguments', async () => {
+    const subscribing = {
+      delivery: { mode: 'webhook', url: 'http://127.0.0.1:1/', secret: `whsec_${'A'.repeat(32)}` },
+    };
+    for (const [method, more] of [
+      ['events/poll', { cursor: '0' }],
+      ['events/stream', {}],
+      ['events/subscribe', subscribing],
+    ] as const) {
+      const { code, message } = await refused(service, key.token, method, {
+        name: NAME,
+        arguments: { meeting_id: '..' },
+        ...more,
+      });
+      assert.deepEqual([code, message], [-32_602, 'meeting_id cannot be ".."'], method);
+    }
+    const params = { name: NAME, arguments: { meeting_id: service.name('meeting') }, cursor: '9'.repeat(16) };
+    assert.match((await refused(service, key.token, 'events/poll', params)).message, /cursor that the service gave/);
+  });
+
   test('an event fits into 256 KiB, whatever the message', async () => {
     const meeting_id = service.name('meeting');
     await service.send(meeting_id, { content: 'ü'.repeat(120_000) });

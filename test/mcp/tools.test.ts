@@ -229,8 +229,14 @@ describe('the tools', () => {
   test('an error tells a model in words what to do', async (t) => {
     const all = await connectMcp(t, service, await keyOf('read', 'send', 'instance'));
     const meeting_id = service.name('meeting');
-    assert.match(await all.refused('send_message', { meeting_id, contents: 'x' }), /did you mean content\?/);
-    assert.match(await all.refused('send_message', { meeting_id, content: '' }), /content must be a text/);
+    assert.match(
+      await all.refused('send_message', { meeting_id, contents: 'x' }),
+      /did you mean content\?; content is required\. Correct/,
+    );
+    assert.match(
+      await all.refused('send_message', { meeting_id, content: '' }),
+      /content must be a text that is not empty\. Correct/,
+    );
     assert.match(await all.refused('read_messages', { meeting_id: 'nowhere' }), /list_meetings/);
     assert.match(await all.refused('wait_for_message', { agent_id: 'nobody' }), /join_meeting first/);
     const reply = { meeting_id, message_id: 'msg_7f3k9q2m00r3vljl5tg00', content: 'x' };

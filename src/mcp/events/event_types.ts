@@ -1,8 +1,9 @@
 /** The events that a client can subscribe to, and the arguments that it gives. */
 import { ProtocolError, ProtocolErrorCode, type StandardSchemaV1 } from '@modelcontextprotocol/server';
 import Type, { type Static, type TObject } from 'typebox';
+import { isAddressableId } from '../../domain/id.ts';
 import { MEETING_MESSAGE } from '../../domain/meeting_event.ts';
-import { Problem } from '../../domain/problem.ts';
+import { invalidField, Problem } from '../../domain/problem.ts';
 import { agentId, expected, MeetingId } from '../../http/schemas/fields.ts';
 import { validator } from '../../http/intake/validate.ts';
 import { plainSchema } from '../plain_schema.ts';
@@ -50,7 +51,7 @@ const Name = Type.String({ description: 'The event.', ...expected('must be the n
 const Cursor = Type.Optional(
   Type.Union(
     [
-      Type.String({ pattern: '^(0|[1-9][0-9]{0,15})$', ...expected('must be a cursor that the service gave') }),
+      Type.String({ pattern: '^(0|[1-9][0-9]{0,14})$', ...expected('must be a cursor that the service gave') }),
       Type.Null(),
     ],
     {
@@ -129,6 +130,7 @@ export function wantedOf({ name, arguments: given = {} }: Pick<StreamParams, 'na
   if (name !== MEETING_MESSAGE) throw eventNotFound(name);
   try {
     const { meeting_id, agent = null } = validArguments(given);
+    if (!isAddressableId(meeting_id)) throw invalidField('meeting_id', `cannot be ${JSON.stringify(meeting_id)}`);
     return { meeting_id, agent };
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
