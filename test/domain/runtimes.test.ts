@@ -4,6 +4,7 @@ import { execFileSync } from 'node:child_process';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
 import { Problem } from '../../src/domain/problem.ts';
+import { eventsOf } from '../../src/domain/runtimes/event_stream.ts';
 import type { Options } from '../../src/domain/runtimes/options.ts';
 import type { Asked, Meaning, PastMessage } from '../../src/domain/runtimes/runtime.ts';
 import { checkedRuntime, RUNTIMES, type ShapedName } from '../../src/domain/runtimes/runtimes.ts';
@@ -28,6 +29,11 @@ function meaningOf(name: ShapedName, body: unknown, options: Options = {}, statu
 const said = (...answers: string[]): Meaning => ({ kind: 'answered', answers });
 
 const completion = (content: unknown) => ({ choices: [{ message: { role: 'assistant', content } }] });
+
+test('the numbers of a response are plain numbers: to keep their digits would take several times as long', () => {
+  const body = 'event: a\ndata: {"tokens":1e3,"id":"5e3c"}\n\n';
+  assert.deepEqual(eventsOf(body), [{ event: 'a', data: { tokens: 1000, id: '5e3c' } }]);
+});
 
 describe('openai', () => {
   const OPTIONS = { model: 'x' };

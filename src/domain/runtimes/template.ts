@@ -1,4 +1,4 @@
-import { isExactNumber } from '../exact_json.ts';
+import { isExactNumber, parseExactly } from '../exact_json.ts';
 import { numberOption, textOption } from './options.ts';
 import type { Answer, Asked, Meaning, Runtime } from './runtime.ts';
 import {
@@ -114,7 +114,7 @@ export const template: Runtime = {
     if (pointer === undefined) return { kind: 'answered', answers: [] };
     // An empty response means that the agent says nothing.
     if (response.body.trim() === '') return { kind: 'answered', answers: [] };
-    const body = jsonOf(response.body);
+    const body = jsonOf(response.body, parseExactly);
     if (body === undefined) return notUnderstood('its body is not JSON');
     const found = at(body, ...stepsOf(pointer));
     return { kind: 'answered', answers: answersIn(found, asked, textOption(options, 'no_reply', NO_REPLY)) };
