@@ -4,6 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { setTimeout as pause } from 'node:timers/promises';
 import { ConvokeError, untilReached } from '@convoke/sdk';
 
 /** When a machine made its requests, counted from the loss of the service; the last request succeeds. */
@@ -52,6 +53,20 @@ describe('a machine that lost the service', () => {
         assert(ms >= whole_ms / 2 && ms <= whole_ms, `pause ${i}: ${ms} ms`);
       }
     }
+  });
+
+  test('waits when it is asked to wait for longer than a timer can', async (t) => {
+    const ending = new AbortController();
+    t.after(() => ending.abort());
+    let calls = 0;
+    const call = async (): Promise<void> => {
+      calls++;
+      throw new ConvokeError('overloaded', 'a page', { status: 503, retry_after_s: 999_999_999 });
+    };
+    untilReached(call, { signal: ending.signal }).catch(() => {});
+    // A timer that is too long fires after a millisecond, and so before this one.
+    await pause(20);
+    assert.equal(calls, 1);
   });
 
   test('waits for as long as the service asks', async () => {

@@ -453,6 +453,12 @@ test('a webhook test waits for as long as the service gives a slow machine', asy
   await assert.rejects(tested, { code: 'timeout' });
 });
 
+test('a timeout that is longer than a timer can be is none', async (t) => {
+  const { base_url } = await start(t, (response) => setTimeout(() => response.end('{"data":[]}'), 20));
+  const client = new ConvokeClient({ base_url, timeout_ms: Infinity });
+  assert.deepEqual(await client.listNodes(), { data: [] });
+});
+
 describe('an error says what to do:', () => {
   test('a problem keeps its code, status, title, detail and fields', async (t) => {
     const errors = [

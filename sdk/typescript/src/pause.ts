@@ -1,3 +1,6 @@
+/** The longest delay of setTimeout, 25 days. It turns a longer delay into one millisecond. */
+export const TIMER_MS_MAX = 2 ** 31 - 1;
+
 /** Resolves after this many milliseconds; rejects with the signal's reason when the signal is aborted first. */
 export function pause(ms: number, signal: AbortSignal | undefined): Promise<void> {
   return new Promise((resolve, reject) => {
@@ -7,7 +10,7 @@ export function pause(ms: number, signal: AbortSignal | undefined): Promise<void
       if (signal?.aborted) reject(signal.reason as Error);
       else resolve();
     };
-    const timer = setTimeout(end, ms);
+    const timer = setTimeout(end, Math.min(ms, TIMER_MS_MAX));
     signal?.addEventListener('abort', end);
     if (signal?.aborted) end();
   });

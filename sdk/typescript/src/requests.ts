@@ -1,5 +1,5 @@
 import { ConvokeError, errorFromResponse, errorFromFailure, errorFromProxy } from './error.ts';
-import { pause } from './pause.ts';
+import { pause, TIMER_MS_MAX } from './pause.ts';
 
 const TIMEOUT_MS = 10_000;
 
@@ -110,7 +110,7 @@ export class Requests {
 
     // AbortSignal.any would do the same, but is missing in Node before 20.3; this timer also ends with the call.
     const abort = new AbortController();
-    const timer = setTimeout(() => abort.abort(), timeout_ms);
+    const timer = setTimeout(() => abort.abort(), Math.min(timeout_ms, TIMER_MS_MAX));
     const abortByCaller = () => abort.abort();
     call.signal?.addEventListener('abort', abortByCaller, { once: true });
     try {
