@@ -15,6 +15,7 @@ import {
   type Message,
   type Page,
   pages,
+  RawJson,
   rawJson,
 } from '@convoke/sdk';
 
@@ -294,6 +295,17 @@ test('raw messages come back character for character, whatever they contain', as
   assert.equal(seen[0]?.path, '/api/v1/meetings/a%2Fb/messages/?before_seq=9');
   await assert.rejects(client.listRawMessages('m'), { code: 'unexpected_response' });
   await assert.rejects(client.listRawMessages('m'), { code: 'meeting_does_not_exist' });
+});
+
+test('raw messages are cut out of their page and not read', async (t) => {
+  // No service sends this number. It shows whether the message was read.
+  const text = '{"unread":01}';
+  const { client } = await start(t, (response) =>
+    response.end(`{"data":[{"seq":1,"message":${text},"hops":2}],"has_more":false}`),
+  );
+  const [{ message, ...about } = { message: rawJson('{}') }] = (await client.listRawMessages('m')).data;
+  assert.deepEqual([message, about], [Object.assign(rawJson('{}'), { text }), { seq: 1, hops: 2 }]);
+  assert.ok(message instanceof RawJson);
 });
 
 test('metrics come as the text that they are, and a refusal of them as any other', async (t) => {

@@ -19,3 +19,8 @@ export class RawJson {
 export function rawJson(text: string): RawJson {
   return new RawJson(text);
 }
+
+/** The same for text that is known to be a JSON object: it is not read. */
+export function knownJson(text: string): RawJson {
+  return Object.assign(Object.create(RawJson.prototype) as { text: string }, { text });
+}

@@ -1,5 +1,5 @@
 /** Messages of the history, each with the JSON text of its sender. */
-import { RawJson } from './raw_json.ts';
+import { knownJson, type RawJson } from './raw_json.ts';
 import type { Message, MessagePage } from './types.ts';
 
 /** A message of the history with its JSON as it was written: big numbers, `1.10` and the order of the keys survive. */
@@ -12,18 +12,23 @@ export interface RawMessage extends Omit<Message, 'message'> {
  * @throws SyntaxError when it is no page of messages
  */
 export function rawMessages(text: string): { data: RawMessage[]; has_more: boolean } {
-  const { data, has_more } = JSON.parse(text) as MessagePage;
-  const texts = messageTexts(text);
-  if (texts.length !== data.length) throw new SyntaxError('this is no page of messages');
-  return { data: data.map((message, i) => ({ ...message, message: new RawJson(texts[i] as string) })), has_more };
+  const { texts, rest } = withoutMessages(text);
+  const { data, has_more } = JSON.parse(rest) as MessagePage;
+  if (!Array.isArray(data) || texts.length !== data.length) throw new SyntaxError('this is no page of messages');
+  return { data: data.map((about, i) => ({ ...about, message: knownJson(texts[i] as string) })), has_more };
 }
 
 /** A page is an object with the array `data`. Each item of this array is an object with the member `message`. */
 const MESSAGE_DEPTH = 3;
 
-/** Cuts the messages out of a page that is valid JSON. */
-function messageTexts(page: string): string[] {
+/**
+ * Cuts the messages out of a page that is valid JSON. A page has up to 8 MiB of messages: to read all of them can take a
+ * second, and most callers need a few.
+ */
+function withoutMessages(page: string): { texts: string[]; rest: string } {
   const texts: string[] = [];
+  const rest: string[] = [];
+  let kept = 0;
   let depth = 0;
   for (let at = 0; at < page.length; at++) {
     const character = page[at];
@@ -32,12 +37,15 @@ function messageTexts(page: string): string[] {
     else if (character === '"') {
       const end = stringEnd(page, at);
       const is_message = depth === MESSAGE_DEPTH && page.slice(at, end) === '"message"' && page[end] === ':';
-      if (is_message) texts.push(page.slice(end + 1, (at = valueEnd(page, end + 1))));
-      else at = end;
+      if (is_message) {
+        rest.push(page.slice(kept, end + 1), 'null');
+        texts.push(page.slice(end + 1, (kept = at = valueEnd(page, end + 1))));
+      } else at = end;
       at--;
     }
   }
-  return texts;
+  rest.push(page.slice(kept));
+  return { texts, rest: rest.join('') };
 }
 
 /** The end of the string that begins at `start`. */
