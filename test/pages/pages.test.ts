@@ -77,14 +77,16 @@ test('every view is the index for a browser; a program gets the 404 as before', 
 
 test('an address that cannot be decoded is a page for a browser, and a problem for a program', async (t) => {
   const service = await startService(t);
-  for (const path of ['/instances/100%', '/meetings/%ff', '/nothing/%E0%A4%A']) {
+  for (const path of ['/instances/100%', '/meetings/%ff', '/nothing/%E0%A4%A', '/instances?q=%ff', '/nothing?100%']) {
     const page = await service.request('GET', path, { headers: NAVIGATION });
     assert.equal(page.headers['content-type'], 'text/html; charset=utf-8', path);
     const answer = await service.get(path);
     assert.deepEqual([answer.status, answer.headers['content-type']], [400, 'application/problem+json'], path);
   }
-  const api = await service.request('GET', '/api/v1/instances/%ff/', { headers: NAVIGATION });
-  assert.equal(api.headers['content-type'], 'application/problem+json');
+  for (const path of ['/api/v1/instances/%ff/', '/api/v1/instances/?q=%ff', '/api/v1/nothing/?q=%ff']) {
+    const api = await service.request('GET', path, { headers: NAVIGATION });
+    assert.deepEqual([api.status, api.headers['content-type']], [400, 'application/problem+json'], path);
+  }
 });
 
 test('a file that a proxy has compressed by itself is not sent again either', async (t) => {

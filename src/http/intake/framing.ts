@@ -69,6 +69,15 @@ function assertPlainHeaders(raw_headers: string[]): void {
 function assertPlainTarget(url: string): void {
   if (!url.startsWith('/')) throw malformed('The request target is not a path; send only the path.');
   if (url.includes('#')) throw malformed('The request target has a fragment; leave out what begins with #.');
+}
+
+/**
+ * Called for every request except those for the pages: the service does not read the query of a page, and a person gets
+ * the page whatever is in its address.
+ *
+ * @throws Problem `malformed_request`
+ */
+export function assertPlainQuery({ url = '' }: IncomingMessage): void {
   const query_start = url.indexOf('?');
   if (query_start === -1 || !url.includes('%', query_start)) return;
   try {

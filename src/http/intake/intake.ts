@@ -9,7 +9,7 @@ import { INVITE_PATH } from '../../domain/invite.ts';
 import { Problem } from '../../domain/problem.ts';
 import { collectMethods } from './allowed_methods.ts';
 import type { Connections } from './connections.ts';
-import { assertMayHaveBody, assertPlainHead } from './framing.ts';
+import { assertMayHaveBody, assertPlainHead, assertPlainQuery } from './framing.ts';
 import { letGoOfBody } from './let_go_of_body.ts';
 import { parseJsonBody } from '../../domain/request_body.ts';
 import type { Pages } from '../pages.ts';
@@ -79,7 +79,9 @@ export function addUnknownRoutes(app: App, pages: Pages): void {
   const methodsAt = collectMethods(app);
   app.addHook('onRequest', (request, reply, done) => {
     try {
-      if (request.is404 && !pages.isFor(request)) throw routeNotFound(request, reply, methodsAt);
+      const is_page = request.is404 && pages.isFor(request);
+      if (!is_page) assertPlainQuery(request.raw);
+      if (request.is404 && !is_page) throw routeNotFound(request, reply, methodsAt);
       assertMayHaveBody(request.raw);
       if (!request.is404) return done();
       const otherwise = (answered: boolean): void => {
