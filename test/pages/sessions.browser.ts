@@ -16,8 +16,7 @@ async function enter(page: Page, token: string): Promise<void> {
   await keyField(page).press('Enter');
 }
 
-/** With the keyboard, because a notice may lie over the button. */
-const signOut = (page: Page) => page.getByRole('button', { name: 'Sign out' }).press('Enter');
+const signOut = (page: Page) => page.getByRole('button', { name: 'Sign out' }).click();
 
 const isLive = (page: Page) => page.getByText('Live', { exact: true }).waitFor();
 
