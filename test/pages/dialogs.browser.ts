@@ -169,6 +169,20 @@ describe('dialogs', { concurrency: 2 }, () => {
     });
   });
 
+  test('a dialog is in the middle of the window, also one that opens among the members of a meeting', async (t) => {
+    const service = await startService(t);
+    await service.member(t, 'room');
+    await visitor.visit(service.url, { path: '/meetings/room' }, async (page) => {
+      await page.locator('.meeting-members > summary').click();
+      for (const action of ['Let an instance join', 'Invite an agent', /Gets everything/]) {
+        await page.getByRole('button', { name: action }).click();
+        const { x = 0, width = 0 } = (await page.getByRole('dialog').boundingBox()) ?? {};
+        assert.equal(Math.round(x + width / 2), 720, String(action));
+        await page.getByRole('dialog').getByRole('button', { name: 'Close' }).click();
+      }
+    });
+  });
+
   test('a change of what a member gets sends only the rules that the user changed', async (t) => {
     const service = await startService(t);
     await service.member(t, 'room', { registration: { instance_id: 'box', instance_name: 'GPU box' } });
