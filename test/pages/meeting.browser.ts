@@ -379,14 +379,18 @@ describe("a meeting's page", { concurrency: 2 }, () => {
       'A machine with a name that goes on and on, as names do when nobody stops them, or so they say';
     const agent = 'an-agent-whose-name-is-very-long-because-somebody-liked-it-so';
     await service.member(t, 'names', { agent_ids: [agent, 'b'], registration: { instance_id: 'long', instance_name } });
+    const { instance_id } = await service.member(t, 'names', { registration: { instance_name: 'A build runner' } });
+    await service.request('PATCH', `/api/v1/meetings/names/instances/${instance_id}/`, { body: { wake: 'people' } });
     const message = { message: { content: 'hi' }, from_agent: agent, target_agents: [agent, 'b', 'c', 'd'] };
     await service.post('/api/v1/meetings/names/messages/', message);
     for (const width of [390, 768, 1024, 1440]) {
       await visitor.visit(service.url, { path: '/meetings/names', viewport: { width, height: 900 } }, async (page) => {
         await page.locator('.meeting-members > summary').click();
         const widthOf = async (locator: ReturnType<Page['locator']>) => (await locator.boundingBox())?.width ?? 0;
-        const tags = await widthOf(page.locator('.member .tag').first());
+        const tags = await widthOf(page.locator('.member .tag').getByText(agent));
         assert.ok(tags >= 120, `${tags} px at ${width}`);
+        const hidden_px = await page.locator('.meeting-members').evaluate((box) => box.scrollWidth - box.clientWidth);
+        assert.equal(hidden_px, 0, `beside the members at ${width}`);
         const tag = page.getByRole('article').getByText('agent', { exact: true });
         const is_whole = await tag.evaluate((element) => element.scrollWidth <= element.clientWidth);
         assert.ok(is_whole, `the tag at ${width}`);
