@@ -625,6 +625,15 @@ describe('the pages', { concurrency: 3 }, () => {
     });
   });
 
+  test('the longest name of an environment is shown whole', async (t) => {
+    const environment = 'production, eu-central-1';
+    const service = await startService(t, { environment });
+    await visitor.visit(service.url, { path: '/instances' }, async (page) => {
+      const name = page.getByRole('link', { name: 'Convoke' }).getByText(environment);
+      assert.ok(await name.evaluate((element) => element.scrollWidth <= element.clientWidth));
+    });
+  });
+
   test('a key that may only read sees no button that it may not press', async (t) => {
     const { service, url } = await start(t);
     await service.endOpenMode();
