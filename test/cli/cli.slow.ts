@@ -448,7 +448,7 @@ describe('the commands that call the API', () => {
     await run(['send', 'silence', 'Anybody?']);
     const { delivery_id } = await attempted('dead');
     const shown = (await run(['deliveries', 'show', delivery_id])).stdout;
-    assert.match(shown, /state +pending: waiting: its instance was not reached/);
+    assert.match(shown, /state +pending: waiting until its instance is tried again/);
     assert.match(shown, /1\. \S+ {2}connection refused: port \d+ after/);
     assert.match(
       shown,

@@ -29,7 +29,7 @@ describe('a delivery', { concurrency: 2 }, () => {
       }
       // The mark of the second message changes, although nothing happens to this message itself.
       await markOf(2).locator('.mark-held').waitFor();
-      assert.match(await markOf(2).innerText(), /waiting: \S+ was not reached/);
+      assert.match(await markOf(2).innerText(), /waiting until \S+ is tried again/);
       assert.deepEqual(await seriousIn(page), []);
       await page.goto(`${service.url}/deliveries/${delivery_id}`);
       await page.locator('.status-line .mark-held').waitFor();

@@ -38,7 +38,7 @@ const REASONS: Record<Exclude<DeliveryReason, 'exhausted'>, string> = {
 const WAITS: Record<WaitingFor, string | ((instance_id: string) => string)> = {
   turn: 'its attempt is in progress, or it waits behind earlier messages',
   retry: 'waiting for its next attempt',
-  back_off: (instance_id) => `waiting: ${instance_id} was not reached`,
+  back_off: (instance_id) => `waiting until ${instance_id} is tried again`,
   paused: 'waiting: its meeting is paused',
   switched_off: (instance_id) => `waiting: ${instance_id} is paused`,
   connection: 'waiting for its machine to connect',

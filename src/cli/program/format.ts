@@ -31,7 +31,7 @@ const REASONS: Record<Exclude<NonNullable<Delivery['reason']>, 'exhausted'>, str
 const WAITS: Record<NonNullable<Delivery['waiting_for']>, string> = {
   turn: 'its attempt is in progress, or it waits behind earlier messages',
   retry: 'waiting for its next attempt',
-  back_off: 'waiting: its instance was not reached',
+  back_off: 'waiting until its instance is tried again',
   connection: 'waiting for its machine to connect',
   paused: 'waiting: its meeting is paused',
   switched_off: 'waiting: its instance is paused',
