@@ -183,6 +183,26 @@ describe("a meeting's page", { concurrency: 2 }, () => {
     });
   });
 
+  test('does not move back to a delivery that somebody has opened and left, when that is tried again', async (t) => {
+    const service = await startService(t, { retry_schedule: '1h' });
+    await service.member(t, 'room', { agent_ids: ['a'], behaviour: { status: 500 } });
+    const sent = await service.send('room', { content: 'Hello' });
+    const { delivery_id } = await service.attempted(sent);
+    for (let i = 0; i < 20; i++) await service.send('room', { content: `Line ${i}` }, ['nobody']);
+    await visitor.visit(service.url, { path: '/meetings/room#1' }, async (page) => {
+      const first = page.getByRole('article', { name: 'Message 1', exact: true });
+      await first.getByRole('button', { name: /pending/ }).click();
+      await first.locator('.attempt').waitFor();
+      const log = page.getByRole('log', { name: 'Messages' });
+      await log.evaluate((box) => (box.scrollTop = 0));
+      await service.post(`/api/v1/deliveries/${delivery_id}/retry/`);
+      await service.attempted(sent, 2);
+      await first.locator('.attempt').nth(1).waitFor();
+      await page.evaluate('new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)))');
+      assert.equal(await log.evaluate((box) => box.scrollTop), 0);
+    });
+  });
+
   test('does not move when somebody sorts or filters the list beside it', async (t) => {
     const service = await startService(t);
     for (let n = 1; n <= 70; n++) await service.send('room', { content: `number ${n}` });

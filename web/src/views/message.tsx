@@ -221,7 +221,9 @@ function Marks({ deliveries, names, message_id, seq, opened, onOpen, is_traced, 
 function DeliveryDetail({ delivery_id, name }: { delivery_id: string; name: string }): JSX.Element {
   const { value, problem, again } = useDelivery(delivery_id);
   const box = useRef<HTMLDivElement>(null);
-  useEffect(() => box.current?.scrollIntoView({ block: 'nearest' }), [value]);
+  const is_there = value !== null;
+  // Not again after a further attempt: the user may read something else by then.
+  useEffect(() => box.current?.scrollIntoView({ block: 'nearest' }), [is_there]);
   return (
     <div class="delivery-detail" ref={box} role="group" aria-label={`Delivery to ${name}`}>
       {problem !== null && value === null && <Failure problem={problem} again={again} />}
