@@ -158,10 +158,17 @@ describe('changes without an attempt', () => {
   test('a part of a page that cannot be read says so, and is there when it can', async (t) => {
     const service = await startService(t);
     await service.member(t, 'room', { registration: { instance_id: 'box' } });
-    await service.settled(await service.send('room', { content: 'hello' }));
+    await service.member(t, 'room', { behaviour: { status: 503 } });
+    const sent = await service.send('room', { content: 'hello' });
+    await until(
+      'an attempt at each',
+      () => service.deliveriesOf(sent),
+      (deliveries) => deliveries.every(({ attempt_count }) => attempt_count > 0),
+    );
     await visitor.visit(service.url, { path: '/meetings', allowed: /500/ }, async (page) => {
       for (const [path, request, part] of [
         ['/now', '**/api/v1/counts/', page.getByRole('region', { name: 'Instances' })],
+        ['/now', '**/api/v1/instances/?**', page.getByRole('region', { name: 'Instances' })],
         ['/instances/box', '**/api/v1/instances/box/history/', page.getByRole('region', { name: 'Instance box' })],
         ['/meetings/room', '**/api/v1/meetings/room/instances/**', page.locator('.meeting-members')],
       ] as const) {
@@ -175,7 +182,7 @@ describe('changes without an attempt', () => {
         await page.evaluate("document.querySelectorAll('[role=alert] button').forEach((button) => button.click())");
         await part.getByRole('alert').waitFor({ state: 'detached' });
       }
-      await page.locator('.meeting-members').getByText('1 instance').waitFor();
+      await page.locator('.meeting-members').getByText('2 instances').waitFor();
     });
   });
 

@@ -23,7 +23,7 @@ const AGAIN_MS = 10_000;
 export function Failing({ query }: { query: Query<Counts> }): JSX.Element {
   const { value: counts, problem, again } = query;
   const failing = counts === null ? null : counts.instances.failing + counts.instances.down;
-  const machines = useFailing(counts, failing);
+  const { machines, unread } = useFailing(counts, failing);
   const [is_all, setAll] = useState(false);
   const shown = is_all ? machines : (machines?.slice(0, SHOWN_FIRST) ?? null);
   return (
@@ -33,8 +33,8 @@ export function Failing({ query }: { query: Query<Counts> }): JSX.Element {
         <States counts={counts} />
       </header>
       <div class="panel-body" tabIndex={0} role="group" aria-label="Machines that fail">
-        {counts === null && problem !== null && <Failure problem={problem} again={again} />}
-        {(counts === null ? problem === null : failing !== 0 && machines === null) && <Skeleton lines={4} />}
+        {counts === null && (problem === null ? <Skeleton lines={4} /> : <Failure problem={problem} again={again} />)}
+        {counts !== null && failing !== 0 && machines === null && (unread ?? <Skeleton lines={4} />)}
         {failing === 0 && (
           <Healthy
             is_any_up={counts!.instances.up > 0}
@@ -68,13 +68,16 @@ export function Failing({ query }: { query: Query<Counts> }): JSX.Element {
  * The failing machines, in their order. They are read again at once when their number changes, and after a while when
  * the number of their waiting deliveries changes. Most of the time there is no request.
  */
-function useFailing(counts: Counts | null, failing: number | null): Instance[] | null {
+function useFailing(
+  counts: Counts | null,
+  failing: number | null,
+): { machines: Instance[] | null; unread: JSX.Element | null } {
   const states = counts === null ? '' : `${counts.instances.failing} ${counts.instances.down}`;
   const latest = useRef('');
   latest.current = `${states} ${counts?.deliveries.pending}`;
   /** The counts at the time of the read. */
   const read = useRef('');
-  const { value, again } = useQuery(failing ? 'failing instances' : null, async () => {
+  const { value, problem, again } = useQuery(failing ? 'failing instances' : null, async () => {
     read.current = latest.current;
     const pages = await Promise.all(
       (['down', 'failing'] as const).map((health) =>
@@ -87,7 +90,10 @@ function useFailing(counts: Counts | null, failing: number | null): Instance[] |
     if (!read.current.startsWith(`${states} `)) again();
   }, [states]);
   usePoll(() => read.current !== latest.current && again(), AGAIN_MS);
-  return failing === 0 || value === null ? null : value.toSorted(byWeight);
+  return {
+    machines: failing === 0 || value === null ? null : value.toSorted(byWeight),
+    unread: problem === null ? null : <Failure problem={problem} again={again} />,
+  };
 }
 
 /** First those with the most waiting deliveries, then those without a success for the longest time. */
