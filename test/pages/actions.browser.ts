@@ -308,6 +308,26 @@ describe('where one reads', { concurrency: 3 }, () => {
     });
   });
 
+  test('"Undo" of a pause or of its end takes back that alone, and nothing that somebody else has changed meanwhile', async (t) => {
+    const service = await startService(t);
+    const { instance_id } = await service.member(t, 'm');
+    await visitor.visit(service.url, { path: `/instances/${instance_id}` }, async (page) => {
+      for (const [action, others_change, after] of [
+        ['Pause', { is_active: false }, [false, true]],
+        ['Resume', { webhook_enabled: false }, [false, false]],
+      ] as const) {
+        await page.reload();
+        await page.getByRole('button', { name: action, exact: true }).click();
+        await page.getByRole('button', { name: 'Undo' }).waitFor();
+        await service.patch(instance_id, others_change);
+        await page.getByRole('button', { name: 'Undo' }).click();
+        await page.getByText('Undone.').waitFor();
+        const { is_active, webhook_enabled } = await service.instance(instance_id);
+        assert.deepEqual([is_active, webhook_enabled], after, action);
+      }
+    });
+  });
+
   test('a pause, a change and a departure from a meeting are taken back with "Undo"; headers that nobody can read are not', async (t) => {
     const service = await startService(t);
     const { instance_id } = await service.member(t, 'm', { registration: { instance_name: 'GPU box' } });

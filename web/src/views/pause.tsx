@@ -1,6 +1,6 @@
 /** Pauses an instance and resumes it, and explains what happens to pending deliveries and to new messages. */
 import type { JSX } from 'preact';
-import type { Instance } from '@convoke/sdk';
+import type { Instance, UpdateInstanceInput } from '@convoke/sdk';
 import { Mark } from '../parts/mark.tsx';
 import { doing } from '../parts/notice.tsx';
 import { client } from '../service.ts';
@@ -32,29 +32,38 @@ export function PausedNote({ instance }: { instance: Instance }): JSX.Element | 
 
 export function PauseButton({ instance, again }: { instance: Instance; again: () => void }): JSX.Element {
   const { instance_id, is_active, webhook_enabled, pending_deliveries } = instance;
-  const undo = (): Promise<void> => client.updateInstance(instance_id, { is_active, webhook_enabled }).then(again);
+  const update = (changes: UpdateInstanceInput): Promise<Instance> => client.updateInstance(instance_id, changes);
   if (isPaused(instance)) {
-    const resume = client.updateInstance.bind(client, instance_id, { is_active: true, webhook_enabled: true });
+    const was_off = { ...(!is_active && { is_active }), ...(!webhook_enabled && { webhook_enabled }) };
+    const undo = (): Promise<void> => update(was_off).then(again);
     return (
       <button
         type="button"
         class="button"
-        onClick={() => void doing(resume(), () => 'Resumed. Held deliveries go out in order.', undo).then(again)}
+        onClick={() =>
+          void doing(
+            update({ is_active: true, webhook_enabled: true }),
+            () => 'Resumed. Held deliveries go out in order.',
+            undo,
+          ).then(again)
+        }
       >
         Resume
       </button>
     );
   }
-  const pause = (): Promise<Instance> => client.updateInstance(instance_id, { webhook_enabled: false });
+  const undo = (): Promise<void> => update({ webhook_enabled: true }).then(again);
   return (
     <button
       type="button"
       class="button"
       title="Holds pending deliveries. New messages are not queued for it while it is paused."
       onClick={() =>
-        void doing(pause(), () => `Paused. ${heldInWords(pending_deliveries)} New messages are not queued.`, undo).then(
-          again,
-        )
+        void doing(
+          update({ webhook_enabled: false }),
+          () => `Paused. ${heldInWords(pending_deliveries)} New messages are not queued.`,
+          undo,
+        ).then(again)
       }
     >
       Pause
