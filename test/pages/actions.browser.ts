@@ -79,7 +79,7 @@ describe('where one reads', { concurrency: 3 }, () => {
       await page.goBack();
       await page.getByRole('dialog').waitFor({ state: 'detached' });
       left.resolve();
-      await page.getByText(/^Cancelled\. 1 delivery/).waitFor();
+      await page.getByText('Cancelled. 1 delivery was queued by then and will be sent.').waitFor();
       assert.equal(parts, 1);
       assert.equal((await listed(service, `instance_id=${instance_id}&state=failed`)).length, 2);
     });
@@ -95,6 +95,7 @@ describe('where one reads', { concurrency: 3 }, () => {
       await page.getByRole('button', { name: 'Resend failed…' }).click();
       const dialog = page.getByRole('dialog');
       await dialog.getByRole('button', { name: 'Resend 1 delivery' }).waitFor();
+      await dialog.getByText('1 delivery failed in that time. It goes out beside new messages').waitFor();
       await service.settled(await service.send('m', { n: 2 }));
       await dialog.getByRole('button', { name: 'Resend 2 deliveries' }).waitFor();
 
@@ -230,7 +231,7 @@ describe('where one reads', { concurrency: 3 }, () => {
       await detail.getByRole('button', { name: 'Resend failed…' }).click();
       await page
         .getByRole('dialog')
-        .getByText(/^1 message arrived while it was paused\./)
+        .getByText(/^1 message arrived while it was paused\. What arrives then is not queued for it/)
         .waitFor();
       await page.keyboard.press('Escape');
       await detail.getByRole('button', { name: 'Resume' }).click();

@@ -116,12 +116,12 @@ function Estimate({ found, instance }: { found: Recovered; instance: Instance })
       <p>
         {found.recovered === 0
           ? `Nothing failed in that time.${pending > 0 && !is_paused ? ` ${counted(pending, 'pending delivery goes', 'pending deliveries go')} out without it.` : ''}`
-          : `${capital(amount(found))} failed in that time. They go out one after the other, beside new messages, under the same webhook-id as before.`}
-        {is_paused && found.recovered > 0 && ' It is paused: they are held until you resume it.'}
+          : `${capital(amount(found))} failed in that time. ${found.recovered === 1 ? 'It goes out' : 'They go out one after the other,'} beside new messages, under the same webhook-id as before.`}
+        {is_paused && found.recovered > 0 && ' The instance is paused: nothing goes out until you resume it.'}
       </p>
       {missed !== undefined && missed.messages > 0 && (
         <p class="hint">
-          {`${missed.at_least ? 'At least ' : ''}${counted(missed.messages, 'message')} arrived while it was paused. They were not queued for it, so they cannot be resent. They are in the history of its meetings.`}
+          {`${missed.at_least ? 'At least ' : ''}${counted(missed.messages, 'message')} arrived while it was paused. What arrives then is not queued for it, so it cannot be resent. It is in the history of its meetings.`}
         </p>
       )}
     </>
@@ -151,7 +151,7 @@ function Progress({ queued, found, onCancel }: ProgressProps): JSX.Element {
 
 function outcomeOf(sent: number, is_cancelled: boolean): string {
   if (is_cancelled)
-    return `Cancelled. ${counted(sent, 'delivery', 'deliveries')} were queued by then and will be sent.`;
+    return `Cancelled. ${counted(sent, 'delivery was', 'deliveries were')} queued by then and will be sent.`;
   return sent === 0 ? 'Nothing failed in that time.' : `${counted(sent, 'delivery', 'deliveries')} will be sent again.`;
 }
 
