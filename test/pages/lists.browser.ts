@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
 import type { Delivery, Page as ListOf, ServiceNode } from '@convoke/sdk';
 import type { Page } from 'playwright-core';
-import { useVisitor } from '../support/browser.ts';
+import { follow, useVisitor } from '../support/browser.ts';
 import { startReceiver } from '../support/receiver.ts';
 import { type Service, startService } from '../support/service.ts';
 import { startTwoNodes } from '../support/two_nodes.ts';
@@ -265,6 +265,38 @@ describe('lists', { concurrency: 2 }, () => {
       await page.getByText('sorted among themselves').waitFor();
       const title = await page.getByRole('button', { name: 'Sent', exact: true }).getAttribute('title');
       assert.equal(title, 'Sort the first 100 rows by Sent');
+    });
+  });
+
+  test('a list whose next page fails goes on when the service has responded again', async (t) => {
+    const service = await startService(t);
+    const { instance_id, receiver } = await service.member(t, 'room');
+    // More messages and entries than the first page of a list has.
+    for (let n = 0; n < 120; n++) await service.settled(await service.send('room', { content: 'hello' }));
+    for (let n = 0; n < 110; n++) await service.patch(instance_id, { instance_name: `Box ${n}` });
+    await visitor.visit(service.url, { path: '/meetings', allowed: /500/ }, async (page) => {
+      await page.getByText('Live', { exact: true }).waitFor();
+      const next = /\/api\/v1\/(deliveries|audit)\/\?.*cursor=/;
+      const problem = { code: 'internal_error', detail: 'The cause is in the log.' };
+      const exact = { exact: true };
+      const fail = async (): Promise<void> => {
+        receiver.behaviour = { status: 500 };
+        await service.send('room', { content: 'hello' });
+      };
+      for (const [path, there, change] of [
+        ['/deliveries', page.getByText('120 rows', exact), () => service.patch(instance_id, { timeout_s: 6 })],
+        ['/audit/1', page.getByRole('region', { name: 'Entry 1', ...exact }).getByText('Hash before', exact), fail],
+      ] as const) {
+        await page.route(next, (route) => route.fulfill({ status: 500, json: problem }));
+        await follow(page, path);
+        await linkOf(page, 0).waitFor();
+        await page.keyboard.press('End');
+        await page.getByText('The cause is in the log.').first().waitFor();
+        await page.unroute(next);
+        // The page reads the list again after this, and finds no further row in it.
+        await change();
+        await there.waitFor();
+      }
     });
   });
 

@@ -110,9 +110,10 @@ export function Rows<T>(props: RowsProps<T>): JSX.Element {
   const is_sorting_more = sorted !== null && !is_sorted_as_loaded && props.rows.length < SORTED_ROWS_MAX;
   const is_wanting = to >= rows.length || is_sorting_more;
   const is_partly_sorted = !is_complete && (is_sorted_as_loaded || props.rows.length >= SORTED_ROWS_MAX);
+  const has_failed = props.problem !== null;
   useEffect(() => {
     if (!is_complete && is_wanting) more();
-  }, [is_complete, is_wanting, props.rows.length, sort]);
+  }, [is_complete, is_wanting, props.rows.length, sort, has_failed]);
 
   useLayoutEffect(() => {
     if (wanted.current === null) return;

@@ -101,9 +101,10 @@ export function Audit({ seq }: { seq: string | null }): JSX.Element {
   usePoll(again, AGAIN_MS);
   const chosen = rows?.find((entry) => String(entry.seq) === seq);
   const is_looking = seq !== null && chosen === undefined && !is_complete && (rows?.length ?? 0) < LOOKED_THROUGH_MAX;
+  const has_failed = problem !== null;
   useEffect(() => {
     if (is_looking) more();
-  }, [is_looking, rows?.length]);
+  }, [is_looking, rows?.length, has_failed]);
   const leading = (to?: number): string => addressOf(to === undefined ? ['audit'] : ['audit', String(to)], query);
   return (
     <Page
