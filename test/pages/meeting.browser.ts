@@ -283,6 +283,27 @@ describe("a meeting's page", { concurrency: 2 }, () => {
     });
   });
 
+  test('says nothing to the next person about a message of somebody who has signed out meanwhile', async (t) => {
+    const service = await startService(t);
+    const { token } = await service.endOpenMode();
+    await service.member(t, 'one');
+    await visitor.visit(service.url, { path: '/meetings/one', allowed: /401/ }, async (page) => {
+      await page.getByLabel('Key', { exact: true }).fill(token);
+      await page.getByRole('button', { name: 'Sign in' }).click();
+      await text(page).fill('and bye');
+      const { held, release } = await holdBack(page, '**/api/v1/meetings/one/messages/', 'POST');
+      await text(page).press('Enter');
+      await held;
+      await page.getByRole('button', { name: 'Sign out' }).click();
+      await page.getByLabel('Key', { exact: true }).waitFor();
+      const answered = page.waitForEvent('requestfinished', (request) => request.url().includes('/messages/'));
+      release();
+      await answered;
+      await page.evaluate('new Promise((resolve) => setTimeout(resolve))');
+      assert.equal(await page.locator('.notice').count(), 0);
+    });
+  });
+
   test('of somebody who signs out says no reason, also to requests under way', async (t) => {
     const service = await startService(t);
     const { token } = await service.endOpenMode();

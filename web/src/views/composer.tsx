@@ -1,10 +1,10 @@
 import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { type MeetingInstance, rawJson } from '@convoke/sdk';
+import { type MeetingInstance, rawJson, type SentMessage } from '@convoke/sdk';
 import { errorOf, isAway } from '../queries.ts';
-import { notify } from '../parts/notice.tsx';
+import { doing } from '../parts/notice.tsx';
 import { Choice } from '../parts/choice.tsx';
-import { client, may } from '../service.ts';
+import { client, may, session } from '../service.ts';
 import { filterBy, usePlace } from '../router.ts';
 import { counted } from '../format.ts';
 import { begunOf, type Draft, draftOf, keepDraft, newSend } from '../drafts.ts';
@@ -56,6 +56,7 @@ function Writing({ meeting_id, members, onSent }: ComposerProps): JSX.Element {
 
   const send = async (): Promise<void> => {
     if (is_busy || text.trim() === '') return;
+    const whose = session.value;
     setBusy(true);
     setRefusal(null);
     try {
@@ -64,15 +65,13 @@ function Writing({ meeting_id, members, onSent }: ComposerProps): JSX.Element {
       const message = form === 'json' ? parsed(text) : { content: text, created_at };
       const options = { idempotency_key, ...(targets.length > 0 && { target_agents: targets }) };
       write({ begun });
-      const { seq, deliveries_queued } = await client.sendMessage(meeting_id, message, options);
+      const sent = await client.sendMessage(meeting_id, message, options);
+      // The draft and the notice belong to the person who wrote the message.
+      if (session.value !== whose) return;
       // A text that a person writes before the response arrives stays.
       if (latest.current.text === text) write({ text: '' });
       onSent();
-      notify(
-        deliveries_queued === 0
-          ? `No one received #${seq}: ${await whyNobody(meeting_id, targets)}. It is in the history.`
-          : `Sent #${seq} to ${counted(deliveries_queued, 'instance')}.`,
-      );
+      await doing(sentInWords(sent, targets), (words) => words);
     } catch (error) {
       setRefusal(refusalOf(error));
     } finally {
@@ -141,6 +140,15 @@ function Writing({ meeting_id, members, onSent }: ComposerProps): JSX.Element {
       </div>
     </form>
   );
+}
+
+async function sentInWords(
+  { meeting_id, seq, deliveries_queued }: SentMessage,
+  targets: readonly string[],
+): Promise<string> {
+  return deliveries_queued === 0
+    ? `No one received #${seq}: ${await whyNobody(meeting_id, targets)}. It is in the history.`
+    : `Sent #${seq} to ${counted(deliveries_queued, 'instance')}.`;
 }
 
 /** The message is sent as it was written: numbers and the order of keys survive. */
