@@ -155,6 +155,28 @@ describe('changes without an attempt', () => {
     });
   });
 
+  test('the words of a proxy that responds in place of the service are not shown', async (t) => {
+    const service = await startService(t);
+    await service.member(t, 'room', { registration: { instance_id: 'box' } });
+    await visitor.visit(service.url, { path: '/meetings', allowed: /502|413/ }, async (page) => {
+      const proxy = '**/api/v1/instances/?**';
+      await page.route(proxy, (route) => route.fulfill({ status: 502, contentType: 'text/html', body: 'Bad Gateway' }));
+      await page.goto(`${service.url}/instances`);
+      const main = page.getByRole('main');
+      await main.getByText('The service does not respond').waitFor();
+      assert.doesNotMatch(await main.innerText(), /base_url/);
+      await page.unroute(proxy);
+      await main.getByRole('button', { name: 'Try again' }).click();
+      await page.getByRole('row', { name: /box/ }).waitFor();
+      // The control: a refusal of a proxy is no silence of the service.
+      await page.route('**/api/v1/instances/box/', (route) =>
+        route.fulfill({ status: 413, contentType: 'text/html', body: 'Too large' }),
+      );
+      await page.goto(`${service.url}/instances/box`);
+      await main.getByText('responded 413').waitFor();
+    });
+  });
+
   test('a part of a page that cannot be read says so, and is there when it can', async (t) => {
     const service = await startService(t);
     await service.member(t, 'room', { registration: { instance_id: 'box' } });

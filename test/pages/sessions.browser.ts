@@ -101,15 +101,20 @@ describe('a session on a page', { concurrency: 3 }, () => {
 
   test('says that the service does not respond only until it responds', async (t) => {
     const service = await startService(t);
-    await visitor.visit(service.url, { path: NO_VIEW, allowed: /ERR_FAILED/ }, async (page) => {
-      await page.route('**/api/v1/session/', (route) => route.abort());
-      await page.goto(`${service.url}/instances`);
-      const notice = page.getByText('the service does not respond');
-      await notice.waitFor();
-      await page.unroute('**/api/v1/session/');
-      await page.getByRole('heading', { name: 'Instances', exact: true }).waitFor();
-      await isLive(page);
-      assert.equal(await notice.count(), 0);
+    await visitor.visit(service.url, { path: NO_VIEW, allowed: /ERR_FAILED|502/ }, async (page) => {
+      // A proxy before the service responds in its place.
+      for (const status of [null, 502]) {
+        await page.route('**/api/v1/session/', (route) =>
+          status === null ? route.abort() : route.fulfill({ status, contentType: 'text/html', body: 'Bad Gateway' }),
+        );
+        await page.goto(`${service.url}/instances`);
+        const notice = page.getByText('The service does not respond. This page continues by itself when it does.');
+        await notice.waitFor();
+        await page.unroute('**/api/v1/session/');
+        await page.getByRole('heading', { name: 'Instances', exact: true }).waitFor();
+        await isLive(page);
+        assert.equal(await notice.count(), 0);
+      }
     });
   });
 

@@ -33,9 +33,9 @@ export function errorOf(error: unknown): ConvokeError {
   return error instanceof ConvokeError ? error : new ConvokeError('failed', String(error));
 }
 
-/** Whether the service did not answer at all. */
-export function isAway(code: string): boolean {
-  return code === 'unreachable' || code === 'timeout';
+/** Whether the service did not answer at all. A proxy before it may have answered that it could not reach it. */
+export function isAway({ code, status }: Pick<ConvokeError, 'code' | 'status'>): boolean {
+  return code === 'unreachable' || code === 'timeout' || (code === 'unexpected_response' && (status ?? 0) >= 500);
 }
 
 /** Whether a value must not be shown any more: it was removed, or this person may not see it now. */

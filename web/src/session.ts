@@ -1,10 +1,10 @@
 /** Signing in and signing out. */
 import { ConvokeError, type Session } from '@convoke/sdk';
-import { errorOf, forgetResponses } from './queries.ts';
+import { errorOf, forgetResponses, isAway } from './queries.ts';
 import { feed } from './feed.ts';
 import { forgetHistory } from './history.ts';
 import { followActivity, recallActivity } from './activity.ts';
-import { forgetNotice, showProblem } from './parts/notice.tsx';
+import { forgetNotice, notify, showProblem } from './parts/notice.tsx';
 import { is_portal, portalToken, takeLink } from './portal.ts';
 import {
   changingSession,
@@ -116,7 +116,7 @@ async function showPortal(): Promise<void> {
   } catch (error) {
     if (token !== portalToken()) return;
     if (error instanceof ConvokeError && error.status === 401) return void (session.value = NOBODY);
-    showProblem(errorOf(error));
+    showWait(error);
     setTimeout(() => token === portalToken() && void showPortal(), AGAIN_MS);
     return;
   }
@@ -146,6 +146,12 @@ function followOtherTabs(): void {
   document.addEventListener('visibilitychange', () => !document.hidden && look());
 }
 
+/** Says why the page shows nothing yet. It asks again by itself. */
+function showWait(error: unknown): void {
+  if (!isAway(errorOf(error))) return showProblem(error);
+  notify('The service does not respond. This page continues by itself when it does.', { is_bad: true });
+}
+
 /**
  * Shows the session that the tabs share.
  *
@@ -157,7 +163,7 @@ async function ask(why: string | null = null): Promise<void> {
   do {
     token = keptCsrfToken();
     found = await sharedSession().catch((error: unknown) => {
-      showProblem(errorOf(error));
+      showWait(error);
       return null;
     });
     if (found === null) await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));

@@ -125,8 +125,9 @@ export function Form({
     try {
       await onSubmit();
     } catch (error) {
-      const { code, detail, errors } = errorOf(error);
-      if (isAway(code)) setRefusal(['The service does not respond. Your entries are kept: try again.']);
+      const found = errorOf(error);
+      const { detail, errors } = found;
+      if (isAway(found)) setRefusal(['The service does not respond. Your entries are kept: try again.']);
       else setRefusal(errors.length > 0 ? errors.map(({ path, message }) => `${path} ${message}`) : [detail]);
     } finally {
       setBusy(false);

@@ -28,7 +28,7 @@ export function ListFoot(props: ListFootProps): JSX.Element {
       {problem !== null && (
         <span class="list-problem" role="alert">
           <Mark kind="bad" />
-          <span class="clip">{isAway(problem.code) ? 'The service does not respond' : problem.detail}</span>
+          <span class="clip">{isAway(problem) ? 'The service does not respond' : problem.detail}</span>
         </span>
       )}
       {(news > 0 || is_moved) && (

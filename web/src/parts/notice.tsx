@@ -39,8 +39,9 @@ export function notify(text: string, { is_bad = false, undo = null }: NoticeOpti
 }
 
 export function showProblem(error: unknown): void {
-  const { code, detail, errors } = errorOf(error);
-  if (isAway(code)) return notify('Not done: the service does not respond. Try again.', { is_bad: true });
+  const found = errorOf(error);
+  const { detail, errors } = found;
+  if (isAway(found)) return notify('Not done: the service does not respond. Try again.', { is_bad: true });
   const fields = errors.map(({ path, message }) => `${path} ${message}`).filter((text) => !detail.includes(text));
   notify([detail, ...fields].join(' '), { is_bad: true });
 }

@@ -14,7 +14,7 @@ export function Empty({ title, children }: { title: string; children?: Component
 }
 
 export function Failure({ problem, again }: { problem: ConvokeError; again: () => void }): JSX.Element {
-  const is_away = isAway(problem.code);
+  const is_away = isAway(problem);
   return (
     <div class="empty" role="alert">
       <p class="empty-title">

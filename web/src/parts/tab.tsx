@@ -34,7 +34,7 @@ export function TabTitle(): null {
   const environment = useObservable(session)?.environment ?? null;
   const is_lost = useObservable(lost_since) !== null;
   const { value: down, problem } = useDown();
-  const is_away = document.hidden ? problem !== null && isAway(problem.code) : is_lost;
+  const is_away = document.hidden ? problem !== null && isAway(problem) : is_lost;
   const trouble = is_away ? 'not connected' : (down ?? 0) === 0 ? null : `${down} down`;
   useEffect(() => {
     document.title = `${trouble === null ? '' : `(${trouble}) `}${titleOf(text, environment)}`;

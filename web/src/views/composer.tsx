@@ -170,8 +170,9 @@ const CHANGED = ' It has changed since then, so it is another message now.';
 function refusalOf(error: unknown): Refusal {
   if (error instanceof SyntaxError) return { text: `Not valid JSON: ${error.message}`, is_in_doubt: false };
   if (error instanceof TypeError) return { text: 'A message must be a JSON object, in braces.', is_in_doubt: false };
-  const { code, detail, status } = errorOf(error);
-  if (isAway(code)) return { text: `The service does not respond, ${UNKNOWN}`, is_in_doubt: true };
+  const found = errorOf(error);
+  const { code, detail, status } = found;
+  if (isAway(found)) return { text: `The service does not respond, ${UNKNOWN}`, is_in_doubt: true };
   if (status === null || (status >= 400 && status < 500)) return { text: detail, is_in_doubt: false };
   // The response of a proxy says nothing about the service behind it.
   if (code === 'unexpected_response' || code === 'internal_error')

@@ -121,7 +121,7 @@ export function Palette({ places, onClose }: PaletteProps): JSX.Element {
         {is_searching && 'Searching…'}
         {!is_searching &&
           refused &&
-          (isAway(refused.code) ? 'The service does not respond.' : `No messages were searched: ${refused.detail}`)}
+          (isAway(refused) ? 'The service does not respond.' : `No messages were searched: ${refused.detail}`)}
         {!is_searching && !refused && asked !== '' && value?.found.length === 0 && 'Nothing found. '}
         {!is_searching && value?.searched_to !== undefined && (
           <>
