@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
 import type { Page } from 'playwright-core';
+import { AUDIT_ACTIONS } from '../../src/domain/audit.ts';
 import { seriousIn } from '../support/axe.ts';
 import { useVisitor } from '../support/browser.ts';
 import { type Service, startService } from '../support/service.ts';
@@ -40,6 +41,16 @@ describe('the search of the pages', { concurrency: 2 }, () => {
       await page.getByText('2 rows').waitFor();
       await page.goto(`${service.url}/deliveries?until=2000-01-01T00:00:00Z`);
       await page.getByText('No deliveries match').waitFor();
+    });
+  });
+
+  test('the audit log is filtered by every action that it can have', async (t) => {
+    const service = await startService(t);
+    await visitor.visit(service.url, { path: '/audit?action=service.backup' }, async (page) => {
+      const filter = page.getByRole('combobox', { name: 'Action' });
+      assert.equal(await filter.inputValue(), 'service.backup');
+      const actions = await filter.getByRole('option').allInnerTexts();
+      assert.deepEqual(actions.slice(1).toSorted(), [...AUDIT_ACTIONS].toSorted());
     });
   });
 

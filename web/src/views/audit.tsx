@@ -29,6 +29,7 @@ const ACTIONS: readonly AuditAction[] = [
   'key.create',
   'key.rotate',
   'key.revoke',
+  'portal_link.create',
   'invite.create',
   'invite.redeem',
   'invite.revoke',
@@ -39,6 +40,9 @@ const ACTIONS: readonly AuditAction[] = [
   'demo.stop',
   'authenticate',
   'service.start',
+  'service.backup',
+  'service.import',
+  'audit.prune',
 ];
 
 /** How often the page asks again. Most entries have no event of the feed: sign-ins, keys, invites, refusals. */
