@@ -210,6 +210,39 @@ describe('the page Now', { concurrency: 2 }, () => {
     });
   });
 
+  test('a time that the keyboard selects on a chart keeps its values while the chart goes on', async (t) => {
+    const service = await startService(t);
+    await service.member(t, 'room');
+    await service.settled(await service.send('room', {}));
+    await visitor.visit(service.url, { path: '/now' }, async (page) => {
+      const chart = page.getByRole('region', { name: 'Throughput per second' });
+      const plot = chart.getByRole('slider');
+      const accepted = chart.locator('.legend > div').filter({ hasText: 'accepted' }).locator('dd');
+      const delivered = page.locator('.figure').filter({ hasText: 'Delivered' }).locator('dd');
+      await delivered.getByText(/[1-9]/).waitFor();
+      await plot.focus();
+      // It begins at the latest second, and this key stays there.
+      await plot.press('ArrowRight');
+      await until(
+        'the second of the message',
+        async () => {
+          const value = await accepted.innerText();
+          if (value !== '1.0') await plot.press('ArrowLeft');
+          return value;
+        },
+        (value) => value === '1.0',
+      );
+      const [at, selected] = [await plot.getAttribute('aria-valuetext'), await plot.getAttribute('aria-valuenow')];
+      // The second moves to the left as soon as the chart has later ones.
+      await until(
+        'later seconds',
+        () => plot.getAttribute('aria-valuenow'),
+        (now) => Number(now) < Number(selected),
+      );
+      assert.deepEqual([await plot.getAttribute('aria-valuetext'), await accepted.innerText()], [at, '1.0']);
+    });
+  });
+
   test('a range of a chart, dragged over or selected with the keyboard, leads to the deliveries of that range', async (t) => {
     const service = await startService(t);
     await service.member(t, 'room');

@@ -34,7 +34,7 @@ const HEIGHT_PX = 190;
 /** A shorter drag is a click. */
 const DRAG_PX = 6;
 
-/** Lines over time. The legend shows the values at the pointer, or the latest. */
+/** Lines over time. The legend shows the values at the pointer, at the selected time, or the latest. */
 export function Chart({ title, at, lines, inWords, is_sparse = false, onSelect }: ChartProps): JSX.Element {
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<UPlot | null>(null);
@@ -138,15 +138,16 @@ export function Chart({ title, at, lines, inWords, is_sparse = false, onSelect }
       const to = Math.max(0, Math.min(at.length - 1, end + step));
       const to_s = at[to] as number;
       setRange({ from_s: event.shiftKey ? (range?.from_s ?? (at[end] as number)) : to_s, to_s });
-      setPointed(to);
+      setPointed(null);
     } else if (event.key === 'Enter' && range !== null && range.from_s !== range.to_s) {
       onSelect?.(Math.min(range.from_s, range.to_s), Math.max(range.from_s, range.to_s));
     } else return;
     event.preventDefault();
     event.stopPropagation();
   };
+  const index = pointed ?? (range === null ? null : end);
   const shown = (values: Line['values']): string => {
-    const value = pointed === null ? values.findLast((each) => each !== undefined) : values[pointed];
+    const value = index === null ? values.findLast((each) => each !== undefined) : values[index];
     return value === null || value === undefined ? '–' : inWords(value);
   };
   return (
