@@ -46,6 +46,25 @@ describe('a delivery', { concurrency: 2 }, () => {
     });
   });
 
+  test('names the time of its next try only until then', async (t) => {
+    const service = await startService(t, { retry_schedule: '1h' });
+    await service.member(t, 'm', { behaviour: { status: 500 } });
+    await service.attempted(await service.send('m', {}));
+    await visitor.visit(service.url, { path: '/deliveries' }, async (page) => {
+      const row = page.getByRole('row', { name: /Open the delivery/ });
+      await row.getByText('answered 500; waiting for its next attempt; next try at').waitFor();
+      // While its instance is down, a delivery waits for longer.
+      await page.route('**/api/v1/deliveries/?*', async (route) => {
+        const response = await route.fetch();
+        const { data, ...rest } = (await response.json()) as { data: object[] };
+        const next_attempt_at = new Date(Date.now() - 1000).toISOString();
+        return route.fulfill({ response, json: { ...rest, data: data.map((each) => ({ ...each, next_attempt_at })) } });
+      });
+      await page.reload();
+      await row.getByText('answered 500; waiting for its next attempt', { exact: true }).waitFor();
+    });
+  });
+
   test('says how long it waited between two attempts, and why', async (t) => {
     const service = await startService(t, { retry_schedule: '1s,1h' });
     const { receiver } = await service.member(t, 'm', { behaviour: { status: 500 } });

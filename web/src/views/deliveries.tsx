@@ -96,7 +96,8 @@ function whatHappened(delivery: Delivery): string {
   const why = whyInWords(delivery);
   if (delivery.last_attempt === null) return why;
   const { last_attempt, next_attempt_at } = delivery;
-  const next = next_attempt_at === null ? '' : `next try at ${timeOfDay(next_attempt_at)}`;
+  const is_ahead = next_attempt_at !== null && Date.parse(next_attempt_at) > Date.now();
+  const next = is_ahead ? `next try at ${timeOfDay(next_attempt_at)}` : '';
   return [outcomeInWords(last_attempt), why, next].filter((text) => text !== '').join('; ');
 }
 
