@@ -8,7 +8,7 @@ import type { Page } from 'playwright-core';
 import { holdBack, useVisitor } from '../support/browser.ts';
 import { startDemo } from '../support/demo_page.ts';
 import { freePort } from '../support/free_port.ts';
-import { startService } from '../support/service.ts';
+import { messagesPath, startService } from '../support/service.ts';
 import { until } from '../support/wait.ts';
 
 const visitor = useVisitor();
@@ -56,6 +56,19 @@ describe('the guide', () => {
         () => receiver.printed,
         (text) => text.includes('Good morning'),
       );
+    });
+  });
+
+  test('its command sends also in a meeting whose id means something to a shell', async (t) => {
+    const service = await startService(t);
+    const meeting_id = "Anna's (weekly) $HOME";
+    await service.member(t, meeting_id);
+    await visitor.visit(service.url, { path: '/start' }, async (page) => {
+      await done(page, 'Connect a machine');
+      await page.getByRole('radio', { name: 'Webhook: curl' }).check({ force: true });
+      await type(t, await page.getByLabel('the command that sends', { exact: true }).innerText()).ended;
+      const { data } = (await service.get<{ data: object[] }>(messagesPath(meeting_id))).body;
+      assert.equal(data.length, 1);
     });
   });
 

@@ -265,7 +265,7 @@ const COMMANDS: Record<'curl' | 'cli', (needs_key: boolean) => Commands> = {
         `curl ${address}/api/v1/instances/join-meeting/${headers}` +
         `  -d '{"instance_id": "laptop-anna", "meeting_id": "standup-42", "agent_ids": ["anna-planner"]}'`,
       send: (address, meeting_id) =>
-        `curl ${address}/api/v1/meetings/${encodeURIComponent(meeting_id)}/messages/${headers}` +
+        `curl ${quoted(`${address}/api/v1/meetings/${encodeURIComponent(meeting_id)}/messages/`)}${headers}` +
         `  -d '{"message": {"content": "Good morning"}}'`,
     };
   },
