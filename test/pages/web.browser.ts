@@ -634,6 +634,18 @@ describe('the pages', { concurrency: 3 }, () => {
     });
   });
 
+  test('the name of a fact stands beside the first line of its value', async (t) => {
+    const { service, url } = await start(t);
+    const agent_ids = Array.from({ length: 30 }, (_, i) => `an-agent-with-a-long-name-${i}`);
+    const { instance_id } = await service.member(t, 'room', { agent_ids });
+    await visitor.visit(url, { path: `/instances/${instance_id}` }, async (page) => {
+      const fact = page.locator('.facts > div').filter({ hasText: 'Agents' });
+      const [name, first] = [await fact.locator('dt').boundingBox(), await fact.locator('.tag').first().boundingBox()];
+      const middleOf = ({ y = 0, height = 0 } = {}): number => y + height / 2;
+      assert.ok(Math.abs(middleOf(name ?? {}) - middleOf(first ?? {})) < 5);
+    });
+  });
+
   test('a key that may only read sees no button that it may not press', async (t) => {
     const { service, url } = await start(t);
     await service.endOpenMode();
