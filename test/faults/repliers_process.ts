@@ -11,7 +11,6 @@ import { type Answered, REPLIES } from './reply_checker.ts';
 
 const LATER_MS_MAX = 300;
 const AGAIN_MS = 50;
-const TRIES_MAX = 2_000;
 const PULLER = 'pulled';
 const PULL = { max: 8, wait_s: 2 };
 const PULL_MS_MAX = 10_000;
@@ -71,9 +70,10 @@ async function replyLater(headers: IncomingHttpHeaders): Promise<void> {
   const webhook_id = String(headers['webhook-id']);
   await pause(Math.random() * LATER_MS_MAX);
   const more = { 'convoke-reply-token': String(headers['convoke-reply-token']), 'idempotency-key': webhook_id };
-  for (let tries = 0; tries < TRIES_MAX; tries++) {
+  for (;;) {
     const answer = await post(String(headers['convoke-reply-url']), { reply: replyOf(webhook_id, 0) }, more);
     if (answer?.status === 201) return;
+    if (answer !== null && answer.status < 429) console.error('a later reply got', JSON.stringify(answer));
     await pause(AGAIN_MS);
   }
 }
