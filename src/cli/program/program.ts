@@ -1,6 +1,7 @@
 /** The commands of `convoke`, and their exit codes. Slow modules are loaded only when their command runs. */
 import { Command, CommanderError, Help, type Option } from 'commander';
 import { ConvokeError } from '@convoke/sdk';
+import { nearestName } from '../../domain/nearest.ts';
 import { VERSION } from '../../version.ts';
 import { failureOf } from './api.ts';
 import { auditCommand } from './commands/audit.ts';
@@ -107,11 +108,24 @@ function startHere(): string {
 /** Makes every command throw an exception for a usage error, where commander would end the process. */
 function endSoftly(command: Command): void {
   command
+    .hook('preSubcommand', refuseUnknown)
     .exitOverride()
     .showHelpAfterError(`(${typedExample(`${pathOf(command)} `)}--help shows what is possible)`)
     .configureHelp({ optionDescription: describeOption })
     .configureOutput({ outputError: (text, write) => write(text.replace(/^error:/, 'convoke:')) });
   command.commands.forEach(endSoftly);
+}
+
+/**
+ * Refuses a mistyped command of a group. Commander takes every word that is no command as an argument of the default
+ * command, `list`, and says that `list` has too many arguments.
+ */
+function refuseUnknown(group: Command): void {
+  const [word = ''] = group.args;
+  const names = group.commands.map((command) => command.name());
+  if (word === '' || word.startsWith('-') || [...names, 'help'].includes(word)) return;
+  const nearest = nearestName(word, names);
+  group.error(`error: unknown command '${word}'${nearest === null ? '' : `\n(Did you mean ${nearest}?)`}`);
 }
 
 /** Commander shows the default of an option, but not whether the option is required. */
