@@ -28,6 +28,7 @@ import type { Command } from 'commander';
 import { bytesInWords, counted } from '../../src/cli/program/format.ts';
 import { program } from '../../src/cli/program/program.ts';
 import { failureOf } from '../../src/cli/program/api.ts';
+import { flagOf, settingNames } from '../../src/config/settings.ts';
 import { DATABASE_FILE } from '../../src/domain/data_directory.ts';
 import { PROBLEMS } from '../../src/domain/problem.ts';
 import { openSqliteStore } from '../../src/store/sqlite/open.ts';
@@ -118,6 +119,21 @@ describe('help', () => {
       }
     }
     assert(required.has('instances recover --since'), [...required].join());
+  });
+
+  test('it lists the settings that a command uses, and the command takes the flags of the others too', async () => {
+    const settings = new Set<string | undefined>(settingNames().map(flagOf));
+    const shown = (name: string): (string | undefined)[] => {
+      const command = everyCommand(program()).find((each) => each.name() === name)!;
+      return [...helpOf(command).matchAll(/^ {2}(--[\w-]+)/gm)]
+        .map(([, flag]) => flag)
+        .filter((flag) => settings.has(flag));
+    };
+    for (const name of ['import', 'compact', 'migrate']) assert.deepEqual(shown(name), ['--data'], name);
+    assert(shown('doctor').includes('--port') && !shown('doctor').includes('--retry-schedule'));
+    for (const name of ['serve', 'config']) assert.equal(shown(name).length, settingNames().length - 3, name);
+    const taken = await convoke(['migrate', '--retry-schedule', 'never']);
+    assert.match(taken.stderr, /^convoke: --retry-schedule "never" must be/);
   });
 
   test('it goes to stdout with exit code 0, and to stderr with 2 when it is the answer to a mistake', async () => {

@@ -3,8 +3,12 @@ import { ConfigError, readConfig, type ReadConfig } from '../../config/read_conf
 import { flagOf, isSecret, type SettingName, settingNames, SETTINGS, variableOf } from '../../config/settings.ts';
 import { CommandFailure, EXIT } from './exit.ts';
 
-/** Adds a flag for every setting. */
-export function withSettings(command: Command): Command {
+/**
+ * Adds a flag for every setting: a command takes the flags of the service that it is for.
+ *
+ * @param used the settings that the command uses; its help shows only these
+ */
+export function withSettings(command: Command, used: readonly SettingName[] = settingNames()): Command {
   for (const name of settingNames()) {
     if (isSecret(name)) continue;
     const { default: text, sentence } = SETTINGS[name];
@@ -14,7 +18,7 @@ export function withSettings(command: Command): Command {
       text === 'false'
         ? new Option(`${flagOf(name)} [value]`, what).preset('true')
         : new Option(`${flagOf(name)} <value>`, what);
-    command.addOption(option);
+    command.addOption(option.hideHelp(!used.includes(name)));
   }
   return command;
 }

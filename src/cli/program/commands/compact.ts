@@ -14,7 +14,7 @@ export function compactCommand(): Command {
     .description('rewrite the data file without its free space, while no service runs')
     .option('--json', 'print JSON, for programs')
     .action(compact);
-  withSettings(command);
+  withSettings(command, ['data']);
   return withExamples(command, {
     'convoke compact': 'of ./data; once for a file of an older version, which does not get smaller by itself',
     'convoke compact --data /var/lib/convoke': 'as the user who runs the service',

@@ -17,7 +17,7 @@ export function importCommand(): Command {
     .requiredOption('--from <file>', 'the data file, or a backup of it; no service may have it open')
     .option('--json', 'print JSON, for programs')
     .action(importAll);
-  withSettings(command);
+  withSettings(command, ['data']);
   return withExamples(command, {
     'CONVOKE_DATABASE_URL=postgres://convoke@db/convoke convoke import --from data/convoke.db':
       'after the service was stopped; the nodes use its data key',

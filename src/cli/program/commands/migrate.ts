@@ -20,7 +20,7 @@ export function migrateCommand(): Command {
     .option('--check', 'change nothing: exit 0 when it is up to date, 1 when it is not')
     .option('--json', 'print JSON, for programs')
     .action(migrate);
-  withSettings(command);
+  withSettings(command, ['data']);
   return withExamples(command, {
     'convoke migrate --check': 'whether the next start has something to do',
     'convoke migrate --data /var/lib/convoke': 'before the start, while no service runs',
