@@ -7,7 +7,11 @@ import { ago, counted, durationInWords, nextTryInWords } from '../format.ts';
 import { printFields, printJson } from '../terminal.ts';
 
 type Span = NonNullable<GetHistoryQuery['span']>;
-const SPANS: Record<Span, string> = { '5m': 'last 5 min', '1h': 'last hour', '24h': 'last day' };
+const SPANS: Record<Span, { title: string; ms: number }> = {
+  '5m': { title: 'last 5 min', ms: 300_000 },
+  '1h': { title: 'last hour', ms: 3_600_000 },
+  '24h': { title: 'last day', ms: 86_400_000 },
+};
 
 /** The most instances that are named because they are down. */
 const DOWN_SHOWN = 5;
@@ -75,13 +79,19 @@ async function downInWords(client: ConvokeClient, count: number): Promise<Record
   return { down: [...shown, ...(more > 0 ? [`and ${more} more`] : [])].join('; ') };
 }
 
+/** What the figures are of: the span, or the time since the start of the service if that is less. */
+export function spanInWords(span: Span, counted_ms: number): string {
+  const { title, ms } = SPANS[span];
+  return counted_ms > 0 && counted_ms < ms ? `last ${durationInWords(counted_ms)}` : title;
+}
+
 function historyInWords(history: ServiceHistory, span: Span): Record<string, string> {
   const sum = (counts: readonly number[]): number => counts.reduce((all, each) => all + each, 0);
   const { counting_since, accepted, delivered, failed_attempts, failed, p50_ms, p95_ms } = history;
   const slowest = (durations: readonly (number | null)[]): string =>
     durationInWords(Math.max(...durations.map((ms) => ms ?? 0)));
   return {
-    [SPANS[span]]:
+    [spanInWords(span, wallNow() - Date.parse(counting_since))]:
       `${counted(sum(accepted), 'message')} accepted, ${counted(sum(delivered), 'delivery', 'deliveries')} succeeded, ${sum(failed)} failed; ${counted(sum(failed_attempts), 'attempt')} failed`,
     latency:
       sum(delivered) === 0
