@@ -40,7 +40,7 @@ async function connected(t: TestContext, service: Service, behaviour: Behaviour,
 }
 
 /** @returns what the command wrote to stderr so far */
-async function connect(t: TestContext, service: Service, args: readonly string[]): Promise<() => string> {
+function launch(t: TestContext, service: Service, args: readonly string[]): () => string {
   const HOME = temporaryDirectory(t);
   const child = start([...args, '--url', service.url], { env: { HOME, XDG_CONFIG_HOME: join(HOME, 'c') } });
   child.stdout?.resume();
@@ -52,12 +52,18 @@ async function connect(t: TestContext, service: Service, args: readonly string[]
     child.kill('SIGKILL');
     await ended;
   });
+  return () => noted;
+}
+
+/** @returns what the command wrote to stderr so far */
+async function connect(t: TestContext, service: Service, args: readonly string[]): Promise<() => string> {
+  const noted = launch(t, service, args);
   await until(
     'a connection',
     async () => (await service.get<{ data: { connected?: unknown }[] }>('/api/v1/instances/')).body.data,
     ([instance]) => Boolean(instance?.connected),
   );
-  return () => noted;
+  return noted;
 }
 
 async function history(service: Service, length: number): Promise<Message[]> {
@@ -67,6 +73,28 @@ async function history(service: Service, length: number): Promise<Message[]> {
     (data) => data.length >= length,
   );
 }
+
+describe('convoke connect says what it waits for', () => {
+  test('at its start, and when the runtime responds 503, each once; and that the runtime is there', async (t) => {
+    const service = await startService(t);
+    let is_starting = true;
+    const runtime = await startReceiver(t, () => ({ status: is_starting ? 503 : 200 }));
+    await runtime.down();
+    const to = `${runtime.origin}/convoke`;
+    const noted = launch(t, service, ['connect', '--agent', 'anna', '--meeting', 'm', '--to', to]);
+    const ofRuntime = (): string[] => noted().match(/^.*(?:nothing listens|responds 503|is there).*$/gm) ?? [];
+    const notes = (count: number): Promise<string[]> =>
+      until(`${count} notes`, ofRuntime, (all) => all.length >= count);
+    const waiting = (why: string): string => `${why}; until it takes pushes, they wait`;
+    assert.equal((await notes(1))[0], waiting(`nothing listens at ${to}`));
+    await runtime.up();
+    assert.equal((await notes(2))[1], `${to} is there: pushes go on`);
+    await service.send('m', { content: 'Hello' });
+    assert.equal((await notes(3))[2], waiting(`${to} responds 503`));
+    is_starting = false;
+    assert.equal((await notes(4))[3], `${to} is there: pushes go on`);
+  });
+});
 
 describe('convoke connect --runtime openai', () => {
   test('lets a model on this machine answer, and gives it the earlier messages', async (t) => {

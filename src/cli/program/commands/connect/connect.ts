@@ -6,7 +6,7 @@ import { goOnUnread, note, plain, print, printJson, styled } from '../../termina
 import { ackTimeoutOf, type Connection } from './connection.ts';
 import { holdWhileRestarting } from './hold.ts';
 import { LocalAgents } from './local_agents.ts';
-import { cutInWords, LocalRuntime } from './local_runtime.ts';
+import { cutInWords, type LocalResponse, LocalRuntime } from './local_runtime.ts';
 
 /** The most meetings whose pushes are given to the runtime at the same time. */
 const CONCURRENCY = 32;
@@ -22,19 +22,31 @@ export async function connect(connection: Connection, { json }: { json?: true })
   const agents = connection.runtime && new LocalAgents(client, runtime, connection.runtime, to);
   const { signal, release } = interrupted();
   const noteLoss = onceUntilRegained();
+  const noteWait = onceUntilTaken(to);
+  const post = async (push: PushInHand): Promise<LocalResponse> => {
+    const result = await (agents ?? runtime).post(push);
+    if ('status_code' in result) noteWait(result.status_code === 503 ? `${to} responds 503` : null);
+    else if (!runtime.is_reached) noteWait(nothingAt(to));
+    return result;
+  };
   try {
     await enter(client, connection, signal, (error) => noteLoss(error));
     noteLoss(null);
     note(
       `${agent_ids.join(', ')} takes part in ${meeting_ids.join(', ') || 'no meeting yet'} as ${instance_id}: pulls from ${url} for ${to}`,
     );
+    let is_tried = false;
     const pushes = client.pull(instance_id, {
       concurrency: CONCURRENCY,
       signal,
-      ready: (ending) => (runtime.is_reached ? undefined : runtimeListens(client, connection, runtime, ending)),
+      ready: (ending) => {
+        if (is_tried && runtime.is_reached) return undefined;
+        is_tried = true;
+        return runtimeListens(client, connection, runtime, noteWait, ending);
+      },
       onConnection: (_, error) => noteLoss(error),
     });
-    for await (const push of pushes) void carry(push, agents ?? runtime, connection, signal, json);
+    for await (const push of pushes) void carry(push, { post }, connection, signal, json);
   } catch (error) {
     // The process was asked to end before the runtime took part.
     if (!signal.aborted) throw error;
@@ -88,18 +100,21 @@ async function carry(
 }
 
 /**
- * Waits until the runtime listens. Nothing is pulled meanwhile, so pushes wait at the service and spend no attempts. If
- * a push was handed back before, the instance backs off; the heartbeat ends the back-off.
+ * Waits until the runtime listens, also before the first pull. Nothing is pulled meanwhile, so pushes wait at the
+ * service and spend no attempts. If a push was handed back before, the instance backs off; the heartbeat ends the
+ * back-off.
  */
 async function runtimeListens(
   client: ConvokeClient,
   { instance_id, to }: Connection,
   runtime: LocalRuntime,
+  noteWait: (what: string | null) => void,
   signal: AbortSignal,
 ): Promise<void> {
-  note(`nothing listens at ${to}; until something does, pushes wait at the service`);
-  await runtime.listens(signal);
-  note(`${to} listens again`);
+  const was_reached = runtime.is_reached;
+  await runtime.listens(signal, () => noteWait(nothingAt(to)));
+  noteWait(null);
+  if (was_reached) return;
   await untilReached(() => client.heartbeat(instance_id, { signal }), { signal });
 }
 
@@ -136,6 +151,20 @@ function onceUntilRegained(): (error: ConvokeError | null) => void {
       error === null ? 'the service responds again' : `${error.detail.replaceAll('base_url', '--url')}; trying again`,
     );
   };
+}
+
+/** Says once what the pushes wait for, and once that they wait no longer. */
+function onceUntilTaken(to: string): (what: string | null) => void {
+  let is_waiting = false;
+  return (what) => {
+    if ((what !== null) === is_waiting) return;
+    is_waiting = what !== null;
+    note(what === null ? `${to} is there: pushes go on` : `${what}; until it takes pushes, they wait`);
+  };
+}
+
+function nothingAt(to: string): string {
+  return `nothing listens at ${to}`;
 }
 
 /** A signal that the first Ctrl-C aborts; a second Ctrl-C ends the process. */

@@ -104,9 +104,12 @@ export class LocalRuntime {
   /**
    * Resolves when something listens. Tries after 0.1 s, then after twice as long each time, up to 1 s. On the same
    * machine that costs almost nothing. Rejects when aborted.
+   *
+   * @param onWait is called when nothing listens at first
    */
-  async listens(signal: AbortSignal): Promise<void> {
+  async listens(signal: AbortSignal, onWait: () => void): Promise<void> {
     for (let failures = 0; !(await this.#accepts(signal)); failures++) {
+      if (failures === 0) onWait();
       const pause_ms = Math.min(PROBE_FIRST_MS * 2 ** Math.min(failures, 20), PROBE_MS_MAX);
       await pause(pause_ms, undefined, { signal });
     }
