@@ -68,6 +68,41 @@ describe('serveAgent', () => {
     );
   });
 
+  test('warns once for each reason why nobody answers, and when it is over; onConnection takes the place of that', async (t) => {
+    const warned: unknown[] = [];
+    t.mock.method(console, 'warn', (text: unknown) => void warned.push(text));
+    const faulty = (): typeof fetch => {
+      const busy = { status: 503, headers: { 'content-type': 'text/html' } };
+      const failures = [null, null, new Response('', busy), null];
+      return async (...request) => {
+        if (failures.length === 0) return fetch(...request);
+        const failure = failures.shift();
+        if (failure) return failure;
+        throw new TypeError('fetch failed', { cause: Object.assign(new Error(), { code: 'ECONNREFUSED' }) });
+      };
+    };
+    const sleep = () => Promise.resolve();
+    serve(t, { agent_id: 'wary', meetings: ['wary'], fetch: faulty(), sleep }, () => null);
+    await until(
+      'that it is over',
+      () => warned,
+      ({ length }) => length === 3,
+    );
+    const [unreachable, unexpected, over] = warned as string[];
+    assert.match(unreachable!, /^cannot reach http:\S+ nothing listens there; .*; trying again$/);
+    assert.match(unexpected!, /^http:\S+ responded 503 with text\/html, .*; trying again$/);
+    assert.equal(over, 'Convoke responds again');
+    const states: string[] = [];
+    const onConnection = (state: string) => void states.push(state);
+    serve(t, { agent_id: 'wary-2', fetch: faulty(), sleep, onConnection }, () => null);
+    await until(
+      'a connection',
+      () => states,
+      (all) => all.at(-1) === 'connected',
+    );
+    assert.equal(warned.length, 3);
+  });
+
   test('registers, joins, and says in the meeting what the agent answers', async (t) => {
     serve(t, { agent_id: 'anna', meetings: ['five-lines'] }, async ({ message }) => ({
       content: `You said: ${String(message['content'])}`,

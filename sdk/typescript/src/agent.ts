@@ -22,7 +22,7 @@ export type AgentAnswer = string | JsonObject | readonly (string | JsonObject)[]
 /** An agent as a function. It runs once for a push; when it throws, Convoke pushes again later. */
 export type Agent = (push: AgentPush) => AgentAnswer | Promise<AgentAnswer>;
 
-export interface AgentOptions extends Pick<PullOptions, 'concurrency' | 'signal' | 'onConnection' | 'sleep' | 'now'> {
+export interface AgentOptions extends Pick<PullOptions, 'concurrency' | 'signal' | 'sleep' | 'now'> {
   agent_id: string;
   /** The meetings to join at the start. The agent also stays in those that it joined before. */
   meetings?: readonly string[] | undefined;
@@ -50,6 +50,11 @@ export interface AgentOptions extends Pick<PullOptions, 'concurrency' | 'signal'
   instance_name?: string | undefined;
   /** How many seconds the agent may take for a push; 120 when absent, 600 at most. */
   turn_s?: number | undefined;
+  /**
+   * Called when the service responds, and when it is lost and will be tried again. When absent: console.warn says why
+   * the service is lost, once for each reason, and that it is back.
+   */
+  onConnection?: PullOptions['onConnection'];
   /** Called with the error that the agent threw; console.error when absent. */
   onError?: ((error: unknown, push: Push) => void) | undefined;
   /** Another implementation of fetch. */
@@ -73,7 +78,7 @@ export interface AgentOptions extends Pick<PullOptions, 'concurrency' | 'signal'
 export async function serveAgent(options: AgentOptions, agent: Agent): Promise<void> {
   const { agent_id, instance_id = agent_id, concurrency = CONCURRENCY } = options;
   assertKnown(options);
-  const { onConnection, sleep, now } = options;
+  const { onConnection = connectionWarned(), sleep, now } = options;
   const client = new ConvokeClient({
     base_url: options.base_url ?? variable('CONVOKE_URL') ?? DEFAULT_URL,
     api_key: options.api_key ?? variable('CONVOKE_API_KEY'),
@@ -82,7 +87,7 @@ export async function serveAgent(options: AgentOptions, agent: Agent): Promise<v
   const end = options.signal === undefined ? signalOfProcess() : { signal: options.signal, release() {} };
   const { signal } = end;
   try {
-    await enter(client, options, signal);
+    await enter(client, { ...options, onConnection }, signal);
     for await (const push of client.pull(instance_id, { concurrency, signal, onConnection, sleep, now })) {
       void respond(push, agent, options);
     }
@@ -154,6 +159,20 @@ async function enter(client: ConvokeClient, options: AgentOptions, signal: Abort
     const joined = { instance_id, meeting_id, agent_ids, wake, catch_up, max_age_s };
     await untilReached(() => client.joinMeeting(joined, { signal }), waiting);
   }
+}
+
+/** Says on the console why the service is lost, once for each reason until it is back. */
+function connectionWarned(): NonNullable<PullOptions['onConnection']> {
+  const said = new Set<string>();
+  return (_, error) => {
+    if (error === null) {
+      if (said.size > 0) console.warn('Convoke responds again');
+      said.clear();
+    } else if (!said.has(error.code)) {
+      said.add(error.code);
+      console.warn(`${error.detail}; trying again`);
+    }
+  };
 }
 
 async function respond(push: PushInHand, agent: Agent, options: AgentOptions): Promise<void> {
