@@ -233,6 +233,13 @@ describe('with a service', () => {
     const other = await make({ scopes: ['instance'] });
     assert.match((await run(register, other.token)).stderr, /\(instance_id_taken\)\n$/);
     assert.match((await run(['instances', 'show', 'box'], other.token)).stderr, /\(instance_does_not_exist\)\n$/);
+
+    await run(['keys', 'revoke', machine.key_id]);
+    const owner = (token?: string) => run(['instances', 'show', 'box'], token);
+    const revoked = `\nowner +the key ${machine.key_id}, revoked [^\n]*: only admins may change the instance\n`;
+    assert.match((await owner()).stdout, new RegExp(revoked));
+    const reader = await make({ scopes: ['read'] });
+    assert.match((await owner(reader.token)).stdout, new RegExp(`\nowner +the key ${machine.key_id}\n`));
   });
 
   test('demo and doctor use the key', async () => {

@@ -1,5 +1,5 @@
 /** Values of the API in words, for tables. */
-import type { Attempt, Delivery, DeliveryWithAttempts, Health } from '@convoke/sdk';
+import type { ApiKey, Attempt, Delivery, DeliveryWithAttempts, Health } from '@convoke/sdk';
 import type { styleText } from 'node:util';
 import { adviceFor } from '../../domain/advice.ts';
 import { OUTCOMES } from '../../domain/outcome.ts';
@@ -83,6 +83,13 @@ export function ago(time: string | null, now_ms: number): string {
   const text = durationInWords(Math.abs(distance_ms) < 1000 ? 0 : Math.abs(distance_ms));
   if (text === '0 ms') return 'now';
   return distance_ms > 0 ? `${text} ago` : `in ${text}`;
+}
+
+/** Whether a key can be used, and until when. */
+export function keyStateInWords({ revoked_at, expires_at }: ApiKey, now_ms: number): string {
+  if (revoked_at !== null) return `revoked ${ago(revoked_at, now_ms)}`;
+  if (expires_at === null) return 'active';
+  return Date.parse(expires_at) <= now_ms ? `expired ${ago(expires_at, now_ms)}` : `expires ${ago(expires_at, now_ms)}`;
 }
 
 /** When a back-off ends and the next attempt is made. A past time means that no delivery has waited since. */

@@ -1,4 +1,4 @@
-import type { Health, Instance, RegisterInput, SuccessStatuses } from '@convoke/sdk';
+import type { ConvokeClient, Health, Instance, RegisterInput, SuccessStatuses } from '@convoke/sdk';
 import { Command, Option } from 'commander';
 import { HEALTH } from '../../../domain/instance.ts';
 import { wallNow } from '../../../wall_clock.ts';
@@ -15,7 +15,16 @@ import {
 } from '../api.ts';
 import { withExamples } from '../examples.ts';
 import { note, print, printFields, printJson, printTable } from '../terminal.ts';
-import { ago, counted, failureInWords, nextTryInWords, HEALTH_STYLES, listInWords, quoted } from '../format.ts';
+import {
+  ago,
+  counted,
+  failureInWords,
+  HEALTH_STYLES,
+  keyStateInWords,
+  listInWords,
+  nextTryInWords,
+  quoted,
+} from '../format.ts';
 import { headerOf } from '../header.ts';
 import { recoverCommand } from './recover.ts';
 import { type RuntimeChoice, runtimeChosen, withRuntime } from '../runtime_options.ts';
@@ -102,14 +111,26 @@ function showCommand(): Command {
     .description('show one instance')
     .argument('<instance_id>')
     .action(async (instance_id: string, options: ApiOptions) => {
-      const instance = await clientFor(options).getInstance(instance_id);
+      const client = clientFor(options);
+      const instance = await client.getInstance(instance_id);
       if (options.json) printJson(instance);
-      else printInstance(instance);
+      else printInstance(instance, await ownerInWords(client, instance));
     });
   return withExamples(withApi(command), { 'convoke instances show laptop-anna': 'all about one instance' });
 }
 
-function printInstance(instance: Instance): void {
+/** The key that owns the instance, and whether it has ended, if the caller may know that. */
+async function ownerInWords(client: ConvokeClient, { owner_key_id }: Instance): Promise<string> {
+  if (owner_key_id === null) return 'no key; only admins may change it';
+  const now_ms = wallNow();
+  // Only an admin may read keys, and for other callers the id must do.
+  const key = await client.getKey(owner_key_id).catch(() => null);
+  const has_ended = key !== null && (key.revoked_at !== null || Date.parse(key.expires_at ?? '') <= now_ms);
+  const state = has_ended ? `, ${keyStateInWords(key, now_ms)}: only admins may change the instance` : '';
+  return `the key ${owner_key_id}${state}`;
+}
+
+function printInstance(instance: Instance, owner: string): void {
   const now_ms = wallNow();
   const { last_failure } = instance;
   printFields({
@@ -117,7 +138,7 @@ function printInstance(instance: Instance): void {
     name: instance.instance_name,
     agents: instance.agent_ids.join(', '),
     webhook: wayInWords(instance),
-    owner: instance.owner_key_id === null ? 'no key; only admins may change it' : `the key ${instance.owner_key_id}`,
+    owner,
     'sent with': instance.webhook_header_names.join(', ') || 'no headers of its own',
     success: instance.success_statuses === '2xx' ? 'every 2xx status' : 'status 200',
     ...(instance.runtime !== undefined && {

@@ -7,7 +7,7 @@ import { withExamples } from '../examples.ts';
 import { reencryptCommand } from './reencrypt.ts';
 import { onServiceOrFile, type ServiceOrFileOptions, withServiceOrFile } from '../service_or_file.ts';
 import { note, print, printFields, printJson, printTable } from '../terminal.ts';
-import { ago, listInWords } from '../format.ts';
+import { ago, keyStateInWords, listInWords } from '../format.ts';
 import { typed } from '../command_name.ts';
 
 export function keysCommand(): Command {
@@ -111,7 +111,7 @@ function printKeys(keys: readonly ApiKey[]): void {
     { title: 'LAST USED', text: (key) => ago(key.last_used_at, now_ms) },
     {
       title: 'STATE',
-      text: (key) => stateInWords(key, now_ms),
+      text: (key) => keyStateInWords(key, now_ms),
       style: (key) => (key.revoked_at === null ? null : 'dim'),
     },
   ]);
@@ -121,12 +121,6 @@ function limitInWords({ meeting_ids, instance_id }: ApiKey): string {
   const meetings = meeting_ids === null ? [] : [`meetings ${listInWords(meeting_ids)}`];
   const instance = instance_id === null ? [] : [`instance ${instance_id}`];
   return [...meetings, ...instance].join('; ');
-}
-
-function stateInWords({ revoked_at, expires_at }: ApiKey, now_ms: number): string {
-  if (revoked_at !== null) return `revoked ${ago(revoked_at, now_ms)}`;
-  if (expires_at === null) return 'active';
-  return Date.parse(expires_at) <= now_ms ? `expired ${ago(expires_at, now_ms)}` : `expires ${ago(expires_at, now_ms)}`;
 }
 
 function revokeCommand(): Command {
