@@ -242,6 +242,21 @@ describe('with a service', () => {
     assert.match((await owner(reader.token)).stdout, new RegExp(`\nowner +the key ${machine.key_id}\n`));
   });
 
+  test('an empty list says that the key sees only a part, and says nothing to an admin', async () => {
+    const blind = /\nThis key has no scope read: it sees only what belongs to its own instances\.\n$/;
+    const machine = await make({ scopes: ['instance'] });
+    for (const list of ['instances', 'deliveries'])
+      assert.match((await run([list], machine.token)).stderr, blind, list);
+    assert.match((await run(['status'], machine.token)).stderr, /^This key has no scope read/);
+    const reader = await make({ scopes: ['read'], meeting_ids: ['elsewhere'] });
+    const lists = [['instances'], ['deliveries'], ['meetings'], ['find', 'nothing like it', '--meeting', 'elsewhere']];
+    for (const list of lists) {
+      const { stderr } = await run(list, reader.token);
+      assert.match(stderr, /\nThis key sees only what is in elsewhere\.\n$/, list[0]);
+    }
+    assert.match((await run(['find', 'nothing like it'])).stderr, /^No message fits\.\n$/);
+  });
+
   test('demo and doctor use the key', async () => {
     const demo = await run(['demo']);
     assert.equal(demo.code, 0, demo.stderr);

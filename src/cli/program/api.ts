@@ -4,6 +4,7 @@ import { type ProblemCode, PROBLEMS } from '../../domain/problem.ts';
 import { CommandFailure, EXIT } from './exit.ts';
 import { note } from './terminal.ts';
 import { typed } from './command_name.ts';
+import { listInWords } from './format.ts';
 
 export const DEFAULT_URL = 'http://127.0.0.1:8080';
 
@@ -66,6 +67,15 @@ export async function listed<T>(
   if (searched_to !== undefined) note(`Searched back to ${searched_to}: --all searches further.`);
   else if (next_cursor !== null) note(`These are the first ${data.length} of more: --all prints all.`);
   return data;
+}
+
+/** Says why a list may have less than there is: the key sees only a part. Says nothing of a key that sees all. */
+export async function noteUnseen(client: ConvokeClient): Promise<void> {
+  const session = await client.session().catch(() => null);
+  const { scopes = [], meeting_ids = null } = session ?? {};
+  if (session?.state !== 'signed_in' || scopes.includes('admin')) return;
+  if (!scopes.includes('read')) note('This key has no scope read: it sees only what belongs to its own instances.');
+  else if (meeting_ids !== null) note(`This key sees only what is in ${listInWords(meeting_ids)}.`);
 }
 
 function describeKeyMissing(): string {

@@ -1,4 +1,5 @@
 import {
+  type ConvokeClient,
   curlOf,
   type Delivery,
   type DeliveryPush,
@@ -10,7 +11,16 @@ import { Command, Option } from 'commander';
 import { DELIVERY_STATES } from '../../../domain/delivery.ts';
 import { OUTCOMES } from '../../../domain/outcome.ts';
 import { wallNow } from '../../../wall_clock.ts';
-import { type ApiOptions, clientFor, type ListOptions, listed, wholeNumber, withApi, withList } from '../api.ts';
+import {
+  type ApiOptions,
+  clientFor,
+  type ListOptions,
+  listed,
+  noteUnseen,
+  wholeNumber,
+  withApi,
+  withList,
+} from '../api.ts';
 import { withExamples } from '../examples.ts';
 import { CommandFailure, EXIT } from '../exit.ts';
 import { typed } from '../command_name.ts';
@@ -67,7 +77,7 @@ function listCommand(): Command {
       const filters = { ...keys, state, since, until, status_code: status, outcome, agent_id: agent, text };
       const rows = await listed(options, (page) => client.listDeliveries({ ...filters, ...page }));
       if (options.json) printJson(rows);
-      else printDeliveries(rows);
+      else await printDeliveries(client, rows);
     });
   return withExamples(withList(command), {
     'convoke deliveries list --message msg_01JNM8ZK3V7Q4T1X5S9R2WBCDE': 'who has received a message, and who has not',
@@ -77,9 +87,10 @@ function listCommand(): Command {
   });
 }
 
-function printDeliveries(rows: readonly Delivery[]): void {
+async function printDeliveries(client: ConvokeClient, rows: readonly Delivery[]): Promise<void> {
   if (rows.length === 0) {
     note('No delivery fits.');
+    await noteUnseen(client);
     return;
   }
   const now_ms = wallNow();

@@ -1,7 +1,7 @@
-import type { FindMessagesQuery, FoundMessage } from '@convoke/sdk';
+import type { ConvokeClient, FindMessagesQuery, FoundMessage } from '@convoke/sdk';
 import { Command } from 'commander';
 import { wallNow } from '../../../wall_clock.ts';
-import { clientFor, type ListOptions, listed, wholeNumber, withList } from '../api.ts';
+import { clientFor, type ListOptions, listed, noteUnseen, wholeNumber, withList } from '../api.ts';
 import { typed } from '../command_name.ts';
 import { withExamples } from '../examples.ts';
 import { CommandFailure, EXIT } from '../exit.ts';
@@ -37,7 +37,7 @@ export function findCommand(): Command {
         client.findMessages(wanted.text === undefined ? { ...wanted, meeting_id } : { ...wanted, meeting_id, ...page }),
       );
       if (options.json) printJson(rows);
-      else printMessages(rows);
+      else await printMessages(client, rows);
     });
   return withExamples(withList(command), {
     "convoke find 'quarterly report'": 'the latest messages with this text, in all meetings',
@@ -47,9 +47,10 @@ export function findCommand(): Command {
   });
 }
 
-function printMessages(rows: readonly FoundMessage[]): void {
+async function printMessages(client: ConvokeClient, rows: readonly FoundMessage[]): Promise<void> {
   if (rows.length === 0) {
     note('No message fits.');
+    await noteUnseen(client);
     return;
   }
   const now_ms = wallNow();

@@ -9,6 +9,7 @@ import {
   collect,
   type ListOptions,
   listed,
+  noteUnseen,
   wholeNumber,
   withApi,
   withList,
@@ -70,7 +71,7 @@ function listCommand(): Command {
       const client = clientFor(options);
       const rows = await listed(options, (page) => client.listInstances({ ...filters, ...page }));
       if (options.json) printJson(rows);
-      else printInstances(rows);
+      else await printInstances(client, rows);
     });
   return withExamples(withList(command), {
     'convoke instances list --agent anna-planner': 'the machines that host an agent',
@@ -78,9 +79,10 @@ function listCommand(): Command {
   });
 }
 
-function printInstances(rows: readonly Instance[]): void {
+async function printInstances(client: ConvokeClient, rows: readonly Instance[]): Promise<void> {
   if (rows.length === 0) {
     note(`No instance fits. \`${typed('instances register --help')}\` shows how to register one.`);
+    await noteUnseen(client);
     return;
   }
   const now_ms = wallNow();

@@ -2,7 +2,16 @@ import type { MeetingInstance } from '@convoke/sdk';
 import { Command } from 'commander';
 import { HOP_LIMIT_MAX, PAIR_LIMIT_MAX, PAIR_WINDOW_S_MAX } from '../../../domain/guard_rule.ts';
 import { wallNow } from '../../../wall_clock.ts';
-import { type ApiOptions, clientFor, type ListOptions, listed, wholeNumber, withApi, withList } from '../api.ts';
+import {
+  type ApiOptions,
+  clientFor,
+  type ListOptions,
+  listed,
+  noteUnseen,
+  wholeNumber,
+  withApi,
+  withList,
+} from '../api.ts';
 import { withExamples } from '../examples.ts';
 import { note, print, printJson, printTable } from '../terminal.ts';
 import { ago, durationInWords, counted, HEALTH_STYLES, listInWords, quoted } from '../format.ts';
@@ -41,6 +50,7 @@ function listCommand(): Command {
       }
       if (rows.length === 0) {
         note(`No meetings match. One exists as soon as an instance joins it: see \`${typed('join --help')}\`.`);
+        await noteUnseen(client);
         return;
       }
       const now_ms = wallNow();

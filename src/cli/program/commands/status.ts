@@ -1,7 +1,7 @@
 import { Command, Option } from 'commander';
 import { type ConvokeClient, ConvokeError, type Counts, type GetHistoryQuery, type ServiceHistory } from '@convoke/sdk';
 import { wallNow } from '../../../wall_clock.ts';
-import { type ApiOptions, clientFor, withApi } from '../api.ts';
+import { type ApiOptions, clientFor, noteUnseen, withApi } from '../api.ts';
 import { withExamples } from '../examples.ts';
 import { ago, counted, durationInWords, nextTryInWords } from '../format.ts';
 import { printFields, printJson } from '../terminal.ts';
@@ -38,6 +38,7 @@ export function statusCommand(): Command {
         ...down,
         ...(history !== null && historyInWords(history, options.span)),
       });
+      if (history === null) await noteUnseen(client);
     });
   return withExamples(withApi(command), {
     'convoke status': 'the state of the service in a few lines',
