@@ -474,6 +474,19 @@ describe('the commands that call the API', () => {
     );
     assert.doesNotMatch(shown, /next attempt/, 'the time is over, because the instance backs off');
 
+    const { message_id } = await client.getDelivery(delivery_id);
+    const why = /\n.*dlv_.* pending: waiting: its instance was not reached \(connection refused: port \d+\)\n$/;
+    assert.match((await run(['trace', message_id])).stdout, why);
+    assert.match((await run(['deliveries', '--instance', 'dead'])).stdout, why);
+    const unheard = await client.sendMessage(
+      'silence',
+      { content: 'x' },
+      { target_agents: ["o'neil"], from_agent: 'd1' },
+    );
+    const asked =
+      /woke nobody: `npx convoke explain silence --to 'o'\\''neil' --from d1` says why, for a message sent now/;
+    assert.match((await run(['trace', unheard.message_id])).stdout, asked);
+
     const tested = await run(['webhook-test', 'dead']);
     assert.equal(tested.code, 1);
     assert.match(tested.stdout, /The push failed after .* start the runtime/);

@@ -44,6 +44,14 @@ export function stateInWords({ state, reason, waiting_for, attempt_count }: Deli
   return waiting_for === null ? state : `${state}: ${WAITS[waiting_for]}`;
 }
 
+/** The state of a delivery in a list: in one line why it did not arrive, with the failure of the last attempt. */
+export function causeInWords(delivery: Delivery): string {
+  const { state, last_attempt } = delivery;
+  const is_open = state === 'pending' || state === 'failed';
+  const failure = is_open && last_attempt && last_attempt.outcome !== 'ok' ? failureInWords(last_attempt) : '';
+  return failure === '' ? stateInWords(delivery) : `${stateInWords(delivery)} (${failure})`;
+}
+
 /** How an attempt ended, and how long it took. */
 export function attemptInWords(attempt: Attempt): string {
   return `${failureInWords(attempt)} after ${durationInWords(attempt.duration_ms)}`;

@@ -25,7 +25,7 @@ import { withExamples } from '../examples.ts';
 import { CommandFailure, EXIT } from '../exit.ts';
 import { typed } from '../command_name.ts';
 import { note, plain, print, printFields, printJson, printTable } from '../terminal.ts';
-import { adviceInWords, ago, attemptInWords, counted, STATE_STYLES, stateInWords } from '../format.ts';
+import { adviceInWords, ago, attemptInWords, causeInWords, counted, STATE_STYLES, stateInWords } from '../format.ts';
 
 export function deliveriesCommand(): Command {
   const command = new Command('deliveries')
@@ -101,7 +101,7 @@ async function printDeliveries(client: ConvokeClient, rows: readonly Delivery[])
     { title: 'INSTANCE', text: (row) => row.instance_id },
     { title: 'CREATED', text: (row) => ago(row.created_at, now_ms) },
     { title: 'ATTEMPTS', text: (row) => String(row.attempt_count) },
-    { title: 'STATE', text: stateInWords, style: ({ state }) => STATE_STYLES[state], gives_way: true },
+    { title: 'STATE', text: causeInWords, style: ({ state }) => STATE_STYLES[state], gives_way: true },
   ]);
 }
 

@@ -2,8 +2,9 @@ import type { MessageTrace } from '@convoke/sdk';
 import { Command } from 'commander';
 import { wallNow } from '../../../wall_clock.ts';
 import { type ApiOptions, clientFor, withApi } from '../api.ts';
+import { typed } from '../command_name.ts';
 import { withExamples } from '../examples.ts';
-import { ago, listInWords, STATE_STYLES, stateInWords } from '../format.ts';
+import { ago, causeInWords, listInWords, quoted, STATE_STYLES } from '../format.ts';
 import { note, print, printFields, printJson, printTable } from '../terminal.ts';
 
 const DELIVERIES_MAX = 500;
@@ -42,7 +43,7 @@ function printTrace(trace: MessageTrace): void {
   if (trace.next_answers_after !== null) note('Later messages of the meeting may answer it as well.');
   print();
   if (deliveries.length === 0) {
-    print('It woke nobody, or its deliveries were removed.');
+    print(trace.deliveries_queued > 0 ? 'Its deliveries were removed: they are kept for a time only.' : unheard(trace));
     return;
   }
   printTable(deliveries, [
@@ -50,9 +51,16 @@ function printTrace(trace: MessageTrace): void {
     { title: 'AGENTS', text: (row) => listInWords(row.target_agents), gives_way: true },
     { title: 'DELIVERY', text: (row) => row.delivery_id },
     { title: 'ATTEMPTS', text: (row) => String(row.attempt_count) },
-    { title: 'STATE', text: stateInWords, style: ({ state }) => STATE_STYLES[state], gives_way: true },
+    { title: 'STATE', text: causeInWords, style: ({ state }) => STATE_STYLES[state], gives_way: true },
   ]);
   if (trace.deliveries_cursor !== null) note(`These are the latest ${DELIVERIES_MAX} deliveries; there are more.`);
+}
+
+/** Names the command that says why nobody would get a message like this one. */
+function unheard({ meeting_id, target_agents, from_agent }: MessageTrace): string {
+  const to = (target_agents ?? []).map((agent_id) => ` --to ${quoted(agent_id)}`).join('');
+  const from = from_agent === undefined ? '' : ` --from ${quoted(from_agent)}`;
+  return `It woke nobody: \`${typed(`explain ${quoted(meeting_id)}${to}${from}`)}\` says why, for a message sent now.`;
 }
 
 function printBriefs(title: string, briefs: readonly Brief[]): void {
