@@ -52,7 +52,7 @@ test(
     const blocks = await blocksOf('README.md');
     const terminal = new Terminal('sh', [], { PORT: '0', CONVOKE_URL: convoke.url });
     t.after(() => terminal.end());
-    terminal.type('set -e; curl() { command curl -sS --fail "$@"; echo; }');
+    terminal.type('set -e; curl() { command curl -sS --fail "$@"; }');
     terminal.type('npx() { shift; node src/cli/main.ts "$@"; }');
 
     terminal.type(blockOf(blocks, 'start a receiver'));
@@ -60,7 +60,10 @@ test(
     const here = (block: string): string =>
       block.replaceAll('127.0.0.1:9000', `127.0.0.1:${port}`).replaceAll('http://127.0.0.1:8080', convoke.url);
 
-    for (const block of blocks.get('curl') ?? []) terminal.type(here(block));
+    for (const block of blocks.get('curl') ?? []) {
+      assert.doesNotMatch(block, /^curl (?!-w '\\n' )/m, 'the prompt begins on a line of its own');
+      terminal.type(here(block));
+    }
     await terminal.shows(blockOf(blocks, 'heard with curl'));
 
     const [act, look] = blocks.get('cli') ?? [];
