@@ -93,12 +93,17 @@ function helpOf(command: Command): string {
 describe('help', () => {
   test('every command says what it does, and shows examples that are commands', () => {
     const [root, ...commands] = everyCommand(program());
+    assert.match(
+      helpOf(root!),
+      /\nIds:\n  meetings, instances, agents +you choose them.*\n  messages, deliveries +Convoke makes them/,
+    );
     assert.match(helpOf(root!), /Exit codes:\n  0  .*\n  1  .*\n  2  .*\n  3  .*\n  4  /);
     assert(commands.length > 20);
     for (const command of commands) {
       const help = helpOf(command);
       assert.notEqual(command.description(), '', command.name());
       assert.match(help, /\nExamples:\n  \$ (CONVOKE_\S+ )?npx convoke /, command.name());
+      assert.doesNotMatch(help, /\b(msg|dlv|inv)_(?![0-9a-v]+\b)/, `${command.name()}: an id has another form`);
     }
   });
 

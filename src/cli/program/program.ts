@@ -1,6 +1,7 @@
 /** The commands of `convoke`, and their exit codes. Slow modules are loaded only when their command runs. */
 import { Command, CommanderError, Help, type Option } from 'commander';
 import { ConvokeError } from '@convoke/sdk';
+import { ID_CHARS_MAX } from '../../domain/id.ts';
 import { nearestName } from '../../domain/nearest.ts';
 import { VERSION } from '../../version.ts';
 import { failureOf } from './api.ts';
@@ -41,6 +42,11 @@ Exit codes:
   3  the service cannot be reached
   4  the service refused the request`;
 
+const IDS = `
+Ids:
+  meetings, instances, agents  you choose them, up to ${ID_CHARS_MAX} characters, such as standup-42
+  messages, deliveries         Convoke makes them, such as msg_7f3k9q2m00r3vljl5tg00 and dlv_7f3k9q2m00r3vljl5tg01`;
+
 const START_HERE = {
   demo: 'two agents on this machine talk, and you watch each push',
   serve: 'run the service',
@@ -65,7 +71,7 @@ export function program(): Command {
       'Pushes every message of a meeting, in order and signed, to the machines whose agents take part in it.',
     )
     .version(VERSION)
-    .addHelpText('after', () => `${EXIT_CODES}\n\nStart here:\n${startHere()}`);
+    .addHelpText('after', () => `${IDS}\n${EXIT_CODES}\n\nStart here:\n${startHere()}`);
   const groups: Record<string, Command[]> = {
     'The service:': [serveCommand(), demoCommand(), statusCommand(), nodesCommand(), doctorCommand(), configCommand()],
     'The data:': [backupCommand(), compactCommand(), migrateCommand(), importCommand()],

@@ -38,7 +38,7 @@ export function deliveriesCommand(): Command {
     'convoke deliveries --state failed': 'deliveries that did not arrive',
     'convoke deliveries --instance laptop-anna --state pending':
       'deliveries that an instance still waits for, and why they wait',
-    'convoke deliveries show dlv_01JNM8ZK3V7Q4T1X5S9R2WBCDF': 'every attempt of one delivery, in words',
+    'convoke deliveries show dlv_7f3k9q2m00r3vljl5tg01': 'every attempt of one delivery, in words',
   });
 }
 
@@ -80,7 +80,7 @@ function listCommand(): Command {
       else await printDeliveries(client, rows);
     });
   return withExamples(withList(command), {
-    'convoke deliveries list --message msg_01JNM8ZK3V7Q4T1X5S9R2WBCDE': 'who has received a message, and who has not',
+    'convoke deliveries list --message msg_7f3k9q2m00r3vljl5tg00': 'who has received a message, and who has not',
     'convoke deliveries list --status 500 --since 2026-03-01T09:30:00Z':
       'deliveries that got the response 500 since a time',
     'convoke deliveries list --agent anna-planner': 'deliveries for an agent, in all meetings',
@@ -118,8 +118,8 @@ function showCommand(): Command {
       else printDelivery(delivery);
     });
   return withExamples(withApi(command), {
-    'convoke deliveries show dlv_01JNM8ZK3V7Q4T1X5S9R2WBCDF': 'why it was not delivered, in words',
-    'convoke deliveries show dlv_01JNM8ZK3V7Q4T1X5S9R2WBCDF --curl': 'its request, to make it by hand',
+    'convoke deliveries show dlv_7f3k9q2m00r3vljl5tg01': 'why it was not delivered, in words',
+    'convoke deliveries show dlv_7f3k9q2m00r3vljl5tg01 --curl': 'its request, to make it by hand',
   });
 }
 
@@ -169,7 +169,7 @@ function retryCommand(): Command {
       else print(`${delivery_id} is queued again; \`${typed(`deliveries show ${delivery_id}`)}\` shows the result`);
     });
   return withExamples(withApi(command), {
-    'convoke deliveries retry dlv_01JNM8ZK3V7Q4T1X5S9R2WBCDF': 'after the machine was repaired',
+    'convoke deliveries retry dlv_7f3k9q2m00r3vljl5tg01': 'after the machine was repaired',
   });
 }
 
