@@ -84,7 +84,8 @@ for (const engine of ['SQLite', 'two nodes on PostgreSQL']) {
       assert.equal(redeemed!.headers['cache-control'], 'no-store');
       for (const answer of answers) if (answer !== redeemed) assertProblem(answer, 410, 'invite_ended');
       const { data } = (await there.get<{ data: object[] }>('/api/v1/invites/')).body;
-      const { link: _, ...listed } = made;
+      const { link: _, is_public_url, ...listed } = made;
+      assert.equal(is_public_url, false);
       assert.deepEqual(data[0], {
         ...listed,
         state: 'redeemed',
@@ -347,7 +348,8 @@ test('a link to which a program has added a query still shows its page', async (
 test('the link leads to public_url, on the page too', async (t) => {
   const service = await startService(t, { public_url: 'https://convoke.example/base' });
   await service.endOpenMode();
-  const { link } = await invite(service);
+  const { link, is_public_url } = await invite(service);
+  assert.equal(is_public_url, true);
   assert.match(link, /^https:\/\/convoke\.example\/base\/invite\/[\w-]+$/);
   const { text } = await service.request('GET', link.slice('https://convoke.example/base'.length), {
     headers: { cookie: '' },

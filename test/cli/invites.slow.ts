@@ -13,7 +13,7 @@ test('an invite is made, listed, redeemed by anybody with its link, and revoked'
   const link = made.stdout.trim();
   assert.match(link, new RegExp(`^${service.url}/invite/[\\w-]{43}$`));
   assert.ok(made.stderr.includes(`npx convoke connect ${link} --to `), made.stderr);
-  assert.match(made.stderr, /Only this machine reaches the service/);
+  assert.match(made.stderr, /Only this machine reaches the service at this address: give --url the address/);
 
   const redeemed = await new ConvokeClient({ base_url: service.url }).redeemInvite(link);
   assert.deepEqual([redeemed.meeting_ids, redeemed.agent_ids], [['standup-42', 'retro'], ['anna']]);
@@ -30,4 +30,15 @@ test('an invite is made, listed, redeemed by anybody with its link, and revoked'
 
   const wrong = await convoke(['invite', 'm', '--agent', 'a', '--expires-in', '25h'], { env });
   assert.deepEqual([wrong.code, /a duration from 1m to 24h/.test(wrong.stderr)], [2, true]);
+});
+
+test('the link has the public URL of the service, whatever --url is, and the advice names what to change', async (t) => {
+  const service = await serve(temporaryDirectory(t), { flags: ['--public-url', 'http://localhost:81/base'] });
+  t.after(() => stop(service, 'SIGKILL'));
+  const { stdout, stderr } = await convoke(['invite', 'm', '--agent', 'anna', '--url', service.url]);
+  assert.match(stdout, /^http:\/\/localhost:81\/base\/invite\/[\w-]{43}\n$/);
+  assert.match(
+    stderr,
+    /\nOnly this machine .* give CONVOKE_PUBLIC_URL of the service the address for other machines\.\n$/,
+  );
 });

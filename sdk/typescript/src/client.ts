@@ -470,11 +470,12 @@ export class ConvokeClient {
   }
 
   /**
-   * Makes a one-time link that lets a machine into meetings. Only this response contains the `link`. For admins, as are
-   * listing and revoking.
+   * Makes a one-time link that lets a machine into meetings. Only this response contains the `link`. It begins with the
+   * public_url of the service, or else with base_url. For admins, as are listing and revoking.
    */
   async createInvite(input: CreateInviteInput, options?: CallOptions): Promise<InviteWithLink> {
     const made = await this.#requests.call<InviteWithLink>('POST', ['invites'], { ...options, body: input });
+    if (made.is_public_url) return made;
     // Behind a proxy the service may not know its own address, but this client does.
     return { ...made, link: `${this.base_url}${new URL(made.link).pathname}` };
   }

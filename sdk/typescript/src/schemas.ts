@@ -529,6 +529,11 @@ export interface Invite {
 export interface InviteWithLink extends Invite {
   /** The link redeems the invite once, and is not shown again. It begins with the address of this request. */
   link: string;
+  /**
+   * Whether the link begins with the setting public_url. Otherwise it begins with the address of this request as the
+   * service saw it, which a proxy may have changed.
+   */
+  is_public_url: boolean;
 }
 
 /** An instance and its agents that take part in a meeting. */

@@ -102,7 +102,8 @@ async function createInvite(
     expires_at: now + (body.expires_in_s ?? INVITE_S) * 1000,
   });
   log.info({ invite_id, instance_id, by: principal.key_id }, 'an invite was made');
-  return reply.code(201).send({ ...wireInvite(invite, now), link: linkOf(request, { limits, public_url }, secret) });
+  const link = linkOf(request, { limits, public_url }, secret);
+  return reply.code(201).send({ ...wireInvite(invite, now), link, is_public_url: public_url !== null });
 }
 
 const LIST = {

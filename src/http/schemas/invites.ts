@@ -61,7 +61,14 @@ const link = Type.String({
 });
 
 export const InviteWithLinkSchema = Type.Object(
-  { ...InviteSchema.properties, link },
+  {
+    ...InviteSchema.properties,
+    link,
+    is_public_url: Type.Boolean({
+      description:
+        'Whether the link begins with the setting public_url. Otherwise it begins with the address of this request as the service saw it, which a proxy may have changed.',
+    }),
+  },
   named('InviteWithLink', 'An invite with its link, which only the response that makes it contains.'),
 );
 

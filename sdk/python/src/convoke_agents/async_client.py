@@ -143,12 +143,12 @@ class AsyncConvokeClient(AsyncOperations):
     ) -> InviteWithLink:
         """Makes a one-time link that lets a machine into meetings.
 
-        The link begins with `base_url`, because a service behind a proxy may not know its own address.
+        The link begins with the `public_url` of the service, or else with `base_url`.
         """
         made = await super().create_invite(
             meeting_ids=meeting_ids, agent_ids=agent_ids, instance_id=instance_id, expires_in_s=expires_in_s
         )
-        return made.model_copy(update={"link": self._target.link_here(made.link)})
+        return made if made.is_public_url else made.model_copy(update={"link": self._target.link_here(made.link)})
 
     async def redeem_invite(self, link: str) -> RedeemedInvite:
         """Redeems the link of an invite, once, and returns a key: `ConvokeClient.redeem_invite`."""

@@ -738,6 +738,9 @@ class InviteWithLink(Model):
     """When it was revoked; null: it was not."""
     link: str = Field(repr=False)
     """The link redeems the invite once, and is not shown again. It begins with the address of this request."""
+    is_public_url: bool
+    """Whether the link begins with the setting public_url. Otherwise it begins with the address of this request as
+    the service saw it, which a proxy may have changed."""
 
 
 class LeftMeeting(Model):

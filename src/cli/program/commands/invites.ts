@@ -1,5 +1,6 @@
 import { type Invite, ConvokeError } from '@convoke/sdk';
 import { Command, InvalidArgumentError } from 'commander';
+import { variableOf } from '../../../config/settings.ts';
 import { duration } from '../../../config/value_types.ts';
 import { isLoopbackHost } from '../../../domain/host.ts';
 import { wallNow } from '../../../wall_clock.ts';
@@ -35,7 +36,8 @@ export function inviteCommand(): Command {
       note(`It works once, ${until(made.expires_at)}, and is not shown again. On the machine of the agent:`);
       note(`  npx convoke connect ${made.link} --to WHERE_IT_LISTENS`);
       if (isLoopbackHost(new URL(made.link).hostname)) {
-        note('Only this machine reaches the service at this address: give --url the address for other machines.');
+        const where = made.is_public_url ? `${variableOf('public_url')} of the service` : '--url';
+        note(`Only this machine reaches the service at this address: give ${where} the address for other machines.`);
       }
     });
   return withExamples(withApi(command), {
