@@ -1,6 +1,6 @@
 /** `convoke migrate`: reports the schema, brings it up to date, and does not change a newer schema. */
 import assert from 'node:assert/strict';
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, symlinkSync } from 'node:fs';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { test } from 'node:test';
@@ -60,6 +60,25 @@ test('a newer schema is refused with a sentence, and stays as it is', async (t) 
     );
   }
   assert.deepEqual(readFileSync(file), before);
+});
+
+test('a look at a data file leaves nothing beside it, and a link leads to the file that is in use', async (t) => {
+  const data = temporaryDirectory(t);
+  makeFile(data, WANTED);
+  const look = ['migrate', '--check', '--data'];
+  assert.equal((await convoke([...look, data])).code, 0);
+  await convoke(['doctor', '--port', '0', '--data', data]);
+  assert.deepEqual(readdirSync(data), ['convoke.db']);
+
+  const service = await serve(data);
+  t.after(() => stop(service, 'SIGKILL'));
+  const linked = temporaryDirectory(t);
+  symlinkSync(join(data, 'convoke.db'), join(linked, 'convoke.db'));
+  for (const directory of [data, linked]) {
+    assert.match((await convoke([...look, directory])).stderr, /a running service has .* open/, directory);
+    const { stdout } = await convoke(['doctor', '--port', '0', '--data', directory]);
+    assert.match(stdout, /\nwarn +data directory +\S+convoke\.db is in use/);
+  }
 });
 
 test('where there is no data, none is made', async (t) => {

@@ -1,5 +1,5 @@
-import { DatabaseSync } from 'node:sqlite';
 import { storeErrorOf } from './errors.ts';
+import { openForReading } from './file/reading.ts';
 import { MIGRATIONS } from './migrations.ts';
 
 /**
@@ -9,7 +9,7 @@ import { MIGRATIONS } from './migrations.ts';
  */
 export function schemaOfFile(file: string): { present: number; wanted: number } {
   try {
-    const db = new DatabaseSync(file, { readOnly: true });
+    const db = openForReading(file);
     try {
       const { user_version: present } = db.prepare('PRAGMA user_version').get() as { user_version: number };
       return { present, wanted: MIGRATIONS.length };

@@ -5,6 +5,7 @@ import type { Config } from '../../../config/config.ts';
 import { isMostlyEmpty } from '../../../delivery/maintenance.ts';
 import { BELIEVED_SHARE } from '../../../domain/delivery.ts';
 import { readKeyFile } from '../../../store/secrets/key_file.ts';
+import { openForReading } from '../../../store/sqlite/file/reading.ts';
 import { StoreError } from '../../../store/store_error.ts';
 import { wallNow } from '../../../wall_clock.ts';
 import { typed } from '../command_name.ts';
@@ -75,8 +76,7 @@ export async function checkLastRun({ data, database_url, expire_after_ms, trust_
 /** @returns null when the time is not known, or the file is in use */
 async function lastRunOf(file: string): Promise<number | null> {
   if ((await stateOfFile(file)).state !== 'not in use') return null;
-  const { DatabaseSync } = await import('node:sqlite');
-  const db = new DatabaseSync(file, { readOnly: true });
+  const db = openForReading(file);
   try {
     return (db.prepare('SELECT ran_until FROM this_file').get() as { ran_until: number | null }).ran_until;
   } catch {
@@ -97,9 +97,8 @@ async function stateOfFile(file: string): Promise<{
 }> {
   const { size } = await stat(file).catch(() => ({ size: 0 }));
   if (size === 0) return { state: 'not there yet', empty_bytes: null };
-  const { DatabaseSync } = await import('node:sqlite');
   try {
-    const db = new DatabaseSync(file, { readOnly: true });
+    const db = openForReading(file);
     try {
       const number = (pragma: string): number => Number(Object.values(db.prepare(`PRAGMA ${pragma}`).get()!)[0]);
       const space = {
