@@ -1,7 +1,7 @@
 /** `convoke import`: after the import, a service with data from SQLite goes on in PostgreSQL without any difference. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
-import { copyFileSync } from 'node:fs';
+import { copyFileSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, test, type TestContext } from 'node:test';
@@ -193,6 +193,20 @@ describe('an import', () => {
     return Number(row!.n);
   }
 
+  test('reads a backup, and leaves it as it is', async (t) => {
+    const data = join(await makeDataFile(t), '..');
+    const elsewhere = temporaryDirectory(t);
+    const backup = join(elsewhere, 'backup.db');
+    assert.equal((await convoke(['backup', backup, '--data', data])).code, 0);
+    copyFileSync(join(data, 'encryption.key'), join(elsewhere, 'encryption.key'));
+    const before = readFileSync(backup);
+    const env = { CONVOKE_DATABASE_URL: await makeDatabase() };
+    const moved = await convoke(['import', '--from', backup, '--data', data], { env });
+    assert.equal(moved.code, 0, moved.stderr);
+    assert.ok(readFileSync(backup).equals(before));
+    assert.deepEqual(readdirSync(elsewhere).toSorted(), ['backup.db', 'encryption.key']);
+  });
+
   test('that fails at its end leaves nothing, and can be repeated', async (t) => {
     const file = await makeDataFile(t);
     const url = await makeDatabase();
@@ -247,6 +261,13 @@ describe('an import', () => {
     const outdated = await run(older);
     assert.equal(outdated.code, 1);
     assert.match(outdated.stderr, /has schema 1, and this Convoke moves schema \d+: bring it up to date first/);
+
+    const newer = join(elsewhere, 'newer.db');
+    copyFileSync(file, newer);
+    const next = new DatabaseSync(newer);
+    next.exec(`PRAGMA user_version = ${MIGRATIONS.length + 1}`);
+    next.close();
+    assert.match((await run(newer)).stderr, /knows up to \d+: import it with the newer version/);
 
     const { store, opened } = openSqliteStore(file, null);
     await opened;

@@ -100,7 +100,7 @@ export async function importDataFile({
   wall_ms,
 }: ImportOptions): Promise<Imported> {
   const { pending_deliveries } = wholeFile(from);
-  const file = new DataFile(from);
+  const file = new DataFile(from, 'read');
   try {
     const keys_of_file = keysOf(file, from, given);
     const key_source: KeySource =
@@ -149,6 +149,12 @@ function wholeFile(from: string) {
     throw new StoreError(
       'IMPORT_SCHEMA',
       `${from} has schema ${present}, and this Convoke moves schema ${wanted}: bring it up to date first, with \`convoke migrate\` and --data of its directory.`,
+    );
+  }
+  if (present > wanted) {
+    throw new StoreError(
+      'SCHEMA_NEWER',
+      `${from} has schema ${present}, and this Convoke knows up to ${wanted}: import it with the newer version.`,
     );
   }
   return inspectCopy(from);

@@ -53,17 +53,25 @@ export class Database {
   /**
    * Opens or creates the file and brings its schema up to date.
    *
+   * @param use `read` locks the file too, and changes nothing in it: it may be a backup
    * @throws StoreError when another process holds the file, or when it was written by a newer Convoke
    */
-  constructor(file: string) {
+  constructor(file: string, use: 'serve' | 'read' = 'serve') {
     assertVersion();
     try {
-      if (file !== ':memory:') createFile(file);
+      if (use === 'serve' && file !== ':memory:') createFile(file);
       this.#db = new DatabaseSync(file, { timeout: LOCK_WAIT_MS });
     } catch (error) {
       throw storeErrorOf(error);
     }
     try {
+      if (use === 'read') {
+        this.#db.exec('PRAGMA locking_mode = EXCLUSIVE');
+        // Takes the lock now. Nothing is written, so not even the header changes.
+        this.#db.exec('BEGIN IMMEDIATE');
+        this.#db.exec('COMMIT');
+        return;
+      }
       // This setting takes effect only before the file has any page. An older file gets it with its next VACUUM
       // (src/store/sqlite/file/compact.ts).
       this.#db.exec('PRAGMA auto_vacuum = INCREMENTAL');
