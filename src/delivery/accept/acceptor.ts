@@ -35,8 +35,8 @@ export interface Sent {
 }
 
 /**
- * The most messages in one transaction; the most bytes of these messages, and of the lists of agents of their
- * deliveries.
+ * The most messages in one transaction. BATCH_BYTES_MAX limits the bytes of these messages, and also the bytes of the
+ * lists of agents of their deliveries.
  */
 const BATCH_MAX = 500;
 const BATCH_BYTES_MAX = 8 << 20;
@@ -132,8 +132,8 @@ export class Acceptor {
   }
 
   /**
-   * Stores a message with its deliveries, and enqueues the deliveries. When the promise resolves, all of them are on
-   * disk.
+   * Stores a message with its deliveries, and enqueues the deliveries. When the promise resolves, the message and its
+   * deliveries are on disk.
    *
    * @throws Problem `idempotency_key_reused`, `not_permitted`, `invalid_fields`, `overloaded`, `shutting_down`,
    * `storage_unavailable` for a damaged row; StoreError, IN_DOUBT when the message may be stored although the call
@@ -145,9 +145,9 @@ export class Acceptor {
 
   /**
    * Stores a list of messages in the order of the list, one transaction after the other. A transaction has up to a
-   * hundred messages. It has fewer when these have many deliveries, or when this node does not know how many they have.
-   * A message that is refused changes nothing for the others. When the storage fails, or the service is overloaded, the
-   * rest of the list fails in the same way, so that no message overtakes another.
+   * hundred messages. It has fewer when the messages have many deliveries, or when this node does not know how many
+   * deliveries they have. A message that is refused changes nothing for the others. When the storage fails, or the
+   * service is overloaded, the rest of the list fails in the same way, so that no message overtakes another.
    *
    * @returns a result for each message; a refusal has an error that `send` throws
    */
@@ -158,7 +158,7 @@ export class Acceptor {
     while (results.length < sends.length) {
       if (this.#clock.now() > until) reason ??= new Problem('overloaded', undefined, { retry_after_s: 1 });
       const next = this.#beginningOf(sends.slice(results.length, results.length + LIST_BATCH_MAX));
-      // Without room for all of them, all are refused: a small message must not overtake a large one.
+      // All of these messages are refused when not all have room. Otherwise a small message could overtake a large one.
       if (!this.hasRoomFor(next)) reason ??= new Problem('overloaded', undefined, { retry_after_s: 1 });
       const stored = next.map((send, i) => (reason === null ? this.#send(send, i > 0) : Promise.reject(reason)));
       const settled = await Promise.allSettled(stored);
@@ -187,11 +187,11 @@ export class Acceptor {
   }
 
   /**
-   * Stores a reply. Unlike `send`, it also stores while the service stops, because attempts in flight may still bring
-   * replies. The result says whether the reply was stored, or why not.
+   * Stores a message; replies come here directly. Unlike `send`, this method also stores while the service stops,
+   * because attempts in flight may still bring replies. The result says whether the message was stored, or why not.
    *
-   * @param is_joined stores the reply in the same transaction as the previous message
-   * @throws Problem `overloaded`; StoreError, IN_DOUBT when the reply may be stored although the call failed
+   * @param is_joined stores the message in the same transaction as the previous message
+   * @throws Problem `overloaded`; StoreError, IN_DOUBT when the message may be stored although the call failed
    */
   store(send: Send, is_joined = false): Promise<Accepted> {
     if (this.#tracer === null) return this.#add(send, is_joined);
@@ -233,7 +233,7 @@ export class Acceptor {
     return results;
   }
 
-  /** How many deliveries acceptance counts as waiting while a batch is stored: wide messages do not count. */
+  /** How many deliveries count as waiting while a batch is stored. The deliveries of wide messages do not count. */
   #expectedOf(batch: NewMessage[]): number {
     let expected = 0;
     for (const message of batch) {
@@ -246,15 +246,15 @@ export class Acceptor {
   /**
    * Says how much of a batch each message fills. The deliveries of a batch should fit into memory beside the deliveries
    * that already wait there. A delivery that does not fit is read from disk later, which costs more than all other work
-   * on a delivery. And a transaction with a million deliveries takes so long that its senders get 503. A wide message
-   * counts as one full batch and not as more, so that another batch can be in flight beside it.
+   * on a delivery. And a transaction with a million deliveries takes so long that its senders get 503. No message
+   * counts as more than one full batch, so that another batch can be in flight beside it.
    */
   #sizer(): (message: Pick<Send, 'meeting_id' | 'target_agents'>) => number {
     const unknown = new Set<string>();
     return (message) => {
       const { deliveries, chars, is_known } = this.#fan_outs.expected(message);
-      // The first message of its meeting will show how many deliveries the others have, so these wait for the next
-      // batch.
+      // When the first message of a meeting is stored, this node knows how many deliveries the others will have. So the
+      // others wait for the next batch.
       if (!is_known && unknown.has(message.meeting_id)) return BATCH_MAX;
       if (!is_known) unknown.add(message.meeting_id);
       const size = Math.max(1, (BATCH_MAX * deliveries) / (WAITING_HIGH / 2), (BATCH_MAX * chars) / BATCH_BYTES_MAX);

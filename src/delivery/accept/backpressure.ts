@@ -9,7 +9,7 @@ import type { RecipientCache } from '../lanes/recipient_cache.ts';
 import type { TimerQueue } from '../timer_queue.ts';
 
 /**
- * The largest number of waiting deliveries for each node of the cluster. When more wait, acceptance waits until
+ * The most deliveries that may wait, for each node of the cluster. When more deliveries wait, acceptance waits until
  * dispatch has caught up. Deliveries of instances that do not move are not counted.
  */
 export const WAITING_HIGH = 4_000;
@@ -92,8 +92,8 @@ export class Backpressure {
   }
 
   /**
-   * Whether acceptance should wait. Before it returns true, it drops from memory the deliveries of instances that do
-   * not move.
+   * Whether acceptance should wait. Before the result is true, the deliveries of instances that do not move are dropped
+   * from memory.
    */
   isBehind(): boolean {
     const { is_draining, isHeld } = this.#dispatcher;
@@ -110,7 +110,8 @@ export class Backpressure {
   }
 
   /**
-   * Other nodes stored messages. If this node is behind, it reports that to them, even when it accepts nothing itself.
+   * Other nodes stored messages. If this node is behind, it reports it to the other nodes, even when it accepts
+   * nothing.
    */
   onRemoteStored(): void {
     if (this.#waiting >= BACKLOG_REPORT_MIN) this.#check(this.#clock.now());

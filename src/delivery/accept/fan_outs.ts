@@ -1,11 +1,11 @@
 import { GenerationCache } from '../../domain/generation_cache.ts';
 import type { AcceptedDelivery, NewMessage } from '../../store/contract/messages.ts';
 
-/** The most meetings whose last messages are remembered. */
+/** The most meetings that are remembered. */
 const MEETINGS_MAX = 20_000;
 /** The weight of the latest message in the average over all meetings. */
 const LATEST_WEIGHT = 0.01;
-/** How much of what is remembered of a meeting is left after one smaller message. */
+/** The share of the remembered number that is kept after a message with fewer deliveries. */
 const KEPT_SHARE = 0.5;
 
 type Addressed = Pick<NewMessage, 'meeting_id' | 'target_agents'>;
@@ -21,7 +21,7 @@ export class FanOuts {
   readonly #of_meetings = new GenerationCache<FanOut>(MEETINGS_MAX);
   readonly #average: FanOut = { deliveries: 1, chars: 0 };
 
-  /** How many deliveries a message will have: as the last messages of its meeting, or as the average of all. */
+  /** How many deliveries a message will have: as many as the last messages of its meeting, or as an average message. */
   expected(message: Addressed): FanOut & { is_known: boolean } {
     const known = this.#of_meetings.get(nameOf(message));
     const { deliveries, chars } = known ?? this.#average;
@@ -45,7 +45,7 @@ export class FanOuts {
   }
 }
 
-/** A message to some agents goes to other instances than a message to all. No id contains a line feed. */
+/** Messages to some agents go to fewer instances, so they have a name of their own. No id contains a line feed. */
 function nameOf({ meeting_id, target_agents }: Addressed): string {
   return target_agents === null ? meeting_id : `${meeting_id}\n`;
 }
