@@ -14,8 +14,7 @@ const GAP_WEIGHT = 0.1;
  * When all senders wait, no more requests are expected, and the batch starts at once. The class assumes that all
  * senders wait when
  *
- * - no request arrived while the last batch was in flight, and as many requests wait now as that batch had: each sender
- *   has one of them;
+ * - no request arrived while the last batch was in flight, and at least as many requests wait now as that batch had;
  * - or no request arrived for a while.
  */
 export class AdaptiveLinger {

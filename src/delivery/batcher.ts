@@ -15,16 +15,16 @@ export interface BatcherOptions<Item> {
   /** The most items in a batch, read before each batch. A batch has at least one item. */
   items_max: () => number;
   /**
-   * Makes a function for one batch: how many items an item counts as. The function gets the items in their order. The
-   * last item that it gets may stay out of the batch. Without `sizer`, each item counts as one.
+   * Makes a function for one batch. The function says as how many items an item counts. It gets the items in their
+   * order, and the last item that it gets may stay out of the batch. Without `sizer`, each item counts as one.
    */
   sizer?: () => (item: Item) => number;
   weight_max: number;
   /** The most batches in flight. While they are in flight, the next batch grows. */
   in_flight_max: number;
   /**
-   * Whether the consumer merges the batches that wait for it. Then the batcher limits the items in flight, not the
-   * batches: to as many items as `in_flight_max` full batches have.
+   * Whether the consumer merges the batches that wait for it. Then the batcher does not limit the batches in flight,
+   * but the items in flight: to as many as `in_flight_max` full batches have.
    */
   consumer_coalesces?: boolean;
   /** How long a batch lingers; a full batch starts at once. Read before each batch. */
@@ -89,7 +89,7 @@ export class Batcher<Item, Result> {
     this.#waiting_weight = 0;
   }
 
-  /** Rejects the callers of flushed items. `flush` still gets their results. */
+  /** Rejects the callers of flushed items at once. What `flush` returns for these items later has no effect. */
   rejectInFlight(error: unknown): void {
     for (const batch of this.#batches_in_flight) {
       for (const waiting of batch) waiting.reject(error);

@@ -11,8 +11,8 @@ type Level = 'info' | 'warn' | 'error';
 export type Log = { [L in Level | 'debug']: (fields: object, text: string) => void } & Pick<Logger, 'isLevelEnabled'>;
 
 /**
- * The bytes that the lines of one text may take at once, and how fast this allowance refills: about 60 lines, then 30
- * lines a minute.
+ * The bytes that the lines of one text may take in a burst, and how fast this allowance refills: for about 60 lines in
+ * a burst, and then for 30 lines a minute.
  */
 const BYTES_AT_ONCE = 16 << 10;
 const BYTES_PER_SECOND = 128;
@@ -108,7 +108,7 @@ export class BoundedLog implements Log {
   }
 }
 
-/** Estimates the bytes of a line. An estimate is enough, because the allowance may go below zero by one line. */
+/** Estimates the bytes of a line. An estimate is enough, because one line may exceed the allowance anyway. */
 function bytesOf(fields: object, text: string): number {
   let bytes = LINE_BYTES + text.length;
   for (const [name, value] of Object.entries(fields) as [string, unknown][]) {

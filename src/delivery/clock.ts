@@ -26,7 +26,7 @@ export interface Clock {
 /** The longest delay of setTimeout. */
 const TIMER_MS_MAX = 2 ** 31 - 1;
 
-/** The clock of this process. Its steady time begins at the wall clock of this call. */
+/** The clock of this process. Its steady time begins with the time of the wall clock at this call. */
 export function systemClock(): Clock {
   const origin_ms = wallNow() - performance.now();
   return {
@@ -40,7 +40,7 @@ export function systemClock(): Clock {
   };
 }
 
-/** A measurement over a longer time does not show the present load. */
+/** A measurement over a longer time than this says little about the present load. */
 const LOAD_WINDOW_MS_MAX = 1_000;
 
 /**

@@ -38,10 +38,7 @@ export class ConnectionNotes {
     this.#timer ??= this.#parts.clock.after(LINGER_MS, () => void this.#write());
   }
 
-  /**
-   * Writes nothing more, because this node releases its partitions, and another node then notes the connections of
-   * their machines.
-   */
+  /** Writes nothing more: this node releases its partitions, and the nodes that take them note which machines pull. */
   stop(): void {
     this.#is_stopped = true;
     this.#timer?.cancel();

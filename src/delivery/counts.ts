@@ -4,11 +4,11 @@ import type { DeliveryStore } from '../store/contract/deliveries.ts';
 import type { InstanceCounts, InstanceStore } from '../store/contract/instances.ts';
 import type { Clock } from './clock.ts';
 
-/** How many instances one call counts. To count them takes the store some milliseconds, so no other call waits long. */
+/** The most instances that one call counts: some milliseconds of the store's time, so that no other call waits long. */
 const INSTANCES_AT_ONCE = 2_000;
 /**
- * Counts are kept 19 times as long as the counting took. So for callers with equal rights, counting takes at most 5 %
- * of the store's time.
+ * Counts are kept 19 times as long as it took to count. So callers with equal rights take at most 5 % of the store's
+ * time together.
  */
 const KEPT_TIMES = 19;
 /** The most callers with different rights whose counts are kept. */

@@ -9,7 +9,7 @@ import type { AttemptEvent, SuppressedDelivery, SuppressReason } from './events.
 /** The time that a summary covers. */
 const SUMMARY_MS = 60_000;
 
-/** The most bursts that are counted separately. A burst is the deliveries that one rule stops in one meeting. */
+/** The most bursts that the log tells apart. A burst: what one rule stops in a meeting without a pause of a minute. */
 const BURSTS_MAX = 1_000;
 
 /** The most instances that a summary names. */
@@ -23,8 +23,9 @@ export interface DeliveryLogParts {
 }
 
 /**
- * Each failed attempt has a line: a warning while its instance is not down, and a line at level debug while it is. The
- * summary counts all failed attempts. A success has a line at level debug. No line holds a message or a secret.
+ * Each failed attempt has a line. The line is a warning, or has level debug when the instance is down after the
+ * attempt. The summary counts all failed attempts. A success has a line at level debug. No line holds a message or a
+ * secret.
  */
 export class DeliveryLog {
   readonly #parts: DeliveryLogParts;

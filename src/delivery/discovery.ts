@@ -40,7 +40,7 @@ export class Discovery {
       partition.acquired_at = acquired_at;
       partition.acquired_wall = clock.wall();
     }
-    // The process that wrote the due times may have had a wrong clock.
+    // Lowers the due times that are too late: the process that wrote them may have had a wrong clock.
     await pending_scan.bound(partitions, latestDue()).catch(() => {});
     await this.scan(partitions, (lane) => this.markSpilled(lane));
     for (const partition of partitions) partition.discovered = true;
@@ -52,7 +52,7 @@ export class Discovery {
   /**
    * Finds the pending deliveries of partitions.
    *
-   * @param lane called for each lane that has one
+   * @param lane called for each lane that has a pending delivery
    * @returns how long the table took, in milliseconds
    */
   async scan(partitions: readonly Partition[], lane: (key: LaneKey) => void): Promise<number> {
@@ -88,8 +88,8 @@ export class Discovery {
     // backlog.
     if (!recipient.lanes.has(meeting_id)) recipient.is_behind = true;
     const lane = recipients.laneOf(recipient, meeting_id, null);
-    // Of an empty lane, memory knows only the position (seq). The scan found a delivery before or behind that position.
-    // So the lane is read from its beginning.
+    // Of an empty lane, memory knows only a position (seq), and the delivery that the scan found may be before that
+    // position. So the lane is read from its beginning.
     const is_read_from_start = lane.isEmpty && !lane.isBusy;
     if (is_read_from_start) lane.last_seq = 0;
     lane.contiguous_from ??= recipient.partition.is_solo ? null : 0;

@@ -241,8 +241,8 @@ export class Engine {
   // ── what the API does (see accept/acceptor.ts and local_changes.ts) ──────────────────────────────────────────────
 
   /**
-   * Stores a message with its deliveries, and queues the deliveries. When the promise resolves, all of them are on
-   * disk.
+   * Stores a message with its deliveries, and queues the deliveries. When the promise resolves, the message and its
+   * deliveries are on disk.
    *
    * @throws Problem `idempotency_key_reused`, `not_permitted`, `invalid_fields`, `overloaded`, `shutting_down`,
    * `storage_unavailable` for a damaged row; StoreError, IN_DOUBT when the message may be stored although the call
@@ -260,7 +260,7 @@ export class Engine {
     return this.#acceptor.sendAll(sends);
   }
 
-  /** A registration was made or changed; `resets_backoff` says that it ends the back-off. */
+  /** A registration was made or changed. `resets_backoff`: the change ends the back-off. */
   instanceChanged(row: Instance, resets_backoff: boolean): void {
     this.#local_changes.instanceChanged(row, resets_backoff);
   }
@@ -270,7 +270,7 @@ export class Engine {
     this.#local_changes.memberRulesChanged(instance_id);
   }
 
-  /** A step of a deletion was done, or a change of the instance is in doubt: it is read again. */
+  /** A step of a deletion was done, or a change of the instance is in doubt: the instance is read again. */
   invalidateInstance(instance_id: string): void {
     this.#local_changes.invalidateInstance(instance_id);
   }
@@ -280,7 +280,9 @@ export class Engine {
     this.#local_changes.instanceRemoved(instance_id, cancelled);
   }
 
-  /** A machine pulls, or an instance has room for another push again: its waiting deliveries may start. */
+  /**
+   * A machine pulls, or an instance has room for another push again: the waiting deliveries of the instance may start.
+   */
   isReady(instance_id: string): void {
     const recipient = this.#recipients.known(instance_id);
     if (recipient === undefined) return;
@@ -293,7 +295,7 @@ export class Engine {
     this.#local_changes.deliveryRetried(retried);
   }
 
-  /** The settings of a meeting changed. Resolves when this node uses the new settings. */
+  /** The settings of a meeting changed. Resolves when this node uses the new settings, or when the store has failed. */
   meetingChanged(meeting_id: string): Promise<void> {
     return this.#local_changes.meetingChanged(meeting_id);
   }

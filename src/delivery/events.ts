@@ -32,7 +32,7 @@ export type SuppressReason = GuardReason | CatchUpReason;
 export type ReplyWay = (typeof REPLY_WAYS)[number];
 export const REPLY_WAYS = ['response', 'later'] as const;
 
-/** The result of a reply. `repeated`: it was stored before, for example before a crash. */
+/** The result of a reply. `repeated`: an earlier attempt or request stored the reply, for example before a crash. */
 export type ReplyResult = (typeof REPLY_RESULTS)[number];
 export const REPLY_RESULTS = ['stored', 'repeated', 'refused'] as const;
 

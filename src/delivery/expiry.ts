@@ -3,9 +3,10 @@ import type { Clock } from './clock.ts';
 
 /**
  * Decides which deliveries have expired. The clock may be wrong when a process starts: a clock that is four days ahead
- * would fail everything pending at once. So when the clock at a start is far ahead of the last noted time, this jump
- * does not count: pending deliveries keep their remaining time. The jump counts when the operator says that the clock
- * is right, or when the process has run for as long as a delivery may take. A short jump always counts.
+ * would fail everything pending at once. So at a start the clock is compared with the last noted time. When the clock
+ * is far ahead of that time, the jump does not count: pending deliveries keep their remaining time. The jump counts
+ * when the operator says that the clock is right, or when the process has run for as long as a delivery may take. A
+ * short jump always counts.
  */
 export class Expiry {
   readonly #clock: Clock;

@@ -22,10 +22,10 @@ export interface HistoryRead extends Omit<HistoryColumns, 'first_s' | 'end_s'> {
 }
 
 /**
- * The counts and latencies of the last day, in memory. An event costs an addition. Once a second, while something
- * happens, the node adds its counts to the steps of the spans (see `SPANS`). In a cluster, the node also broadcasts
- * these counts, and the other nodes add the counts to the second in which they arrive. So every node has the counts of
- * all nodes.
+ * The counts and latencies of the last day, in memory. To count an event costs one addition. Once a second, while
+ * something happens, the node adds its counts to the steps of the spans (see `SPANS`). In a cluster, the node also
+ * broadcasts these counts. Each other node adds them to the second in which it receives them. So every node has the
+ * counts of all nodes.
  */
 export class History {
   readonly #clock: Clock;
@@ -94,12 +94,13 @@ export class History {
   /**
    * The steps that have ended.
    *
-   * @param since_ms leaves out the steps that began before
+   * @param since_ms leaves out the steps that began before this time
    */
   read(span: Span, since_ms: number | null): HistoryRead {
     const now = this.#clock.now();
     if (this.#closing !== null && this.#second < Math.floor(now / 1000)) this.#close();
-    // Somebody may set the wall clock. The steps keep their places, and get the time that people see now.
+    // Somebody may have set the wall clock since. The steps stay where they are, and the result has their times by the
+    // wall clock of now.
     const ahead_s = Math.round((this.#clock.wall() - now) / 1000);
     const { step_s } = SPANS[span];
     const counted_s = Math.floor(this.#since / 1000 / step_s) * step_s;

@@ -66,7 +66,8 @@ export class InstanceHistory {
   }
 
   /**
-   * @param registered_at when the instance was registered: an earlier instance with this id may have had another owner
+   * @param registered_at when the instance was registered. Steps before this time are left out: they may be of an
+   * earlier instance with this id and another owner
    */
   read(instance_id: string, registered_at: number): InstanceHistoryRead {
     if (this.#gathered.has(instance_id)) this.#count();

@@ -37,7 +37,7 @@ export class LocalChanges {
     this.#parts = parts;
   }
 
-  /** A registration was made or changed. */
+  /** A registration was made or changed. `resets_backoff`: the change ends the back-off. */
   instanceChanged(row: Instance, resets_backoff: boolean): void {
     const { remote_changes, transport, recipients, registrations, dispatcher } = this.#parts;
     transport.registrationChanged?.(row.instance_id);
@@ -118,7 +118,7 @@ export class LocalChanges {
     dispatcher.run();
   }
 
-  /** The settings of a meeting changed. Resolves when this node uses the new settings. */
+  /** The settings of a meeting changed. Resolves when this node uses the new settings, or when the store has failed. */
   meetingChanged(meeting_id: string): Promise<void> {
     return this.#parts.meetings.changed(meeting_id);
   }
@@ -132,7 +132,7 @@ export class LocalChanges {
 
   /**
    * Maintenance ended deliveries that had expired. Their lanes are read again: otherwise a delivery that this node has
-   * in memory would expire, and count, once more.
+   * in memory would expire a second time, and be counted twice.
    */
   expired(lanes: readonly LaneKey[]): void {
     const { recipients, dispatcher } = this.#parts;

@@ -44,8 +44,8 @@ const REMOVING_SLOWLY_MS = 30_000;
 
 /**
  * The free pages that a file keeps for new rows: at least FREE_PAGES_MIN, and at least this share of the used pages. A
- * round gives the other free pages back in steps, which take a tenth of the time. The round stops after
- * GIVING_BACK_MS_MAX, and the next round continues.
+ * round gives the other free pages back in steps, with pauses that are PAUSE_FACTOR times as long as the steps. The
+ * round stops after GIVING_BACK_MS_MAX, and the next round continues.
  */
 const FREE_PAGES_MIN = 1_024;
 const FREE_PART = 0.1;
@@ -123,8 +123,8 @@ export class Maintenance {
     const aside_ms = await this.#expire<AsidePlace>((...step) => deliveries.expireAside(...step));
     this.#expiring_ms = lanes_ms + aside_ms;
 
-    // Subtracts two jumps of the wall clock: how far an untrusted clock is ahead, and how far somebody set the clock
-    // ahead since the start. So a jump of the clock removes nothing.
+    // The wall clock, without two jumps that it may have made: the jump of an untrusted clock before the start, and a
+    // jump ahead that somebody made since the start. So a jump of the clock removes nothing.
     const wall_ms = Math.min(this.#clock.wall(), from) - this.#expiry.heldAt(from);
     const before = {
       deliveries_ms: wall_ms - this.#settings.retention_deliveries_ms,
@@ -145,8 +145,8 @@ export class Maintenance {
   }
 
   /**
-   * Fails expired deliveries step by step, until all were checked. Returns how long the steps took. A step that failed
-   * deliveries is followed by a pause of the same length, so that requests do not wait behind a million of them.
+   * Fails expired deliveries step by step, until all deliveries were checked. Returns how long the steps took. A step
+   * that failed deliveries is followed by a pause of the same length, in which requests have their turn.
    */
   async #expire<Place>(
     from_place: (after: Place | null, now_ms: number, wall_ms: number) => Promise<Expired<Place>>,

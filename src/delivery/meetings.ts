@@ -11,7 +11,7 @@ export interface MeetingsParts {
   store: Pick<Store, 'meetings'>;
   /** The storage failed: calls `again` later. */
   retryLater: (error: unknown, again: () => void) => void;
-  /** The settings of a meeting, or its deliveries, changed and will be read. */
+  /** The settings of a meeting, or its deliveries, changed. The settings are read next. */
   onChange: (meeting_id: string) => void;
   /** The settings of meetings were read. The settings or the deliveries of these meetings may have changed. */
   onRead: (meeting_ids: ReadonlySet<string>) => void;
@@ -53,8 +53,8 @@ export class Meetings {
   }
 
   /**
-   * Reads all settings. Resolves when this node uses them, or when the store has failed: then they are read again
-   * later.
+   * Reads all settings. Resolves when this node uses them, or when the store has failed. After a failure the settings
+   * are read again later.
    */
   readAll(): Promise<void> {
     this.#reads_all = true;
@@ -89,7 +89,8 @@ export class Meetings {
         return;
       }
     }
-    // In the same turn in which the loop found nothing to read: a change that comes later must begin another loop.
+    // Set in the same turn in which the loop found nothing to read, so that a change that comes later begins another
+    // loop.
     this.#reading = null;
     this.#parts.onCaughtUp();
   }
@@ -115,7 +116,8 @@ export class Meetings {
     this.#is_loaded = true;
     const differing = new Set<string>();
     for (const meeting_id of new Set([...previous.keys(), ...found.keys()])) {
-      // A pause is the only setting that moves deliveries. Dispatch looks up the limits each time.
+      // `onRead` is called only for a pause. The other settings, the limits, change no lane: dispatch looks them up
+      // each time.
       if (this.#notePause(meeting_id)) differing.add(meeting_id);
     }
     if (differing.size > 0) this.#parts.onRead(differing);

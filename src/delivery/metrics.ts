@@ -115,7 +115,8 @@ export class Metrics {
     this.#attempt_seconds = new Histogram({
       name: 'convoke_attempt_seconds',
       help: 'Duration of attempts.',
-      // An attempt at a runtime may take minutes: see TIMEOUT_S_MAX. A quantile is never above the last bucket.
+      // The last bucket is the longest timeout that a runtime may have: a quantile is never above the last bucket, so a
+      // smaller one would hide longer attempts.
       buckets: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60, 150, TIMEOUT_S_MAX],
       registers,
     });
@@ -186,8 +187,8 @@ export class Metrics {
     for (const what of ['min', 'max', 'mean', 'p50', 'p90', 'p99']) {
       const lag = this.#registry.getSingleMetric(`${prefix}nodejs_eventloop_lag_${what}_seconds`);
       assert(lag instanceof Gauge);
-      // When the library collects `nodejs_eventloop_lag_seconds`, it sets the values of all these metrics. It collects
-      // that metric before these.
+      // The library first collects `nodejs_eventloop_lag_seconds`, which sets the values of all these metrics. So
+      // `collect` finds the new value here, and lowers it.
       Object.assign(lag, { collect: () => lag.dec((LOOK_EVERY_MS - LOOK_EVERY_DEFAULT_MS) / 1_000) });
     }
   }

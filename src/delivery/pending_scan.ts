@@ -9,7 +9,7 @@ import type { TimerQueue } from './timer_queue.ts';
  * page is read.
  */
 const PAGE = 250;
-/** The most due times that one step sets, so that messages that arrive meanwhile wait some 10 ms for it. */
+/** The most due times that one step sets. Messages that arrive meanwhile wait until the step is done, some 10 ms. */
 const BOUND_AT_ONCE = 1_000;
 /** How soon the scan tries again when the storage failed. */
 const TRY_AGAIN_MS = 500;
@@ -97,7 +97,9 @@ export class PendingScan {
     this.#stopped = true;
   }
 
-  /** Repeats a read until it succeeds, because the scan must miss no pending delivery when the storage fails. */
+  /**
+   * Repeats a call until it succeeds: a scan must miss no pending delivery, also when the storage fails for a while.
+   */
   async #persistently<T>(read: () => Promise<T>): Promise<{ value: T; took_ms: number }> {
     for (;;) {
       const from = this.#clock.now();

@@ -3,8 +3,8 @@ const PART = 50;
 const PAUSE_MS_MAX = 600_000;
 
 /**
- * How long to pause after a scan of a table, in milliseconds. A scan takes long when it passes many rows. That is worst
- * while another session is idle in a transaction, because vacuum then cannot remove dead rows.
+ * How long to pause after a scan of a table, in milliseconds. A scan that passes many rows takes long. It passes the
+ * most rows while another session is idle in a transaction, because vacuum then cannot remove dead rows.
  *
  * @param took_ms how long the scan took
  * @param least_ms the pause after a quick scan

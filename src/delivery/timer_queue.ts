@@ -13,7 +13,7 @@ export class TimerQueue {
     this.#clock = clock;
   }
 
-  /** Nothing cancels a callback, so the callback itself checks whether there is anything to do. */
+  /** Calls `wake` at a time. Nothing cancels a call, so `wake` itself checks whether there is still something to do. */
   schedule(at: number, wake: () => void): void {
     if (this.#stopped) return;
     this.#queue.push({ at, wake });

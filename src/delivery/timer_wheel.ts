@@ -1,7 +1,7 @@
 import type { Clock, Timer } from './clock.ts';
 import { IntrusiveList, ListNode } from './intrusive_list.ts';
 
-/** The most by which an entry ends late. All entries of a tick end together. */
+/** An entry ends late by at most this time, because all entries of a tick end together. */
 const TICK_MS = 100;
 
 /** An entry that ends at a time, unless it is deleted first. */
