@@ -57,8 +57,8 @@ function inWords(detail: string, unsent: string): string {
 }
 
 /**
- * The result of a push. The replies in it count only if the instance still has the same owner and address. An attempt
- * may take ten minutes, and the owner or the address may change meanwhile.
+ * Removes the replies from a result if the owner or the address of the instance changed during the attempt. An attempt
+ * may take ten minutes.
  *
  * @param now the target as it is now; null when it is not known
  */
@@ -134,7 +134,7 @@ export class Attempts {
       // During a long attempt an agent may think for minutes. That time says nothing about the speed of receivers.
       if (kind !== 'in_hand') this.#memory.pushed(result.duration_ms);
       const judged = this.#results.judge(recipient, target, head, result);
-      // Made before the replies are stored, so that nothing keeps the body of the response in memory meanwhile.
+      // Made before the replies are stored, so that `settle` does not keep the whole result in memory meanwhile.
       const made = attemptOf(attempt, started_wall, result, answered_before);
       const settle = (words: string): void => {
         made.detail = inWords(made.detail, words);

@@ -8,11 +8,11 @@ import type { Recipient } from '../lanes/recipient.ts';
 import { type HeadReadParts, readForHead } from './head_read.ts';
 
 /**
- * The most deliveries that a read looks at. When more wait, the read may not see the newest message of a person. Then
- * all messages of people may be pushed. The read may also count fewer missed messages than there are.
+ * The most deliveries that a read looks at. When more deliveries wait, the read may not see the newest message of a
+ * person, and then all messages of people may be pushed. The read may also count fewer missed messages than there are.
  */
 const ROWS_MAX = 2_000;
-/** For how long a read stays valid for a head that then waits for its instance. Newer messages may arrive meanwhile. */
+/** How long a read stays valid for a head that waited while its machine was away: newer messages may arrive. */
 const FRESH_MS = 1_000;
 
 export interface CatchUpParts extends HeadReadParts {
@@ -22,7 +22,7 @@ export interface CatchUpParts extends HeadReadParts {
   kept_ms: number;
 }
 
-/** The facts that were read for a head. They are valid until the lane or the rules change. */
+/** The facts that were read for a head. They hold for its lane until the lane or the registration changes. */
 interface Known extends RulesAtHead {
   generation: number;
   version: number;
@@ -32,9 +32,9 @@ interface Known extends RulesAtHead {
 }
 
 /**
- * Judges heads of lanes by the rules of their memberships. Only instances with such rules are judged: see
- * `Target.has_rules`. For each head that is pushed it reads the rules and the waiting deliveries, so a restart loses
- * nothing. One read may cancel several heads, one after the other: these need no read of their own.
+ * Judges the heads of lanes by the rules of their memberships. Only instances with such rules are judged: see
+ * `Target.has_rules`. The rules and the waiting deliveries are read again for each head that is pushed, so a restart
+ * loses nothing. One read is enough to cancel several heads, one after the other.
  */
 export class CatchUp {
   readonly #parts: CatchUpParts;
@@ -53,7 +53,7 @@ export class CatchUp {
     const judged = { seq, accepted_at, expires_at, is_of_agent: origin !== null && origin.from_agent !== null };
     const reason = catchUpReason(judged, known.rules, known, recipient.away_until, this.#parts.clock.wall());
     if (reason !== null) return reason;
-    // A newer delivery may have arrived since the read for an earlier head, or since the last attempt.
+    // A newer delivery may have arrived since these facts were read for an earlier head, or for the last attempt.
     if (known.seq !== seq || known.attempt_count !== attempt_count) return 'unknown';
     const waited = accepted_at < recipient.away_until;
     if (waited && this.#parts.clock.now() - known.read_at > FRESH_MS) return 'unknown';

@@ -132,8 +132,8 @@ export class Dispatcher {
   }
 
   /**
-   * Puts a lane into the list of its recipient, and the recipient into the lists of turns, when they can start
-   * something.
+   * Puts the lane into the list of its recipient if the lane can take a step. Puts the recipient into the lists of
+   * turns if the recipient can start something.
    */
   offer(recipient: Recipient, lane?: Lane): void {
     if (recipient.dropped) {
@@ -160,7 +160,8 @@ export class Dispatcher {
     const target = recipient.registration.target as Target;
     if (this.#transport.canPush(recipient.instance_id, target)) {
       if (target.transport === 'pull') recipient.pulls(now, this.#clock.wall());
-      // A webhook had no room for another long attempt: it was busy, and not away.
+      // A webhook waits only for room for another long attempt. It was busy and not away, so `returned_at` does not
+      // change.
       else recipient.waits_since = null;
       return true;
     }
@@ -169,7 +170,7 @@ export class Dispatcher {
     return false;
   }
 
-  /** Drops the deliveries of an instance from memory when its machine stays away. The deliveries stay on disk. */
+  /** Drops the deliveries of an instance from memory when its machine counts as away. The deliveries stay on disk. */
   #watchWait(recipient: Recipient, at: number): void {
     recipient.wait_watched = true;
     this.#timers.schedule(at, () => {
@@ -182,7 +183,7 @@ export class Dispatcher {
     });
   }
 
-  /** A turn ends when the recipient can start nothing more. */
+  /** Ends the turn of a recipient that has no short attempt and no read in flight, and can start nothing. */
   #endTurnIfDone(recipient: Recipient): void {
     if (recipient.turn === null || recipient.isActive) return;
     this.#turns.end(recipient);
@@ -269,8 +270,8 @@ export class Dispatcher {
       (waiting) => in_turn === 0 || (in_turn < turns_max && !(waiting.isSpilled && this.#memory.isShareFull)),
     );
     if (recipient === undefined && this.#turns.has_behind && !this.#looks_for_room) {
-      // If the attempts of all instances that have their turn hang, no other call checks whether there is room for more
-      // turns.
+      // When all attempts in turns hang, nothing else calls this function. So a timer checks again whether there is
+      // room for more turns.
       this.#looks_for_room = true;
       this.#timers.schedule(now + CHECK_MS, () => {
         this.#looks_for_room = false;

@@ -12,7 +12,7 @@ export interface JudgedDispatcher {
 
 export interface HeadReadParts {
   settlements: Pick<Settlements, 'flush'>;
-  /** A function, because the dispatcher and its judges use each other, and the dispatcher is made after its judges. */
+  /** A function, because the dispatcher is made after its judges. */
   dispatcher: () => JudgedDispatcher;
 }
 
@@ -40,7 +40,7 @@ export async function readForHead<Read>(
     const found = await read();
     lane.end();
     recipient.loads--;
-    // The rows of the lane may have changed meanwhile: then it is read again.
+    // When the rows of the lane may have changed since, the lane is read again.
     if (isCurrent()) {
       take(found);
       dispatcher.offer(recipient, lane);

@@ -3,8 +3,8 @@ import { mayTakeLong, type Target } from '../transport/target.ts';
 
 /**
  * The limits that an attempt counts against. `first`: the limits for an instance without a backlog. `in_turn`: the
- * limits for a turn. `in_hand`: none of these limits, because the attempt may take as long as an agent thinks; its
- * transport has other limits.
+ * limits for a turn. `in_hand`: only the limits of its transport, because the attempt may take as long as an agent
+ * thinks.
  */
 export type AttemptKind = 'first' | 'in_turn' | 'in_hand';
 
@@ -44,7 +44,7 @@ export class InFlight {
     return kind;
   }
 
-  /** An attempt ended. Then the caller notes the result of the attempt, if there is one, and calls `conclude`. */
+  /** An attempt ended. The caller then notes the result, if the attempt has one, and calls `conclude`. */
   end(recipient: Recipient, kind: AttemptKind): void {
     this.#add(recipient, kind, -1);
     if (this.#count === 0) this.#onIdle?.();

@@ -8,8 +8,8 @@ import type { Meetings } from '../meetings.ts';
 import { type HeadReadParts, readForHead } from './head_read.ts';
 
 /**
- * The most times of messages in memory, over all lanes. When there are more, the guard drops the windows that it did
- * not use for the longest time, and reads them again when it needs them.
+ * The most times that `Window.pairs` has in memory, over all lanes. When there are more, the guard drops the windows
+ * that it has not used for the longest time. It reads a dropped window again when it needs the window.
  */
 const TIMES_MAX = 200_000;
 /** The most deliveries of an instance that are read to rebuild a window. Older deliveries are ignored. */
@@ -23,8 +23,8 @@ export interface LoopGuardParts extends HeadReadParts {
 /** The messages that a lane delivered lately, by sender and agent. */
 interface Window {
   /**
-   * The window is valid for the recipient with this number only, and for limits up to `pair_limit`. Otherwise it is
-   * read again. A number and not the recipient itself, which would then stay in memory after its eviction.
+   * The window is valid only for the recipient with this number, and for limits up to `pair_limit`. Otherwise the
+   * window is read again. A reference to the recipient would keep an evicted recipient in memory.
    */
   recipient_no: number;
   pair_limit: number;
@@ -98,8 +98,9 @@ export class LoopGuard {
   }
 
   /**
-   * Called when the rules of a membership cancel a delivery. If the delivery was tried before and did not reach the
-   * machine, the guard has counted it. Then the guard reads the window of the lane again, without this delivery.
+   * Called when the rules of a membership cancel a delivery. If an earlier attempt on the delivery did not reach the
+   * machine, the guard has counted the message. Then the guard reads the window of the lane again, without this
+   * message.
    */
   uncount(recipient: Recipient, delivery: LaneDelivery): void {
     const key = keyOf(recipient, delivery);

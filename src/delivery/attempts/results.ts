@@ -37,7 +37,7 @@ export interface ResultsParts {
   retry_schedule_ms: readonly number[];
 }
 
-/** The meaning of a result for its delivery, and the health of the instance before and after it. */
+/** What a result means for its delivery, and the health of the instance before and after the result. */
 export interface Judged {
   verdict: Verdict;
   now: number;

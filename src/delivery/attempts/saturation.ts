@@ -6,22 +6,22 @@ const SATURATED = 0.75;
 /** How often the load is measured. */
 export const CHECK_MS = 100;
 /**
- * The most attempts in flight to instances with a backlog, while this thread is saturated: the other work of the thread
- * waits while it handles their responses. While the thread is not saturated, the limit grows, up to a share of all
- * attempts.
+ * The most attempts in flight to instances with a backlog, while this thread is saturated. While the thread handles the
+ * responses to these attempts, its other work waits. While the thread is not saturated, the limit grows, up to a share
+ * of all attempts.
  */
 const ATTEMPTS_MIN = 96;
 const ATTEMPTS_SHARE = 0.75;
 /**
- * The limit right after a start, when no code is compiled and everything must be read from the table. Each measurement
- * raises it.
+ * The limit right after a start, when V8 has compiled no code and everything must be read from the table. Each
+ * measurement raises the limit.
  */
 const ATTEMPTS_FIRST = 8;
 const GROWTH = 1.5;
 const GROWTH_SATURATED = 1.1;
 /**
- * How many instances have their turn for each attempt that the limit allows. While one instance has an attempt in
- * flight, the next deliveries of another are read.
+ * How many instances have their turn for each attempt that the limit allows: one has its attempt in flight while the
+ * next deliveries of another are read.
  */
 const TURNS_PER_ATTEMPT = 2;
 

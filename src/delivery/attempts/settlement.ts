@@ -4,7 +4,7 @@ import type { DeliverySettlement } from '../../store/contract/deliveries.ts';
 import type { LaneDelivery } from '../lanes/lane_delivery.ts';
 
 /**
- * The row changes of a delivery whose attempt ended, or that ended without an attempt.
+ * The changes that the row of a delivery gets after an attempt, or when the delivery ends without an attempt.
  *
  * @param next_attempt_at steady time; null when there is no next attempt, or when no time decides when it starts
  * @param epoch the epoch of the partition: the store ignores a settlement by a node that lost the partition

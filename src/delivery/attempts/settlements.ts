@@ -10,14 +10,14 @@ const LINGER_MS = 3;
 /** The most results in one batch. */
 const BATCH_MAX = 2_000;
 /**
- * The most instances in one batch. A second after a wide message, 10,000 instances have a new time of their last
- * success. One transaction with all of them would delay the other calls of the store as long as the transaction that
- * stored the message did.
+ * The most instances in one batch. In the second after a wide message, 10,000 instances have a new time of their last
+ * success. If one transaction wrote all of these times, the other calls of the store would wait for it as long as for
+ * the message itself.
  */
 const INSTANCES_MAX = 500;
 /**
- * How long the time of the last success waits before it joins a batch. If every batch wrote a row, PostgreSQL would
- * find that row more and more slowly.
+ * How long the time of the last success waits before it joins a batch. If every batch wrote the row of an instance
+ * again, PostgreSQL would find that row more and more slowly.
  */
 const SUCCESS_LINGER_MS = 1_000;
 const RETRY_MS = 500;
@@ -142,7 +142,7 @@ export class Settlements {
     this.#linger_timer.onFlush(deliveries.length, this.#clock.now());
     for (;;) {
       try {
-        // Each try takes the current health: between two tries a registration may have ended a back-off.
+        // Each try writes the current health: between two tries, a new registration may have ended a back-off.
         await this.#store.deliveries.settle(deliveries, healthSettlementsOf(instances));
         break;
       } catch (error) {
