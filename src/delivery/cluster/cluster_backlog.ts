@@ -9,7 +9,7 @@ const NODES_MAX = 1_000;
 
 /**
  * The number of deliveries that wait in the other nodes of a cluster. A message that this node accepts may have
- * deliveries in the lanes of all nodes. So this node accepts less while the others are behind.
+ * deliveries in the lanes of all nodes, so this node accepts less while other nodes are behind.
  */
 export class ClusterBacklog {
   readonly #clock: Clock;

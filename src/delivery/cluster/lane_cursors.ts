@@ -22,14 +22,14 @@ interface CursorsOfRecipient {
 
 /**
  * The positions (seqs) of empty lanes. A node of a cluster keeps these positions, so that the next message of a lane
- * needs no read. Before that message, other nodes may have stored messages for the lane. The position shows whether
- * this node missed one of them.
+ * needs no read. Other nodes may have stored messages for the lane before that message. The position shows whether this
+ * node missed one of these messages.
  */
 export class LaneCursors {
   readonly #invalidations: InvalidationClock;
   readonly #cursors = new Map<Recipient, CursorsOfRecipient>();
   #count = 0;
-  /** When the lanes of a whole recipient were last forgotten. */
+  /** When the lanes of a whole recipient were last forgotten, on the invalidation clock. */
   #dropped_at = 0;
 
   constructor(invalidations: InvalidationClock) {
@@ -74,7 +74,7 @@ export class LaneCursors {
     return this.#cursors.get(recipient)?.forgotten_at ?? this.#dropped_at;
   }
 
-  /** Forgets the lanes of a recipient, because it leaves memory or the table may have changed. */
+  /** Forgets the lanes of a recipient: the recipient leaves memory, or the table may have changed. */
   drop(recipient: Recipient): void {
     const cursors = this.#cursors.get(recipient);
     if (cursors === undefined) return;

@@ -15,7 +15,7 @@ const TOPIC = 'partitions';
 const SOLO = -1;
 
 /**
- * A partition that this node holds. If the node loses it and takes it again, there is a new object with a new epoch.
+ * A partition that this node holds. If the node loses the partition and takes it again, a new object has the new epoch.
  */
 export class Partition {
   readonly partition_no: number;
@@ -30,13 +30,13 @@ export class Partition {
   /** The time of the wall clock when this node took the partition. */
   acquired_wall = 0;
   /**
-   * Whether every lane with a pending delivery is known. If so, a lane that is not in memory has nothing on disk,
-   * except deliveries that other nodes store.
+   * Whether every lane with a pending delivery is known. Then a lane that is not in memory has nothing on disk, except
+   * deliveries that other nodes store from now on.
    */
   discovered = false;
   /**
-   * While true, no attempt to its instances starts: this node is releasing the partition, or attempts of its previous
-   * epoch are still in flight.
+   * While true, no attempt to the instances of the partition starts: this node is releasing the partition, or attempts
+   * of the previous epoch are still in flight.
    */
   paused = false;
   /** Called when the last attempt ended. */
@@ -67,13 +67,13 @@ export interface PartitionsListener {
   onAcquired(partitions: readonly Partition[]): Promise<void>;
   /** Starts nothing more for the instances of these partitions, because another node delivers to them, now or soon. */
   onRevoked(partitions: ReadonlySet<Partition>): void;
-  /** The partition is released when its attempts have ended. So the listener ends the attempts that may take long. */
+  /** The partition is released when its attempts have ended, so the listener ends the attempts that may take long. */
   onReleasing(partition: Partition): void;
   /** Resolves when the results of all attempts so far are on disk. */
   flush(): Promise<void>;
   /** The lease can be trusted again. */
   onRenewed(): void;
-  /** The pause of a partition has ended: it may start attempts again. */
+  /** The pause of a partition has ended: attempts to its instances may start again. */
   onResumed(partition: Partition): void;
 }
 
@@ -255,8 +255,8 @@ export class Partitions {
     if (gone.size > 0) this.#listener?.onRevoked(gone);
     void this.#find(taken);
     this.#listener?.onRenewed();
-    // When this node joins, it waits for partitions that other nodes release. When it releases partitions, other nodes
-    // may take them.
+    // The other nodes should renew at once: to release partitions for a node that joins, or to take released
+    // partitions.
     if (given_back.length > 0 || !this.#joined) this.#notifyOthers();
     this.#joined = true;
     this.#node_count = lease.nodes.length;
@@ -284,8 +284,8 @@ export class Partitions {
     const previous = this.#ending.get(partition_no);
     this.#ending.delete(partition_no);
     if (previous === undefined || previous.in_flight === 0) return partition;
-    // Attempts that began before the loss still count against the limits of the partition's instances. So no attempt of
-    // the new partition starts until they have ended.
+    // Attempts that began before the loss still count against the limits of their instances. So no attempt of the new
+    // partition starts until these attempts have ended.
     partition.paused = true;
     previous.onIdle = () => {
       if (this.#releasing.has(partition)) return;

@@ -9,24 +9,24 @@ import type { Clock, Timer } from '../clock.ts';
 export const FORWARDED_HEADER = 'convoke-forwarded';
 
 /**
- * How long the other node may take to accept a connection, and how long to respond after the wait of the pull is over.
+ * How long the other node may take to accept a connection, and how long to respond after the pull should have ended.
  */
 const CONNECT_MS = 2_000;
 const ANSWER_MS = 10_000;
 /**
- * How long a node remembers which nodes hold the partitions. After a response other than 200, it reads the addresses
+ * How long a node remembers which nodes hold the partitions. After a response other than 200, the addresses are read
  * again. One read gets the addresses of all partitions: with a read for each partition, the reads took a third of the
  * processor time of forwarded pulls.
  */
 const ADDRESSES_MS = 1_000;
-/** For how long a node uses one stamp. A stamp is a signed time, which marks the pulls that the node forwards. */
+/** How long a node uses one stamp. A stamp is a signed time, and marks the pulls that the node forwards. */
 const STAMP_MS = 10_000;
 /**
- * How far the time in a stamp may be from the clock of this node, before or after it. This covers the age of the stamp
- * together with the difference between the clocks.
+ * How much earlier or later than the clock of this node the time in a stamp may be. The reasons for a difference are
+ * the age of the stamp and clocks that differ.
  */
 const CLOCKS_APART_MS = 60_000;
-/** The most stamps that are known to be genuine. Each node makes six a minute. */
+/** The most genuine stamps that a node remembers. Each node makes six stamps a minute. */
 const STAMPS_KNOWN_MAX = 1_000;
 /** The beginning of the text that a node signs. The time follows it. */
 const STAMP_PREFIX = 'forwards:';
@@ -148,8 +148,8 @@ export class PullForwarder {
   }
 
   /**
-   * The stamp shows that a node of this cluster forwards the pull. One stamp serves all pulls of some seconds, because
-   * each signature takes a call of the store.
+   * The stamp shows that a node of this cluster forwards the pull. One stamp is for all pulls of STAMP_MS, because each
+   * signature takes a call of the store.
    */
   async #currentStamp(): Promise<string> {
     const now = this.#clock.now();
@@ -176,8 +176,8 @@ export class PullForwarder {
       agent: this.#agents[protocol],
       headers: {
         ...headers,
-        // This node has checked that a page of its own uses the session. The other node knows only its own address, so
-        // the request names that address as its origin.
+        // This node has checked that the request with the cookie comes from a page of Convoke. The other node knows
+        // only its own address, so the request names that address as its origin.
         ...('cookie' in headers && { origin: base.origin }),
         'content-type': 'application/json',
         'content-length': String(Buffer.byteLength(body)),

@@ -20,9 +20,7 @@ import type { LaneCursors } from './lane_cursors.ts';
 import type { Partition, Partitions, PartitionsListener } from './partitions.ts';
 import type { SeenRanges } from './seen_ranges.ts';
 
-/**
- * How long an attempt may still take when this node releases its partition: as long as a webhook may take to respond.
- */
+/** How long an attempt may still take when this node releases its partition: as long as a plain webhook may take. */
 const PARTING_MS = 5_000;
 /** How often a node of a cluster scans for lanes that it missed, unless a scan takes long. */
 const POLL_MS = 30_000;
@@ -111,8 +109,8 @@ export class RemoteChanges implements PartitionsListener {
   }
 
   /**
-   * The row of an instance was changed, so this node reads it again. When the change may have affected the deliveries
-   * of the instance, this node reads these again too.
+   * The row of an instance was changed, so this node reads the row again. It also reads the deliveries of the instance
+   * again if the change may have affected these deliveries.
    */
   onInstanceChange({ instance_id, resets_backoff, requeued }: Extract<Change, { kind: 'instance' }>): void {
     const { recipients, registrations, invalidations, dispatcher } = this.#parts;
@@ -166,8 +164,8 @@ export class RemoteChanges implements PartitionsListener {
   /** Finds pending deliveries whose broadcasts this node missed. */
   #scanForMissedLanes(): Promise<number> {
     const { partitions, recipients, discovery } = this.#parts;
-    // Skips a lane with deliveries in memory: it delivers these first. A later scan finds out whether the table has
-    // more.
+    // Skips a lane with deliveries in memory, because the lane delivers these first. A later scan finds out whether the
+    // table has more deliveries.
     return discovery.scan(partitions.held, (key) => {
       const lane = recipients.known(key.instance_id)?.lanes.get(key.meeting_id);
       if (lane === undefined || (lane.isEmpty && !lane.isBusy)) discovery.markSpilled(key);
@@ -189,8 +187,8 @@ export class RemoteChanges implements PartitionsListener {
   onRevoked(partitions: ReadonlySet<Partition>): void {
     const { recipients, transport } = this.#parts;
     for (const recipient of recipients.all()) if (partitions.has(recipient.partition)) recipients.drop(recipient);
-    // Compares numbers, because `handOver` knows only ids. A partition that this node lost and took again at once has
-    // the same number. That ends none of its new attempts, because none has started yet.
+    // Compares partitions by number, because `handOver` knows only the ids of instances. A partition that this node
+    // lost and took again at once has the same number, but none of its new attempts has started yet.
     const partition_nos = new Set([...partitions].map(({ partition_no }) => partition_no));
     transport.handOver((instance_id) => partition_nos.has(partitionOf(instance_id)));
   }

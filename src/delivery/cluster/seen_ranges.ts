@@ -4,9 +4,9 @@ import { GenerationCache } from '../../domain/generation_cache.ts';
 const MEETINGS_MAX = 50_000;
 
 /**
- * The messages that a node of a cluster has seen of each meeting: the messages that this node stored, and the messages
- * that other nodes stored and this node read. As long as no message is missing between them, they form one range. When
- * a message of the range is in no lane of this node, it has no pending delivery here.
+ * The messages that a node of a cluster has seen of each meeting: those that this node stored, and those that other
+ * nodes stored and this node read. As long as no message is missing in between, these messages form one range. A
+ * message of the range that is in no lane of this node has no pending delivery here.
  */
 export class SeenRanges {
   #ranges = new GenerationCache<{ from: number; to: number }>(MEETINGS_MAX);
