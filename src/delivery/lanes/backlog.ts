@@ -8,7 +8,7 @@ export class Backlog {
   /** The seqs of the first and the last of the tail. */
   tail_from = Infinity;
   tail_to = 0;
-  /** True when the lane was too long, or memory was full. Then the backlog gets no tail until all of it is read. */
+  /** True when the lane was too long, or memory was full: no tail until the whole backlog is read. */
   is_closed = false;
   /**
    * How many deliveries of the backlog would be in memory if the lane did not have to be read first. Backpressure
@@ -17,10 +17,10 @@ export class Backlog {
   unread_estimate = 0;
   /**
    * True when results of attempts must be written before the backlog is read. Otherwise the read would return
-   * deliveries that were already attempted.
+   * deliveries without their latest results.
    */
   is_unsettled = false;
-  /** Counts the additions. A page that was requested before the last addition may not be the last page. */
+  /** Rises when the backlog grows or a tail begins. A page that was requested earlier may then not be the last page. */
   changes = 0;
 
   push(delivery: LaneDelivery): void {

@@ -8,9 +8,9 @@ import type { Recipient } from './recipient.ts';
 import type { RecipientCache } from './recipient_cache.ts';
 
 /**
- * A message with more deliveries than this is wide. Those of its recipients that have nothing else to deliver take
- * turns, as recipients with a backlog do. Otherwise all other instances would wait until the last recipient has its
- * push.
+ * A message with more deliveries than this is wide. A recipient of a wide message that has nothing else to deliver
+ * takes turns, as a recipient with a backlog does. Otherwise all other instances would wait until the last recipient
+ * has its push.
  */
 export const WIDE = 500;
 
@@ -34,9 +34,10 @@ export class Enqueuer {
   /**
    * Enqueues those deliveries of a message that belong to this node, and offers their lanes to the dispatcher.
    *
-   * @param contiguous_from the first seq of its range (see cluster/seen_ranges.ts); null without a cluster
+   * @param contiguous_from the first seq of the range of this message (see cluster/seen_ranges.ts); null without a
+   * cluster
    * @param requested_at the time of the invalidation clock when this node requested the message
-   * @param is_own whether this node stored it; false when another node stored it
+   * @param is_own true when this node stored the message, false when another node did
    */
   enqueue(stored: StoredMessage, contiguous_from: number | null, requested_at: number, is_own: boolean): void {
     const { message_id, meeting_id, seq, message, timestamp, origin, trace, accepted_at, expires_at, deliveries } =
@@ -48,22 +49,22 @@ export class Enqueuer {
       const recipient = this.#recipients.of(instance_id);
       // Another node delivers to this recipient, and learns of the message from the store.
       if (recipient === null) continue;
-      // Suppose that the lane is not in memory. Then nothing before this message is pending, if this node saw every
-      // message of the meeting and has found all pending deliveries. But this message itself may be pushed already, if
-      // this node read it from the table: a message of another node long ago, or an own message before the response to
-      // its commit arrived.
+      // This matters when the lane is not in memory. If this node saw every message of the meeting and has found all
+      // pending deliveries, nothing before this message is pending. But this node may have read the message itself from
+      // the table before, and pushed it: a message of another node, or an own message before the response to its commit
+      // arrived.
       const is_whole = contiguous_from === null || contiguous_from === 1;
       const was_unread = is_own && !this.#recipients.mayHaveRead(recipient, requested_at);
       const is_known = was_unread && is_whole && recipient.partition.discovered;
       const lane = this.#recipients.laneOf(recipient, meeting_id, is_known ? seq - 1 : null);
-      // The message belongs to a new range, so there may be messages before it that this node did not see.
+      // The message belongs to a new range, so this node may not have seen the messages before it.
       const is_after_gap = lane.contiguous_from !== contiguous_from;
       lane.contiguous_from = contiguous_from;
       // This node read the message from the table before the broadcast of the message arrived.
       if (seq <= lane.newest_seq) continue;
       // In a cluster, a lane whose newest_seq is 0 was read from its beginning, and nothing was pending. So this
-      // message may be delivered already: the broadcast of the message may be older than that read. The range does not
-      // help, because it says only which messages this node saw.
+      // message may be delivered already: its broadcast may be older than that read. The range does not help, because a
+      // range says only which messages this node saw.
       const may_be_done = contiguous_from !== null && lane.newest_seq === 0 && !is_known;
       const has_gap = is_after_gap && lane.newest_seq < seq - 1;
       if (has_gap || may_be_done) this.#memory.spillTail(lane);
@@ -115,8 +116,8 @@ export class Enqueuer {
 }
 
 /**
- * Whether a delivery behind the backlog of a lane stays on disk. Without a cluster it stays there as long as its
- * instance is behind.
+ * Whether a new delivery of a lane with a backlog stays on disk. Without a cluster it does as long as the instance is
+ * behind.
  */
 function staysOnDisk({ is_behind }: Recipient, { backlog, contiguous_from }: Lane): boolean {
   return backlog !== null && (backlog.is_closed || (contiguous_from === null && is_behind));

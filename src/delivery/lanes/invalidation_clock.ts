@@ -1,6 +1,6 @@
 /**
- * A logical clock. Its time rises whenever something other than an attempt of this node may have changed deliveries. An
- * instance keeps the time of its last invalidation: rows that were requested before that time may be stale.
+ * A logical clock. Its time rises whenever deliveries may have changed in another way than by an attempt of this node.
+ * An instance keeps the time of its last invalidation: rows that were requested before that time may be stale.
  */
 export class InvalidationClock {
   #now = 0;

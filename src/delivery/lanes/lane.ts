@@ -36,11 +36,11 @@ export class Lane {
    * memory, in flight or being read.
    */
   generation = 0;
-  /** The last seq that was ever in the queue. A load continues after it. */
+  /** The last seq that the queue has or had, without deliveries that were dropped. A load continues after this seq. */
   last_seq: number;
   /** No attempt of this lane starts before this time; Infinity while its meeting is paused. */
   held_until = 0;
-  /** How many deliveries in memory were read from the table and were not attempted since. */
+  /** How many deliveries in memory have `is_backlog`: acceptance does not wait for them. */
   queued_backlog = 0;
   /**
    * In a cluster, the first seq of the range (see cluster/seen_ranges.ts) for which this lane is complete: this node
@@ -105,7 +105,7 @@ export class Lane {
     return tail === null ? 0 : tail.length;
   }
 
-  /** The last seq that is or was in memory. */
+  /** The last seq that memory has or had, without deliveries that were dropped. */
   get newest_seq(): number {
     return this.backlog !== null && this.tail_length > 0 ? this.backlog.tail_to : this.last_seq;
   }

@@ -2,8 +2,8 @@ import { pushBodyHead } from '../../domain/push_body.ts';
 import type { QueuedDelivery } from '../../store/contract/deliveries.ts';
 
 /**
- * A delivery in memory. The text of its message has become the first part of the push's body, and all deliveries of the
- * message share it.
+ * A delivery in memory. The text of its message has become the first part of the push's body (`body_head`), and all
+ * deliveries of the message share this part.
  */
 export interface LaneDelivery extends Omit<QueuedDelivery, 'message'> {
   body_head: Uint8Array;
@@ -17,8 +17,8 @@ export interface LaneDelivery extends Omit<QueuedDelivery, 'message'> {
 }
 
 /**
- * Makes a row from the table into a delivery in memory. An earlier process with another clock may have written its
- * times, so they may be far off. Whatever they say, no delivery waits beyond `latest_due`.
+ * Makes a row from the table into a delivery in memory. An earlier process with a wrong clock may have written the time
+ * of the next attempt, but no delivery waits beyond `latest_due`.
  *
  * @param latest_due the latest time at which a delivery written now can be due, in milliseconds of steady time
  */

@@ -21,9 +21,9 @@ import type { RecipientCache } from './recipient_cache.ts';
 export const LANE_PAGE = 64;
 /** The most lanes that one batch reads. */
 const LANES_READ_MAX = 500;
-/** One batch reads about this many deliveries at most. Messages that arrive meanwhile wait until the batch is read. */
+/** One batch reads about this many deliveries at most: messages that arrive meanwhile wait for the batch. */
 const DELIVERIES_READ_MAX = 500;
-/** The weight of the latest page in the average of their lengths. */
+/** The weight of the latest page in the average length of pages. */
 const PAGE_LENGTH_WEIGHT = 0.02;
 /** When the last page of a backlog has at most this many deliveries, the instance counts as one without a backlog. */
 const FEW = 16;
@@ -98,7 +98,7 @@ export class LaneLoader {
         this.#memory.release(limit);
         this.#page_length += (Math.max(1, rows.length) - this.#page_length) * PAGE_LENGTH_WEIGHT;
         if (recipient.dropped) return;
-        // The rows may have changed since they were read: the lane is read again.
+        // Rows of an earlier generation do not count: the lane is read again.
         if (lane.generation === generation) {
           this.#take(lane, backlog, rows, isLastPage(rows, limit) && backlog.changes === changes);
           noteBacklog(recipient, lane, rows.length);
@@ -134,8 +134,8 @@ export class LaneLoader {
     if (is_last && !reaches_tail && lane.tail_length > 0) this.#memory.spillTail(lane);
     else if (is_last || reaches_tail) {
       this.#memory.joinTail(lane);
-      // Only a last page shows that nothing follows the tail: other nodes may have stored more before this node
-      // listened.
+      // After a page that is not the last, the table may have more behind the tail: other nodes may have stored
+      // deliveries before this node listened.
       if (!is_last && lane.contiguous_from !== null) lane.spill();
     } else this.#memory.setUnread(backlog, Math.max(0, backlog.unread_estimate - rows.length));
   }

@@ -5,10 +5,7 @@ import type { Lane } from './lane.ts';
 import type { LaneDelivery } from './lane_delivery.ts';
 import { PUSH_MS_GUESS, type Recipient } from './recipient.ts';
 
-/**
- * The most deliveries of a lane in memory. The second number holds while its instance does not move, or the lane is
- * held.
- */
+/** The most deliveries of a lane in memory, and the most while its instance does not move or the lane is held. */
 const LANE_LENGTH_MAX = 1_024;
 const SLOW_LANE_LENGTH_MAX = 2;
 /**
@@ -30,8 +27,8 @@ const BACKLOG_SHARE = 0.5;
 const NO_ATTEMPTS: Attempt[] = [];
 
 /**
- * Counts the deliveries of all lanes in memory, and limits those of one lane. Deliveries enter and leave a lane only
- * through this class.
+ * Counts the deliveries of all lanes in memory, and limits how many one lane has. Deliveries enter and leave a lane
+ * only through this class.
  */
 export class LaneMemory {
   #queued = 0;
@@ -45,7 +42,7 @@ export class LaneMemory {
    * read has ended.
    */
   #reserved = 0;
-  /** How long a push takes lately, averaged over all. */
+  /** The average duration of recent pushes, over all instances. */
   #push_ms = PUSH_MS_GUESS;
 
   /** Deliveries in memory. */
@@ -65,7 +62,7 @@ export class LaneMemory {
     return this.#queued + this.#reserved >= MEMORY_DELIVERIES_MAX || this.#bytes >= MEMORY_BYTES_MAX;
   }
 
-  /** Whether instances with a backlog have used all of their share. */
+  /** Whether instances with a backlog have used all of their share of the memory. */
   get isShareFull(): boolean {
     return (
       this.#queued + this.#reserved >= MEMORY_DELIVERIES_MAX * BACKLOG_SHARE ||
@@ -124,7 +121,7 @@ export class LaneMemory {
     this.tried(lane, delivery);
     this.#bytes -= bytesOf(delivery);
     // For the garbage collector, a delivery that waited for long is an old object. Until the next full collection, an
-    // old object keeps the young objects that it refers to in memory: here its attempts.
+    // old object keeps in memory the young objects that it refers to: here the attempts.
     delivery.attempts = NO_ATTEMPTS;
   }
 
@@ -174,7 +171,7 @@ export class LaneMemory {
     for (const lane of recipient.lanes.values()) this.trim(lane, 0);
   }
 
-  /** Drops the deliveries that a lane has in memory. An attempt in flight drops its own when it ends. */
+  /** Drops the deliveries that a lane has in memory. A head with an attempt in flight stays until the attempt ends. */
   invalidate(lane: Lane): void {
     this.trim(lane, 0);
     lane.invalidate();

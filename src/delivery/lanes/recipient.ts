@@ -8,9 +8,9 @@ import { Registration } from './registration.ts';
 
 /** The assumed duration of a push before the first push ended, in milliseconds. */
 export const PUSH_MS_GUESS = 5;
-/** A machine is away when an attempt has waited this long for the next pull of the machine. */
+/** An instance counts as away when an attempt has waited this long: for a pull, or for room for a long attempt. */
 export const AWAY_AFTER_MS = 250;
-/** After a wait of this length the machine counts as away for the messages that waited: see `away_until`. */
+/** The machine was away when an attempt waited this long for its pull: see `pulls`. */
 const GONE_AFTER_MS = 10_000;
 /** The weight of the latest push in the average. */
 const PUSH_MS_WEIGHT = 0.1;
@@ -26,7 +26,7 @@ export class Recipient {
   readonly lanes = new Map<string, Lane>();
   /** Lanes that are in the state `ready`, in the order in which they take steps. */
   readonly ready = new Fifo<Lane>();
-  /** The deliveries that went aside and are due: see retries.ts. Null until it is needed. */
+  /** The lane of the deliveries that went aside and are due: see retries.ts. Null until the lane is needed. */
   #aside: Lane | null = null;
   /** When the next delivery aside is due; null when none is known. */
   aside_due_at: number | null = null;
@@ -37,7 +37,7 @@ export class Recipient {
   invalidated_at: number;
   /** True when the instance was deleted, or another node delivers to it. This node then starts nothing more for it. */
   dropped = false;
-  /** True when the instance has a backlog, or was away (see turns.ts). */
+  /** True when the instance counts as one with a backlog, for example because it was away: see turns.ts. */
   is_behind = false;
   /** Whether a message was accepted for the instance since its last attempt. */
   is_touched = false;
@@ -55,17 +55,17 @@ export class Recipient {
    * attempts at a webhook.
    */
   in_hand = 0;
-  /** How many of its lanes are being read. */
+  /** How many reads of the instance's lanes are in flight. */
   loads = 0;
   /**
-   * Since when an attempt waits for a pull of its machine, or for room for a long attempt; null when none waits. A
-   * machine that pulls quickly makes attempts wait again and again, each time for a moment.
+   * Since when an attempt waits for a pull of its machine, or for room for a long attempt; null when none waits. Even
+   * with a machine that pulls quickly, attempts wait for a moment, so only a long wait has a meaning.
    */
   waits_since: number | null = null;
   /** Whether a timer checks `waits_since`. */
   wait_watched = false;
   /**
-   * When an attempt last ended, or last began while none was in flight. An instance that has not moved for long is
+   * When an attempt last ended, or last began while no other was in flight. An instance that has not moved for long is
    * slow.
    */
   moved_at = 0;
@@ -144,7 +144,7 @@ export class Recipient {
   }
 
   /**
-   * The machine of the instance pulls. If an attempt waited long for this pull, and the machine worked at no other push
+   * The machine of the instance pulls. If an attempt waited long for this pull, and the machine worked on no other push
    * meanwhile, the machine was away until now.
    */
   pulls(now: number, wall_ms: number): void {
@@ -155,8 +155,8 @@ export class Recipient {
   }
 
   /**
-   * A message was accepted for the instance. While the instance backs off or is away, the message waits like its other
-   * messages.
+   * A message was accepted for the instance, so the instance goes first: see `goes_first`. While the instance backs off
+   * or is away, the message waits like the other messages of the instance.
    */
   touch(now: number): void {
     const { backoff_until } = this.registration.health;

@@ -58,7 +58,7 @@ export class RecipientCache {
   }
 
   /**
-   * The recipient of an instance, which is made when it is not in memory. Null when another node delivers to the
+   * The recipient of an instance; makes a recipient if none is in memory. Null when another node delivers to the
    * instance.
    */
   of(instance_id: string): Recipient | null {
@@ -87,16 +87,16 @@ export class RecipientCache {
       this.#cursors?.drop(recipient);
       left--;
     }
-    // The next search waits until the number has grown. If most instances have something to deliver, a search for each
-    // new instance would take quadratic time.
+    // The next search waits until there are more recipients. If most instances have something to deliver, a search for
+    // each new instance would take quadratic time.
     this.#evict_at = Math.max(IDLE_MAX, Math.ceil(this.#recipients.size * 1.1));
   }
 
   /** Drops an instance that was deleted, or to which another node delivers now: no more attempts start for it. */
   drop(recipient: Recipient): void {
     for (const lane of recipient.allLanes) {
-      // An attempt in flight ends by itself. Its settlement changes nothing, because the row is no longer pending. A
-      // read in flight drops its rows.
+      // An attempt in flight ends by itself. Its settlement changes nothing: the row is no longer pending, or the store
+      // refuses the earlier epoch. A read in flight drops its rows.
       this.#memory.trim(lane, 0);
       this.#memory.joinTail(lane);
     }
@@ -108,8 +108,10 @@ export class RecipientCache {
   }
 
   /**
-   * @param known_to no delivery of the lane up to this seq is pending; null: nobody knows, and the lane must be read.
-   * When the lane is in memory, this argument does not matter
+   * Returns the lane of a meeting; makes a lane if none is in memory.
+   *
+   * @param known_to matters only for a new lane: none of its deliveries up to this seq is pending. Null: nobody knows,
+   * and the lane must be read
    */
   laneOf(recipient: Recipient, meeting_id: string, known_to: number | null): Lane {
     const known = recipient.lanes.get(meeting_id);
@@ -131,8 +133,8 @@ export class RecipientCache {
   }
 
   /**
-   * Forgets an empty lane, but only after all pending lanes were found. Before that, only the lane knows which of its
-   * deliveries are delivered already.
+   * Forgets an empty lane, but only after all pending lanes were found. Before that, only the lane in memory knows
+   * which deliveries it has delivered already.
    */
   evictIfIdle(recipient: Recipient, lane: Lane): void {
     if (!lane.isEmpty || lane.isBusy || lane.aside || !recipient.partition.discovered) return;

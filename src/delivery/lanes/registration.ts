@@ -27,7 +27,7 @@ export class Registration {
   health_dirty = false;
   /** The `updated_at` of the registration to which the receiver responded 410; null when the receiver did not. */
   gone_as_of: number | null = null;
-  /** Counts invalidations: a row that was requested before the last one is out of date. */
+  /** Rises with each invalidation, and with a 410. A row that was requested before that is out of date. */
   version = 0;
   /**
    * True when another node, or a change that is in doubt, may have reset the back-off. The row shows whether that
@@ -54,8 +54,8 @@ export class Registration {
   }
 
   /**
-   * The row may have changed: no attempt starts until the row is read again. If its secrets could not be decrypted
-   * before, perhaps they can be now.
+   * The row may have changed: no attempt starts until the row is read again. If the secrets in it could not be
+   * decrypted before, perhaps they can be now.
    */
   invalidate(): void {
     if (this.#freshness === 'current') this.#freshness = 'stale';
@@ -82,7 +82,7 @@ export class Registration {
       const health = { consecutive_failures, health_since, last_success_at, last_failure, backoff_step, backoff_until };
       this.#health = health;
     }
-    // This row may be older than the 410, and then it still says that the instance is switched on.
+    // A row that is older than the 410 still says that the instance is switched on.
     if (this.gone_as_of === row.updated_at) target.switched_on = false;
     else this.gone_as_of = null;
     this.#target = target;

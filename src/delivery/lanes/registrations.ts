@@ -69,8 +69,8 @@ export class Registrations {
     if (registration.reading !== 'none') return;
     registration.reading = 'in_flight';
     const { version, health, may_need_reset, gone_as_of } = registration;
-    // Writes the results of attempts first. Only a row that is read after that shows whether somebody has reset the
-    // back-off or switched the instance on since.
+    // The results of attempts are written first. Only a row that is read afterwards shows whether somebody has reset
+    // the back-off or switched the instance on since.
     const written = may_need_reset || gone_as_of !== null ? this.#settlements.flush() : Promise.resolve();
     const reads = recipient.goes_first ? this.#first_reads : this.#reads;
     void written
@@ -78,7 +78,8 @@ export class Registrations {
       .then(
         (row) => {
           registration.reading = 'none';
-          // Since this row was requested, a newer row was taken over, or the registration was invalidated.
+          // This row no longer counts: since the request for it, a newer row was taken over, or the registration was
+          // invalidated.
           if (registration.isCurrent || recipient.dropped || registration.version !== version) {
             this.#dispatcher.offer(recipient);
             return;
@@ -164,8 +165,8 @@ export class Registrations {
   }
 
   /**
-   * For each instance its row; null when the instance does not exist; an error when its secrets cannot be decrypted. So
-   * a damaged row does not stop the pushes to other instances.
+   * The row of each instance; null when the instance does not exist; an error when its secrets cannot be decrypted. An
+   * error and not an exception, so that one damaged row does not stop the pushes to other instances.
    */
   async #read(instance_ids: string[]): Promise<(Instance | StoreError | null)[]> {
     try {

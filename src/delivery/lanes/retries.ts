@@ -58,8 +58,8 @@ export class Retries {
   }
 
   /**
-   * All deliveries that were read belong to meetings that were paused after the read. The table may not show the pause
-   * yet, so the next read waits a little.
+   * All deliveries that were read belong to meetings that are paused by now. The table may not show the pause yet, so
+   * the next read waits a little.
    */
   putOff(recipient: Recipient): void {
     const { aside_due_at } = recipient;
@@ -68,8 +68,8 @@ export class Retries {
   }
 
   /**
-   * Starts a read of due deliveries, now or when the next delivery is due. While due deliveries are in memory, starts
-   * no read: `check` is called again when memory has none any more.
+   * Starts a read of due deliveries, now or when the next delivery is due. Starts no read while memory has due
+   * deliveries: `check` is called again after the last of them.
    */
   check(recipient: Recipient): void {
     const due_at = recipient.aside_due_at;
@@ -132,7 +132,7 @@ export class Retries {
 
   /**
    * Reads until it finds a due delivery, or has passed all deliveries of paused meetings. Stops when the lane was
-   * invalidated meanwhile, because `load` then reads again.
+   * invalidated during a read, because `load` then reads again.
    */
   async #read(recipient: Recipient, generation: number, now: number, limit: number) {
     let after: AsidePlace | null = null;

@@ -4,8 +4,8 @@
  * first:   instances without a backlog, one step each. An accepted message also puts an instance with a backlog
  *          here, for one attempt, so that a small backlog ends soon.
  * waiting: instances with a backlog. A limited number of them have their _turn_ at a time: see
- *          attempts/saturation.ts. A turn ends when the instance had an attempt on each delivery of a page. So each
- *          page takes one read and uses one connection.
+ *          attempts/saturation.ts. A turn ends when the instance has nothing left, or would need another read after
+ *          TURN_ATTEMPTS attempts. So a page takes one read, and its attempts share a connection.
  *
  * The recipients of a wide message (see enqueuer.ts) count as instances with a backlog until they have the message.
  *
@@ -17,7 +17,7 @@ import type { Recipient } from './recipient.ts';
 
 /** After this many steps from the first list, an instance with a backlog takes a step. */
 const FIRST_IN_A_ROW = 4;
-/** The attempts in a turn. Deliveries that the turn has already read are attempted even beyond this number. */
+/** After this many attempts, a turn ends before its next read. Deliveries that were read before are still attempted. */
 const TURN_ATTEMPTS = 64;
 
 export class Turns {
