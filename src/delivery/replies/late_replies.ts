@@ -20,7 +20,7 @@ const NOT_IN_MEETING = 'The agent that replies is not in the meeting any more.';
 
 /** A reply as the route hands it over. */
 export interface LateReply {
-  /** The value that JSON.parse returned, and its own JSON text. */
+  /** What JSON.parse returned for the reply, and the JSON text of the reply itself. */
   value: unknown;
   text: string;
   idempotency_key: string | undefined;
@@ -43,10 +43,10 @@ export interface LateRepliesParts {
 }
 
 /**
- * Sends replies that arrive after the response to the push, at most REPLIES_MAX for each delivery. A delivery has that
- * many places. Each reply takes one place, and the place is a part of the idempotency key of the reply. So the
- * transaction that stores a reply also counts it, on any node, and two replies that arrive together cannot take the
- * same place. The store keeps an idempotency key for as long as a token is valid.
+ * Sends replies that arrive after the response to the push. A delivery has REPLIES_MAX places for such replies. Each
+ * reply takes one place, and the place is a part of the idempotency key of the reply. So the transaction that stores a
+ * reply also counts it, on any node, and two replies that arrive together cannot take the same place. The store keeps
+ * an idempotency key for as long as a token is valid.
  */
 export class LateReplies {
   readonly #store: LateRepliesParts['store'];
@@ -55,7 +55,7 @@ export class LateReplies {
   readonly #max_message_bytes: number;
   readonly #keyring: LateRepliesParts['keyring'];
   readonly #observer: LateRepliesParts['observer'];
-  /** The first place that may be free: the search for a free place begins there. */
+  /** By delivery: the first place that may be free. The search for a free place begins there. */
   readonly #counts = new GenerationCache<number>(COUNTS_MAX);
 
   constructor({ store, engine, clock, max_message_bytes, keyring, observer }: LateRepliesParts) {
@@ -80,8 +80,8 @@ export class LateReplies {
       this.#observer.replied('later', sent.repeated ? 'repeated' : 'stored');
       return sent;
     } catch (error) {
-      // From 429 on, a status means that the service could not store the reply now. Then the agent sends the reply
-      // again.
+      // A status of 429 or higher means that the service could not store the reply now: the agent sends the reply
+      // again, and the reply does not count as refused.
       if (error instanceof Problem && error.status < 429) this.#observer.replied('later', 'refused');
       throw error;
     }

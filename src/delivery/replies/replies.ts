@@ -9,16 +9,16 @@ import type { AnsweredPart, PushResult } from '../transport/transport.ts';
 import { replySend } from './reply_send.ts';
 
 /**
- * The most responses whose replies are being stored, and the most characters of their bodies. While there are that
- * many, no attempt starts, and no pull may bring the response of a runtime. Attempts in flight may add to them.
+ * The most responses whose replies are being stored, and the most characters of their bodies. At one of these limits,
+ * no attempt starts, and no pull may bring the response of a runtime. Attempts in flight may still add responses.
  */
 const STORING_MAX = 2_000;
 const STORING_CHARS_MAX = 32 << 20;
 const RETRY_MS = 500;
 
 /**
- * The fingerprint of a send shows whether a second send with the same idempotency key is a repetition. All replies have
- * the same fingerprint, so a second reply always is one: an agent that gets a push again may write another text.
+ * Replies with the same idempotency key always have the same fingerprint, so the second one counts as a repetition of
+ * the first. An agent that gets a push again may write another text, and its first text counts.
  */
 const FINGERPRINT = '';
 
@@ -36,7 +36,7 @@ type PlacedReply = ReadReply & { place: string };
 interface Storing {
   delivery: LaneDelivery;
   read: PlacedReply[];
-  /** The characters of the bodies. The text of a reply is a part of its body, and keeps the whole body in memory. */
+  /** The characters of the bodies. The text of a reply is a part of a body, and keeps the whole body in memory. */
   chars: number;
   /** Whether this node no longer delivers to the instance. Then the node that delivers to it makes the push again. */
   isLost: () => boolean;
@@ -46,9 +46,9 @@ interface Storing {
  * Sends the replies in responses. A delivery counts as delivered when its replies are stored; until then its lane
  * waits.
  *
- * After a crash before the delivery counts as delivered, the push is made again, and its response has replies again.
- * The idempotency key of a reply is made of the delivery and the place in the response. So the replies have the same
- * keys again, and none is stored twice.
+ * After a crash before the delivery is settled, the push is made again, and its response has replies again. The
+ * idempotency key of a reply is made of the delivery and the place in the response. So the replies have the same keys
+ * again, and no reply is stored twice.
  */
 export class Replies {
   readonly #clock: Clock;
@@ -106,7 +106,8 @@ export class Replies {
   }
 
   /**
-   * An agent that has a request of its own also has places of its own, so its places do not depend on the other agents.
+   * Reads the replies of one request. An agent with a request of its own also has places of its own, so its places do
+   * not depend on the answers of other agents.
    */
   #readPart({ agents, body }: AnsweredPart, all_agents: readonly string[]): PlacedReply[] {
     const prefix = agents.length < all_agents.length ? `${agents[0]}:` : '';
@@ -166,7 +167,7 @@ export class Replies {
         try {
           return await this.#acceptor.store(send, i > 0);
         } catch (error) {
-          // A Problem says that the service has no room now. There is nothing to report.
+          // A Problem says that the service has no room now, which is no failure of the storage.
           if (!(error instanceof Problem)) this.#observer.storageFailed(error);
           return null;
         }

@@ -43,7 +43,7 @@ export async function askRuntime(parts: AskParts): Promise<RuntimeAnswer | null>
   const left = groups.filter((agents) => !agents.every((agent) => answered_agents.includes(agent)));
   const results: (RuntimeAnswer | null)[] = [];
   // Each attempt begins with other agents. Otherwise agents that never answer would use up the time of every attempt,
-  // and the agents behind them would never be asked.
+  // and the later agents would never be asked.
   const first = ((attempt - 1) * AT_A_TIME) % Math.max(left.length, 1);
   const waiting = [...left.slice(first), ...left.slice(0, first)].values();
   const work = async (): Promise<void> => {
@@ -95,13 +95,13 @@ function mayPass({ outcome, status_code }: Pick<Exchanged, 'outcome' | 'status_c
   return status_code === 429 || status_code >= 500;
 }
 
-/** The milliseconds that Retry-After asks for, if it names seconds. */
+/** The milliseconds that Retry-After asks for; 0 when Retry-After names no seconds. */
 function askedMs({ retry_after }: Pick<Exchanged, 'retry_after'>): number {
   const seconds = Number(retry_after);
   return Number.isFinite(seconds) ? seconds * 1000 : 0;
 }
 
-/** A message that was taken, with the answers as they are kept. */
+/** The runtime took the message. `body` has the answers in the form in which they are kept. */
 interface TakenBody {
   kind: 'answered';
   body: string;
@@ -109,8 +109,8 @@ interface TakenBody {
 }
 
 /**
- * The meaning of a response. A runtime may respond with anything: with JSON that is nested more deeply than it can be
- * written again, or with an object where a text should be. An exception would end the process.
+ * The meaning of a response. A runtime may respond with anything, for example with JSON that is too deep to be written
+ * again, or with an object where a text should be. An exception would end the process.
  */
 function meaningOf(
   { runtime, options, base_url }: AskParts,
@@ -156,8 +156,8 @@ const TOO_LONG = `the answers of all agents were over ${ANSWERS_CHARS_MAX} chara
 const NO_ROOM = 'the service had no room for the answer: many others arrived at the same time';
 
 /**
- * One result for the push: the result of the first failure; without a failure, the first result with a note. All
- * answers count.
+ * One result for the push: that of the first failure. Without a failure, the first result with a note. The answers in
+ * all results count.
  */
 function together(results: RuntimeAnswer[]): RuntimeAnswer {
   const answered = results.flatMap((each) => each.answered);

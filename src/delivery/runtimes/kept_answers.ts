@@ -3,7 +3,7 @@ export const ANSWERS_CHARS_MAX = 4 << 20;
 /** The most characters of the answers of all pushes that still ask their agents. */
 const ALL_ANSWERS_CHARS_MAX = 64 << 20;
 
-/** The memory of the answers that pushes hold until all agents of an instance have answered. */
+/** The memory for answers. A push keeps its answers until all agents of the instance have answered. */
 export class KeptAnswers {
   #chars = 0;
 

@@ -1,6 +1,6 @@
 /**
- * The largest number of long attempts at a time, over all instances. While its agent thinks, each attempt holds a
- * connection and its message.
+ * The most long attempts at a time, over all instances. Each attempt holds a connection and its message while an agent
+ * thinks.
  */
 const LONG_MAX = 1_000;
 

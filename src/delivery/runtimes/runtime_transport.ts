@@ -19,7 +19,7 @@ import { askRuntime, type RuntimeAnswer } from './ask_runtime.ts';
 
 /** The most characters of the history in one request. */
 const HISTORY_CHARS_MAX = 64 << 10;
-/** How long a push waits after its history could not be read. Then the engine makes the attempt again, at once. */
+/** How long a push waits when its history could not be read. After that, the engine repeats the attempt at once. */
 const HISTORY_PAUSE_MS = 500;
 
 export interface RuntimeTransportParts {
@@ -34,7 +34,7 @@ export interface RuntimeTransportParts {
   onError: (error: unknown) => void;
 }
 
-/** A push that may take long, to an instance with a runtime, while it is in flight. */
+/** A push to an instance with a runtime, while it is in flight. */
 interface RuntimeAttempt {
   instance_id: string;
   is_given_up: boolean;
@@ -62,8 +62,8 @@ export class RuntimeTransport implements Transport {
   }
 
   /**
-   * Most pushes go to a plain webhook. For these, this returns the promise of the webhook transport, with no promise
-   * around it.
+   * Most pushes go to a plain webhook. For such a push, this method returns the promise of the webhook transport
+   * itself, without a second promise around it.
    */
   push(push: Push, way: Way): Promise<PushResult | null> {
     return mayTakeLong(way) ? this.#pushLong(push, way) : this.#pushShaped(push, way);
@@ -89,8 +89,8 @@ export class RuntimeTransport implements Transport {
     const { clock } = this.#parts;
     const started_at = clock.now();
     const running: RuntimeAttempt = { instance_id: push.instance_id, is_given_up: false, wake: () => {} };
-    // `handOver` does not end a short attempt: it ends soon by itself, and another attempt would ask agents again that
-    // have already answered.
+    // `handOver` does not end a short attempt, which ends soon anyway: another attempt would ask agents that have
+    // already answered.
     if (mayTakeLong(way)) this.#running.add(running);
     const kept = this.#answers.ofPush();
     try {
@@ -99,8 +99,8 @@ export class RuntimeTransport implements Transport {
       const { excerpt, detail, ...result } = answer;
       return {
         ...result,
-        // The detail may contain secrets: a request may have the token for replies in its body, and the reason of a
-        // failure is a text of the runtime.
+        // The detail may contain secrets. It may be a text of the runtime, and the runtime knows the secrets in the
+        // request, such as the token for replies.
         detail: withoutSecrets(detail, { ...push.headers, ...way.headers }, false),
         response_excerpt: withoutSecrets(excerpt, push.headers, excerpt.length === RESPONSE_EXCERPT_CHARS_MAX),
         stages: [],
@@ -234,7 +234,7 @@ const NO_TIME_LEFT: Exchanged = {
 
 /**
  * A value of the message makes the address too long. That counts as a bad response, because only this message is at
- * fault. With the outcome `blocked`, the instance would back off, and no later message would reach it.
+ * fault. With the outcome `blocked`, the instance would back off, and later messages would not reach it either.
  */
 const ADDRESS_TOO_LONG: Exchanged = {
   outcome: 'bad_status',

@@ -1,6 +1,6 @@
 /**
- * The requests that a subscriber of MCP Events gets besides events: a challenge before the first event, and the end of
- * the subscription.
+ * The requests that a subscriber of MCP Events gets besides events: a challenge before the first event, and a notice of
+ * the end of the subscription.
  */
 import { isEchoOf, terminationOf, verificationOf } from '../../domain/runtimes/mcp_events.ts';
 import { OUTCOMES } from '../../domain/outcome.ts';
