@@ -83,7 +83,7 @@ export class ConnectionPools {
 }
 
 /**
- * The connections of one instance. The pool exists while there is a push or a connection, so that an idle instance
+ * The connections of one instance. The pool exists only while it has a push or a connection, so that an idle instance
  * costs nothing.
  */
 export class InstancePool {
@@ -91,7 +91,7 @@ export class InstancePool {
   /** Pushes in flight. */
   pushes = 0;
   is_closed = false;
-  /** Last in, first out, so that surplus connections stay unused and are closed. */
+  /** The last connection that was kept is used first, so that surplus connections stay unused and are closed. */
   readonly #idle: PooledConnection[] = [];
   readonly #idle_of_all: IdleConnections;
   readonly #onUnused: () => void;

@@ -83,8 +83,8 @@ export class ConnectAttempt {
 
   #onAddresses(addresses: AddressBytes[]): void {
     this.#observer.beginStage('connect');
-    // One denied address denies the name. Otherwise the order of the addresses would decide whether the connection
-    // reaches that address.
+    // One denied address denies the name. Otherwise the order of the addresses would decide whether a connection to the
+    // denied address is made.
     for (const bytes of addresses) {
       const denial = judgeAddress(bytes, this.#options.policy);
       if (denial !== null) return this.#fail('blocked', `address ${describeDenial(denial)}`);
@@ -187,8 +187,8 @@ export class ConnectAttempt {
 }
 
 /**
- * Lets a connected socket forget the attempt. The socket may stay open for long, and would keep the push that it was
- * opened for in memory, with its body.
+ * Lets a connected socket forget the attempt. The socket may stay open for long. Through the attempt, it would keep in
+ * memory the push that it was opened for, with the body of the push.
  */
 function detach(socket: Socket, onError: (error: Error) => void): void {
   socket.on('error', ignore);

@@ -60,9 +60,7 @@ export class Deadlines {
     this.#timer = setTimeout(() => setImmediate(() => this.#sweep()), delay_ms).unref();
   }
 
-  /**
-   * Runs after the next poll for I/O. So a response counts if it arrived in the socket while this process was busy.
-   */
+  /** Runs after the next poll for I/O, so that a response counts if it arrived while this process was busy. */
   #sweep(): void {
     if (this.#timer === null) return;
     this.#timer = null;

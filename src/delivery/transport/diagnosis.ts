@@ -20,9 +20,9 @@ export interface Diagnosis extends Omit<PushResult, 'detail' | 'retry_after' | '
 const TEST_S_MAX = 30;
 
 /**
- * Makes one signed push to the stored URL, as for a delivery, over a connection of its own. For a runtime with a
- * cheaper request (`probeOf`), makes that request instead. The test has as much time as an attempt, but at most
- * TEST_S_MAX seconds. Nothing is recorded.
+ * Makes one signed push to the stored URL, as for a delivery, over a connection of its own. A runtime with a cheaper
+ * request (`probeOf`) gets that request instead. The test has as much time as an attempt, but at most TEST_S_MAX
+ * seconds, and for a probe at most TIMEOUT_S seconds. Nothing is recorded.
  *
  * @param id the id of the delivery and of the message
  */
@@ -42,7 +42,7 @@ export async function diagnose(
   const { retry_after: _, detail, kept_body: __, ...shown } = result;
   const has_responded = result.status_code !== null && OUTCOMES[result.outcome].reached;
   if (runtime === null || !has_responded) {
-    // The detail is otherwise only in the stages, and perhaps no stage began.
+    // A push that failed before its first stage has its detail nowhere else.
     const what = result.status_code === null ? `Failed: ${detail}. ` : '';
     return { success: result.outcome === 'ok', ...shown, advice: `${what}${adviceFor(shown)}` };
   }

@@ -1,6 +1,6 @@
 /**
- * The texts for the detail of a failed attempt. Rows of tables show them, so each is short; the advice for the outcome
- * (domain/advice.ts) says what to do.
+ * The texts for the detail of a failed attempt. Tables show these texts, so each text is short. The advice for the
+ * outcome (domain/advice.ts) says what to do.
  */
 import errors from 'undici/lib/core/errors.js';
 import type { Outcome } from '../../domain/outcome.ts';
@@ -17,7 +17,8 @@ export interface FailedConnection {
 export function describeConnectError(code: string | undefined, port: number): FailedConnection {
   if (code === 'ECONNREFUSED') return { outcome: 'connect_refused', detail: `connection refused: port ${port}` };
   if (code === 'ETIMEDOUT') return { outcome: 'connect_timeout', detail: 'no connection: timed out' };
-  // A receiver that refuses a connection causes ECONNREFUSED. ECONNRESET means that it had accepted the connection.
+  // A receiver that refuses a connection causes ECONNREFUSED. ECONNRESET means that the receiver accepted the
+  // connection first.
   if (code === 'ECONNRESET') return { outcome: 'broken_response', detail: 'connection reset as soon as it was made' };
   return { outcome: 'unreachable', detail: CONNECT_ERRORS[code ?? ''] ?? `connection failed (${code ?? 'EUNKNOWN'})` };
 }

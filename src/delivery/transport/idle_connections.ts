@@ -8,7 +8,7 @@ const IDLE_BYTES_MAX = 320 << 20;
 const IDLE_MAX_UNKNOWN = 4_096;
 /** The descriptors that are left to files, threads and the database. */
 const OTHER_DESCRIPTORS = 1_000;
-/** The share of the descriptors that unused connections have even where clients and pushes may need all of them. */
+/** Unused connections may always have this share of the descriptors, even if clients and pushes could need all. */
 const DESCRIPTORS_SHARE_MIN = 1 / 8;
 /**
  * While there is no room, every eighth connection takes the place of the connection that has been unused for longest.
@@ -75,7 +75,7 @@ export class IdleConnections {
    *
    * Two simple rules are bad. The first: always close the connection that has been unused for longest. When pushes go
    * in rotation to more instances than there is room for, each connection then closes just before its next push. The
-   * second: never close that connection. An instance that comes later then keeps no connection as long as the other
+   * second: always close `just_used`. An instance that comes later then keeps no connection as long as the other
    * instances get pushes.
    */
   whichCloses(just_used: PooledConnection): PooledConnection {

@@ -10,8 +10,8 @@ import { RESPONSE_HEADER_BYTES_MAX } from './failures.ts';
 const IDLE_MS = 10_000;
 const IDLE_MS_MAX = 60_000;
 /**
- * How much earlier than the receiver Convoke closes a connection. So the receiver does not close it at the moment of
- * the next push.
+ * How much earlier than the receiver Convoke closes a connection, so that the receiver does not close it just when
+ * Convoke uses it for the next push.
  */
 const IDLE_HINT_MARGIN_MS = 1000;
 /** The memory that an unused connection takes in this process (bench/NOTES.md, "Wide meetings"). */
@@ -51,7 +51,7 @@ export class PooledConnection extends ListNode {
       allowH2: false,
       pipelining: 1,
       maxHeaderSize: RESPONSE_HEADER_BYTES_MAX,
-      // These timeouts are off: each byte that arrives starts them again, so they are no deadlines.
+      // These timeouts are off. Each byte that arrives starts them again, so they would be no deadlines.
       headersTimeout: 0,
       bodyTimeout: 0,
       keepAliveTimeout: IDLE_MS,
@@ -110,7 +110,7 @@ export class PooledConnection extends ListNode {
     const left = RESPONSE_HEADER_BYTES_MAX - this.#head_bytes;
     this.#head_bytes += chunk.length - at;
     if (this.#head_bytes <= RESPONSE_HEADER_BYTES_MAX) return true;
-    // The head may end within the limit, and the body may follow it.
+    // The surplus bytes may be of the body: then the head ends within the limit.
     return chunk.subarray(at, at + Math.max(left, 0)).includes('\r\n\r\n', 0, 'latin1');
   }
 }

@@ -1,13 +1,13 @@
 /**
- * The most pushes that one machine, and all machines together, may have in hand. A push in hand stays in the memory of
- * its node.
+ * The most pushes that one machine may have in hand, and the most pushes and bytes of all machines together. A push in
+ * hand stays in the memory of its node.
  */
 const OF_MACHINE_MAX = 256;
 const COUNT_MAX = 40_000;
 const BYTES_MAX = 64 << 20;
 /**
- * The share of the free room that the machines of one owner may have together. So an owner leaves as much for all other
- * owners as it takes, however many machines it has.
+ * The share of the free room that the machines of one owner may have together. So an owner leaves as much room to all
+ * other owners as it takes itself, however many machines it has.
  */
 const SHARE_OF_OWNER = 1 / 2;
 /**
@@ -16,8 +16,8 @@ const SHARE_OF_OWNER = 1 / 2;
  */
 const SHARE_OF_MACHINE = 1 / 8;
 /**
- * How many waiting machines may try again when a result arrives. Each result makes room for one push, but some of these
- * machines may no longer need the room.
+ * How many waiting machines may try again when a result arrives. A result makes room for one push, but some of these
+ * machines may no longer need it.
  */
 const WOKEN_MAX = 16;
 

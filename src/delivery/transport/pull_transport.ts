@@ -23,8 +23,8 @@ import type { Push, PushResult, Transport, Way } from './transport.ts';
 const DEADLINE_MS_MAX = 600_000;
 /**
  * The most pulls of one instance that wait at a time. One more pull ends the pull that has waited longest, without a
- * push. Its client pulls again after some seconds. If it pulled at once, seventeen clients would end each other's pulls
- * without a pause.
+ * push. The client of that pull waits some seconds before it pulls again. Otherwise seventeen clients would end each
+ * other's pulls without a pause.
  */
 const WAITING_MAX = 16;
 const WAIT_AGAIN_S = 5;
@@ -34,7 +34,7 @@ const RESPONSE_BYTES_MAX = 512 << 10;
 const CONNECTED_MS = 10_000;
 /**
  * How often the keys and sessions of waiting pulls are checked, so that a pull ends within a second after its key
- * expires. When a key is revoked, its pulls end at once on the node that revoked it, and on every other node as soon as
+ * expires. A revoked key ends its pulls at once: on the node that revoked the key, and on every other node as soon as
  * it reads the revocation.
  */
 const JUDGE_MS = 900;
@@ -60,8 +60,8 @@ export interface PullTransportParts {
 }
 
 /**
- * Pushes to machines that cannot be called. Such a machine asks for its pushes. A push is handed out only to a pull
- * that waits, so no attempt is made while no machine pulls. Later pulls bring the results.
+ * Pushes to machines that cannot be called. Such a machine asks for its pushes with pulls. A push is handed out only to
+ * a pull that waits, so no attempt is made while no machine pulls. Later pulls bring the results.
  *
  * A waiting pull is one object, and one timer ends all waits and all attempts: thousands of machines that wait cost
  * memory and nothing else.
@@ -74,12 +74,12 @@ export class PullTransport implements Transport {
   readonly #instances = new Map<string, PullingInstance>();
   readonly #room: PullRoom;
   #waiting = 0;
-  /** Pulls that end in this turn of the event loop. */
+  /** Pulls that end right after this turn of the event loop. */
   #closing: WaitingPull[] = [];
   #judge_timer: Timer | null = null;
   #changes = 0;
   #is_draining = false;
-  /** One function for all pulls, and one for all machines. */
+  /** One function for all pulls, and one for all machines: a function for each would take memory. */
   readonly #onWaitOver = (pull: WaitingPull): void => this.#end(pull, null);
   readonly #onIdle = (instance: PullingInstance): void => this.#disconnect(instance);
 
@@ -146,8 +146,8 @@ export class PullTransport implements Transport {
   }
 
   /**
-   * The client has lost the response to this pull, or stopped waiting for the response. The pushes of the pull count as
-   * not handed out. This node may not know yet that the connection is dead, so the pull itself may still wait.
+   * The client has lost the response to this pull, or stopped waiting for it. The pushes of the pull count as not
+   * handed out. The pull may still wait here, because this node may not know yet that the connection is dead.
    */
   takeBack(instance_id: string, pull_id: string): void {
     const instance = this.#instances.get(instance_id);
@@ -209,7 +209,7 @@ export class PullTransport implements Transport {
     }
     const { connection } = known;
     const is_other = connection.address !== address || connection.client !== client;
-    // While several machines pull, the first one is shown.
+    // While several machines of an instance pull, the first one is shown.
     if (is_other && known.waiting.length === 0 && now - known.announced_at >= CONNECTED_MS) {
       known.connection = { since: connection.since, address, client };
       known.announced_at = now;
@@ -262,7 +262,7 @@ export class PullTransport implements Transport {
     for (let pull = instance.waiting[0]; pull !== undefined; pull = instance.waiting[0]) {
       const { permit } = pull.request;
       if (permit.updated_at === updated_at) return pull;
-      // This pull has a permit of a newer registration than the engine has. The engine reads the row again.
+      // The permit of this pull is of a newer registration than the engine has. The engine will read the row again.
       if (permit.updated_at > updated_at) return null;
       // The registration changed, perhaps its owner too: the machine has to ask again.
       instance.permit = null;
@@ -294,7 +294,7 @@ export class PullTransport implements Transport {
     this.#disconnect(instance);
   }
 
-  /** Ends all waiting pulls without a push. From now on, each new pull ends at once. Results still count. */
+  /** Ends all waiting pulls without further pushes. From now on, each new pull ends at once. Results still count. */
   drain(): void {
     this.#is_draining = true;
     for (const { waiting } of this.#instances.values()) for (const pull of waiting) this.#end(pull, null);

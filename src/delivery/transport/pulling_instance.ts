@@ -86,7 +86,7 @@ export class AwaitedResult extends WheelEntry implements HandedOut {
   readonly instance: PullingInstance;
   /** The owner of the instance when the push was handed out. */
   readonly owner: PullOwner;
-  /** The name of the pull that took it. */
+  /** The name of the pull that took the push. */
   readonly pull_id: string | null;
   readonly resolve: (result: PushResult | null) => void;
   readonly #onTimeout: (awaited: AwaitedResult) => void;

@@ -47,22 +47,22 @@ export const RESERVED_HEADERS: ReadonlySet<string> = new Set([
  */
 const SECRET_CHARS_MIN = 8;
 /**
- * A cut text may end with a part of a secret. A part that is shorter than this is not hidden, because it reveals
- * nothing.
+ * A cut text may end with the beginning of a secret. A beginning that is shorter than this is not hidden, because it
+ * reveals nothing.
  */
 const PART_CHARS_MIN = 4;
 const HIDDEN = '[hidden]';
 
 /**
- * The text of a response without the values of webhook_headers and the token for replies: error pages often show the
- * request, and Convoke stores and shows the response. Hides each value as it was sent, and also the last word of each
- * value alone, such as a bearer token.
+ * The text of a response without the values of webhook_headers and without the token for replies. Error pages often
+ * show the request, and Convoke stores and shows the response. Hides each value as it was sent, and also the last word
+ * of each value alone, such as a bearer token.
  *
  * @param headers the headers of the push
- * @param is_cut whether the text was cut, so that it may end with a part of a value
+ * @param is_cut whether the text was cut, so that it may end with the beginning of a value
  */
 export function withoutSecrets(text: string, headers: Record<string, string>, is_cut: boolean): string {
-  // Most responses are a single word.
+  // Most responses are too short to contain a secret.
   if (text.length < (is_cut ? PART_CHARS_MIN : SECRET_CHARS_MIN)) return text;
   let hidden = text;
   for (const [name, value] of Object.entries(headers)) {
@@ -102,8 +102,8 @@ export interface PushContent {
 }
 
 /**
- * Makes a delivery into the POST of the contract. Every attempt has the same bytes, except for its number, the time,
- * and the signature over the time.
+ * Makes a delivery into the POST of the contract. Every attempt has the same body and the same ids. The number of the
+ * attempt, its time and its signature are new.
  *
  * @param attempt the number of the attempt, from 1
  */

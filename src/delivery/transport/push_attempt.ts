@@ -30,8 +30,8 @@ export interface PushContext {
   readonly pools: ConnectionPools;
   readonly kept_bodies: KeptBodies;
   /**
-   * For bodies that may be longer than RESPONSE_BYTES_MAX. Without this second room, a few long bodies would leave no
-   * room for short ones.
+   * The room for bodies that may be longer than RESPONSE_BYTES_MAX. In one common room, a few long bodies would leave
+   * no room for short ones.
    */
   readonly kept_long_bodies: KeptBodies;
   readonly is_closed: boolean;
@@ -102,8 +102,7 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
   }
 
   /**
-   * Starts the deadline. Few pushes have a deadline of another length than `deadline_ms`. Each of these pushes has a
-   * timer.
+   * Starts the deadline. Few pushes have another deadline than `deadline_ms`, and each of these has a timer of its own.
    */
   #startDeadline(): void {
     const context = this.#context;
@@ -119,7 +118,7 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
     this.#context.own_deadlines.delete(this);
   }
 
-  /** Ends the push without a result, because another node continues or the process ends. */
+  /** Ends the push without a result, because another node takes over or the process ends. */
   giveUp(): void {
     this.#settle('timeout', '', false, true);
   }
@@ -175,8 +174,8 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
   // ── called by undici ──
 
   /**
-   * undici writes the request next. If the process was paused just before, this code runs before any timer can end the
-   * push. Another node may have made the push meanwhile, so this function checks the deadline.
+   * undici writes the request next. After a pause of the process, this code may run before the timer that should have
+   * ended the push. Another node may have made the push meanwhile, so this function checks the deadline.
    */
   onRequestStart(controller: Dispatcher.DispatchController): void {
     if (this.#context.now() - this.started_at_ms < this.timeout_ms) return;
@@ -299,7 +298,7 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
     });
   }
 
-  /** A connection is kept only after a whole response; anything else leaves it in an unknown state. */
+  /** A connection is kept only after a whole response. After anything else, its state is unknown. */
   #release(complete: boolean): void {
     const connection = this.#connection;
     const pool = this.#pool;

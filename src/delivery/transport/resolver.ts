@@ -37,8 +37,8 @@ const TRY_TIMEOUT_MS = 500;
 const TRY_TIMEOUT_MAX_MS = 2000;
 const TRIES_MAX = 5;
 /**
- * How long the lookup of one address family may still take when the lookup of the other family has ended (RFC 8305,
- * section 3, asks for a short delay).
+ * How long the query for one address family may still take when the other query has found addresses (RFC 8305, section
+ * 3, asks for a short delay).
  */
 const OTHER_FAMILY_WAIT_MS = 250;
 
@@ -71,7 +71,7 @@ function answerSoon(found: Resolution, done: (found: Resolution) => void): Looku
 
 /**
  * Looks up A and AAAA at the same time, on one channel. The lookup ends when both queries have ended, or at the
- * deadline. It also ends when one query has ended and the wait for the other query is over.
+ * deadline. It also ends OTHER_FAMILY_WAIT_MS after the first query that found addresses.
  */
 class DnsLookup implements Lookup {
   readonly #resolver: Resolver;

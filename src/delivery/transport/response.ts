@@ -8,12 +8,12 @@ export const RESPONSE_EXCERPT_CHARS_MAX = 1024;
 /** The most bytes of a response body that are read. */
 export const RESPONSE_BYTES_MAX = 64 * 1024;
 /**
- * The most bytes that are read after the head, for each byte that a body may have. Among them are chunk extensions and
- * trailers, which nothing else limits.
+ * The most bytes that are read after the head, for each byte that a body may have. They include chunk extensions and
+ * trailers, which have no other limit.
  */
 export const RAW_BYTES_OF_BODY = 2;
 const tooLong = (bytes_max: number): string => `the body of the response was over ${bytes_max / 1024} KiB`;
-/** The most bytes of the bodies that a `KeptBodies` counts, over all pushes, while they arrive. */
+/** The most bytes of bodies in one `KeptBodies`. A body counts until the push has its result. */
 const KEPT_BYTES_MAX = 32 << 20;
 const CHARACTER_BYTES_MAX = 4;
 const EXCERPT_BYTES_MAX = RESPONSE_EXCERPT_CHARS_MAX * CHARACTER_BYTES_MAX;
@@ -63,8 +63,7 @@ export class ResponseBody {
   }
 
   #keep(chunk: Buffer, bytes_max: number): void {
-    // Copies the bytes, because the chunk is a view of the 64 KiB that the socket read, and would keep all of them in
-    // memory.
+    // Copies the bytes: the chunk is a view of the 64 KiB that the socket read, and would keep all of these in memory.
     const part = Buffer.from(chunk.subarray(0, bytes_max - this.bytes));
     if (this.#kept !== null && this.#lost === '') {
       if (this.#kept.take(part.length)) this.#kept_bytes += part.length;
@@ -102,8 +101,8 @@ export class ResponseBody {
 }
 
 /**
- * The body of a response that a machine reports. A machine cuts a longer body, between two characters, and does not say
- * that it did. So a body of this length that is no JSON counts as cut.
+ * The body of a response that a machine reports. A machine cuts a body that is too long, between two characters, and
+ * does not report the cut. So a body of about RESPONSE_BYTES_MAX that is no JSON counts as cut.
  */
 export function reportedBody(body: string): KeptBody {
   const may_be_cut = Buffer.byteLength(body) > RESPONSE_BYTES_MAX - CHARACTER_BYTES_MAX;
@@ -120,8 +119,8 @@ function isJson(text: string): boolean {
 }
 
 /**
- * Decodes the beginning of a body as UTF-8, without our secrets. Replaces invalid bytes, and NUL too, because
- * PostgreSQL's type `text` refuses NUL.
+ * Decodes the beginning of a body as UTF-8, without secrets of the push. Replaces invalid bytes, and also NUL, which
+ * PostgreSQL's type `text` refuses.
  */
 export function excerptOf(parts: Buffer[], headers: Record<string, string>, is_complete: boolean): string {
   const bytes = (parts.length === 1 ? parts[0]! : Buffer.concat(parts)).subarray(0, EXCERPT_BYTES_MAX);

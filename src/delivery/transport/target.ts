@@ -29,8 +29,8 @@ export interface Target {
   previous_secret: string | null;
   previous_secret_until: number;
   /**
-   * The keys of both secrets. Null while nothing is pushed, because a key takes a kilobyte of memory, most of it
-   * outside of the heap.
+   * The keys of both secrets. Null from the end of a turn until the next push, because a key takes a kilobyte of
+   * memory, most of it outside of the heap.
    */
   keys: Keys | null;
   switched_on: boolean;
@@ -84,8 +84,8 @@ export function isSamePlace(a: Pick<Target, 'url' | 'transport'>, b: Pick<Target
 }
 
 /**
- * The keys that sign a push at this time: the current key, and after a rotation also the previous key, until its
- * overlap ends.
+ * The keys that sign a push at this time: the current key, and the previous key until the overlap after a rotation
+ * ends.
  */
 export function signingKeysOf(target: SigningTarget, wall_ms: number): SigningKey[] {
   const { secret, previous_secret, previous_secret_until } = target;

@@ -74,7 +74,7 @@ export interface Transport {
   canPush(instance_id: string, way: Way): boolean;
   /**
    * Makes one attempt. Resolves within the deadline whatever the receiver does; never rejects. Null: the attempt counts
-   * as not made, because the receiver certainly did not see it, or because another node makes it.
+   * as not made, because the receiver certainly did not see the push, or because another node makes the push.
    */
   push(push: Push, way: Way): Promise<PushResult | null>;
   /**

@@ -91,7 +91,7 @@ class PooledTransport implements WebhookTransport, PushContext {
     this.pools.forget(instance_id);
   }
 
-  /** Gives up only the attempts that have a longer deadline. The others end within 5 s by themselves. */
+  /** Gives up only attempts whose deadline is longer than `deadline_ms`. The others end within 5 s by themselves. */
   handOver(isTaken: (instance_id: string) => boolean): void {
     for (const attempt of this.own_deadlines)
       if (attempt.timeout_ms > this.deadline_ms && isTaken(attempt.instance_id)) attempt.giveUp();
