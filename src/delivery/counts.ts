@@ -7,8 +7,8 @@ import type { Clock } from './clock.ts';
 /** The most instances that one call counts: some milliseconds of the store's time, so that no other call waits long. */
 const INSTANCES_AT_ONCE = 2_000;
 /**
- * Counts are kept 19 times as long as it took to count. So callers with equal rights take at most 5 % of the store's
- * time together.
+ * Counts are kept 19 times as long as it took to count. So all callers with equal rights together take at most 5 % of
+ * the store's time.
  */
 const KEPT_TIMES = 19;
 /** The most callers with different rights whose counts are kept. */

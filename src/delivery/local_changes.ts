@@ -94,7 +94,7 @@ export class LocalChanges {
 
   /**
    * A delivery was queued again by hand. An attempt on this delivery should start at once, so the back-off ends too.
-   * But when other deliveries are before it in its lane, it waits for them.
+   * But the delivery still waits for the deliveries that are before it in its lane.
    */
   deliveryRetried(retried: LaneKey & { aside: boolean; delivery_id?: string }): void {
     const { clock, recipients, registrations, retries, dispatcher } = this.#parts;

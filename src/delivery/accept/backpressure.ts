@@ -109,10 +109,7 @@ export class Backpressure {
     return false;
   }
 
-  /**
-   * Other nodes stored messages. If this node is behind, it reports it to the other nodes, even when it accepts
-   * nothing.
-   */
+  /** Other nodes stored messages. If this node is behind, it reports how far, even when it accepts nothing itself. */
   onRemoteStored(): void {
     if (this.#waiting >= BACKLOG_REPORT_MIN) this.#check(this.#clock.now());
   }

@@ -20,7 +20,7 @@ export interface HeadReadParts {
  * Reads the facts that decide about the head of a lane, and offers the lane to the dispatcher again. First it waits
  * until all earlier results are on disk, so that the read finds cancelled deliveries as cancelled.
  *
- * @param take keeps the result of the read; it is not called when the lane changed meanwhile
+ * @param take keeps the result of the read; not called when the lane changed meanwhile
  */
 export async function readForHead<Read>(
   { settlements, ...parts }: HeadReadParts,

@@ -59,7 +59,7 @@ export class InFlight {
     recipient.in_hand += change;
   }
 
-  /** The result of an attempt is noted: its partition may be released. */
+  /** The result of an attempt is noted: the partition of the recipient may be released. */
   conclude(recipient: Recipient): void {
     recipient.partition.attemptEnds();
   }

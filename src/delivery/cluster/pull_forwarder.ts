@@ -5,7 +5,7 @@ import { http } from '../../node_http.ts';
 import type { ClusterStore } from '../../store/contract/cluster.ts';
 import type { Clock, Timer } from '../clock.ts';
 
-/** The header that marks a forwarded request: the node that receives it does not forward it again. */
+/** The header that marks a forwarded request, so that the node that receives the request does not forward it again. */
 export const FORWARDED_HEADER = 'convoke-forwarded';
 
 /**

@@ -116,8 +116,8 @@ export class Enqueuer {
 }
 
 /**
- * Whether a new delivery of a lane with a backlog stays on disk. Without a cluster it does as long as the instance is
- * behind.
+ * Whether a new delivery of a lane with a backlog stays on disk. Without a cluster, it stays there as long as the
+ * instance is behind.
  */
 function staysOnDisk({ is_behind }: Recipient, { backlog, contiguous_from }: Lane): boolean {
   return backlog !== null && (backlog.is_closed || (contiguous_from === null && is_behind));

@@ -40,7 +40,7 @@ export class Lane {
   last_seq: number;
   /** No attempt of this lane starts before this time; Infinity while its meeting is paused. */
   held_until = 0;
-  /** How many deliveries in memory have `is_backlog`: acceptance does not wait for them. */
+  /** How many deliveries in memory are marked `is_backlog`: acceptance does not wait for these. */
   queued_backlog = 0;
   /**
    * In a cluster, the first seq of the range (see cluster/seen_ranges.ts) for which this lane is complete: this node

@@ -9,9 +9,9 @@ import { PUSH_MS_GUESS, type Recipient } from './recipient.ts';
 const LANE_LENGTH_MAX = 1_024;
 const SLOW_LANE_LENGTH_MAX = 2;
 /**
- * A receiver is slow when its pushes take longer than this many times the average of all. A slow receiver has a smaller
- * share of the memory, so that a few of them cannot fill it. The limit is not a time in milliseconds: when this thread
- * is saturated, all pushes take long.
+ * A receiver is slow when its pushes take longer than this many times the average of all pushes. A slow receiver has a
+ * smaller share of the memory, so that a few slow receivers cannot fill the memory. The limit is not a time in
+ * milliseconds: when this thread is saturated, all pushes take long.
  */
 const SLOWER_ALLOWED = 4;
 /** The weight of the latest push in the average of all. */

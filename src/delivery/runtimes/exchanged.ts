@@ -1,7 +1,7 @@
 import type { Attempt } from '../../domain/outcome.ts';
 import type { PushResult } from '../transport/transport.ts';
 
-/** The result of one request, as far as HTTP is concerned: `ok` is any 2xx. */
+/** The result of one request, by HTTP alone: `ok` is any 2xx. */
 export interface Exchanged extends Pick<Attempt, 'outcome' | 'status_code' | 'detail'> {
   /** The whole body after a 2xx; otherwise its beginning. */
   body: string;

@@ -246,8 +246,8 @@ const ADDRESS_TOO_LONG: Exchanged = {
 };
 
 /**
- * Headers of the instance have priority over those of the shape. A request for some of the agents has an idempotency
- * key of its own.
+ * Headers of the instance have priority over headers of the shape. A request for one agent has an idempotency key of
+ * its own.
  */
 function headersOf(push: Push, way: Way, request: RuntimeRequest, agents: readonly string[]): Record<string, string> {
   const key = push.headers['idempotency-key'] ?? '';

@@ -34,7 +34,8 @@ export interface StageReport {
 }
 
 /**
- * The whole body of a response as text, or why it is lost, in words. `is_late`: the deadline passed while it arrived.
+ * The whole body of a response as text, or why it is lost, in words. `is_late`: the deadline passed while the body
+ * arrived.
  */
 export type KeptBody = { text: string } | { lost: string; is_late?: true };
 
