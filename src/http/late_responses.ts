@@ -5,7 +5,7 @@ import type { LargeResponses } from './intake/slow_readers.ts';
 import { documentOf, headersOf } from './problems.ts';
 
 /**
- * Writes the responses to requests that the framework has given up (`reply.hijack()`), because they wait long. The
+ * Writes the responses to requests that were taken from the framework (`reply.hijack()`), because they wait long. The
  * framework holds some 5 KB in memory for each request that it has, and ten thousand pulls may wait.
  */
 export class LateResponses {

@@ -179,9 +179,7 @@ export class Pages {
     return file.plain.bytes.toString().replaceAll(/\{\{(\w+)\}\}/g, (_, place: string) => escaped(texts[place] ?? ''));
   }
 
-  /**
-   * The built files. Reads them again when the index has changed. Checks that only when the request is for a view.
-   */
+  /** The built files. Reads them again when the index has changed. Only a request for a view makes that check. */
   async #read(is_view: boolean): Promise<Built | null> {
     if (this.#built !== null && !is_view) return this.#built;
     this.#reading ??= this.#readIfChanged().finally(() => (this.#reading = null));

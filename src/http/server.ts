@@ -25,7 +25,8 @@ const HEADERS_TIMEOUT_MS = 5_000;
 const REQUEST_TIMEOUT_MS = 30_000;
 const CONNECTIONS_CHECK_MS = 500;
 /**
- * How long a connection without a request stays open. Proxies keep theirs for 60 s, and the proxy must close first.
+ * How long a connection without a request stays open. Proxies keep an idle connection for 60 s, and the proxy must
+ * close it first.
  */
 const KEEP_ALIVE_MS = 72_000;
 /** A connection is closed when no byte moves on it for this long while its response is made or written. */
@@ -135,8 +136,8 @@ function assertLocalCaller({ url, headers }: FastifyRequest): void {
 
 /**
  * Whether a page of another site makes the request, for an image, a script or a frame. Such a request has no Origin,
- * but the browser names the site (Fetch Metadata). If the request succeeded, that page could learn which ids exist. But
- * a person may follow a link to a page of this service.
+ * but the browser names the site (Fetch Metadata). If the request succeeded, that page could learn which ids exist. A
+ * person who follows a link to a page of this service is let through.
  */
 function isOfForeignPage(url: string, headers: IncomingHttpHeaders): boolean {
   const site = headers['sec-fetch-site'] ?? 'none';

@@ -8,8 +8,8 @@ const KEY_BYTES_MAX = 16 << 20;
 const ALL_BYTES_MAX = 32 << 20;
 
 /**
- * The streams of a key that have written more than their clients take, with the bytes that wait in each; the slowest is
- * first.
+ * The streams of a key that have written more than their clients have read, with the bytes that wait in each; the
+ * slowest is first.
  */
 class KeyStreams {
   readonly waiting = new Map<ServerResponse, number>();

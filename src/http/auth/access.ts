@@ -57,7 +57,8 @@ export function guard(
         request.principal = standing.principal;
         assertOpenToLinks(request.principal, portal_link);
         assertScope(request.principal, access);
-        // Admins are not limited, because each entry in the audit log names them.
+        // The limit of changes is against floods of the audit log. It does not hold for admins, because each entry
+        // names its admin.
         const is_change = is_audited && !isAdmin(request.principal);
         limits.assertWithinRate([limited, is_change ? 'change' : undefined], request.principal, request);
         done();
@@ -65,7 +66,7 @@ export function guard(
         done(error as Error);
       }
     };
-    // A session is read from the store; a key is in memory.
+    // Only a session is read from the store, so only a session lets the request wait. A key is in memory.
     if (sessions.isUsedBy(request)) sessions.identify(request).then(admit, done);
     else admit(null);
   };

@@ -42,7 +42,10 @@ const REFUSALS_MAX = 100;
 
 export class AuditTrail {
   readonly #parts: AuditTrailParts;
-  /** Refusals of anonymous callers count separately, so that they cannot use up the limit for the refusals of keys. */
+  /**
+   * Refusals of anonymous callers have a limit of their own, so that anonymous callers cannot use up the limit for the
+   * refusals of keys.
+   */
   readonly #of_anonymous: Refusals;
   readonly #of_keys: Refusals;
 
@@ -63,12 +66,12 @@ export class AuditTrail {
     };
   }
 
-  /** The author of a session that begins with a sign-in link: the link has no key. */
+  /** The author of a session that a sign-in link begins: the link has no key. */
   holderOfLink(request: FastifyRequest): Pick<Author, 'storeFor'> {
     return { storeFor: () => this.#storeFor(request, { principal: 'sign-in link' }) };
   }
 
-  /** The author of a machine that redeems an invite: it has no key yet. */
+  /** The author of the changes that a machine makes when it redeems an invite: the machine has no key yet. */
   holderOfInvite(request: FastifyRequest): Pick<Author, 'storeFor'> {
     return { storeFor: (more) => this.#storeFor(request, { principal: 'invite link', ...more }) };
   }

@@ -242,12 +242,12 @@ export class Keyring {
     try {
       await this.#store.recordUse(uses);
     } catch (error) {
-      // Losing this use does no harm, because the next use is recorded again.
+      // A lost record does no harm, because the next use of the key is recorded again.
       this.#onError(error);
     }
   }
 
-  /** Writes the uses that are only in memory. Call it before the store is closed. */
+  /** Stores when keys were last used, where only memory knows it so far. Call it before the store is closed. */
   close(): Promise<void> {
     this.#is_closed = true;
     this.#following?.cancel();

@@ -135,7 +135,10 @@ export class Sessions {
     return (await this.ended([session])).length > 0 ? 'session_ended' : null;
   }
 
-  /** Which of these sessions have ended. Asks the store once for all of them. */
+  /**
+   * Which of these sessions have ended. Asks the store once for all of them, and once more when a sign-in link of
+   * another node began one of them.
+   */
   async ended(sessions: readonly Session[]): Promise<Session[]> {
     if (sessions.length === 0) return [];
     const { store, clock } = this.#parts;
@@ -145,7 +148,7 @@ export class Sessions {
     return sessions.filter((session) => !standing.has(session.digest) || lost.includes(session));
   }
 
-  /** Finds the sessions of sign-in links whose process has ended. */
+  /** Finds the sessions that began with a sign-in link of a process that has ended. */
   async ofLostProcesses(sessions: readonly Session[]): Promise<Session[]> {
     const { store, node_id } = this.#parts;
     const of_others = sessions.filter((session) => session.key_id === null && session.node_id !== node_id);
@@ -186,7 +189,10 @@ export class Sessions {
     return { session, csrf_token };
   }
 
-  /** The sessions that can be used, the latest first. A page of them may be shorter than its limit. */
+  /**
+   * The sessions that can be used, the latest first. A page may be shorter than its limit, because it leaves out
+   * sessions of processes that have ended.
+   */
   async list(page: PageRequest): Promise<Page<Session>> {
     const { store, clock } = this.#parts;
     const { data, next_cursor } = await store.sessions.list(page, clock.wall());
@@ -262,8 +268,8 @@ export class Sessions {
 
 /**
  * A browser names the origin of a request. On a secure or local connection the name is in Sec-Fetch-Site, which no page
- * can set. Otherwise the name is in Origin, on every request that changes something. A request with neither header is
- * not from a page of this service.
+ * can set. Otherwise the name is in Origin, on every request that changes something. A request that changes something
+ * and has neither header is not from a page of this service.
  *
  * @throws Problem `origin_not_allowed`
  */

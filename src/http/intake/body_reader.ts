@@ -16,7 +16,8 @@ const LOOK_MS = 500;
 
 /**
  * The listeners of all requests with a body. Closures made for each request would hold the parts of that request for as
- * long as it waits. The listeners are never removed, because to remove four costs more than the check in each.
+ * long as it waits. The listeners are never removed: removing four listeners costs more than the check that each of
+ * them makes.
  */
 function onData(this: Watched, chunk: Buffer): void {
   this[EXCHANGE]?.body?.take(chunk);

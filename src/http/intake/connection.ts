@@ -29,7 +29,7 @@ export interface Exchange {
   body: Body | null;
   /** Null for a request that this process makes to itself. */
   readonly connection: Connection | null;
-  /** The request before this one on the same connection, while it has no response either. */
+  /** The previous request on the same connection, while that request has no response either. */
   before: Exchange | null;
 }
 
@@ -65,7 +65,7 @@ export class Connection extends ListNode {
   is_over = false;
   /** When the connection began to wait for its client, to read or to write; null while it does not wait. */
   waits_since: number | null = null;
-  /** How many bytes the client had read when it began to wait. */
+  /** How many bytes of responses had left the buffer of the socket when `waits_since` was set. */
   #read_bytes = 0;
   /** The latest request, until it has a response. */
   exchange: Exchange | null = null;
@@ -141,8 +141,8 @@ export class Connection extends ListNode {
       this.waits_since = null;
       return false;
     }
-    // Read only for a connection that waits: the getter adds up the buffers of the socket, and thousands of connections
-    // do not wait.
+    // `bytesWritten` is read only for a connection that waits, because its getter adds up the buffers of the socket.
+    // Thousands of connections do not wait.
     const written = this.socket.bytesWritten;
     if (this.waits_since === null) {
       this.waits_since = now;
@@ -156,7 +156,7 @@ export class Connection extends ListNode {
 /**
  * The response was written, or the connection is gone. One function serves all responses, because a closure for each
  * response would hold its request. With closures, 13 of 16 MB of requests outlived two collections of the young
- * generation, and stayed until a full collection. Without closures, nothing did.
+ * generation, and stayed until a full collection. Without closures, no request did.
  */
 function onResponseClosed(this: ServerResponse): void {
   const exchange = (this.req as Watched)[EXCHANGE];
@@ -165,9 +165,9 @@ function onResponseClosed(this: ServerResponse): void {
 }
 
 /**
- * Ends a response that waits behind an earlier one when their connection closes. Node 24 does that itself, Node 22 does
- * not. Otherwise the body of its request would count against the budget for ever, and a pull would wait for a client
- * that is gone.
+ * Ends a response that still waits behind an earlier response when their connection closes. Node 24 does that itself.
+ * In Node 22 the body of its request would otherwise count against the budget for ever, and a pull would wait for a
+ * client that is gone.
  */
 function endQueued(response: ServerResponse): void {
   if (response.socket !== null || response.destroyed) return;

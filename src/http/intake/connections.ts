@@ -28,10 +28,7 @@ const LINGER_BYTES_MAX = 16 << 20;
 /** How long a connection without a request is kept open when the server stops. */
 const UNUSED_MS = 500;
 
-/**
- * How many connections are still accepted when the server stops. Node lets the system queue this many, and they may
- * already wait.
- */
+/** How many connections are still accepted when the server stops: Node lets the system queue up to this many. */
 const QUEUED_MAX = 511;
 
 /** How often the server checks which connections wait for their clients. */
@@ -60,7 +57,8 @@ export class Connections {
   /** Requests that wait until something happens, such as pulls. */
   readonly #waiting = new WaitingRequests();
   /**
-   * Connections that waited too long for their clients at the last check; the connection that waits longest is last.
+   * Connections that had waited at least SLOW_MS for their clients at the last check; the one that has waited longest
+   * is last.
    */
   #slow: Connection[] = [];
   #is_looking = false;
@@ -84,7 +82,7 @@ export class Connections {
   /** Watches the connections of a server. Call it before the server listens. */
   watch(server: Server): void {
     server.on('connection', (socket) => this.#admit(socket));
-    // Runs before the routes, so that a request that no route responds to costs nothing more.
+    // Runs before the routes, so that a request that `#begin` refuses costs no further work.
     const answerers = server.listeners('request') as ((request: IncomingMessage, response: ServerResponse) => void)[];
     server.removeAllListeners('request');
     server.on('request', (request, response) => {
@@ -97,8 +95,8 @@ export class Connections {
       exchange.awaits_continue = true;
       server.emit('request', request, response);
     });
-    // A request with an unknown `Expect` passes the same checks as others. They refuse it with a problem; Node's own
-    // response would be only a status.
+    // A request with an unknown `Expect` passes the same checks as others. These checks refuse the request with a
+    // problem; Node's own response would be only a status.
     server.on('checkExpectation', (request, response) => server.emit('request', request, response));
     server.on('connect', (_request, socket) => {
       socket.on('error', () => {});
@@ -129,7 +127,7 @@ export class Connections {
   /**
    * Accepts the connections that wait in the system's queue, perhaps with a request written: closing the server would
    * reset them. Node accepts one in each turn of the event loop, so this repeats until a turn accepts none. The loop
-   * ends after a number of connections and not after a time, because a busy machine may need any time.
+   * also ends at `until` and after QUEUED_MAX connections: clients that connect all the time must not delay the stop.
    */
   async #acceptQueued(until: number): Promise<void> {
     const count_max = this.#connection_count + QUEUED_MAX;
@@ -229,7 +227,7 @@ export class Connections {
     return true;
   }
 
-  /** @returns whether a request waited, and its connection closes with its response */
+  /** @returns whether a request waited; its connection then closes with its response */
   #endWait(): boolean {
     const waiting = this.#waiting.take();
     if (waiting === null) return false;

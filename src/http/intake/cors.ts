@@ -13,7 +13,10 @@ import { hasBody } from './framing.ts';
 const API_PATH = '/api/';
 
 const METHODS = 'GET, POST, PATCH, DELETE';
-/** The request headers that the documentation names. The headers of sessions are missing on purpose. */
+/**
+ * The request headers that the documentation names. The headers of sessions are missing on purpose: a page of another
+ * origin uses a key.
+ */
 const REQUEST_HEADERS =
   'authorization, content-type, convoke-reply-token, idempotency-key, last-event-id, traceparent, tracestate';
 /** The headers of responses that clients read. */

@@ -2,9 +2,9 @@ import type { FastifyRequest } from 'fastify';
 import { EXCHANGE, type Watched } from './connection.ts';
 
 /**
- * Drops the body of a request, so that the body no longer counts against the budget for bodies. It is called when the
- * response is made. A route whose requests wait long calls it when the wait begins: otherwise a few waiting clients with
- * large bodies would keep all other clients out.
+ * Drops the body of a request, so that the body no longer counts against the budget for bodies. Called when the
+ * response is made. A route whose requests wait long calls this function when the wait begins: otherwise a few waiting
+ * clients with large bodies would keep all other clients out.
  */
 export function letGoOfBody(request: FastifyRequest): void {
   request.body = undefined;

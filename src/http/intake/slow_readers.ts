@@ -18,7 +18,6 @@ export class LargeResponses {
   readonly #bytes_max: number;
   #bytes = 0;
 
-  /** @param bytes_max the most bytes of all larger responses together */
   constructor(bytes_max: number) {
     this.#bytes_max = bytes_max;
   }
@@ -26,7 +25,7 @@ export class LargeResponses {
   /** @returns null when the response may be made, or else the problem to respond with */
   admit(response: ServerResponse, payload: string): Problem | null {
     const bytes = Buffer.byteLength(payload);
-    // The client has left, so nothing is written, and `close` does not come again to give the bytes back.
+    // Does not count the bytes for a client that has left: no `close` would give them back.
     if (bytes <= SMALL_ANSWER_BYTES || response.closed || response.destroyed) return null;
     if (this.#bytes + bytes > this.#bytes_max) return overloaded();
     this.#bytes += bytes;

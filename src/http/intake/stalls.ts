@@ -10,7 +10,7 @@ import type { App } from '../context.ts';
 
 class Caller extends ListNode {
   readonly giveUp: () => void;
-  /** The signs of a stall since the request arrived. */
+  /** How many signs of a stall there were since the request arrived. */
   signs = 0;
 
   constructor(giveUp: () => void) {
@@ -36,7 +36,7 @@ export function addStalls(app: App, stall: Stall): void {
     else done();
   });
   app.addHook('onRoute', (route: RouteOptions) => {
-    // Sends are too many to watch each of them. The engine responds to their senders.
+    // Sends are not watched, because there are too many. When the storage stalls, the engine responds to their senders.
     if (!route.url.startsWith('/api/') || route.config?.limited === 'send') return;
     const handle = route.handler;
     const handleInTime: RouteHandlerMethod = function (request, reply) {

@@ -18,7 +18,8 @@ Format.Set('date-time', isTime);
 const NAME_CHARS_SHOWN = 80;
 
 /**
- * Makes a function that returns a value if it is as a schema describes, for parts of a body that are judged one by one.
+ * Makes a function that checks a value against a schema and returns the value, for parts of a body that are judged one
+ * by one.
  *
  * @throws Problem `invalid_fields`, from the returned function
  */
@@ -33,7 +34,9 @@ export function validator<Schema extends TSchema>(schema: Schema): (value: unkno
 
 type Validate = (value: unknown) => { error?: Problem };
 
-/** Validates with the route's own schemas. It converts only the text of query parameters, and removes nothing. */
+/**
+ * Validates with the route's own schemas. Validation converts only the text of query parameters, and removes nothing.
+ */
 export const validatorCompiler: FastifySchemaCompiler<TSchema> = ({ schema, httpPart }) => {
   // Compiled when it is first used: compiling all validators would take 150 ms of the start.
   let validator: Validator | undefined;
@@ -97,7 +100,7 @@ function invalid(fields: FieldError[]): Problem {
   return new Problem('invalid_fields', fields.map(detailOf).join('; '), { errors: fields });
 }
 
-/** Finds unknown fields itself, so that it lists only the first of 200,000 unknown fields. */
+/** Finds unknown fields without the validator, and stops after ERRORS_MAX of them: there may be 200,000. */
 function unknownFields({ properties, additionalProperties }: SchemaNode, value: unknown): FieldError[] {
   if (properties === undefined || additionalProperties !== false || !isObject(value)) return [];
   const known = Object.keys(properties);

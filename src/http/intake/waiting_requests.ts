@@ -35,12 +35,15 @@ class Holder extends ListNode {
 
 /**
  * The requests that wait until something happens. Each holds a connection, and one key may make any number of them. So
- * when all connections are in use, one of these requests makes room: the oldest request of the key with the most. A key
- * that fills the service with such requests loses only its own.
+ * when all connections are in use, one of these requests makes room: the oldest request of the key that has the most of
+ * them. A key that fills the service with such requests loses only its own.
  */
 export class WaitingRequests {
   readonly #holders = new Map<string | null, Holder>();
-  /** The holders by how many of their requests wait, so that the holder with the most is found without a search. */
+  /**
+   * The holders by how many of their requests wait, so that the holder with the most requests is found without a
+   * search.
+   */
   readonly #with_count: IntrusiveList<Holder>[] = [];
   #largest = 0;
 

@@ -161,7 +161,7 @@ async function rotateKey({ changes, log, audit_trail }: ApiKeyContext, request: 
   return { ...wireApiKey(key), token };
 }
 
-/** @throws Problem `invalid_fields` for limits without effect */
+/** @throws Problem `invalid_fields` for a limit that does not fit the scopes, and for an end that has passed */
 function newKey(key_id: string, token: string, input: CreateKeyInput, wall_ms: number): NewApiKey {
   const { name = null, meeting_ids = null, instance_id = null } = input;
   const scopes = [...new Set(input.scopes)];

@@ -83,7 +83,8 @@ async function fetchBackup(
   }
   if (path === null) return reply.code(202).send(progress);
   const file = await open(path, 'r');
-  // The file exists only for this response, and is removed however the response ends.
+  // Removes the file before it is sent: the open descriptor still reads it, and nothing is left however the response
+  // ends.
   await rm(path, { force: true });
   const { size } = await file.stat();
   const copy = createReadStream('', { fd: file, highWaterMark: 1 << 20 });

@@ -42,13 +42,13 @@ async function getDeliveryPush(
   { params: { delivery_id }, principal: { visibility } }: RequestFor<typeof GET_DELIVERY_PUSH>,
 ) {
   const delivery = await store.deliveries.get(delivery_id, clock.now(), visibility);
-  // A message is kept as long as it has a delivery, unless the delivery was removed just now.
+  // A message is kept as long as it has a delivery. It can be missing here only if the delivery was removed just now.
   const message = delivery === null ? null : await store.messages.get(delivery.message_id);
   if (delivery === null || message === null) throw deliveryNotFound(delivery_id);
   const instance = await store.instances.get(delivery.instance_id, visibility);
   const { attempt = 1, started_at } = delivery.attempts.at(-1) ?? {};
   const timestamp_s = Math.floor((started_at === undefined ? clock.wall() : Date.parse(started_at)) / 1000);
-  // The headers of a trace are for tools that watch, and not for the receiver.
+  // Leaves out the headers of a trace: they are for tools that watch, and not for the receiver.
   const of = { ...delivery, origin: message.origin, trace: null };
   return {
     delivery_id,

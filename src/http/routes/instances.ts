@@ -323,7 +323,7 @@ async function testWebhook(
   return diagnose(webhook_transport, row, `test-${randomUUID()}`, clock.wall(), user_agent);
 }
 
-/** The visibility of a principal that sees only the instances that it may change. */
+/** The visibility of a principal, limited to the instances that the principal may change. */
 function ownedBy({ owner_scope }: Principal): Visibility | null {
   return owner_scope === null ? null : { owner_scope, meeting_ids: [] };
 }

@@ -151,7 +151,7 @@ async function revokeInvite(
   return reply.code(204).send();
 }
 
-/** A GET redeems nothing, because programs that preview a link or fetch it in advance send it too. */
+/** A GET redeems nothing, because programs that preview a link or fetch it in advance send a GET too. */
 const SHOW = {
   config: { access: 'public' },
   // Programs through which people send links add to the query, to count clicks.

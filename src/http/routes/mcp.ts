@@ -19,7 +19,7 @@ const OF_KEY_MAX = 256;
  * count against the budget for bodies meanwhile.
  */
 const SMALL_BODY_BYTES = 16_384;
-/** The tools that send a message. They do not wait, and their bodies count until the response. */
+/** The tools that send a message. Their calls do not wait, so the body of such a call may count against the budget. */
 const SENDING_TOOLS: readonly unknown[] = ['send_message', 'reply'];
 const RETRY_AFTER_S = 1;
 
@@ -28,7 +28,7 @@ export interface McpCall {
   body: Record<string, unknown>;
   /** The headers that the protocol reads. */
   headers: Record<string, string>;
-  /** Calls the routes of this process as the client. */
+  /** Calls the routes of this process on behalf of the client. */
   fetch: typeof fetch;
   /** Aborted when the client is gone. */
   signal: AbortSignal;
@@ -84,7 +84,7 @@ const MCP = {
   schema: { hide: true, body: McpMessageBody },
 } satisfies RouteShape;
 
-/** The only method with a response that is written while it is made. */
+/** The only method whose response is a stream. */
 const STREAM = 'events/stream';
 const STREAM_HEADERS = {
   'content-type': 'text/event-stream; charset=utf-8',
@@ -144,7 +144,7 @@ async function answer({ app, room, endpoint }: AnswerContext, request: RequestFo
     return streamTo(answered.body, reply, hasRoom);
   }
   const text = await answered.text();
-  // When the key of a request has ended, its client must not read the result, whatever the request has done.
+  // When the key of a request has ended, its client must not read the result, even if the request succeeded.
   const code = request.standing?.revocationReason() ?? null;
   if (code !== null) throw new Problem(code);
   if (refused !== null) throw refused as Problem;

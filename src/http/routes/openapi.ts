@@ -7,8 +7,8 @@ import { type File, sendFile, variantOf } from '../files.ts';
 const FILE = new URL(import.meta.url.endsWith('.ts') ? '../../../openapi.json' : './openapi.json', import.meta.url);
 
 /**
- * Serves the OpenAPI document, which `npm run generate` writes from the schemas of the routes. It is not made here,
- * because making it needs a library that the running service does not need.
+ * Serves the OpenAPI document, which `npm run generate` writes from the schemas of the routes. The document is not made
+ * here, because that takes a library that the running service does not need.
  */
 export function documentRoute(app: App): void {
   let document: Promise<File> | null = null;

@@ -1,4 +1,4 @@
-/** Links that show the owner of a key their instances, inside another product's page. */
+/** Links that show the instances of a key to its owner, inside another product's page. */
 import type { FastifyReply } from 'fastify';
 import type { Log } from '../../delivery/bounded_log.ts';
 import type { Clock } from '../../delivery/clock.ts';

@@ -194,7 +194,8 @@ async function forward({ pull_forwarder, limits, connections }: Context, request
   });
   if (response === null) {
     if (made_room) throw noRoom();
-    // If the request brought results, nobody knows whether they count. So it fails, and the machine brings them again.
+    // If the request brought results, nobody knows whether they count. So the request fails, and the machine brings the
+    // results again.
     if (pull_forwarder.is_draining && !brings_results) return { pushes: [], results: [] };
     throw holderNotReached();
   }
@@ -277,8 +278,8 @@ type Asked = Omit<PullRequest, 'onEnd'> & {
 };
 
 /**
- * A pull in progress: its wait, and then the pushes of its response. It is one object without closures, and the
- * framework no longer has its request, because thousands of machines may wait.
+ * A pull in progress: its wait, and then the pushes of its response. Thousands of machines may wait, so a pull is one
+ * object without closures, and the framework no longer has its request.
  */
 class Pulling implements PullRequest {
   readonly #context: Context;

@@ -88,7 +88,7 @@ async function counted(
   const found = existing(await store.deliveries.countRecoverable(of, RECOVERED_MAX + 1, owner_scope), instance_id);
   const count = { recovered: Math.min(found, RECOVERED_MAX), at_least: found > RECOVERED_MAX };
   if (!('since_ms' in of)) return count;
-  // A message whose delivery was removed must not count as missed.
+  // Looks back no further than deliveries are kept: a message whose delivery was removed must not count as missed.
   const since_ms = Math.max(of.since_ms, clock.wall() - retention_deliveries_ms);
   const span = { since_ms, until_ms: of.until_ms };
   return { ...count, missed: await store.deliveries.countMissed(instance_id, span, MISSED_ROWS_MAX) };

@@ -8,7 +8,7 @@ export const SEARCH_MS_MAX = 400;
 export const LIST_MS_MAX = 50;
 /** The most calls of the store that one request makes. */
 const CALLS_MAX = 40;
-/** Each call may read this many times the rows of the call before it. Most pages are full after the first call. */
+/** Each call may read this many times as many rows as the call before it. Most pages are full after the first call. */
 const READS_FACTOR = 4;
 /** The page ends when its items have this many characters. */
 const PAGE_CHARS_MAX = 1 << 20;

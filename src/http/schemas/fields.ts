@@ -11,8 +11,8 @@ export const NO_CONTROLS_PATTERN = '^[^\\u0000-\\u001f\\u007f-\\u009f\\ud800-\\u
 export const LIST_BODY_BYTES_MAX = 384 << 10;
 
 /**
- * The name of a schema in the OpenAPI document, in the clients that are made from the document, and in the SDK.
- * `finished` in openapi_document.ts makes a component of every schema with a title.
+ * Names a schema: the title is its name in the OpenAPI document, in generated clients and in the SDK. The function
+ * `finished` (scripts/openapi_document.ts) makes a component of each schema that has a title.
  */
 export const named = (title: string, description: string) => ({ title, description });
 

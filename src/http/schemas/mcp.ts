@@ -1,7 +1,7 @@
 import Type from 'typebox';
 import { expected, named } from './fields.ts';
 
-/** The MCP library judges the content, because it knows several versions of the protocol. */
+/** The MCP library judges the content, because that library knows several versions of the protocol. */
 export const McpMessageBody = Type.Unsafe<Record<string, unknown>>({
   type: 'object',
   additionalProperties: true,
