@@ -27,8 +27,7 @@ interface News {
 }
 
 /**
- * How soon the page tries again after a refusal that looks final, because the service may be in the middle of an
- * upgrade.
+ * How soon the page tries again, even after a refusal that looks final: the service may be in the middle of an upgrade.
  */
 const REFUSED_MS = 10_000;
 

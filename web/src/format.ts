@@ -80,7 +80,8 @@ export function pauseInWords({ outcome }: Pick<Attempt, 'outcome'>): string {
 }
 
 /**
- * The explanation of a delivery's state; empty when none is needed. It may have the id of the instance: foreign text.
+ * The explanation of a delivery's state; empty when none is needed. It may contain the id of the instance, which
+ * somebody else wrote.
  */
 export function whyInWords({ instance_id, reason, waiting_for, attempt_count }: Explained): string {
   if (reason === 'exhausted') return `gave up after ${counted(attempt_count, 'attempt')}`;

@@ -51,8 +51,8 @@ class Steps {
   }
 
   /**
-   * Puts a step at the nearest multiple of the step. After somebody has set the clock of the service, its steps no
-   * longer begin at such multiples.
+   * Places a step at the nearest multiple of the length of a step. After somebody has set the clock of the service, its
+   * steps no longer begin at such multiples.
    */
   #stepAt(second: number): number {
     return Math.round(second / this.#step_s) * this.#step_s;
@@ -113,7 +113,8 @@ export function useHistory(span: Span | null): HistoryRead {
         const steps = kept.get(span) ?? new Steps(span);
         try {
           await steps.read();
-          // The session may have ended meanwhile.
+          // Keeps nothing if the view was left during the request: the session may have ended, and `forgetHistory` must
+          // not be undone.
           if (!is_left) kept.set(span, steps);
           problem.current = null;
         } catch (error) {

@@ -23,7 +23,7 @@ export function portalToken(): string | null {
   return link;
 }
 
-/** Takes the token out of the address, because others could see it there. Returns whether there was one. */
+/** Takes the token out of the address, because others could see it there. Returns whether there was a token. */
 export function takeLink(): boolean {
   const [, token] = /^#link=(.+)$/.exec(location.hash) ?? [];
   if (token === undefined) return false;

@@ -8,7 +8,7 @@ import { type FeedEvent, feed } from './feed.ts';
 
 /**
  * Earlier responses, shown at once when the user returns to a view. Each session has a map of its own, because a
- * response may arrive after its session.
+ * response may arrive after the end of its session.
  */
 let kept = new Map<string, unknown>();
 const KEPT_MAX = 100;
@@ -101,8 +101,8 @@ interface QueryState<T> {
 }
 
 /**
- * Asks the service, and asks again after each event that concerns the query. One request at a time: every response is
- * shown, also when the service needs longer than the time between two events.
+ * Asks the service, and asks again after each event that concerns the query. Only one request is in flight at a time.
+ * So every response is shown, even when the service needs longer than the time between two events.
  *
  * @param key identifies the query; another key is another query. Null: no request is made
  */
@@ -176,8 +176,8 @@ export interface ListQuery<T> {
   /** Whether the list has no more rows after the last one. */
   is_complete: boolean;
   /**
-   * How far the service searched when it stopped before the last page was full; null when that page was full. Such a
-   * page may be empty. Then no new row makes the list load more, and somebody has to call `more`.
+   * How far the service searched when it stopped before the last page was full; null when that page was full. A page
+   * that is not full may even be empty. Then no new row makes the list load more, and somebody has to call `more`.
    */
   searched_to: string | null;
   /** Loads the next page, if there is one and it is not being loaded. */

@@ -35,10 +35,10 @@ export function go(to: string, { replace = false } = {}): void {
   place.value = read();
 }
 
-/** The address to which the page returns when the user goes back or forth; null while nothing has to stay. */
+/** The address to which the page returns when the user goes back or forward; null while nothing has to stay. */
 let kept: string | null = null;
 
-/** Keeps the view when the user goes back or forth, until the returned function is called. */
+/** Keeps the view when the user goes back or forward, until the returned function is called. */
 export function keepPlace(): () => void {
   kept = location.href;
   return () => (kept = null);

@@ -15,9 +15,9 @@ export interface Section {
 const isAdmin = (): boolean => may('admin');
 /** A single node has no page of nodes: the page would show only that node. */
 const isShared = (): boolean => !is_portal && may('read') && session.value?.features.cluster === true;
-/** A link of the portal shows instances and their deliveries. */
+/** Not in the portal: a link of the portal shows only instances and their deliveries. */
 const isOwn = (): boolean => !is_portal;
-/** Without the scope `read` a key sees its own instances and their deliveries. */
+/** Needs the scope `read`: without it a key sees only its own instances and their deliveries. */
 const isReader = (): boolean => !is_portal && may('read');
 
 export const SECTIONS: readonly Section[] = [

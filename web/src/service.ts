@@ -11,7 +11,8 @@ export const other_version = new Observable<string | null>(null);
 
 /**
  * The half of a session that is not in the cookie. A browser sends the cookie to every port of the host, but hides this
- * half from pages of other ports. All tabs share it, as they share the cookie: it names the session that they all have.
+ * half from pages of other ports. All tabs share this half, as they share the cookie, because they all have the same
+ * session.
  */
 export const CSRF_TOKEN = 'convoke.csrf_token';
 /** Used only in browsers that store nothing; it lasts until the page is closed. */
@@ -75,8 +76,8 @@ export function sharedSession(): Promise<Session> {
 export const signed_out_because = new Observable<string | null>(null);
 
 /**
- * The latest reason that the live feed gave for its end. A session ends with its key. The feed then names the reason of
- * the key, and a response says only that the session has ended.
+ * The latest reason that the live feed gave for its end. A session ends with its key. Then the feed says why the key
+ * ended, but a response says only that the session has ended.
  */
 let feed_end: string | null = null;
 

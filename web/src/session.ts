@@ -82,7 +82,7 @@ function followVersion(): void {
 
 const SIGN_IN_LINK = /^#sign-in=(.+)$/;
 
-/** Signs in with the one-time link in the address, if it has one that works; otherwise asks who is signed in. */
+/** Signs in with the one-time link in the address, if there is one and it works; otherwise asks who is signed in. */
 async function enterByAddress(): Promise<void> {
   const [, token] = SIGN_IN_LINK.exec(location.hash) ?? [];
   if (token === undefined) return ask();
@@ -173,7 +173,7 @@ async function ask(why: string | null = null): Promise<void> {
   if (found.state === 'signed_out') signed_out_because.value = why;
 }
 
-/** The characters that a header can have; no key has others. A text with others cannot even be sent. */
+/** A key has only these characters. A text with other characters cannot be sent in a header. */
 const CAN_BE_KEY = /^[\x20-\x7e]*$/;
 
 /** @throws ConvokeError when the service refuses the key */
@@ -189,7 +189,7 @@ export async function signIn(key: string): Promise<void> {
 export async function signOut(): Promise<void> {
   const whose = session.value;
   try {
-    // Requests in progress are refused while the session ends. Nobody needs to know why.
+    // While the session ends, requests in progress are refused. The page must not show that as a reason to sign in.
     await changingSession(async () => {
       await client.signOut();
       showNobody();

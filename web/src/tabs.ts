@@ -4,7 +4,8 @@
  *
  * The tabs agree by messages to one another. A tab claims the lead, and leads when no other tab objects. A leader that
  * is hidden or closed says so. A leader that crashes or hangs gives no sign of life, so after a while another tab
- * claims its place. When two tabs lead, because one of them was too busy to object, the tab that began later stays.
+ * claims its place. When two tabs lead, because one of them was too busy to object, the tab that began to lead later
+ * stays the leader.
  *
  * A lock of the browser would be simpler, but pages over plain HTTP from another machine have no locks. A SharedWorker
  * is not possible either, because the page permits no Trusted Types policy, and so no URL of a worker.
@@ -95,8 +96,8 @@ export class Tabs<News extends object> {
       case 'news':
         // A leader may have hung. When it continues, the greeting shows it that another tab leads.
         if (said.lead < this.#lead) return this.#greet();
-        // Steps back before it takes the new number. The last messages that this tab sends as leader so have the lower
-        // number, and the other tabs ignore them.
+        // Steps back before it takes the new number. Then the last messages that this tab sends as the leader have the
+        // lower number, and the other tabs ignore them.
         if (this.#role !== 'hidden') this.#stepBack('waits');
         this.#lead = said.lead;
         return this.#parts.onNews(said.news);

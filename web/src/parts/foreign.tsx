@@ -2,8 +2,8 @@ import { type ComponentChildren, type JSX, toChildArray } from 'preact';
 import { shown } from '../format.ts';
 
 /**
- * Text that somebody else wrote. `<bdi>` keeps it from reversing the text around it. Invisible characters are shown as
- * their codes, so two ids that look alike can differ only in their letters.
+ * Text that somebody else wrote. `<bdi>` keeps such text from reversing the text around it. Invisible characters are
+ * shown as their codes, so two ids that look alike can differ only in their letters.
  */
 export function Foreign({ class: name, children }: { class?: string; children?: ComponentChildren }): JSX.Element {
   return (

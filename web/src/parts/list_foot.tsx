@@ -16,7 +16,10 @@ interface ListFootProps {
   onCatchUp: () => void;
 }
 
-/** The line beneath a list, where it moves no row: the number of rows, the number of new rows, and the pause. */
+/**
+ * The line beneath a list, where a change of the line moves no row: the number of rows, the number of new rows, and the
+ * pause.
+ */
 export function ListFoot(props: ListFootProps): JSX.Element {
   const { count, problem, is_complete, is_partly_sorted, news, is_moved, is_paused, onPause, onCatchUp } = props;
   return (

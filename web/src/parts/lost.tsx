@@ -5,7 +5,7 @@ import { other_version } from '../service.ts';
 import { Mark } from './mark.tsx';
 import { timeOfDay } from './time.tsx';
 
-/** Says above a view since when its data may be stale, and that the page itself is of another version. */
+/** Says above a view since when its data may be stale, and that the service has another version than the page. */
 export function LostBanner(): JSX.Element {
   const since = useObservable(lost_since);
   const version = useObservable(other_version);

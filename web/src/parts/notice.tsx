@@ -52,8 +52,8 @@ export function forgetNotice(): void {
 }
 
 /**
- * Does something for the user and shows the result, with a button that takes the action back. Shows nothing to the next
- * person, when the session has ended meanwhile.
+ * Does something for the user and shows the result, with a button that takes the action back. Shows nothing when the
+ * session has ended meanwhile, because the next person must not see it.
  */
 export async function doing<T>(
   work: Promise<T>,

@@ -43,7 +43,7 @@ interface RowsProps<T> {
   is_order_kept?: boolean;
   /** How many lines a row has on a narrow screen. */
   narrow_lines?: 1 | 2;
-  /** Sorts the rows that are loaded, and loads no others for it. */
+  /** Sorts the rows that are loaded, and loads no further rows to sort. */
   is_sorted_as_loaded?: boolean;
   is_complete: boolean;
   /** Called when the end becomes visible. */
@@ -55,7 +55,7 @@ const TWO_LINES_PX = 54;
 /** The width that the columns of the widest list need. */
 const NARROW_PX = 800;
 const SPARE_ROWS = 10;
-/** How many rows are loaded to sort them. */
+/** The most rows that are loaded for sorting. */
 const SORTED_ROWS_MAX = 5000;
 
 export function Rows<T>(props: RowsProps<T>): JSX.Element {

@@ -30,7 +30,7 @@ export function Failure({ problem, again }: { problem: ConvokeError; again: () =
   );
 }
 
-/** Shown in place of failures when there are none. Without an instance nothing is healthy. */
+/** Shown when no instance fails. Without any instance, nothing is called healthy. */
 export function Healthy({ is_any_up, is_any_there }: { is_any_up: boolean; is_any_there: boolean }): JSX.Element {
   if (is_any_up) {
     return (

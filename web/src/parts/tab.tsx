@@ -21,8 +21,8 @@ export function titleOf(text: string, environment: string | null): string {
 }
 
 /**
- * The tab also asks from time to time. A hidden tab may have no connection of the feed, and the service counts again
- * only after a while.
+ * The tab also asks without an event, this often. A hidden tab may have no connection of the feed, and the service may
+ * count again only a while after an event.
  */
 const LOOK_EVERY_MS = 10_000;
 /** The events after which another number of instances may be down. */

@@ -51,7 +51,7 @@ export function Agent({ agent_id }: { agent_id: string }): JSX.Element {
             <DeliveryList
               query={{
                 agent_id,
-                // The service finds the deliveries of one instance without reading others.
+                // The service finds the deliveries of one instance without reading those of other instances.
                 ...(only !== undefined && another === undefined && { instance_id: only.instance_id }),
               }}
               most={DELIVERIES_MAX}

@@ -44,8 +44,8 @@ function Writing({ meeting_id, members, onSent }: ComposerProps): JSX.Element {
     setDraft(changed);
     keepDraft(meeting_id, changed);
   };
-  // The agent in a link to write to it; null without such a link. It is removed from the URL, so that a reload does not
-  // choose the agent again.
+  // The agent that a link names as the recipient; null without such a link. The name is removed from the URL, so that a
+  // reload does not choose the agent again.
   const to = usePlace().query.get('to');
   useEffect(() => {
     if (to === null) return;

@@ -15,8 +15,8 @@ const PAGE = 50;
 const KEPT_MAX = 150;
 const DELIVERIES_PAGE = 500;
 /**
- * The most pages of deliveries that are read at a time. In a meeting with many recipients they may not reach every
- * message. The earlier messages then have no marks, but a link to their deliveries.
+ * The most pages of deliveries that are read at a time. In a meeting with many recipients these pages may not reach
+ * every message. The earlier messages then have no marks, but a link to their deliveries.
  */
 const DELIVERY_PAGES_MAX = 4;
 
@@ -139,7 +139,8 @@ export class Conversation {
   }
 
   /**
-   * Reads new messages, and new states of the deliveries on the screen. Calls during a refresh become one more refresh.
+   * Reads new messages, and new states of the deliveries on the screen. All calls during a refresh together cause one
+   * more refresh.
    */
   async refresh(): Promise<void> {
     this.#is_stale = true;
@@ -282,7 +283,7 @@ export class Conversation {
     }
   }
 
-  /** The deliveries of those lines that changed, by message_id. */
+  /** The deliveries of the lines whose deliveries changed, by message_id. */
   async #deliveriesOf(lines: readonly Line[], { from, to }: Changed): Promise<Map<string, Delivery[]>> {
     const found = new Map<string, Delivery[]>();
     const wanted = lines.filter(({ seq }) => seq >= from && seq <= to);

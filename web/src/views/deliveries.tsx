@@ -127,7 +127,7 @@ export function Deliveries({ delivery_id }: { delivery_id: string | null }): JSX
         name === 'message.accepted' ||
         name === 'meeting.changed'),
   );
-  /** Whether the filters of a search are in sight: also while somebody empties the last one to write it again. */
+  /** Whether the filters of a search are in sight: also while somebody empties the last of them to fill it again. */
   const [is_open, setOpen] = useState(is_search);
   const ticks = useTicks();
   // For a mixed list, finding the owner of each instance would need a request for each.

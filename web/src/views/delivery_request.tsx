@@ -1,4 +1,4 @@
-/** The request of a delivery: its message, its headers without the secrets, and the same as a curl command. */
+/** The request of a delivery: its message, its headers without the secrets, and the same request as a curl command. */
 import type { JSX } from 'preact';
 import { type Attempt, curlOf, type Delivery, type DeliveryPush } from '@convoke/sdk';
 import { Copy } from '../parts/copy.tsx';
@@ -7,7 +7,7 @@ import { Failure, Skeleton } from '../parts/states.tsx';
 import { type Query, useQuery } from '../queries.ts';
 import { client } from '../service.ts';
 
-/** The request changes only with its attempts. */
+/** The request of a delivery changes only with a new attempt. */
 export function useDeliveryPush({ delivery_id, attempt_count }: Delivery): Query<DeliveryPush> {
   return useQuery(`push ${delivery_id} ${attempt_count}`, () => client.getDeliveryPush(delivery_id));
 }

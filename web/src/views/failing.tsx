@@ -1,4 +1,7 @@
-/** Counts instances by state. Groups those that fail by cause, the cause with the most waiting deliveries first. */
+/**
+ * Counts instances by state. Groups the failing instances by cause; the cause with the most waiting deliveries is
+ * first.
+ */
 import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { Counts, Instance } from '@convoke/sdk';
@@ -104,9 +107,9 @@ function byWeight(a: Instance, b: Instance): number {
 
 interface Cause {
   cause: string;
-  /** The advice for all of these machines; null when they do not all have the same one. */
+  /** The advice for all of these machines; null when their advice differs. */
   advice: string | null;
-  /** The response of one of them; null when none is known. */
+  /** The response of one of the machines; null when none is known. */
   example: string | null;
   /** The machines on the screen. */
   machines: Instance[];
@@ -175,7 +178,7 @@ function Group({ group }: { group: Cause }): JSX.Element {
   );
 }
 
-/** Why a machine fails, unless the heading of its group says as much. */
+/** Why a machine fails, unless the heading of its group says the same. */
 function whyBeside(cause: string | null, { last_failure }: Instance): string | null {
   const why = last_failure === null ? 'no failure on record' : failureInWords(last_failure);
   return why === cause ? null : why;

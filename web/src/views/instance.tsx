@@ -293,7 +293,7 @@ function leaseOf({ lease_until }: Instance): (readonly [string, JSX.Element])[] 
  */
 function healthTimes(instance: Instance): (readonly [string, JSX.Element])[] {
   const { health, health_since, next_try_at, pending_deliveries } = instance;
-  // Nothing shows the health of a paused instance.
+  // A paused instance gets no pushes, so nothing shows its health.
   if (isPaused(instance)) return [];
   return [
     ...(health_since === undefined ? [] : [[`${capital(health)} since`, <At at={health_since} />] as const]),

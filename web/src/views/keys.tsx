@@ -265,7 +265,8 @@ function MakeDialog({ is_first, onClose }: { is_first: boolean; onClose: () => v
         showProblem,
       );
   };
-  // Meanwhile the service refuses the requests of the page. Such a refusal must not close the only view of the token.
+  // Until the page has signed in, the service refuses its requests. Such a refusal must not close the only view of the
+  // token.
   const submit = (): Promise<void> => (is_first ? changingSession(make) : make());
   if (made !== null) return <TokenDialog made={made} onClose={onClose} />;
   return (

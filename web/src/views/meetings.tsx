@@ -100,7 +100,7 @@ export function Meetings({ meeting_id }: { meeting_id: string | null }): JSX.Ele
           kind="meetings"
           problem={problem}
           list={`meetings ${q}`}
-          // While all meetings are loaded, the meeting with the latest activity is first.
+          // Once all meetings are loaded, the meeting with the latest activity is first.
           rows={is_complete ? rows.toSorted(byActivity) : rows}
           is_order_kept
           narrow_lines={1}

@@ -37,7 +37,7 @@ export async function membersOf(meeting_id: string): Promise<MeetingInstance[] |
  */
 const MEETINGS_MAX = 20;
 
-/** The events after which the memberships of an instance are other ones. */
+/** The events after which the memberships of an instance may differ. */
 const CHANGES = new Set<FeedEvent['name']>(['instance.joined', 'instance.left', 'membership.changed']);
 
 /** The memberships of an instance, including the meetings that it has left. */

@@ -16,7 +16,8 @@ import { Answered, Answers, type Thread } from './thread.tsx';
 import { Trace } from './trace.tsx';
 
 /**
- * For a message to more instances than this, the page counts them by state, and marks only those that need attention.
+ * For a message to more instances than this, the page counts the deliveries by state, and marks only those that need
+ * attention.
  */
 const MARKS_MAX = 24;
 
@@ -127,8 +128,7 @@ function Words({ text, seq }: { text: string; seq: number }): JSX.Element {
 function beginningOf(text: string): string {
   const lines = text.split('\n', FOLDED_LINES + 1);
   const beginning = lines.length > FOLDED_LINES ? lines.slice(0, FOLDED_LINES).join('\n') : text;
-  // A line more, or a few words more, are not worth a click. A cut through an emoji leaves half of it, which is
-  // removed.
+  // A few characters more are not worth a click. Where the cut leaves half of an emoji, that half is removed.
   const is_short = beginning.length <= FOLDED_CHARS * 1.2;
   return is_short
     ? beginning
@@ -138,7 +138,7 @@ function beginningOf(text: string): string {
         .replace(/\ufffd$/, '');
 }
 
-/** An agent is known by the key of its sender. The name in the message itself is a claim. */
+/** The service checks `from_agent` against the key of the sender. A name in the message itself is only a claim. */
 function Speaker({ from_agent, from }: { from_agent: string | undefined; from: string | null }): JSX.Element | null {
   if (from_agent === undefined) return from === null ? null : <Foreign class="message-from">{from}</Foreign>;
   return (

@@ -58,7 +58,7 @@ async function inDeliveries(): Promise<InMeetings> {
   return { joined: used_meeting, used_meeting, delivered };
 }
 
-/** The names of the demo's meetings and instances. The demo does none of the steps of the guide. */
+/** The names of the demo's meetings and instances. Nothing that the demo did counts as a step of the guide. */
 const OF_DEMO = /^demo-[0-9a-f]{6}(-|$)/;
 
 /** How a machine takes part: it connects by itself, or it has a webhook and is registered with curl or the program. */

@@ -10,8 +10,8 @@ export interface Thread {
 }
 
 /**
- * The threads by message_id, for each message that answers one of these messages, or that one of these messages
- * answers.
+ * The threads by message_id. A message has a thread when it answers one of these messages, or when one of these
+ * messages answers it.
  */
 export function threadsOf(messages: readonly Line[]): ReadonlyMap<string, Thread> {
   const by_id = new Map(messages.map((message) => [message.message_id, message]));

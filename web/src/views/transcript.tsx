@@ -14,7 +14,7 @@ import { Conversation } from './conversation.ts';
 import { MessageLine } from './message.tsx';
 import { threadsOf } from './thread.tsx';
 
-/** Messages are loaded when fewer screens than this are left before them. */
+/** More messages are loaded when fewer screens than this are left to the end of the loaded ones. */
 const SPARE_SCREENS = 2;
 /** A reader who is at most this many pixels from the end counts as at the end. */
 const END_PX = 2;
@@ -24,7 +24,7 @@ interface TranscriptProps {
   members: readonly MeetingInstance[];
   /** The seq of the newest message, as far as the meeting was read. */
   last_seq: number;
-  /** Rises when the user sends a message, which they want to see. */
+  /** Rises when the user sends a message: then the page shows the end. */
   sent: number;
 }
 
@@ -45,8 +45,8 @@ export function Transcript({ meeting_id, members, last_seq, sent }: TranscriptPr
     // In a reversed column the end is 0, and positions above it are negative.
     const below = -box.scrollTop;
     const above = box.scrollHeight - box.clientHeight - below;
-    // The screen may be higher than a third of the messages. With all the spare room, a load at one end would then
-    // trigger a load at the other end.
+    // With few messages on a high screen the spare room is smaller. Otherwise a load at one end would trigger a load at
+    // the other end.
     const spare = Math.min(SPARE_SCREENS * box.clientHeight, Math.max(END_PX, box.scrollHeight / 3 - box.clientHeight));
     conversation.is_followed = is_to_end && below <= END_PX;
     if (above <= spare) conversation.earlier();
@@ -69,7 +69,7 @@ export function Transcript({ meeting_id, members, last_seq, sent }: TranscriptPr
       const is_there = await conversation.open(seq);
       // The user has left the page of the meeting meanwhile.
       if (scroller.current === null) return;
-      // The wanted message may have been in the document before.
+      // The wanted message may already be in the document: then nothing is drawn again.
       reach(scroller.current, wanted);
       const { problem, lines } = conversation.stretch.value;
       // When nothing was read, the page says so, and the next try leads to the message.
@@ -83,7 +83,7 @@ export function Transcript({ meeting_id, members, last_seq, sent }: TranscriptPr
   const { hash, path } = usePlace();
   useEffect(() => void show(seqIn(hash)), [show, hash]);
   const showEnd = (): void => {
-    // The address would lead back to that message.
+    // Removes the message from the address, which would lead back to it.
     go(path + location.search, { replace: true });
     void show(null);
   };

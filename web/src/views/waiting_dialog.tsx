@@ -7,7 +7,7 @@ import { quoted } from '../format.ts';
 import { useQuery } from '../queries.ts';
 import { client, session } from '../service.ts';
 
-/** The address of an example's runtime, on its own machine. */
+/** An example of an address: a runtime on its own machine. */
 const RUNTIME = 'http://127.0.0.1:9000/convoke';
 
 /** Shows the command to run on the machine of a new instance. The dialog says when that machine has connected. */

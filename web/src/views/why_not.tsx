@@ -1,4 +1,4 @@
-/** Why an instance would not get a message, from the reports of the service for each membership. */
+/** Shows why an instance would not get a message, as the service explains it for each membership. */
 import type { JSX } from 'preact';
 import type { ExplainQuery, Explanation } from '@convoke/sdk';
 import { Foreign } from '../parts/foreign.tsx';
