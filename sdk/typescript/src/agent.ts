@@ -102,8 +102,8 @@ export async function serveAgent(options: AgentOptions, agent: Agent): Promise<v
 export type AgentReceiverOptions = Omit<ReceiverOptions, 'onPush' | 'onTest'>;
 
 /**
- * The same agent as a webhook endpoint: a handler from Request to Response, as `createReceiver` makes one. Its instance
- * is registered with `replies: true`. Convoke waits 5 s for the answer.
+ * The same agent as a webhook endpoint: a handler from Request to Response, as `createReceiver` makes one. Register its
+ * instance with `replies: true` yourself. Convoke waits 5 s for the answer.
  *
  * @throws VerificationError with reason `invalid_secret`, at once
  */

@@ -79,7 +79,7 @@ import type {
   UpdateMembershipInput,
 } from './types.ts';
 
-/** How much longer than its wait the response to a pull may take. */
+/** How much longer than `wait_s` the response to a pull may take. */
 const PULL_GRACE_MS = 10_000;
 
 /** The service gives a slow machine 30 s to respond to a test. */
@@ -199,8 +199,8 @@ export class ConvokeClient {
   }
 
   /**
-   * Changes the agents or the rules of an instance in a meeting. Another join would do that too, but it would also undo
-   * a leave. Fails with `membership_does_not_exist` when the instance is not in the meeting.
+   * Changes the agents or the rules of an instance in a meeting. Another join would do that too, but would also undo a
+   * leave. Fails with `membership_does_not_exist` when the instance is not in the meeting.
    */
   updateMembership(
     meeting_id: string | number,
@@ -231,9 +231,7 @@ export class ConvokeClient {
     });
   }
 
-  /**
-   * How many instances are in each state, and how many deliveries are pending. Counts only those that the key may see.
-   */
+  /** How many instances are in each state, and how many deliveries are pending. Counts only what the key may see. */
   getCounts(options?: CallOptions): Promise<Counts> {
     return this.#requests.call('GET', ['counts'], { ...options });
   }
@@ -392,7 +390,7 @@ export class ConvokeClient {
 
   /**
    * Queues a failed or cancelled delivery again, due at once, under the same webhook-id. A pending delivery becomes due
-   * at once. Fails with `delivery_not_retryable`.
+   * at once. Fails with `delivery_not_retryable` after a success, or when the instance was deleted.
    */
   retryDelivery(delivery_id: string, options?: CallOptions): Promise<Delivery> {
     return this.#requests.call('POST', ['deliveries', delivery_id, 'retry'], { ...options });
@@ -423,9 +421,9 @@ export class ConvokeClient {
   }
 
   /**
-   * The progress of the copy; or the copy itself, once, when it is complete. No timeout limits reading it: only
-   * `signal` ends that. Fails with `backup_does_not_exist` when the copy was fetched already, or when no call asked for
-   * it for a minute.
+   * The progress of the copy, or the complete copy itself, once. No timeout applies while the copy is read: only
+   * `signal` ends the reading. Fails with `backup_does_not_exist` when the copy was fetched already, or when no call
+   * asked for it for a minute.
    */
   fetchBackup(
     backup_id: string,
@@ -462,16 +460,17 @@ export class ConvokeClient {
   }
 
   /**
-   * Makes a link to a page that shows the instances of a key, for an hour at most, also in a frame of another product.
-   * Anybody who has the link may use it. For admins. Fails with `not_permitted` for a key without the scope `instance`.
+   * Makes a link to a page that shows the instances of a key. The link is valid for an hour at most. Another product
+   * may show the page in a frame. Anybody who has the link may use it. For admins. Fails with `not_permitted` for a key
+   * without the scope `instance`.
    */
   createPortalLink(key_id: string, input: PortalLinkInput = {}, options?: CallOptions): Promise<PortalLink> {
     return this.#requests.call('POST', ['keys', key_id, 'portal-link'], { ...options, body: input });
   }
 
   /**
-   * Makes a one-time link that lets a machine into meetings. Only this response contains the `link`. It begins with the
-   * public_url of the service, or else with base_url. For admins, as are listing and revoking.
+   * Makes a one-time link that lets a machine into meetings. Only this response contains the `link`. The link begins
+   * with the public_url of the service, or else with base_url. Only admins may make, list and revoke invites.
    */
   async createInvite(input: CreateInviteInput, options?: CallOptions): Promise<InviteWithLink> {
     const made = await this.#requests.call<InviteWithLink>('POST', ['invites'], { ...options, body: input });
@@ -499,7 +498,7 @@ export class ConvokeClient {
    *
    * @throws ConvokeError `invite_does_not_exist`; `invite_ended` when the invite was redeemed or revoked, or has
    * expired
-   * @throws TypeError when it is not a link of this service
+   * @throws TypeError when `link` is not a link of this service
    */
   async redeemInvite(link: string, options: CallOptions = {}): Promise<RedeemedInvite> {
     const beginning = `${this.base_url}/invite/`;
@@ -516,7 +515,7 @@ export class ConvokeClient {
     return this.#requests.call('GET', ['audit'], { ...options, query });
   }
 
-  /** Whether the demo runs. For admins, as are starting and stopping it. */
+  /** Whether the demo runs. Only admins may ask this, and start or stop the demo. */
   demo(options?: CallOptions): Promise<Demo> {
     return this.#requests.call('GET', ['demo'], { ...options });
   }

@@ -3,7 +3,8 @@ import type { DeliveryPush } from './types.ts';
 /**
  * A curl command that makes the request of a delivery again, for a POSIX shell. Null when the delivery has no URL, or
  * when the runtime of its instance expects requests of another shape. The command has `[hidden]` and `[signature]`
- * instead of secrets. A receiver that checks these refuses the request until you put the real values in.
+ * instead of secrets. A receiver that checks a secret or the signature refuses the request until you put in the real
+ * values.
  */
 export function curlOf({ url, runtime, headers, body }: DeliveryPush): string | null {
   if (url === null || runtime !== null) return null;

@@ -3,10 +3,10 @@ import type { FieldError, ProblemDetails } from './types.ts';
 /**
  * Any failure between a client and Convoke. Branch on `code`; `message` is for people.
  *
- * The server's codes are kept as they are (`instance_does_not_exist`, `invalid_fields`, …). Three are the client's own:
- * `unreachable` (no connection, or it broke), `timeout` (no whole response in time) and `unexpected_response`
- * (something responded that is not Convoke). After `unreachable` and `timeout` the request may or may not have been
- * carried out.
+ * The server's codes are kept as they are (`instance_does_not_exist`, `invalid_fields`, …). Three codes are the
+ * client's own: `unreachable` (no connection, or it broke), `timeout` (no whole response in time) and
+ * `unexpected_response` (something responded that is not Convoke). After `unreachable` and `timeout` the request may or
+ * may not have been carried out.
  */
 export class ConvokeError extends Error {
   override readonly name = 'ConvokeError';
@@ -22,8 +22,8 @@ export class ConvokeError extends Error {
   /** How long the server asks to wait; null when it does not ask. */
   readonly retry_after_s: number | null;
   /**
-   * The key with which a message was sent. When the same message is sent again with it, the message is stored at most
-   * once.
+   * The key with which a message was sent. When the same message is sent again with this key, the message is stored at
+   * most once.
    */
   idempotency_key: string | null = null;
 

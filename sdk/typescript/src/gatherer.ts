@@ -28,7 +28,8 @@ export class Gatherer {
   }
 
   /**
-   * Rejects as a single send does. When the signal is aborted, a message that is in a request already may be stored.
+   * Rejects as a single send does. When the signal is aborted, a message that is already in a request may still be
+   * stored.
    */
   send(item: Item, signal: AbortSignal | undefined): Promise<SentMessage> {
     signal?.throwIfAborted();

@@ -10,15 +10,18 @@ import { type Push, readPush } from './verify.ts';
 /**
  * How long the service keeps a request without pushes: many proxies end a request after 60 s without a byte. Each new
  * request costs the service as much as a push, so the time is not shorter. A connection that died in silence is noticed
- * after this time and the grace.
+ * after this time and GRACE_MS.
  */
 const WAIT_S = 55;
 const GRACE_MS = 5_000;
-/** While a machine sleeps, timers stand still and the wall clock does not, so the wall clock is read this often. */
+/** While a machine sleeps, timers stand still, but the wall clock runs on. So the wall clock is read this often. */
 const LOOK_MS = 1_000;
 /** How long an iteration that is ending tries to hand in its results. */
 const HAND_IN_MS_MAX = 10_000;
-/** The longest pause in that time, whatever the service asks for: after a failure there is time for another try. */
+/**
+ * The longest pause within HAND_IN_MS_MAX, whatever the service asks for: after a failure there is time for another
+ * try.
+ */
 const HAND_IN_PAUSE_MS_MAX = HAND_IN_MS_MAX / 2;
 /** The most pushes that one request asks for. */
 const PUSHES_MAX = 32;
@@ -27,7 +30,7 @@ const PUSHES_MAX = 32;
  * the message again: soon, and at most one message of each lane.
  */
 const REMEMBERED = { for_ms: 3_600_000, size_max: 1_000, bytes_max: 16 * 1024 * 1024 };
-/** The most pushes without a result that are remembered; the oldest is forgotten first. */
+/** The most late pushes without a result that are remembered; the oldest is forgotten first. */
 const LATE_MAX = 1_000;
 
 /** Ends the waiting request when a push shows that the machine should ask for no more now. */
@@ -61,7 +64,7 @@ export interface PullOptions {
    * The promise must settle soon after the signal is aborted.
    */
   ready?: ((signal: AbortSignal) => Promise<void> | undefined) | undefined;
-  /** Called when the service responds, and when it is lost and will be tried again. */
+  /** Called when the service responds, and when the connection is lost and will be made again. */
   onConnection?: ((state: 'connected' | 'reconnecting', error: ConvokeError | null) => void) | undefined;
   /** Makes the pauses between failed requests; tests replace it. */
   sleep?: ((ms: number, signal: AbortSignal | undefined) => Promise<void>) | undefined;
@@ -210,7 +213,7 @@ export class Puller {
     const is_out_of_time = this.#now() >= this.#hand_in_until_ms;
     if (this.#pausing === null && !is_out_of_time) {
       if (this.#room > 0 && this.#waiting === null && !is_ending) void this.#wait(this.#room);
-      // The request that waits has taken up its room by now.
+      // By now the request that waits has taken its part of `#room`.
       if (this.#isHandInDue) void this.#handIn(is_ending || !this.#is_ready ? 0 : this.#room);
     }
     const is_idle = this.#waiting === null && !this.#is_handing_in;
@@ -221,7 +224,7 @@ export class Puller {
     }
   }
 
-  /** The last result was given, so the time for handing it in begins. No pause takes up that time. */
+  /** Starts the time for handing in, because the last result was given. Ends the pause that runs now. */
   #limitHandIn(): void {
     if (this.#hand_in_until_ms !== Infinity) return;
     this.#hand_in_until_ms = this.#now() + HAND_IN_MS_MAX;
@@ -254,7 +257,7 @@ export class Puller {
     return !this.#is_open && (this.#ending.signal.aborted || !this.#is_ready) && this.#pull_ids.has('waits');
   }
 
-  /** Results that are given in the same turn of the event loop go together. */
+  /** Results that are given in the same turn of the event loop go together in one request. */
   #stepSoon(): void {
     if (this.#is_step_due) return;
     this.#is_step_due = true;
@@ -291,7 +294,7 @@ export class Puller {
     this.#is_handing_in = true;
     this.#asked += max;
     if (this.#isTakeBackDue && !this.#pull_ids.has('hands in')) {
-      // The next request that waits may begin before this one has its response, and must have another name.
+      // The next request that waits may begin before this request has its response, and must have another name.
       this.#pull_ids.set('hands in', this.#pull_ids.get('waits') as string);
       this.#pull_ids.delete('waits');
     }
@@ -328,7 +331,8 @@ export class Puller {
       this.#succeed();
       for (const push of pushes) this.#take(push, sent_at_ms);
     } catch (error) {
-      // It is unknown whether the results arrived. The service counts each of them once.
+      // It is unknown whether the results arrived. So they are handed in again, and the service counts each result
+      // once.
       this.#results.putBack(results);
       throw error;
     } finally {
@@ -479,7 +483,7 @@ function readPushes(url: string): (response: Response, text: string) => { pushes
       throw errorFromProxy(response, url);
     }
     if (!Array.isArray(pushes)) throw errorFromProxy(response, url);
-    // The header has whole seconds, and browsers hide it from pages of another origin.
+    // The header has whole seconds. Where a proxy removes it, the clock of this machine takes its place.
     const date_ms = Date.parse(response.headers.get('date') ?? '');
     return { pushes: pushes as HandedOut[], sent_at_ms: Number.isNaN(date_ms) ? Date.now() : date_ms };
   };

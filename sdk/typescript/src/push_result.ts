@@ -1,8 +1,8 @@
 /** The most results in one request; fewer when their bodies are long. */
 const RESULTS_MAX = 32;
 /**
- * The most characters of all bodies in a request: JSON makes at most six bytes of one character, and a request has a
- * megabyte. A single result may have a body of RESULT_BODY_BYTES_MAX.
+ * The most characters of all bodies in a request: JSON makes at most six bytes of one character, and a request may have
+ * a megabyte. A single result may have a body of RESULT_BODY_BYTES_MAX.
  */
 const RESULTS_CHARS_MAX = 128 * 1024;
 /** The longest body of a result that the service accepts. */

@@ -13,8 +13,8 @@ import {
 /** Twice the size of the largest push under the server's default limit, its list of agents included. */
 const BODY_BYTES_MAX = 2 * 1024 * 1024;
 /**
- * With its default settings, Convoke retries a push that got a response for less than an hour. That takes longer only
- * when the receiver asks for more time, or when somebody retries the push by hand.
+ * With its default settings, Convoke stops retrying an answered push within an hour. Later retries come only when the
+ * receiver asks for more time, or when somebody retries the push by hand.
  */
 const REMEMBER_S = 3600;
 const REMEMBERED_MAX = 10_000;
@@ -30,9 +30,9 @@ export interface ReceiverOptions extends VerifyOptions {
   /** The instance's webhook_secret, or several of them while it is being rotated. */
   secret: string | readonly string[];
   /**
-   * Called once per push. The response is 200 when it returns or resolves. Convoke waits 5 s for that: put the push
-   * into a queue of your own, or start the agent without waiting for its reply. While it runs, Convoke holds back the
-   * next push of the same meeting. When it fails, Convoke sends the push again.
+   * Called once per push. The response is 200 when onPush returns or resolves. Convoke waits 5 s for that: put the push
+   * into a queue of your own, or start the agent without waiting for its reply. While onPush runs, Convoke holds back
+   * the next push of the same meeting. When onPush fails, Convoke sends the push again.
    *
    * The agent may reply at once with the return value: see `Answer`. The reply is sent in the meeting, if the instance
    * is registered with `replies: true`. Later the agent can reply with `push.reply_token`.
@@ -60,9 +60,9 @@ export interface ReceiverOptions extends VerifyOptions {
  * Makes a webhook endpoint out of a function: a handler from Request to Response, for any server that uses these two
  * types (`toNodeListener` of `@convoke/sdk/node` for node:http).
  *
- * A push may arrive more than once. If its webhook-id was handled, it gets a 200 without a call of onPush. If the first
- * call still runs, it waits for that call. If the first call threw, onPush is called again. This memory ends with the
- * process, so an agent that must never act twice has to remember the webhook_id itself.
+ * A push may arrive more than once. A push whose webhook-id was handled gets a 200 without a call of onPush. While the
+ * first call still runs, a repetition waits for that call. If the first call threw, onPush is called again. This memory
+ * ends with the process, so an agent that must never act twice has to remember the webhook_id itself.
  *
  * Responses: 200 when the push was handled, 400 when the request is genuine but no push, 401 when it is not genuine,
  * 405 and 413, and 500 when onPush threw.
@@ -92,7 +92,8 @@ export function receiverOf(
   const { onError = (error) => console.error(error), now = Date.now } = options;
   const { body_bytes_max = BODY_BYTES_MAX, remember_s = REMEMBER_S, remembered_max = REMEMBERED_MAX } = options;
   const keys = Promise.all(decodeSecrets(options.secret).map(importKey));
-  // The first request reports a failed import. Otherwise the failure would end the process before any request.
+  // The first request reports that a secret could not be imported. Without this line, the failure would end the process
+  // before any request.
   keys.catch(() => {});
   const limits = { for_ms: remember_s * 1000, size_max: remembered_max, bytes_max: REMEMBERED_BYTES_MAX };
   const handled = new Remembered<string | null>(limits, (json) => json?.length ?? 0, now);

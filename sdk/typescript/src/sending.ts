@@ -22,7 +22,9 @@ export interface SendingOptions extends Pick<RequestsOptions, 'send_attempts_max
   gather_ms?: number | undefined;
 }
 
-/** The trace of a message, as in W3C Trace Context. A `fetch` that OpenTelemetry instruments adds it by itself. */
+/**
+ * The trace of a message, as in W3C Trace Context. A `fetch` that OpenTelemetry instruments adds the trace by itself.
+ */
 export interface TraceOptions {
   traceparent?: string | undefined;
   tracestate?: string | undefined;
@@ -121,7 +123,7 @@ export function sendBody(
 
 /**
  * A proxy responds 502 and 504 when it lost the node that had the request. Then it is unknown whether the message was
- * stored; the key makes sure that it is stored once.
+ * stored; the idempotency key makes sure that the service stores it once.
  */
 const STATUSES_TO_TRY_AGAIN: ReadonlySet<number> = new Set([429, 502, 503, 504]);
 

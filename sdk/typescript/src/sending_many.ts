@@ -31,8 +31,8 @@ interface Again {
 }
 
 /**
- * Sends messages in their order, as many in one request as it takes. A message that may be tried again is sent again
- * with the same idempotency key, and the messages after it wait.
+ * Sends messages in their order, as many in one request as a request may have. A message that may be tried again is
+ * sent again with the same idempotency key, and the messages after it wait.
  *
  * @returns a result for each, in the order of the list; a reason is a ConvokeError
  * @throws the reason of the signal
@@ -138,7 +138,7 @@ function errorOf({ status, problem, retry_after_s }: SendResult): ConvokeError {
   return new ConvokeError(code, detail, { title, status, errors, retry_after_s: retry_after_s ?? null });
 }
 
-/** Each message has an error of its own, because it names the key of the message. */
+/** Each message has an error of its own, because the error names the key of the message. */
 function failed({ idempotency_key }: Item, { code, title, detail, status, errors, retry_after_s }: ConvokeError) {
   const extra = { title, errors, retry_after_s, ...(status !== null && { status }) };
   const reason = new ConvokeError(code, detail, extra);

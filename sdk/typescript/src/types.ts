@@ -2,11 +2,11 @@
  * The shapes of Convoke's API. Times are RFC 3339 UTC with milliseconds. The shapes of bodies, queries and responses
  * are generated from the server's schemas; the others are here.
  *
- * - instance: one machine running an agent runtime
+ * - instance: one agent runtime
  * - membership: the agents of one instance that take part in one meeting
  * - message: a message of a meeting, an opaque JSON object
  * - delivery: one message on its way to one instance
- * - attempt: one HTTP POST made for a delivery
+ * - attempt: one push of a delivery
  */
 import type { DeliveryReason, DeliveryState, Health, Instance, Outcome } from './schemas.ts';
 

@@ -40,8 +40,8 @@ export interface Push {
    */
   hops: number | null;
   /**
-   * With these the instance can reply later, for a day: `client.sendReply(push.reply_token, …)`, or a POST to the
-   * address. Null unless the instance may reply. Not covered by the signature.
+   * With this URL and this token the instance can reply later, for a day: `client.sendReply(push.reply_token, …)`, or a
+   * POST to the address. Null unless the instance may reply. Not covered by the signature.
    */
   reply_url: string | null;
   reply_token: string | null;
