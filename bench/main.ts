@@ -1,6 +1,6 @@
 /**
- * `npm run bench`: measures Convoke and its comparisons, prints a table for each scenario, and writes everything as
- * JSON. docs/benchmarks.md says what the rows mean.
+ * `npm run bench`: measures Convoke and what it is compared with, prints a table for each scenario, and writes
+ * everything as JSON. docs/benchmarks.md says what the rows mean.
  *
  *   npm run bench -- --only a,b --rounds 3 --seconds 5
  *   npm run bench -- --only a --rows convoke,relay
@@ -79,7 +79,7 @@ const { values: options } = parseArgs({
 const rounds = Number(options.rounds);
 const seconds = Number(options.seconds);
 
-// Each helper process ends when its channel to this process closes, so it is enough that this process exits.
+// Each helper process ends when its channel to this process closes, so it is enough to exit this process.
 process.once('SIGINT', () => process.exit(130));
 
 const [machines, each] = options.herd.split('x').map(Number);
@@ -112,8 +112,8 @@ async function measureAll(): Promise<void> {
 }
 
 /**
- * Measures all rows of a scenario in each round. Every second round has the reverse order, so that a drift of the machine
- * affects all rows alike.
+ * Measures all rows of a scenario in each round. Every second round has the reverse order, so that a machine that gets
+ * slower or faster affects all rows alike.
  */
 async function run(scenario: Scenario): Promise<ScenarioResult> {
   const wanted = options.rows?.split(',');

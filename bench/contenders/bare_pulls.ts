@@ -24,8 +24,8 @@ function serve({ port, other_port, half }: Part): void {
   const agent = new http.Agent({ keepAlive: true });
   const answer = (request: IncomingMessage, response: ServerResponse, body: string): void => {
     // Machines with an even number pull from the first process, machines with an odd number from the second. The first
-    // half has the numbers 0 and 1, 4 and 5, …: as many even as odd numbers. So each process forwards half of its
-    // requests.
+    // half of the instances has the numbers 0 and 1, 4 and 5, …: as many even as odd numbers. So each process forwards
+    // half of its requests.
     const number = Number(/i(\d+)/.exec(request.url ?? '')?.[1]);
     if (other_port !== null && (number >> 1) % 2 !== half && !(FORWARDED in request.headers)) {
       const headers = { 'content-type': 'application/json', 'content-length': body.length, [FORWARDED]: '1' };
@@ -50,7 +50,6 @@ function serve({ port, other_port, half }: Part): void {
   server.listen(port, '127.0.0.1', () => console.log(`ready http://127.0.0.1:${port}`));
 }
 
-/** @param processes 1 or 2 */
 export function barePulls(processes: 1 | 2): Contender {
   return {
     name: processes === 1 ? 'node:http alone' : 'node:http, 2 processes that forward',

@@ -31,7 +31,7 @@ export interface Running {
   commits?: () => Promise<number>;
   /** The process of the service. */
   probe: Tool<Probe>;
-  /** The processes whose processor time counts, with their descendants. */
+  /** The measured processor time is that of these processes and their descendants. */
   pids: number[];
   ready_ms: number;
   stop(): Promise<void>;

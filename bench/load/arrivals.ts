@@ -8,7 +8,7 @@ export interface Received {
   last_us: number;
   /** First attempts that arrived after an attempt of a later message of the same lane. */
   out_of_order: number;
-  /** Pushes with the newest message of the lane, which the instance had already received. */
+  /** Pushes that repeat the newest message of their lane. */
   repeated: number;
   hung: number;
   /** Milliseconds from the sending of the message to its arrival. */
@@ -20,7 +20,7 @@ export interface Arrival {
   sent_us: number | null;
   /** The instance and the meeting, as one text. */
   lane: string;
-  /** The seq of the message; null when the push has none, so that its order is not checked. */
+  /** The seq of the message; null when the push has none: then its order is not checked. */
   seq: number | null;
   is_first_attempt: boolean;
 }
@@ -61,7 +61,9 @@ export class Arrivals {
     else if (is_first_attempt) received.out_of_order++;
   }
 
-  /** Counts from 0 again. `lanes` also forgets the last seq of each lane, because a new service starts. */
+  /**
+   * Counts from 0 again. With `lanes` it also forgets the last seq of each lane: in a new service the seqs begin again.
+   */
   reset({ lanes }: { lanes: boolean }): void {
     this.#received = nothingReceived();
     this.hung = 0;

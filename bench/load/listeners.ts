@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { serveCommands } from './channel.ts';
 
-/** How the line starts that each event has once. */
+/** The start of a line that every event has exactly once. */
 const EVENT_LINE = Buffer.from('\nevent: ');
 
 export interface FeedCounts {

@@ -48,10 +48,13 @@ export interface Sent {
   /** Messages that the response reports as stored. */
   accepted: number;
   refused: number;
-  /** The refused messages, by status; also "closed" (connections that the service closed) and "in a list". */
+  /**
+   * The refused messages, by status. "closed": the service closed the connection. "in a list": the request succeeded,
+   * and the service refused some of its messages.
+   */
   refusals: Record<string, number>;
   first_us: number;
-  /** Milliseconds from the request to the response, when the service accepted it. */
+  /** Milliseconds from a request to its response, for requests that the service accepted. */
   answer_ms: Distribution;
   /** The longest delay of a message against the timetable. */
   late_ms_max: number;
@@ -75,7 +78,7 @@ class Sender {
   readonly #run: Run;
   busy = false;
   #sent_us = 0;
-  /** The number of the last message in the request that was sent last. */
+  /** The number of the last message in the latest request. */
   #count = 0;
   #rest: Buffer | null = null;
 
@@ -212,7 +215,7 @@ class Run {
   }
 
   /**
-   * A sender that waits for no response. Its connection is open: the service closes connections that are idle for long.
+   * A sender that waits for no response, or a new one. Senders whose connection the service has closed are left out.
    */
   #idleSender(): Sender {
     for (;;) {

@@ -23,7 +23,7 @@ interface PulledPush {
   body: string;
 }
 
-/** How many pushes a pull may ask for, at most. */
+/** The most pushes that a pull may ask for. */
 const PUSHES_MAX = 256;
 const CONNECTING_MAX = 64;
 const HEAD_END = Buffer.from('\r\n\r\n');

@@ -2,14 +2,14 @@ import type { AuditAction } from '../../src/domain/audit.ts';
 import type { AuditedStore } from '../../src/store/store.ts';
 import { type Fleet, membersOf, SECRET } from './fleet.ts';
 
-/** How many calls are made at a time: the store commits calls that arrive together in one transaction. */
+/** How many calls are made at a time. One transaction of the store takes all calls that arrive together. */
 const CALLS = 500;
 
 /**
  * Registers the instances of a fleet and lets each join its meeting, through the methods of the store.
  *
  * @param storeFor the store to use for this change by this instance
- * @param wall_ms when the instances registered and joined
+ * @param wall_ms the time at which the instances register and join
  */
 export async function registerFleet(
   storeFor: (action: AuditAction, instance_id: string) => Pick<AuditedStore, 'instances' | 'meetings'>,

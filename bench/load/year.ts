@@ -28,7 +28,7 @@ export interface Year {
   until_ms: number;
 }
 
-/** Half of all messages are in so many meetings. */
+/** Half of all messages are in this many meetings. */
 export const LARGE_MEETINGS = 10;
 export const YEAR_MEMBERS = 10;
 /** How many members of its meeting get a message. */
@@ -41,7 +41,7 @@ const EXPIRE_AFTER_MS = 72 * 3_600_000;
 /** How long after the acceptance of a message its deliveries are settled. */
 const SETTLED_AFTER_MS = 40;
 const MESSAGES_PER_STEP = 250_000;
-/** Each message contains one of so many words. So a search for one of these words finds one message in a thousand. */
+/** Each message contains one of this many words. So a search for one of them finds one message in a thousand. */
 const TOPICS = 1_000;
 const COUNT_DIGITS = 9;
 const TEXT = 'The quick brown fox jumps over the lazy dog, and nobody in the meeting objects. '.repeat(3);
@@ -82,8 +82,8 @@ const POSTGRES: Dialect = {
 };
 
 /**
- * Makes a year of data: without a URL in a data file in the directory, with the URL of an empty database in that
- * database. The directory then has only the key.
+ * Makes a year of data. Without a `url` it is in a data file in the directory `data`. With the `url` of an empty
+ * database it is in that database, and the directory holds only the key.
  */
 export async function yearInto({
   data,

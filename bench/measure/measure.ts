@@ -1,4 +1,6 @@
-/** Makes a measurement: starts a contender, warms it up, loads it, and waits until the last push has arrived. */
+/**
+ * Makes a measurement: starts a contender, warms it up, puts the load on it, and waits until the last push has arrived.
+ */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Tool } from '../load/channel.ts';
 import type { Ceiling } from '../contenders/ceiling.ts';
@@ -14,7 +16,7 @@ export type Figures = Record<string, number>;
 
 /** The pause between two looks at the receivers. */
 const LOOK_MS = 20;
-/** After so long without a new push, the bench expects no more pushes. */
+/** When no push arrives for this long, the bench expects no more pushes. */
 const SILENCE_MS_MAX = 4_000;
 /** The longest that the bench waits for the last push. */
 const DRAIN_MS_MAX = 180_000;
@@ -62,7 +64,7 @@ export class Bench {
     return `http://127.0.0.1:${this.port}`;
   }
 
-  /** Loads a contender and returns what arrived. */
+  /** Puts the load on a contender, and returns what arrived. */
   async measure(
     contender: Contender,
     options: StartOptions,

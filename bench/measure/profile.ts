@@ -9,7 +9,7 @@ import { FAN_OUT_1, FAN_OUT_100, ONE_LANE, saturated } from '../scenarios/throug
 const SHAPES = { a: FAN_OUT_1, b: FAN_OUT_100, h: ONE_LANE };
 const FUNCTIONS_SHOWN = 40;
 const SHARE_MIN = 0.004;
-/** Names of V8 for time outside of functions of JavaScript. They have no file. */
+/** Names that V8 gives to time outside of JavaScript functions. They have no file. */
 const WAITING = new Set(['(idle)', '(program)', '(root)']);
 
 interface CpuProfile {
@@ -21,7 +21,7 @@ interface CpuProfile {
 }
 
 /**
- * Runs a scenario with the profiler on, for Convoke and none of its comparisons.
+ * Runs a scenario with the profiler on, for Convoke alone.
  *
  * @returns the path of the text
  */
@@ -49,7 +49,7 @@ export async function profile(bench: Bench, name: string, seconds: number): Prom
   return fileURLToPath(out);
 }
 
-/** @param last_us only the last part of the profile counts, this long, so the start of the service does not */
+/** @param last_us the length of the end of the profile. Only the end is counted, without the start of the service. */
 function textOf(profile: CpuProfile, last_us: number): string {
   const nodes = new Map(profile.nodes.map((node) => [node.id, node]));
   const by_function = new Map<string, number>();

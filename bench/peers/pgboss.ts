@@ -1,7 +1,7 @@
 /**
- * pg-boss on PostgreSQL. One statement inserts the jobs of many messages. Several workers take jobs in batches.
- * PostgreSQL notifies them of new jobs; they do not pause while batches are full; and they complete all jobs of a batch
- * in one call. This process also starts PostgreSQL, with synchronous_commit on.
+ * pg-boss on PostgreSQL. One statement inserts the jobs of many messages. PostgreSQL notifies several workers of new
+ * jobs. A worker takes a batch of jobs, and completes all of them in one call. After a full batch it takes the next
+ * batch without a pause. This process also starts PostgreSQL, with synchronous_commit on.
  */
 import { PgBoss, type WorkOptions } from 'pg-boss';
 import { Gatherer, listen, onEnd, type PeerOptions, type PushJob, sender } from './parts.ts';

@@ -24,7 +24,7 @@ const WARM_UP_S = 3;
 const HEARTBEATS = 2_000;
 const HEARTBEATS_AT_A_TIME = 32;
 /**
- * The share of its processor time that a server may use in the computation: the rest is for peaks, vacuum and backups.
+ * The computation gives a server work for this share of its processor time. The rest is for peaks, vacuum and backups.
  */
 const BUSY_SHARE = 0.6;
 const MESSAGE_DAYS = 30;
@@ -57,7 +57,7 @@ await administrator.end();
 await postgres.stop();
 await bench.stop();
 
-/** Sends to a node as fast as it accepts messages, on a new database, and measures what that costs. */
+/** Sends to a node as fast as the node accepts messages, on a new database, and measures what that costs. */
 async function costsOf({ meetings, members, connections }: typeof FAN_OUT_1, database: string): Promise<Costs> {
   const fleet = { meetings, members, origin: bench.origin };
   const { url, data } = await makeDatabase(postgres, database, fleet);

@@ -126,7 +126,7 @@ async function measured(variant: Variant, round: number): Promise<Measured> {
       settle: (settled[of] - accepted[of]) / deliveries.length,
       vacuum: (vacuumed[of] - settled[of]) / deliveries.length,
     });
-    // A session may report its statistics late, so this ends the store's sessions: then they have reported.
+    // A session may report its statistics late, so this ends the sessions of the store: a session reports when it ends.
     await store.close();
     const { rows } = await client.query<{ pending: number; n: number; bytes: number; hot: number }>(
       `SELECT (SELECT count(*) FROM deliveries WHERE state = 'pending')::int AS pending, (SELECT count(*) FROM deliveries)::int AS n,

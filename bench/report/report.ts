@@ -1,4 +1,4 @@
-/** Makes tables from figures: medians with the least and the most, and whether the targets are met. */
+/** Makes tables from figures: medians with the lowest and the highest value, and whether the targets are met. */
 import { median } from '../measure/figures.ts';
 import type { Column, Scenario, Target } from '../scenarios/scenario.ts';
 

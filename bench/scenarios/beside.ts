@@ -1,6 +1,6 @@
 /**
- * Measures Convoke and the webhook servers of other projects. The measurements see every product through the same
- * interface, webhook_servers/server.ts.
+ * Measures Convoke and the webhook servers of other projects. All products have the same interface here,
+ * webhook_servers/server.ts.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { answering, type Fleet } from '../load/fleet.ts';
@@ -36,7 +36,7 @@ interface Shape {
   trouble?: (running: RunningServer) => Promise<Figures>;
 }
 
-/** Starts a server, warms it up, loads it, and returns what arrived. */
+/** Starts a server, warms it up, puts the load on it, and returns what arrived. */
 async function measure(bench: Bench, server: WebhookServer, shape: Shape, seconds: number): Promise<Figures> {
   const fleet: Fleet = { ...shape.fleet, origin: bench.origin };
   const { receivers, senders } = bench;

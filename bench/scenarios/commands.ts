@@ -17,7 +17,7 @@ import type { Row, Scenario } from './scenario.ts';
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const PACKAGE = { name: 'package', program: join(ROOT, 'dist/convoke.cjs') };
 const CLONE = { name: 'clone', program: join(ROOT, 'src/cli/main.ts') };
-/** The pause after the ready line, in which the service ends the work of its start. */
+/** The pause after the ready line, in which the service finishes the work of its start. */
 const SETTLED_MS = 5_000;
 
 let built: Promise<void> | null = null;

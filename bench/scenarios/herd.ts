@@ -29,7 +29,7 @@ const SECONDS_MAX = 600;
 const LOOK_MS = 250;
 /** How many heartbeats are in flight at a time when the herd comes back. */
 const HEARTBEATS_AT_ONCE = 32;
-/** After so long without a new push, the scenario expects no more pushes to the herd. */
+/** When no push arrives for this long, the scenario expects no more pushes to the herd. */
 const SILENCE_MS = 15_000;
 
 interface Herd {

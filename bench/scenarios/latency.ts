@@ -34,11 +34,9 @@ export const latency: Scenario = {
 const COUNTED = 50;
 const HANGING = 50;
 const UNRESOLVABLE = 500;
-/**
- * Every instance is in all of these meetings, so an instance that hangs has as many attempts in flight as it may have.
- */
+/** Every instance is in all of these meetings, so an instance that hangs reaches its limit of attempts in flight. */
 const MEETINGS = 4;
-/** An attempt that hangs takes 5 s. In this time many of these attempts end, and the service tries again. */
+/** An attempt that hangs takes 5 s. So in 15 s many such attempts end, and the service tries again. */
 const SECONDS_MIN = 15;
 const MESSAGES_PER_S_AMONG_HANGING = 20;
 const MESSAGES_PER_S_AMONG_UNRESOLVABLE = 6;
@@ -66,7 +64,7 @@ function beside(name: string, { contender, meetings, rate, others }: Company): R
   };
 }
 
-/** Two rows: in one the other receivers respond, in the other just as many receivers do not respond. */
+/** Two rows: the counted receivers beside others that respond, and beside just as many that do not respond. */
 function pair(trouble: string, company: Omit<Company, 'others'>, others: Company['others']): Row[] {
   const uncounted = (others.hanging ?? 0) + (others.unresolvable ?? 0);
   return [

@@ -10,11 +10,12 @@ import { CPU_PER_MESSAGE, FAULTS, LAG, MESSAGES, type Row, type Scenario } from 
 import { FAN_OUT_100, saturated } from './throughput.ts';
 
 const FEW = 1_000;
-/** The pause after the ready line, in which the service ends the work of its start. */
+/** The pause after the ready line, in which the service finishes the work of its start. */
 const SETTLED_MS = 6_000;
 
 /**
- * Measures the memory while no receiver can be reached. Then starts again, and measures how fast the backlog drains.
+ * Measures the memory while no receiver can be reached. Then starts the service again, with equal data and with
+ * receivers that respond, and measures how fast the backlog drains.
  */
 async function drain(bench: Bench, pending: number): Promise<Figures> {
   const { meetings, members } = FAN_OUT_100;
@@ -97,8 +98,8 @@ const FEW_MEETINGS = 10;
 const MANY_MEETINGS = 1_000;
 
 /**
- * In each row the same number of instances, 1,000, get pushes, so that the service keeps the same number of
- * connections. It keeps connections to 1,000 instances, but not to 100,000.
+ * In each row 1,000 instances get pushes, so that the service keeps the same number of connections. It keeps
+ * connections to 1,000 instances, but not to 100,000.
  */
 function registryRow(
   name: string,

@@ -32,8 +32,8 @@ interface Shape {
 }
 
 /**
- * How long the warm-up takes. Node compiles a program while it runs. With two nodes on two cores this takes twice as
- * long as with one.
+ * How long the warm-up takes. Node compiles a program while it runs. Two nodes on two cores need twice as long for that
+ * as one node.
  */
 const WARM_UP_S = 10;
 export const FAN_OUT_1: Shape = { meetings: 64, members: 1, connections: 256, ceiling_connections: 2 };
@@ -262,8 +262,8 @@ export const fromAgents: Scenario = {
 const SENDERS = [8, 32, 64, 256];
 
 /**
- * Shows whether a batch waits for messages of senders that wait for their responses. Then few senders get a lower rate
- * than many.
+ * Shows whether a batch waits for messages of senders that wait for their responses. If it does, few senders get a
+ * lower rate than many.
  */
 export const sendersInTurn: Scenario = {
   name: 'x',

@@ -1,6 +1,6 @@
 /**
  * Wide meetings: one message goes to 10,000 instances. The scenario measures what each push costs, when the last
- * instance has the message, and how long messages of other meetings take during that.
+ * instance has the message, and how long messages of other meetings take meanwhile.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Contender, convoke, endProcess, relay, startService } from '../contenders/contenders.ts';
@@ -27,7 +27,10 @@ const SECONDS_MIN = 20;
 const OTHERS = 64;
 const MESSAGES_PER_S = 200;
 const CONNECTIONS = 32;
-/** The pause after the last push: its result is written at once, the health of its instance within a second or two. */
+/**
+ * The pause after the last push. The service writes its result at once, the health of its instance in up to two
+ * seconds.
+ */
 const SETTLED_MS = 2_000;
 /**
  * With at most 1,000 clients, 16,000 file descriptors are enough to keep the connections to 10,000 receivers open. With

@@ -1,6 +1,6 @@
 /**
- * A year of data: the scenario measures a start, sends, lists and searches with 10,000,000 messages, and the same with
- * 10,000 messages. The instances are the same in both rows.
+ * A year of data: how long a start, a send, a list and a search take with 10,000,000 messages, and with 10,000
+ * messages. The instances are the same in both rows.
  */
 import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -64,7 +64,9 @@ async function yearOf(bench: Bench, messages: number, seconds: number, is_postgr
   }
 }
 
-/** Sends each message to one of the ten members of a small meeting, as scenario (f) sends to one of a hundred. */
+/**
+ * Sends each message to one of the ten members of a small meeting, as scenario (f) sends to one of a hundred members.
+ */
 async function sendTo(bench: Bench, url: string, pids: number[], seconds: number): Promise<Figures> {
   const load: Load = {
     ports: [Number(new URL(url).port)],

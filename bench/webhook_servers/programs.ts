@@ -193,7 +193,7 @@ export class Processes {
     const [port, distribution_port, epmd_port] = await Promise.all([freePort(), freePort(), freePort()]);
     const cwd = await this.#directory('rabbitmq');
     // RabbitMQ needs the name server `epmd`. If none runs, RabbitMQ starts one, which still runs when RabbitMQ has
-    // ended. So this starts it, and ends it at the end.
+    // ended. So the bench starts `epmd` itself, and later ends it.
     const names = { ERL_EPMD_PORT: String(epmd_port), ERL_EPMD_ADDRESS: '127.0.0.1' };
     await this.#run({ file: 'epmd', env: names, cwd, isReady: () => greets(epmd_port, '\0\x01n', '') });
     const env = {

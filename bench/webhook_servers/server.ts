@@ -6,10 +6,11 @@ export interface RunningServer {
   url: string;
   /** The request with which it takes a message; absent for Convoke. */
   request?: Request;
-  /** The processes whose processor time counts, with their descendants: the service and its databases. */
+  /** The measured processor time is that of these processes and their descendants: the service and its databases. */
   pids(): number[];
   /**
-   * Kills the service with SIGKILL, and starts it again at the same address. Its databases run on. Resolves when ready.
+   * Kills the service with SIGKILL, and starts it again at the same address. Its databases continue to run. Resolves
+   * when the service is ready.
    */
   killAndRestart(): Promise<void>;
   stop(): Promise<void>;
