@@ -7,8 +7,8 @@
  * Modules that need a file beside them look whether their own name ends in `.ts`: that shows whether they are in a
  * clone or in the bundle.
  *
- * Rolldown makes the bundle in a second, and Vite brings it already. Names are kept and nothing is minified, so that a
- * stack trace can be read.
+ * Rolldown makes the bundle in a second, and is installed with Vite anyway. Names are kept and nothing is minified, so
+ * that a stack trace can be read.
  */
 import { chmod, cp, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
@@ -41,9 +41,9 @@ const NEVER_LOADED = [
 ];
 
 /**
- * undici's parsers of HTTP responses: two, each with SIMD and without it, as WebAssembly in a text. undici loads one of
- * them, at the first push. In the bundle V8 would keep the texts of all four twice, which takes 0.6 MiB. So they are
- * copied, as files that are loaded on demand.
+ * undici has two parsers of HTTP responses, each with SIMD and without it. Each of these four is a text of WebAssembly,
+ * and undici loads one of them at the first push. In the bundle V8 would keep all four texts twice, which takes 0.6
+ * MiB. So the parsers are copied, as files that are loaded on demand.
  */
 const PARSER = /[/\\]undici[/\\]lib[/\\](llhttp|milo)[/\\]([\w-]*simd[\w-]*|llhttp-wasm)\.js$/;
 

@@ -31,7 +31,7 @@ export function licencesTable(lockfile: string): string {
   );
 }
 
-/** The packages that need a package, by its name. */
+/** For each package, by its name: the packages that need it. */
 function needersOf(packages: [string, LockedPackage][]): Map<string, Set<string>> {
   const needed_by = new Map<string, Set<string>>();
   for (const [path, { dependencies, optionalDependencies }] of packages) {

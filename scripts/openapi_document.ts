@@ -1,7 +1,7 @@
 /**
- * Makes the document from what @fastify/swagger collects. The schemas of the routes contain no references, so that
- * requests are validated and handlers typed without look-ups. Here the title of a schema shows that several places use
- * the schema.
+ * Makes the document from what @fastify/swagger collects. The schemas of the routes contain no references, so
+ * validation and the types of handlers need no look-ups. Here a schema with a title becomes a component, because
+ * several places use it.
  */
 
 /**
@@ -54,7 +54,7 @@ export function finished<Given extends Document>(document: Given): Given {
   return { ...plain, components: { ...plain.components, schemas: Object.fromEntries(schemas) } };
 }
 
-/** Marks every body as required. */
+/** Marks a body as optional when `{}` is valid. @fastify/swagger marks every body as required. */
 function mendBody({ requestBody }: Operation): void {
   const body = requestBody?.content['application/json']?.schema;
   if (requestBody !== undefined && body?.required === undefined && body?.minProperties === undefined)
@@ -62,8 +62,8 @@ function mendBody({ requestBody }: Operation): void {
 }
 
 /**
- * Changes the name of a parameter for oapi-codegen. That generator makes the same identifier of `last_event_id` in the
- * query and `Last-Event-ID` in the head, so the generated client would not compile.
+ * Gives a parameter a name of its own in Go, for oapi-codegen. That generator makes the same identifier of
+ * `last_event_id` in the query and `Last-Event-ID` in the head, so the generated client would not compile.
  */
 function mendParameters({ parameters = [] }: Operation): void {
   const plainName = (name: string): string => name.replaceAll(/[^a-z]/gi, '').toLowerCase();

@@ -1,7 +1,7 @@
 /**
- * Turns a workspace into what is published while `npm pack` reads it: `prepack` runs this with the name of the
- * workspace, `postpack` with `restore`. A clone runs its TypeScript, but Node runs no TypeScript under node_modules. So
- * the package.json in the package differs from the package.json of the clone.
+ * Turns a workspace into the published package, for as long as `npm pack` reads it: `prepack` runs this with the name
+ * of the workspace, `postpack` with `restore`. A clone runs its TypeScript, but Node runs no TypeScript under
+ * node_modules. So the package.json in the package differs from the package.json of the clone.
  *
  * After an interrupted pack, the next pack or `node scripts/pack.ts restore` puts the files of the clone back.
  */
@@ -53,7 +53,7 @@ function restore(): void {
   if (!existsSync(KEPT)) return;
   const kept = JSON.parse(readFileSync(KEPT, 'utf8')) as Record<string, Replaced>;
   for (const [path, { before, packed }] of Object.entries(kept)) {
-    // Leaves a file alone that somebody has changed since the pack.
+    // Does not touch a file that somebody has changed since the pack.
     if (textOf(path) !== packed) continue;
     if (before === null) rmSync(join(ROOT, path));
     else writeFileSync(join(ROOT, path), before);

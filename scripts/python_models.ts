@@ -35,8 +35,8 @@ export function pythonModels(document: object): string {
 }
 
 /**
- * Sorts the names so that each follows those that it refers to. JsonObject, the type of senders' messages, is no model;
- * `model.py` defines it.
+ * Sorts the names: each follows the names to which its schema refers. JsonObject, the type of senders' messages, is no
+ * model; `model.py` defines it.
  */
 function inOrder(schemas: Record<string, Schema>): string[] {
   const names = new Set<string>();
@@ -122,7 +122,7 @@ export function plainType({ type = '', format }: Schema): string {
 
 /**
  * A description as a docstring, in lines of at most WIDTH.
- * @param before how many characters precede it in its first line
+ * @param before how many characters precede the docstring in its first line
  */
 export function docText(description: string, indent: string, before = 0): string {
   const lines = [''];

@@ -7,7 +7,7 @@ import { type Document, nameOf, type Operation, type Parameter, type Schema } fr
 
 /** Methods that are written by hand, because they are more than a request and a response. */
 const BY_HAND = new Set(['sendMessage', 'sendReply', 'pull', 'streamEvents', 'fetchBackup', 'redeemInvite']);
-/** Operations only for pages: a session is a cookie of a browser with a token that protects it. */
+/** Operations for pages only. The session of a page is a cookie of its browser, and a token protects the cookie. */
 export const OF_BROWSERS = new Set(['getSession', 'signIn', 'signInByLink', 'signOut']);
 
 interface Argument {

@@ -52,7 +52,7 @@ const COLUMNS = `
   FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum LEFT JOIN pg_collation c ON c.oid = a.attcollation
   WHERE a.attrelid = $1::regclass AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum`;
 
-/** Leaves NOT NULL out, which is a constraint from version 18 on. */
+/** Leaves NOT NULL out: PostgreSQL lists it as a constraint only from version 18 on. */
 const CONSTRAINTS = `
   SELECT pg_get_constraintdef(oid) AS text FROM pg_constraint WHERE conrelid = $1::regclass AND contype <> 'n' ORDER BY contype DESC, conname`;
 

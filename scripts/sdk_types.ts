@@ -14,7 +14,7 @@ const NAMES: Record<string, string> = {
   ListKeysQuery: 'PageQuery',
 };
 
-/** Left out: for pages with a cursor the SDK has a generic type, and no method uses the others. */
+/** Left out: the SDK has a generic type for pages with a cursor, and no method uses the other types. */
 const LEFT_OUT =
   /^(\w+(?<!Message)Page|SendMessageInput|ServiceNodeList|ServiceStatus|SignInByLinkInput|WebhookTestInput)$/;
 
