@@ -107,7 +107,7 @@ async function bundleEntries(input: Record<string, string>, dir: string): Promis
     dir,
     format: 'esm',
     chunkFileNames: '[name]-[hash].js',
-    // Keeps the comments that a licence demands, and the names, so that stack traces can be read.
+    // Keeps the comments that a licence demands. Keeps the names too, so that stack traces can be read.
     comments: { legal: true, annotation: false, jsdoc: false },
   });
   await build.close();

@@ -1,4 +1,7 @@
-/** Convoke with traces on. It sends them to a collector in the process of the bench, which throws them away. */
+/**
+ * Convoke with traces on. Convoke sends the traces to a collector in the process of the bench, and the collector throws
+ * them away.
+ */
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';

@@ -1,6 +1,6 @@
 /**
- * Files that are the same for every client. The service keeps them in memory, compresses them once, and sends them only
- * to clients that do not have them.
+ * Files that are the same for every client. The service keeps them in memory, compresses them once, and sends a file
+ * only to clients that do not have it.
  */
 import { hash } from 'node:crypto';
 import type { FastifyReply, FastifyRequest } from 'fastify';

@@ -46,7 +46,7 @@ const LOOPBACK_ORIGIN = /^https?:\/\/(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1
 
 /**
  * Given to the constructor, because Fastify would otherwise load its own compilers (3 MiB of memory). Fastify's types
- * allow only its own compilers.
+ * allow only Fastify's own compilers, so `as never` is needed.
  */
 const COMPILERS = {
   buildValidator: () => validatorCompiler as never,

@@ -20,7 +20,6 @@ let number = 0;
 let waiting: ActivityEntry[] = [];
 let timer: ReturnType<typeof setTimeout> | undefined;
 
-/** Follows the feed. */
 export function followActivity(): void {
   feed.listen((event) => {
     if (event.sent === null || event.sent.name === 'gap') return;

@@ -33,7 +33,10 @@ export function errorOf(error: unknown): ConvokeError {
   return error instanceof ConvokeError ? error : new ConvokeError('failed', String(error));
 }
 
-/** Whether the service did not answer at all. A proxy before it may have answered that it could not reach it. */
+/**
+ * Whether the service itself did not answer. A proxy before the service may have answered that the service was not
+ * reached.
+ */
 export function isAway({ code, status }: Pick<ConvokeError, 'code' | 'status'>): boolean {
   return code === 'unreachable' || code === 'timeout' || (code === 'unexpected_response' && (status ?? 0) >= 500);
 }

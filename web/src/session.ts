@@ -146,7 +146,7 @@ function followOtherTabs(): void {
   document.addEventListener('visibilitychange', () => !document.hidden && look());
 }
 
-/** Says why the page shows nothing yet. It asks again by itself. */
+/** Says why the page shows nothing yet. The page asks again by itself. */
 function showWait(error: unknown): void {
   if (!isAway(errorOf(error))) return showProblem(error);
   notify('The service does not respond. This page continues by itself when it does.', { is_bad: true });

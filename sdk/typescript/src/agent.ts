@@ -19,7 +19,7 @@ export type AgentPush = Push & Pick<PushInHand, 'signal'>;
 /** The answer of an agent in the same meeting: a text, a message, or a list of them. Null or undefined: nothing. */
 export type AgentAnswer = string | JsonObject | readonly (string | JsonObject)[] | null | undefined | void;
 
-/** An agent as a function. It runs once for a push; when it throws, Convoke pushes again later. */
+/** An agent as a function. It runs once for each push. When it throws, Convoke pushes the message again later. */
 export type Agent = (push: AgentPush) => AgentAnswer | Promise<AgentAnswer>;
 
 export interface AgentOptions extends Pick<PullOptions, 'concurrency' | 'signal' | 'sleep' | 'now'> {
@@ -51,8 +51,8 @@ export interface AgentOptions extends Pick<PullOptions, 'concurrency' | 'signal'
   /** How many seconds the agent may take for a push; 120 when absent, 600 at most. */
   turn_s?: number | undefined;
   /**
-   * Called when the service responds, and when it is lost and will be tried again. When absent: console.warn says why
-   * the service is lost, once for each reason, and that it is back.
+   * Called when the service responds, and when the connection is lost and will be made again. When absent: console.warn
+   * says why the service is lost, once for each reason, and that it is back.
    */
   onConnection?: PullOptions['onConnection'];
   /** Called with the error that the agent threw; console.error when absent. */
@@ -92,7 +92,7 @@ export async function serveAgent(options: AgentOptions, agent: Agent): Promise<v
       void respond(push, agent, options);
     }
   } catch (error) {
-    // The signal was aborted before the agent had joined.
+    // It is no error when the signal is aborted before the agent has joined.
     if (!signal.aborted) throw error;
   } finally {
     end.release();

@@ -1,4 +1,4 @@
-/** The longest delay of setTimeout, 25 days. It turns a longer delay into one millisecond. */
+/** The longest delay of setTimeout, some 25 days. setTimeout turns a longer delay into one millisecond. */
 export const TIMER_MS_MAX = 2 ** 31 - 1;
 
 /** Resolves after this many milliseconds; rejects with the signal's reason when the signal is aborted first. */

@@ -20,7 +20,7 @@ export function rawJson(text: string): RawJson {
   return new RawJson(text);
 }
 
-/** The same for text that is known to be a JSON object: it is not read. */
+/** As {@link rawJson}, for text that is known to be a JSON object: the text is not parsed. */
 export function knownJson(text: string): RawJson {
   return Object.assign(Object.create(RawJson.prototype) as { text: string }, { text });
 }

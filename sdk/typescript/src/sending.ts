@@ -11,13 +11,13 @@ import {
 } from './requests.ts';
 import type { ReplyInput, SentMessage } from './types.ts';
 
-/** The pause before the second attempt when the server names none; it doubles from there. */
+/** The pause before the second attempt when the server names none; each further pause is twice as long. */
 const RETRY_FIRST_MS = 250;
 
 export interface SendingOptions extends Pick<RequestsOptions, 'send_attempts_max' | 'sleep'> {
   /**
-   * How many milliseconds sendMessage waits for other messages to share a request with. 2 is enough for a program that
-   * sends hundreds in a second. Absent: each message is a request of its own.
+   * How many milliseconds sendMessage waits for other messages, to send all of them in one request. 2 is enough for a
+   * program that sends hundreds in a second. Absent: each message is a request of its own.
    */
   gather_ms?: number | undefined;
 }

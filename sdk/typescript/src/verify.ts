@@ -10,7 +10,7 @@ const SECRET_BYTES_MAX = 64;
 export interface Push {
   event: 'new_message';
   meeting_id: string;
-  /** The message of the sender. Numbers that JavaScript cannot hold lose digits here; `body` has them. */
+  /** The message of the sender. Numbers that JavaScript cannot hold lose digits here; `body` has all digits. */
   message: JsonObject;
   /** The agents of this instance to notify. */
   target_agents: string[];
@@ -85,7 +85,7 @@ export class VerificationError extends Error {
 export type HeadersLike = Headers | Readonly<Record<string, string | readonly string[] | undefined>>;
 
 export interface VerifyOptions {
-  /** How many seconds the timestamp may be off, both ways; 300 when absent. */
+  /** How many seconds the timestamp may differ from the clock, in either direction; 300 when absent. */
   tolerance_s?: number | undefined;
   /** The clock, in milliseconds since the epoch. */
   now?: (() => number) | undefined;

@@ -90,7 +90,6 @@ export function guard(
 /** Methods whose requests have no body, so that no time passes between `onRequest` and `preValidation`. */
 const READING = new Set(['GET', 'HEAD']);
 
-/** The callers that a route permits. */
 export function accessOf({ config, method, url }: RouteOptions): Access {
   // The page that documents the API needs no key: it contains only files of the repository.
   if (/^\/docs(\/|$)/.test(url)) return 'public';

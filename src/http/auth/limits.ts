@@ -137,10 +137,10 @@ export class Limits {
    * Identifies who makes a request, and limits how often an address may guess.
    *
    * For an address with too many failures this function computes no digest any more. Two exceptions admit other clients
-   * at the same address. The first is a token whose last characters are those of a token that was verified before (35
-   * bits, which a guess hits once in 5 · 10^10 times). The second is any token of a key in use, until there are too
-   * many failures with that key. So an attacker who does not know a key_id cannot delay the clients of that key. An
-   * attacker who knows the key_id cannot delay clients whose token was verified since the start.
+   * at the same address. The first is a token that ends with the same characters as a token that was verified before: a
+   * guess hits these 35 bits once in 5 · 10^10 times. The second is any token of a key in use, until there are too many
+   * failures with that key. So an attacker who does not know a key_id cannot delay the clients of that key. An attacker
+   * who knows the key_id cannot delay clients whose token was verified since the start.
    *
    * @throws Problem `rate_limited`, and those of `Keyring.identify`
    */

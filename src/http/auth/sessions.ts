@@ -294,7 +294,7 @@ function hostOf(origin: string): string | null {
   return URL.canParse(origin) ? new URL(origin).host : null;
 }
 
-/** Digests that the previous version wrote may be empty. */
+/** Digests that the previous version wrote may be empty, and timingSafeEqual throws for texts of different lengths. */
 function isEqual(digest: string, kept: string): boolean {
   return digest.length === kept.length && timingSafeEqual(Buffer.from(digest), Buffer.from(kept));
 }

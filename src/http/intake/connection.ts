@@ -63,7 +63,7 @@ export class Connection extends ListNode {
   #in_turn = 0;
   /** Whether there were too many requests. Then everything that arrives is ignored. */
   is_over = false;
-  /** When the connection began to wait for its client, to read or to write; null while it does not wait. */
+  /** When the connection began to wait until its client reads or writes; null while it does not wait. */
   waits_since: number | null = null;
   /** How many bytes of responses had left the buffer of the socket when `waits_since` was set. */
   #read_bytes = 0;

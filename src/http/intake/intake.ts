@@ -47,7 +47,7 @@ export function addIntake(
     // The response may wait long behind an earlier one on its connection, such as that of a pull.
     letGoOfBody(request);
     void reply.header('x-content-type-options', 'nosniff');
-    // No response of the API may be cached: some contain secrets, and any of them may change at any moment.
+    // No response of the API may be cached: some responses contain secrets, and any response may change at any moment.
     if (isOfApi(request.url) && !reply.hasHeader('cache-control')) void reply.header('cache-control', 'no-store');
     if (connections.closesAfter(request.raw)) void reply.header('connection', 'close');
     done();
@@ -73,7 +73,8 @@ export function addIntake(
 
 /**
  * Responds to requests without a route with a page or a 404, and does not wait for their bodies. Call it after the
- * hooks that decide who may make requests, and before the routes are added, because it collects their methods.
+ * hooks that decide who may make requests. Call it before the routes are added, because it collects the methods of the
+ * routes.
  */
 export function addUnknownRoutes(app: App, pages: Pages): void {
   const methodsAt = collectMethods(app);

@@ -53,7 +53,6 @@ export type RoutesContext = ApiKeyContext &
   ServiceContext &
   SessionContext;
 
-/** Every route of a node. */
 export function allRoutes(context: RoutesContext): (app: App) => void {
   return (app) => {
     instanceRoutes(app, context);

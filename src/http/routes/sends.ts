@@ -227,8 +227,8 @@ function originOf(principal: Principal, { from_agent, in_reply_to }: SendInput):
 
 /**
  * Two sends are the same when they have the same fingerprint. The fingerprint covers the text of the message, its
- * targets, and the fields that are not in the specification. Without these fields it equals the fingerprint of version
- * 0.1.0, so that the service recognizes a send that is repeated after an upgrade.
+ * targets, and the fields that are not in the specification. Without these fields the fingerprint equals that of
+ * version 0.1.0. So the service recognizes a send that is repeated after an upgrade.
  */
 function fingerprintOf(message: string, target_agents: string[] | null, body: SendInput): string {
   const { from_agent, in_reply_to, expires_in_s } = body;

@@ -200,7 +200,7 @@ async function endSession(
 
 /**
  * The principal of a request. Null without a key, and with a cookie whose session has ended. A wrong key is refused as
- * everywhere.
+ * on every route.
  */
 async function principalOf(
   { sessions, keyring, limits }: SessionContext,

@@ -33,7 +33,6 @@ export const EventStream = Type.Unsafe<void>({
   },
 });
 
-/** Headers of the stream. */
 export const StreamHeaders = {
   'cache-control': Type.String({ description: 'no-store: the stream must not be cached.' }),
   'x-accel-buffering': Type.String({ description: 'no: a proxy must not buffer events.' }),

@@ -22,7 +22,9 @@ export const expected = (text: string) => ({ 'x-expected': text });
 /** The most bytes of the texts in a list, or of the names and values in an object, as UTF-8. */
 export const bytesMax = (bytes: number) => ({ 'x-bytes-max': bytes });
 
-/** For a list in a body: its route validates each item by itself, and accepts the good ones beside a bad one. */
+/**
+ * For a list in a body: its route validates each item by itself, and accepts the valid items beside an invalid item.
+ */
 export const JUDGED_APART = { 'x-judged-apart': true };
 
 /** For an object: `field` is required, unless `other` has this value. */

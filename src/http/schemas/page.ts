@@ -26,7 +26,6 @@ export const searchPageOf = <T extends TSchema & { title?: string }>(item: T) =>
   return Type.Object({ ...properties, searched_to }, { title, description: 'One page of a search.' });
 };
 
-/** A text to search messages for. */
 export const textSearched = Type.Optional(
   Type.String({
     minLength: 1,

@@ -70,7 +70,9 @@ const idempotencyKey = (what: string) =>
     }),
   );
 
-/** Not checked: many programs and proxies add them by themselves, and no message may fail because of them. */
+/**
+ * Not checked: many programs and proxies add these headers by themselves, and no message may fail because of a trace.
+ */
 const TRACE_HEADERS = {
   traceparent: Type.Optional(
     Type.String({
@@ -88,7 +90,6 @@ export const SendHeaders = Type.Object({ 'idempotency-key': idempotencyKey('one 
 /** Headers of a request with many messages: for items without a traceparent of their own. */
 export const SendManyHeaders = Type.Object(TRACE_HEADERS);
 
-/** Headers of the response to a send. */
 export const SentHeaders = {
   'idempotency-replayed': enumOf(['true'] as const, {
     description: 'Present when an earlier send with the same Idempotency-Key stored the message.',

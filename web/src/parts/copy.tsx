@@ -34,7 +34,6 @@ function isWritten(text: string): Promise<boolean> {
   );
 }
 
-/** A small button that copies. */
 export function Copy({
   text,
   what,

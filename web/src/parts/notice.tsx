@@ -46,7 +46,6 @@ export function showProblem(error: unknown): void {
   notify([detail, ...fields].join(' '), { is_bad: true });
 }
 
-/** Removes the notice that is shown. */
 export function forgetNotice(): void {
   notice.value = null;
 }

@@ -10,7 +10,6 @@ import { client, may, session } from '../service.ts';
 
 const title = new Observable('');
 
-/** Gives the tab a title. */
 export function useTitle(text: string): void {
   useEffect(() => void (title.value = text), [text]);
 }

@@ -44,7 +44,7 @@ export function AdviceAction({ instance, result, again, onEdit }: AdviceActionPr
   );
 }
 
-/** The setting that the advice names; null when it names none, or one that a portal link does not change. */
+/** The setting that the advice names; null when it names none, or when a portal link may not change the setting. */
 function editInWords({ outcome, status_code }: AdviceActionProps['result']): string | null {
   if (outcome === 'timeout') return 'Give it more time…';
   if (is_portal) return null;

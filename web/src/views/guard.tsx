@@ -11,9 +11,9 @@ import { counted } from '../format.ts';
 /** The most stopped deliveries that are read. */
 const STOPPED_MAX = 100;
 /**
- * How many of the latest deliveries the page searches for stopped deliveries. There is no index of cancelled
- * deliveries, so without a bound the service would read every delivery of the meeting. With 60,000 deliveries that took
- * 6 s of the storage.
+ * How many of the latest deliveries the page searches for stopped deliveries. There is no index of the cancelled
+ * deliveries of a meeting, so without a bound the service would read every delivery of the meeting. With 60,000
+ * deliveries that took 6 s of the storage.
  */
 const LOOKED_THROUGH_MAX = 5_000;
 /** For how long the page mentions stopped deliveries. */

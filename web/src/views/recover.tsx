@@ -37,7 +37,7 @@ export function RecoverDialog({ instance, onClose }: { instance: Instance; onClo
     try {
       // The count falls while deliveries are queued, so the progress keeps the count of the button.
       setProgress({ queued: 0, found: value });
-      // Without an end, what failed since the dialog opened is sent too.
+      // Without an end, deliveries that failed after the dialog was opened are sent too.
       for await (sent of client.recovering(instance_id, of)) {
         setProgress({ queued: sent, found: value });
         if (run.is_cancelled) break;
