@@ -69,7 +69,7 @@ export function Failing({ query }: { query: Query<Counts> }): JSX.Element {
 
 /**
  * The failing machines, in their order. They are read again at once when the number of failing or down instances
- * changes, and after a while when the number of pending deliveries changes. Most of the time there is no request.
+ * changes, and after a while when the number of pending deliveries changes. While no machine fails there is no request.
  */
 function useFailing(
   counts: Counts | null,
