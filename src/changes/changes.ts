@@ -1,7 +1,7 @@
 /**
- * Every change that callers can make. Each change goes to the store, the audit log, the engine and the live feed, as
- * far as they need it. Routes and the demo change things only through this folder, so no route can forget one of the
- * four. Routes read the store themselves.
+ * Every change that callers can make. This folder passes each change to the parts that must know of it: the store, the
+ * audit log, the engine and the live feed. Routes and the demo change things only through this folder, so no route can
+ * forget a part. To read, routes call the store themselves.
  *
  * Two kinds of change are elsewhere: `Engine.send` stores messages, and `Sessions` begins and ends sessions with their
  * cookies.

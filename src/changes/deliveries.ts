@@ -9,7 +9,7 @@ import { orReadAgain } from './in_doubt.ts';
 
 /** The most deliveries that one transaction drops, so that dropping a million of them delays nobody. */
 const DROP_BATCH = 2_000;
-/** One call responds after about this time, well before a client or a proxy gives up. */
+/** After about this time a call responds and leaves the rest to the next call. Clients and proxies wait much longer. */
 const DROP_MS_MAX = 10_000;
 /** The most deliveries that one transaction queues again: other calls of the store wait some 10 ms for it. */
 const RECOVER_BATCH = 1_000;
@@ -56,8 +56,8 @@ export class DeliveryChanges {
   }
 
   /**
-   * A retry is in doubt: the store may have queued the delivery again, in its lane or aside. The author does not wait
-   * for this read.
+   * Call it when a retry is in doubt: the store may have queued the delivery again, in its lane or aside. The author
+   * does not wait for this read.
    */
   async #mayBeQueued(delivery_id: string): Promise<void> {
     const { store, engine, clock } = this.#parts;

@@ -14,7 +14,7 @@ import type { Author } from './author.ts';
 import { orReadAgain } from './in_doubt.ts';
 
 /**
- * The largest number of pending deliveries that one transaction cancels, so that deleting an instance with many of them
+ * The most pending deliveries that one transaction cancels, so that the deletion of an instance with very many of them
  * delays nobody.
  */
 const CANCEL_BATCH = 2_000;
@@ -95,10 +95,9 @@ export class InstanceChanges {
   }
 
   /**
-   * Deletes an instance and cancels its pending deliveries. Returns whether there was such an instance and it is
-   * deleted.
+   * Deletes an instance and cancels its pending deliveries. Returns whether the instance existed and is deleted now.
    *
-   * @param lease_ended_at deletes it only if its lease had ended by this time; null: in any case
+   * @param lease_ended_at deletes the instance only if its lease had ended by this time; null: in any case
    */
   async remove(author: Author, instance_id: string, lease_ended_at: number | null = null): Promise<boolean> {
     const { store, engine, feed, clock } = this.#parts;
@@ -123,7 +122,7 @@ export class InstanceChanges {
     if (cancelled > 0) feed.publish(settledEvent({ ...settled, deliveries: cancelled }, clock.wall()));
     if (!is_gone) {
       // Between two steps somebody renewed the lease, gave the instance to another owner, or completed the removal. In
-      // the first two cases, its other deliveries stay.
+      // the first two cases, the deliveries that are left stay pending.
       engine.invalidateInstance(instance_id);
       return (await store.instances.get(instance_id)) === null;
     }
@@ -137,7 +136,7 @@ export class InstanceChanges {
   }
 }
 
-/** The audit log has its own action for an instance that gets another owner, and names the new owner. */
+/** When an instance gets another owner, the audit entry has an action of its own, and names the new owner. */
 function handOver({ owner_key_id }: InstancePatch): Partial<AuditSubject> {
   return owner_key_id === undefined ? {} : { action: 'instance.hand_over', details: { owner_key_id } };
 }

@@ -19,7 +19,7 @@ export class KeyChanges {
 
   /**
    * @param is_first true when the author may make the key only because no key exists yet
-   * @throws Problem `first_key_not_admin`; `api_key_missing` when another key exists after all
+   * @throws Problem `first_key_not_admin`; `api_key_missing` when somebody made a lasting admin key meanwhile
    */
   async create(author: Author, key: NewApiKey, is_first: boolean): Promise<ApiKey> {
     const { key_id: target_id, scopes } = key;

@@ -19,7 +19,7 @@ export interface LeasesParts {
   onError: (error: unknown) => void;
 }
 
-/** Removes instances whose lease has ended: subscriptions that nobody renewed, or whose key has ended. */
+/** Removes instances whose lease has ended: subscriptions that nobody renewed, or whose key was revoked. */
 export class Leases {
   readonly #parts: LeasesParts;
   #timer: Timer | null = null;
@@ -39,7 +39,7 @@ export class Leases {
     });
   }
 
-  /** Removes at once the instances whose lease has ended. A call during a round makes another round follow. */
+  /** Removes the instances whose lease has ended, at once. When a round is in progress, another round follows it. */
   look(): void {
     if (this.#is_closed) return;
     if (this.#looking !== null) {
@@ -66,7 +66,7 @@ export class Leases {
     const ended = await store.instances.endedLeases(wall_ms, REMOVED_MAX);
     for (const instance_id of ended) {
       if (this.#is_closed) return;
-      // A row that cannot be read is removed too. Otherwise it would hold up all others, round after round.
+      // Also removes a row that cannot be read. Otherwise that row would end every round, and the rows after it stay.
       const instance = await store.instances.get(instance_id).catch(notRead);
       const is_removed = await instances.remove(this.#authorOf(instance_id), instance_id, wall_ms);
       if (is_removed && instance?.lease_until === LEASE_REVOKED) onRevoked(instance).catch(onError);

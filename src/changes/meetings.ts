@@ -20,8 +20,8 @@ export class MeetingChanges {
   }
 
   /**
-   * Changes the settings that `patch` has. When it resolves, the new settings are in force on this node. Each other
-   * node reads them when it is notified. Null when there is no such meeting.
+   * Changes the settings that `patch` has. When the promise resolves, the new settings are in force on this node. Each
+   * other node reads them when the store notifies it. Null when there is no such meeting.
    *
    * @throws Problem `quota_exceeded`
    */

@@ -14,7 +14,7 @@ export interface MembershipChangesParts {
 
 /**
  * The store reads the memberships of a meeting when it stores a message, so the engine need not know who joins or
- * leaves. The engine must know when rules change, because it reads the rules before a push.
+ * leaves. The engine must know when rules change, because it keeps the rules that it has read.
  */
 export class MembershipChanges {
   readonly #parts: MembershipChangesParts;

@@ -4,16 +4,16 @@ import type { BackupStore } from '../store/contract/backups.ts';
 import type { Store } from '../store/store.ts';
 import type { Author } from './author.ts';
 
-/** The most instances whose secrets one transaction encrypts. Other calls wait some 2 ms for it. */
+/** The most instances whose secrets one transaction encrypts: other calls of the store wait some 2 ms for it. */
 const ROWS_PER_STEP = 50;
-/** One call responds after about this time, well before a client or a proxy gives up. */
+/** After about this time a call responds and leaves the rest to the next call. Clients and proxies wait much longer. */
 const CALL_MS_MAX = 2_000;
 /** The most instances with unreadable secrets that a call names. */
 const UNREADABLE_MAX = 100;
 
 export interface ServiceChangesParts {
   store: Pick<Store, 'encryption' | 'backups'>;
-  /** Secrets that depend on the data key. `refresh` reads them again when that key has changed. */
+  /** Secrets that the data key determines. `refresh` reads them again when the data key has changed. */
   derived: readonly { refresh(): Promise<void> }[];
   clock: Clock;
 }
