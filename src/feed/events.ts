@@ -56,7 +56,7 @@ export function attemptedEvent(
   };
 }
 
-/** The event for the health that an attempt changed; null when the health stayed the same. */
+/** The event of an attempt that changed the health of its instance; null for the same health, and for `unknown`. */
 export function healthEvent(
   { instance_id, accepted_at }: Pick<AttemptEvent, 'instance_id' | 'accepted_at'>,
   before: InstanceHealth,

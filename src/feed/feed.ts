@@ -57,11 +57,11 @@ export interface FeedRequest {
 }
 
 export class Feed {
-  /** Whether there may be listeners. Publishers check it before they make an event. */
+  /** Whether somebody may listen, here or on another node. Publishers check this before they make an event. */
   is_active = false;
   readonly #parts: FeedParts;
   readonly #listeners = new Set<FeedListener>();
-  /** Listeners that are being opened and are not in the list of listeners yet; they count against the limit. */
+  /** Listeners that are being opened and are not in `#listeners` yet; they count against the limit. */
   #opening = 0;
   #memory: FeedMemory | null = null;
   #memory_until: number | null = null;
@@ -90,17 +90,17 @@ export class Feed {
     });
   }
 
-  /** Another node published something. */
+  /** Takes a broadcast of another node. */
   onBroadcast(topic: string, text: string): void {
     this.#relay?.onBroadcast(topic, text);
   }
 
-  /** Events of other nodes may have been lost. */
+  /** Tells the listeners that events of other nodes may be missing. */
   onResync(): void {
     this.#putGap();
   }
 
-  /** Something happened on this node. */
+  /** Publishes an event of this node, also to the other nodes with a listener. */
   publish(event: FeedEvent): void {
     if (!this.is_active) return;
     this.#relay?.pass(event);
@@ -189,8 +189,8 @@ export class Feed {
     }
     const since = parsed === null ? null : new Date(parsed.position.at).toISOString();
     const nothing: Beginning = { replayed: [], gap: { since, replayed: [] }, id: here };
-    // Several nodes do not publish messages in the order of their numbers, so the id does not say which messages were
-    // published.
+    // Several nodes publish messages in another order than that of their numbers. So the id of an event does not show
+    // which messages were published.
     if (parsed === null || this.#relay !== null) return nothing;
     const { store, clock, written } = this.#parts;
     await written();
@@ -313,7 +313,7 @@ export class OpenedFeed {
     this.#beginning = beginning;
   }
 
-  /** The client no longer waits for the response. */
+  /** Gives the place back, because the client no longer waits for the response. */
   giveUp(): void {
     this.#feed.leave(this.#listener);
   }

@@ -4,9 +4,7 @@ import type { Session } from '../domain/session.ts';
 import type { FeedMemory, PublishedEvent } from './memory.ts';
 import type { FeedView } from './view.ts';
 
-/**
- * The most characters of events that may happen while a connection reads nothing. With more, the connection is cut off.
- */
+/** The most characters of new events while a connection reads nothing. With more, the connection is cut off. */
 const BEHIND_CHARS_MAX = 1 << 20;
 /** How long a connection that is cut off may still take its last event. */
 const DRAIN_MS = 5_000;
@@ -14,7 +12,7 @@ const CHUNK_CHARS = 65_536;
 
 /** The connection of a listener. */
 export interface FeedSink {
-  /** @returns whether the connection takes more at once; if not, `onDrain` calls back when it does */
+  /** @returns whether the connection takes more now; if not, `onDrain` calls back once it does */
   write(bytes: Buffer | string): boolean;
   end(last_text: string): void;
   destroy(): void;
@@ -54,7 +52,7 @@ export class FeedListener {
   /** Events from the store that were not written yet, in chunks. */
   #beginning: string[] = [];
   #is_blocked = false;
-  /** The characters in the memory when the connection stopped reading. */
+  /** The value of `chars_put` of the memory when the connection stopped reading. */
   #blocked_at_chars = 0;
   #ended = false;
   #drain_timer: Timer | null = null;
@@ -146,8 +144,8 @@ export class FeedListener {
   }
 
   /**
-   * Keeps a silent connection alive. Also sends the latest id, so that a listener that sees few events resumes from
-   * there.
+   * Keeps a silent connection open. Also sends the latest id, so that a listener that sees few events resumes after
+   * that id.
    */
   heartbeat(): void {
     if (this.#sink === null || this.#ended || this.#is_blocked || this.#beginning.length > 0) return;

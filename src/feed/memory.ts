@@ -56,7 +56,7 @@ export class FeedMemory {
     return this.#first + this.#events.length - 1;
   }
 
-  /** The id of the current end. */
+  /** The id of the last event; before the first event, the id of the place at which the memory began. */
   get last_id(): string {
     return this.#events.at(-1)?.id ?? this.#position.textOf(this.name, this.last);
   }

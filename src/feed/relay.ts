@@ -61,7 +61,7 @@ export class FeedRelay {
   /** Asks the other nodes for their events, because somebody begins to listen here. */
   ask(): void {
     this.#ask_at = this.#clock.now() + ASK_EVERY_MS;
-    // The request is repeated, because it may get lost.
+    // When the request gets lost, `tick` repeats it.
     this.#broadcast(ASKING, '').catch(() => {});
   }
 
@@ -79,7 +79,7 @@ export class FeedRelay {
     }
   }
 
-  /** An event of this node. */
+  /** Broadcasts an event of this node, if another node has asked for events. */
   pass(event: FeedEvent): void {
     if (!this.is_asked) return;
     const text = JSON.stringify(event);
@@ -129,8 +129,8 @@ export class FeedRelay {
 }
 
 /**
- * The event for a message to many instances, without their ids. Only listeners that asked for one instance need the
- * ids. These listeners also get a gap.
+ * The event for a message to many instances, without their ids: with them, the event would not fit into a broadcast.
+ * Only listeners that asked for one instance need the ids, so these listeners get a gap too.
  */
 function withoutRecipients({ about, ...event }: FeedEvent & { name: 'message.accepted' }): FeedEvent[] {
   const gap: FeedEvent = {

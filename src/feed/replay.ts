@@ -85,7 +85,7 @@ function advance(position: FeedPosition, { name, data }: FeedEvent): void {
   else if (name === 'delivery.settled') position.passed(Date.parse(data.at));
 }
 
-/** @returns whether these are all */
+/** @returns whether all messages were added */
 async function addMessagesAfter(
   found: FoundEvents,
   store: Pick<Store, 'messages'>,
@@ -109,7 +109,7 @@ async function addMessagesAfter(
 /**
  * Reads all deliveries, the newest first, because no index finds the deliveries with a late attempt.
  *
- * @returns whether these are all
+ * @returns whether all changes were added
  */
 async function addDeliveriesChangedAfter(
   found: FoundEvents,
@@ -144,14 +144,14 @@ function addChangesOf(row: DeliveryRow, found: FoundEvents, from: FeedPosition):
   }
   const { instance_id, meeting_id, reason, settled_at } = row;
   if (settled_at === null || settled_at <= from.at || reason === null) return;
-  // All others ended with an attempt.
+  // All other settled deliveries ended with an attempt, whose event says how.
   if (row.state === 'cancelled' || reason === 'expired') {
     const state = reason === 'expired' ? 'failed' : 'cancelled';
     found.add(settled_at, settledEvent({ instance_id, meeting_id, state, reason, deliveries: 1 }, settled_at));
   }
 }
 
-/** The state of the delivery after an attempt. The store has this state only for the last attempt. */
+/** The state of the delivery after an attempt, as far as the store shows it: only for the last attempt. */
 function verdictOf({ state, reason }: DeliveryRow, { outcome }: Attempt, is_last: boolean) {
   const settled_by_it = is_last && reason !== 'expired' && (state === 'delivered' || state === 'failed');
   if (!settled_by_it) return { state: 'pending' as const, reason: null, retry_in_ms: null };

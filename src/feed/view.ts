@@ -6,7 +6,7 @@ import type { FeedMemory, PublishedEvent } from './memory.ts';
 import type { Session } from '../domain/session.ts';
 import type { Store } from '../store/store.ts';
 
-/** A listener and their filters. */
+/** The rights and the filters of a listener. */
 export interface FeedViewer {
   /** The rows that the listener may see; null: everything. */
   visibility: Visibility | null;
@@ -37,7 +37,7 @@ export class FeedView {
   /** The ids with the time of their registration, because an id may have had another owner before. */
   readonly #owned = new Map<string, number>();
   readonly #in_meetings = new Map<string, number>();
-  /** Instances of the meetings that have to be read, because they joined or left. */
+  /** Instances to read again, because they joined or left one of the meetings. */
   readonly #to_read = new Set<string>();
   #is_reading = false;
   /**
@@ -95,7 +95,7 @@ export class FeedView {
     if (about.kind === 'everybody') return true;
     if (about.kind === 'of_an_instance')
       return instance_id !== undefined && (meeting_id ?? about.meeting_id) === about.meeting_id;
-    // Runs before the filters, because the view learns from every event.
+    // Comes before the filters, because the view also learns from events that the filters leave out.
     const is_visible = visibility === null || this.#isVisible(about, number, visibility);
     if (instance_id !== undefined && !about.instance_ids.includes(instance_id)) return false;
     if (meeting_id !== undefined && about.meeting_id !== meeting_id) return false;
@@ -110,7 +110,8 @@ export class FeedView {
     }
     if (kind === 'message') return false;
     if (kind === 'instance' && about.owner_key_id !== undefined) this.#learnOwner(about, visibility);
-    // An instance in a meeting of the listener: its own events are visible, and those of its other meetings are not.
+    // Of an instance in a meeting of the listener, the events of the instance itself are visible. The events of its
+    // other meetings are not.
     const of_itself = kind === 'instance' && meeting_id === null;
     return instance_ids.some((id) => {
       const created_at = this.#owned.get(id) ?? (of_itself ? this.#in_meetings.get(id) : undefined);
@@ -138,7 +139,10 @@ export class FeedView {
     }
   }
 
-  /** The instance joined or left one of the meetings. Only the store knows whether it is still in another of them. */
+  /**
+   * Call it when instances joined or left one of the meetings. Only the store knows whether an instance is still in
+   * another of these meetings.
+   */
   #learnMember(instance_ids: readonly string[]): void {
     for (const instance_id of instance_ids) {
       if (!this.#in_meetings.has(instance_id)) this.#in_meetings.set(instance_id, 0);
