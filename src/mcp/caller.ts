@@ -41,7 +41,7 @@ export class Caller {
     return new Caller({ client, signal, onAnswered, hasRoom, onUnsettled, trace });
   }
 
-  /** The rights of the key. They only decide which tools are offered; the service checks every request again. */
+  /** The rights of the key. They choose tools and protect nothing: the service checks every request again. */
   session(): Promise<Session> {
     return (this.#session ??= this.client.session({ signal: this.signal }));
   }

@@ -1,4 +1,4 @@
-/** MCP over HTTP. Nothing is kept from one request to the next, so any node can respond. */
+/** MCP over HTTP. No session is kept from one request to the next, so any node can respond. */
 import { createMcpHandler } from '@modelcontextprotocol/server';
 import { ConvokeClient } from '@convoke/sdk';
 import type { McpCall, McpEndpoint } from '../http/routes/mcp.ts';

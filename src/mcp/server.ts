@@ -22,7 +22,7 @@ import { refusalInWords } from './refusal.ts';
 import { listResources, readResource, RESOURCE_TEMPLATES } from './resources.ts';
 import { TOOLS } from './tools/tools.ts';
 
-/** Clients that were written before the extension was final look for its capability beside the others. */
+/** Clients from before the final version of the extension look for `events` beside the other capabilities. */
 const EVENTS = { events: {}, extensions: { 'io.modelcontextprotocol/events': {} } };
 const CAPABILITIES = { tools: {}, resources: {}, prompts: {}, ...EVENTS };
 

@@ -91,9 +91,9 @@ export class MeetingNews {
 }
 
 /**
- * True when the service said why it ended the feed, and another feed would not help. Also true for `overloaded`: another
- * key has the place of the feed now. A stream ends when it loses its place: otherwise nothing would limit the number of
- * streams.
+ * Whether the feed has ended for good: the service said why, and another feed would not help. `overloaded` is such an
+ * end too, because another key has the place of the feed now. A stream must end when it loses its place: otherwise
+ * nothing would limit the number of streams.
  */
 function isFinal(error: ConvokeError | null): error is ConvokeError {
   if (error === null || error.code === 'overloaded') return error !== null;

@@ -147,8 +147,8 @@ export class NextMessages {
     }
     if (this.#forgetting) return;
     this.#forgetting = true;
-    // Messages that retention removed, or that a restored store does not have, must not be sent for longer than
-    // KEPT_MS.
+    // Retention may remove a kept message, or a restored store may not have it. So all kept messages are forgotten
+    // after KEPT_MS.
     setTimeout(() => {
       this.#kept.clear();
       this.#kept_chars = 0;

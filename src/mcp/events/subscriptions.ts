@@ -57,7 +57,8 @@ export async function subscribe(caller: Caller, params: SubscribeParams) {
   const { health, last_success_at, pending_deliveries } = before;
   return {
     ...about,
-    // While a delivery is pending, or after one that failed, a later position than the client's own could skip a message.
+    // Leaves the cursor of the client as it is while a delivery is pending, and after one that failed: a later cursor
+    // could skip a message.
     cursor: pending_deliveries > 0 || (await hasLost(caller, id, cursor)) ? cursor : String(last_seq),
     truncated: false,
     deliveryStatus: { active: health !== 'down', lastDeliveryAt: last_success_at, lastError: lastError(before) },

@@ -27,7 +27,7 @@ export interface Tool {
   call(caller: Caller, given: unknown): Promise<CallToolResult>;
 }
 
-/** Makes a tool from its description. It validates the input against the schema before it runs. */
+/** Makes a tool from its description. The tool validates its input against the schema before it runs. */
 export function toolOf<Input extends TObject, Output extends TObject>(shape: ToolShape<Input, Output>): Tool {
   const { name, title, description, annotations, input, output, scopes } = shape;
   const validate = validatorCompiler({ schema: input, httpPart: 'body', method: '', url: '' });
