@@ -13,10 +13,10 @@ export interface Config {
   public_url: string | null;
   /** The name of this environment on the pages; null: none. */
   environment: string | null;
-  /** The directory; DATABASE_FILE is in it. */
+  /** The data directory: DATABASE_FILE is in it. */
   data: string;
   egress_policy: EgressPolicy;
-  /** Null: the data is in the file. */
+  /** Null: the data is in DATABASE_FILE, and not in PostgreSQL. */
   database_url: string | null;
   /** Null: the key is in a file beside the data. */
   encryption_key: KeyObject | null;
@@ -27,7 +27,7 @@ export interface Config {
   retention_deliveries_ms: number;
   retention_messages_ms: number;
   retention_audit_ms: number;
-  /** The loop guard of meetings without limits of their own; 0: off. */
+  /** The limits of the loop guard, for meetings without limits of their own; 0: no limit. */
   hop_limit: number;
   pair_limit: number;
   pair_window_s: number;

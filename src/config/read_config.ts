@@ -14,7 +14,7 @@ import type { Config } from './config.ts';
 /** Shown instead of the value of a secret. */
 const HIDDEN = '(hidden)';
 
-/** Variables with our prefix that are not the server's: the commands that call the API read them. */
+/** Variables with the prefix CONVOKE_ that are no settings: the commands that call the API read them. */
 const CLIENT_VARIABLES = ['CONVOKE_URL', 'CONVOKE_API_KEY'];
 
 /** Where the value of a setting comes from, and the value as text. */

@@ -13,14 +13,14 @@ export interface Sampling {
 
 export interface TraceSettings {
   sampling: Sampling;
-  /** The most spans that wait to be sent; more are dropped. */
+  /** The most spans that wait to be sent. While that many wait, new spans are dropped. */
   queue_spans_max: number;
   batch_spans_max: number;
   send_every_ms: number;
   send_ms_max: number;
 }
 
-/** Says which variable this service cannot follow. */
+/** A sentence that names a variable which this service cannot follow, and says why. */
 export type TraceWarning = string;
 
 const SAMPLERS: Record<string, Sampling | 'ratio' | 'parent_ratio'> = {
@@ -70,7 +70,7 @@ export function readTraces(env: Environment): { settings: TraceSettings | null; 
   return { settings, warnings };
 }
 
-/** Naming a collector switches traces on, unless OTEL_TRACES_EXPORTER says otherwise. */
+/** Whether traces are on. To name a collector switches them on, unless OTEL_TRACES_EXPORTER says otherwise. */
 function isOn(given: (name: string) => string | null, warnings: TraceWarning[]): boolean {
   const exporter = given('OTEL_TRACES_EXPORTER')?.toLowerCase() ?? null;
   if (exporter === 'none') return false;

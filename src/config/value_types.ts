@@ -34,7 +34,7 @@ const URL_CHARS_MAX = 200;
 
 const ORIGINS_MAX = 100;
 
-/** Fits the head of a page that is 360 pixels wide. */
+/** A label of this length fits into the head of a page that is 360 pixels wide. */
 const LABEL_CHARS_MAX = 24;
 
 /**

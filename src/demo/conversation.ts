@@ -80,7 +80,7 @@ export interface DemoObserver {
   onPush(agent_id: string, push: Push): void;
   /** A request to the API of an agent. */
   asked(agent_id: string, question: Question): void;
-  /** @param how says which agents the message answers, or that it is a response */
+  /** @param how names the agent that gets the message, or says that the message is in a response */
   says(agent_id: string, how: string, content: string): void;
   /** The conversation cannot continue. */
   failed(error: unknown): void;
@@ -131,7 +131,7 @@ export class Conversation {
     for (const agent_id of AGENTS) await this.#takePart(agent_id);
   }
 
-  /** Sends the first message, which asks about their topic. */
+  /** Sends the first message, which gives the agents their topic. */
   open(from: string): Promise<{ seq: number }> {
     return this.#options.service.sendMessage(this.meeting_id, messageFrom(from, OPENING, 0));
   }
@@ -227,8 +227,8 @@ export class Conversation {
   }
 
   /**
-   * Whether an agent answers a message. If so, `say` is called with the answer later. Each turn answers the previous
-   * turn, so that the loop guard counts the turns and stops the agents after a while.
+   * Returns whether an agent answers a message. If so, calls `say` with the answer later. Each turn answers the
+   * previous turn, so that the loop guard counts the turns and stops the agents after a while.
    */
   #answer(agent_id: AgentName, { seq, message }: Question, say: (said: Said) => void): boolean {
     const { turns, answers_max } = this.#options;
@@ -254,8 +254,8 @@ export class Conversation {
   }
 
   /**
-   * Ben thinks after he has responded to the push: Convoke waits 5 seconds for the response of a webhook, and some
-   * agents think longer. For the response of Ada, Convoke waits two minutes.
+   * Waits as long as an agent thinks. Convoke waits 5 seconds for the response of a webhook, and some agents think
+   * longer, so Ben responds first and thinks then. For the response of Ada, Convoke waits two minutes.
    */
   #think(then: () => void): void {
     const { clock, pause_ms } = this.#options;

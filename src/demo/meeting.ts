@@ -48,7 +48,7 @@ interface DemoParts {
 export class DemoMeeting {
   readonly #parts: DemoParts;
   #conversation: Conversation | null = null;
-  /** The author of the last start or stop: the audit log names them as the author of the demo's changes. */
+  /** The author of the last start or stop. In the audit log, this author has made the changes of the demo. */
   #author: Author;
   #is_closed = false;
   /** The last call of `start` or `stop`. Each call waits for the previous one. */
@@ -69,7 +69,8 @@ export class DemoMeeting {
   /**
    * Starts the demo unless it runs. Returns whether it was started.
    *
-   * @throws Problem `demo_not_possible` when the egress policy allows no push to this machine; those of a registration
+   * @throws Problem `demo_not_possible` when the egress policy allows no push to this machine; the problems of a
+   * registration
    */
   start(author: Author): Promise<boolean> {
     return this.#inTurn(async () => {
@@ -183,7 +184,7 @@ export class DemoMeeting {
     };
   }
 
-  /** Each change of the demo has the author who started or stopped it. */
+  /** Each change of the demo has the author who started or stopped the demo. */
   #authorOf(action: AuditSubject['action'], target_id: string): Author {
     const author = this.#author;
     const subject = { action, target_kind: 'instance', target_id, details: {} } as const;
@@ -204,8 +205,7 @@ export class DemoMeeting {
       key_id: null,
       owner_scope: null,
       storeFor: (more) => store.audited({ subject: { ...stopping, ...more }, wall_ms: clock.wall() }),
-      // Writes nothing: when the service stops, the end of the demo needs no entry of its own. The removal of its
-      // instances has entries.
+      // Writes no entry: when the service stops, the end of the demo needs none. The removal of each instance has one.
       record: async () => {},
     };
   }

@@ -37,7 +37,7 @@ interface Notice {
   instance_id: string | null;
   meeting_id: string | null;
   reason: string | null;
-  /** How often. */
+  /** How many events. Each delivery that failed or was stopped is one. */
   count: number;
   /** Milliseconds of the wall clock. */
   first_at: number;
@@ -58,8 +58,8 @@ export class Notices {
   #gathered = new Map<string, Notice>();
   #left_out = 0;
   /**
-   * Instances that went down. Their health alone does not say so: a registration at another address resets it before
-   * the next successful push.
+   * Instances that went down. The health before the next success does not always show that: a registration at another
+   * address resets the health.
    */
   readonly #down = new Set<string>();
   #timer: Timer | null = null;

@@ -25,7 +25,9 @@ export function entryOfStart({ changed_settings }: Config): NewAuditEntry {
   };
 }
 
-/** Warns that the clock may be wrong. The service may also have been off for a long time; Convoke cannot know which. */
+/**
+ * Warns that the clock may be wrong, or that the service was off for a long time: Convoke cannot know which is true.
+ */
 export function warnOfClock(held_ms: number, log: Log): void {
   if (held_ms === 0) return;
   log.warn(

@@ -27,7 +27,9 @@ import type { Accepted, NewMessage } from '../../store/contract/messages.ts';
 import { StoreError } from '../../store/store_error.ts';
 import { ATTRIBUTE, OPERATION_TYPE, OWN_ATTRIBUTE, SPAN, SYSTEM } from './span_names.ts';
 
-/** The most spans that have begun and not ended. With more, messages and attempts are not followed. */
+/**
+ * The most spans that have begun and not ended. While that many are open, further messages and attempts get no span.
+ */
 const OPEN_SPANS_MAX = 10_000;
 
 export class OtelTracer implements Tracer {
@@ -132,7 +134,7 @@ function operation(name: string, meeting_id: string): Attributes {
   };
 }
 
-/** Has only the origin of the address, because its path and its query may be secret. */
+/** Names only the host and the port of the address, because its path and its query may be secret. */
 function wayTo({ transport, runtime, url }: Target): Attributes {
   const own = {
     [OWN_ATTRIBUTE.transport]: transport,
