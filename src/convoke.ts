@@ -56,7 +56,10 @@ import type { StartedThread } from './store/thread/thread_start.ts';
 import { DerivedSecrets } from './store/secrets/derived_secrets.ts';
 import { VERSION } from './version.ts';
 
-/** How long a stop waits for requests in progress. Attempts in flight take 5 s at most, and the whole stop 7. */
+/**
+ * How long a stop waits for requests in progress: longer than a short attempt (5 s), and shorter than the whole stop
+ * that `convoke serve` permits (6.5 s).
+ */
 const CLIENTS_MS_MAX = 5_500;
 
 /** A running node. */
@@ -65,10 +68,11 @@ export interface Convoke {
   url: string;
   /** Whether requests need no key yet. */
   is_open: boolean;
-  /** Makes a link that signs in an admin. It works once, for five minutes. Nobody else may see it. */
+  /** Makes a link that signs in an admin. The link works once, for five minutes. Nobody else may see it. */
   signInLink(): string;
   /**
-   * Accepts no new connections, ends the attempts in flight, writes their results, and closes everything.
+   * Accepts no new connections, waits until short attempts have ended, ends long ones, writes the results, and closes
+   * everything.
    *
    * @param drain_ms how long requests on open connections are still served, each with `connection: close`; 0 when
    * absent: idle connections are closed at once
@@ -82,7 +86,7 @@ export class NoKeyError extends Error {
 }
 
 /**
- * Starts a node; when it resolves, it serves requests.
+ * Starts a node. When the promise resolves, the node serves requests.
  *
  * @param options.store_thread the result of `startStoreThread`; a new one when absent
  * @throws StoreError when the data file cannot be used; NoKeyError when other machines could use the service without a

@@ -86,7 +86,8 @@ export async function schemaOf({ data, database_url }: Config): Promise<SchemaSt
  * @throws StoreError when the data cannot be used, or a newer Convoke has written it
  */
 export async function migrateStore(config: Config): Promise<void> {
-  // Changes only the schema, because nodes of the previous version may work on the database.
+  // On PostgreSQL the store is not opened, and only the schema is changed: nodes of the previous version may be using
+  // the database now.
   if (config.database_url !== null) {
     const { migrateDatabase } = await import('./store/postgres/schema.ts');
     await migrateDatabase(config.database_url);
