@@ -7,7 +7,7 @@ import type { MessageStore } from '../store/contract/messages.ts';
 import type { Author } from './author.ts';
 import { orReadAgain } from './in_doubt.ts';
 
-/** The most deliveries that one transaction drops, so that dropping a million of them delays nobody. */
+/** The most deliveries that one transaction drops. So a drop of a million deliveries delays nobody. */
 const DROP_BATCH = 2_000;
 /** After about this time a call responds and leaves the rest to the next call. Clients and proxies wait much longer. */
 const DROP_MS_MAX = 10_000;
