@@ -1,4 +1,7 @@
-/** Publishes the reports of the engine. Call these functions only while `feed.is_active`, because they make objects. */
+/**
+ * Publishes the reports of the engine. Call these functions only while `feed.is_active`: they make objects, which
+ * nobody needs otherwise.
+ */
 import type { AttemptEvent, SuppressedDelivery, SuppressReason } from '../delivery/events.ts';
 import type { Accepted, NewMessage } from '../store/contract/messages.ts';
 import { acceptedEvent, attemptedEvent, goneEvent, healthEvent, settledEvent } from './events.ts';

@@ -1,6 +1,6 @@
 /**
- * Keywords that a schema for a model does not have. Only the service's own validator reads them, or readers of schemas
- * understand them in different ways.
+ * Keywords that a schema for a model does not have. Such a keyword is only for the service's own validator, or readers
+ * of schemas understand it in different ways.
  */
 const LEFT_OUT = new Set(['title', 'examples', 'pattern', 'format']);
 

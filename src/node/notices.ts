@@ -52,7 +52,10 @@ export interface NoticesParts {
   send: (send: Send) => Promise<unknown>;
 }
 
-/** Gathers events, and sends them in one message. Events of deliveries in the meeting of the notices are left out. */
+/**
+ * Gathers events, and sends them in one message. Events of deliveries in the meeting of the notices are left out, so
+ * that no notice causes a notice.
+ */
 export class Notices {
   readonly #parts: NoticesParts;
   #gathered = new Map<string, Notice>();

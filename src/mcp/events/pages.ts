@@ -27,7 +27,7 @@ export async function newestSeq({ client, signal }: Caller, meeting_id: string):
  * Reads the events after a position.
  *
  * @param after a seq
- * @param oldest_ms older messages are left out; milliseconds since the epoch
+ * @param oldest_ms messages from before this time are left out; milliseconds since the epoch
  * @throws ConvokeError when the service refuses the call
  */
 export async function readPage(

@@ -89,7 +89,9 @@ export function startTraces(
   };
 }
 
-/** Counts the spans that the processor drops, or cannot send: it reports both as metrics of OpenTelemetry. */
+/**
+ * Counts the spans that the processor drops, or cannot send. The processor reports both as metrics of OpenTelemetry.
+ */
 class UnsentSpans implements MeterProvider {
   readonly counts = { queue_full: 0, not_sent: 0 };
 
