@@ -21,7 +21,7 @@
       const user = process.getuid();
       for (let at = directory; ; at = path.dirname(at)) {
         const { uid, mode } = lstatSync(at);
-        // In a directory with the sticky bit, such as /tmp, only the owner of an entry can replace it.
+        // In a directory with the sticky bit, such as /tmp, only the owner of an entry can replace that entry.
         const is_open_to_others = (mode & 0o022) !== 0 && (at === directory || (mode & 0o1000) === 0);
         if ((uid !== user && uid !== 0) || is_open_to_others) return null;
         if (at === path.dirname(at)) return directory;

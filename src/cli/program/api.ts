@@ -21,7 +21,10 @@ export interface ListOptions extends ApiOptions {
   all?: true;
 }
 
-/** `--api-key`. The variable CONVOKE_API_KEY is safer, because the list of processes shows the command line. */
+/**
+ * `--api-key`. The variable CONVOKE_API_KEY is safer, because other users can see the command line in the list of
+ * processes.
+ */
 export function apiKeyOption(): Option {
   return new Option('--api-key <token>', 'the API key to use; not needed while the service has none').env(
     'CONVOKE_API_KEY',
@@ -94,7 +97,7 @@ export function failureOf(error: ConvokeError): CommandFailure {
   return new CommandFailure(exit_code, `${withTitle(code, detail)} (${code})`);
 }
 
-/** When the detail is only the advice of the code, the title has to say what went wrong. */
+/** Adds the title to a detail that is only the advice of the code: advice does not say what went wrong. */
 function withTitle(code: string, detail: string): string {
   const problem = code in PROBLEMS ? PROBLEMS[code as ProblemCode] : null;
   return problem?.advice === detail ? `${problem.title}. ${detail}` : detail;

@@ -26,8 +26,8 @@ export function typedExample(line: string): string {
 }
 
 /**
- * Leaves out the `.bin` of a project: npm adds it to the path of its scripts, and the shell of a terminal does not have
- * it.
+ * Leaves out `node_modules/.bin`: npm adds this directory only for its scripts, and a shell in a terminal does not
+ * search there.
  */
 function isOnPath(): boolean {
   const directories = (process.env['PATH'] ?? '').split(delimiter);
@@ -38,9 +38,9 @@ function isOnPath(): boolean {
   });
 }
 
-/** npx looks into the package of the working directory, and into the packages that are installed for it. */
+/** npx finds this program in the working directory, or in its node_modules, or in those of a directory above. */
 function isFoundByNpx(): boolean {
-  // npx fetched the program for this one run.
+  // A path with `_npx` means that npx fetched the program for this one run.
   if (ROOT.includes(`${sep}_npx${sep}`)) return true;
   for (let directory = process.cwd(); ; directory = dirname(directory)) {
     if (realPathOf(directory) === ROOT || realPathOf(join(directory, 'node_modules', 'convoke')) === ROOT) return true;
@@ -61,7 +61,7 @@ function realPathOf(path: string): string | null {
   }
 }
 
-/** The nearest directory, here or above, whose package.json has this name. */
+/** The nearest directory, from this one upwards, whose package.json has the name `convoke`. */
 function rootOf(directory: string): string {
   for (let at = directory; ; at = dirname(at)) {
     try {

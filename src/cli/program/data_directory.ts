@@ -14,8 +14,8 @@ export function keyFile(directory: string): string {
 }
 
 /**
- * Makes a directory and the missing directories above it. Does not use the option `recursive`: with it, Node 24 never
- * returns when the system refuses with ENOENT, as under /proc.
+ * Makes a directory and the missing directories above it, one by one. The option `recursive` would do the same, but
+ * with it Node 24 never returns when the system refuses with ENOENT, as under /proc.
  *
  * @throws the system's error, with its code
  */
@@ -25,7 +25,7 @@ export async function makeDirectory(directory: string): Promise<void> {
   const missing: string[] = [];
   for (let at = wanted; at !== existing; at = dirname(at)) missing.unshift(at);
   for (const path of missing) {
-    // Only this user may read the files in it. Another process may have made it meanwhile.
+    // Only this user may read the files in the directory. Another process may have made the directory meanwhile.
     await mkdir(path, { mode: 0o700 }).catch((error: unknown) => {
       if (!isSystemError(error) || error.code !== 'EEXIST') throw error;
     });

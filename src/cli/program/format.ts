@@ -100,7 +100,7 @@ export function keyStateInWords({ revoked_at, expires_at }: ApiKey, now_ms: numb
   return Date.parse(expires_at) <= now_ms ? `expired ${ago(expires_at, now_ms)}` : `expires ${ago(expires_at, now_ms)}`;
 }
 
-/** When a back-off ends and the next attempt is made. A past time means that no delivery has waited since. */
+/** When a back-off ends and the next attempt is made. After that time, the attempt only waits for a delivery. */
 export function nextTryInWords(time: string, now_ms: number): string {
   return Date.parse(time) > now_ms ? `${time} (${ago(time, now_ms)})` : 'as soon as a delivery waits';
 }

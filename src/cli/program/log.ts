@@ -12,7 +12,7 @@ const WAITING_BYTES_MAX = 1 << 20;
 
 export interface Log {
   log: Logger;
-  /** Resolves when the log is written, or when nobody reads it. Later lines are dropped. */
+  /** Resolves when all lines are written, or after LOG_MS_MAX, when nobody reads them. Later lines are dropped. */
   written: () => Promise<void>;
 }
 
@@ -20,9 +20,10 @@ export interface Log {
 export function jsonLog({ log_level }: Pick<Config, 'log_level'>, dest: number | string = STDERR): Log {
   // Asynchronous: lines that arrive during a write share the next system call.
   const destination = pino.destination({ dest, sync: false, maxLength: WAITING_BYTES_MAX });
-  // A full disk stops the log and nothing else. Each later line tries again to write those that wait.
+  // A full disk stops only the log. Each later line also tries to write the lines that wait.
   destination.on('error', () => {});
-  // pino calls this at a fatal line and at the exit. It would try without end, and block the process meanwhile.
+  // pino calls this function at a fatal line and at the exit. While nothing can be written, its own version would try
+  // without end and block the process.
   destination.flushSync = () => {};
   const log = pino({ level: log_level, timestamp: pino.stdTimeFunctions.isoTime, base: null }, destination);
   return {
@@ -30,8 +31,7 @@ export function jsonLog({ log_level }: Pick<Config, 'log_level'>, dest: number |
     async written() {
       const closed = once(destination, 'close', { signal: AbortSignal.timeout(LOG_MS_MAX) }).catch(() => {});
       destination.end();
-      // Other parts may still log. A line for a closed log would throw, and the process would end with another exit
-      // code.
+      // Other parts may still log. A line for a closed log would throw, and change the exit code of the process.
       destination.write = () => true;
       await closed;
     },

@@ -73,7 +73,10 @@ export async function runtimeChosen({
   }
 }
 
-/** Text is taken as it is; every other value is JSON. */
+/**
+ * The value of an option. A value of the type text or choice is taken as it is, every other value is JSON. `@FILE`
+ * stands for what is in the file.
+ */
 async function valueOf(runtime: RuntimeName, name: string, text: string): Promise<unknown> {
   const value = text.startsWith('@') ? await contentOf(text.slice(1)) : text;
   const rule = isShapedName(runtime)

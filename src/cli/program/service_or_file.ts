@@ -44,7 +44,7 @@ function preferGivenDirectory(command: Command): void {
     command.setOptionValue('url', undefined);
 }
 
-/** Whether the command line itself names the directory, and not CONVOKE_DATA. */
+/** Whether the command line names the directory. CONVOKE_DATA does not count. */
 export function isGivenDirectory(command: Command): boolean {
   return command.getOptionValueSource('data') === 'cli';
 }
@@ -122,7 +122,7 @@ export async function assertThere(
   throw new CommandFailure(EXIT.failed, `there is no ${file}; ${instead}`);
 }
 
-/** The settings that the service would have here. This command needs them, because the data key may be a setting. */
+/** The settings that the service would have here: one of them may be the data key, which this command needs. */
 function configOf(data: string): Config {
   try {
     return readConfig({ flags: { data }, env: process.env }).config;
@@ -142,8 +142,8 @@ async function openFile(config: Config, file: string): Promise<KeysOfFile> {
 }
 
 /**
- * The failure for a file that a service has open. It names no service, because after a wrong guess the user would make
- * a key for another service.
+ * The failure for a file that a service has open. The text guesses no address of that service: after a wrong guess, the
+ * user would make a key for another service.
  */
 export function inUse(file: string): CommandFailure {
   return new CommandFailure(

@@ -17,7 +17,7 @@ export function goOnUnread(): void {
   goes_on_unread = true;
 }
 
-/** Takes the errors of stdout and stderr, which end the process otherwise. Call it once. */
+/** Handles the errors of stdout and stderr, which otherwise end the process. Call it once. */
 export function watchOutput(): void {
   process.stdout.on('error', (error: NodeJS.ErrnoException) => {
     if (goes_on_unread) return;

@@ -1,6 +1,6 @@
 /**
- * A copy of all data in one file. The copy is made while the service runs, and is read from end to end before it counts
- * as a backup.
+ * A copy of all data in one file. The service may run meanwhile. The command reads the whole copy before it gives the
+ * copy the name of a backup.
  */
 import { Command } from 'commander';
 import { randomBytes } from 'node:crypto';
@@ -28,7 +28,7 @@ import { bytesInWords, counted, quoted } from '../format.ts';
 /** The end of the name of a copy that is not complete. */
 const PART = /\.\d+-[\da-f]{8}\.part$/;
 
-/** The codes of file systems that have no second name for a file, such as FAT and many network disks. */
+/** The error codes of file systems on which a file has only one name, such as FAT and many network disks. */
 const WITHOUT_LINKS = new Set(['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS']);
 
 export function backupCommand(): Command {
@@ -48,8 +48,8 @@ async function backUp(file: string, options: ServiceOrFileOptions, command: Comm
   const to = resolve(file);
   await assertAbsent(to);
   await noteParts(dirname(to));
-  // The copy has another name until it is complete, so that every file with the name of a backup is a complete backup.
-  // No other process has that name, so two backups leave each other alone.
+  // Until the copy is complete it has another name, so every file with the name of a backup is a complete backup.
+  // Another process uses another name, so two backups do not disturb each other.
   const part = `${to}.${process.pid}-${randomBytes(4).toString('hex')}.part`;
   const where = await whereIsData(options);
   try {
@@ -66,8 +66,8 @@ async function backUp(file: string, options: ServiceOrFileOptions, command: Comm
 }
 
 /**
- * Refuses a backup of PostgreSQL, which has better tools: they know of replicas and of points in time. A data file in
- * CONVOKE_DATA is from before the import, and a copy of that file would be no backup of the database.
+ * Refuses to back up PostgreSQL, which has better tools, with replicas and points in time. A data file in CONVOKE_DATA
+ * is older than the import into PostgreSQL, so a copy of that file would be no backup.
  */
 function refusePostgres({ url }: ServiceOrFileOptions, command: Command): void {
   const database_url = process.env['CONVOKE_DATABASE_URL'] ?? '';
@@ -86,7 +86,7 @@ async function assertAbsent(file: string): Promise<void> {
   );
   if (exists) throw existsAlready(file);
   const directory = dirname(file);
-  // A directory that is missing may be that of a disk that is not mounted.
+  // When the directory is missing, its disk may not be mounted. So the command does not make the directory.
   await access(directory).catch(() => {
     throw new CommandFailure(EXIT.failed, `there is no directory ${directory}: make it, or mount its disk`);
   });
@@ -96,7 +96,7 @@ function existsAlready(file: string): CommandFailure {
   return new CommandFailure(EXIT.failed, `${file} exists, and a backup overwrites nothing: give another name`);
 }
 
-/** A process that is killed leaves its part behind, which may be large. */
+/** Names the copies that are not complete: a process that was killed leaves its copy, which may be large. */
 async function noteParts(directory: string): Promise<void> {
   const parts = (await readdir(directory)).filter((name) => PART.test(name));
   for (const part of parts) {
@@ -145,7 +145,7 @@ export async function give(part: string, to: string, linkFile: typeof link = lin
   try {
     await linkFile(part, to).catch(async (error: unknown) => {
       if (!isSystemError(error) || !WITHOUT_LINKS.has(error.code)) throw error;
-      // Takes the name first, because a rename would replace the file of another process.
+      // Takes the name first: `rename` alone would replace a file that another process has made under this name.
       await (await open(to, 'wx', 0o600)).close();
       await rename(part, to);
     });

@@ -144,7 +144,7 @@ function printDelivery(delivery: DeliveryWithAttempts): void {
     state: stateInWords(delivery),
     created: `${delivery.created_at} (${ago(delivery.created_at, now_ms)})`,
     ...(delivery.settled_at !== null && { settled: `${delivery.settled_at} (${ago(delivery.settled_at, now_ms)})` }),
-    // A time that has passed says nothing: the delivery waits for something else, such as its instance.
+    // Leaves out a time that has passed: the delivery now waits for something else, such as its instance.
     ...(next_attempt_at !== null &&
       Date.parse(next_attempt_at) > now_ms && {
         'next attempt': `${next_attempt_at} (${ago(next_attempt_at, now_ms)})`,

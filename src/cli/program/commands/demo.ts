@@ -18,7 +18,9 @@ import { typed } from '../command_name.ts';
 /** No conversation on one machine takes longer: after this time, something is wrong. */
 const DEMO_MS_MAX = 20_000;
 
-/** The service writes results in batches, some milliseconds after the responses. */
+/**
+ * The pause before another look at the deliveries: the service writes results some milliseconds after the responses.
+ */
 const SETTLED_PAUSE_MS = 20;
 const SETTLED_TRIES_MAX = 100;
 
@@ -36,8 +38,8 @@ interface Service {
 /**
  * Runs the conversation to its end and cleans up.
  *
- * @param url the service; without it the one at `usual_url`, or a new one
- * @param usual_url tests replace it
+ * @param url the service; without a URL, the service at `usual_url` or a new one
+ * @param usual_url tests give another address
  */
 export async function demo(
   url: string | undefined,
@@ -49,7 +51,8 @@ export async function demo(
   try {
     await show(await findService(url, apiKey, usual_url));
   } catch (error) {
-    // The egress policy of a service may forbid pushes to this machine.
+    // The egress policy of the running service may forbid pushes to this machine. Then the demo starts a service of its
+    // own.
     const is_refused = error instanceof ConvokeError && error.code === 'webhook_url_not_allowed';
     if (!is_refused || url !== undefined) throw error;
     printStep('service', `another one, because ${usual_url} pushes nothing to this machine`);

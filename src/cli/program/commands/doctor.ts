@@ -1,4 +1,4 @@
-/** Checks the needs of the service on this machine, and the service itself when it runs. Changes nothing. */
+/** Checks whether this machine has what the service needs, and the service itself when it runs. Changes nothing. */
 import { lookup } from 'node:dns/promises';
 import { createServer } from 'node:net';
 import { once } from 'node:events';
@@ -25,7 +25,8 @@ const ANSWER_MS_MAX = 3000;
 const HOSTS_MAX = 20;
 const INSTANCES_MAX = 10_000;
 /**
- * Receivers refuse a push whose timestamp is 5 minutes off. Half of that leaves room for an error of their own clocks.
+ * Receivers refuse a push whose timestamp is 5 minutes off. The limit is half of that, because their clocks have errors
+ * too.
  */
 const CLOCK_OFF_MS_MAX = 150_000;
 const RELEASED_AT = Date.UTC(2026, 0, 1);
@@ -113,7 +114,7 @@ export async function askService(url: string): Promise<RunningService | null> {
   }
 }
 
-/** @param own the service at the address of these settings. It need not be the service that `--url` names */
+/** @param own the service at the address of these settings; `--url` may name another service */
 async function checkPort(config: Config, own_url: string, own: RunningService | null): Promise<Check> {
   if (own !== null) return ok('port', `Convoke responds at ${own_url}`);
   const fault = await faultOfListening(config.host, config.port);

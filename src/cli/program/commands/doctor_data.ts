@@ -1,4 +1,7 @@
-/** The checks of `convoke doctor` on the data: its directory, database, key and disk, and its last run. */
+/**
+ * The checks of `convoke doctor` on the data: the directory, the database, the key, the disk, and whether the clock is
+ * far ahead of the service's last run.
+ */
 import { access, constants, stat, statfs } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import type { Config } from '../../../config/config.ts';
@@ -62,7 +65,7 @@ export async function checkDirectory(config: Config, is_answered: boolean): Prom
   return ok(check, `${directory} is writable; the data file is ${state}`);
 }
 
-/** Whether a start now would distrust the clock. Only for a data file that no service has open. */
+/** Whether a start now would distrust the clock. Finds nothing while a service has the data file open. */
 export async function checkLastRun({ data, database_url, expire_after_ms, trust_clock }: Config): Promise<Check[]> {
   const ran_until = database_url === null ? await lastRunOf(dataFile(resolve(data))) : null;
   const jump_ms = ran_until === null ? 0 : wallNow() - ran_until;
@@ -73,7 +76,7 @@ export async function checkLastRun({ data, database_url, expire_after_ms, trust_
   return [{ check: 'last run', finding: 'warn', detail, advice }];
 }
 
-/** @returns null when the time is not known, or the file is in use */
+/** @returns null when the file does not say the time, or a service has the file open */
 async function lastRunOf(file: string): Promise<number | null> {
   if ((await stateOfFile(file)).state !== 'not in use') return null;
   const db = openForReading(file);
@@ -87,9 +90,7 @@ async function lastRunOf(file: string): Promise<number | null> {
   }
 }
 
-/**
- * Opens the file for reading only. If a running service has locked it, this finds out without disturbing the service.
- */
+/** Opens the file for reading only. That finds a lock of a running service without disturbing the service. */
 async function stateOfFile(file: string): Promise<{
   state: 'not there yet' | 'not in use' | 'in use' | 'unreadable';
   /** The empty bytes of a file that is mostly empty and does not shrink by itself; otherwise null. */
@@ -147,7 +148,7 @@ export async function checkKey(config: Config): Promise<Check> {
   }
 }
 
-/** Whether a node could use the database: otherwise it would not start. */
+/** Whether a node could use the database. A node that cannot use it does not start. */
 export async function checkDatabase(config: Config): Promise<Check[]> {
   if (config.database_url === null) return [];
   const check = 'database';

@@ -32,7 +32,7 @@ function whyInWords({ why, pushed, may_become = [] }: Explanation): string {
   return [...(why === null ? [] : [WHY[why]]), ...may].join(', ');
 }
 
-/** The rules of a membership matter only to a message that has to wait. */
+/** The rules of a membership matter only to a message that has to wait. The loop guard matters to every message. */
 function isWorthSaying(reason: NonNullable<Explanation['may_become']>[number], pushed: Explanation['pushed']): boolean {
   return pushed === 'later' || reason === 'pair_limit' || reason === 'pushed';
 }

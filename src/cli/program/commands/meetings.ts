@@ -152,7 +152,7 @@ function limitUpTo(max: number): (text: string) => Limit {
   return (text) => (text === DEFAULT ? DEFAULT : parse(text));
 }
 
-/** The value of a limit in the API: null stands for the setting. */
+/** A limit in the API: null means that the limit of the settings applies. */
 function wireLimit(limit: Limit | undefined): number | null | undefined {
   return limit === DEFAULT ? null : limit;
 }

@@ -10,7 +10,7 @@ interface MemberOptions extends ApiOptions, RuleOptions {
   agent?: string[];
 }
 
-/** `convoke meetings member`: unlike `convoke join`, it undoes no leave. */
+/** `convoke meetings member`. Unlike `convoke join`, it does not bring back an instance that has left. */
 export function memberCommand(): Command {
   const command = new Command('member')
     .description('change what an instance in a meeting gets, or its agents there')

@@ -78,7 +78,7 @@ async function messageOf(text: string | undefined, message: string | undefined):
   }
 }
 
-/** Refuses other encodings: the message would be sent with a sign in place of each letter that is not ASCII. */
+/** Refuses other encodings: with them, each letter that is not ASCII would be sent as a replacement character. */
 async function standardInput(): Promise<string> {
   const bytes = await buffer(process.stdin);
   if (!isUtf8(bytes)) throw new CommandFailure(EXIT.usage, 'standard input is not UTF-8: convert it first, with iconv');

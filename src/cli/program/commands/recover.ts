@@ -23,7 +23,7 @@ export function recoverCommand(): Command {
       const found = await client.recover(instance_id, { since, until, dry_run: true });
       const result = dryRun ? found : { ...found, dry_run: false, at_least: false, recovered: 0 };
       if (!dryRun) {
-        // The period ends when the deliveries were counted. So deliveries that fail again meanwhile are left out.
+        // Ends the period at the time of the count, so that deliveries that fail again meanwhile are left out.
         for await (const queued of client.recovering(instance_id, { since, until: found.until ?? until })) {
           result.recovered = queued;
           if (queued < found.recovered) noteProgress(`queued again: ${queued} of ${amount(found)}`);

@@ -16,8 +16,8 @@ import { jsonLog, prettyLog } from '../log.ts';
 import { typed } from '../command_name.ts';
 
 /**
- * Ctrl-C goes to every process of the terminal, and npm and the launcher (main.ts) also pass it on. Signals within this
- * time count as one.
+ * Ctrl-C goes to every process of the terminal, and npm and the launcher (main.ts) also pass it on. So one Ctrl-C may
+ * arrive as several signals: those within this time count as one.
  */
 const SAME_SIGNAL_MS = 300;
 
@@ -28,7 +28,8 @@ const SAME_SIGNAL_MS = 300;
 const STOP_MS_MAX = 6_500;
 /**
  * How long a service that stops still takes requests on open connections: long enough for a client that is about to
- * send one. In a cluster, the other nodes take new requests meanwhile. A single node is away until its next start.
+ * send one. A node of a cluster may take longer, because the other nodes take new requests. Without a cluster nobody
+ * does until the next start.
  */
 const DRAIN_MS = 300;
 const DRAIN_IN_CLUSTER_MS = 1_000;
@@ -64,7 +65,8 @@ export async function serve(config: Config): Promise<void> {
     });
   }
 
-  // One deadline for all of a stop, during the start too: a start may wait for a database that never responds.
+  // One deadline for the whole stop, also for a stop during the start: a start may wait for a database that never
+  // responds.
   const over = stop.promise.then(() => sleep(STOP_MS_MAX, null));
   const starting = start(config, log).catch(async (error: unknown) => {
     await written();
@@ -92,7 +94,7 @@ export async function serve(config: Config): Promise<void> {
 
 async function start(config: Config, log: Logger): Promise<Convoke> {
   await makeDirectory(config.data);
-  // Half of a start is the loading of code. So the thread of the store loads its code on another core, while this
+  // Half of a start is spent on loading code. So the thread of the store loads its code on another core, while this
   // thread loads the rest.
   const store_thread = startStoreThread(config);
   const { createConvoke } = await import('../../../convoke.ts');
@@ -113,7 +115,7 @@ function announce(convoke: Convoke, config: Config, report: (line: string) => vo
   report(is_open ? 'open: no key is needed, and only this machine can reach it' : 'every request needs an API key');
 }
 
-/** A link to this machine. The address that stands for all addresses works as a destination on some systems only. */
+/** A link that works on this machine. An address such as 0.0.0.0 works as a destination on some systems only. */
 function reachable(url: string): string {
   return url.replace('//0.0.0.0:', '//127.0.0.1:').replace('//[::]:', '//[::1]:');
 }

@@ -100,9 +100,8 @@ async function carry(
 }
 
 /**
- * Waits until the runtime listens, also before the first pull. Nothing is pulled meanwhile, so pushes wait at the
- * service and spend no attempts. If a push was handed back before, the instance backs off; the heartbeat ends the
- * back-off.
+ * Waits until the runtime listens, also before the first pull. Meanwhile the command pulls nothing, so pushes wait at
+ * the service and spend no attempts. The heartbeat ends the back-off that began if a push was handed back before.
  */
 async function runtimeListens(
   client: ConvokeClient,

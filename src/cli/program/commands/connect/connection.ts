@@ -45,10 +45,10 @@ export function ackTimeoutOf({ ack_timeout_s, runtime }: Pick<Connection, 'ack_t
   return ack_timeout_s ?? (runtime === undefined ? ACK_TIMEOUT_S : runtimeOf(runtime).timeout_s);
 }
 
-/** The most characters of an id in the name of its file, if the id is not a name by itself. */
+/** When an id cannot be a file name, at most this many of its characters begin the file name. A digest follows. */
 const READABLE_CHARS_MAX = 40;
 const DIGEST_CHARS = 16;
-/** More than most connections take, so that a full disk is noticed before anything is asked of the service. */
+/** A draft is longer than most connections, so that a full disk is noticed before the service is asked for anything. */
 const DRAFT_BYTES = 16 << 10;
 
 /** The path of the file of an instance. */
@@ -61,7 +61,7 @@ function formerFile(instance_id: string): string {
   return join(directory(), `${encodeURIComponent(instance_id).replaceAll(/[^\w-]/g, '_')}.json`);
 }
 
-/** Turns an id into a part of the name of a file or a unit. It is short, and no other id has it. */
+/** Turns an id into a part of the name of a file or a unit. The result fits there, and no other id has the same. */
 export function fileName(instance_id: string): string {
   if (/^[\w-]+$/.test(instance_id)) return instance_id;
   const digest = createHash('sha256').update(instance_id).digest('hex').slice(0, DIGEST_CHARS);
@@ -93,8 +93,8 @@ async function readFrom(path: string): Promise<Partial<Connection> | null> {
 }
 
 /**
- * Makes a connection, and saves it. Begins its file first: the link of an invite works only once, so it must not be
- * redeemed when the key cannot be saved.
+ * Makes a connection, and saves it. Begins the file first: the link of an invite works only once, so a link must not be
+ * redeemed when its key cannot be saved.
  *
  * @returns the connection, and the path of its file
  * @throws CommandFailure when the file cannot be written; nothing was made then

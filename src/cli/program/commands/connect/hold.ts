@@ -8,9 +8,9 @@ const PAUSE_FIRST_MS = 100;
 const PAUSE_MS_MAX = 1_000;
 
 /**
- * Gives a push to a runtime that may be restarting, and so refuses connections or responds 503 for some seconds.
- * Meanwhile this process holds the push and gives it again. So a restart is no failure of the instance, and its
- * meetings stay in order.
+ * Gives a push to a runtime. A runtime that restarts refuses connections or responds 503 for some seconds. Meanwhile
+ * this process holds the push, and gives it again. So a restart is no failure of the instance, and the meetings stay in
+ * order.
  *
  * @param ack_timeout_ms how long the service waits for the result of a push
  * @param ending aborted when this process should end; a held push then goes back at once

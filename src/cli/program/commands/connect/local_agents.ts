@@ -32,7 +32,7 @@ export class LocalAgents {
   readonly #base_url: string;
   /** The answers of agents, for pushes that are not complete yet. */
   readonly #answered = new Map<string, AnsweredPart[]>();
-  /** Null while the key may read messages. */
+  /** The messages that this machine keeps, for a key that may not read messages; null while the key may. */
   #history: LocalHistory | null = null;
 
   constructor(
@@ -68,7 +68,7 @@ export class LocalAgents {
     })) as RuntimeAnswer;
     const answered = [...before, ...answer.answered];
     const { seq, from_agent, agents: target_agents, message } = asked;
-    // Not `asked` itself: it has the earlier messages, so each message would keep all that came before it in memory.
+    // Keeps a copy without `asked.history`: otherwise each kept message would keep all earlier messages in memory.
     this.#history?.add(push.meeting_id, { seq, from_agent, target_agents, message }, answersIn(answered));
     if (answer.outcome !== 'ok') {
       this.#keep(push.delivery_id, answered);
@@ -87,8 +87,8 @@ export class LocalAgents {
   }
 
   /**
-   * The messages before this push; if the key may not read them, only those that this machine got. A text: they could
-   * not be read, and the text says why. The push must then be made again.
+   * The messages before this push; if the key may not read them, only those that this machine got. A text says why they
+   * could not be read: then the push must be made again.
    */
   async #historyOf({ meeting_id, seq }: PushInHand, limit: number): Promise<PastMessage[] | string> {
     if (limit === 0 || seq === null) return [];
@@ -158,7 +158,10 @@ function answersIn(answered: readonly AnsweredPart[]): Omit<PastMessage, 'seq'>[
   );
 }
 
-/** Makes a failure with a status that the service takes neither for a success nor for the end of the instance. */
+/**
+ * Makes a failure. The service must take its status neither for a success nor for a 410, which switches the instance
+ * off.
+ */
 function failureOf({ status_code, detail, retry_after, excerpt }: RuntimeAnswer): PushResult {
   if (status_code === null) return { not_reached: detail };
   const is_failure = status_code >= 400 && status_code !== 410;

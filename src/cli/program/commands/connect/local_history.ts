@@ -5,8 +5,8 @@ import { HISTORY_MAX } from '../../../../domain/runtimes/words.ts';
 const MEETINGS_MAX = 200;
 
 /**
- * The messages that this machine got since `convoke connect` began, and its answers. They are the history for a runtime
- * if the key may not read messages.
+ * The messages that this machine got since `convoke connect` began, and its answers. They replace the history of the
+ * meeting for a runtime whose key may not read messages.
  */
 export class LocalHistory {
   readonly #meetings = new Map<string, PastMessage[]>();

@@ -9,11 +9,11 @@ import type { RuntimeRequest } from '../../../../domain/runtimes/runtime.ts';
 import { http } from '../../../../node_http.ts';
 
 const CONNECT_MS_MAX = 5_000;
-/** How long to wait for the body. The status line has decided the outcome, so a body that stalls is dropped. */
+/** How long to wait for the body. The status line has decided the outcome, so a body that stalls is taken as it is. */
 const BODY_MS_MAX = 5_000;
 /** The longest body of a result that the service accepts. */
 export const BODY_BYTES_MAX = 64 * 1024;
-/** Says in words that `is_cut` is set. */
+/** Says in words why `is_cut` is set. */
 export const cutInWords = (bytes_max = BODY_BYTES_MAX): string =>
   `the body of the response did not arrive whole, or was over ${bytes_max / 1024} KiB`;
 /** The statuses that the service takes as a result. */
@@ -40,8 +40,8 @@ export class LocalRuntime {
   }
 
   /**
-   * POSTs a push as the service signed it, with the headers of this machine added. Each push has a connection of its
-   * own: when a runtime ends, a kept connection does not show whether the runtime had read the push.
+   * POSTs a push as the service signed it, and adds the headers of this machine. Each push has a connection of its own:
+   * with a kept connection, nobody knows whether a runtime that ended had read the push.
    */
   post({ body, headers, signal }: Pick<PushInHand, 'body' | 'headers' | 'signal'>): Promise<LocalResponse> {
     return this.send({ method: 'POST', url: this.#to.href, headers, body }, signal, BODY_MS_MAX);
@@ -102,8 +102,8 @@ export class LocalRuntime {
   }
 
   /**
-   * Resolves when something listens. Tries after 0.1 s, then after twice as long each time, up to 1 s. On the same
-   * machine that costs almost nothing. Rejects when aborted.
+   * Resolves when something listens. Tries at once, after 0.1 s, and then after twice as long each time, up to 1 s: on
+   * the same machine a try costs almost nothing. Rejects when aborted.
    *
    * @param onWait is called when nothing listens at first
    */
@@ -156,8 +156,8 @@ function watchConnection(outgoing: ClientRequest, made: 'connect' | 'secureConne
 }
 
 /**
- * Waits for the response. Without a listener for `upgrade`, Node closes the connection after a 101 and emits nothing
- * more, so the request would never end, not even when it is aborted.
+ * Waits for the response. A listener for `upgrade` is needed: without it, Node closes the connection after a 101 and
+ * emits nothing more. Then the request would never end, not even when it is aborted.
  */
 async function responseTo(outgoing: ClientRequest): Promise<IncomingMessage> {
   const either = Promise.race([once(outgoing, 'response'), once(outgoing, 'upgrade')]);
@@ -201,7 +201,7 @@ async function readBody(
   return { body: Buffer.concat(chunks).toString(), is_cut: bytes > bytes_max || !response.complete };
 }
 
-/** An error that combines several addresses has no text of its own. */
+/** When a connection to several addresses fails, the error has no text of its own, but one for each address. */
 function reasonOf(error: unknown): string {
   if (error instanceof AggregateError) return error.errors.map(reasonOf).join(', ');
   return error instanceof Error ? error.message : String(error);

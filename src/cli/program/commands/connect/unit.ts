@@ -37,7 +37,8 @@ function systemdUnit(instance_id: string, command: readonly string[]): Unit {
   const name = `convoke-connect-${fileName(instance_id)}.service`;
   const config_home = process.env['XDG_CONFIG_HOME'];
   const environment = config_home ? `Environment=${inSystemd(`XDG_CONFIG_HOME=${config_home}`)}\n` : '';
-  // systemd does not start again after the exit codes 2 and 4: the service would refuse the same call again.
+  // systemd does not start again after the exit codes 2 (wrong use) and 4 (refused): another start would end in the
+  // same way.
   const text = `[Unit]
 Description=Convoke pulls for ${instance_id.replaceAll('%', '%%')}
 
@@ -63,8 +64,8 @@ WantedBy=default.target
 }
 
 /**
- * A word in a line of a unit: see "Quoting" in systemd.syntax(7). In a command `$` also has a meaning:
- * systemd.service(5).
+ * A word in a line of a unit: see "Quoting" in systemd.syntax(7). In a command, `$` must be escaped too, which the
+ * caller does: systemd.service(5).
  */
 function inSystemd(word: string): string {
   const escaped = word.replaceAll('\\', '\\\\').replaceAll('"', '\\"').replaceAll('%', '%%');
