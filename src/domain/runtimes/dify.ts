@@ -21,7 +21,7 @@ import {
   whyOf,
 } from './words.ts';
 
-/** The most characters that Dify stores of a user. */
+/** The most characters that Dify stores of the name of a user. */
 const USER_CHARS_MAX = 255;
 const HEX_CHARS = 64;
 
@@ -55,7 +55,7 @@ export const dify: Runtime = {
       query: conversationOf(asked),
       response_mode: modeOf(options),
       user: userOf(asked.meeting_id, agentOf(asked)),
-      // Off, because to name the conversation, Dify would run the model once more.
+      // Switched off: Dify would run the model once more to name the conversation.
       auto_generate_name: false,
     };
     const url = below(base_url, '/chat-messages');

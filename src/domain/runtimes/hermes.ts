@@ -67,7 +67,7 @@ function eventOf(
   return {
     method: 'POST',
     url: base_url,
-    // For an unsigned request, Hermes takes the id from this header.
+    // Hermes takes the id of an unsigned request from this header.
     headers: { ...JSON_HEADERS, ...(id !== null && { 'x-request-id': id }) },
     body: `${body.slice(0, -1)},${more.slice(1)}`,
     signed_as: 'svix',

@@ -128,7 +128,7 @@ function threadOf(meeting_id: string, agent: string): string {
 
 /**
  * The messages that the nodes of the graph have added after the sent message. A graph within the graph adds all earlier
- * messages again, so the messages after the last copy of the sent message count.
+ * messages again, so only the messages after the last copy of the sent message count.
  */
 function addedBy(updates: readonly StreamEvent[], sent_id: string): unknown[] {
   const messages = updates

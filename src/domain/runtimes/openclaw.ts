@@ -79,7 +79,7 @@ export const openclaw: Runtime = {
     if (at(body, 'ok') !== true) return notUnderstood('its body has no "ok": true, so it is no hook of OpenClaw');
     const status = at(body, 'completion', 'status');
     if (typeof status !== 'string' || status === 'ok') return { kind: 'answered', answers: [] };
-    // The agent has run. The same request would get the same result again.
+    // The agent has run. A retry would not help: the gateway would give the same result for the same request.
     const run_id = whyOf(at(body, 'runId'));
     const note = `the run of the agent ended as ${status.slice(0, WHY_CHARS_MAX)}; the log of OpenClaw says why, at run ${run_id}`;
     return { kind: 'answered', answers: [], note };

@@ -194,7 +194,9 @@ function segment(value: unknown): string {
   return text === '.' || text === '..' ? text.replaceAll('.', '%252E') : text;
 }
 
-/** An address with a path that begins with `/` or `?`, or is empty. The query of the address stays at the end. */
+/**
+ * Adds a path to an address. The path begins with `/` or `?`, or is empty. The query of the address stays at the end.
+ */
 function joined(base_url: string, path: string): string {
   if (path === '') return base_url;
   const at = base_url.includes('?') ? base_url.indexOf('?') : base_url.length;

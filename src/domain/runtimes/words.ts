@@ -55,7 +55,7 @@ export function missedInWords({ missed, agents, history }: Asked): string | null
   return `Convoke did not send ${agents.join(' and ')} ${count} of this meeting that came before this one${shown}.`;
 }
 
-/** The messages of a request as one text, for a runtime that takes one. */
+/** The messages of a request as one text, for a runtime that takes only one text. */
 export function conversationOf(asked: Asked): string {
   const line = ({ from_agent, message }: Pick<Asked, 'from_agent' | 'message'>): string =>
     `${nameOf(from_agent, message)}: ${textOfMessage(message)}`;
@@ -73,7 +73,7 @@ export function textOfContent(content: unknown): string {
     .join('');
 }
 
-/** The only agent of a request that asks each agent separately. */
+/** The agent of a request, for a runtime that asks each agent separately. */
 export function agentOf({ agents }: Asked): string {
   return agents[0] ?? '';
 }
@@ -133,7 +133,7 @@ export function at(value: unknown, ...path: (string | number)[]): unknown {
   return found;
 }
 
-/** A path below the base URL; the query of the base stays at the end. */
+/** Adds a path to that of the base URL. The query of the base URL stays at the end. */
 export function below(base_url: string, path: string): string {
   const url = new URL(base_url);
   url.pathname = `${url.pathname.replace(/\/+$/, '')}${path}`;
