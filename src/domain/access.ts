@@ -81,8 +81,8 @@ export function isAdmin({ scopes }: Principal): boolean {
 
 /**
  * The instances for whose agents a principal may speak; null: for all agents, also those that no instance has. A key
- * with the scope `instance` speaks for the agents of its own instances; `send` alone is for programs that pass on the
- * messages of others.
+ * with the scope `instance` speaks only for the agents of its own instances, also when it has `send`. A key with `send`
+ * and without `instance` is for programs that pass on the messages of others.
  */
 export function speakerScope({ scopes, owner_scope }: Principal): OwnerScope | null {
   return scopes.includes('instance') ? owner_scope : null;
@@ -91,7 +91,7 @@ export function speakerScope({ scopes, owner_scope }: Principal): OwnerScope | n
 export const NO_SPEAKER =
   'This key speaks for the agents of its own instances only: name the agent that says it as from_agent.';
 
-/** @throws Problem `not_permitted` for a key that may speak only for its own agents, when the message names no agent */
+/** @throws Problem `not_permitted` for a key without the scope `send`, when the message names no agent */
 export function assertMaySpeak(principal: Principal, from_agent: string | undefined): void {
   if (from_agent !== undefined || isAdmin(principal) || principal.scopes.includes('send')) return;
   throw new Problem('not_permitted', NO_SPEAKER);
@@ -107,7 +107,7 @@ export function assertScope(principal: Principal, any_of: readonly Scope[]): voi
 }
 
 /**
- * Does not check whether the meeting exists, so the response does not show whether it exists.
+ * Does not check whether the meeting exists, so that the response does not show it.
  *
  * @throws Problem `not_permitted` for a meeting outside the key's limit
  */

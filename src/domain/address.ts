@@ -23,7 +23,7 @@ export interface EgressPolicy {
   allow_http: boolean;
 }
 
-/** Why an address is out of reach, and the setting that would allow it. */
+/** Why a push may not go to an address, and the setting that would allow the address. */
 export interface Denial {
   reason: string;
   allowed_by: string;
@@ -60,7 +60,7 @@ export function parseCidr(text: string): Cidr | null {
   return { bytes, prefix_bits };
 }
 
-/** The spelling of an address that this service prints: RFC 5952 without the IPv4 endings. */
+/** Writes an address as RFC 5952 says, but never with an IPv4 address at its end. */
 export function formatAddress(bytes: AddressBytes): string {
   if (bytes.length === 4) return bytes.join('.');
   const groups: string[] = [];

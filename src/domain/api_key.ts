@@ -15,14 +15,16 @@ export interface ApiKey {
   instance_id: string | null;
   /** See `digestOf`. */
   digest: string;
-  /** The digest of the token before a rotation; it is valid until `previous_until`. */
+  /** The digest of the token before a rotation. That token is valid until `previous_until`. */
   previous_digest: string | null;
   previous_until: number | null;
   created_at: number;
   expires_at: number | null;
   revoked_at: number | null;
   last_used_at: number | null;
-  /** Rises with every change of any key. A use of the key is not a change. */
+  /**
+   * The number of the key's last change. Each change of any key gets a higher number. A use of the key is not a change.
+   */
   change_no: number;
 }
 

@@ -1,8 +1,8 @@
 /**
  * The attempts of a delivery as they are stored: the JSON text of a list. Nearly every delivery succeeds at once, and
  * its only attempt then takes more room than the rest of the row. So such an attempt is stored as `[started_at,
- * duration_ms, status_code]`, with the time in milliseconds, followed by the beginning of the response, if it had a
- * body.
+ * duration_ms, status_code]`, with the time in milliseconds. If the response had a body, the beginning of the body
+ * follows.
  */
 import type { Attempt } from './outcome.ts';
 
@@ -18,7 +18,7 @@ export function attemptsText(attempts: readonly Attempt[]): string {
   return response_excerpt === '' ? `${start}]` : `${start},${JSON.stringify(response_excerpt)}]`;
 }
 
-/** The same attempts in the form that every version reads. */
+/** The same attempts, with a short form written out: every version reads this form. */
 export function fullAttemptsText(text: string): string {
   const short = /^\[-?\d/.test(text) ? firstSuccessOf(JSON.parse(text)) : null;
   return short === null ? text : JSON.stringify([short]);
@@ -43,8 +43,8 @@ export function firstSuccessOf(value: unknown): Attempt | null {
 }
 
 /**
- * Whether the short form says everything about an attempt. `toISOString` made the times, so a time of the right length
- * can be made again from its milliseconds. To make it again here and compare would take longer than all other work.
+ * Whether the short form loses nothing of an attempt. `toISOString` made the time, so a time of the right length can be
+ * made again from its milliseconds. To make the time here and compare would take longer than the rest of the function.
  */
 function isFirstSuccess({ attempt, started_at, outcome, status_code, detail, answered_agents }: Attempt): boolean {
   return (

@@ -47,11 +47,11 @@ export type AuditOutcome = (typeof AUDIT_OUTCOMES)[number];
 /** Names, numbers and ids; never a secret, and never the value of a field that may hold a secret. */
 export type AuditDetails = Record<string, string | number | boolean | null | string[]>;
 
-/** The author of a change, its target, and the address of the author. The change may have been refused. */
+/** Who made a change, or tried to, and from which address; and what the change is about. */
 export interface AuditSubject {
   /**
-   * A key_id; or `open`, `local command`, `sign-in link`, `invite link`, `service`, and `unknown` when the request had
-   * no valid key.
+   * A key_id, or one of these words: `open`, `local command`, `sign-in link`, `invite link`, `service`, and `unknown`
+   * when the request had no valid key.
    */
   principal: string;
   /** Null for a command that opens the data file itself. */
@@ -129,7 +129,7 @@ export interface Removal {
   removed_until: string;
 }
 
-/** The entry that records that entries were removed from the beginning of the log. */
+/** The entry for a prune, which has removed entries from the beginning of the log. */
 export function removalEntry(removal: Removal): NewAuditEntry {
   return {
     principal: 'service',

@@ -4,13 +4,16 @@
  */
 import { agentsToNotify, type Wake } from './agents_to_notify.ts';
 
-/** `latest`: only the newest of the messages that waited while the machine was away is pushed. */
+/**
+ * `latest`: of the messages that waited while the machine was away, the newest supersedes the others. See
+ * `catchUpReason`.
+ */
 export const CATCH_UPS = ['all', 'latest'] as const;
 export type CatchUp = (typeof CATCH_UPS)[number];
 
 /** The largest `max_age_s`: 30 days. */
 export const MAX_AGE_S_MAX = 2_592_000;
-/** The largest number of missed messages that are counted. */
+/** Missed messages are counted up to this number. */
 export const MISSED_MAX = 1_000;
 
 /** The rules of a membership for messages to its agents. */
@@ -76,7 +79,7 @@ export function isTooOld(accepted_at: number, max_age_s: number, wall_ms: number
   return max_age_s > 0 && wall_ms - accepted_at > max_age_s * 1_000;
 }
 
-/** A message of the meeting that may not have been pushed to the instance. */
+/** A message of the meeting. `missedOf` decides whether the instance has missed it. */
 export interface MaybeMissed {
   target_agents: readonly string[] | null;
   from_agent: string | null;

@@ -63,7 +63,7 @@ function isTrusted(address: AddressBytes, trusted: readonly Cidr[]): boolean {
   return trusted.some((cidr) => contains(cidr, address));
 }
 
-/** Some proxies write the port behind the address. */
+/** Reads one address of the header. Some proxies write the port behind the address. */
 function parsedHop(text: string): AddressBytes | null {
   const hop = text.trim();
   const [, bracketed, dotted] = /^\[([^\]]*)\](?::\d{1,5})?$|^(\d[\d.]*):\d{1,5}$/.exec(hop) ?? [];

@@ -19,8 +19,8 @@ export interface DatabaseServers {
   /** The connection string of each server, and a name for messages, without the password. */
   servers: { url: string; where: string }[];
   /**
-   * Whether to skip a server that cannot be written. Always true for several servers, because one of them should accept
-   * writes.
+   * Whether to skip a server that does not accept writes. Always true for several servers, because one of them should
+   * accept writes.
    */
   must_write: boolean;
 }

@@ -140,8 +140,8 @@ export function isProbed(health: InstanceHealth): boolean {
 }
 
 /**
- * Appends an attempt to the attempts that are kept with the delivery. When there are too many, drops an attempt in the
- * middle, never one of the first ten or of the latest.
+ * Appends an attempt to the attempts that are kept with the delivery. When there are too many, drops the oldest attempt
+ * after the first ten.
  */
 export function withAttempt(attempts: readonly Attempt[], attempt: Attempt): Attempt[] {
   const all = [...attempts, attempt];

@@ -8,8 +8,8 @@ export const PUSHED = ['now', 'later', 'no'] as const;
 export type Pushed = (typeof PUSHED)[number];
 
 /**
- * Why a message is not pushed. The last two reasons are of the loop guard, which cancels the delivery. With the other
- * reasons there is no delivery.
+ * Why a message is not pushed. With the last two reasons, the loop guard cancels the delivery. With the other reasons
+ * there is no delivery.
  */
 const NOT_PUSHED = [
   'left',
@@ -67,7 +67,7 @@ export interface Explained {
   may_become: MayBecome[];
 }
 
-/** A message of an agent to the agents of an instance. */
+/** An earlier message of an agent to the agents of an instance. */
 interface Before {
   from_agent: string;
   target_agents: readonly string[];
@@ -111,7 +111,7 @@ export function explained(
     limits,
     sent.filter((each) => !isLeftOut(each, candidate, message)),
   );
-  // The membership has rules, and messages wait: nobody knows which of these will be pushed.
+  // The membership has rules, and messages wait: nobody knows which of the waiting messages will be pushed.
   if (may_become.length > 0 && sent.some(({ may_be_left_out }) => may_be_left_out)) {
     const changed = stopped === null ? mayBeStopped : mayBePushed;
     if (changed(message, target_agents, limits, sent)) may_become.push(stopped === null ? 'pair_limit' : 'pushed');

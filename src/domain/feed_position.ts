@@ -17,7 +17,7 @@ const RADIX = 36;
 const TEXT_MAX = 400;
 const TEXT = /^([0-9a-z]{1,16})\.([0-9a-z]{1,10})\.([0-9a-v]{0,40})\.([0-9a-z]{1,10})\.([0-9a-z-]*)$/;
 
-/** Replaces the names when there are too many attempts. This text is shorter than the name of any attempt. */
+/** Replaces the names when there are too many attempts. Every name is longer, so this text cannot be a name. */
 const CROWDED = 'x';
 
 /** How many of the last characters of an id are kept: enough to distinguish it from the ids of the seconds before. */
@@ -68,7 +68,7 @@ export class FeedPosition {
     return this.#at > this.#crowded_until;
   }
 
-  /** A message was published. */
+  /** Notes that a message was published. */
   accepted(message_id: string): void {
     const message = message_id.slice(MESSAGE_PREFIX.length);
     // Batches may be published in another order than the order in which they were stored. So the highest id counts.
@@ -76,7 +76,7 @@ export class FeedPosition {
     this.#write();
   }
 
-  /** An attempt was published. */
+  /** Notes that an attempt was published. */
   attempted(ended: EndedAttempt): void {
     const end = endOf(ended);
     this.#at = Math.max(this.#at, Math.floor(end));

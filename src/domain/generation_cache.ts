@@ -1,7 +1,7 @@
 /**
  * The values that were set most recently, by name: at least half of `count_max`, and at most `count_max`. The cache has
- * two generations, and never removes a single entry. If the cache removed the oldest entry for each new entry, the Map
- * would copy its content again and again (see src/delivery/intrusive_list.ts).
+ * two generations, and forgets the older one as a whole. If the cache removed the oldest entry for each new entry, the
+ * Map would copy its content again and again (see src/delivery/intrusive_list.ts).
  */
 export class GenerationCache<V> {
   readonly #generation_max: number;

@@ -3,7 +3,7 @@
  * agents are judged. A delivery to several agents is judged as a whole: when one pair is over its limit, no agent
  * gets it, so that the limit of a pair always holds.
  */
-/** The largest limits of a meeting: 0 is off. */
+/** The largest values that the limits of a meeting may have. */
 export const HOP_LIMIT_MAX = 10_000;
 export const PAIR_LIMIT_MAX = 1_000;
 export const PAIR_WINDOW_S_MAX = 3_600;
@@ -68,7 +68,7 @@ export function mayBeOver(
   return false;
 }
 
-/** Names a pair for each agent that gets a message. No id contains a line feed. */
+/** Names a pair for each agent that gets a message. A line feed separates the two ids, because no id contains one. */
 export function pairsOf(from_agent: string, target_agents: readonly string[]): string[] {
   return target_agents.map((agent) => `${from_agent}\n${agent}`);
 }

@@ -18,8 +18,8 @@ export const SPANS = {
 export type Span = keyof typeof SPANS;
 
 /**
- * Durations are counted in bins, because the bins of several nodes and of several steps can be added up. Each power of
- * two has four bins, so a quantile is off by at most an eighth.
+ * Durations are counted in bins, so that the counts of several nodes or steps can be added up. Each power of two has
+ * four bins, so a quantile is off by at most an eighth.
  */
 const BINS = 120;
 const WIDTH = COUNTED.length + BINS;
@@ -142,7 +142,7 @@ class Steps {
     return this.#tallies.length;
   }
 
-  /** Seconds must not go back by a whole span. */
+  /** `second` must not be a whole span before that of an earlier call. */
   add(second: number, tally: Tally): void {
     const number = Math.floor(second / this.step_s);
     const place = number % this.length;
@@ -172,7 +172,7 @@ export interface HistoryColumns extends Record<Counted, number[]> {
   p95_ms: (number | null)[];
 }
 
-/** All spans. The seconds are of a clock that does not go back. */
+/** All spans. Callers take the seconds from a clock that does not go back. */
 export class SpansOfTime {
   readonly #spans: Record<Span, Steps>;
 

@@ -9,7 +9,7 @@ export function isLoopbackHost(host: string): boolean {
   return bytes.length === 4 ? bytes[0] === 127 : bytes.every((byte, i) => byte === (i === 15 ? 1 : 0));
 }
 
-/** Whether a host means all addresses of the machine. Other machines cannot connect to such a name. */
+/** Whether a host means all addresses of the machine. Such a host is no address that other machines can connect to. */
 export function isWildcardHost(host: string): boolean {
   return parseAddress(host)?.every((byte) => byte === 0) === true;
 }

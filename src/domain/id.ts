@@ -2,7 +2,7 @@ import { invalidField } from './problem.ts';
 
 /** Ids that users choose: instance_id, meeting_id, agent ids. */
 export const ID_CHARS_MAX = 200;
-/** No control characters (Cc) and no lone surrogates; the `u` flag makes a character a code point. */
+/** No control characters (Cc) and no lone surrogates. The `u` flag makes the pattern count code points. */
 export const ID_PATTERN = `^[^\\u0000-\\u001f\\u007f-\\u009f\\ud800-\\udfff]{1,${ID_CHARS_MAX}}$`;
 export const AGENT_IDS_MAX = 1000;
 /**
@@ -149,7 +149,7 @@ export function madeAt(message_id: string): number {
   return EPOCH_MS + Math.floor((upper * LOWER + lower) / NUMBERS_PER_MS);
 }
 
-/** Null when a character is not one of our digits. Gives at most 30 bits. */
+/** Reads the bits of some characters, at most 30 bits. Null when a character is not one of our digits. */
 function bitsIn(id: string, from: number, chars: number): number | null {
   let bits = 0;
   for (let i = from; i < from + chars; i++) {

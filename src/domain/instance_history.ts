@@ -9,8 +9,8 @@ export const INSTANCES_MAX = 4_096;
 
 const SHOWN = ['delivered', 'failed_attempts', 'failed'] as const satisfies Counted[];
 /**
- * The columns of a step that has ended: the shown counts, and two latencies. The stored number is the latency plus one,
- * because 0 means that there is none.
+ * The columns of a step that has ended: the shown counts, and two latencies. A latency is stored plus one, because 0
+ * means that there is none.
  */
 const WIDTH = SHOWN.length + 2;
 
@@ -71,7 +71,7 @@ function latencyIn(value: number): number | null {
   return value === 0 ? null : value - 1;
 }
 
-/** The steps of the instances with the latest attempts. The seconds are of a clock that does not go back. */
+/** The steps of the instances with the latest attempts. Callers take the seconds from a clock that does not go back. */
 export class StepsOfInstances {
   readonly #instances = new Map<string, InstanceSteps>();
   #since_s: number;
@@ -91,7 +91,7 @@ export class StepsOfInstances {
       steps = new InstanceSteps(this.#since_s, number);
       this.#instances.set(instance_id, steps);
     }
-    // The map keeps the instances in the order of their attempts, with the precision of a step.
+    // The map has the instances in the order in which their latest steps began, and forgets the first one first.
     if (steps.add(number, tally)) {
       this.#instances.delete(instance_id);
       this.#instances.set(instance_id, steps);
@@ -102,7 +102,7 @@ export class StepsOfInstances {
     this.#since_s = second;
   }
 
-  /** @param since_s leaves out the steps that ended before it */
+  /** @param since_s steps that ended before this second are left out */
   read(instance_id: string, since_s: number, now_s: number): InstanceColumns & { since_s: number } {
     const steps = this.#instances.get(instance_id);
     const known_s = Math.max(steps?.since_s ?? this.#since_s, since_s);

@@ -10,8 +10,8 @@ export interface Invite {
   /** The digest of the secret: see `digestOf`. */
   digest: string;
   /**
-   * The key that made the invite; null if the service needed no key then, or if the session that made it began with a
-   * sign-in link.
+   * The key that made the invite; null if the service needed no key then, or if the session that made the invite began
+   * with a sign-in link.
    */
   created_by: string | null;
   /** The instance that the machine registers. */
@@ -42,7 +42,7 @@ const SECRET = /^[\w-]{43}$/;
 /** The path of a link, up to its secret. */
 export const INVITE_PATH = '/invite/';
 
-/** A random end for an instance_id that nobody chose, so that the id is free. */
+/** How many random characters end an instance_id that nobody chose, so that no other instance has it. */
 const SUFFIX_CHARS = 6;
 
 /** Whether a text has the shape of the secret in a link. */

@@ -1,13 +1,13 @@
 import { invalidField, Problem } from './problem.ts';
 
 /**
- * The agent that sent a message, and the message that it answers. Null for a message that has no sending agent and
+ * The agent that sent a message, and the message that was answered. Null for a message that has no sending agent and
  * answers no message.
  */
 export interface MessageOrigin {
   /** The agent that sent the message; null: a person, or a program that is no agent. */
   from_agent: string | null;
-  /** The message_id of the message that it answers, in the same meeting; null when it names none. */
+  /** The message_id of the answered message, in the same meeting; null when the sender names none. */
   in_reply_to: string | null;
   /** See `hopsOf`. */
   hops: number;

@@ -1,6 +1,7 @@
 /**
  * Each instance belongs to a partition, and one node at a time holds a partition. That node alone decides on the order
- * of lanes, the attempts in flight and the back-off, and keeps them in memory. The store records which node it is.
+ * of lanes, the attempts in flight and the back-off, and keeps them in memory. The store records which node holds which
+ * partition.
  */
 import { crc32 } from 'node:zlib';
 
@@ -17,7 +18,7 @@ export const LEASE_MS = 15_000;
 export const LEASE_SAFE_MS = 9_500;
 /**
  * A node counts as gone when its row does not change for this long, by the clock of the node that watches it. By then
- * the lease that the gone node trusted has ended, and so have its short attempts. The watching node looks at the row
+ * the lease that the gone node trusted has ended, and its short attempts have ended. The watching node looks at the row
  * each time it renews its own lease. This time is a little less than five renewals, so that the fifth look decides and
  * not the sixth.
  */

@@ -30,10 +30,7 @@ export interface PortalDigests {
   maker: string;
 }
 
-/**
- * The token of a portal link: its terms as text, and their MAC. Nothing of it is stored. `expires_at` is rounded down
- * to a second.
- */
+/** The token of a portal link: its terms as text, and their MAC. `expires_at` is rounded down to a second. */
 export function makePortalToken(secret: KeyObject, terms: PortalTerms, digests: PortalDigests): string {
   const { key_id, maker_id, expires_at, instance_id } = terms;
   const limited_to = Buffer.from(instance_id ?? '').toString('base64url');

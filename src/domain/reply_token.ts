@@ -1,8 +1,8 @@
 /**
- * The token that a push carries, with which its receiver can reply later without a key:
- * `cvr_DELIVERY_ID.EXPIRES.STANDING.MAC`. EXPIRES is in seconds since 1970. STANDING identifies the machine that may
- * use it: see `replyStanding`. The MAC, HMAC-SHA256 in base64url, covers all text before it. No part of a token is
- * stored, and a forged token is refused without a read of the store.
+ * The token in a push, with which the receiver can reply later without a key: `cvr_DELIVERY_ID.EXPIRES.STANDING.MAC`.
+ * EXPIRES is in seconds since 1970. STANDING identifies the machine that may use the token: see `replyStanding`. The
+ * MAC, HMAC-SHA256 in base64url, covers all text before it. No part of a token is stored, and a forged token is refused
+ * without a read of the store.
  */
 import { createHmac, type KeyObject, timingSafeEqual } from 'node:crypto';
 import type { Instance } from './instance.ts';
@@ -23,8 +23,8 @@ const TOKEN = /^cvr_(dlv_[0-9a-v]{8,40})\.(\d{1,11})\.([0-9A-Za-z_-]{16})\.([0-9
 export type Replier = Pick<Instance, 'created_at' | 'owner_key_id' | 'transport' | 'webhook_url'>;
 
 /**
- * The facts because of which a machine may reply, as text: this registration of the id, its owner, its transport, and
- * the server of a webhook. When one of them changes, the machine that got the token no longer speaks for the instance.
+ * The facts that let a machine reply, as text: this registration of the id, its owner, its transport, and the server of
+ * a webhook. When one of them changes, the machine that got the token no longer speaks for the instance.
  *
  * `created_at` is only compared for equality, so it does not matter whether the clock was set back.
  */

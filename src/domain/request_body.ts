@@ -2,7 +2,8 @@ import { isUtf8 } from 'node:buffer';
 import { Problem } from './problem.ts';
 
 /**
- * JSON that is nested deeper is refused. No honest client sends it, and a receiver that reads by recursion might crash.
+ * JSON that is nested deeper than this is refused: no honest client sends it, and a receiver that reads by recursion
+ * might crash.
  */
 const DEPTH_MAX = 100;
 
@@ -23,8 +24,8 @@ const COLON = 0x3a;
 const COMMA = 0x2c;
 
 /**
- * In the values of these fields, the check for repeated names does not apply. A message belongs to the sender and is
- * passed on as it is; the items of `messages` are bodies of their own, which `items` reads one by one.
+ * The check for repeated names leaves out the values of these fields. A message belongs to the sender and is passed on
+ * as it is. The items of `messages` are bodies of their own, which `items` checks one by one.
  */
 const READ_APART: ReadonlySet<string> = new Set(['message', 'messages']);
 
@@ -91,8 +92,8 @@ function bodyOf(bytes: Buffer, value: unknown): JsonBody {
 }
 
 /**
- * About how many values a JSON text has: one for each comma and each opening bracket. It may be too many, because those
- * within strings count too.
+ * About how many values a JSON text has: one for each comma and each opening bracket. The number may be too high,
+ * because it includes commas and brackets within strings.
  */
 function valuesIn(bytes: Buffer): number {
   let values = 0;
@@ -101,7 +102,7 @@ function valuesIn(bytes: Buffer): number {
 }
 
 /**
- * The place at which the parser stopped, if its error names it. The message of that error is not repeated: it quotes
+ * The place at which the parser stopped, if its error names the place. The text of the error is not repeated: it quotes
  * the body, and the body may contain secrets.
  */
 function placeOf({ message }: SyntaxError): string {
@@ -155,7 +156,7 @@ function sliceOf(bytes: Buffer, span: Span | undefined): string | null {
   return span === undefined ? null : bytes.toString('utf8', span.start, span.end);
 }
 
-/** Shared by all empty objects: with 200,000 of them, a Set for each would cost more than all other work. */
+/** All empty objects share this Set: with 200,000 of them, a Set for each would cost more than all other work. */
 const NO_NAMES: ReadonlySet<string> = new Set();
 
 /**

@@ -1,4 +1,4 @@
-/** The longest Retry-After that counts: a longer one is shortened to this. */
+/** The longest Retry-After that counts: a longer one counts as this time. */
 export const RETRY_AFTER_MS_MAX = 3_600_000;
 
 /**

@@ -33,7 +33,7 @@ export function isTime(text: string): boolean {
   );
 }
 
-/** The largest time that a Date can hold, before and after 1970. */
+/** How far from 1970 a Date can be, in either direction, in milliseconds. */
 const TIME_MAX = 8_640_000_000_000_000;
 
 /** A stored time as text. A damaged row may hold a number that is no date: the nearest date replaces it. */

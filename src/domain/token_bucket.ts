@@ -9,7 +9,7 @@ export interface Rate {
 /** The most buckets that are kept. This limits the memory that a client with a million addresses can take. */
 export const BUCKETS_MAX = 65_536;
 
-/** Sums of fractions are not exact. When a token lacks at most this much, it counts as whole. */
+/** Sums of fractions are not exact, so a token that lacks at most this much counts as whole. */
 const TOLERANCE = 1e-9;
 
 interface Bucket {

@@ -4,7 +4,7 @@
  */
 export type TraceContext = string;
 
-/** The ids of a traceparent. The sender made these ids, and only `traceOf` and `isTrace` check them. */
+/** The ids of a traceparent. `traceIds` does not check the ids: `traceOf` and `isTrace` do. */
 export interface TraceIds {
   trace_id: string;
   span_id: string;
@@ -16,7 +16,9 @@ const TRACEPARENT_CHARS = 55;
 const TRACEPARENT = /^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$/;
 const NO_ID = /^0+$/;
 
-/** The characters of a tracestate that every system must pass on. A longer tracestate loses its last members. */
+/**
+ * W3C asks every system to pass on this many characters of a tracestate. A longer tracestate loses its last members.
+ */
 export const TRACESTATE_CHARS_MAX = 512;
 const MEMBERS_MAX = 32;
 const MEMBER = /^[a-z0-9][a-z0-9_\-*/@]{0,255}=[\x20-\x2b\x2d-\x3c\x3e-\x7e]{0,255}[\x21-\x2b\x2d-\x3c\x3e-\x7e]$/;

@@ -117,7 +117,7 @@ function faultOfName(hostname: string): string | null {
  * are names that routers and Kubernetes use. ICANN does not delegate the others, because private networks use them.
  */
 const PRIVATE_SUFFIXES = 'local internal home.arpa svc localdomain lan home corp intranet private'.split(' ');
-/** Names of the metadata services of clouds that have one fixed address. */
+/** The names of metadata services of clouds. All these services have the same fixed address. */
 const METADATA_NAMES = new Set(['metadata.google.internal', 'metadata.goog', 'instance-data.ec2.internal']);
 const METADATA_ADDRESS = Uint8Array.of(169, 254, 169, 254);
 
@@ -134,7 +134,7 @@ function judgeName(hostname: string, policy: EgressPolicy): Denial | null {
     }
     return null;
   }
-  // With an allow-list, the name may resolve to an address in it.
+  // When there is an allow-list, the name may resolve to an address in the list.
   if (policy.mode !== 'public' || policy.allow.length > 0) return null;
   const is_private = !hostname.includes('.') || PRIVATE_SUFFIXES.some((suffix) => hostname.endsWith(`.${suffix}`));
   if (!is_private) return null;
