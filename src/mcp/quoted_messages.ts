@@ -22,7 +22,7 @@ export const QuotedMessageSchema = Type.Object({
     Type.Object(
       {
         text: Type.String({ description: 'The part of the text of the message, which is JSON.' }),
-        from_char: Type.Integer({ description: 'Where the part begins.' }),
+        from_char: Type.Integer({ description: 'Where the part begins: never inside a character.' }),
         chars: Type.Integer({ description: 'How many characters the whole text has.' }),
       },
       { description: 'Instead of `message` when it is too long for one result: read_messages gives the rest.' },
@@ -48,11 +48,20 @@ export function quoted<About extends Pick<Message, 'message'>>(
   const { message: value, ...rest } = from;
   const text = JSON.stringify(value);
   if (text.length <= MESSAGE_CHARS_MAX && from_char === 0) return { ...rest, message: value };
-  const part = { text: text.slice(from_char, from_char + MESSAGE_CHARS_MAX), from_char, chars: text.length };
-  return { ...rest, part };
+  const begin = charBegin(text, from_char);
+  const end = charBegin(text, begin + MESSAGE_CHARS_MAX);
+  return { ...rest, part: { text: text.slice(begin, end), from_char: begin, chars: text.length } };
 }
 
-/** As many of the messages as fit into a result, counted from the first or from the last. The others are not read. */
+/** The place before a character that the place `at` would split: half a surrogate pair is no text, and has no UTF-8. */
+function charBegin(text: string, at: number): number {
+  return /[\udc00-\udfff]/.test(text.charAt(at)) ? at - 1 : at;
+}
+
+/**
+ * As many of the messages as fit into a result, counted from the first or from the last. Reads no message behind the
+ * first one that does not fit.
+ */
 export function fitting<Given>(
   messages: readonly Given[],
   end: 'first' | 'last',

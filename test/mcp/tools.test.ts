@@ -167,7 +167,8 @@ describe('the tools', () => {
   test('a long message arrives in parts, and a page ends before it is too long', async (t) => {
     const reader = await connectMcp(t, service, await keyOf('read'));
     const meeting_id = service.name('long');
-    const content = 'ä'.repeat(40_000);
+    // The odd `x` puts the ends of parts inside emoji.
+    const content = `x${'😀'.repeat(20_000)}`;
     await service.send(meeting_id, { content });
     let text = '';
     for (let chars = 1; text.length < chars;) {
@@ -179,10 +180,20 @@ describe('the tools', () => {
       });
       const [{ part } = assert.fail('no message')] = page.messages;
       assert.ok(part.text.length <= 16_000);
+      assert.ok(part.text.isWellFormed(), `half a character at ${text.length}`);
       text += part.text;
       chars = part.chars;
     }
     assert.deepEqual(JSON.parse(text), { content });
+    const inside = text.indexOf('😀') + 1;
+    const page = await reader.done<{ messages: { part: { text: string; from_char: number } }[] }>('read_messages', {
+      meeting_id,
+      after_seq: 0,
+      limit: 1,
+      from_char: inside,
+    });
+    const { part } = page.messages[0]!;
+    assert.deepEqual([part.from_char, part.text.slice(0, 2)], [inside - 1, '😀']);
 
     for (let i = 0; i < 6; i++) await service.send(meeting_id, { content: 'x'.repeat(15_000) });
     type Read = { messages: { seq: number }[]; has_more: boolean; first_seq: number; last_seq: number };
