@@ -9,10 +9,10 @@ export type NewApiKey = Pick<
 
 export interface ApiKeyStore {
   /**
-   * Rejects with `first_key_not_admin` when no key exists yet and the new key could not make other keys.
+   * Rejects with `first_key_not_admin` unless an admin key that never expires exists afterwards.
    *
-   * @param is_first true when the caller may make the key only because no key exists yet. Then the call rejects with
-   * `api_key_missing` when a lasting admin key exists already
+   * @param is_first true when the caller may make a key only because there is none yet. Then the call rejects with
+   * `api_key_missing` when an admin key that never expires exists already
    */
   create(key: NewApiKey, is_first?: boolean): Promise<ApiKey>;
   get(key_id: string): Promise<ApiKey | null>;
@@ -24,8 +24,8 @@ export interface ApiKeyStore {
    */
   revoke(key_id: string, wall_ms: number): Promise<ApiKey | null>;
   /**
-   * The previous token stays valid for `overlap_ms`, and no session of that token lasts longer. Null when there is no
-   * such key; rejects with `key_not_active`.
+   * Gives a key a new token. The previous token stays valid for `overlap_ms`, and no session of that token lasts
+   * longer. Null when there is no such key; rejects with `key_not_active`.
    */
   rotate(key_id: string, digest: string, overlap_ms: number, wall_ms: number): Promise<ApiKey | null>;
   /**

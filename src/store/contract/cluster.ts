@@ -13,7 +13,7 @@ export interface StoredMessage
   deliveries: AcceptedDelivery[];
 }
 
-/** The part of one batch of another node that belongs to one meeting. */
+/** The messages of one meeting in one batch that another node stored. */
 export interface StoredRange {
   meeting_id: string;
   /** All seqs from the first to the last, both included. */
@@ -26,8 +26,8 @@ export interface StoredRange {
 /** A change by another node that concerns this node. */
 export type Change =
   /**
-   * Another node stored messages, and this node begins to read them. The next `stored` shows these messages as they are
-   * now, or as they are later.
+   * This node begins to read messages that another node stored. The next `stored` has these messages as they are at
+   * this moment, or as they are later.
    */
   | { kind: 'reading' }
   | { kind: 'stored'; ranges: StoredRange[] }
@@ -52,8 +52,8 @@ export type Change =
   | { kind: 'resync' };
 
 /**
- * One node of a cluster. Times are on the clock of the database. These times are for people: no decision depends on
- * them.
+ * One node of a cluster. Times are on the clock of the database, and are for people: outside the store no decision
+ * depends on them.
  */
 export interface NodeRow {
   /** Different for each start of a node. */
@@ -75,7 +75,7 @@ export interface Lease {
   /** The number of this node. */
   node_no: number;
   /**
-   * The partitions of this node. An epoch rises whenever its partition is taken, even by the node that had it before.
+   * The partitions of this node. An epoch rises whenever a node takes the partition, even the node that had it before.
    */
   partitions: { partition_no: number; epoch: number }[];
   /** The nodes that are not gone, this one included. */
@@ -91,18 +91,19 @@ export const BROADCAST_BYTES_MAX = 5_600;
 /**
  * What the nodes on one store know about each other.
  *
- * No delivery is overlooked: the node that holds a partition gets a notification of every delivery that another node
- * stores in it. When an accept returns, the notifications of all its deliveries are sent, except for partitions that
- * this node certainly holds. A node certainly holds the partitions of its last lease that it has not released since it
- * requested that lease. `LEASE_SAFE_MS` after that request it certainly holds none. After a node has taken a partition,
- * it reads all of it.
+ * No delivery is overlooked. A node that takes a partition reads all of the partition. From then on it gets a
+ * notification of every delivery that another node stores there, and the other node sends it before its accept returns.
+ * An accept may send none for a partition that its own node certainly holds. A node certainly holds the partitions of
+ * its last lease that it has not released since it requested that lease. `LEASE_SAFE_MS` after that request it
+ * certainly holds none.
  */
 export interface ClusterStore {
   /**
-   * Renews the lease of this node, or joins. Releases the partitions in `release`, and ignores those that the node does
-   * not hold. Takes partitions up to the `fairShare` of this node. It takes free partitions, and those of a node whose
-   * lease or process has provably ended. A node that is stopping takes none. When the lease of this node had ended,
-   * this node keeps the partitions that no other node took, with their epochs. One transaction.
+   * Renews the lease of this node, or lets the node join. Releases the partitions in `release`, and ignores those that
+   * the node does not hold. Then takes partitions up to the `fairShare` of the node: free ones, and those of a node
+   * whose lease or process has provably ended. A node that is stopping takes none. When the lease of this node had
+   * ended, it keeps the partitions that no other node took, with their epochs. An interrupted call is completed by the
+   * next one.
    */
   renew(node: Pick<NodeRow, 'node_id' | 'version' | 'address' | 'stopping'>, release: number[]): Promise<Lease>;
   /** Releases every partition and removes the node; no node can join under this id again. */
@@ -119,9 +120,8 @@ export interface ClusterStore {
    */
   addressesOfHolders(): Promise<Map<number, string>>;
   /**
-   * Whether a node of the previous version runs. Such a node does not know the runtimes of instances. It would push the
-   * body of the specification to these instances. If it changed the data key, nobody could read the options of their
-   * runtimes any more.
+   * Whether a node of the previous version runs. Such a node does not know runtimes: it would push the body of the
+   * specification to every instance. If it changed the data key, nobody could read the options of runtimes any more.
    */
   hasOlderNode(): Promise<boolean>;
   /**

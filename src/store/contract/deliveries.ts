@@ -52,15 +52,15 @@ export interface DeliverySettlement {
 }
 
 /**
- * The health of an instance after attempts. The store ignores it when the instance has another URL now, because health
- * belongs to a URL.
+ * The health of an instance after attempts. Health belongs to a URL: when the instance has another URL now, the store
+ * ignores the settlement.
  */
 export interface HealthSettlement extends InstanceHealth {
   instance_id: string;
   webhook_url: string;
   /**
-   * The `updated_at` of the instance to which the receiver answered 410; null: no 410. The store then switches the
-   * webhook off, unless the instance was changed since.
+   * The `updated_at` of the instance to which the receiver answered 410: the store switches the webhook off, unless the
+   * instance was changed since. Null: no 410.
    */
   gone_as_of: number | null;
   /** The epoch of the instance's partition, as this node held it; 0 without a cluster. */
@@ -121,7 +121,7 @@ export function queuedChars({ message, target_agents }: Pick<QueuedDelivery, 'me
   return message.length + target_agents.length;
 }
 
-/** A message of an agent to the agents of an instance. */
+/** A message from an agent to the agents of an instance. */
 export interface AgentDelivery {
   from_agent: string;
   /** The list of agents, as JSON text. */
@@ -136,7 +136,7 @@ export interface AgentDelivery {
   may_be_left_out: boolean;
 }
 
-/** The facts that decide, beside the loop guard, whether the head of a lane is pushed. */
+/** What decides, beside the loop guard, whether the head of a lane is pushed. */
 export interface RulesAtHead extends NewestInLane {
   rules: MemberRules;
   /**
@@ -158,19 +158,19 @@ export interface ExpiryPlace extends LaneKey {
   seq: number | null;
 }
 
-/** A delivery aside. Steps go through those of all instances by instance, due time and delivery_id. */
+/** The place of a delivery aside. `expireAside` orders by instance, due time and delivery_id. */
 export interface AsidePlace {
   instance_id: string;
   next_attempt_at: number;
   delivery_id: string;
 }
 
-/** How many deliveries of a lane ended together, those aside included. */
+/** How many deliveries of a lane ended in one call, those aside included. */
 export interface EndedInLane extends LaneKey {
   count: number;
 }
 
-/** How far `prune` has passed rows that must stay: deliveries that are pending, and their messages. Null: none yet. */
+/** How far `prune` has come: the rows that it has passed must stay for now. Null: begins with the oldest row. */
 export interface PrunePlace {
   delivery_id: string | null;
   message_id: string | null;
@@ -190,8 +190,8 @@ export interface DeliveryStore {
   loadLanes(requests: LaneRequest[]): Promise<QueuedDelivery[][]>;
   /**
    * A page of the deliveries of an instance that are aside and due, without those of paused meetings. `next_at`: when
-   * the first delivery after the page is due, or an earlier time; null: none follows. SQLite reads some thousand
-   * deliveries in a call. When all of them are of paused meetings, the page is empty, and the next call needs `next` as
+   * the first delivery after the page is due, or an earlier time; null: none follows. SQLite reads at most 2,000
+   * deliveries in a call. If all of these are of paused meetings, the page is empty, and the next call needs `next` as
    * its `after`. Otherwise `next` is null.
    */
   loadAside(
@@ -207,8 +207,8 @@ export interface DeliveryStore {
    */
   pendingLanes(after: LaneKey | null, limit: number, partitions?: number[]): Promise<LaneKey[]>;
   /**
-   * Instances that have pending deliveries aside, each with the time at which its first one is due. With `partitions`,
-   * only instances in these partitions.
+   * Instances that have pending deliveries aside, each with the time at which the first of these is due. With
+   * `partitions`, only instances in these partitions.
    */
   pendingAside(partitions?: number[]): Promise<{ instance_id: string; next_at: number }[]>;
   /**
@@ -219,8 +219,8 @@ export interface DeliveryStore {
   boundAside(latest_ms: number, limit: number, partitions?: number[]): Promise<number>;
   /**
    * The messages of agents to an instance in a meeting, after `since_ms` and before a delivery, in the order of seq.
-   * Leaves out those that were cancelled, or that expired before an attempt. Reads at most `rows_max` deliveries of the
-   * instance: the last ones before that delivery; without a delivery_id, its latest ones.
+   * Leaves out messages that were cancelled, or that expired before an attempt. Reads at most `rows_max` deliveries of
+   * the instance: the last ones before that delivery, or the latest ones when delivery_id is null.
    */
   ofAgentsBefore(
     before: LaneKey & { delivery_id: string | null; seq: number },
@@ -228,10 +228,10 @@ export interface DeliveryStore {
     rows_max: number,
   ): Promise<AgentDelivery[]>;
   /**
-   * The rules of the membership of `head`, and two facts that they need. The first: the newest deliveries that wait
-   * behind `head` and do not expire sooner. The second: how many messages the membership missed before `head`. Reads at
-   * most `rows_max` deliveries for each fact. Messages that were accepted before `known_since_ms` do not count as
-   * missed, because their deliveries may be removed.
+   * The rules of the membership of `head`, and two facts that the rules need. The first: the newest deliveries that
+   * wait behind `head` and do not expire sooner. The second: how many messages the membership missed before `head`.
+   * Reads at most `rows_max` deliveries for each fact. Messages that were accepted before `known_since_ms` do not count
+   * as missed, because their deliveries may be removed.
    */
   rulesAtHead(
     head: LaneKey & { delivery_id: string; seq: number; expires_at: number },
@@ -250,7 +250,7 @@ export interface DeliveryStore {
     visibility?: Visibility | null,
   ): Promise<SearchPage<DeliveryRow>>;
   /**
-   * Queues a failed or cancelled delivery again, aside and due at once. If a pending delivery waits for its time, it
+   * Queues a failed or cancelled delivery again, aside and due at once. A pending delivery that waits for its time
    * becomes due now. Ends the back-off of the instance. Null when there is no such delivery; rejects with
    * `delivery_not_retryable`: see `mayQueueAgain`.
    */
@@ -261,8 +261,8 @@ export interface DeliveryStore {
     owner_scope?: OwnerScope | null,
   ): Promise<{ instance_id: string; meeting_id: string; aside: boolean } | null>;
   /**
-   * Queues again, in order, at most `limit` of these deliveries; null when there is no such instance. Fewer than
-   * `limit` means that none is left. Ends the back-off of the instance.
+   * Queues at most `limit` of these deliveries again, in order. When it queued fewer than `limit`, none is left. Ends
+   * the back-off of the instance. Null when there is no such instance.
    */
   recover(
     of: Recovery,
@@ -281,9 +281,8 @@ export interface DeliveryStore {
    */
   countMissed(instance_id: string, span: Span, rows_max: number): Promise<{ messages: number; at_least: boolean }>;
   /**
-   * Fails the deliveries in lanes that have expired, in at most `lanes_max` lanes behind `after`. A step also ends after
-   * some deliveries, in the middle of a lane that has many. `next` is where to continue; null when all lanes were
-   * checked.
+   * Fails expired deliveries in at most `lanes_max` lanes behind `after`. A step also ends after some deliveries, in
+   * the middle of a lane that has many. `next` is where to continue; null when all lanes were checked.
    */
   expireLanes(
     after: ExpiryPlace | null,
@@ -292,9 +291,9 @@ export interface DeliveryStore {
     wall_ms: number,
   ): Promise<{ expired: EndedInLane[]; next: ExpiryPlace | null }>;
   /**
-   * Fails the deliveries aside that have expired, among some that follow `after` in the order of AsidePlace. `next` is
-   * where to continue; null when all were checked. A delivery whose due time changes meanwhile may be left out until the
-   * next round.
+   * Fails expired deliveries aside, among some that follow `after` in the order of AsidePlace. `next` is where to
+   * continue; null when all were checked. A delivery whose due time changes meanwhile may be left out until the next
+   * round.
    */
   expireAside(
     after: AsidePlace | null,
@@ -310,8 +309,8 @@ export interface DeliveryStore {
   drop(waiting: Waiting, limit: number, wall_ms: number, owner_scope?: OwnerScope | null): Promise<EndedInLane[]>;
   /**
    * Removes at most `limit` rows of each kind that are older than their retention, among some that follow `after`.
-   * `next` is where to continue; null when all old rows were checked. SQLite has one writer, and all other writes wait
-   * for it. So with SQLite the call ends after `ms_max`, but not before it has removed a few rows of each kind.
+   * `next` is where to continue; null when all old rows were checked. With SQLite all other writes wait for this call,
+   * so it ends after `ms_max`, but not before it has removed a few rows of each kind.
    *
    * @param after null: begins with the oldest rows
    */

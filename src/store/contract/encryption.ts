@@ -1,4 +1,4 @@
-/** Which data key encrypts the stored secrets, and how it is changed while the service runs. */
+/** The data key that encrypts the stored secrets. It can be changed while the service runs. */
 export interface EncryptionStore {
   /**
    * The key that encrypts now. While the key is being changed, also the previous keys: some secrets may still be
@@ -6,8 +6,8 @@ export interface EncryptionStore {
    */
   keyIds(): Promise<{ key_id: string; previous_key_ids: string[] }>;
   /**
-   * Makes a new key, which encrypts from now on. Continues a change that was begun, instead of beginning another.
-   * Rejects with `encryption_key_given` when the key is a setting.
+   * Makes a new key, which encrypts from now on. When a change is in progress, continues that change. Rejects with
+   * `encryption_key_given` when the key is a setting.
    */
   changeKey(wall_ms: number): Promise<{ key_id: string; previous_key_ids: string[] }>;
   /**
@@ -25,6 +25,6 @@ export interface EncryptionStore {
    * key is the one that encrypts. The derived keys are the same on all nodes, and after every start.
    */
   derivedKeys(purpose: string): Promise<string[]>;
-  /** Drops the previous data key. Call it when the record of endChange() is on disk. */
+  /** Drops the previous data key. Call it when the record that `endChange()` wrote is on disk. */
   forgetPreviousKey(): Promise<void>;
 }

@@ -7,7 +7,7 @@ import type { Page, PageRequest } from './page.ts';
 /** An instance with the number of its pending deliveries. */
 export interface InstanceRow extends Instance {
   pending_deliveries: number;
-  /** The machine that pulls for it; null when none does. */
+  /** The machine that pulls for the instance; null when none does. */
   connection: Connection | null;
 }
 
@@ -55,8 +55,8 @@ export interface InstancePatch {
 }
 
 /**
- * Whether a change ends the back-off. When the same URL is given again, the back-off may end too; that costs one
- * attempt.
+ * Whether a change ends the back-off. True also when the change gives the same URL again: to end a back-off too soon
+ * costs only one attempt.
  */
 export function liftsBackoff({ is_active, webhook_enabled, webhook_url }: InstancePatch): boolean {
   return is_active === true || webhook_enabled === true || webhook_url !== undefined;
@@ -70,7 +70,7 @@ export interface InstanceFilter extends PageRequest {
   q?: string | undefined;
 }
 
-/** Each instance is in one state. `connected` counts those whose machine pulls, whatever their state. */
+/** The number of instances in each state. `connected` counts those whose machine pulls, whatever their state. */
 export type InstanceCounts = Record<InstanceState | 'connected', number>;
 
 /** A machine began to pull for an instance, or no longer does (null). */
@@ -83,10 +83,10 @@ export interface ConnectionChange {
 
 export interface InstanceStore {
   /**
-   * Creates or updates (spec section 3). Switches the instance on, ends its back-off, and forgets failures of another
-   * URL or transport. Without headers in the request the stored ones stay, unless the URL has another origin.
-   * `dropped_header_names` names those that were dropped. Rejects with `instance_id_taken` when an instance with this
-   * id exists and the caller does not own it, and with `quota_exceeded`.
+   * Creates or updates an instance (spec section 3). Switches the instance on, ends its back-off, and forgets failures
+   * of another URL or transport. Without headers in the request the stored headers stay, unless the transport or the
+   * origin of the URL changes. `dropped_header_names` names the dropped headers. Rejects with `instance_id_taken` when
+   * an instance with this id exists and the caller does not own it, and with `quota_exceeded`.
    */
   register(
     registration: Registration,
@@ -94,7 +94,7 @@ export interface InstanceStore {
     owner_scope?: OwnerScope | null,
   ): Promise<{ created: boolean; instance: InstanceRow; dropped_header_names: string[] }>;
   get(instance_id: string, visibility?: Visibility | null): Promise<InstanceRow | null>;
-  /** The instances with these ids, as far as they exist. Without counts, because the engine needs none to deliver. */
+  /** The instances with these ids, as far as they exist; without counts, which delivering does not need. */
   load(instance_ids: string[]): Promise<Instance[]>;
   list(filter: InstanceFilter, visibility?: Visibility | null): Promise<Page<InstanceRow>>;
   /**

@@ -9,7 +9,7 @@ export type NewInvite = Omit<Invite, 'redeemed_at' | 'key_id' | 'revoked_at'>;
 
 /** The most invites that can be open at a time. An open invite is not redeemed, not revoked and not expired. */
 export const INVITES_PENDING_MAX = 1_000;
-/** How long the list shows an invite after its end; the audit log keeps its history for longer. */
+/** How long an invite stays in the list after it expires; the audit log keeps its history for longer. */
 export const INVITES_KEPT_MS = 30 * 86_400_000;
 
 /** The result of redeeming an invite. */
@@ -23,13 +23,13 @@ export interface Redemption {
 
 export interface InviteStore {
   /**
-   * Stores an invite, and removes invites that ended long ago. Rejects with `quota_exceeded` when too many can be
-   * redeemed.
+   * Stores an invite, and removes invites that expired long ago. Rejects with `quota_exceeded` when too many invites
+   * are open.
    */
   create(invite: NewInvite): Promise<Invite>;
   /** Finds an invite by the digest of its secret. */
   find(digest: string): Promise<Invite | null>;
-  /** The invites of the last 30 days, the latest first. */
+  /** The invites that are not removed yet, the latest first. */
   list(page: PageRequest): Promise<Page<Invite>>;
   /**
    * Null when there is no such invite; rejects with `invite_redeemed`. Revoking again returns the time of the first

@@ -25,7 +25,7 @@ export interface MeetingInstance extends Membership {
   health: Health;
 }
 
-/** A present or past membership, with the facts that decide whether a message is pushed to it. */
+/** A present or past membership, with everything that decides whether it gets a message. */
 export interface CandidateRow extends Candidate {
   instance_id: string;
   instance_name: string;

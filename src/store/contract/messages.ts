@@ -58,7 +58,7 @@ export type Accepted =
       origin: MessageOrigin | null;
       deliveries: AcceptedDelivery[];
     }
-  /** The same key and body were accepted before. `message` is the first result. */
+  /** The same key and body were accepted before. `message` is the result of that time. */
   | { kind: 'repeated'; message: AcceptedMessage }
   /** The same key was used with another body. */
   | { kind: 'key_reused' }
@@ -108,9 +108,9 @@ export interface MessageStore {
   /** Stores a batch of messages with their deliveries and idempotency records; results in the order of the batch. */
   accept(batch: NewMessage[]): Promise<Accepted[]>;
   /**
-   * A page of messages in the order of seq. With `after_seq`: the first messages after it. With `before_seq` alone: the
-   * last messages before it. With neither: the last messages of the meeting. Stops early when `chars_max` is reached.
-   * Null when there is no such meeting.
+   * A page of messages in the order of seq. With `after_seq`, it begins after that message. Otherwise it has the last
+   * messages before `before_seq`, or the last of the meeting. Ends early when `chars_max` is reached. Null when there
+   * is no such meeting.
    */
   list(
     meeting_id: string,
@@ -123,13 +123,13 @@ export interface MessageStore {
   /** Messages by their text and time, newest first. Reads at most `reads`. */
   search(search: MessageSearch, reads: Reads): Promise<SearchPage<FoundMessage>>;
   /**
-   * The message that a message answers, then the message that this one answers, and so on: at most `limit`. Ends at a
-   * message that is not kept any more.
+   * The message that this message answers, then the message that the answered one answers, and so on: at most `limit`.
+   * Ends at a message that is not kept any more.
    */
   answeredBy(message_id: string, limit: number): Promise<MessageBrief[]>;
   /**
-   * The answers to a message, in order. Looks only through the `scan` messages of its meeting that follow `after_seq`,
-   * because answers have no index. `next_seq` is where to continue; null at the end.
+   * The answers to a message, in order. Answers have no index, so a call looks only through the `scan` messages of the
+   * meeting that follow `after_seq`. `next_seq` is where to continue; null at the end.
    */
   answersTo(
     message_id: string,
@@ -142,8 +142,8 @@ export interface MessageStore {
   /**
    * The messages that were accepted after a message (null: from the first that is kept), in the order of acceptance.
    * Returns messages of all meetings or of some; with an instance, only messages for it. With several nodes the order
-   * holds within a meeting only. So a message of another meeting that is stored at the same time as `after` may count
-   * as earlier than `after`. Then it is missing in the result. Stops early when the lists of agents reach `chars_max`.
+   * holds only within a meeting. So the result may lack a message of another meeting that was stored at the same time
+   * as `after`: that message may count as earlier. Ends early when the lists of agents reach `chars_max`.
    */
   since(
     after: string | null,

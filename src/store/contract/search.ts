@@ -1,12 +1,12 @@
 /**
- * Searches read row after row, because no index has the values that they look for. So one call reads at most
+ * A search reads row after row, because no index has the values that it looks for. So one call reads at most
  * `SEARCH_READS`.
  */
 import type { DeliveryState } from '../../domain/delivery.ts';
 import type { Outcome } from '../../domain/outcome.ts';
 import type { Page, PageRequest } from './page.ts';
 
-/** The most that one call of a search reads, so that no other call waits long for it. */
+/** The most that one call of a search reads. With more, other calls would wait too long for it. */
 export interface Reads {
   rows: number;
   bytes: number;
@@ -48,7 +48,7 @@ export interface DeliverySearch extends DeliveryKeys, PageRequest, MadeWithin {
   outcome?: Outcome | undefined;
   /** An agent that the delivery is for. */
   agent_id?: string | undefined;
-  /** A text that its message contains: see `formsOf`. */
+  /** A text that the message of the delivery contains: see `formsOf`. */
   text?: string | undefined;
 }
 
@@ -56,7 +56,7 @@ export interface MessageSearch extends PageRequest, MadeWithin {
   meeting_id?: string | undefined;
   /** Only messages of these meetings; absent: of all. */
   meeting_ids?: string[] | undefined;
-  /** The number of the message in its meeting. A search that also has `meeting_id` finds it at once. */
+  /** The number of the message in its meeting. With `meeting_id` an index finds the message. */
   seq?: number | undefined;
   text?: string | undefined;
 }

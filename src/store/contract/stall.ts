@@ -1,8 +1,8 @@
 /** Whether the storage stalls: it neither completes a call nor fails. */
 export interface Stall {
-  /** A commit has been in progress for 3 seconds: new calls are refused until it returns. */
+  /** Whether a call that shows a stall has waited for 3 seconds. Until its reply, messages and changes are refused. */
   readonly is_stalled: boolean;
-  /** Whether reads wait too, because the engine runs one call after the other. */
+  /** Whether reads are refused too, because the engine runs one call after the other. */
   readonly holds_up_reading: boolean;
   /**
    * Called four times a second during a stall. `is_long`: the stall has lasted almost 6 seconds, and callers should
