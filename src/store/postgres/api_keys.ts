@@ -45,7 +45,7 @@ const REVOKE_INVITES = statement(`
   WHERE created_by = $key_id AND redeemed_at IS NULL AND revoked_at IS NULL AND expires_at > $wall_ms`);
 
 /**
- * The previous token stays valid for a while, and its sessions end when the token ends. Sessions of earlier tokens end
+ * The sessions of the previous token end with that token, which stays valid for a while. Sessions of earlier tokens end
  * at once.
  */
 const SHORTEN_SESSIONS = statement(`
@@ -71,8 +71,8 @@ export function apiKeyOperations(session: Session): ApiKeyStore {
   }
 
   /**
-   * Whether another key is a lasting admin key. Reads all other keys that are not revoked: each comes from a person or
-   * from an invite, so there are few.
+   * Whether another key is a lasting admin key. Reads all other keys that are not revoked. These are few, because each
+   * was made for a person or by an invite.
    */
   async function isLastingAdminBeside(key_id: string): Promise<boolean> {
     return (await session.all<ApiKeysTable>(OTHERS, { key_id })).some((row) => isLastingAdmin(apiKeyOf(row)));

@@ -41,7 +41,7 @@ export function auditOperations(session: Session): AuditStore {
   return {
     append,
     async prune(before_ms, limit, wall_ms) {
-      // Waits for the lock of `HEAD`. So the read below does not see entries that another node has just removed.
+      // Waits for the lock of `HEAD`, so that the read below sees no entries that another node has just removed.
       await head();
       const oldest = await session.all<Pick<AuditLogTable, 'seq' | 'at' | 'hash'>>(OLDEST, { limit });
       const removal = removalOf(oldest, before_ms);

@@ -112,8 +112,8 @@ export class Database {
   }
 
   /**
-   * Runs statements that only read, each in a transaction of its own. When the connection is lost, the statements run
-   * again on another connection.
+   * Runs statements that are safe to run twice, each in a transaction of its own. When the connection is lost, all of
+   * them run again on another connection.
    */
   read<T>(run: (session: Session) => Promise<T>): Promise<T> {
     return this.#withRetry(async () => {
@@ -127,8 +127,8 @@ export class Database {
   }
 
   /**
-   * Runs a transaction. When the connection is lost, or another transaction collides with this one, the transaction runs
-   * again, provided that it certainly wrote nothing.
+   * Runs a transaction. When the connection is lost, or two transactions collided, runs it again, provided that it
+   * certainly wrote nothing.
    *
    * @param notify writes the notifications for other nodes, within the transaction
    * @throws StoreError; IN_DOUBT when the connection was lost during the commit
@@ -207,7 +207,7 @@ export class Database {
   }
 }
 
-/** The key for statements that find rows by their instance: the indexes begin with its partition. */
+/** The key for statements that find rows by their instance. The indexes begin with the partition of the instance. */
 export function withPartition(instance_id: string): { instance_id: string; partition_no: number } {
   return { instance_id, partition_no: partitionOf(instance_id) };
 }

@@ -45,7 +45,7 @@ const IN_LANE = (lane: string): string =>
 
 /**
  * Pages of many lanes at once. The statement ends a page when its deliveries reach the limit in characters. JavaScript
- * counts at least as many characters, so `pageOfLane` then cuts the page exactly.
+ * counts at least as many characters as PostgreSQL, so `pageOfLane` may end the page sooner, but never needs more rows.
  */
 const LOAD_LANES = statement(`
   SELECT r.place, page.* FROM unnest($partitions::smallint[], $instance_ids::text[], $meeting_ids::text[], $after_seqs::bigint[], $limits::bigint[])
@@ -87,7 +87,6 @@ const PENDING_LANES = statement(`
       ORDER BY d.instance_id, d.meeting_id LIMIT 1) following)
   SELECT instance_id, meeting_id FROM lane LIMIT $limit`);
 
-/** The lanes with fresh deliveries. */
 const FRESH_LANES = statement(`
   SELECT DISTINCT partition_no, instance_id, meeting_id FROM fresh_deliveries
   WHERE partition_no = ANY ($partitions::smallint[]) AND (partition_no, instance_id, meeting_id) > ($first::smallint, $instance_id, $meeting_id)
@@ -115,7 +114,7 @@ const EXPIRED_LANES = statement(`
   WHERE head.expires_at <= $now_ms`);
 
 /**
- * Looks only at the front of each lane: lanes expire in the order of seq, except for deliveries that were queued again.
+ * Looks only at the front of each lane. A delivery that expires sooner than one before it fails when it is in front.
  */
 const EXPIRE_LANES = statement(`
   UPDATE deliveries SET state = 'failed', reason = 'expired', next_attempt_at = NULL, settled_at = $wall_ms${EXPIRED}
@@ -127,8 +126,8 @@ const EXPIRE_LANES = statement(`
 
 /**
  * No index has `expires_at`, so every round reads all deliveries aside, page by page in the order of their index. The
- * index does not order those that are due at the same time, so a page sorts them. They are few: a step of a recovery
- * makes at most 1,000 due at its time.
+ * index does not order deliveries that are due at the same time, so a page sorts these. Few are due at the same time: a
+ * step of a recovery queues at most 1,000 again.
  */
 const ASIDE_PAGE = statement(`
   SELECT delivery_no, instance_id, meeting_id, next_attempt_at, expires_at FROM noted_deliveries
@@ -141,8 +140,8 @@ const EXPIRE_ASIDE = statement(`
   RETURNING instance_id, meeting_id`);
 
 /**
- * A delivery of an instance that the caller owns. A caller that owns everything also finds a delivery whose instance is
- * deleted.
+ * A delivery of an instance that the caller owns. A caller that owns everything also finds deliveries of deleted
+ * instances.
  */
 const FIND_OWNED = statement(`
   SELECT instance_id FROM deliveries
@@ -243,8 +242,7 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
       if (row === undefined) return null;
       const { instance_id, meeting_id } = row;
       if (row.state === 'pending') {
-        // A delivery in its lane keeps its place, but it no longer waits for its time. A delivery aside becomes due
-        // now.
+        // A delivery in its lane keeps its place, and stops waiting for its time. A delivery aside becomes due now.
         const next_attempt_at = row.aside === 1 ? now_ms : null;
         await session.run(BRING_FORWARD, { delivery_no, next_attempt_at });
       } else if (mayQueueAgain(row) && instance !== undefined && instance.first_no <= delivery_no) {
@@ -262,7 +260,7 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
       const lanes = lanesToExpire(after, following);
       const expired = new EndedInLanes();
       const up = await session.all<LaneKey & { seq: number }>(EXPIRED_LANES, { ...arraysOf(lanes), now_ms });
-      // Each lane gets an equal part of the step, so that the step does not read many rows to fail few.
+      // Each lane gets an equal part of the step. Otherwise a step could read many rows and fail few.
       const front_max = Math.ceil(EXPIRED_AT_ONCE / Math.max(1, up.length));
       const values = { ...arraysOf(up), front_max, now_ms, wall_ms };
       const rows = up.length === 0 ? [] : await session.all<LaneKey & { seq: number }>(EXPIRE_LANES, values);
@@ -326,7 +324,7 @@ function lastOf({ instance_id, meeting_id }: LaneKey, rows: readonly (LaneKey & 
   return { instance_id, meeting_id, seq: Math.max(...of_lane.map(({ seq }) => seq)) };
 }
 
-/** Merges both lists, in the order of the database, which compares bytes. */
+/** Merges two lists of lanes in the order of the database, which compares bytes. */
 function mergedLanes(lanes: LaneKey[], fresh: LaneKey[], limit: number): LaneKey[] {
   if (fresh.length === 0) return lanes;
   const merged: LaneKey[] = [];

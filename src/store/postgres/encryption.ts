@@ -1,5 +1,5 @@
 /**
- * The data keys of the database. All nodes must have the same key. Each node checks that when it opens the database.
+ * The data keys of the database. All nodes must have the same key, and each checks its key when it opens the database.
  */
 import { Problem } from '../../domain/problem.ts';
 import { DataKeys, type KeySource } from '../secrets/data_keys.ts';
@@ -31,8 +31,8 @@ const REWRITE = statement(
 );
 
 /**
- * Finds the data key, and compares it with the check values in the database; the very first node stores the check value
- * of its key there. No other node runs this at the same time.
+ * Finds the data key, and compares it with the check values in the database. The very first node stores the check value
+ * of its key there. No other node runs this function at the same time.
  *
  * @throws StoreError when the key is missing, is another key, or may be read by other users
  */
@@ -69,8 +69,8 @@ function misfit(keys: DataKeys, key_id: string, source: KeySource): StoreError {
 }
 
 /**
- * All nodes share the key, so operators change it in the settings. A node that made a new key by itself would encrypt
- * secrets that the other nodes cannot decrypt.
+ * All nodes share the key, so operators change it in the settings. If a node made a new key by itself, the other nodes
+ * could not decrypt its secrets.
  */
 export function encryptionOperations(session: Session, { keys }: { keys: DataKeys }): EncryptionStore {
   const other = (): { chars: number; prefix: string } => {

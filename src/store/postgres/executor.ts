@@ -32,7 +32,7 @@ import { Sweeper } from './pending/sweeper.ts';
 import { SettlementWriter } from './writers/settlement_writer.ts';
 import type { RawChange } from './cluster/stored_rows.ts';
 
-/** How long the results of an accept wait until this node has read the earlier batches of other nodes. */
+/** How long the results of an accept wait at most for the earlier batches of other nodes. */
 const CATCH_UP_MS_MAX = 20;
 
 /** Posts the messages of the thread: replies, and changes by other nodes. */
@@ -170,7 +170,7 @@ export class Executor {
       const replies = calls.map(({ id }, i) => ({ id, value: accepted.slice(at, (at += batches[i]!.length)) }));
       this.#answer(calls, replies, messages.length, started_ms);
     } catch (error) {
-      // Runs the calls one by one, so that none of them can make the others fail.
+      // Runs the calls one by one, so that a failing call does not make the others fail.
       if (calls.length > 1 && !(error instanceof StoreError))
         return this.#oneByOne(calls, (each) => this.#accept(each));
       if (!(error instanceof StoreError)) return this.#acceptEach(calls[0]!, messages, started_ms);
@@ -183,7 +183,7 @@ export class Executor {
     }
   }
 
-  /** Stores the messages one by one, because a row is damaged: only the messages that need this row are not stored. */
+  /** Stores the messages one by one, because a row is damaged. Only the messages that need this row are not stored. */
   async #acceptEach(call: Call, messages: NewMessage[], started_ms: number): Promise<void> {
     const value: Accepted[] = [];
     let failure: Omit<Reply, 'id'> = {};

@@ -3,8 +3,8 @@
  * half-way leaves nothing behind.
  *
  * Everything that clients know stays the same: the ids of messages and deliveries, seq, the keys, the invites, the
- * audit log. The import does not move the sessions of browsers, which sign in again. Secrets are encrypted again under
- * the data key of the database.
+ * audit log. Sessions of browsers are not moved: people sign in again. Secrets are encrypted again under the data key
+ * of the database.
  */
 import assert from 'node:assert/strict';
 import { dirname, join } from 'node:path';
@@ -58,7 +58,7 @@ type MovedTable = (typeof MOVED_TABLES)[number];
 interface Move {
   /** The columns by which the rows of the file are read. An index has this order, so nothing is sorted. */
   in_order_of: string;
-  /** Converts a row of SQLite into a row of PostgreSQL; absent when both have the same columns. */
+  /** Makes a row of PostgreSQL from a row of SQLite; absent when the columns are the same. */
   made?: (row: Row) => Row;
 }
 
@@ -68,7 +68,7 @@ type ImportCounts = Record<MovedTable, number>;
 export interface Imported {
   counts: ImportCounts;
   pending_deliveries: number;
-  /** The data key that the secrets are under now. */
+  /** The data key that encrypts the secrets now. */
   key_id: string;
   audit_head: AuditHead;
 }
@@ -160,7 +160,7 @@ function wholeFile(from: string) {
   return inspectCopy(from);
 }
 
-/** The keys that the secrets in the file may be under: those of the key file beside it, and the settings. */
+/** The keys that the secrets of the file may be under: of the key file beside it, and of the settings. */
 function keysOf(file: DataFile, from: string, given: GivenKeys | null): DataKey[] {
   const beside = readKeyFile(join(dirname(from), KEY_FILE));
   const keys = [
@@ -287,7 +287,7 @@ async function moveRows(
   let batch: Row[] = [];
   let chars = 0;
   const flush = async (): Promise<void> => {
-    // Without this check, a column that only one of the two databases has would be lost, and nobody would notice it.
+    // Otherwise a column that only one of the databases has would be lost, and nobody would notice.
     assert.deepEqual(Object.keys(batch[0]!).toSorted(), names.toSorted(), `the columns of ${table}`);
     const values = names.map((name) => batch.map((row) => row[name]));
     moved += (await connection.query(insert, values, STATEMENT_MS_MAX)).changes;
@@ -327,7 +327,7 @@ async function moveRest(connection: Connection, file: DataFile): Promise<void> {
   await connection.query(
     'INSERT INTO audit_head (seq, hash) SELECT seq, hash FROM audit_log ORDER BY seq DESC LIMIT 1 ON CONFLICT (only_row) DO UPDATE SET seq = excluded.seq, hash = excluded.hash',
   );
-  // Autovacuum would take a while to notice that the tables are no longer empty.
+  // Until autovacuum has run, the planner would make plans for empty tables.
   await connection.query(`ANALYZE ${MOVED_TABLES.join(', ')}`, [], STATEMENT_MS_MAX);
 }
 

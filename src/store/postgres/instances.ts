@@ -41,7 +41,7 @@ const CURRENT_EPOCH = `(SELECT p.epoch FROM partitions p WHERE p.partition_no = 
 
 /**
  * A machine counts as connected only if the node that delivers to it renewed its lease within this time. A node renews
- * every 3 s. The lease itself ends later, because a takeover must not happen too soon.
+ * every 3 s. The lease lasts longer, because a takeover must not happen too soon.
  */
 const SEEN_WITHIN_MS = 5_000;
 
@@ -131,10 +131,7 @@ const PATCH = statement(`
     updated_at = $wall_ms
   WHERE instance_id = $instance_id AND ${IS_OWNED}`);
 
-/**
- * Returns whether the instance was backing off. Only then other nodes need a notification, so most heartbeats send
- * none.
- */
+/** Returns whether the instance was backing off. Most instances were not: then other nodes need no notification. */
 const HEARTBEAT = statement(`
   WITH previous AS (SELECT instance_id, backoff_step FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED} FOR UPDATE)
   UPDATE instances i SET last_seen_at = $wall_ms, backoff_step = 0, backoff_until = NULL
@@ -249,7 +246,7 @@ export function instanceOperations(
       const { values, dropped_header_names } = registeredValues(registration, previous, wall_ms);
       const changes = { ...values, ...withPartition(instance_id), wall_ms };
       const written = await session.run(created ? CREATE : UPDATE, changes);
-      // Another node has just created the row, so it is read again.
+      // Another transaction has just created the row: reads that row, and tries again.
       if (written === 0) continue;
       return { created, instance: (await get(instance_id)) as InstanceRow, dropped_header_names };
     }

@@ -11,7 +11,7 @@ import { type Session, statement } from './database.ts';
 import { KEYS } from './locks.ts';
 import { keyOf } from './page.ts';
 
-/** Changes of invites and changes of keys use one lock: with two locks, two transactions could wait for each other. */
+/** Changes of invites take the lock for changes of keys. With two locks, two transactions could wait for each other. */
 const LOCK = statement(`SELECT pg_advisory_xact_lock(${KEYS})`);
 
 const CREATE = statement(`

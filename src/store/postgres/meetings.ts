@@ -51,7 +51,7 @@ const JOIN = statement(`
     max_age_s = coalesce($max_age_s::bigint, s.max_age_s)
   RETURNING meeting_id, instance_id, agent_ids, joined_at, left_at, wake, catch_up, max_age_s`);
 
-/** A membership that has ended stays ended. */
+/** Changes no membership that has ended. */
 const CHANGE = statement(`
   UPDATE memberships SET
     agent_ids = coalesce($agent_ids::text, agent_ids),
@@ -109,7 +109,7 @@ export function meetingOperations(session: Session, { quotas }: { quotas: Quotas
         sql<number>`(SELECT coalesce(sum(coalesce(s.agent_count, json_array_length(s.agent_ids::json))), 0) FROM memberships s WHERE s.meeting_id = m.meeting_id AND s.left_at IS NULL)`.as(
           'agent_count',
         ),
-        // Counts by one search for each membership: a meeting has few memberships, even if it has many deliveries.
+        // Searches once for each membership: a meeting has few memberships, even if it has many deliveries.
         sql<number>`(SELECT coalesce(sum((SELECT count(*) FROM pending_deliveries d WHERE d.partition_no = x.partition_no AND d.instance_id = s.instance_id AND d.meeting_id = m.meeting_id)), 0)
           FROM memberships s JOIN instances x ON x.instance_id = s.instance_id WHERE s.meeting_id = m.meeting_id)`.as(
           'pending_deliveries',

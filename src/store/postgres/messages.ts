@@ -22,8 +22,8 @@ import { LAST_OF_MESSAGE } from './search.ts';
 const EXISTS = statement('SELECT 1 FROM meetings WHERE meeting_id = $meeting_id');
 
 /**
- * The rows that fit into the limit of characters, and one more row, which shows that there is more. `pageOfMessages`
- * cuts the page exactly.
+ * The rows that fit into the limit of characters, and up to two more: the page always has its first row, and a further
+ * row shows that there is more. `pageOfMessages` cuts off the rest.
  */
 const list = (order: 'ASC' | 'DESC') =>
   statement(`
@@ -38,7 +38,7 @@ const LAST = statement('SELECT max(message_no) AS last FROM messages');
 const HEAD_COLUMNS =
   'message_no, meeting_id, seq, accepted_at, deliveries_queued, target_agents, from_agent, in_reply_to, hops';
 
-/** The rows that fit into the limit of characters, and one more row, as in `list`. */
+/** The rows that fit into the limit of characters, and up to two more, as in `list`. */
 const HEADS_SINCE = statement(`
   SELECT ${HEAD_COLUMNS} FROM (
     SELECT page.*, coalesce(sum(length(page.target_agents)) OVER (ORDER BY page.message_no ROWS BETWEEN UNBOUNDED PRECEDING AND 2 PRECEDING), 0) AS chars_before FROM (
@@ -96,7 +96,7 @@ export function messageOperations(session: Session, { ids }: { ids: IdCodec }): 
     },
     async since(after, { meeting_ids, instance_id, limit, chars_max }) {
       const rows = await session.all<HeadRow>(HEADS_SINCE, {
-        // A message_id that another database made has no place in this one: every message counts as later.
+        // A message_id of other data has no place in the order of these messages: all of them count as later.
         after: after === null ? 0 : (ids.decode('msg', after) ?? 0),
         meeting_ids: meeting_ids ?? null,
         instance_id: instance_id ?? null,

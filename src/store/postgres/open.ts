@@ -35,8 +35,8 @@ const DISTANCES: Lingers = {
 };
 
 /**
- * Calls that are short even when the tables are full, so that a long one shows a stall. Other calls may take long, and
- * do not delay these.
+ * Calls that are short even when the tables are full, so a long one shows a stall. Other calls may take long, but do
+ * not delay these.
  */
 const STALL_SIGNS = new Set(['messages.accept', 'cluster.renew', 'storage.touch']);
 

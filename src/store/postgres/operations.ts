@@ -65,7 +65,7 @@ const MAKERS: { [Noun in keyof Operations]: (session: Session, parts: Parts) => 
   }),
 };
 
-/** The methods that only read, and need no transaction. */
+/** The methods that only read. They need no transaction. */
 const READS: Readonly<Partial<Record<string, readonly string[]>>> = {
   instances: ['get', 'load', 'list', 'count', 'webhookUrls'],
   meetings: ['get', 'list', 'instances', 'settings', 'allSettings', 'candidates'],
@@ -81,7 +81,7 @@ const READS: Readonly<Partial<Record<string, readonly string[]>>> = {
   audit: ['list'],
 };
 
-/** Whether a method only reads. Such a method needs no transaction for writes. */
+/** Whether a method only reads. */
 export function isRead(store: string, method: string): boolean {
   return READS[store]?.includes(method) === true;
 }

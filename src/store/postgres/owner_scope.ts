@@ -3,8 +3,8 @@ import { type RawBuilder, sql } from 'kysely';
 import type { OwnerScope, Visibility } from '../../domain/access.ts';
 
 /**
- * A condition for statements over instances, with the parameters that `ownedBy` makes. For an instance without an owner
- * the result is false, not null.
+ * A condition for statements over instances, with the parameters that `ownedBy` makes. When an owner is given, the
+ * result for an instance without an owner is false, not null.
  */
 export const IS_OWNED =
   '($owner_key_id::text IS NULL OR (owner_key_id IS NOT DISTINCT FROM $owner_key_id AND instance_id = coalesce($owner_limit::text, instance_id)))';

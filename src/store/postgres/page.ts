@@ -4,8 +4,8 @@ import { type CursorKey, decodeCursor, PAGE_BYTES_MAX, type Weighed } from '../r
 import type { Session } from './database.ts';
 
 /**
- * The rows that fit into a page, and one more, which shows that the list continues. Reads none of the long columns to
- * find them.
+ * The rows that fit into a page, and up to two more: the page always has its first row, and a further row shows that
+ * the list continues. Reads none of the long columns to find these rows.
  *
  * @param order how the query orders its rows, by names of its own columns
  */

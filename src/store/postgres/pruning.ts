@@ -23,7 +23,7 @@ const DELIVERIES = {
     ORDER BY delivery_no LIMIT 1 OFFSET $rows`),
 };
 const MESSAGES = {
-  /** When the newest message of a meeting is removed, the meeting keeps its seq. */
+  /** When the newest message of a meeting is removed, the row of the meeting keeps the last seq. */
   remove: statement(`
     WITH old AS MATERIALIZED (
       SELECT m.message_no, m.meeting_id, m.seq, m.accepted_at

@@ -55,8 +55,8 @@ export async function numbersOf(
 
 /**
  * Returns a number above those of all rows that were made before a time, unless a clock was set back. Numbers follow
- * the clock. When the numbers are ahead of the clock, the function halves the range of numbers until it finds the
- * place. That works because times rise with the numbers.
+ * the clock. When they are ahead of the clock, the function halves the range of numbers until it finds the place,
+ * because times rise with the numbers.
  */
 async function numberUntil(session: Session, until_ms: number): Promise<number> {
   const firstFrom = (number: number) =>
@@ -85,8 +85,8 @@ const PROBES = statement(`
       WHERE m.meeting_id = s.meeting_id AND m.seq >= s.seq ORDER BY m.seq LIMIT 1) probe`);
 
 /**
- * For each of some meetings, the seqs of its messages with these numbers. No index has both seqs and numbers. But seqs
- * rise with the numbers, so the function halves the ranges until it finds the seqs, for all meetings at once.
+ * The seqs that the messages with these numbers have in each of some meetings. No index has both seqs and numbers. But
+ * seqs rise with the numbers, so the function halves the ranges until it finds the seqs, for all meetings at once.
  */
 export async function seqsOf(
   session: Session,

@@ -7,8 +7,8 @@ import { type Session as Connected, statement } from './database.ts';
 import { KEYS } from './locks.ts';
 
 /**
- * Sessions begin one after the other. Otherwise two sessions that begin at once would end the same oldest session, and
- * one session too many would stay.
+ * Sessions begin one after the other. Otherwise two new sessions could both end the same oldest session, and one
+ * session too many would stay.
  */
 const LOCK = statement(`SELECT pg_advisory_xact_lock(${KEYS})`);
 const END_PAST = statement('DELETE FROM sessions WHERE expires_at <= $created_at');

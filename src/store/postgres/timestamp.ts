@@ -1,6 +1,6 @@
 import { reportDamaged } from '../rows/stored_values.ts';
 
-/** A timestamp as its row stores it: PostgreSQL refuses a text with a NUL. */
+/** A timestamp as its row stores it: JSON escapes a NUL, which PostgreSQL refuses in a text. */
 export function timestampText(timestamp: string): string {
   return timestamp === '' ? '' : JSON.stringify(timestamp);
 }

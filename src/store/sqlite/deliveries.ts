@@ -82,8 +82,8 @@ const EXPIRE = `
   WHERE delivery_no IN (SELECT value FROM json_each(?))`;
 
 /**
- * A delivery of an instance that the caller owns. A caller that owns everything also finds a delivery whose instance is
- * deleted.
+ * A delivery of an instance that the caller owns. A caller that owns everything also finds deliveries of deleted
+ * instances.
  */
 const FIND_OWNED = `
   SELECT instance_id, meeting_id, state, reason, aside, next_attempt_at,
@@ -202,8 +202,7 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
         | undefined;
       if (row === undefined) return null;
       if (row.state === 'pending') {
-        // A delivery in its lane keeps its place, but it no longer waits for its time. A delivery aside becomes due
-        // now.
+        // A delivery in its lane keeps its place, and stops waiting for its time. A delivery aside becomes due now.
         const next_attempt_at = row.aside === 1 ? now_ms : null;
         db.prepare('UPDATE deliveries SET next_attempt_at = ? WHERE delivery_no = ?').run(next_attempt_at, delivery_no);
       } else if (mayQueueAgain(row) && row.first_no !== null && row.first_no <= delivery_no) {

@@ -35,7 +35,7 @@ const JOIN = `
     max_age_s = coalesce($max_age_s, max_age_s)
   RETURNING meeting_id, instance_id, agent_ids, joined_at, left_at, wake, catch_up, max_age_s`;
 
-/** A membership that has ended stays ended. */
+/** Changes no membership that has ended. */
 const CHANGE = `
   UPDATE memberships SET
     agent_ids = coalesce($agent_ids, agent_ids),

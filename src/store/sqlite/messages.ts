@@ -114,7 +114,7 @@ export function messageOperations(
         if (existing['fingerprint'] !== idempotency.fingerprint) return { kind: 'key_reused' };
         const row = JSON.stringify([meeting_id, idempotency.key]);
         const result = storedResult(existing['result'] as string, row);
-        // The first result is lost. Storing the message again could deliver it twice.
+        // The first result is damaged. Storing the message again could deliver it twice.
         return result === null ? { kind: 'damaged' } : { kind: 'repeated', message: result };
       }
     }
@@ -232,7 +232,7 @@ export function messageOperations(
     },
     since(after, { meeting_ids, instance_id, limit, chars_max }) {
       const rows = db.prepare(HEADS_SINCE).iterate({
-        // A message_id that another file made has no place in this one: every message counts as later.
+        // A message_id of other data has no place in the order of these messages: all of them count as later.
         after: after === null ? 0 : (ids.decode('msg', after) ?? 0),
         meeting_ids: meeting_ids === undefined ? null : JSON.stringify(meeting_ids),
         instance_id: instance_id ?? null,

@@ -20,8 +20,8 @@ export function numbersOf(db: Database, { since_ms, until_ms }: MadeWithin, befo
 
 /**
  * Returns a number above those of all rows that were made before a time, unless a clock was set back. Numbers follow
- * the clock. When the numbers are ahead of the clock, the function halves the range of numbers until it finds the
- * place. That works because times rise with the numbers.
+ * the clock. When they are ahead of the clock, the function halves the range of numbers until it finds the place,
+ * because times rise with the numbers.
  */
 function numberUntil(db: Database, until_ms: number): number {
   const select = db.prepare(

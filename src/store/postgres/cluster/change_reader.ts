@@ -11,9 +11,9 @@ const NUMBERS_BEHIND_MAX = 500_000;
 
 /**
  * Reads batches: the seqs of all messages, and the deliveries for this node with their messages. A column is the JSON
- * text of a list, which costs less than rows. The statement finds all rows by their numbers, one table after the other;
- * the numbers of deliveries follow the number of their message. OFFSET 0 keeps the planner from using the index
- * `deliveries_in_lane`, which exists until an upgrade has ended (see pending_deliveries.ts).
+ * text of a list, because a row for each item would cost more. The statement finds all rows by their numbers, one table
+ * after the other: the numbers of deliveries follow the number of their message. OFFSET 0 keeps the planner from using
+ * the index `deliveries_in_lane`, which exists until an upgrade has ended (see pending_deliveries.ts).
  */
 const READ = statement(`
   SELECT mine.delivery_nos, mine.of_messages, mine.expire_ats, mine.instance_ids, mine.agent_lists, said.*
@@ -40,7 +40,7 @@ const READ = statement(`
   ORDER BY b.place`);
 
 /**
- * Reads the messages and deliveries that other nodes store, batch by batch in the order of their commits. Reading the
+ * Reads the messages and deliveries that other nodes store, batch by batch in the order of their commits. To read the
  * same deliveries lane by lane would cost six times as much.
  */
 export class ChangeReader {
@@ -78,9 +78,7 @@ export class ChangeReader {
     this.#reading ??= this.#readAll();
   }
 
-  /**
-   * Resolves when all announced batches are read, or after `ms_max`. Mostly no batch waits, and it resolves at once.
-   */
+  /** Resolves when all announced batches are read, or after `ms_max`; mostly at once, because no batch waits. */
   async caughtUp(ms_max: number): Promise<void> {
     if (this.#reading === null) return;
     const { promise: timed_out, resolve: timeOut } = Promise.withResolvers<void>();

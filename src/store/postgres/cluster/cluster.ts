@@ -1,4 +1,4 @@
-/** The leases of this node, and its notifications to and from other nodes. */
+/** The leases of this node, its notifications to other nodes, and theirs to it. */
 import { fairShare } from '../../../domain/partition.ts';
 import { BROADCAST_BYTES_MAX, type ClusterStore, type Lease, type NodeRow } from '../../contract/cluster.ts';
 import { wallNow } from '../../../wall_clock.ts';
@@ -35,9 +35,9 @@ const RENEW = statement(
 );
 const TAKE = statement('SELECT take_partitions_2($node_no, $wanted, $gone_nos::bigint[], $gone_seen_ats::bigint[])');
 /**
- * Waits until every accept that does not know of this node has stored its messages. The database may still run an
- * accept of a process that was killed a moment ago, and such an accept notifies nobody. Accepts share this lock until
- * they are committed.
+ * Waits until every accept that does not know of this node has stored its messages. An accept of a process that was
+ * killed a moment ago may still run in the database, and notifies nobody. Accepts share this lock until they are
+ * committed.
  */
 const AWAIT_ACCEPTS = statement(`SELECT pg_advisory_xact_lock(${REMOVAL})`);
 const HELD = statement('SELECT partition_no, epoch FROM partitions WHERE node_no = $node_no ORDER BY partition_no');
@@ -60,7 +60,7 @@ const LEAVE = [
 const ANY_UNSIGNED = statement(`
   SELECT 1 FROM nodes WHERE signs = 0 AND lease_until >= floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint LIMIT 1`);
 
-/** The purposes of signatures. */
+/** The purposes for which this node signs. */
 const TEXT = 'text';
 const addressOf = (node_id: string): string => `address:${node_id}`;
 
@@ -82,10 +82,7 @@ export class Cluster implements ClusterStore, NotifySource {
   readonly #db: Database;
   readonly #messages: NodeMessages;
   readonly #onChange: (raw: RawChange) => void;
-  /**
-   * The partitions of this node by the last lease. This node needs the deliveries that other nodes store in these
-   * partitions.
-   */
+  /** The partitions of this node by the last lease: this node needs the deliveries that other nodes store there. */
   #leased: number[] = [];
   readonly #change_reader: ChangeReader;
   #node_id: string | null = null;
@@ -148,7 +145,7 @@ export class Cluster implements ClusterStore, NotifySource {
     this.#node_id = node_id;
     this.#processes.note(node_id, wallNow());
     const values = { node_id, version, address, stopping: stopping ? 1 : 0, release, steps: MIGRATIONS.length };
-    // Each statement is a transaction: if this renewal is interrupted, the next one completes it.
+    // Each statement is a transaction. If this renewal is interrupted, the next renewal does the rest.
     const lease = await this.#db.read(async (session) => {
       const { node_no } = (await session.one<{ node_no: number }>(RENEW, values))!;
       const rows = await session.all<NodesTable>(NODES);
@@ -176,7 +173,7 @@ export class Cluster implements ClusterStore, NotifySource {
   }
 
   /**
-   * Other nodes send requests to this node only at an address that it has signed. Looks at the stored signature each
+   * Other nodes send requests to a node only at an address that the node has signed. Looks at the stored signature each
    * time, because the database may have been restored to an earlier state.
    */
   async #signAddress(session: Session, { node_no, node_id, address, address_signature }: NodesTable): Promise<void> {
@@ -271,7 +268,7 @@ export class Cluster implements ClusterStore, NotifySource {
     }
     if (this.#closed) return connection.destroy();
     this.#listening = connection;
-    // When the connection is lost before this line, the caller tries again, so #listenAgain must not try too.
+    // When the connection is lost before this line, the caller opens it again, so #listenAgain must not do that too.
     connection.onLost(() => void this.#listenAgain());
     this.#probe = setInterval(() => {
       connection.query('SELECT 1', [], PROBE_EVERY_MS).catch(() => {});

@@ -52,7 +52,7 @@ export const RENEW_LEASE_2 = `
 `;
 
 /**
- * `RENEW_LEASE_2` for a node that says how many steps of the schema it knows. Nodes of the previous version call
+ * `RENEW_LEASE_2` for a node that tells how many steps of the schema it knows. Nodes of the previous version call
  * `RENEW_LEASE_2`.
  */
 export const RENEW_LEASE_3 = `

@@ -1,4 +1,4 @@
-/** Which nodes have ended because their process has ended, as far as this host can prove that. */
+/** Which nodes have ended, as far as this host can prove that their process has ended. */
 import {
   closeSync,
   constants,
@@ -15,25 +15,25 @@ import {
 import { join } from 'node:path';
 
 /**
- * This directory is in the memory of the kernel: no other machine has its files, and they end with the kernel. Only
- * Linux has it.
+ * A directory in the memory of the kernel: no other machine has its files, and no file outlasts the kernel. Only Linux
+ * has this directory.
  */
 const NOTES = '/dev/shm';
 /** A node id of this form cannot lead out of the directory of the notes. */
 const NODE_ID = /^[\w-][\w.-]*$/;
-/** A note of a process that ended so long ago is not needed any more. */
+/** A note of a process that ended this long ago is not needed any more. */
 const FORGOTTEN_AFTER_MS = 3_600_000;
 /** The signal that asks whether a process exists, and does nothing to it. */
 const NO_SIGNAL = 0;
 
 /**
  * A node leaves a note of its process on its host. Another node of the same user on the same running kernel can then
- * see that the process has ended. So it need not wait until the lease of the ended node ends.
+ * see that the process has ended, and need not wait until the lease of that node ends.
  *
- * The file proves that the node ran on this kernel. A boot id alone would not prove that: machines that were cloned
- * while they ran have the same boot id. The text of the file names the namespaces in which the number of the process is
- * valid. It also has the time at which the process started, because numbers are used again. A paused process or a
- * zombie still exists. When a part is missing or cannot be read, nothing is proven, and the lease decides.
+ * The file proves that the node ran on this kernel. The boot id alone would not prove that: machines that were cloned
+ * while they ran have the same boot id. The text names the namespaces in which the number of the process is valid, and
+ * the time at which the process started, because the kernel uses numbers again. A paused process or a zombie still
+ * exists. When a part is missing or cannot be read, nothing is proven, and the lease decides.
  */
 export class NodeProcesses {
   readonly #tag: string;
@@ -103,7 +103,7 @@ export class NodeProcesses {
   }
 }
 
-/** Names the kernel, and the namespaces in which it numbers and dates processes; null on a system without these. */
+/** Names the kernel, and the namespaces of its numbers and times of processes; null on a system without these. */
 function kernelHere(): string | null {
   try {
     const boot_id = readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();

@@ -40,11 +40,11 @@ const MAC_BYTES = 16;
 const FROM = /^(\S{1,64})(?: (\d{1,15})((?: [\w-]{22}){0,2}))?$/;
 
 /**
- * More than a node sends during its slowest transaction, because a notification arrives only when its transaction is
- * committed.
+ * How many of the latest numbers of a node are remembered. A notification arrives only when its transaction is
+ * committed, so this must be more than a node sends during its slowest transaction.
  */
 const NUMBERS_REMEMBERED = 65_536;
-/** The most names that are remembered with their numbers. Each start of a node has a new name. */
+/** The most names that are remembered with their numbers. A node has a new name after each start. */
 const NAMES_MAX = 256;
 
 /** Writes the notifications of one node, and reads those of the others. */
@@ -69,7 +69,7 @@ export class NodeMessages {
     return this.#signed(STORED);
   }
 
-  /** The payloads that carry a message. */
+  /** The payloads for a message: a broadcast has one for each data key. */
   payloadsOf(message: Message): string[] {
     if (message.kind !== 'broadcast') {
       const from = JSON.stringify(this.#signed(signedPart(message)));
@@ -106,7 +106,8 @@ export class NodeMessages {
   /**
    * Signs something other than a notification, such as an address.
    *
-   * @param purpose a text without a space, because the purpose of a notification contains a space
+   * @param purpose a text without a space. The purpose of a notification contains a space, so no signature of another
+   * text passes for a notification
    */
   signatureOf(purpose: string, text: string): string {
     return this.#keys()

@@ -92,7 +92,7 @@ function rangesOf(row: BatchRow, ids: IdCodec): StoredRange[] {
 }
 
 /**
- * By message_no: the sender of each message, and the message that it answers. Null when no message of the batch has a
+ * The sender of each message and the message that it answers, by message_no. Null when no message of the batch has a
  * sender or answers a message.
  */
 function originsIn(json: string | null, ids: IdCodec): Map<number, MessageOrigin | null> | null {

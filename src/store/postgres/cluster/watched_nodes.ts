@@ -16,10 +16,10 @@ interface Watched {
 }
 
 /**
- * Decides which nodes are gone, by this node's own clock: those that did not renew for as long as a lease lasts. So
- * nothing happens when somebody sets the clock of the database. Only when this node sees another node for the first
- * time, the clock of the database says whether the lease of that node has ended. So a node that starts after a long
- * pause of all nodes need not wait.
+ * Decides which nodes are gone: those that did not renew for as long as a lease lasts, by this node's own clock. So
+ * nothing happens when somebody sets the clock of the database. When this node sees another node for the first time,
+ * the clock of the database says whether the lease of that node has ended. So a node that starts after a long pause of
+ * all nodes need not wait.
  */
 export class WatchedNodes {
   readonly #now_ms: () => number;
@@ -34,7 +34,7 @@ export class WatchedNodes {
   /** Takes the rows of all nodes, and updates this node's knowledge of them. */
   look(nodes: readonly SeenNode[]): void {
     const now_ms = this.#now_ms();
-    // Since the last look the database may have been unreachable, so that no node could renew.
+    // After a long pause, the watch of each node begins anew: without the database, no node could renew.
     const was_away = now_ms - this.#looked_ms > LEASE_MS;
     this.#looked_ms = now_ms;
     const watched = new Map<number, Watched>();

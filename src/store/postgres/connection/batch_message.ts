@@ -1,9 +1,9 @@
 /**
  * The messages that run a prepared statement with a batch of values, in PostgreSQL's wire protocol. Lists are in the
- * binary format of `array_send`. The driver would send a list as text, which one side escapes and the other parses. As
- * text each element takes 0.2 to 1 µs instead of 0.01 to 0.1, and a batch has ten thousand elements. The driver also
- * begins each message in 256 bytes of new memory, and enlarges that memory in steps. `BatchMessage` uses the memory of
- * the previous batch again.
+ * binary format of `array_send`: an element takes 0.01 to 0.1 µs, and a batch has ten thousand elements. The driver
+ * would send lists as text, which one side escapes and the other parses, in 0.2 to 1 µs for each element. The driver
+ * also begins each message in 256 bytes of new memory, and enlarges that memory in steps. `BatchMessage` uses the
+ * memory of the previous batch again.
  */
 
 /** The object ids of the types, from catalog/pg_type.dat of PostgreSQL. */
@@ -37,16 +37,14 @@ export function smallints(values: readonly number[]): List {
   return { type: INT2, values: integers(values) };
 }
 
-/**
- * A list of the type `text[]`. A lone surrogate becomes U+FFFD, as in any other text; a NUL is refused by the server.
- */
+/** A list of the type `text[]`. A lone surrogate becomes U+FFFD, as in any other text. The server refuses a NUL. */
 export function texts(values: readonly (string | null)[]): List {
   return { type: TEXT, values };
 }
 
 /**
- * The server refuses a value that is no integer only when the value is sent as text. In binary, such a value would
- * become some other number. So this function refuses it.
+ * Refuses values that are no integers. The server does so only for values that are sent as text: in binary, such a
+ * value would become some other number.
  */
 function integers(values: readonly (number | null)[]): typeof values {
   for (const value of values) {

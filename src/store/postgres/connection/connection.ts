@@ -30,10 +30,10 @@ const SESSION = `
 
 /**
  * More settings, for a session that runs only one statement: it accepts, settles or reads changes, with up to ten
- * thousand values. PostgreSQL keeps one plan, because planning each time would take as long as running. It may make
- * this plan while the tables are empty, and the plan must still use the indexes when the tables are full. So sequential
- * scans and nested loops are off, and the plan joins values by hashes. Only where LATERAL leaves no other way, it looks
- * rows up in a nested loop.
+ * thousand values. PostgreSQL keeps one plan, because planning each time would take as long as running. The plan may be
+ * from a time when the tables were empty, and must still use the indexes when the tables are full. So sequential scans
+ * and nested loops are off, and the plan joins values by hashes. It uses a nested loop only where LATERAL leaves no
+ * other way.
  */
 export const BATCH_SESSION = `
   SET plan_cache_mode = force_generic_plan;
@@ -54,7 +54,7 @@ function safeNumber(text: string): number {
   return Math.max(-Number.MAX_SAFE_INTEGER, Math.min(Number(text), Number.MAX_SAFE_INTEGER));
 }
 
-/** Numbers become numbers, all of them below 2^53; everything else stays text. */
+/** Numbers become numbers within 2^53, booleans become booleans, and everything else stays text. */
 const TYPES = {
   getTypeParser(type: number): (text: string) => unknown {
     if (NUMBER_TYPES.has(type)) return safeNumber;
@@ -73,7 +73,7 @@ export interface Result<Row> {
 /** The connection broke, or the server cannot be reached: the result of the statement in progress is unknown. */
 export class ConnectionLost extends StoreError {}
 
-/** The name of each statement, the same in all sessions: so a session parses a statement only once. */
+/** The name of each statement. All sessions use the same names, and a session parses a statement only once. */
 const names = new Map<string, string>();
 
 function nameOf(text: string): string {
@@ -94,7 +94,7 @@ const taken_last = new Map<string, number>();
 export class Connection {
   readonly #client: pg.Client;
   #batch_message = new BatchMessage();
-  /** Whether the socket has written the last message, so that its memory may be used again. */
+  /** Whether the socket has written the last message. Only then the next message may use the same memory. */
   #is_written = true;
   #lost: ConnectionLost | null = null;
 
@@ -103,8 +103,8 @@ export class Connection {
   }
 
   /**
-   * Tries the servers one after the other, and begins with the server that was used last. Each new connection chooses
-   * its server by itself. So all connections follow when another server becomes the primary.
+   * Tries the servers one after the other, beginning with the server that was used last. Each new connection does so.
+   * So when another server becomes the primary, all connections follow.
    *
    * @throws StoreError with the reason; ConnectionLost when a later try may succeed
    */
@@ -231,7 +231,7 @@ export class Connection {
     this.#lost ??= new ConnectionLost('CONNECTION_LOST', error.message);
   }
 
-  /** Waits for an answer, at most `ms_max`. Then the connection is destroyed, because it may be dead. */
+  /** Waits for an answer, at most `ms_max`. Without an answer the connection may be dead, so it is destroyed. */
   async #within<T>(ms_max: number, answer: Promise<T>): Promise<T> {
     const timer = setTimeout(() => {
       this.#lose(new Error(`no answer for ${ms_max / 1000} s`));
@@ -251,8 +251,7 @@ const STORAGE = /^(53|54|55|57|58|40|25|XX)/;
 const OF_THE_SETTING = /^(28...|3D000|42501)$/;
 
 /**
- * Whether the server undid a transaction with this error because of another transaction. Then the caller may run the
- * transaction again.
+ * Whether the server undid a transaction because of another transaction. Then the caller may run the transaction again.
  */
 export function isCollision(error: unknown): boolean {
   return error instanceof StoreError && (error.code === '40P01' || error.code === '40001');

@@ -1,7 +1,7 @@
 import { StoreError } from '../../store_error.ts';
 import { BATCH_SESSION, Connection, ConnectionLost } from './connection.ts';
 
-/** A connection for one kind of batch only. It is opened when a batch needs it, and again when it was lost. */
+/** A connection for one kind of batch only. A batch opens it when there is none, or when it was lost. */
 export class DedicatedConnection {
   readonly #url: string;
   #connection: Connection | null = null;

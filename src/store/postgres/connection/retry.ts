@@ -6,8 +6,8 @@ export const RETRY_WINDOW_MS = 5_000;
 export const RETRY_PAUSE_MS = 100;
 
 /**
- * Runs a function again while the database is unreachable, or when another transaction collides with its transaction.
- * The function must be safe to run twice.
+ * Runs a function again while the database is unreachable, or when two transactions collided. The function must be safe
+ * to run twice.
  *
  * @param isOver returns true to stop trying
  * @throws the error of the last try

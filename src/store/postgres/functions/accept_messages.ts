@@ -1,18 +1,18 @@
 /**
  * Accepting and settling as functions of the database: a batch is one statement and one commit, and no transaction
- * stays open across the network. READ COMMITTED gives each statement in them a snapshot of its own. So the statements
- * after a lock see everything that was committed before the lock was taken.
+ * stays open across the network. In READ COMMITTED each statement of a function has a snapshot of its own. So the
+ * statements after a lock see everything that was committed before the lock was taken.
  *
  * Batches come as arrays, one for each column. A plan may be from a time when the table was empty, but it must never
  * read the whole table. So a statement looks into a table once for each row, or by all keys of the batch at once (ANY).
- * LATERAL with OFFSET 0 looks once for each row, because it leaves the planner no other way to join.
+ * LATERAL with OFFSET 0 makes it look once for each row, because the planner then has no other way to join.
  */
 import { IDEMPOTENCY_MS } from '../../contract/messages.ts';
 import { REMOVAL } from '../locks.ts';
 import { CHANNEL } from '../cluster/notifications.ts';
 import { NO_ORIGINS, type OriginParts, ORIGINS } from './who_says.ts';
 
-/** The SQLSTATE of a run that the database does not know. */
+/** The SQLSTATE when the database does not know a run: see the table `runs` in first_step.ts. */
 export const RUN_UNKNOWN = 'CV001';
 /** The most batches of a run that are kept. Nodes ask only for the last batch. */
 const BATCHES_KEPT = 100;
@@ -36,8 +36,8 @@ function makeMeetings(condition: string): string {
 }
 
 /**
- * Locks the meetings and does not write them: for the reason see the table `meetings` in first_step.ts. The next
- * statements see everything that was committed before this lock was taken.
+ * Locks the meetings and does not write them: first_step.ts says why, at the table `meetings`. The next statements see
+ * everything that was committed before this lock was taken.
  */
 const LOCK_MEETINGS = `
     SELECT array_agg(g.last_seq ORDER BY w.place) INTO last_seqs
@@ -48,7 +48,7 @@ const LOCK_MEETINGS = `
 interface Keys {
   /** The parameters of the function for each message, apart from its key. */
   parameters: string;
-  /** The parameters whose lists make the columns of an item `i` after its key, and the names of these columns. */
+  /** The parameters whose lists become the columns of an item `i` after its key, and the names of these columns. */
   lists: string;
   names: string;
   /** The rows `k` of earlier messages with the key of `i`, and the choice of the row that counts. */
@@ -113,7 +113,7 @@ const OF_SENDER: Keys = {
 
 /** Which messages wake a membership: see src/domain/agents_to_notify.ts. */
 interface WakeParts {
-  /** The column of the membership `s`. */
+  /** When the message at `i.place` does not wake the membership `r`, and so notifies none of its agents. */
   column: string;
   /** The case that the message at `i.place` does not wake the membership `r`, and so notifies none of its agents. */
   asleep: string;

@@ -1,4 +1,4 @@
-/** Settling as a function of the database: accept_messages.ts explains what both have in common. */
+/** Settling as a function of the database. accept_messages.ts explains what accepting and settling have in common. */
 import { TAKEOVER } from '../locks.ts';
 
 /**
@@ -105,7 +105,7 @@ export const SETTLE_DELIVERIES_3 = settleDeliveries('settle_deliveries_3', ALSO_
 
 /**
  * As SETTLE_DELIVERIES_3. It also writes the results of attempts that were in flight when their deliveries expired: see
- * `lateEnd`. Few batches have such a result, so only a batch that settled too few rows looks for them.
+ * `lateEnd`. Few batches have such a result, so the function looks for them only when it settled too few rows.
  */
 export const SETTLE_DELIVERIES_4 = settleDeliveries(
   'settle_deliveries_4',

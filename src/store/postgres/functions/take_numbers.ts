@@ -6,9 +6,8 @@ const TAKEN = 'CV002';
 
 /**
  * Takes numbers that follow one another, and returns the first; see NumberSource in src/domain/id.ts. A rollback
- * releases a lock, but does not give numbers of a sequence back. So the inner block always fails: its rollback releases
- * the lock long before the transaction ends, and the numbers stay taken. When the statement is cancelled, the lock is
- * released too.
+ * releases a lock, and numbers of a sequence stay taken. So the inner block always fails: its rollback releases the
+ * lock long before the transaction ends. A cancelled statement releases the lock too.
  */
 export const TAKE_NUMBERS = `
   CREATE FUNCTION take_numbers(wanted bigint) RETURNS bigint LANGUAGE plpgsql AS $$
@@ -27,8 +26,8 @@ export const TAKE_NUMBERS = `
 `;
 
 /**
- * Makes sure that the database never gives a number again that a node has seen in use. Returns true when the database
- * itself did not know the last number, because it went back in time. The lock ends with the statement.
+ * Makes sure that the database never again gives a number that a node has seen in use. Returns true when the database
+ * did not know the last number, because it went back in time. The lock ends with the statement.
  */
 export const RAISE_NUMBERS = `
   CREATE FUNCTION raise_numbers(given_no bigint, reached_no bigint) RETURNS boolean LANGUAGE plpgsql AS $$

@@ -47,8 +47,8 @@ export const MARK =
   '(SELECT CASE WHEN max(swept_to) <= (SELECT last_value FROM numbers) THEN max(swept_to) ELSE 0 END FROM sweeps)';
 
 /**
- * The upper bound of the number makes the planner expect few rows above the mark. With a lower bound alone, whose value
- * the planner cannot know, it expects a third of the table.
+ * The planner cannot know the value of MARK. With this lower bound alone it would expect a third of the table above the
+ * mark. With an upper bound too, it expects few rows.
  */
 const IS_FRESH = `noted = 0 AND aside = 0 AND state = 'pending' AND delivery_no > ${MARK} AND delivery_no < ${Number.MAX_SAFE_INTEGER}`;
 
@@ -59,8 +59,8 @@ function view(name: string, condition: string, also = ''): string {
 }
 
 /**
- * Each part of the union has its own index. No statement reads this view in an order, because the planner would sort
- * the whole union.
+ * Each part of the union uses its own index. No statement reads this view in an order: the planner would sort the whole
+ * union.
  */
 const PENDING_VIEW = `
   CREATE VIEW pending_deliveries AS
@@ -155,7 +155,7 @@ export function noteDeliveries(steps: number): string {
 
 /**
  * Waits until every accept that has taken its numbers is committed or rolled back. New accepts queue behind this wait,
- * and an accept may itself wait for a lock. So this function gives up after 200 ms.
+ * and the accepts before it may wait for a lock. So this function gives up after 200 ms.
  */
 const AWAIT_ACCEPTS = `
   CREATE FUNCTION await_accepts() RETURNS void LANGUAGE plpgsql SET lock_timeout = '200ms' AS $$
@@ -163,7 +163,7 @@ const AWAIT_ACCEPTS = `
     PERFORM pg_advisory_xact_lock(${REMOVAL});
   END $$;`;
 
-/** What a sweep has to note. */
+/** The rows that a sweep has to change. */
 const UNSWEPT = `(state = 'pending' AND noted = 0 OR state = 'failed' AND failed_at IS NULL AND settled_at IS NOT NULL)`;
 
 /**

@@ -3,11 +3,11 @@ import { type Database, type Session, statement } from '../database.ts';
 import { MARK, OLD_INDEX } from './pending_deliveries.ts';
 import { endUpgrade } from './upgrade.ts';
 
-/** The next sweep notes a delivery that has been pending for this long. */
+/** How often deliveries are swept. A sweep notes the deliveries that have been pending for this long. */
 const SWEEP_EVERY_MS = 5_000;
 /** The most rows in one transaction. Settlements of these rows wait until the transaction ends. */
 const ROWS_PER_STEP = 10_000;
-/** The pause after a try to end an upgrade that did not succeed; the pause doubles each time. */
+/** The pause after a try that did not end the upgrade. It doubles with each such try. */
 const END_AGAIN_MS = 30_000;
 const END_AGAIN_MS_MAX = 3_600_000;
 

@@ -19,8 +19,8 @@ import { NOTED_STEPS } from '../migrations.ts';
 import { NEW_INDEXES, switchViews } from './pending_deliveries.ts';
 
 /**
- * How long the switch waits for its lock, while all others wait behind it. The time is long enough for autovacuum,
- * which stops for others after one second.
+ * How long the switch waits for its lock, while all others wait behind it. Autovacuum gives up its lock for others
+ * after one second, so this time is long enough.
  */
 const LOCK_TIMEOUT = '1500ms';
 /** How long an index of a large table may take. */
@@ -58,7 +58,7 @@ async function isAny(connection: Connection, query: string): Promise<boolean> {
   return (await connection.query(query)).rows.length > 0;
 }
 
-/** An index whose creation was interrupted exists, but it is not valid. */
+/** An index exists also after its creation was interrupted, but then it is not valid. */
 async function makeIndex(connection: Connection, name: string, on: string): Promise<void> {
   const { rows } = await connection.query<{ is_valid: boolean }>(IS_VALID, [name]);
   if (rows[0]?.is_valid === true) return;

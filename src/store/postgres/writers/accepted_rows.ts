@@ -1,4 +1,4 @@
-/** The rows that accepting a batch returns, and what they say of each message. */
+/** The rows that accepting a batch returns, and the result of each message in them. */
 import type { IdCodec } from '../../../domain/id.ts';
 import type { AcceptedDelivery } from '../../contract/messages.ts';
 import { storedCount, storedTime } from '../../rows/stored_values.ts';
@@ -19,19 +19,19 @@ export interface AcceptedRow {
 
 /** The result of one message. */
 export interface Stored {
-  /** Its place among the messages of the batch, from 1. */
+  /** The place of the message in the batch, from 1. */
   place: number;
   message_no: number;
   seq: number;
   deliveries_queued: number;
   accepted_at: number;
   deliveries: AcceptedDelivery[];
-  /** The columns of the earlier message with the same key; null when there is none. */
+  /** The fingerprint of the earlier message with the same key; null when there is none. */
   fingerprint: string | null;
   hops: number;
 }
 
-/** Whether this batch stored the message. Otherwise its columns are from the row of its key, which may be damaged. */
+/** Whether this batch stored the message. Otherwise the columns are from the row of its key, and may be damaged. */
 export function isNew({ fingerprint }: Stored): boolean {
   return fingerprint === null;
 }

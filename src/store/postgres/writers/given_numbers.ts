@@ -31,9 +31,7 @@ export class GivenNumbers {
     return this.#last;
   }
 
-  /**
-   * A lower bound of the numbers that the database may have given to any node by now; 0 before this node got a number.
-   */
+  /** The number that the clock of the database has reached by now, at least; 0 before this node got a number. */
   get reached(): number {
     return this.#last === 0 ? 0 : Math.floor(this.#ahead + this.#now_ms() * NUMBERS_PER_MS);
   }

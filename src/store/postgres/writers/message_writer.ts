@@ -16,8 +16,8 @@ import { RETRY_WINDOW_MS, RETRY_PAUSE_MS } from '../connection/retry.ts';
 import { StoreError } from '../../store_error.ts';
 
 /**
- * How long the writer waits for a result. Then it sends the batch again, and the database returns the stored result or
- * stores the batch.
+ * How long the writer waits for a result. Then it sends the batch again, and the database returns the stored result, or
+ * stores the batch if it has none.
  */
 const ANSWER_MS_MAX = 2_500;
 
@@ -33,8 +33,8 @@ const ACCEPT = `SELECT * FROM accept_messages_5(
   $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24)`;
 
 /**
- * Waits until no batch of the run is in progress. After that, the last batch of the run is either stored or is never
- * stored.
+ * The deletion waits until no batch of the run is in progress. Afterwards the last batch of the run is stored, or it
+ * never will be.
  */
 const END_RUN = 'DELETE FROM runs WHERE run_no = $1';
 const FORGET_BATCHES = 'DELETE FROM batches WHERE run_no = $1';
@@ -50,7 +50,7 @@ const RUN_NO_MIN = 2 ** 40;
 /** `randomInt` requires a range of less than 2^48. */
 const RUN_NO_MAX = RUN_NO_MIN + 2 ** 47;
 
-/** The columns of a batch, as accept_messages_5 takes them; a repeated key is sent once. */
+/** The columns of a batch, as accept_messages_5 takes them. Of messages with one key, only the first is sent. */
 interface Batch {
   columns: BatchValue[];
   sent: NewMessage[];
@@ -90,7 +90,7 @@ export class MessageWriter {
   readonly #hints = new GenerationCache<number>(HINTS_MAX);
   #run_no: number | null = null;
   #batch_no = 0;
-  /** The number of the last stored batch of the run; 0: no batch is stored. */
+  /** The number of the last stored batch of the run; 0: none is stored. */
   #stored_no = 0;
   /** The connection whose database certainly gives only numbers above all earlier numbers. */
   #known: Connection | null = null;
@@ -189,7 +189,7 @@ export class MessageWriter {
       } catch (error) {
         const lost = error instanceof ConnectionLost;
         if (lost && is_sent) is_in_doubt = true;
-        // No other node ends a run. So an unknown run means that the database is behind, and that it does not have this
+        // No other node ends a run. So when the database does not know the run, it is behind, and does not have this
         // batch either.
         const is_behind = isRunUnknown(error);
         if (is_behind) {
@@ -254,7 +254,7 @@ export class MessageWriter {
     if (fingerprint === null) return { kind: 'accepted', message, origin: originWith(origin, hops), deliveries };
     if (fingerprint !== idempotency?.fingerprint) return { kind: 'key_reused' };
     const row = JSON.stringify([meeting_id, idempotency.key]);
-    // The first result is lost. Storing the message again could deliver it twice.
+    // The first result is damaged. Storing the message again could deliver it twice.
     return isNew(stored) || isWhole(stored, row) ? { kind: 'repeated', message } : { kind: 'damaged' };
   }
 }

@@ -10,8 +10,8 @@ const ANSWER_MS_MAX = 10_000;
 const SETTLE = `SELECT settle_deliveries_4(${Array.from({ length: 23 }, (_, i) => `$${i + 1}`).join(', ')})`;
 
 /**
- * Writes the results of attempts, one batch at a time. A batch whose result is lost is sent again: writing it twice
- * changes nothing.
+ * Writes the results of attempts, one batch at a time. When the result of a batch is lost, the batch is sent again:
+ * writing it twice changes nothing.
  */
 export class SettlementWriter {
   readonly #connection: DedicatedConnection;
@@ -40,9 +40,9 @@ export class SettlementWriter {
 }
 
 /**
- * Keeps the last settlement of each delivery, or the first one that ends the delivery. If a statement has several values
- * for a row, PostgreSQL writes any one of them. A settlement after the end of a delivery has no effect in a later
- * statement, so it can be dropped here.
+ * Keeps one settlement of each delivery: the first that ends the delivery, otherwise the last. With several values for
+ * a row in one statement, PostgreSQL would write any of them. A settlement after the end of a delivery never has an
+ * effect.
  */
 function inOneStep(deliveries: DeliverySettlement[]): DeliverySettlement[] {
   const last = new Map<string, DeliverySettlement>();
@@ -71,7 +71,7 @@ function deliveryColumns(deliveries: DeliverySettlement[], ids: IdCodec, is_shor
 }
 
 /**
- * Bounds a count. The count of a damaged row plus one may not be a safe integer. Such a number would stop all
+ * Bounds a count. The count of a damaged row plus one may be no safe integer, and such a number would stop all
  * settlements of the node.
  */
 function counted(count: number): number {
