@@ -4,14 +4,13 @@ import { storedCount, storedTexts, storedTextsOrNull } from './stored_values.ts'
 import type { ApiKeysTable } from './tables.ts';
 
 /**
- * The largest number of a change. A larger number is damaged, and the number of the next change does not follow it.
- * Otherwise one damaged row would prevent every change of a key.
+ * The largest number of a change. A larger number is damaged, and later changes do not continue from it. Otherwise one
+ * damaged row would prevent every change of a key.
  */
 export const CHANGE_NO_MAX = 2 ** 52;
 
 /**
- * Keys whose last change has a higher number, and keys whose number is damaged: a damaged number does not show when a
- * key changed.
+ * Keys whose last change has a higher number, and keys with a damaged number, which does not show when the key changed.
  */
 export const isChangedSince = (change_no: string): string =>
   `(change_no > ${change_no} OR change_no NOT BETWEEN 1 AND ${CHANGE_NO_MAX})`;
@@ -20,7 +19,7 @@ export function apiKeyOf(row: ApiKeysTable): ApiKey {
   const { key_id } = row;
   return {
     ...row,
-    // A damaged list gives no rights: it counts as an empty list of scopes, or of meetings.
+    // A damaged list gives no rights: it is read as an empty list of scopes, or of meetings.
     scopes: storedTexts(row.scopes, 'api_keys', 'scopes', key_id).filter((scope) =>
       SCOPES.includes(scope as Scope),
     ) as Scope[],

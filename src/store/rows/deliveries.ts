@@ -20,7 +20,7 @@ import type { DeliveriesTable, MessagesTable } from './tables.ts';
 
 /**
  * The most deliveries that a step of `expireLanes` fails, and that a step of `expireAside` reads. Other calls of the
- * store wait some 10 ms for such a step.
+ * store wait for a step, some 10 ms.
  */
 export const EXPIRED_AT_ONCE = 1_000;
 
@@ -32,8 +32,8 @@ export type QueuedRow = Omit<QueuedDelivery, 'delivery_id' | 'message_id' | 'att
 
 /**
  * The deliveries with a damaged `expires_at`, which is read as the largest safe number. Their rows get that number too,
- * because a settlement must name the number in the row. Otherwise no settlement would find the row, and every read
- * would push the delivery again.
+ * because a settlement finds a row by it. Otherwise the delivery would stay pending, and be pushed again after every
+ * read.
  */
 export function withDamagedExpiry(rows: readonly QueuedRow[]): number[] {
   const damaged = rows.filter(({ expires_at }) => expires_at >= Number.MAX_SAFE_INTEGER);
@@ -43,8 +43,8 @@ export function withDamagedExpiry(rows: readonly QueuedRow[]): number[] {
 }
 
 /**
- * How a delivery ends that expired while its last attempt was in flight. The attempt began in time, so its result
- * counts. But a delivery that has expired is not pending again.
+ * How a delivery ends when it expires while its last attempt is in flight. The attempt began in time, so its result
+ * counts. But no further attempt follows: instead of becoming pending again, the delivery stays expired.
  */
 export function lateEnd({ state, reason }: Pick<DeliverySettlement, 'state' | 'reason'>): {
   state: DeliveryState;
@@ -55,7 +55,7 @@ export function lateEnd({ state, reason }: Pick<DeliverySettlement, 'state' | 'r
 
 /**
  * The lanes of a step of `expireLanes`: the rest of the lane in which the last step ended, and the lanes that follow.
- * `seq` is how far each was checked.
+ * `seq` is how far the lane was checked.
  */
 export function lanesToExpire(after: ExpiryPlace | null, following: readonly LaneKey[]): (LaneKey & { seq: number })[] {
   const lanes = following.map((lane) => ({ ...lane, seq: 0 }));
@@ -65,14 +65,14 @@ export function lanesToExpire(after: ExpiryPlace | null, following: readonly Lan
 /** A delivery aside, with its place. */
 export type PlacedRow = Pick<DeliveriesTable, 'delivery_no' | 'instance_id'> & { next_attempt_at: number };
 
-/** A delivery aside, with what decides whether it has expired. */
+/** A delivery aside, with the columns that decide whether it has expired. */
 export type AsideRow = PlacedRow & Pick<DeliveriesTable, 'meeting_id' | 'expires_at'>;
 
 export function placeOf({ instance_id, next_attempt_at, delivery_no }: PlacedRow, ids: IdCodec): AsidePlace {
   return { instance_id, next_attempt_at, delivery_id: ids.encode('dlv', delivery_no) };
 }
 
-/** A place with its delivery_no; of null, the place in front of all deliveries. */
+/** A place with its delivery_no; for null, the place in front of all deliveries. */
 export function numberedPlace(place: AsidePlace | null, numberOf: (delivery_id: string) => number) {
   if (place === null) return { instance_id: '', next_attempt_at: 0, delivery_no: 0 };
   const { delivery_id, ...rest } = place;
@@ -166,7 +166,7 @@ export function notRetryable(row: { state: string; reason: string | null }, is_e
   return new Problem('delivery_not_retryable', why());
 }
 
-/** Deliveries that one index lists in the order of their numbers. */
+/** Deliveries that a statement finds by an index, in the order of their numbers. */
 export type Source =
   | { of: 'all' }
   | { of: 'message'; message_no: number }
@@ -174,14 +174,14 @@ export type Source =
   /** The deliveries since `first_no`. */
   | { of: 'instance'; instance_id: string; first_no: number };
 
-/** The most sources of a walk. A key with more sources sees a large share of all deliveries. */
+/** The most sources of a walk. A key with more sources sees so many deliveries that the walk can read all of them. */
 export const SOURCES_MAX = 500;
 
 /**
  * The ways to find all deliveries of a list. Each way is a walk: it reads along the indexes of its sources, from the
  * newest delivery on. Two lists have no index with exactly their deliveries: the deliveries of an instance in a
  * meeting, and the deliveries that a key with limits may see. A walk for such a list also meets other deliveries. So
- * each call ends after some rows, and the next call continues where the furthest walk of this call ended.
+ * each call ends after some rows, and the next call continues where the furthest walk ended.
  *
  * @param seen the sources that the caller may see; null: everything, or more than SOURCES_MAX sources
  */
@@ -199,8 +199,8 @@ export function walksOf(
 }
 
 /**
- * Whether the walks of a list also include a walk along the sources that the caller may see. They do, unless the list
- * is limited to a message, to an instance, or to a meeting that the caller's key names.
+ * Whether the walks of a list include one along all sources that the caller may see. That walk is needed unless the
+ * list is limited to a message, to an instance, or to a meeting that the caller's key names.
  */
 export function isWalkOfSeen(
   { meeting_id, instance_id, message_id }: DeliveryKeys,

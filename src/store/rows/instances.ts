@@ -49,8 +49,8 @@ export type PreviousRow = Pick<
 const SUBSCRIPTION_OVERLAP_MS = 300_000;
 
 /**
- * An instance with two values that are not in its row: the count, and the current epoch. Its machine is connected if it
- * connected in that epoch.
+ * An instance with two values that are not in its row: the count of pending deliveries, and the current epoch. Its
+ * machine is connected if it connected in that epoch.
  */
 export type CountedRow = InstancesTable & { pending_deliveries: number; current_epoch: number | null };
 
@@ -72,7 +72,7 @@ export function instanceReader(keys: DataKeys) {
     encryptSecret('webhook_headers', instance_id, JSON.stringify(headers));
 
   /**
-   * Copies field by field, because a row may also have columns of only one engine, which are no part of an Instance.
+   * Copies field by field, because a row may also have columns of only one engine. These are no part of an Instance.
    */
   function instanceOf(row: InstancesTable): Instance {
     const { instance_id } = row;
@@ -115,7 +115,7 @@ export function instanceReader(keys: DataKeys) {
       backoff_until: time('backoff_until'),
       last_seen_at: time('last_seen_at'),
       created_at: time('created_at'),
-      // The stored value, unchanged, because statements compare it with the one in the table.
+      // Returns the stored value unchanged, because statements compare it with the value in the table.
       updated_at: row.updated_at,
       owner_key_id: row.owner_key_id,
     };
@@ -126,7 +126,7 @@ export function instanceReader(keys: DataKeys) {
   }
 
   /**
-   * The row for a list. An instance whose secrets cannot be decrypted is shown without its secrets. Otherwise one such
+   * The row for a list. An instance whose secrets cannot be decrypted is listed without them. Otherwise one such
    * instance would make the whole list fail.
    */
   function listedRowOf(row: CountedRow): InstanceRow {
@@ -165,9 +165,8 @@ export function instanceReader(keys: DataKeys) {
   }
 
   /**
-   * The headers that a registration drops because they were meant for the old server, and the owner of the new server
-   * would read them. A registration without headers drops all of them when it names another server, or a machine that
-   * pulls.
+   * The headers that a registration drops. It drops all of them when it gives none and changes the server or the
+   * transport: the headers were meant for the old server, and the owner of the new one would read them.
    *
    * @returns their names; null when the headers stay
    */
@@ -178,8 +177,8 @@ export function instanceReader(keys: DataKeys) {
   }
 
   /**
-   * The values that a registration writes. Null headers or a null secret mean that the stored value stays: SQL cannot
-   * compare encrypted texts.
+   * The values that a registration writes. Null headers or a null secret mean that the stored value stays. An unchanged
+   * secret is null too: SQL cannot compare it, because its encrypted texts differ.
    *
    * @param previous the row of the instance; undefined when it is new
    */
@@ -231,7 +230,7 @@ export function instanceReader(keys: DataKeys) {
   /**
    * The values that a change writes; null where the stored value stays.
    *
-   * @param previous the row of the instance, when the change has a webhook_url; undefined when there is none
+   * @param previous the row of the instance when the change has a webhook_url; otherwise undefined
    */
   function patchedValues(
     instance_id: string,
@@ -270,8 +269,8 @@ function assertSameKind(lease_until: number | null, previous: PreviousRow | unde
 }
 
 /**
- * The headers that a change writes; null when they stay. As in a registration, headers that are not given again are
- * dropped when the instance moves to another server.
+ * The headers that a change writes; null when the stored headers stay. As in a registration, an instance that moves to
+ * another server loses headers that are not given again.
  *
  * @param previous the row of the instance; undefined when there is none
  */

@@ -9,7 +9,7 @@ export type AgentDeliveryRow = Omit<AgentDelivery, 'is_unjudged' | 'may_be_left_
 
 /**
  * Conditions on a delivery `d`: whether the loop guard counts it, and the flags of `AgentDelivery`. A delivery that
- * expired before an attempt was never judged.
+ * expired before an attempt does not count, because it was never judged.
  */
 export const COUNTS = `d.state <> 'cancelled' AND (d.state <> 'failed' OR d.attempt_count > 0)`;
 export const MAY_BE_LEFT_OUT = `d.state = 'pending' AND d.aside = 0 AND d.answered_badly = 0`;
@@ -43,7 +43,7 @@ export function wasPushed({ state, reason, answered_badly }: Omit<EarlierRow, 's
 
 /** The deliveries of a lane since the last push. */
 export interface SincePush {
-  /** The seq of the last push; 0 when none is known. */
+  /** Messages before this time do not count, because the results of their deliveries may be removed. */
   pushed_seq: number;
   /** Messages before this time are not counted, because the results of their deliveries are not known any more. */
   known_since_ms: number;

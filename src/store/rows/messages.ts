@@ -26,7 +26,7 @@ export function originOf(
   };
 }
 
-/** Makes a page from `limit + 1` rows, and reads no more rows than it needs. The first message always fits. */
+/** Makes a page from at most `limit + 1` rows, and takes no more rows than it needs. The first message always fits. */
 export function pageOfMessages(
   rows: Iterable<PagedRow>,
   { limit, chars_max, forward }: { limit: number; chars_max: number; forward: boolean },
@@ -97,7 +97,7 @@ export function briefOf({ message_no, seq, accepted_at, excerpt, ...origin }: Br
   };
 }
 
-/** How many messages are searched for answers, and the seq of the last of them. */
+/** How many messages a search for answers reads, and the seq of the last of them. */
 export const SCANNED = `
   SELECT count(*) AS scanned, max(seq) AS last_seq FROM (
     SELECT seq FROM messages WHERE meeting_id = $meeting_id AND seq > $after_seq ORDER BY seq LIMIT $scan) page`;

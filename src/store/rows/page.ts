@@ -1,6 +1,6 @@
 import { invalidField } from '../../domain/problem.ts';
 
-/** The end of a page: those values of its last row by which the list is ordered. Opaque to callers. */
+/** The end of a page: the values of its last row that decide the order of the list. Callers must not interpret them. */
 export type CursorKey = (string | number)[];
 
 export function encodeCursor(key: CursorKey): string {
@@ -27,7 +27,7 @@ export function decodeCursor(cursor: string, types: ('string' | 'number')[]): Cu
 /** The size of a page. A page ends before the row that would exceed this size, but always has its first row. */
 export const PAGE_BYTES_MAX = 512 << 10;
 
-/** A row with the bytes of its long columns. */
+/** A row with the size of its long columns, in bytes. */
 export interface Weighed {
   row_bytes: number;
 }

@@ -2,9 +2,9 @@ import type { IdCodec } from '../../domain/id.ts';
 import type { PrunePlace } from '../contract/deliveries.ts';
 
 /**
- * How many rows a step of `prune` checks in a table. Rows that must stay fill this window: the pending deliveries of
- * machines that are away, and their messages. So the window moves past them. Otherwise nothing behind them would be
- * removed until they expire.
+ * How many rows a step of `prune` checks in a table. Rows that must stay may fill this window: the pending deliveries
+ * of machines that are away, and their messages. So the next window begins behind these rows. Otherwise no row behind
+ * them would be removed until they expire.
  */
 export const PRUNE_WINDOW = 5_000;
 
@@ -13,11 +13,11 @@ export interface PrunedTable {
   removed: number;
   /** The number after which the next step begins. */
   after_no: number;
-  /** Whether old rows may be left behind that number. */
+  /** Whether old rows may follow after that number. */
   has_more: boolean;
 }
 
-/** The last row of a window, after its old rows were removed. */
+/** The last row of a window, after the old rows of the window were removed. */
 export interface WindowEnd {
   last_no: number;
   made_at: number;

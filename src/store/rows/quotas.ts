@@ -1,10 +1,10 @@
-/** The problems of a quota that is used up. */
+/** The problems when a quota is used up. */
 import { Problem } from '../../domain/problem.ts';
 import type { Quotas } from '../contract/quotas.ts';
 
 /**
- * The most bytes of all lists of agents in a meeting. Every message of the meeting is stored with all of them. A small
- * list is always accepted, so that long lists of some instances do not keep other instances out of the meeting.
+ * The most bytes of all lists of agents in a meeting, because a message may be stored with all these lists. A small
+ * list is always accepted. So long lists of some instances do not keep other instances out of the meeting.
  */
 const LISTS_BYTES_MAX = 4 << 20;
 const SMALL_LIST_BYTES = 1_024;
@@ -35,7 +35,7 @@ export function tooManySubscriptions(): Problem {
 
 /**
  * @param list a list of agents as it is stored
- * @returns the bytes that remain for the other lists in the meeting; null when there is no need to check
+ * @returns the bytes that remain for the other lists in the meeting; null: the list is small, and needs no check
  */
 export function roomBeside(list: string): number | null {
   const bytes = Buffer.byteLength(list);

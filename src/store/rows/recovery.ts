@@ -30,11 +30,11 @@ export const requeue = (also = ''): string => `
   UPDATE deliveries SET state = 'pending', reason = NULL, aside = 1, answered_badly = 0, next_attempt_at = $now_ms, expires_at = $expires_at, settled_at = NULL${also}
   WHERE `;
 
-/** Ends the back-off of an instance: an attempt on deliveries that are queued again by hand should start at once. */
+/** Ends the back-off of an instance, because deliveries that people queue again should be attempted at once. */
 export const RESET_BACKOFF =
   'UPDATE instances SET backoff_step = 0, backoff_until = NULL WHERE instance_id = $instance_id';
 
-/** The memberships that an instance has now. The messages that it missed in their meetings are counted. */
+/** The memberships that an instance has now. `Missed` counts messages in the meetings of these memberships. */
 export const PRESENT = `
   SELECT meeting_id, instance_id, agent_ids, joined_at, left_at, wake, catch_up, max_age_s FROM memberships
   WHERE instance_id = $instance_id AND left_at IS NULL ORDER BY meeting_id LIMIT $rows_max`;
@@ -95,7 +95,7 @@ export class Missed {
   }
 
   /**
-   * The time that counts for a membership. That time begins with the join, because earlier messages were not for this
+   * The time in which messages count for a membership. It begins with the join: earlier messages were not for this
    * instance.
    */
   spanOf({ joined_at }: Membership): Span {

@@ -21,8 +21,8 @@ export interface Numbers {
 }
 
 /**
- * How far the number and the time of a row may be apart. The number and the time come from two clocks, which are read
- * one after the other. With PostgreSQL the two clocks are on two machines.
+ * How far the number and the time of a row may be apart. They come from two clocks that are read one after the other.
+ * With PostgreSQL the two clocks are on two machines.
  */
 export const CLOCKS_APART_MS = 60_000;
 
@@ -66,16 +66,16 @@ export interface Walked {
 }
 
 /**
- * How many rows a call reads from each source: as many as the call may read in all, but fewer when all sources together
- * would have more than `SEARCH_READS.rows`.
+ * How many rows a call reads from each source. All sources together have at most about `SEARCH_READS.rows`, and none
+ * has more than the call may read.
  */
 export function rowsOfEach(sources: number, { rows }: Reads): number {
   return Math.min(rows, Math.ceil(SEARCH_READS.rows / sources));
 }
 
 /**
- * Merges the rows of some sources. A source may have more rows than the call took from it. Below the last row that was
- * taken from such a source, rows are missing. So all older rows of every source are left out.
+ * Merges the rows of some sources. A source may have more rows than the call took from it. Its rows after the last one
+ * that was taken are missing. So all older rows are left out, also those of other sources.
  *
  * @param sources the rows of each source, newest first: at most `of_each + 1`
  */
@@ -92,7 +92,7 @@ export function merged(sources: readonly ToRead[][], of_each: number, reads: Rea
   return { numbers: newest_first.flatMap(({ number }) => (number > last ? [number] : [])), beyond };
 }
 
-/** Chooses the walk that has the fewest rows left. Each of the walks finds all results in the end. */
+/** Chooses the walk that has come furthest. Each of the walks finds all results in the end. */
 export function furthest(walks: readonly Walked[]): Walked {
   return walks.reduce((a, b) => ((b.beyond?.number ?? 0) < (a.beyond?.number ?? 0) ? b : a));
 }
@@ -106,7 +106,7 @@ export function searched<T>(page: Page<T>, beyond: Beyond | null): SearchPage<T>
 /** The parts of a condition that engines write differently. */
 export interface Dialect {
   contains(column: RawBuilder<string>, text: string): RawBuilder<boolean>;
-  /** Turns ASCII letters only into lower case. */
+  /** Turns ASCII letters into lower case, and no others. */
   lower(column: RawBuilder<string>): RawBuilder<string>;
   isOneOf(column: RawBuilder<string>, texts: string[]): RawBuilder<boolean>;
 }
@@ -114,7 +114,7 @@ export interface Dialect {
 const ANY_OF = sql` OR `;
 const ALL_OF = sql` AND `;
 
-/** Makes the same SQL text in every call, because a prepared statement is kept for each text. */
+/** The SQL text is the same in every call, because each different text becomes a prepared statement that is kept. */
 function within(column: string, { since_ms, until_ms }: MadeWithin): RawBuilder<boolean> {
   const made_at = sql.ref<number>(column);
   return sql<boolean>`${made_at} >= ${since_ms ?? -Number.MAX_SAFE_INTEGER} AND ${made_at} < ${until_ms ?? Number.MAX_SAFE_INTEGER}`;
@@ -162,7 +162,7 @@ export function isDeliveryFound(search: DeliverySearch, dialect: Dialect): RawBu
   ]);
 }
 
-/** A first attempt that succeeded is stored without names: see attempts_text.ts. */
+/** The text of a first attempt that succeeded has no names (attempts_text.ts), so it fits when `may_be_short`. */
 function attempted(dialect: Dialect, part: string, may_be_short: boolean): RawBuilder<boolean> {
   const contains = dialect.contains(sql.ref('d.attempts'), part);
   if (!may_be_short) return contains;

@@ -1,7 +1,6 @@
 /**
- * Reads the values of a row. A value that this service would not write is damaged: it is reported once, with its place,
- * and read as the emptiest value of its type. So the reader continues after a damaged value, and the other rows are
- * read.
+ * Reads the values of a row. A value that this service would not write is damaged. It is reported once, with its place,
+ * and the reader continues with an empty value of its type. So one damaged value does not hide other values and rows.
  */
 import { firstSuccessOf } from '../../domain/attempts_text.ts';
 import { type Wake, WAKES } from '../../domain/agents_to_notify.ts';
@@ -19,9 +18,9 @@ export interface DamagedValue {
   row: string;
 }
 
-/** The furthest time that has a date (ECMA-262, section 21.4.1.1), before and after 1970. */
+/** How far from 1970 a Date can be, in either direction, in milliseconds (ECMA-262, section 21.4.1.1). */
 const TIME_MAX = 8_640_000_000_000_000;
-/** The largest number of reported places that are remembered. */
+/** The most places that are remembered as reported. */
 const REPORTED_MAX = 10_000;
 
 const reported = new Set<string>();
@@ -54,7 +53,7 @@ export function storedTextsOrNull(json: string | null, table: string, column: st
   return json === null ? null : storedTexts(json, table, column, row);
 }
 
-/** The JSON text of a list of texts, as it is stored. */
+/** The JSON text of a list of texts, as it is stored; `[]` when it is damaged. */
 export function storedTextsJson(json: string, table: string, column: string, row: string): string {
   const texts = storedTexts(json, table, column, row);
   return texts.length === 0 ? '[]' : json;
@@ -101,8 +100,8 @@ export function storedTransport(text: string, row: string): TransportName {
 }
 
 /**
- * The runtime of an instance; null when the row is damaged. A later version may have registered a runtime that this
- * version does not know. The instance then gets ordinary pushes, as without a runtime.
+ * The runtime of an instance. Null when the row is damaged, or names a runtime that only a later version knows. The
+ * instance then gets the pushes of the specification.
  */
 export function storedRuntime(json: string, row: string): RuntimeSettings | null {
   const value = valueOf(json);
@@ -125,7 +124,7 @@ export function storedCatchUp(text: string, meeting_id: string, instance_id: str
   return catch_up ?? 'all';
 }
 
-/** The trace of a message. Null when it is damaged, because the text becomes a header of the push. */
+/** The trace of a message. A damaged trace is read as null, because the text becomes a header of the push. */
 export function storedTrace(text: string | null, message_no: number): TraceContext | null {
   if (text === null || isTrace(text)) return text;
   reportDamaged('messages', 'trace', String(message_no));
@@ -158,7 +157,7 @@ export function storedTime<Time extends number | null>(ms: Time, table: string, 
   return 0 as Time;
 }
 
-/** The JSON text of an object, as the sender wrote it. Damaged text would spoil the response that contains it. */
+/** The JSON text of an object, as the sender wrote it; `{}` when it is damaged: a response contains this text. */
 export function storedObjectJson(json: string, table: string, column: string, row: string): string {
   if (isObject(valueOf(json))) return json;
   reportDamaged(table, column, row);
