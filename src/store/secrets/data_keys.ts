@@ -9,15 +9,15 @@ export interface GivenKeys {
   previous: KeyObject | null;
 }
 
-/** The place of the data key: in the settings, in a file, or in memory for a store that ends with the process. */
+/** Where the data key is: in the settings, in a file, or in memory for a store that ends with the process. */
 export type KeySource = { kind: 'given'; keys: GivenKeys } | { kind: 'file'; path: string } | { kind: 'memory' };
 
 /**
  * The data key that encrypts, and the previous key while some rows are still encrypted under it.
  *
- * The table `encryption_keys` names the keys that encrypt the data, with a check value for each. During a change there
- * are two. The new key is in the key file before it encrypts anything. The previous key leaves the file only when no
- * row is under it. So after a crash every secret can be decrypted.
+ * The table `encryption_keys` names the keys that encrypt the data, with a check value for each: two keys during a
+ * change. The new key is in the key file before it encrypts anything. The previous key leaves the file only when no row
+ * is under it. So after a crash every secret can be decrypted.
  */
 export class DataKeys {
   readonly #source: KeySource;

@@ -2,21 +2,21 @@ import { createSecretKey, type KeyObject } from 'node:crypto';
 import type { EncryptionStore } from '../contract/encryption.ts';
 
 /**
- * The secrets of one purpose. They are derived from the data key, which all nodes share. So every node accepts the
- * tokens of all other nodes. The tokens end with the data key that their secrets are derived from.
+ * The secrets of one purpose. They are derived from the data key, which all nodes share, so every node accepts the
+ * tokens of all other nodes. When a data key is given up, the tokens of its secrets are not valid any more.
  */
 export class DerivedSecrets {
   readonly #store: Pick<EncryptionStore, 'derivedKeys'>;
   readonly #purpose: string;
   #all: readonly KeyObject[] = [];
 
-  /** @param purpose a fixed text: one data key gives a different secret for each */
+  /** @param purpose a fixed text: each purpose has other secrets */
   constructor(store: Pick<EncryptionStore, 'derivedKeys'>, purpose: string) {
     this.#store = store;
     this.#purpose = purpose;
   }
 
-  /** Reads the secrets: before the first request and the first push, and whenever the data key changes. */
+  /** Reads the secrets. Call it before the first request and the first push, and whenever the data key changes. */
   async refresh(): Promise<void> {
     const secrets = await this.#store.derivedKeys(this.#purpose);
     this.#all = secrets.map((secret) => createSecretKey(secret, 'base64'));
@@ -27,9 +27,7 @@ export class DerivedSecrets {
     return this.#all[0];
   }
 
-  /**
-   * The secrets whose tokens are accepted: the newest secret, and the secrets from data keys that are being replaced.
-   */
+  /** The secrets whose tokens are accepted: the newest secret, and during a change of the data key the previous one. */
   get all(): readonly KeyObject[] {
     return this.#all;
   }

@@ -1,4 +1,4 @@
-/** The places of the secrets of instances, and the check value that recognizes their key. */
+/** The places of the secrets of instances, and the check value by which a store recognizes its data key. */
 import type { DataKeys } from './data_keys.ts';
 import { type DataKey, decrypt, encrypt, type SecretPlace } from './secret_cipher.ts';
 import { StoreError } from '../store_error.ts';
@@ -10,10 +10,10 @@ export type SecretColumn = (typeof SECRET_COLUMNS)[number];
 export type SecretTexts = Pick<InstancesTable, SecretColumn>;
 export type SecretRow = SecretTexts & Pick<InstancesTable, 'instance_id'>;
 
-/** The text that is encrypted and stored beside the id of a key, to recognize the key. */
+/** The text that is encrypted with a key and stored beside the id of the key, to recognize the key later. */
 const CHECK_TEXT = 'convoke';
 
-/** Binds a secret to its row and column. */
+/** The place of a secret, which binds the secret to its row and column. */
 export function secretPlace(column: SecretColumn, instance_id: string): SecretPlace {
   return { table: 'instances', column, row: instance_id };
 }

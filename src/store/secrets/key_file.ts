@@ -52,7 +52,7 @@ function readPrivate(path: string): string | null {
   }
   try {
     const mode = fstatSync(file).mode & 0o777;
-    // Refuses the file and does not repair it, because the operator has to know that others could have read the key.
+    // Refuses the file and does not repair its mode: the operator has to know that others could have read the key.
     // Windows has no modes.
     if ((mode & OTHERS_MODE) !== 0 && process.platform !== 'win32') {
       throw new StoreError(
@@ -66,9 +66,7 @@ function readPrivate(path: string): string | null {
   }
 }
 
-/**
- * Replaces the file as a whole, and returns when it is on disk: after a crash it holds either the old keys or the new.
- */
+/** Replaces the file as a whole, and returns when it is on disk. A crash leaves the old keys or the new ones. */
 export function writeKeyFile(path: string, { current, previous }: FileKeys): void {
   const lines = [current, previous].flatMap((key) => (key === null ? [] : [`${base64Of(key.key)}\n`]));
   const next = `${path}.new`;
@@ -84,7 +82,7 @@ export function writeKeyFile(path: string, { current, previous }: FileKeys): voi
   syncDirectory(dirname(path));
 }
 
-/** Returns when the directory is on disk, with every change of its files: made, renamed and removed files. */
+/** Returns when the directory is on disk, with the names of all files that were made, renamed or removed in it. */
 export function syncDirectory(path: string): void {
   const directory = openSync(path, 'r');
   try {
