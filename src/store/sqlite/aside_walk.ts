@@ -1,6 +1,6 @@
 /**
- * Reads deliveries aside in the order of their index, in bounded steps: SQLite has one thread, and an instance may have
- * a million of them.
+ * Reads deliveries aside in the order of their index, in bounded steps: all calls of this engine share one thread, and
+ * an instance may have a million deliveries aside.
  */
 import type { AsideRow, numberedPlace, PlacedRow } from '../rows/deliveries.ts';
 import type { Database } from './database.ts';
@@ -10,13 +10,13 @@ type NumberedPlace = ReturnType<typeof numberedPlace>;
 /** Whether the meeting of the delivery `d` is paused. */
 const IS_PAUSED = 'EXISTS (SELECT 1 FROM meeting_settings t WHERE t.meeting_id = d.meeting_id AND t.paused = 1)';
 
-/** The most deliveries that `dueAside` passes: some milliseconds. */
+/** The most deliveries that `dueAside` reads in a call, which then takes some milliseconds. */
 const READ_MAX = 2_000;
 
 /**
- * The deliveries that follow a place: those of the same instance that are due at the same time, the others of this
- * instance, and those of other instances. One statement that compares three columns would read all that are due at the
- * same time, and they may be very many.
+ * The deliveries that follow a place, in three parts: those of the same instance that are due at the same time, the
+ * others of this instance, and those of other instances. With one condition on all three columns, SQLite would read all
+ * deliveries that are due at the same time, and these may be very many.
  */
 const SAME_TIME = 'd.instance_id = ?1 AND d.next_attempt_at = ?2 AND d.delivery_no > ?3';
 const LATER = 'd.instance_id = ?1 AND d.next_attempt_at > ?2';

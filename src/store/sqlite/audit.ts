@@ -13,8 +13,7 @@ const APPEND = `
   VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`;
 
 /**
- * The file has one writer, and each call runs within a transaction of this writer. So no two entries are added at the
- * same time.
+ * The file has one writer, and each call runs in one of its transactions. So no two entries are added at the same time.
  */
 export function auditOperations(db: Database): Sync<AuditStore> {
   function append(entry: NewAuditEntry, wall_ms: number): AuditHead {
@@ -43,7 +42,7 @@ export function auditOperations(db: Database): Sync<AuditStore> {
       const oldest = db.prepare('SELECT seq, at, hash FROM audit_log ORDER BY seq LIMIT ?').all(limit);
       const removal = removalOf(oldest as unknown as Pick<AuditLogTable, 'seq' | 'at' | 'hash'>[], before_ms);
       if (removal === null) return 0;
-      // A trigger permits the removal that the last entry names, and no other.
+      // Appends first: a trigger permits only the removal that the last entry names.
       append(removal.entry, wall_ms);
       db.prepare('DELETE FROM audit_log WHERE seq <= ?').run(removal.removed_to);
       return removal.removed;

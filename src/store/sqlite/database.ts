@@ -12,13 +12,13 @@ import { MIGRATIONS } from './migrations.ts';
 import type { Tables } from '../rows/tables.ts';
 import { Statement } from './statement.ts';
 
-/** WAL files of older versions can lose a commit when a reader checkpoints at the wrong moment. */
+/** With a WAL file, older versions of SQLite can lose a commit when a reader makes a checkpoint at the wrong moment. */
 const SQLITE_VERSION_MIN = [3, 51, 3] as const;
 
-/** The WAL file is cut to this size when it restarts. */
+/** SQLite cuts the WAL file to this size when it begins to overwrite the file. */
 const WAL_BYTES_MAX = 32 << 20;
 
-/** How long a start waits for another process that is stopping and still holds the file. */
+/** How long a start waits for a process that is stopping and still holds the file. */
 const LOCK_WAIT_MS = 2_000;
 
 /**
@@ -34,8 +34,8 @@ export class Database {
   readonly #db: DatabaseSync;
   readonly #statements = new Map<string, Statement>();
   /**
-   * A number that differs each time the file is opened. A note that a machine pulls counts only while this number is
-   * the same.
+   * A number that is different each time the file is opened. The store notes it with each machine that pulls, and the
+   * note counts only while the number is the same.
    */
   readonly term = randomBytes(TERM_BYTES).readUIntBE(0, TERM_BYTES);
   #copies = 0;
@@ -75,7 +75,7 @@ export class Database {
       // This setting takes effect only before the file has any page. An older file gets it with its next VACUUM
       // (src/store/sqlite/file/compact.ts).
       this.#db.exec('PRAGMA auto_vacuum = INCREMENTAL');
-      // Exclusive: a second process fails at once and does not write at the same time. SQLite then needs no shared
+      // Exclusive: a second process fails at once, and cannot write at the same time. SQLite then needs no shared
       // memory.
       this.#db.exec('PRAGMA locking_mode = EXCLUSIVE');
       this.#db.exec('PRAGMA journal_mode = WAL');
@@ -154,7 +154,7 @@ export class Database {
     return this.prepare(sql).all(...(parameters as SQLInputValue[])) as Row[];
   }
 
-  /** Runs such a query and returns its rows one by one, for callers that may not need all of them. */
+  /** Runs a query made with `build`, and returns its rows one by one, for callers that may not need all of them. */
   each<Row>(query: Compilable<Row>): Iterable<Row> {
     const { sql, parameters } = query.compile();
     return this.prepare(sql).iterate(...(parameters as SQLInputValue[])) as Iterable<Row>;
@@ -168,7 +168,7 @@ export class Database {
     return this.#db.isTransaction;
   }
 
-  /** Asks, within a transaction, for a checkpoint after its end. */
+  /** Call it within a transaction: a checkpoint follows the commit. */
   checkpointAfterCommit(): void {
     this.#is_checkpoint_due = true;
   }
@@ -220,8 +220,8 @@ function assertVersion(): void {
 }
 
 /**
- * The file holds secrets of instances. So no other user of the host may read it, or the files that SQLite puts beside
- * it.
+ * The file holds secrets of instances. So no other user of the host may read the file, or the files that SQLite puts
+ * beside it.
  */
 function createFile(file: string): void {
   if (existsSync(file)) return;

@@ -69,7 +69,7 @@ const NEXT_LANE = `
   WHERE (instance_id, meeting_id) > (?, ?) AND state = 'pending' AND aside = 0
   ORDER BY instance_id, meeting_id LIMIT 1`;
 
-/** The front of a lane: lanes expire in the order of seq, except for deliveries that were queued again. */
+/** The front of a lane. A delivery that expires sooner than one before it fails when it is in front. */
 const LANE_FRONT = `
   SELECT delivery_no, seq, expires_at FROM deliveries
   WHERE instance_id = ? AND meeting_id = ? AND seq > ? AND state = 'pending' AND aside = 0 ORDER BY seq LIMIT ?`;
@@ -275,8 +275,8 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
     },
     oldestPending(visibility?: Visibility | null) {
       if (visibility) return pendingOf(db, visibility).oldest_at;
-      // Names the indexes. Without them, SQLite looks for the least number in the table itself, and reads the whole
-      // table when nothing is pending.
+      // Names the indexes. Otherwise SQLite would look for the least number in the table itself, and would read the
+      // whole table when nothing is pending.
       const { oldest_at } = db
         .prepare(
           `SELECT min(created_at) AS oldest_at FROM deliveries WHERE delivery_no IN (

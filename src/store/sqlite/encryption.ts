@@ -1,4 +1,4 @@
-/** The data keys of the file. The file is checked when it is opened; a key can be changed while the file is in use. */
+/** The data keys of the file: each opening checks them, and a key can be changed while the file is in use. */
 import { Problem } from '../../domain/problem.ts';
 import {
   checkValueOf,
@@ -41,7 +41,7 @@ export function openDataKeys(db: Database, source: KeySource, wall_ms: number): 
   } else if (key_ids.every(({ key_id }) => key_id !== keys.current.key_id)) {
     noteKey(db, keys.current, wall_ms);
   } else if (key_ids.length === 1) {
-    // If a crash left only the last step of a change of the key undone, this call does it.
+    // A crash may have left the last step of a change of the key undone: this call does it.
     keys.forgetPrevious();
   }
   removePlainText(db);
@@ -61,8 +61,8 @@ export function encryptionOperations(db: Database, keys: DataKeys): Sync<Encrypt
       const known = checkedKeyIds(db);
       const is_noted = known.some(({ key_id }) => key_id === keys.current.key_id);
       if (is_noted && known.length === 1 && keys.change() === null) throw new Problem('encryption_key_given');
-      // The note is needed also when an earlier call made the key and its transaction was undone: the key file already
-      // holds that key.
+      // An earlier call may have made the key, and its transaction was undone. The key file then holds the key, and
+      // only the note is missing.
       noteKey(db, keys.current, wall_ms);
       return keyIds();
     },

@@ -15,7 +15,7 @@ const NAMES: Record<number, string> = {
 const SQLITE_BUSY = 5;
 const SQLITE_LOCKED = 6;
 
-/** SQLite's primary code, without the extension; undefined for other errors. */
+/** SQLite's primary code, without the extended part; undefined for other errors. */
 export function errcodeOf(error: unknown): number | undefined {
   return error instanceof Error && 'errcode' in error ? Number(error.errcode) & 0xff : undefined;
 }

@@ -13,7 +13,7 @@ import { Recipients } from './meeting_recipients.ts';
 /**
  * Runs calls that arrived together in one transaction, and so with one wait for the disk. When a call fails with a
  * Problem, only the writes of this call are undone. When the transaction itself fails, nothing was written. Then the
- * calls run one by one, so that one of them cannot make the others fail.
+ * calls run one by one, so that a failing call does not make the others fail.
  */
 export class GroupCommit {
   readonly #db: Database;

@@ -42,7 +42,7 @@ const IS_SAME = 'webhook_url = excluded.webhook_url AND transport = excluded.tra
 
 /**
  * Creates or updates the instance, switches it on and ends its back-off. In an update, null headers or a null secret
- * mean that the stored value stays: SQL cannot compare encrypted texts.
+ * mean that the stored value stays: `registeredValues` decides that.
  */
 const REGISTER = `
   INSERT INTO instances (instance_id, instance_name, agent_ids, webhook_url, webhook_headers, webhook_secret, success_statuses,
@@ -203,7 +203,7 @@ export function instanceOperations(
       const previous = db.prepare(GET_PREVIOUS).get({ instance_id, ...ownedBy(owner_scope) }) as
         (PreviousRow & { switched_on: number; is_owned: number }) | undefined;
       if (previous !== undefined && previous.is_owned !== 1) throw new Problem('instance_id_taken');
-      // For a new instance `recipients` has nothing to forget, because it is in no meeting yet.
+      // A new instance is in no meeting yet, so `recipients` need not forget anything.
       const created = previous === undefined;
       if (created) assertRoomForInstance(db, quotas, registration);
       if (previous?.switched_on === 0) recipients.forgetAll();

@@ -48,7 +48,7 @@ export function laneHeads(
   db: Database,
   numberOf: (delivery_id: string) => number,
 ): Pick<Sync<DeliveryStore>, 'ofAgentsBefore' | 'rulesAtHead'> {
-  /** Reads from the newest to the oldest, and stops at the first message of a person. */
+  /** Reads from the newest delivery to the oldest, and stops at the first message of a person. */
   function newestBehind(values: Record<string, string | number>): NewestInLane {
     let newest: WaitingInLane | null = null;
     for (const row of db.prepare(BEHIND).iterate(values)) {

@@ -26,8 +26,8 @@ interface Kept {
 
 /**
  * Keeps the recipients of each meeting in memory, because reading a hundred members costs more than all other work on a
- * message. The file has one writer, this thread. So the code of this thread keeps this memory right: it calls `forget`
- * or `forgetAll` when it changes a membership, switches an instance on or off, or undoes a transaction.
+ * message. Only this thread writes the file, so its code can keep this memory right: it calls `forget` or `forgetAll`
+ * when it changes a membership, switches an instance on or off, or undoes a transaction.
  */
 export class Recipients {
   readonly #db: Database;

@@ -48,7 +48,7 @@ const INSERT_MESSAGE = `
     from_agent, in_reply_to, hops, trace)
   VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`;
 
-/** Whether an agent belongs to an instance in the meeting, and the sender owns or names that instance. */
+/** Whether an instance in the meeting has the agent, and the sender owns or names that instance. */
 const SPEAKS_FOR = `
   SELECT 1 FROM memberships m
   WHERE m.meeting_id = $meeting_id AND m.left_at IS NULL
@@ -191,7 +191,7 @@ export function messageOperations(
         return batch.map(accept);
       } catch (error) {
         if (isOfTheStorage(error)) throw error;
-        // A row is damaged. Stores the messages of the batch one by one, so that only those that need this row are not
+        // A row is damaged. Stores the messages one by one, so that only the messages that need this row are not
         // stored.
         db.prepare('ROLLBACK TO call').run();
         recipients.forgetAll();

@@ -16,7 +16,7 @@ export function startSqliteThread(): StartedThread {
 
 /**
  * Opens the embedded store. The file belongs to a thread of its own. Calls of the same turn of the event loop travel to
- * the thread together. The thread commits all calls that wait there together.
+ * the thread together, and one commit stores all calls that wait in the thread.
  *
  * @param file the path of the data file; created when missing
  * @param keys the keys that encrypt secrets; null takes the key from a file beside the data, and makes one for a new

@@ -42,7 +42,7 @@ const REMOVE_KEYS = `
     WHERE created_at < $before_ms LIMIT $limit)`;
 
 export function pruning(db: Database, ids: IdCodec): Pick<Sync<DeliveryStore>, 'prune'> {
-  /** Removes rows until `limit` or until it is too late; says how many the last statement removed. */
+  /** Removes rows until `limit` is reached or the time is over. `last` is how many the last statement removed. */
   function remove(text: string, values: Record<string, number>, limit: number, until_ms: number) {
     let removed = 0;
     let last: number;
@@ -75,8 +75,8 @@ export function pruning(db: Database, ids: IdCodec): Pick<Sync<DeliveryStore>, '
       const messages = pruneTable(MESSAGES, message_no, messages_ms, limit, until_ms);
       const keys = remove(REMOVE_KEYS, { before_ms: idempotency_ms }, limit, until_ms);
       const step = prunedStep(deliveries, messages, keys.removed, ids);
-      // Old rows are in many pages of the indexes. A checkpoint that writes the pages of many steps of a removal delays
-      // a commit. So each step asks for a checkpoint.
+      // Old rows are in many pages of the indexes. If one checkpoint wrote the pages of many steps, a commit would wait
+      // long for it. So each step asks for a checkpoint.
       if (step.removed > 0) db.checkpointAfterCommit();
       return step;
     },

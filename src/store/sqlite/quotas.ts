@@ -1,4 +1,4 @@
-/** The transaction that adds a row checks the quotas, so that two transactions together cannot exceed them. */
+/** The transaction that adds a row checks the quotas. So two transactions together cannot exceed them. */
 import {
   listsTooLong,
   quotaExceeded,

@@ -5,8 +5,8 @@ type Row = Record<string, SQLOutputValue>;
 type Values = [Record<string, SQLInputValue>] | SQLInputValue[];
 
 /**
- * A prepared statement whose rows may contain any integer. Without this class, a read of many rows fails when one value
- * in them is beyond 2^53.
+ * A prepared statement that can read any integer. With node:sqlite alone, a read of many rows fails when one value is
+ * beyond 2^53.
  */
 export class Statement {
   readonly #statement: StatementSync;
@@ -83,7 +83,7 @@ function withNumbers(row: Row, table: string): Row {
   return numbers;
 }
 
-/** The columns that identify a row, whatever its table. */
+/** The columns that identify a row, in any table. */
 function nameOf(row: Row): string {
   const keys = Object.entries(row).filter(([column]) => /(?:_id|_no|^seq)$/.test(column));
   return JSON.stringify(Object.fromEntries(keys.map(([column, value]) => [column, String(value)])));

@@ -1,5 +1,5 @@
 /**
- * The thread that owns the file: SQLite waits for the disk here, and not in the thread that serves and delivers. Calls
+ * The thread that owns the file: it waits for the disk, so that the thread that serves and delivers need not. Calls
  * that arrive while a commit waits for the disk go into the next commit.
  */
 import assert from 'node:assert/strict';
@@ -15,7 +15,7 @@ import { CopyMaker } from './file/backups.ts';
 import { storeErrorOf } from './errors.ts';
 import { GroupCommit } from './group_commit.ts';
 
-/** From this number of calls on, a transaction takes no more calls, so that its first call does not wait too long. */
+/** A transaction with this many calls takes no more calls, so that its first call does not wait too long. */
 const CALLS_PER_COMMIT_MAX = 500;
 
 assert(parentPort !== null, 'this module is the entry of a worker thread');

@@ -5,14 +5,11 @@ import { EndedInLanes } from '../rows/ended_in_lanes.ts';
 import type { Database } from './database.ts';
 import { IS_OWNED, ownedBy } from './owner_scope.ts';
 
-/** Pending deliveries in lanes, and those aside: each kind has its index. */
+/** Where deliveries are pending: in lanes (0) and aside (1). Each place has its index. */
 const PLACES = [0, 1] as const;
 type Place = (typeof PLACES)[number];
 
-/**
- * Names the index, because SQLite may take the index of all deliveries of the instance, and an instance may have a
- * million of them.
- */
+/** Names the index. Otherwise SQLite may read all deliveries of the instance, and these may be a million. */
 const deliveriesIn = (aside: Place): string =>
   `deliveries d INDEXED BY ${aside === 0 ? 'deliveries_in_lane' : 'deliveries_aside'}`;
 

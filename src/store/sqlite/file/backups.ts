@@ -1,9 +1,9 @@
 /**
  * Copies of the data file that are made while the service runs, one at a time.
  *
- * The thread that owns the file makes the copies. The lock of the file belongs to the connection of that thread. The
- * lock would end if this process closed any other descriptor of the file (https://sqlite.org/howtocorrupt.html, section
- * 2.2).
+ * The thread that owns the file makes the copies, because the lock of the file belongs to the connection of that
+ * thread. The lock would end if this process closed any other descriptor of the file
+ * (https://sqlite.org/howtocorrupt.html, section 2.2).
  */
 import { randomUUID } from 'node:crypto';
 import { rmSync, statfsSync, statSync } from 'node:fs';
@@ -20,7 +20,7 @@ import type { GroupCommit } from '../group_commit.ts';
 /** A copy is dropped when no call has asked for it for this long. */
 const FORGOTTEN_MS = 60_000;
 
-/** The space that must stay free on the disk beside the copy, because a full disk would stop sends. */
+/** The space that must stay free on the disk after the copy, because sends fail on a full disk. */
 const FREE_BYTES_MIN = 256 << 20;
 
 /** The commands to the thread that owns the file. */
@@ -65,7 +65,7 @@ export class Backups implements BackupStore {
     assertRoom(this.#file);
     const backup_id = randomUUID();
     const ended = Promise.withResolvers<void>();
-    // `wait` reports a failure. When nobody waits, no report is needed.
+    // `wait` reports a failure. Without a call of `wait`, nobody needs to know.
     ended.promise.catch(() => {});
     this.#copying = {
       backup_id,
@@ -112,7 +112,7 @@ export class Backups implements BackupStore {
     if (report === 'whole') {
       this.#copying.is_whole = true;
       this.#copying.ended.resolve();
-      // The copy was complete before it could be cancelled.
+      // The copy was complete before the cancel arrived.
       if (this.#copying.is_abandoned) this.#remove();
     } else if ('pages_total' in report) {
       Object.assign(this.#copying, report);
@@ -163,7 +163,7 @@ export class CopyMaker {
     port.unref();
   }
 
-  /** Ends a copy in progress, because nothing may read the file while it is closed. */
+  /** Ends a copy in progress: nothing may read the file when it is closed. */
   async close(): Promise<void> {
     this.#is_cancelled = true;
     await this.#making;
@@ -175,7 +175,7 @@ export class CopyMaker {
   async #make(): Promise<void> {
     const path = copyOf(this.#file);
     try {
-      // Removes an earlier copy that its caller got and could not remove.
+      // Removes an earlier copy, if its caller could not do that.
       rmSync(path, { force: true });
       await this.#group_commit.copyTo(path, (progress) => {
         if (this.#is_cancelled) throw new StoreError('BACKUP_CANCELLED', 'the backup was cancelled');

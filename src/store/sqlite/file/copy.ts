@@ -15,7 +15,7 @@ import type { AuditLogTable } from '../../rows/tables.ts';
 const PAGES_PER_STEP = 256;
 
 /**
- * The copy is synced to the disk piece by piece. The last step syncs the rest while sends wait, so the rest must be
+ * The copy is synced to the disk piece by piece. Sends wait while the last step syncs the rest, so the rest must be
  * small.
  */
 const BYTES_PER_SYNC = 32 << 20;
@@ -50,7 +50,7 @@ export interface CopyFacts {
 
 /**
  * Copies an open data file into a new one while it is in use: SQLite's online backup (https://sqlite.org/backup.html).
- * Writes of the same connection go into both files during the copy, so the copy has everything up to its end.
+ * Writes of the same connection go into both files meanwhile, so the copy has these too.
  *
  * @param to must not exist
  * @param onProgress is called after each step; when it throws, copying ends with that error
@@ -93,8 +93,8 @@ async function copyPages(db: DatabaseSync, to: string, onProgress: (progress: Ba
       });
       return;
     } catch (error) {
-      // When a step meets a transaction of this process, Node repeats the step, except for the first step. At the
-      // first step Node asks the wrong connection for the error code, and finds none.
+      // When a step meets a transaction of this process, Node repeats the step. The first step is an exception: there
+      // Node asks the wrong connection for the error code, and finds none.
       if (has_begun || (!isBusy(error) && errcodeOf(error) !== 0)) throw error;
     }
   }
@@ -109,8 +109,7 @@ export async function copyDataFile(
   try {
     const db = new DatabaseSync(file);
     try {
-      // Locks the file as the service does: a service that starts during this is refused, instead of writing into the
-      // file.
+      // Locks the file as the service does: a service that starts meanwhile is refused.
       db.exec('PRAGMA locking_mode = EXCLUSIVE');
       db.exec('BEGIN IMMEDIATE');
       db.exec('COMMIT');
@@ -259,7 +258,7 @@ function syncEvery(
       const copied_pages = pages_total - pages_left;
       if (syncing !== null || copied_pages - synced_pages < pages) return;
       synced_pages = copied_pages;
-      // When this sync fails, the last step fails too, and reports it.
+      // When this sync fails, the last step fails too, and reports that.
       syncing = promisify(fdatasync)(file)
         .catch(() => {})
         .then(() => void (syncing = null));

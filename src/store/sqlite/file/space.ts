@@ -2,7 +2,7 @@ import type { FileSpace, FileStore } from '../../contract/file.ts';
 import type { Database } from '../database.ts';
 import type { Sync } from '../sync.ts';
 
-/** How many pages are moved before the clock is read again. These pages take a fifth of a millisecond. */
+/** How many pages are moved before the clock is read again. To move them takes a fifth of a millisecond. */
 const PAGES_AT_ONCE = 8;
 
 /** The value of `PRAGMA auto_vacuum` with which free pages can be given back in pieces. */
